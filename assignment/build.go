@@ -1,0 +1,155 @@
+package assignment
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Placement is which tasks own which slices, without the history that an
+// Assignment carries: what a balancing algorithm decides. Owners are positions
+// in a task table. Offsets may be nil when each slice has one owner.
+type Placement struct {
+	Starts  []SliceKey
+	Offsets []uint32
+	Owners  []uint32
+}
+
+// Add appends a slice that begins at start.
+func (p *Placement) Add(start SliceKey, owners ...uint32) {
+	if p.Offsets == nil {
+		p.Offsets = append(p.Offsets, 0)
+		for range p.Starts {
+			p.Offsets = append(p.Offsets, p.Offsets[len(p.Offsets)-1]+1)
+		}
+	}
+	p.Starts = append(p.Starts, start)
+	p.Owners = append(p.Owners, owners...)
+	p.Offsets = append(p.Offsets, uint32(len(p.Owners)))
+}
+
+// Range returns the owners of the i-th slice.
+func (p *Placement) Range(i int) []uint32 {
+	if p.Offsets == nil {
+		return p.Owners[i : i+1 : i+1]
+	}
+	return p.Owners[p.Offsets[i]:p.Offsets[i+1]:p.Offsets[i+1]]
+}
+
+// Successor builds the assignment that follows prev, or the first if prev is
+// nil. It works out since when each owner owns each slice: an owner that held
+// every key of the slice in prev as the same incarnation keeps the newest Since
+// of the parts, any other owns it since h.Generation. When too many different
+// generations are left it advances the horizon, which only makes some ownership
+// look younger than it is. h.Previous and h.Horizon are set here.
+//
+// Tasks must be in order of Index; tasks and placement belong to the assignment
+// afterwards.
+func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignment, error) {
+	c := Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners}
+	if c.Offsets != nil && len(c.Owners) == len(c.Starts) {
+		c.Offsets = nil
+	}
+	h.Previous, h.Horizon = 0, 0
+	if prev != nil {
+		h.Previous = prev.h.Generation
+		h.Horizon = prev.h.Horizon
+	}
+	// The slices must make sense before they are gone through below.
+	if err := validate(&h, tasks, &c); err != nil {
+		return New(h, tasks, c)
+	}
+	c.set(h.Generation, &h.Horizon, sinceOf(prev, h, tasks, c))
+	return New(h, tasks, c)
+}
+
+// sinceOf returns one generation an owner.
+func sinceOf(prev *Assignment, h Header, tasks []Task, c Columns) []Generation {
+	since := make([]Generation, len(c.Owners))
+	before := make([]int32, len(tasks)) // position in prev, -1 if it was not there
+	for i, t := range tasks {
+		before[i] = -1
+		if prev != nil {
+			if pos, ok := prev.Position(t.Name); ok && prev.tasks[pos].Incarnation == t.Incarnation {
+				before[i] = int32(pos)
+			}
+		}
+	}
+	view := Assignment{c: c}
+	old := 0
+	for i := range c.Starts {
+		s, r := view.Slice(i), view.Replicas(i)
+		for prev != nil && old+1 < len(prev.c.Starts) && prev.c.Starts[old+1] <= s.Start {
+			old++
+		}
+		for j := range r.Len() {
+			at := r.lo + uint32(j)
+			since[at] = h.Generation
+			if pos := before[c.Owners[at]]; pos >= 0 {
+				since[at] = continuous(prev, old, s, uint32(pos), h.Generation)
+			}
+		}
+	}
+	return since
+}
+
+// continuous returns the newest Since of a task over the slices of prev that
+// cover s, the first of which is number i, or otherwise if it did not own all of s.
+func continuous(prev *Assignment, i int, s Slice, pos uint32, otherwise Generation) Generation {
+	var newest Generation
+	for ; i < len(prev.c.Starts) && prev.c.Starts[i] < s.End; i++ {
+		r := prev.Replicas(i)
+		j := slices.Index(prev.c.Owners[r.lo:r.hi], pos)
+		if j < 0 {
+			return otherwise
+		}
+		newest = max(newest, r.Since(j))
+	}
+	return newest
+}
+
+// set fills in the since columns, advancing the horizon as far as needed to be
+// left with few enough different generations.
+func (c *Columns) set(gen Generation, horizon *Generation, since []Generation) {
+	distinct := make(map[Generation]uint8)
+	for _, g := range since {
+		if g > *horizon {
+			distinct[g] = 0
+		}
+	}
+	table := make([]Generation, 0, len(distinct))
+	for g := range distinct {
+		table = append(table, g)
+	}
+	slices.SortFunc(table, func(a, b Generation) int { return cmp.Compare(b, a) })
+	if len(table) > maxSinceDistinct {
+		*horizon = table[maxSinceDistinct]
+		table = table[:maxSinceDistinct]
+	}
+	c.Since, c.SinceTable = nil, nil
+	if len(table) == 0 {
+		return
+	}
+	for i, g := range table {
+		distinct[g] = uint8(i + 1)
+	}
+	c.SinceTable = table
+	c.Since = make([]uint8, len(since))
+	for i, g := range since {
+		if g > *horizon {
+			c.Since[i] = distinct[g]
+		}
+	}
+}
+
+// Equal cuts the keyspace into n slices of equal width, as nearly as slice
+// starts allow that are kept round so that they encode shortly: 1 to MaxSlices.
+func Equal(n int) []SliceKey {
+	n = min(max(n, 1), MaxSlices)
+	starts := make([]SliceKey, n)
+	// 2^40 cells; widths differ by less than a part in 2^17 even at MaxSlices.
+	const cells, cell = 1 << 40, KeyspaceEnd >> 40
+	for i := range starts {
+		starts[i] = SliceKey(uint64(i)*cells/uint64(n)) * cell
+	}
+	return starts
+}

@@ -1,0 +1,181 @@
+package assignment
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mode is what a job's tasks may believe about who owns a key.
+type Mode uint8
+
+const (
+	// Affinity: usually one view, briefly several while an assignment spreads.
+	Affinity Mode = iota + 1
+	// Consistent: at most one task ever believes that it owns a key.
+	Consistent
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Affinity:
+		return "affinity"
+	case Consistent:
+		return "consistent"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// ParseMode reads what String prints.
+func ParseMode(s string) (Mode, error) {
+	switch s {
+	case "affinity":
+		return Affinity, nil
+	case "consistent":
+		return Consistent, nil
+	}
+	return 0, &FieldError{"mode", s, "affinity or consistent"}
+}
+
+// Load metrics.
+const (
+	LoadRequests = "requests" // requests a second
+	LoadCPU      = "cpu"      // process CPU, shared out by request
+	LoadCustom   = "custom"   // what the application reports
+)
+
+// Algorithms.
+const (
+	AlgorithmWeightedMove = "weighted-move"
+	AlgorithmPublished    = "published"
+)
+
+// JobConfig is what an operator sets for a job. Zero values stand for the
+// defaults, which WithDefaults fills in.
+type JobConfig struct {
+	// Name is an RFC 1123 label.
+	Name string
+	// MinReplicas and MaxReplicas bound the tasks of each slice, 1 to 1024.
+	// Defaults 1 and 10; in consistent mode both are 1.
+	MinReplicas, MaxReplicas int
+	// Mode defaults to Affinity.
+	Mode Mode
+	// LoadMetric is requests (the default), cpu or custom.
+	LoadMetric string
+	// Zone is where the job runs; an assigner of the same zone is preferred.
+	Zone string
+	// Store names which of the assigners' stores keeps the job; empty is the first.
+	Store string
+	// HeartbeatTimeout is how long a task's reports may stop before it is dead:
+	// 500 ms to 10 min, default 5 s.
+	HeartbeatTimeout time.Duration
+	// LeaseDuration is how long the leases of consistent mode last: 1 s to 10 min, default 5 s.
+	LeaseDuration time.Duration
+	Balance       BalanceConfig
+}
+
+// BalanceConfig tunes the balancing of a job. The constants are those of the
+// Slicer paper, section 4.4.1, except where noted.
+type BalanceConfig struct {
+	// Algorithm is weighted-move (the default) or published.
+	Algorithm string
+	// MinSlicesPerTask and MaxSlicesPerTask bound the slices of the whole job,
+	// in aggregate: merging stops at the one, splitting at the other. 1 to 1000,
+	// defaults 50 and 150.
+	MinSlicesPerTask, MaxSlicesPerTask int
+	// MergeBudget and MoveBudget are the shares of the keyspace that one round
+	// may reassign by merging and by moving. 0 to 1, defaults .01 and .09;
+	// -1 stands for 0.
+	MergeBudget, MoveBudget float64
+	// BandStart is the imbalance above which moving begins and BandStop the one
+	// at which it stops (not in the paper). 1 to 100, defaults 1.03 and 1.01.
+	BandStart, BandStop float64
+	// Smoothing is the weight of the newest measurement of a slice's load in its
+	// moving average (not in the paper). Above 0, to 1; default .25.
+	Smoothing float64
+	// Interval is the time between rounds: 100 ms to 1 h, default 5 s.
+	Interval time.Duration
+	// CPUThreshold is the largest task CPU utilization below which a job that is
+	// balanced by CPU is left alone. 0 to 1, default .25; -1 stands for 0.
+	CPUThreshold float64
+}
+
+// WithDefaults returns the config with zero values replaced by the defaults.
+func (c JobConfig) WithDefaults() JobConfig {
+	if c.Mode == 0 {
+		c.Mode = Affinity
+	}
+	setDefault(&c.MinReplicas, 1)
+	if c.Mode == Consistent {
+		setDefault(&c.MaxReplicas, 1)
+	} else {
+		setDefault(&c.MaxReplicas, max(10, c.MinReplicas))
+	}
+	setDefault(&c.LoadMetric, LoadRequests)
+	setDefault(&c.HeartbeatTimeout, 5*time.Second)
+	setDefault(&c.LeaseDuration, 5*time.Second)
+	b := &c.Balance
+	setDefault(&b.Algorithm, AlgorithmWeightedMove)
+	setDefault(&b.MinSlicesPerTask, 50)
+	setDefault(&b.MaxSlicesPerTask, max(150, 3*b.MinSlicesPerTask))
+	setDefault(&b.MergeBudget, .01)
+	setDefault(&b.MoveBudget, .09)
+	setDefault(&b.BandStart, 1.03)
+	setDefault(&b.BandStop, min(1.01, b.BandStart))
+	setDefault(&b.Smoothing, .25)
+	setDefault(&b.Interval, 5*time.Second)
+	setDefault(&b.CPUThreshold, .25)
+	return c
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate returns a *FieldError for the first field that is not allowed. It
+// expects a config that has its defaults.
+func (c JobConfig) Validate() error {
+	if err := ValidateJobName(c.Name); err != nil {
+		return err
+	}
+	b := c.Balance
+	for _, f := range []struct {
+		ok      bool
+		field   string
+		value   any
+		allowed string
+	}{
+		{c.Mode == Affinity || c.Mode == Consistent, "mode", c.Mode, "affinity or consistent"},
+		{c.MinReplicas >= 1 && c.MinReplicas <= MaxReplicas, "min_replicas", c.MinReplicas, fmt.Sprintf("1 to %d", MaxReplicas)},
+		{c.MaxReplicas >= 1 && c.MaxReplicas <= MaxReplicas, "max_replicas", c.MaxReplicas, fmt.Sprintf("1 to %d", MaxReplicas)},
+		{c.MinReplicas <= c.MaxReplicas, "min_replicas", c.MinReplicas, fmt.Sprintf("at most max_replicas, which is %d", c.MaxReplicas)},
+		{c.Mode != Consistent || c.MaxReplicas == 1, "max_replicas", c.MaxReplicas, "1 in consistent mode, where at most one task owns a key"},
+		{c.LoadMetric == LoadRequests || c.LoadMetric == LoadCPU || c.LoadMetric == LoadCustom, "load_metric", c.LoadMetric, "requests, cpu or custom"},
+		{c.Zone == "" || validToken(c.Zone, MaxZoneLen), "zone", c.Zone, "at most 63 printable ASCII characters without space or slash"},
+		{c.Store == "" || validToken(c.Store, MaxZoneLen), "store", c.Store, "at most 63 printable ASCII characters without space or slash"},
+		{within(c.HeartbeatTimeout, 500*time.Millisecond, 10*time.Minute), "heartbeat_timeout", c.HeartbeatTimeout, "500ms to 10m"},
+		{within(c.LeaseDuration, time.Second, 10*time.Minute), "lease_duration", c.LeaseDuration, "1s to 10m"},
+		{b.Algorithm == AlgorithmWeightedMove || b.Algorithm == AlgorithmPublished, "balance.algorithm", b.Algorithm, "weighted-move or published"},
+		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
+		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
+		{b.MinSlicesPerTask <= b.MaxSlicesPerTask, "balance.min_slices_per_task", b.MinSlicesPerTask, fmt.Sprintf("at most max_slices_per_task, which is %d", b.MaxSlicesPerTask)},
+		{within(b.MergeBudget, 0, 1) || b.MergeBudget == -1, "balance.merge_budget", b.MergeBudget, "0 to 1, a share of the keyspace"},
+		{within(b.MoveBudget, 0, 1) || b.MoveBudget == -1, "balance.move_budget", b.MoveBudget, "0 to 1, a share of the keyspace"},
+		{within(b.BandStart, 1, 100), "balance.band_start", b.BandStart, "1 to 100"},
+		{within(b.BandStop, 1, 100), "balance.band_stop", b.BandStop, "1 to 100"},
+		{b.BandStop <= b.BandStart, "balance.band_stop", b.BandStop, fmt.Sprintf("at most band_start, which is %g", b.BandStart)},
+		{b.Smoothing > 0 && b.Smoothing <= 1, "balance.smoothing", b.Smoothing, "above 0, to 1"},
+		{within(b.Interval, 100*time.Millisecond, time.Hour), "balance.interval", b.Interval, "100ms to 1h"},
+		{within(b.CPUThreshold, 0, 1) || b.CPUThreshold == -1, "balance.cpu_threshold", b.CPUThreshold, "0 to 1"},
+	} {
+		if !f.ok {
+			return &FieldError{f.field, f.value, f.allowed}
+		}
+	}
+	return nil
+}
+
+// within is false for NaN.
+func within[T int | float64 | time.Duration](v, lo, hi T) bool { return v >= lo && v <= hi }

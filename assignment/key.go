@@ -1,0 +1,113 @@
+package assignment
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// SliceKey is a point of the 63-bit space that application keys are hashed
+// into: 0 to 2^63 - 1 (Slicer paper, section 2.1).
+type SliceKey uint64
+
+const (
+	// KeyBits is the width of the space.
+	KeyBits = 63
+	// KeyspaceEnd is one past the last SliceKey. It bounds the last slice and
+	// is itself no key.
+	KeyspaceEnd SliceKey = 1 << KeyBits
+)
+
+// KeyOf hashes an application key: XXH64 with seed 0, shifted right by one.
+// Any string is a key, the empty one too; whether an empty key makes sense is
+// for the caller to say.
+func KeyOf(key string) SliceKey { return SliceKey(xxhash.Sum64String(key) >> 1) }
+
+// KeyOfBytes is KeyOf for a byte slice.
+func KeyOfBytes(key []byte) SliceKey { return SliceKey(xxhash.Sum64(key) >> 1) }
+
+// String is the text form: 16 lower-case hexadecimal digits, so that the order
+// of texts is the order of keys. KeyspaceEnd prints as 8000000000000000.
+func (k SliceKey) String() string {
+	const digits = "0123456789abcdef"
+	var b [16]byte
+	for i := range b {
+		b[i] = digits[k>>(60-4*i)&15]
+	}
+	return string(b[:])
+}
+
+// ParseSliceKey reads the text form. It accepts KeyspaceEnd, as the end of a slice.
+func ParseSliceKey(s string) (SliceKey, error) {
+	v, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || len(s) != 16 || SliceKey(v) > KeyspaceEnd {
+		return 0, &FieldError{Field: "slice key", Value: s, Allowed: "16 hexadecimal digits, at most " + KeyspaceEnd.String()}
+	}
+	if k := SliceKey(v); k.String() == s {
+		return k, nil
+	}
+	return 0, &FieldError{Field: "slice key", Value: s, Allowed: "lower-case hexadecimal digits"}
+}
+
+// StoragePrefix is the prefix to put before a key's row in a store that is to
+// be scanned by slice (Slicer paper, section 2.2): its text form.
+func (k SliceKey) StoragePrefix() string { return k.String() }
+
+// Slice is the range [Start, End) of slice keys. A valid slice is not empty.
+type Slice struct {
+	Start, End SliceKey
+}
+
+// Keyspace is the whole space.
+var Keyspace = Slice{0, KeyspaceEnd}
+
+// Contains says whether k lies in the slice.
+func (s Slice) Contains(k SliceKey) bool { return s.Start <= k && k < s.End }
+
+// Width is the number of slice keys in the slice.
+func (s Slice) Width() uint64 { return uint64(s.End - s.Start) }
+
+// Fraction is the share of the keyspace that the slice covers, 0 to 1.
+func (s Slice) Fraction() float64 { return math.Ldexp(float64(s.Width()), -KeyBits) }
+
+// Intersect is the part that both slices cover; ok is false if there is none.
+func (s Slice) Intersect(t Slice) (both Slice, ok bool) {
+	both = Slice{max(s.Start, t.Start), min(s.End, t.End)}
+	return both, both.Start < both.End
+}
+
+// String is "[start,end)" in the keys' text form.
+func (s Slice) String() string { return "[" + s.Start.String() + "," + s.End.String() + ")" }
+
+// StorageRange is the half-open range of storage prefixes that holds the rows
+// of the slice and no others: scan from lo, inclusive, to hi, exclusive.
+func (s Slice) StorageRange() (lo, hi string) { return s.Start.String(), s.End.String() }
+
+// Valid reports why the slice is not one, or nil.
+func (s Slice) Valid() error {
+	if s.Start >= s.End || s.End > KeyspaceEnd {
+		return &FieldError{Field: "slice", Value: s.String(), Allowed: "start below end, end at most " + KeyspaceEnd.String()}
+	}
+	return nil
+}
+
+// FieldError says that a value is not allowed. Its text names the field, the
+// value and what is allowed.
+type FieldError struct {
+	Field   string // as the user wrote it, such as "balance.move_budget"
+	Value   any
+	Allowed string
+}
+
+func (e *FieldError) Error() string {
+	v := fmt.Sprintf("%v", e.Value)
+	if s, ok := e.Value.(string); ok {
+		if len(s) > 80 {
+			s = s[:77] + "..."
+		}
+		v = strconv.Quote(s)
+	}
+	return fmt.Sprintf("%s: %s is not allowed: want %s", e.Field, v, e.Allowed)
+}

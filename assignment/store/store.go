@@ -1,0 +1,145 @@
+// Package store is the contract between Slicer's processes and the place where
+// assignments and job configs are kept: read, compare-and-swap, watch. Package
+// storetest holds the suite that every implementation passes; etcdstore and
+// pebblestore are the implementations.
+//
+// The store makes many assigners act as one (Slicer paper, section 4.1): an
+// assigner reads the stored assignment, decides, and writes the next generation
+// on condition that the one it read is still the newest.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrNotFound: there is no such job, assignment or generation.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: somebody else wrote first; read again and decide anew.
+	ErrConflict = errors.New("conflict")
+	// ErrCorrupt: a record does not decode or fails its checksum; the error names its key.
+	ErrCorrupt = errors.New("corrupt record")
+	// ErrUnavailable: the store did not answer in time, or has no quorum.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrClosed: the store has been closed here.
+	ErrClosed = errors.New("store closed")
+)
+
+// ConflictError is an ErrConflict that says what is stored instead.
+type ConflictError struct {
+	Key     string
+	Current int64 // generation or version, 0 if nothing is stored
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("conflict on %s: %d is stored", e.Key, e.Current)
+}
+
+// Is makes errors.Is(err, ErrConflict) true.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// Job is a stored job config.
+type Job struct {
+	Config assignment.JobConfig
+	// Version increases by one with each write, from 1; it does not start again
+	// when a job is deleted and made anew.
+	Version int64
+}
+
+// Versions for PutJob.
+const (
+	AnyVersion int64 = 0  // replace whatever is stored, or create
+	NoVersion  int64 = -1 // create; conflict if it exists
+)
+
+// Store keeps assignments and job configs. All methods are safe for concurrent
+// use, obey ctx, and return errors that match one of the above or ctx's.
+type Store interface {
+	// ID names this store: random, made with it, never 0.
+	ID() uint64
+
+	// GetJob returns a job's config, or ErrNotFound.
+	GetJob(ctx context.Context, name string) (Job, error)
+	// ListJobs returns all jobs in order of name.
+	ListJobs(ctx context.Context) ([]Job, error)
+	// PutJob writes a valid config if expect is the stored version (or AnyVersion,
+	// or NoVersion), and returns what is stored now.
+	PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (Job, error)
+	// DeleteJob removes the config and every assignment of the job, or returns ErrNotFound.
+	DeleteJob(ctx context.Context, name string) error
+
+	// Read returns the newest assignment of a job, whole, or ErrNotFound when
+	// the job has none yet (or is unknown).
+	Read(ctx context.Context, job string) (*assignment.Assignment, error)
+	// ReadGeneration returns a generation that is still kept, or ErrNotFound.
+	ReadGeneration(ctx context.Context, job string, g assignment.Generation) (*assignment.Assignment, error)
+	// Write stores next if its Previous is the newest stored generation (0: none),
+	// next's store id is ID() and the job exists; else ErrConflict or ErrNotFound.
+	// After an error that is neither, next may or may not have been stored; it
+	// never is in part.
+	Write(ctx context.Context, next *assignment.Assignment) error
+
+	// Watch starts to watch all jobs. See Watcher.
+	Watch(ctx context.Context) (Watcher, error)
+
+	// Close releases what the store holds here and ends its watchers and registrations.
+	Close() error
+}
+
+// Watcher tells which jobs have changed, in config or assignment. It holds at
+// most one pending entry a job, however slow the reader.
+type Watcher interface {
+	// Next waits until some job has changed since it was last named, and returns
+	// the names of those that have, sorted. The first call names every job there
+	// is at once, none if there are none. A deleted job is named too. After a
+	// broken connection it may name jobs that have not changed. It returns ctx's
+	// error, or ErrClosed.
+	Next(ctx context.Context) ([]string, error)
+	// Close ends the watch and waits for what it runs.
+	Close() error
+}
+
+// Candidate is an assigner that can be preferred.
+type Candidate struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Zone    string `json:"zone,omitempty"`
+}
+
+// Registry is where assigners register. A Store implements it.
+type Registry interface {
+	// Register enters c, which disappears when the registration is closed, or
+	// when its process is dead for a lease of a few seconds. An entry of the
+	// same id is replaced.
+	Register(ctx context.Context, c Candidate) (Registration, error)
+	// Candidates starts to watch who is registered.
+	Candidates(ctx context.Context) (CandidateWatcher, error)
+}
+
+// Registration is one entry of the registry. When its lease is lost it enters
+// itself again, until closed.
+type Registration interface {
+	// Close withdraws the entry and waits for what keeps it.
+	Close() error
+}
+
+// CandidateWatcher tells who is registered.
+type CandidateWatcher interface {
+	// Next waits until the candidates have changed since the last call, and
+	// returns all of them in order of id, and the revision of the view, which
+	// increases. The first call returns at once.
+	Next(ctx context.Context) ([]Candidate, int64, error)
+	// Close ends the watch and waits for what it runs.
+	Close() error
+}
+
+// Backend is what an implementation provides and a process opens.
+type Backend interface {
+	Store
+	Registry
+}

@@ -1,0 +1,217 @@
+package wire
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// EncodeAssignment returns the bytes of a whole assignment.
+func EncodeAssignment(a *assignment.Assignment) ([]byte, error) {
+	h := a.Header()
+	m := &slicerv1.Assignment{
+		Job: h.Job, StoreId: h.StoreID, Generation: int64(h.Generation),
+		Previous: int64(h.Previous), Horizon: int64(h.Horizon),
+		Tasks:  make([]*slicerv1.Task, a.NumTasks()),
+		Slices: columnsToProto(a.Columns(), h.Generation),
+	}
+	for i, t := range a.Tasks() {
+		m.Tasks[i] = TaskToProto(t)
+	}
+	return deterministic.Marshal(m)
+}
+
+// DecodeAssignment reads and validates what EncodeAssignment wrote.
+func DecodeAssignment(data []byte) (*assignment.Assignment, error) {
+	var m slicerv1.Assignment
+	if err := unmarshal("assignment", data, &m); err != nil {
+		return nil, err
+	}
+	tasks, err := tasksFromProto(m.Tasks)
+	if err != nil {
+		return nil, malformed("assignment", err)
+	}
+	h := assignment.Header{
+		Job: m.Job, StoreID: m.StoreId, Generation: assignment.Generation(m.Generation),
+		Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon),
+	}
+	c, err := columnsFromProto(m.Slices, h.Generation)
+	if err != nil {
+		return nil, malformed("assignment", err)
+	}
+	a, err := assignment.New(h, tasks, c)
+	if err != nil {
+		return nil, malformed("assignment", err)
+	}
+	return a, nil
+}
+
+// EncodeDelta returns the bytes of a delta.
+func EncodeDelta(d *assignment.Delta) ([]byte, error) {
+	m := &slicerv1.Delta{
+		Job: d.H.Job, StoreId: d.H.StoreID, Base: int64(d.Base), Generation: int64(d.H.Generation),
+		Previous: int64(d.H.Previous), Horizon: int64(d.H.Horizon),
+		PutTasks: make([]*slicerv1.Task, len(d.Put)), DropTasks: d.Drop,
+		Slices: columnsToProto(d.Slices, d.H.Generation),
+	}
+	for i, t := range d.Put {
+		m.PutTasks[i] = TaskToProto(t)
+	}
+	for _, e := range d.Edits {
+		m.Keep, m.Old, m.New = append(m.Keep, e.Keep), append(m.Old, e.Old), append(m.New, e.New)
+	}
+	return deterministic.Marshal(m)
+}
+
+// DecodeDelta reads what EncodeDelta wrote. It bounds the sizes and checks the
+// parts; assignment.Apply checks that they make sense together.
+func DecodeDelta(data []byte) (*assignment.Delta, error) {
+	var m slicerv1.Delta
+	if err := unmarshal("delta", data, &m); err != nil {
+		return nil, err
+	}
+	d := &assignment.Delta{
+		H: assignment.Header{
+			Job: m.Job, StoreID: m.StoreId, Generation: assignment.Generation(m.Generation),
+			Previous: assignment.Generation(m.Previous), Horizon: assignment.Generation(m.Horizon),
+		},
+		Base: assignment.Generation(m.Base), Drop: m.DropTasks,
+	}
+	if len(m.Keep) > assignment.MaxSlices || len(m.Old) != len(m.Keep) || len(m.New) != len(m.Keep) {
+		return nil, malformed("delta", fmt.Errorf("edit columns of %d, %d and %d, alike and at most %d are allowed", len(m.Keep), len(m.Old), len(m.New), assignment.MaxSlices))
+	}
+	d.Edits = make([]assignment.Edit, len(m.Keep))
+	for i := range d.Edits {
+		d.Edits[i] = assignment.Edit{Keep: m.Keep[i], Old: m.Old[i], New: m.New[i]}
+	}
+	var err error
+	if d.Put, err = tasksFromProto(m.PutTasks); err != nil {
+		return nil, malformed("delta", err)
+	}
+	if d.Slices, err = columnsFromProto(m.Slices, d.H.Generation); err != nil {
+		return nil, malformed("delta", err)
+	}
+	return d, nil
+}
+
+func columnsToProto(c assignment.Columns, gen assignment.Generation) *slicerv1.SliceColumns {
+	m := &slicerv1.SliceColumns{
+		StartDelta: make([]uint64, len(c.Starts)),
+		Owner:      c.Owners,
+	}
+	var all assignment.SliceKey
+	for _, s := range c.Starts {
+		all |= s
+	}
+	if all != 0 {
+		m.Shift = uint32(bits.TrailingZeros64(uint64(all)))
+	}
+	var last assignment.SliceKey
+	for i, s := range c.Starts {
+		m.StartDelta[i] = uint64(s-last) >> m.Shift
+		last = s
+	}
+	if c.Offsets != nil {
+		m.Replicas = make([]uint32, len(c.Offsets)-1)
+		for i := range m.Replicas {
+			m.Replicas[i] = c.Offsets[i+1] - c.Offsets[i]
+		}
+	}
+	for _, g := range c.SinceTable {
+		m.SinceDelta = append(m.SinceDelta, uint64(gen-g))
+		gen = g
+	}
+	if c.Since != nil {
+		m.Since = make([]uint32, len(c.Since))
+		for i, s := range c.Since {
+			m.Since[i] = uint32(s)
+		}
+	}
+	return m
+}
+
+func columnsFromProto(m *slicerv1.SliceColumns, gen assignment.Generation) (c assignment.Columns, err error) {
+	switch {
+	case m == nil:
+		return c, nil
+	case len(m.StartDelta) > assignment.MaxSlices:
+		return c, fmt.Errorf("%d slices, at most %d are allowed", len(m.StartDelta), assignment.MaxSlices)
+	case len(m.Owner) > assignment.MaxOwnerships:
+		return c, fmt.Errorf("%d owners, at most %d are allowed", len(m.Owner), assignment.MaxOwnerships)
+	case m.Shift >= assignment.KeyBits:
+		return c, fmt.Errorf("shift %d, at most %d is allowed", m.Shift, assignment.KeyBits-1)
+	case len(m.Replicas) > assignment.MaxSlices:
+		return c, fmt.Errorf("%d replica counts, at most %d are allowed", len(m.Replicas), assignment.MaxSlices)
+	case len(m.Since) != 0 && len(m.Since) != len(m.Owner):
+		return c, fmt.Errorf("%d since entries for %d owners", len(m.Since), len(m.Owner))
+	}
+	c.Owners = m.Owner
+	c.Starts = make([]assignment.SliceKey, len(m.StartDelta))
+	limit := uint64(assignment.KeyspaceEnd) >> m.Shift
+	at := uint64(0)
+	for i, d := range m.StartDelta {
+		if d >= limit-at {
+			return c, fmt.Errorf("slice %d starts past the keyspace", i)
+		}
+		at += d
+		c.Starts[i] = assignment.SliceKey(at << m.Shift)
+	}
+	if len(m.Replicas) > 0 {
+		c.Offsets = make([]uint32, len(m.Replicas)+1)
+		sum := uint64(0)
+		for i, n := range m.Replicas {
+			if sum += uint64(n); sum > uint64(len(m.Owner)) {
+				return c, fmt.Errorf("more than %d replicas for %d owners", sum-1, len(m.Owner))
+			}
+			c.Offsets[i+1] = uint32(sum)
+		}
+	}
+	for i, d := range m.SinceDelta {
+		if i >= 256 || d > uint64(max(gen, 0)) {
+			return c, fmt.Errorf("since generation %d is out of bounds", i)
+		}
+		gen -= assignment.Generation(d)
+		c.SinceTable = append(c.SinceTable, gen)
+	}
+	if len(m.Since) > 0 {
+		c.Since = make([]uint8, len(m.Since))
+		for i, s := range m.Since {
+			if s > 255 {
+				return c, fmt.Errorf("since entry %d is %d, at most 255 is allowed", i, s)
+			}
+			c.Since[i] = uint8(s)
+		}
+	}
+	return c, nil
+}
+
+// rangesToColumns gives ranges in key order as distances and widths.
+func rangesToColumns(rs []assignment.Slice) (skip, width []uint64) {
+	skip, width = make([]uint64, len(rs)), make([]uint64, len(rs))
+	var end assignment.SliceKey
+	for i, r := range rs {
+		skip[i], width[i] = uint64(r.Start-end), r.Width()
+		end = r.End
+	}
+	return skip, width
+}
+
+// columnsToRanges returns valid ranges, in key order and apart.
+func columnsToRanges(skip, width []uint64) ([]assignment.Slice, error) {
+	if len(skip) != len(width) || len(skip) > assignment.MaxSlices {
+		return nil, fmt.Errorf("%d range distances for %d widths, at most %d are allowed", len(skip), len(width), assignment.MaxSlices)
+	}
+	rs := make([]assignment.Slice, len(skip))
+	left := uint64(assignment.KeyspaceEnd)
+	for i := range rs {
+		if skip[i] >= left || width[i] == 0 || width[i] > left-skip[i] {
+			return nil, fmt.Errorf("range %d is empty or past the keyspace", i)
+		}
+		start := uint64(assignment.KeyspaceEnd) - left + skip[i]
+		rs[i] = assignment.Slice{Start: assignment.SliceKey(start), End: assignment.SliceKey(start + width[i])}
+		left -= skip[i] + width[i]
+	}
+	return rs, nil
+}

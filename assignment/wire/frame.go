@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// ErrChecksum is matched when what arrived is not what the trailer promises:
+// ask for the whole.
+var ErrChecksum = errors.New("checksum mismatch")
+
+// Chunks cuts encoded bytes into pieces of at most MaxChunk. The pieces share data.
+func Chunks(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(data) > 0 {
+			n := min(len(data), MaxChunk)
+			if !yield(data[:n:n]) {
+				return
+			}
+			data = data[n:]
+		}
+	}
+}
+
+// Frame is one assignment as it is sent: the bytes of an Assignment or a Delta,
+// and the trailer that ends them. It is immutable, so one Frame serves every
+// subscriber on the same base.
+type Frame struct {
+	Data    []byte
+	Trailer *slicerv1.Trailer
+}
+
+// WholeFrame encodes an assignment whole.
+func WholeFrame(a *assignment.Assignment) (*Frame, error) {
+	data, err := EncodeAssignment(a)
+	if err != nil {
+		return nil, err
+	}
+	return newFrame(data, 0, a), nil
+}
+
+// DeltaFrame encodes what turns base into a.
+func DeltaFrame(base, a *assignment.Assignment) (*Frame, error) {
+	d, err := assignment.Diff(base, a)
+	if err != nil {
+		return nil, err
+	}
+	data, err := EncodeDelta(d)
+	if err != nil {
+		return nil, err
+	}
+	return newFrame(data, base.Generation(), a), nil
+}
+
+func newFrame(data []byte, base assignment.Generation, a *assignment.Assignment) *Frame {
+	return &Frame{Data: data, Trailer: &slicerv1.Trailer{
+		Generation: int64(a.Generation()), Base: int64(base), Checksum: a.Checksum(), Size: uint64(len(data)),
+	}}
+}
+
+// Assembler puts one stream's chunks together. The zero value is ready; it is
+// not safe for concurrent use.
+type Assembler struct {
+	data []byte
+}
+
+// Add takes the next chunk. It copies the data.
+func (s *Assembler) Add(c *slicerv1.Chunk) error {
+	if n := len(s.data) + len(c.GetData()); n > MaxEncodedSize {
+		s.data = nil
+		return malformed("assignment", fmt.Errorf("more than %d bytes in chunks", MaxEncodedSize))
+	}
+	s.data = append(s.data, c.GetData()...)
+	return nil
+}
+
+// Finish decodes the chunks since the last trailer, applies them to base if
+// they are a delta, and checks the result against the trailer. Whatever the
+// outcome the next chunk begins anew. base may be nil. Errors match
+// ErrMalformed, ErrChecksum or assignment.ErrBase.
+func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*assignment.Assignment, error) {
+	data := s.data
+	// Assignments of one job are of similar size, but a single giant one must
+	// not be paid for ever.
+	if s.data = s.data[:0]; cap(s.data) > 4*len(data)+1<<16 {
+		s.data = nil
+	}
+	if uint64(len(data)) != t.GetSize() {
+		return nil, malformed("assignment", fmt.Errorf("%d bytes in chunks, the trailer says %d", len(data), t.GetSize()))
+	}
+	a, err := decodeFrame(t, data, base)
+	if err != nil {
+		return nil, err
+	}
+	if a.Generation() != assignment.Generation(t.GetGeneration()) || a.Checksum() != t.GetChecksum() {
+		return nil, fmt.Errorf("%w: generation %d with checksum %016x, the trailer says generation %d with %016x",
+			ErrChecksum, a.Generation(), a.Checksum(), t.GetGeneration(), t.GetChecksum())
+	}
+	return a, nil
+}
+
+func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {
+	if t.GetBase() == 0 {
+		return DecodeAssignment(data)
+	}
+	d, err := DecodeDelta(data)
+	if err != nil {
+		return nil, err
+	}
+	if base == nil || d.Base != assignment.Generation(t.GetBase()) {
+		return nil, fmt.Errorf("%w: a delta on generation %d has nothing to stand on", assignment.ErrBase, t.GetBase())
+	}
+	return assignment.Apply(base, d)
+}

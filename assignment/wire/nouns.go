@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// TaskToProto never fails.
+func TaskToProto(t assignment.Task) *slicerv1.Task {
+	return &slicerv1.Task{
+		Name: t.Name, Incarnation: t.Incarnation, Address: t.Address, Zone: t.Zone,
+		Index: t.Index, Weight: t.Weight, State: StateToProto(t.State),
+	}
+}
+
+// TaskFromProto validates the task.
+func TaskFromProto(m *slicerv1.Task) (assignment.Task, error) {
+	if m == nil {
+		return assignment.Task{}, malformed("task", fmt.Errorf("missing"))
+	}
+	t := assignment.Task{
+		Name: m.Name, Incarnation: m.Incarnation, Address: m.Address, Zone: m.Zone,
+		Index: m.Index, Weight: m.Weight,
+	}
+	var err error
+	if t.State, err = StateFromProto(m.State); err == nil {
+		err = t.Validate()
+	}
+	if err != nil {
+		return assignment.Task{}, malformed("task", err)
+	}
+	return t, nil
+}
+
+func tasksFromProto(ms []*slicerv1.Task) ([]assignment.Task, error) {
+	if len(ms) > assignment.MaxTasks {
+		return nil, fmt.Errorf("%d tasks, at most %d are allowed", len(ms), assignment.MaxTasks)
+	}
+	tasks := make([]assignment.Task, len(ms))
+	for i, m := range ms {
+		t, err := TaskFromProto(m)
+		if err != nil {
+			return nil, err
+		}
+		tasks[i] = t
+	}
+	return tasks, nil
+}
+
+// StateToProto never fails. The two enumerations count alike.
+func StateToProto(s assignment.TaskState) slicerv1.TaskState { return slicerv1.TaskState(s) }
+
+// StateFromProto refuses states that do not exist.
+func StateFromProto(s slicerv1.TaskState) (assignment.TaskState, error) {
+	if s < 0 || s > slicerv1.TaskState_TASK_STATE_DEAD {
+		return 0, malformed("task state", &assignment.FieldError{Field: "state", Value: int32(s), Allowed: "0 to 4"})
+	}
+	return assignment.TaskState(s), nil
+}
+
+// JobToProto never fails.
+func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
+	b := c.Balance
+	return &slicerv1.JobConfig{
+		Name: c.Name, MinReplicas: uint32(c.MinReplicas), MaxReplicas: uint32(c.MaxReplicas),
+		Mode: slicerv1.Mode(c.Mode), LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
+		HeartbeatTimeoutMs: c.HeartbeatTimeout.Milliseconds(), LeaseDurationMs: c.LeaseDuration.Milliseconds(),
+		Balance: &slicerv1.BalanceConfig{
+			Algorithm: b.Algorithm, MinSlicesPerTask: uint32(b.MinSlicesPerTask), MaxSlicesPerTask: uint32(b.MaxSlicesPerTask),
+			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
+			Smoothing: b.Smoothing, IntervalMs: b.Interval.Milliseconds(), CpuThreshold: b.CPUThreshold,
+		},
+	}
+}
+
+// JobFromProto fills in the defaults and validates the config. Its error is a
+// *assignment.FieldError where a field is to blame, and matches ErrMalformed.
+func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
+	if m == nil {
+		return assignment.JobConfig{}, malformed("job config", fmt.Errorf("missing"))
+	}
+	b := m.GetBalance()
+	c := assignment.JobConfig{
+		Name: m.Name, MinReplicas: clampInt(m.MinReplicas), MaxReplicas: clampInt(m.MaxReplicas),
+		LoadMetric: m.LoadMetric, Zone: m.Zone, Store: m.Store,
+		HeartbeatTimeout: millis(m.HeartbeatTimeoutMs), LeaseDuration: millis(m.LeaseDurationMs),
+		Balance: assignment.BalanceConfig{
+			Algorithm: b.GetAlgorithm(), MinSlicesPerTask: clampInt(b.GetMinSlicesPerTask()), MaxSlicesPerTask: clampInt(b.GetMaxSlicesPerTask()),
+			MergeBudget: b.GetMergeBudget(), MoveBudget: b.GetMoveBudget(), BandStart: b.GetBandStart(), BandStop: b.GetBandStop(),
+			Smoothing: b.GetSmoothing(), Interval: millis(b.GetIntervalMs()), CPUThreshold: b.GetCpuThreshold(),
+		},
+	}
+	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {
+		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})
+	}
+	c.Mode = assignment.Mode(m.Mode)
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return c, malformed("job config", err)
+	}
+	return c, nil
+}
+
+// clampInt keeps a number that no int can hold out of range instead of wrapping it.
+func clampInt(v uint32) int { return int(min(v, math.MaxInt32)) }
+
+// millis is a duration of milliseconds, out of any allowed range rather than
+// wrapped when there are too many.
+func millis(ms int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
+}

@@ -1,0 +1,117 @@
+// Package loadbalance decides which task owns which slice: the five phases of
+// the weighted-move algorithm (Slicer paper, section 4.4.1), as published and
+// improved. It is pure: time, seeds and measurements come in as values, the
+// same input gives the same output, and nothing is ordered by a map.
+package loadbalance
+
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Report is what one task measured last.
+type Report struct {
+	Task        string
+	Incarnation uint64
+	Load        assignment.Load
+}
+
+// Loads is the load of a job by slice of one assignment, in units a second.
+// Measure makes it from reports; a simulation may make it itself.
+type Loads struct {
+	// Slice has one value a slice of the assignment, over all its replicas; NaN
+	// when nothing is known about it.
+	Slice []float64
+	// Task has one value a task of the assignment's table: all that it carried
+	// of its own slices.
+	Task []float64
+	// CPU utilization of each task, 0 to 1; nil when not known.
+	CPU []float64
+	// Parts equal parts of each slice are known apart in Part, slice after
+	// slice; nil when they are not.
+	Parts int
+	Part  []float64
+	// Hot keys, heaviest first, over all tasks.
+	Hot []assignment.HotKey
+}
+
+// Input is what a round of balancing depends on.
+type Input struct {
+	// Prev is the assignment in force, nil when the first is to be made.
+	Prev *assignment.Assignment
+	// Tasks is the task table of the next assignment, in order of Index. Running
+	// tasks may own slices; starting, draining and dead ones lose theirs.
+	// A task of Prev that is not here is gone.
+	Tasks []assignment.Task
+	// Config has its defaults and is valid.
+	Config assignment.JobConfig
+	// Loads are by slice of Prev; nil when there are none yet.
+	Loads *Loads
+	// Elapsed is the time since the loads were last measured anew, for smoothing.
+	Elapsed time.Duration
+	// State is what the last round returned, nil at first. It is not changed.
+	State *State
+	// MembershipOnly leaves out the phases that depend on load (3 to 5): a task
+	// came or went and somebody has to own its slices at once.
+	MembershipOnly bool
+}
+
+// Output is what a round decided.
+type Output struct {
+	// Changed is false when Placement is that of Prev.
+	Changed bool
+	// Placement's owners are positions in Input.Tasks. It is empty when there is
+	// nobody to own anything: then the assignment in force stays.
+	Placement assignment.Placement
+	Decisions []Decision
+	Stats     Stats
+	// State is for the next round.
+	State *State
+}
+
+// Kind is what a decision does.
+type Kind string
+
+// Kinds of decisions.
+const (
+	KindAssign    Kind = "assign"    // the first owner
+	KindReassign  Kind = "reassign"  // away from a task that may not own it
+	KindReplicate Kind = "replicate" // one more owner
+	KindRemove    Kind = "remove"    // one owner fewer
+	KindMove      Kind = "move"      // another owner
+	KindEject     Kind = "eject"     // a compound move that makes room for a hot slice
+	KindSplit     Kind = "split"
+	KindMerge     Kind = "merge"
+	KindSkip      Kind = "skip" // something was left undone, Reason says why
+)
+
+// Reason is why, in one short phrase of a fixed set, fit for a metric label.
+type Reason string
+
+// Decision is one step of a round.
+type Decision struct {
+	Kind   Kind
+	Reason Reason
+	Slice  assignment.Slice
+	// From and To are names of tasks, empty where there is none.
+	From, To string
+	// Benefit is in the algorithm's own measure, larger is better.
+	Benefit float64
+	// KeyChurn is the share of the keyspace and LoadChurn the share of the load
+	// that comes to a task that did not own it.
+	KeyChurn, LoadChurn float64
+}
+
+// Stats sums up a round.
+type Stats struct {
+	// Imbalance is the largest task load over the mean, by capacity, before and
+	// after; 0 when there is no load.
+	ImbalanceBefore, ImbalanceAfter float64
+	// Floor is what no assignment of whole keys can go below, at least 1.
+	Floor               float64
+	KeyChurn, LoadChurn float64
+	Slices, Owners      int
+	// Skipped says why the load phases did nothing; empty when they ran.
+	Skipped Reason
+}
