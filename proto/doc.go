@@ -2,4 +2,4 @@
 // code generated from them.
 package proto
 
-//go:generate go tool -modfile=../.ci/tools/go.mod buf generate
+//go:generate go -C ../.ci/tools run ./protogen -I ../../proto
