@@ -76,8 +76,8 @@ func validate(h *Header, tasks []Task, c *Columns) error {
 		return err
 	}
 	switch {
-	case h.Generation <= 0:
-		return &FieldError{"generation", int64(h.Generation), "above 0"}
+	case h.Generation <= 0 || h.Generation > MaxGeneration:
+		return &FieldError{"generation", int64(h.Generation), fmt.Sprintf("1 to %d", MaxGeneration)}
 	case h.Previous < 0 || h.Previous >= h.Generation:
 		return &FieldError{"previous", int64(h.Previous), "0 or a generation before this one"}
 	case h.Horizon < 0 || h.Horizon > h.Generation:
