@@ -89,6 +89,28 @@ const (
 // Reason is why, in one short phrase of a fixed set, fit for a metric label.
 type Reason string
 
+// Reasons of decisions and of skipped rounds.
+const (
+	ReasonFirst       Reason = "first assignment"
+	ReasonTaskGone    Reason = "task gone"
+	ReasonTaskLeaving Reason = "task may not own"
+	ReasonRestarted   Reason = "task restarted"
+	ReasonNewTask     Reason = "new task"
+	ReasonTooFew      Reason = "below min replicas"
+	ReasonTooMany     Reason = "above max replicas"
+	ReasonEnough      Reason = "enough replicas left"
+	ReasonCold        Reason = "cold neighbours"
+	ReasonSameTasks   Reason = "neighbours on the same tasks"
+	ReasonHotTask     Reason = "hottest task"
+	ReasonHotSlice    Reason = "hot slice"
+	ReasonNoTask      Reason = "no running task"
+	ReasonNoLoad      Reason = "no load known"
+	ReasonMembership  Reason = "membership only"
+	ReasonIdleCPU     Reason = "cpu below threshold"
+	ReasonStuck       Reason = "no move cools the hottest task"
+	ReasonBudget      Reason = "move budget spent"
+)
+
 // Decision is one step of a round.
 type Decision struct {
 	Kind   Kind

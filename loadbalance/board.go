@@ -1,0 +1,305 @@
+package loadbalance
+
+import (
+	"math"
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// piece is a slice while a round works on it. Pieces form a list in key order
+// so that splitting and merging cost nothing but the piece itself.
+type piece struct {
+	start, end assignment.SliceKey
+	load       float64 // of all replicas together; never NaN, negative or infinite
+	owners     []uint32
+	prev, next int32 // -1 at the ends
+	version    uint32
+	gone       bool // merged into another
+}
+
+func (p *piece) slice() assignment.Slice { return assignment.Slice{Start: p.start, End: p.end} }
+func (p *piece) width() float64          { return p.slice().Fraction() }
+func (p *piece) has(t uint32) bool       { return slices.Contains(p.owners, t) }
+
+// share is the load that each owner carries.
+func (p *piece) share() float64 { return p.load / float64(len(p.owners)) }
+
+// board is the working state of one round: the slices, who owns them, and what
+// each task carries if everything stays as it now lies on the board.
+type board struct {
+	in       Input
+	cfg      assignment.BalanceConfig
+	min, max int // replicas, never above the number of live tasks
+
+	pieces []piece
+	head   int32
+	n      int // pieces that are not gone
+	owners int // of all pieces together
+
+	own    [][]int32 // by task: the pieces it owns, in no order
+	load   []float64 // by task
+	weight []float64 // by task: capacity, mean 1 over the live; 0 if it may not own
+	live   []uint32  // tasks that may own, in order
+
+	byName   map[string]uint32 // position in Tasks
+	prevTask []int32           // by position in Prev: the same process in Tasks, or -1
+	known    bool              // loads were measured and are not all 0
+	total    float64           // load of all slices
+	fine     *finer            // what is known within slices
+	smooth   *smoother         // nil when nothing is to be remembered
+
+	moved     float64 // keyspace that phase 4 reassigned
+	merged    float64 // keyspace that phase 3 reassigned
+	decisions []Decision
+	skipped   Reason
+}
+
+// newBoard lays out a round; ok is false when no task may own anything.
+func newBoard(in Input) (b *board, ok bool) {
+	in.Config = in.Config.WithDefaults()
+	b = &board{in: in, cfg: in.Config.Balance, head: -1}
+	b.weigh()
+	if len(b.live) == 0 {
+		return b, false
+	}
+	b.min = min(max(in.Config.MinReplicas, 1), assignment.MaxReplicas, len(b.live))
+	b.max = min(max(in.Config.MaxReplicas, b.min), assignment.MaxReplicas, len(b.live))
+	b.own = make([][]int32, len(in.Tasks))
+	b.load = make([]float64, len(in.Tasks))
+	if in.Prev == nil {
+		b.first()
+		return b, true
+	}
+	b.lay()
+	return b, true
+}
+
+// weigh finds the live tasks and scales capacities to a mean of 1. Capacities
+// that make no sense count as the smallest allowed.
+func (b *board) weigh() {
+	b.weight = make([]float64, len(b.in.Tasks))
+	sum := 0.0
+	for i, t := range b.in.Tasks {
+		if t.State != assignment.TaskRunning {
+			continue
+		}
+		w := assignment.MinWeight
+		if t.Weight > w { // false for NaN
+			w = min(t.Weight, assignment.MaxWeight)
+		}
+		b.weight[i] = w
+		b.live = append(b.live, uint32(i))
+		sum += w
+	}
+	for _, t := range b.live {
+		b.weight[t] *= float64(len(b.live)) / sum
+	}
+}
+
+// lay puts the slices of Prev on the board with their loads.
+func (b *board) lay() {
+	prev := b.in.Prev
+	b.matchTasks()
+	loads := b.sliceLoads()
+	c := prev.Columns()
+	count := make([]int32, len(b.in.Tasks))
+	owners := make([]uint32, 0, len(c.Owners))
+	b.pieces = make([]piece, len(c.Starts), len(c.Starts)+len(c.Starts)/4)
+	for i := range b.pieces {
+		s, r := prev.Slice(i), prev.Replicas(i)
+		lo := len(owners)
+		for j := range r.Len() {
+			if t := b.prevTask[r.Position(j)]; t >= 0 {
+				owners = append(owners, uint32(t))
+				count[t]++
+			}
+		}
+		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1}
+		b.pieces[i].owners = owners[lo:len(owners):len(owners)]
+	}
+	b.head, b.n, b.owners = 0, len(b.pieces), len(owners)
+	b.pieces[b.n-1].next = -1
+	room := make([]int32, len(owners))
+	for t, k := range count {
+		b.own[t], room = room[:0:k], room[k:]
+	}
+	for i := range b.pieces {
+		p := &b.pieces[i]
+		for _, t := range p.owners {
+			b.own[t] = append(b.own[t], int32(i))
+			b.load[t] += p.share()
+		}
+	}
+}
+
+// matchTasks finds the tasks of Prev in the new table. A task that restarted is
+// another process and so another owner.
+func (b *board) matchTasks() {
+	b.byName = make(map[string]uint32, len(b.in.Tasks))
+	for i, t := range b.in.Tasks {
+		b.byName[t.Name] = uint32(i)
+	}
+	b.prevTask = make([]int32, b.in.Prev.NumTasks())
+	for i, t := range b.in.Prev.Tasks() {
+		b.prevTask[i] = -1
+		if j, ok := b.byName[t.Name]; ok && b.in.Tasks[j].Same(t) {
+			b.prevTask[i] = int32(j)
+		}
+	}
+}
+
+// ratio is a task's load by its capacity.
+func (b *board) ratio(t uint32) float64 { return b.load[t] / b.weight[t] }
+
+// mean is the load of a live task of weight 1 if all were even.
+func (b *board) mean() float64 { return b.total / float64(len(b.live)) }
+
+// add makes t an owner of piece i.
+func (b *board) add(i int32, t uint32) {
+	p := &b.pieces[i]
+	b.shed(p)
+	p.owners = append(p.owners, t)
+	b.owners++
+	b.carry(p)
+	b.own[t] = append(b.own[t], i)
+}
+
+// remove makes t no longer an owner of piece i.
+func (b *board) remove(i int32, t uint32) {
+	p := &b.pieces[i]
+	b.shed(p)
+	p.owners = slices.DeleteFunc(p.owners, func(o uint32) bool { return o == t })
+	b.owners--
+	b.carry(p)
+	b.disown(i, t)
+}
+
+// replace hands piece i from one task to another.
+func (b *board) replace(i int32, from, to uint32) {
+	p := &b.pieces[i]
+	b.load[from] -= p.share()
+	b.load[to] += p.share()
+	p.owners[slices.Index(p.owners, from)] = to
+	b.disown(i, from)
+	b.own[to] = append(b.own[to], i)
+}
+
+func (b *board) disown(i int32, t uint32) {
+	l := b.own[t]
+	k := slices.Index(l, i)
+	l[k] = l[len(l)-1]
+	b.own[t] = l[:len(l)-1]
+}
+
+func (b *board) shed(p *piece) {
+	for _, t := range p.owners {
+		b.load[t] -= p.share()
+	}
+}
+
+func (b *board) carry(p *piece) {
+	for _, t := range p.owners {
+		b.load[t] += p.share()
+	}
+}
+
+// split cuts piece i at a key strictly within it; both parts keep its owners.
+// It returns the right part.
+func (b *board) split(i int32, at assignment.SliceKey) int32 {
+	j := int32(len(b.pieces))
+	b.pieces = append(b.pieces, piece{})
+	l, r := &b.pieces[i], &b.pieces[j]
+	left := b.fine.portion(l.slice(), at) * l.load
+	*r = piece{start: at, end: l.end, load: l.load - left, owners: slices.Clone(l.owners), prev: i, next: l.next}
+	l.end, l.load, l.next = at, left, j
+	l.version++
+	if r.next >= 0 {
+		b.pieces[r.next].prev = j
+	}
+	for _, t := range r.owners {
+		b.own[t] = append(b.own[t], j)
+	}
+	b.n++
+	b.owners += len(r.owners)
+	return j
+}
+
+// merge joins piece i and the one after it under the owners of keep, which is
+// one of the two.
+func (b *board) merge(i, keep int32) {
+	j := b.pieces[i].next
+	l, r := &b.pieces[i], &b.pieces[j]
+	b.shed(l)
+	b.shed(r)
+	b.owners -= len(l.owners) + len(r.owners)
+	lose := l
+	if keep == i {
+		lose = r
+	}
+	// Piece i stays on the board whichever owners stay.
+	for _, t := range r.owners {
+		b.disown(j, t)
+	}
+	if lose == l {
+		for _, t := range l.owners {
+			b.disown(i, t)
+		}
+		l.owners = r.owners
+		for _, t := range l.owners {
+			b.own[t] = append(b.own[t], i)
+		}
+	}
+	l.end, l.load, l.next = r.end, l.load+r.load, r.next
+	l.version++
+	b.owners += len(l.owners)
+	b.carry(l)
+	r.gone, r.owners = true, nil
+	r.version++
+	if l.next >= 0 {
+		b.pieces[l.next].prev = i
+	}
+	b.n--
+}
+
+// say records a decision. It names the slice as it is now.
+func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, load float64) {
+	d := Decision{Kind: k, Reason: why, Slice: b.pieces[i].slice(), Benefit: benefit, KeyChurn: keys}
+	if b.total > 0 {
+		d.LoadChurn = load / b.total
+	}
+	if from >= 0 {
+		d.From = b.in.Tasks[from].Name
+	}
+	if to >= 0 {
+		d.To = b.in.Tasks[to].Name
+	}
+	b.decisions = append(b.decisions, d)
+}
+
+// imbalance is the largest load over the mean, by capacity; 0 without load.
+func (b *board) imbalance() float64 {
+	top, sum := 0.0, 0.0
+	for _, t := range b.live {
+		top = max(top, b.ratio(t))
+		sum += b.load[t]
+	}
+	if sum <= 0 {
+		return 0
+	}
+	return top * float64(len(b.live)) / sum
+}
+
+// sane turns what is no load into none.
+func sane(x float64) float64 {
+	if x > 0 && x < maxLoad {
+		return x
+	}
+	if x >= maxLoad && !math.IsInf(x, 1) {
+		return maxLoad
+	}
+	return 0
+}
+
+// maxLoad is far above any real rate and far below where sums lose meaning.
+const maxLoad = 1e18

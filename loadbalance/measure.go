@@ -1,0 +1,261 @@
+package loadbalance
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// maxParts bounds into how many parts of a slice Measure resolves loads.
+const maxParts = 64
+
+// Measure maps what tasks reported onto the slices of a, exactly as far as it
+// is known: rates of equal ranges are taken as they are, those of ranges and
+// parts that straddle a boundary of a are shared out by width.
+//
+// What the owners of a slice measured under a itself, or a later generation,
+// counts first; owners that have not reported yet are taken to carry as much as
+// the others. Failing that, older reports count: those of the owners, and of
+// tasks that owned the slice in as new a generation. A slice that no report
+// covers gets NaN.
+//
+// Reports of tasks that a does not name, ranges out of order, and rates that are
+// NaN, negative or infinite are ignored. Of two reports of one task the one of
+// the later incarnation, then generation, counts.
+func Measure(a *assignment.Assignment, reports []Report) *Loads {
+	m := &meter{a: a, n: a.NumSlices(), parts: 1}
+	m.pick(reports)
+	for _, r := range m.reports {
+		if validParts(r) {
+			m.parts = max(m.parts, min(r.Parts, maxParts))
+		}
+	}
+	m.gather()
+	return m.loads()
+}
+
+func validParts(r *assignment.Load) bool {
+	return r.Parts > 1 && len(r.PartRate) == r.Parts*len(r.Rate)
+}
+
+// meter gathers reports. New holds what was measured under the assignment by
+// its owners, old the rest.
+type meter struct {
+	a       *assignment.Assignment
+	n       int
+	parts   int
+	reports []*assignment.Load // by position in the task table, nil if there is none
+
+	newRate, oldRate []float64               // by slice and part
+	newCover         []float64               // by slice: share covered, summed over tasks
+	oldCover         []float64               // the same
+	newest           []assignment.Generation // by slice: of the owners' older reports
+}
+
+func (m *meter) pick(reports []Report) {
+	at := make([]int, m.a.NumTasks())
+	picked := make([]*assignment.Load, m.a.NumTasks())
+	for i := range reports {
+		r := &reports[i]
+		pos, ok := m.a.Position(r.Task)
+		if !ok || len(r.Load.Rate) != len(r.Load.Ranges) {
+			continue
+		}
+		if picked[pos] != nil {
+			old := &reports[at[pos]]
+			if c := cmp.Compare(r.Incarnation, old.Incarnation); c < 0 ||
+				c == 0 && r.Load.Generation < old.Load.Generation {
+				continue
+			}
+		}
+		picked[pos], at[pos] = &r.Load, i
+	}
+	m.reports = picked
+	for pos, l := range picked {
+		if l == nil {
+			m.reports[pos] = &assignment.Load{}
+		}
+	}
+}
+
+func (m *meter) gather() {
+	m.newRate = make([]float64, m.n*m.parts)
+	m.oldRate = make([]float64, m.n*m.parts)
+	m.newCover = make([]float64, m.n)
+	m.oldCover = make([]float64, m.n)
+	m.newest = make([]assignment.Generation, m.n)
+	for pos, l := range m.reports {
+		if l.Generation < m.a.Generation() {
+			m.visit(l, func(i, _ int, _, _ float64) {
+				if m.a.Replicas(i).Has(pos) {
+					m.newest[i] = max(m.newest[i], l.Generation)
+				}
+			})
+		}
+	}
+	for pos, l := range m.reports {
+		m.visit(l, func(i, part int, rate, cover float64) {
+			switch owner := m.a.Replicas(i).Has(pos); {
+			case owner && l.Generation >= m.a.Generation():
+				m.newRate[i*m.parts+part] += rate
+				m.newCover[i] += cover
+			case owner || l.Generation >= m.newest[i]:
+				m.oldRate[i*m.parts+part] += rate
+				m.oldCover[i] += cover
+			}
+		})
+	}
+}
+
+// visit calls f for each part of each slice of a that a report covers, with the
+// rate that falls into the part and the share of the slice that it is.
+func (m *meter) visit(l *assignment.Load, f func(slice, part int, rate, cover float64)) {
+	parts := 1
+	if validParts(l) {
+		parts = l.Parts
+	}
+	var last assignment.SliceKey
+	for k, r := range l.Ranges {
+		if r.Valid() != nil || r.Start < last {
+			continue
+		}
+		last = r.End
+		if !fine(l.Rate[k]) {
+			continue
+		}
+		rate, sum := l.Rate[k], 0.0
+		if parts > 1 {
+			for _, v := range l.PartRate[k*parts : (k+1)*parts] {
+				sum += sane(v)
+			}
+		}
+		for p := range parts {
+			cell := part(r, p, parts)
+			v := rate / float64(parts)
+			if sum > 0 { // parts say how, the range says how much
+				v = rate * sane(l.PartRate[k*parts+p]) / sum
+			}
+			if cell.Start < cell.End {
+				m.spread(cell, v, f)
+			}
+		}
+	}
+}
+
+// spread shares out the rate of a cell among the parts of slices it lies on.
+func (m *meter) spread(cell assignment.Slice, rate float64, f func(slice, part int, rate, cover float64)) {
+	for i := m.a.Find(cell.Start); i < m.n; i++ {
+		s := m.a.Slice(i)
+		both, ok := s.Intersect(cell)
+		if !ok {
+			return
+		}
+		for p := partOf(s, both.Start, m.parts); p < m.parts; p++ {
+			in, ok := part(s, p, m.parts).Intersect(both)
+			if !ok {
+				if part(s, p, m.parts).Start >= both.End {
+					break
+				}
+				continue
+			}
+			f(i, p, rate*float64(in.Width())/float64(cell.Width()), float64(in.Width())/float64(s.Width()))
+		}
+	}
+}
+
+// part is the p-th of n equal parts of a slice, empty if the slice is narrow.
+func part(s assignment.Slice, p, n int) assignment.Slice {
+	return assignment.Slice{Start: cut(s, p, n), End: cut(s, p+1, n)}
+}
+
+func cut(s assignment.Slice, p, n int) assignment.SliceKey {
+	w, q := s.Width(), uint64(n)
+	return s.Start + assignment.SliceKey(w/q*uint64(p)+w%q*uint64(p)/q)
+}
+
+// partOf is the first part of a slice that may hold a key.
+func partOf(s assignment.Slice, k assignment.SliceKey, n int) int {
+	p := int(float64(k-s.Start) / float64(s.Width()) * float64(n))
+	return min(max(p-1, 0), n-1)
+}
+
+// fine says that a rate can be one.
+func fine(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+
+func (m *meter) loads() *Loads {
+	l := &Loads{Slice: make([]float64, m.n), Task: make([]float64, m.a.NumTasks())}
+	if m.parts > 1 {
+		l.Parts, l.Part = m.parts, make([]float64, m.n*m.parts)
+	}
+	factor := make([]float64, m.n)
+	for i := range m.n {
+		rates := m.newRate[i*m.parts : (i+1)*m.parts]
+		switch {
+		case m.newCover[i] > .5:
+			factor[i] = float64(m.a.Replicas(i).Len()) / m.newCover[i]
+		case m.oldCover[i] > .5:
+			rates = m.oldRate[i*m.parts : (i+1)*m.parts]
+			factor[i] = 1 / min(m.oldCover[i], 1)
+		default:
+			l.Slice[i] = math.NaN()
+			continue
+		}
+		sum := 0.0
+		for _, v := range rates {
+			sum += v
+		}
+		l.Slice[i] = min(sum*factor[i], maxLoad)
+		if m.parts > 1 {
+			for p, v := range rates {
+				l.Part[i*m.parts+p] = min(v*factor[i], maxLoad)
+			}
+		}
+	}
+	m.perTask(l)
+	m.hot(l, factor)
+	return l
+}
+
+func (m *meter) perTask(l *Loads) {
+	for pos, r := range m.reports {
+		for _, v := range r.Rate {
+			l.Task[pos] += sane(v)
+		}
+		if r.CPU > 0 && !math.IsInf(r.CPU, 1) {
+			if l.CPU == nil {
+				l.CPU = make([]float64, len(l.Task))
+			}
+			l.CPU[pos] = min(r.CPU, 1)
+		}
+	}
+}
+
+// hot sums up what tasks report of the heaviest keys, from the same reports
+// that the loads of their slices come from.
+func (m *meter) hot(l *Loads, factor []float64) {
+	type sums struct{ rate, err float64 }
+	by := make(map[assignment.SliceKey]sums)
+	for pos, r := range m.reports {
+		for _, h := range r.Hot {
+			if !fine(h.Rate) || h.Rate == 0 || !fine(h.Error) || h.Key >= assignment.KeyspaceEnd {
+				continue
+			}
+			i := m.a.Find(h.Key)
+			owner := m.a.Replicas(i).Has(pos)
+			fresh := owner && r.Generation >= m.a.Generation()
+			if factor[i] == 0 || fresh != (m.newCover[i] > .5) || !owner && r.Generation < m.newest[i] {
+				continue
+			}
+			s := by[h.Key]
+			by[h.Key] = sums{s.rate + sane(h.Rate)*factor[i], s.err + sane(h.Error)*factor[i]}
+		}
+	}
+	for k, s := range by {
+		l.Hot = append(l.Hot, assignment.HotKey{Key: k, Rate: s.rate, Error: s.err})
+	}
+	slices.SortFunc(l.Hot, func(x, y assignment.HotKey) int {
+		return cmp.Or(cmp.Compare(y.Rate, x.Rate), cmp.Compare(x.Key, y.Key))
+	})
+}

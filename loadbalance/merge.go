@@ -1,0 +1,123 @@
+package loadbalance
+
+import "slices"
+
+// mergeCold is phase 3: adjacent cold slices become one, coldest pair first, so
+// that there is room to split hot ones. It goes on while there are more than
+// the smallest number of slices a task, for pairs that together stay below the
+// mean slice and do not lift a task above the hottest, until the budget of
+// keyspace that may change hands is spent.
+func (b *board) mergeCold() {
+	least := b.cfg.MinSlicesPerTask * len(b.live)
+	if b.n <= least {
+		return
+	}
+	limit := 0.0
+	for _, t := range b.live {
+		limit = max(limit, b.ratio(t))
+	}
+	h := make(pieceHeap, 0, b.n)
+	for i := b.head; i >= 0 && b.pieces[i].next >= 0; i = b.pieces[i].next {
+		if k, ok := b.pair(i); ok {
+			h = append(h, k)
+		}
+	}
+	h.init()
+	for len(h) > 0 && b.n > least {
+		k := h.pop()
+		p := &b.pieces[k.id]
+		if p.gone || p.version != k.version || p.next < 0 {
+			continue
+		}
+		if now, ok := b.pair(k.id); !ok || now.key != k.key {
+			if ok { // the neighbour has changed
+				h.push(now)
+			}
+			continue
+		}
+		if !b.mergePair(k.id, limit) {
+			continue
+		}
+		if k, ok := b.pair(k.id); ok {
+			h.push(k)
+		}
+		if l := b.pieces[k.id].prev; l >= 0 {
+			if k, ok := b.pair(l); ok {
+				h.push(k)
+			}
+		}
+	}
+}
+
+// pair is the entry of a piece and its right neighbour; ok is false when they
+// are not cold enough. The mean slice only grows while slices are merged.
+func (b *board) pair(i int32) (pieceKey, bool) {
+	p := &b.pieces[i]
+	if p.next < 0 {
+		return pieceKey{}, false
+	}
+	load := p.load + b.pieces[p.next].load
+	return pieceKey{load, i, p.version}, load < b.total/float64(b.n)
+}
+
+// mergePair merges piece i with its right neighbour under the owners of
+// whichever is cheaper to keep and allowed.
+func (b *board) mergePair(i int32, limit float64) bool {
+	l, r := &b.pieces[i], &b.pieces[b.pieces[i].next]
+	if sameOwners(l.owners, r.owners) {
+		b.merge(i, i)
+		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 0, 0, 0)
+		return true
+	}
+	keep, lose := i, l.next
+	if l.width() < r.width() {
+		keep, lose = lose, keep
+	}
+	for range 2 {
+		if cost, load, ok := b.mergeCost(keep, lose, limit); ok {
+			from, to := int(b.pieces[lose].owners[0]), int(b.pieces[keep].owners[0])
+			b.merged += cost
+			b.merge(i, keep)
+			b.say(KindMerge, ReasonCold, i, from, to, 0, cost, load)
+			return true
+		}
+		keep, lose = lose, keep
+	}
+	return false
+}
+
+// mergeCost is the keyspace and the load that change hands when one piece moves
+// to the owners of another; ok is false when that is not allowed.
+func (b *board) mergeCost(keep, lose int32, limit float64) (keys, load float64, ok bool) {
+	k, l := &b.pieces[keep], &b.pieces[lose]
+	gained := 0
+	share := (k.load + l.load) / float64(len(k.owners))
+	for _, t := range k.owners {
+		after := b.load[t] - k.share() + share
+		if l.has(t) {
+			after -= l.share()
+		} else {
+			gained++
+		}
+		if after/b.weight[t] > limit {
+			return 0, 0, false
+		}
+	}
+	if gained > 0 {
+		keys = l.width()
+		load = l.load * float64(gained) / float64(len(k.owners))
+	}
+	return keys, load, b.merged+keys <= b.mergeBudget()
+}
+
+func sameOwners(a, b []uint32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, t := range a {
+		if !slices.Contains(b, t) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,218 @@
+package loadbalance_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// anyRate draws loads, most of which make sense.
+func anyRate() *rapid.Generator[float64] {
+	return rapid.OneOf(
+		rapid.Float64Range(0, 1000), rapid.Float64Range(0, 1), rapid.Just(0.),
+		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e300, math.MaxFloat64, 1e-300}),
+	)
+}
+
+func drawConfig(t *rapid.T) assignment.JobConfig {
+	c := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"), 1, 1)
+	c.MinReplicas = rapid.IntRange(1, 4).Draw(t, "min")
+	c.MaxReplicas = rapid.IntRange(c.MinReplicas, 12).Draw(t, "max")
+	c.LoadMetric = rapid.SampledFrom([]string{assignment.LoadRequests, assignment.LoadCPU}).Draw(t, "metric")
+	c.Balance.MinSlicesPerTask = rapid.IntRange(1, 20).Draw(t, "fewest slices")
+	c.Balance.MaxSlicesPerTask = rapid.IntRange(c.Balance.MinSlicesPerTask, 60).Draw(t, "most slices")
+	return c
+}
+
+// drawTasks changes a fleet: tasks come, go, restart, drain, die.
+func drawTasks(t *rapid.T, before []assignment.Task) []assignment.Task {
+	states := rapid.SampledFrom([]assignment.TaskState{
+		assignment.TaskRunning, assignment.TaskRunning, assignment.TaskRunning, assignment.TaskRunning,
+		assignment.TaskRunning, assignment.TaskDraining, assignment.TaskDead, assignment.TaskStarting,
+	})
+	n := rapid.IntRange(0, 12).Draw(t, "tasks")
+	tasks := fleet(n)
+	for i := range tasks {
+		if i < len(before) {
+			tasks[i] = before[i]
+		}
+		tasks[i].State = states.Draw(t, "state")
+		if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
+			tasks[i].Incarnation++
+		}
+		tasks[i].Weight = rapid.SampledFrom([]float64{1, 1, 1, 2, 4, 1e-6, 1000, 1e6}).Draw(t, "weight")
+	}
+	return tasks
+}
+
+// drawLoads draws any loads for the slices of a, some keys hot beyond reason.
+func drawLoads(t *rapid.T, a *assignment.Assignment) *loadbalance.Loads {
+	if a == nil || rapid.IntRange(0, 9).Draw(t, "no loads") == 0 {
+		return nil
+	}
+	n := a.NumSlices()
+	if rapid.IntRange(0, 19).Draw(t, "wrong size") == 0 {
+		n = rapid.IntRange(0, 3).Draw(t, "size")
+	}
+	seed := rapid.SliceOfN(anyRate(), 1, 8).Draw(t, "rates")
+	l := &loadbalance.Loads{Slice: make([]float64, n), Task: make([]float64, a.NumTasks())}
+	for i := range l.Slice {
+		l.Slice[i] = seed[i%len(seed)]
+	}
+	if rapid.Bool().Draw(t, "parts") {
+		l.Parts = rapid.IntRange(2, 4).Draw(t, "number of parts")
+		l.Part = make([]float64, n*l.Parts)
+		for i := range l.Part {
+			l.Part[i] = seed[(i+3)%len(seed)]
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "hot keys") {
+		l.Hot = append(l.Hot, assignment.HotKey{
+			Key:  assignment.SliceKey(rapid.Uint64Range(0, 1<<63).Draw(t, "hot key")),
+			Rate: anyRate().Draw(t, "hot rate"), Error: anyRate().Draw(t, "hot error"),
+		})
+	}
+	if rapid.Bool().Draw(t, "cpu") {
+		l.CPU = rapid.SliceOfN(anyRate(), a.NumTasks(), a.NumTasks()).Draw(t, "cpu")
+	}
+	return l
+}
+
+// check says whether one round kept every promise.
+func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
+	live := 0
+	for _, task := range in.Tasks {
+		if task.State == assignment.TaskRunning {
+			live++
+		}
+	}
+	p := out.Placement
+	if live == 0 {
+		if len(p.Starts) != 0 || out.Changed {
+			t.Fatalf("placed slices without a running task")
+		}
+		return
+	}
+	if len(p.Starts) == 0 {
+		t.Fatalf("placed nothing with %d running tasks", live)
+	}
+	fewest, most := min(in.Config.MinReplicas, live), min(in.Config.MaxReplicas, live)
+	for i := range p.Starts {
+		owners := p.Range(i)
+		if len(owners) < fewest || len(owners) > most {
+			t.Fatalf("slice %d has %d owners, want %d to %d", i, len(owners), fewest, most)
+		}
+		for _, o := range owners {
+			if s := in.Tasks[o].State; s != assignment.TaskRunning {
+				t.Fatalf("slice %d is owned by a task that is %v", i, s)
+			}
+		}
+	}
+	before := 0
+	if in.Prev != nil {
+		before = in.Prev.NumSlices()
+	}
+	limit := max(before, in.Config.Balance.MaxSlicesPerTask*live)
+	if len(p.Starts) > limit {
+		t.Fatalf("%d slices, want at most %d", len(p.Starts), limit)
+	}
+	var merged, moved float64
+	for _, d := range out.Decisions {
+		if math.IsNaN(d.Benefit) || math.IsNaN(d.LoadChurn) || math.IsNaN(d.KeyChurn) {
+			t.Fatalf("a decision is not a number: %+v", d)
+		}
+		switch {
+		case d.Kind == loadbalance.KindMerge:
+			merged += d.KeyChurn
+		case d.Kind == loadbalance.KindMove || d.Kind == loadbalance.KindEject ||
+			d.Kind == loadbalance.KindReplicate && d.Reason != loadbalance.ReasonTooFew:
+			moved += d.KeyChurn
+		}
+	}
+	if merged > in.Config.Balance.MergeBudget+1e-9 || moved > in.Config.Balance.MoveBudget+1e-9 {
+		t.Fatalf("merged %g and moved %g of the keyspace", merged, moved)
+	}
+}
+
+// TestAnyHistory plays histories of any tasks and any loads.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var prev *assignment.Assignment
+		var state *loadbalance.State
+		var tasks []assignment.Task
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			tasks = drawTasks(t, tasks)
+			in := loadbalance.Input{
+				Prev: prev, Tasks: tasks, Config: drawConfig(t), Loads: drawLoads(t, prev), State: state,
+				Elapsed:        time.Duration(rapid.Int64Range(-1, 1<<40).Draw(t, "elapsed")),
+				MembershipOnly: rapid.IntRange(0, 4).Draw(t, "membership only") == 0,
+			}
+			out := loadbalance.Rebalance(in)
+			check(t, in, out)
+			again := loadbalance.Rebalance(in)
+			if d := cmp.Diff(out.Placement, again.Placement); d != "" {
+				t.Fatalf("the same input gave another placement:\n%s", d)
+			}
+			next := follow(t, prev, tasks, out)
+			if prev != nil && out.Changed != changed(prev, next) {
+				t.Fatalf("Changed is %v, which is wrong", out.Changed)
+			}
+			prev, state = next, out.State
+		}
+	})
+}
+
+// changed says whether any slice or owner differs, by process.
+func changed(a, b *assignment.Assignment) bool {
+	if a.NumSlices() != b.NumSlices() {
+		return true
+	}
+	for i := range a.NumSlices() {
+		if a.Slice(i) != b.Slice(i) || a.Replicas(i).Len() != b.Replicas(i).Len() {
+			return true
+		}
+		for x := range a.Replicas(i).All() {
+			found := false
+			for y := range b.Replicas(i).All() {
+				found = found || x.Same(y)
+			}
+			if !found {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestSettles checks that constant load, exactly measured, comes to rest: an
+// assignment that never stops changing would oscillate.
+func TestSettles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"),
+			1, rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "max"))
+		n := rapid.IntRange(1, 8).Draw(t, "tasks")
+		keys := zipf(rapid.SampledFrom([]int{1, 3, 30, 1000}).Draw(t, "keys"), rapid.Float64Range(0, 2).Draw(t, "skew"), 1000)
+		tasks := fleet(n)
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+		a := follow(t, nil, tasks, out)
+		churn := 0.
+		for i := range 120 {
+			out = loadbalance.Rebalance(loadbalance.Input{
+				Prev: a, Tasks: tasks, Config: cfg, Loads: measure(a, keys), Elapsed: cfg.Balance.Interval, State: out.State,
+			})
+			if i >= 100 {
+				churn += out.Stats.KeyChurn
+			}
+			a = follow(t, a, tasks, out)
+		}
+		if churn > .01 {
+			t.Fatalf("20 rounds of constant load still reassigned %g of the keyspace", churn)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package loadbalance
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// published runs phases 3 to 5 as the Slicer paper has them. Where the paper
+// leaves a choice, this takes the plainest reading: the benefit of a move is
+// the fall of the largest load among the tasks it touches, its cost the width
+// of the slice, and a move that no longer fits into the budget is not made.
+func (b *board) published() {
+	b.mergeCold()
+	b.moveHottest()
+	b.splitHot()
+}
+
+// option is a move that could be made.
+type option struct {
+	kind          Kind
+	piece         int32
+	benefit, cost float64
+}
+
+func (o *option) weight() float64 { return o.benefit / o.cost }
+
+// moveHottest is phase 4: the move with the largest weight that affects the
+// hottest task, again and again.
+func (b *board) moveHottest() {
+	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
+	cold := newTaskHeap(len(b.load), b.live, b.ratio)
+	for {
+		h, c := hot.top(), cold.top()
+		best, spent := b.bestOption(h, c)
+		if best.kind == "" {
+			why := ReasonStuck
+			if spent {
+				why = ReasonBudget
+			}
+			b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
+			return
+		}
+		touched := b.apply(best, h, c)
+		for _, t := range touched {
+			hot.set(t, -b.ratio(t))
+			cold.set(t, b.ratio(t))
+		}
+	}
+}
+
+// bestOption weighs the three moves of each slice of the hottest task; spent
+// says that one was left out because it did not fit into the budget.
+func (b *board) bestOption(h, c uint32) (best option, spent bool) {
+	before := b.ratio(h)
+	for _, i := range b.own[h] {
+		p := &b.pieces[i]
+		width := p.width()
+		consider := func(k Kind, after float64) {
+			o := option{k, i, (before - after) / b.mean(), width}
+			if o.benefit <= 1e-9 {
+				return
+			}
+			if b.moved+width > b.moveBudget() {
+				spent = true
+				return
+			}
+			if best.kind == "" || o.weight() > best.weight() ||
+				o.weight() == best.weight() && p.start < b.pieces[best.piece].start {
+				best = o
+			}
+		}
+		if !p.has(c) {
+			consider(KindMove, max((b.load[h]-p.share())/b.weight[h], (b.load[c]+p.share())/b.weight[c]))
+			if len(p.owners) < b.max && b.roomForOwner() {
+				consider(KindReplicate, b.afterAdd(p, c))
+			}
+		}
+		if len(p.owners) > b.min {
+			consider(KindRemove, b.afterRemove(p, h))
+		}
+	}
+	return best, spent
+}
+
+// afterAdd is the largest load among the owners of p once t has joined them.
+func (b *board) afterAdd(p *piece, t uint32) float64 {
+	share := p.load / float64(len(p.owners)+1)
+	top := (b.load[t] + share) / b.weight[t]
+	for _, o := range p.owners {
+		top = max(top, (b.load[o]-p.share()+share)/b.weight[o])
+	}
+	return top
+}
+
+// afterRemove is the largest load among the owners of p once t has left them.
+func (b *board) afterRemove(p *piece, t uint32) float64 {
+	share := p.load / float64(len(p.owners)-1)
+	top := (b.load[t] - p.share()) / b.weight[t]
+	for _, o := range p.owners {
+		if o != t {
+			top = max(top, (b.load[o]-p.share()+share)/b.weight[o])
+		}
+	}
+	return top
+}
+
+// apply makes a move and returns the tasks whose load it changed.
+func (b *board) apply(o option, h, c uint32) []uint32 {
+	p := &b.pieces[o.piece]
+	touched := append(slices.Clone(p.owners), c)
+	b.moved += o.cost
+	switch o.kind {
+	case KindMove:
+		b.replace(o.piece, h, c)
+		b.say(KindMove, ReasonHotTask, o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+	case KindReplicate:
+		b.add(o.piece, c)
+		b.say(KindReplicate, ReasonHotTask, o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+	case KindRemove:
+		b.remove(o.piece, h)
+		b.say(KindRemove, ReasonHotTask, o.piece, int(h), -1, o.weight(), 0, 0)
+	}
+	return touched
+}
+
+// roomForOwner keeps assignments within what they may hold.
+func (b *board) roomForOwner() bool { return b.owners < assignment.MaxOwnerships }

@@ -1,0 +1,189 @@
+package loadbalance
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Rebalance is one round of the algorithm that in.Config names (Slicer paper,
+// section 4.4.1). It is safe for concurrent use and changes nothing of in. It
+// never fails: measurements, tasks and configurations that make no sense are
+// read as harmlessly as possible, and with no running task the assignment in
+// force stays.
+func Rebalance(in Input) Output {
+	b, ok := newBoard(in)
+	if !ok {
+		return Output{State: in.State, Stats: Stats{Skipped: ReasonNoTask},
+			Decisions: []Decision{{Kind: KindSkip, Reason: ReasonNoTask}}}
+	}
+	before := b.imbalanceOf(in)
+	if in.Prev != nil {
+		b.reassign()
+		b.redundancy()
+	}
+	switch why := b.idle(); {
+	case why != "":
+		b.welcome()
+		b.skip(why)
+	case b.cfg.Algorithm == assignment.AlgorithmPublished:
+		b.published()
+	default:
+		b.weightedMove()
+	}
+	out := b.output()
+	out.Stats.ImbalanceBefore = before
+	return out
+}
+
+// idle says why the phases that depend on load have nothing to do.
+func (b *board) idle() Reason {
+	switch {
+	case b.in.MembershipOnly:
+		return ReasonMembership
+	case !b.known:
+		return ReasonNoLoad
+	case b.in.Config.LoadMetric == assignment.LoadCPU && b.idleCPU():
+		return ReasonIdleCPU
+	}
+	return ""
+}
+
+// idleCPU says that no task is at risk of overload, so that churn is waste.
+func (b *board) idleCPU() bool {
+	top, known := 0.0, false
+	for _, u := range b.in.Loads.CPU {
+		if u > 0 {
+			top, known = max(top, u), true
+		}
+	}
+	return known && top < b.cfg.CPUThreshold
+}
+
+func (b *board) skip(why Reason) {
+	b.skipped = why
+	b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why})
+}
+
+// output reads the result off the board.
+func (b *board) output() Output {
+	out := Output{Decisions: b.decisions, State: b.remember()}
+	p := &out.Placement
+	owners := 0
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		owners += len(b.pieces[i].owners)
+	}
+	p.Starts = make([]assignment.SliceKey, 0, b.n)
+	p.Owners = make([]uint32, 0, owners)
+	if owners != b.n {
+		p.Offsets = make([]uint32, 1, b.n+1)
+	}
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		p.Starts = append(p.Starts, b.pieces[i].start)
+		p.Owners = append(p.Owners, b.pieces[i].owners...)
+		if p.Offsets != nil {
+			p.Offsets = append(p.Offsets, uint32(len(p.Owners)))
+		}
+	}
+	st := &out.Stats
+	st.Slices, st.Owners, st.Skipped = b.n, owners, b.skipped
+	st.Floor = b.floor()
+	if b.known {
+		st.ImbalanceAfter = b.imbalance()
+	}
+	out.Changed = b.in.Prev == nil || b.changed()
+	if out.Changed && b.in.Prev != nil {
+		st.KeyChurn, st.LoadChurn = b.churn()
+	}
+	return out
+}
+
+// changed compares the board with Prev, owners as sets.
+func (b *board) changed() bool {
+	prev := b.in.Prev
+	if b.n != prev.NumSlices() {
+		return true
+	}
+	for i, k := b.head, 0; i >= 0; i, k = b.pieces[i].next, k+1 {
+		p, r := &b.pieces[i], prev.Replicas(k)
+		if p.start != prev.Slice(k).Start || len(p.owners) != r.Len() {
+			return true
+		}
+		for j := range r.Len() {
+			if t := b.prevTask[r.Position(j)]; t < 0 || !p.has(uint32(t)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// churn compares the board with Prev: the share of the keyspace that got an
+// owner which did not have it, and the share of the load that such owners carry.
+func (b *board) churn() (keys, load float64) {
+	prev, k := b.in.Prev, 0
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		p := &b.pieces[i]
+		for k+1 < prev.NumSlices() && prev.Slice(k).End <= p.start {
+			k++
+		}
+		for m := k; m < prev.NumSlices() && prev.Slice(m).Start < p.end; m++ {
+			r := prev.Replicas(m)
+			gained := len(p.owners)
+			for j := range r.Len() {
+				if t := b.prevTask[r.Position(j)]; t >= 0 && p.has(uint32(t)) {
+					gained--
+				}
+			}
+			if gained == 0 {
+				continue
+			}
+			both, _ := p.slice().Intersect(prev.Slice(m))
+			keys += both.Fraction()
+			if b.total > 0 {
+				at := b.fine.portion(p.slice(), both.End) - b.fine.portion(p.slice(), both.Start)
+				load += at * p.load / b.total * float64(gained) / float64(len(p.owners))
+			}
+		}
+	}
+	return keys, load
+}
+
+// imbalanceOf is that of the assignment in force, on the loads of this round.
+func (b *board) imbalanceOf(in Input) float64 {
+	if !b.known {
+		return 0
+	}
+	return b.imbalance()
+}
+
+// floor bounds the imbalance from below by the hottest known key: all of it
+// lies on at most max tasks. A slice that cannot be split is a key, too.
+func (b *board) floor() float64 {
+	if !b.known || b.total <= 0 {
+		return 1
+	}
+	top := 0.0
+	if len(b.in.Loads.Hot) > 0 {
+		for _, h := range b.in.Loads.Hot {
+			top = max(top, sane(h.Rate)-sane(h.Error))
+		}
+	}
+	// The largest capacities together are the best place for a hot key.
+	w := slices.Clone(b.live)
+	slices.SortFunc(w, func(x, y uint32) int {
+		switch {
+		case b.weight[x] > b.weight[y]:
+			return -1
+		case b.weight[x] < b.weight[y]:
+			return 1
+		}
+		return int(x) - int(y)
+	})
+	// Replicas share evenly, so the smallest of them decides.
+	best := 0.0
+	for r := 1; r <= b.max; r++ {
+		best = max(best, float64(r)*b.weight[w[r-1]])
+	}
+	return max(1, top/best/b.mean())
+}

@@ -1,0 +1,47 @@
+package loadbalance
+
+import "github.com/slicer-project/slicer/assignment"
+
+// splitHot is phase 5: slices at least twice as hot as the mean one are split
+// in the middle, hottest first, without changing owners, up to the largest
+// number of slices a task. The next round sees the parts measured apart and can
+// move them apart.
+func (b *board) splitHot() {
+	limit := b.maxSlices()
+	if b.n >= limit {
+		return
+	}
+	var h pieceHeap
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		if b.splittable(i, limit) {
+			h = append(h, pieceKey{-b.pieces[i].load, i, 0})
+		}
+	}
+	h.init()
+	for len(h) > 0 && b.n < limit {
+		i := h.pop().id
+		p := &b.pieces[i]
+		if p.load*float64(b.n) < 2*b.total || p.load <= 0 {
+			return
+		}
+		b.say(KindSplit, ReasonHotSlice, i, -1, -1, p.load*float64(b.n)/b.total, 0, 0)
+		j := b.split(i, p.start+(p.end-p.start)/2)
+		for _, k := range [...]int32{i, j} {
+			if b.splittable(k, limit) {
+				h.push(pieceKey{-b.pieces[k].load, k, 0})
+			}
+		}
+	}
+}
+
+// splittable says that a piece may be split now or, because the mean slice
+// gets colder while slices are split, later in the round.
+func (b *board) splittable(i int32, limit int) bool {
+	p := &b.pieces[i]
+	return p.end-p.start > 1 && p.load > 0 && p.load*float64(limit) >= 2*b.total
+}
+
+// maxSlices bounds how many slices there may be.
+func (b *board) maxSlices() int {
+	return min(b.cfg.MaxSlicesPerTask*len(b.live), assignment.MaxSlices)
+}

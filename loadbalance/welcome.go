@@ -1,0 +1,78 @@
+package loadbalance
+
+// welcome gives tasks that own nothing their fair share, as far as the move
+// budget allows: moving by load alone would leave a newcomer to a large, even
+// job with nothing, because nobody there is hot. When no load is known it also
+// goes on filling tasks that own much less than their share of the keyspace.
+// What does not fit into the budget follows in later rounds.
+func (b *board) welcome() {
+	var guests []uint32
+	var s *scale
+	for _, t := range b.live {
+		if len(b.own[t]) == 0 {
+			guests = append(guests, t)
+		}
+	}
+	if len(guests) == 0 && b.known {
+		return
+	}
+	s = b.newScale()
+	sum := 0.0
+	for _, t := range b.live {
+		sum += s.worth[t]
+	}
+	fair := sum / float64(len(b.live))
+	if !b.known {
+		guests = guests[:0]
+		for _, t := range b.live {
+			if s.ratio(t) < .9*fair {
+				guests = append(guests, t)
+			}
+		}
+	}
+	if len(guests) == 0 {
+		return
+	}
+	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -s.ratio(t) })
+	cold := newTaskHeap(len(b.load), guests, s.ratio)
+	for cold.len() > 0 && hot.len() > 0 {
+		to, from := cold.top(), hot.top()
+		if s.ratio(to) >= fair || s.ratio(from) <= fair {
+			return
+		}
+		i := b.gift(s, from, to, fair)
+		if i < 0 {
+			hot.drop(from)
+			continue
+		}
+		p := &b.pieces[i]
+		s.change(i, func() { b.replace(i, from, to) })
+		b.moved += p.width()
+		b.say(KindMove, ReasonNewTask, i, int(from), int(to), 0, p.width(), p.share())
+		hot.set(from, -s.ratio(from))
+		hot.set(to, -s.ratio(to))
+		cold.set(to, s.ratio(to))
+	}
+}
+
+// gift picks the piece of one task that another should have: the most worth for
+// its width that leaves neither on the wrong side of fair by more than half of
+// it. It returns -1 if there is none.
+func (b *board) gift(s *scale, from, to uint32, fair float64) int32 {
+	best, bestRate := int32(-1), 0.0
+	for _, i := range b.own[from] {
+		p := &b.pieces[i]
+		w := b.worth(p) / float64(len(p.owners))
+		width := p.width()
+		switch {
+		case p.has(to) || b.moved+width > b.moveBudget():
+		case s.worth[to]+w/2 > fair*b.weight[to] || s.worth[from]-w/2 < fair*b.weight[from]:
+		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
+			best, bestRate = i, w/width
+		}
+	}
+	return best
+}
+
+func (b *board) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) }
+func (b *board) mergeBudget() float64 { return max(b.cfg.MergeBudget, 0) }
