@@ -1,0 +1,146 @@
+package sim_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slicer-project/slicer/loadbalance/sim"
+)
+
+func readAll(r *sim.TraceReader) (all []sim.Record, err error) {
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, rec)
+	}
+}
+
+const (
+	csvTrace = "unix_ms,key,load\r\n1000,\"/a,b\"\"c\",2.5\r\n2000,k,0\r\n"
+	logTrace = `1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /a/b?q=1 HTTP/1.0" 200 2326 "http://x/[y] " "Agent \"x\""
+1.2.3.5 - - [10/Oct/2000:13:55:37 -0700] "-" 408 -
+1.2.3.6 - bob [10/Oct/2000:13:55:38 -0700] "GET http://proxied.example/p HTTP/1.1" 200 5
+1.2.3.6 - bob [10/Oct/2000:13:55:38 -0700] "GET /with space\"quote HTTP/1.1" 200 5`
+)
+
+func TestTrace(t *testing.T) {
+	fromCSV := []sim.Record{{1000, `/a,b"c`, 2.5}, {2000, "k", 0}}
+	fromLog := []sim.Record{{971211336000, "/a/b", 1}, {971211338000, "/p", 1}, {971211338000, `/with space\"quote`, 1}}
+	for _, c := range []struct {
+		name, in string
+		want     []sim.Record
+	}{
+		{"empty", "", nil},
+		{"csv", csvTrace, fromCSV},
+		{"csv without names", strings.SplitAfterN(csvTrace, "\n", 2)[1], fromCSV},
+		{"csv with byte order mark", "\xef\xbb\xbf" + csvTrace, fromCSV},
+		{"names only", "unix_ms,key,load\n", nil},
+		{"log", logTrace, fromLog},
+		{"log with CRLF and an empty line", strings.ReplaceAll(logTrace, "\n", "\r\n\r\n"), fromLog},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var zipped bytes.Buffer
+			z := gzip.NewWriter(&zipped)
+			io.WriteString(z, c.in)
+			z.Close()
+			for _, in := range []string{c.in, zipped.String()} {
+				r, err := sim.NewTraceReader(strings.NewReader(in))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := readAll(r)
+				if d := cmp.Diff(c.want, got); d != "" || err != nil {
+					t.Errorf("%v %s", err, d)
+				}
+			}
+		})
+	}
+}
+
+func TestTraceErrors(t *testing.T) {
+	for _, c := range []struct {
+		name, in, field string
+		line            int
+	}{
+		{"neither", "hello\n", "", 1},
+		{"binary", "\x00\x01\x02\xff", "", 1},
+		{"time", "1,a,1\n2x,a,1\n", "unix_ms", 2},
+		{"empty key", "unix_ms,key,load\n1,a,1\n1,,1\n", "key", 3},
+		{"load", "1,a,1\n2,a,-1\n", "load", 2},
+		{"load not a number", "1,a,NaN\n", "load", 1},
+		{"fields", "1,a,1\n2,a\n", "", 2},
+		{"fields over lines", "1,\"a\nb\",1\n2,a,x\n", "load", 3},
+		{"quote", "1,\"a\"b,1\n", "", 1},
+		{"log time", logTrace + "\nx - - [10/Octember/2000:13:55:36 -0700] \"GET / HTTP/1.0\"\n", "time", 5},
+		{"log without time", logTrace + "\nhello\n", "time", 5},
+		{"log request", logTrace + "\nx - - [10/Oct/2000:13:55:36 -0700] GET\n", "request", 5},
+		{"log line too long", logTrace + "\n" + strings.Repeat("x", 1<<21), "", 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := sim.NewTraceReader(strings.NewReader(c.in))
+			if err == nil {
+				_, err = readAll(r)
+			}
+			var te *sim.TraceError
+			if !errors.As(err, &te) || te.Line != c.line || te.Field != c.field {
+				t.Errorf("got %v, want line %d, field %q", err, c.line, c.field)
+			}
+			if r != nil {
+				if _, again := r.Next(); again != err {
+					t.Errorf("after the error: %v", again)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenTrace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.csv.gz")
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, strings.Repeat("1,a,1\n", 1000)+"1,a,x\n")
+	z.Close()
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.OpenTrace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := readAll(r)
+	if want := path + `: line 1001: load: "x" is not a number of at least 0`; len(got) != 1000 || err == nil || err.Error() != want {
+		t.Errorf("%d records, error %v, want %s", len(got), err, want)
+	}
+	b.Reset()
+	z = gzip.NewWriter(&b)
+	io.WriteString(z, strings.Repeat("1,a,1\n", 1000))
+	z.Close()
+	if err := os.WriteFile(path, b.Bytes()[:b.Len()-9], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := sim.OpenTrace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut.Close()
+	if _, err := readAll(cut); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a truncated file: %v", err)
+	}
+	if _, err := sim.OpenTrace(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}

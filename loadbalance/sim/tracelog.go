@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// logReader reads access logs in common or combined format:
+//
+//	host ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326 ...
+type logReader struct {
+	in      *bufio.Reader
+	line    int
+	skipped *int
+}
+
+const logTime = "02/Jan/2006:15:04:05 -0700"
+
+// maxLogLine is far above any server's own limit.
+const maxLogLine = 1 << 20
+
+func looksLikeLog(line []byte) bool {
+	_, _, err := parseLog(string(bytes.TrimRight(line, "\r")))
+	return err == nil
+}
+
+func (r *logReader) next() (Record, error) {
+	for {
+		line, err := r.read()
+		if err != nil {
+			return Record{}, err
+		}
+		if line == "" {
+			continue
+		}
+		at, key, err := parseLog(line)
+		if err != nil {
+			var te *TraceError
+			if errors.As(err, &te) {
+				te.Line = r.line
+			}
+			return Record{}, err
+		}
+		if key == "" {
+			*r.skipped++
+			continue
+		}
+		return Record{UnixMS: at.UnixMilli(), Key: key, Load: 1}, nil
+	}
+}
+
+// read returns the next line without its end.
+func (r *logReader) read() (string, error) {
+	var long []byte
+	r.line++
+	for {
+		part, err := r.in.ReadSlice('\n')
+		if len(long)+len(part) > maxLogLine {
+			return "", &TraceError{Line: r.line, Err: fmt.Errorf("longer than %d bytes", maxLogLine)}
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = append(long, part...)
+			continue
+		case err == io.EOF && len(long)+len(part) == 0:
+			return "", io.EOF
+		case err != nil && err != io.EOF:
+			return "", &TraceError{Line: r.line, Err: err}
+		}
+		return strings.TrimRight(string(append(long, part...)), "\r\n"), nil
+	}
+}
+
+// parseLog reads one line. The key is empty when the request has no path.
+func parseLog(line string) (at time.Time, key string, err error) {
+	_, rest, ok := strings.Cut(line, " [")
+	stamp, rest, closed := strings.Cut(rest, "] ")
+	if !ok || !closed {
+		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("no [%s] in %q", logTime, clip(line))}
+	}
+	if at, err = time.Parse(logTime, stamp); err != nil {
+		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("%q is not like %s", clip(stamp), logTime)}
+	}
+	request, ok := quoted(rest)
+	if !ok {
+		return at, "", &TraceError{Line: 1, Field: "request", Err: fmt.Errorf("no quoted request in %q", clip(rest))}
+	}
+	return at, pathOf(request), nil
+}
+
+// quoted returns what stands between the quotes that s begins with; a quote
+// after a backslash is part of it.
+func quoted(s string) (string, bool) {
+	if s == "" || s[0] != '"' {
+		return "", false
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return s[1:i], true
+		}
+	}
+	return "", false
+}
+
+// pathOf is the path that a request line asks for, as the client wrote it and
+// without the query; empty if it asks for none.
+func pathOf(request string) string {
+	_, target, ok := strings.Cut(request, " ")
+	if !ok {
+		return ""
+	}
+	if i := strings.LastIndex(target, " HTTP/"); i >= 0 {
+		target = target[:i]
+	}
+	target, _, _ = strings.Cut(target, "?")
+	target, _, _ = strings.Cut(target, "#")
+	if strings.HasPrefix(target, "/") {
+		return target
+	}
+	// A proxy's request line holds a whole URL.
+	if u, err := url.Parse(target); err == nil && u.Host != "" {
+		return "/" + strings.TrimPrefix(u.EscapedPath(), "/")
+	}
+	return ""
+}
