@@ -1,13 +1,10 @@
 package assignment
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
-	"math"
+	"slices"
 	"sync"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Header is what an assignment is of.
@@ -25,14 +22,16 @@ type Header struct {
 type Columns struct {
 	// Starts of the slices, the first 0, increasing. A slice ends where the next begins.
 	Starts []SliceKey
-	// Offsets into Owners, one more than slices; nil when each slice has one owner.
+	// Offsets into Owners, one more than slices; may be nil when each slice has
+	// one owner, and is in an Assignment.
 	Offsets []uint32
 	// Owners are positions in the task table, distinct within a slice.
 	Owners []uint32
 	// Since, parallel to Owners: 0 is at or before the horizon, i is
-	// SinceTable[i-1]. Nil when all are 0.
+	// SinceTable[i-1]. May be nil when all are 0, and is in an Assignment.
 	Since []uint8
-	// SinceTable holds distinct generations above the horizon, newest first.
+	// SinceTable holds distinct generations above the horizon, newest first, at
+	// most 127 of them.
 	SinceTable []Generation
 }
 
@@ -41,130 +40,42 @@ type Columns struct {
 type Assignment struct {
 	h     Header
 	tasks []Task
+	names map[string]int // positions in tasks
 	c     Columns
 	index []uint32
 	shift uint8 // of a key, to find its place in index
-
-	byName func() map[string]int
-	sum    func() uint64
+	sum   func() uint64
 }
 
 // New builds an assignment and validates all of it. It takes ownership of the
 // tasks and the columns: the caller must not touch them again. Tasks are in
-// order of Index, with distinct names.
+// order of Index, with distinct names. The error is a *FieldError, wrapped with
+// the job and generation that it is about.
 func New(h Header, tasks []Task, c Columns) (*Assignment, error) {
-	if err := validate(&h, tasks, &c); err != nil {
+	names, err := validate(&h, tasks, &c)
+	if err != nil {
 		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", clip(h.Job), h.Generation, err)
 	}
-	a := &Assignment{h: h, tasks: tasks, c: c}
+	return build(h, tasks, names, c), nil
+}
+
+// build makes an assignment of parts that are known to be valid.
+func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment {
+	// One form for equal content: no offsets when each slice has one owner, no
+	// since generations when nothing refers to them.
+	if len(c.Owners) == len(c.Starts) {
+		c.Offsets = nil
+	}
+	if !slices.ContainsFunc(c.Since, func(s uint8) bool { return s != 0 }) {
+		c.Since, c.SinceTable = nil, nil
+	}
+	a := &Assignment{h: h, tasks: tasks, names: names, c: c}
 	a.buildIndex()
-	a.byName = sync.OnceValue(func() map[string]int {
-		m := make(map[string]int, len(tasks))
-		for i := range tasks {
-			m[tasks[i].Name] = i
-		}
-		return m
-	})
 	a.sum = sync.OnceValue(a.checksum)
-	return a, nil
+	return a
 }
 
 func clip(s string) string { return s[:min(len(s), 80)] }
-
-func validate(h *Header, tasks []Task, c *Columns) error {
-	if err := ValidateJobName(h.Job); err != nil {
-		return err
-	}
-	switch {
-	case h.Generation <= 0 || h.Generation > MaxGeneration:
-		return &FieldError{"generation", int64(h.Generation), fmt.Sprintf("1 to %d", MaxGeneration)}
-	case h.Previous < 0 || h.Previous >= h.Generation:
-		return &FieldError{"previous", int64(h.Previous), "0 or a generation before this one"}
-	case h.Horizon < 0 || h.Horizon > h.Generation:
-		return &FieldError{"horizon", int64(h.Horizon), "0 to the generation"}
-	case len(tasks) > MaxTasks:
-		return &FieldError{"tasks", len(tasks), fmt.Sprintf("at most %d", MaxTasks)}
-	case len(c.Starts) < 1 || len(c.Starts) > MaxSlices:
-		return &FieldError{"slices", len(c.Starts), fmt.Sprintf("1 to %d", MaxSlices)}
-	case len(c.Owners) > MaxOwnerships:
-		return &FieldError{"owners", len(c.Owners), fmt.Sprintf("at most %d", MaxOwnerships)}
-	}
-	names := make(map[string]struct{}, len(tasks))
-	for i := range tasks {
-		if err := tasks[i].Validate(); err != nil {
-			return err
-		}
-		if i > 0 && tasks[i].Index <= tasks[i-1].Index {
-			return &FieldError{"task index", tasks[i].Index, fmt.Sprintf("above %d, that of the task before", tasks[i-1].Index)}
-		}
-		names[tasks[i].Name] = struct{}{}
-	}
-	if len(names) != len(tasks) {
-		return &FieldError{"task names", len(names), fmt.Sprintf("%d distinct ones", len(tasks))}
-	}
-	for i, g := range c.SinceTable {
-		above := h.Generation + 1
-		if i > 0 {
-			above = c.SinceTable[i-1]
-		}
-		if g >= above || g <= h.Horizon {
-			return &FieldError{"since", int64(g), fmt.Sprintf("after horizon %d and before %d", h.Horizon, above)}
-		}
-	}
-	if len(c.SinceTable) > maxSinceDistinct {
-		return &FieldError{"since generations", len(c.SinceTable), fmt.Sprintf("at most %d distinct", maxSinceDistinct)}
-	}
-	if c.Since != nil && len(c.Since) != len(c.Owners) {
-		return &FieldError{"since entries", len(c.Since), fmt.Sprintf("%d, one an owner", len(c.Owners))}
-	}
-	for _, s := range c.Since {
-		if int(s) > len(c.SinceTable) {
-			return &FieldError{"since entry", s, fmt.Sprintf("at most %d", len(c.SinceTable))}
-		}
-	}
-	return validateSlices(tasks, c)
-}
-
-func validateSlices(tasks []Task, c *Columns) error {
-	n := len(c.Starts)
-	for i, s := range c.Starts {
-		switch {
-		case i == 0 && s != 0:
-			return &FieldError{"first slice", s.String(), "to start at 0"}
-		case i > 0 && s <= c.Starts[i-1] || s >= KeyspaceEnd:
-			return &FieldError{"slice start", s.String(), fmt.Sprintf("above the start before and below %s", KeyspaceEnd)}
-		}
-	}
-	if c.Offsets == nil {
-		if len(c.Owners) != n {
-			return &FieldError{"owners", len(c.Owners), fmt.Sprintf("%d, one a slice", n)}
-		}
-	} else if len(c.Offsets) != n+1 || c.Offsets[0] != 0 || int(c.Offsets[n]) != len(c.Owners) {
-		return &FieldError{"offsets", len(c.Offsets), fmt.Sprintf("%d, from 0 to %d", n+1, len(c.Owners))}
-	}
-	for _, o := range c.Owners {
-		if int(o) >= len(tasks) {
-			return &FieldError{"owner", o, fmt.Sprintf("a position below %d", len(tasks))}
-		}
-	}
-	if c.Offsets == nil {
-		return nil
-	}
-	seen := make([]int32, len(tasks)) // slice number + 1 in which the task was last seen
-	for i := range n {
-		lo, hi := c.Offsets[i], c.Offsets[i+1]
-		if lo >= hi || hi > uint32(len(c.Owners)) || hi-lo > MaxReplicas {
-			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("1 to %d in slice %s", MaxReplicas, c.Starts[i])}
-		}
-		for _, o := range c.Owners[lo:hi] {
-			if seen[o] == int32(i+1) {
-				return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
-			}
-			seen[o] = int32(i + 1)
-		}
-	}
-	return nil
-}
 
 // Header returns what the assignment is of.
 func (a *Assignment) Header() Header { return a.h }
@@ -207,7 +118,7 @@ func (a *Assignment) Tasks() iter.Seq2[int, Task] {
 
 // Position finds a task by name in the task table.
 func (a *Assignment) Position(name string) (pos int, ok bool) {
-	pos, ok = a.byName()[name]
+	pos, ok = a.names[name]
 	return pos, ok
 }
 
@@ -297,48 +208,4 @@ func (r Replicas) Has(pos int) bool {
 		}
 	}
 	return false
-}
-
-// Checksum is an XXH64 over the whole content: equal assignments have equal
-// checksums, whatever way they were built. It is computed once.
-func (a *Assignment) Checksum() uint64 { return a.sum() }
-
-func (a *Assignment) checksum() uint64 {
-	d := xxhash.New()
-	buf := make([]byte, 0, 1<<13)
-	flush := func(limit int) {
-		if len(buf) >= limit {
-			d.Write(buf)
-			buf = buf[:0]
-		}
-	}
-	u64 := func(v uint64) { buf = binary.LittleEndian.AppendUint64(buf, v); flush(1 << 13) }
-	str := func(s string) { u64(uint64(len(s))); buf = append(buf, s...); flush(1 << 13) }
-	str(a.h.Job)
-	u64(a.h.StoreID)
-	u64(uint64(a.h.Generation))
-	u64(uint64(a.h.Previous))
-	u64(uint64(a.h.Horizon))
-	u64(uint64(len(a.tasks)))
-	for _, t := range a.tasks {
-		str(t.Name)
-		u64(t.Incarnation)
-		str(t.Address)
-		str(t.Zone)
-		u64(uint64(t.Index))
-		u64(math.Float64bits(t.Weight))
-		u64(uint64(t.State))
-	}
-	u64(uint64(len(a.c.Starts)))
-	for i, s := range a.c.Starts {
-		u64(uint64(s))
-		r := a.Replicas(i)
-		// One word for the usual single owner keeps this to a few ns a slice.
-		for j := range r.Len() {
-			u64(uint64(r.Position(j))<<32 | uint64(r.Len()))
-			u64(uint64(r.Since(j)))
-		}
-	}
-	flush(0)
-	return d.Sum64()
 }

@@ -1,7 +1,8 @@
 package assignment
 
 import (
-	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -40,26 +41,28 @@ func (p *Placement) Range(i int) []uint32 {
 // every key of the slice in prev as the same incarnation keeps the newest Since
 // of the parts, any other owns it since h.Generation. When too many different
 // generations are left it advances the horizon, which only makes some ownership
-// look younger than it is. h.Previous and h.Horizon are set here.
+// look younger than it is. h.Previous and h.Horizon are set here; h's job and
+// store id must be prev's.
 //
 // Tasks must be in order of Index; tasks and placement belong to the assignment
-// afterwards.
+// afterwards. Errors are those of New.
 func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignment, error) {
-	c := Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners}
-	if c.Offsets != nil && len(c.Owners) == len(c.Starts) {
-		c.Offsets = nil
-	}
 	h.Previous, h.Horizon = 0, 0
 	if prev != nil {
-		h.Previous = prev.h.Generation
-		h.Horizon = prev.h.Horizon
+		h.Previous, h.Horizon = prev.h.Generation, prev.h.Horizon
+		if h.Job != prev.h.Job || h.StoreID != prev.h.StoreID {
+			return nil, fmt.Errorf("assignment of job %q in store %016x cannot follow one of job %q in store %016x",
+				clip(h.Job), h.StoreID, prev.h.Job, prev.h.StoreID)
+		}
 	}
-	// The slices must make sense before they are gone through below.
-	if err := validate(&h, tasks, &c); err != nil {
-		return New(h, tasks, c)
+	c := Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners}
+	// The slices must make sense before they are gone through.
+	names, err := validate(&h, tasks, &c)
+	if err != nil {
+		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", clip(h.Job), h.Generation, err)
 	}
-	c.set(h.Generation, &h.Horizon, sinceOf(prev, h, tasks, c))
-	return New(h, tasks, c)
+	h.Horizon = c.setSince(h.Horizon, sinceOf(prev, h, tasks, c))
+	return build(h, tasks, names, c), nil
 }
 
 // sinceOf returns one generation an owner.
@@ -107,38 +110,38 @@ func continuous(prev *Assignment, i int, s Slice, pos uint32, otherwise Generati
 	return newest
 }
 
-// set fills in the since columns, advancing the horizon as far as needed to be
-// left with few enough different generations.
-func (c *Columns) set(gen Generation, horizon *Generation, since []Generation) {
-	distinct := make(map[Generation]uint8)
+// setSince fills in the since columns from one generation an owner, and returns
+// the horizon, advanced as far as needed to be left with few enough different
+// generations.
+func (c *Columns) setSince(horizon Generation, since []Generation) Generation {
+	number := make(map[Generation]uint8)
+	last := horizon
 	for _, g := range since {
-		if g > *horizon {
-			distinct[g] = 0
+		if g != last && g > horizon { // neighbours are often alike
+			number[g] = 0
+			last = g
 		}
 	}
-	table := make([]Generation, 0, len(distinct))
-	for g := range distinct {
-		table = append(table, g)
-	}
-	slices.SortFunc(table, func(a, b Generation) int { return cmp.Compare(b, a) })
+	table := slices.Sorted(maps.Keys(number))
+	slices.Reverse(table)
 	if len(table) > maxSinceDistinct {
-		*horizon = table[maxSinceDistinct]
-		table = table[:maxSinceDistinct]
-	}
-	c.Since, c.SinceTable = nil, nil
-	if len(table) == 0 {
-		return
+		horizon, table = table[maxSinceDistinct], table[:maxSinceDistinct]
 	}
 	for i, g := range table {
-		distinct[g] = uint8(i + 1)
+		number[g] = uint8(i + 1)
 	}
-	c.SinceTable = table
-	c.Since = make([]uint8, len(since))
+	c.SinceTable, c.Since = table, make([]uint8, len(since))
 	for i, g := range since {
-		if g > *horizon {
-			c.Since[i] = distinct[g]
+		if g <= horizon {
+			continue
+		}
+		if i > 0 && g == since[i-1] {
+			c.Since[i] = c.Since[i-1]
+		} else {
+			c.Since[i] = number[g]
 		}
 	}
+	return horizon
 }
 
 // Equal cuts the keyspace into n slices of equal width, as nearly as slice

@@ -145,7 +145,7 @@ func (d *Delta) copySlices(a *Assignment, from, to int) {
 	}
 }
 
-// tidy drops columns that say nothing.
+// tidy drops columns that say nothing. Every slice has an owner.
 func (c *Columns) tidy() {
 	if len(c.Owners) == len(c.Offsets)-1 {
 		c.Offsets = nil
@@ -247,7 +247,10 @@ type merger struct {
 	since []uint8  // new number of each of base's since generations
 }
 
-const gone = math.MaxUint32
+const (
+	gone    = math.MaxUint32 // in owner
+	missing = math.MaxUint8  // in since
+)
 
 func (m *merger) run() error {
 	m.renumber()
@@ -281,7 +284,6 @@ func (m *merger) run() error {
 			return err
 		}
 	}
-	c.tidy()
 	return nil
 }
 
@@ -298,11 +300,17 @@ func (m *merger) renumber() {
 		}
 	}
 	m.since = make([]uint8, len(m.base.c.SinceTable)+1)
-	for i, g := range m.base.c.SinceTable {
+	for i := range m.since {
+		g := m.base.h.Horizon
+		if i > 0 {
+			g = m.base.c.SinceTable[i-1]
+		}
+		if g <= m.d.H.Horizon {
+			continue // 0: not told apart
+		}
+		m.since[i] = missing
 		if j := slices.Index(m.d.Slices.SinceTable, g); j >= 0 && j < maxSinceDistinct {
-			m.since[i+1] = uint8(j + 1)
-		} else if g > m.d.H.Horizon {
-			m.since[i+1] = math.MaxUint8
+			m.since[i] = uint8(j + 1)
 		}
 	}
 }
@@ -314,11 +322,11 @@ func (m *merger) keep(i int) error {
 		if o == gone {
 			return &FieldError{"delta drop", m.base.tasks[m.base.c.Owners[k]].Name, "a task that owns nothing any more"}
 		}
-		s := uint8(0)
+		s := m.since[0]
 		if m.base.c.Since != nil {
 			s = m.since[m.base.c.Since[k]]
 		}
-		if s == math.MaxUint8 {
+		if s == missing {
 			return &FieldError{"delta since table", len(m.d.Slices.SinceTable), "every generation that a kept slice needs"}
 		}
 		m.out.Owners = append(m.out.Owners, o)

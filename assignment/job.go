@@ -115,11 +115,21 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.LeaseDuration, 5*time.Second)
 	b := &c.Balance
 	setDefault(&b.Algorithm, AlgorithmWeightedMove)
-	setDefault(&b.MinSlicesPerTask, 50)
-	setDefault(&b.MaxSlicesPerTask, max(150, 3*b.MinSlicesPerTask))
+	// A default gives way to its partner, so that no error names a field that
+	// was left out.
+	least := 50
+	if b.MaxSlicesPerTask > 0 {
+		least = min(least, b.MaxSlicesPerTask)
+	}
+	setDefault(&b.MinSlicesPerTask, least)
+	setDefault(&b.MaxSlicesPerTask, min(max(150, 3*b.MinSlicesPerTask), 1000))
 	setDefault(&b.MergeBudget, .01)
 	setDefault(&b.MoveBudget, .09)
-	setDefault(&b.BandStart, 1.03)
+	start := 1.03
+	if b.BandStop > start {
+		start = min(b.BandStop, 100)
+	}
+	setDefault(&b.BandStart, start)
 	setDefault(&b.BandStop, min(1.01, b.BandStart))
 	setDefault(&b.Smoothing, .25)
 	setDefault(&b.Interval, 5*time.Second)
@@ -155,8 +165,8 @@ func (c JobConfig) Validate() error {
 		{c.LoadMetric == LoadRequests || c.LoadMetric == LoadCPU || c.LoadMetric == LoadCustom, "load_metric", c.LoadMetric, "requests, cpu or custom"},
 		{c.Zone == "" || validToken(c.Zone, MaxZoneLen), "zone", c.Zone, "at most 63 printable ASCII characters without space or slash"},
 		{c.Store == "" || validToken(c.Store, MaxZoneLen), "store", c.Store, "at most 63 printable ASCII characters without space or slash"},
-		{within(c.HeartbeatTimeout, 500*time.Millisecond, 10*time.Minute), "heartbeat_timeout", c.HeartbeatTimeout, "500ms to 10m"},
-		{within(c.LeaseDuration, time.Second, 10*time.Minute), "lease_duration", c.LeaseDuration, "1s to 10m"},
+		{within(c.HeartbeatTimeout, 500*time.Millisecond, 10*time.Minute) && whole(c.HeartbeatTimeout), "heartbeat_timeout", c.HeartbeatTimeout, "500ms to 10m, in whole milliseconds"},
+		{within(c.LeaseDuration, time.Second, 10*time.Minute) && whole(c.LeaseDuration), "lease_duration", c.LeaseDuration, "1s to 10m, in whole milliseconds"},
 		{b.Algorithm == AlgorithmWeightedMove || b.Algorithm == AlgorithmPublished, "balance.algorithm", b.Algorithm, "weighted-move or published"},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
 		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
@@ -167,7 +177,7 @@ func (c JobConfig) Validate() error {
 		{within(b.BandStop, 1, 100), "balance.band_stop", b.BandStop, "1 to 100"},
 		{b.BandStop <= b.BandStart, "balance.band_stop", b.BandStop, fmt.Sprintf("at most band_start, which is %g", b.BandStart)},
 		{b.Smoothing > 0 && b.Smoothing <= 1, "balance.smoothing", b.Smoothing, "above 0, to 1"},
-		{within(b.Interval, 100*time.Millisecond, time.Hour), "balance.interval", b.Interval, "100ms to 1h"},
+		{within(b.Interval, 100*time.Millisecond, time.Hour) && whole(b.Interval), "balance.interval", b.Interval, "100ms to 1h, in whole milliseconds"},
 		{within(b.CPUThreshold, 0, 1) || b.CPUThreshold == -1, "balance.cpu_threshold", b.CPUThreshold, "0 to 1"},
 	} {
 		if !f.ok {
@@ -176,6 +186,9 @@ func (c JobConfig) Validate() error {
 	}
 	return nil
 }
+
+// whole says whether d can be sent, in milliseconds, without loss.
+func whole(d time.Duration) bool { return d%time.Millisecond == 0 }
 
 // within is false for NaN.
 func within[T int | float64 | time.Duration](v, lo, hi T) bool { return v >= lo && v <= hi }

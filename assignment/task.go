@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"fmt"
-	"math"
 	"unicode/utf8"
 )
 
@@ -123,6 +122,3 @@ func ValidateJobName(name string) error {
 	}
 	return nil
 }
-
-// Finite says whether x is neither NaN nor infinite.
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

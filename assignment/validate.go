@@ -1,0 +1,125 @@
+package assignment
+
+import "fmt"
+
+// validate returns the positions of the tasks by name.
+func validate(h *Header, tasks []Task, c *Columns) (names map[string]int, err error) {
+	if err := h.validate(); err != nil {
+		return nil, err
+	}
+	if names, err = validateTasks(tasks); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(c.Starts) < 1 || len(c.Starts) > MaxSlices:
+		return nil, &FieldError{"slices", len(c.Starts), fmt.Sprintf("1 to %d", MaxSlices)}
+	case len(c.Owners) > MaxOwnerships:
+		return nil, &FieldError{"owners", len(c.Owners), fmt.Sprintf("at most %d", MaxOwnerships)}
+	}
+	if err := validateSince(h, c); err != nil {
+		return nil, err
+	}
+	for i, s := range c.Starts {
+		switch {
+		case i == 0 && s != 0:
+			return nil, &FieldError{"first slice start", s.String(), "0"}
+		case i > 0 && s <= c.Starts[i-1]:
+			return nil, &FieldError{"slice start", s.String(), "above the start before, " + c.Starts[i-1].String()}
+		case s >= KeyspaceEnd:
+			return nil, &FieldError{"slice start", s.String(), "below " + KeyspaceEnd.String()}
+		}
+	}
+	return names, validateOwners(tasks, c)
+}
+
+func (h *Header) validate() error {
+	if err := ValidateJobName(h.Job); err != nil {
+		return err
+	}
+	switch {
+	case h.Generation <= 0 || h.Generation > MaxGeneration:
+		return &FieldError{"generation", int64(h.Generation), fmt.Sprintf("1 to %d", MaxGeneration)}
+	case h.Previous < 0 || h.Previous >= h.Generation:
+		return &FieldError{"previous", int64(h.Previous), "0 or a generation before this one"}
+	case h.Horizon < 0 || h.Horizon > h.Generation:
+		return &FieldError{"horizon", int64(h.Horizon), "0 to the generation"}
+	}
+	return nil
+}
+
+func validateTasks(tasks []Task) (map[string]int, error) {
+	if len(tasks) > MaxTasks {
+		return nil, &FieldError{"tasks", len(tasks), fmt.Sprintf("at most %d", MaxTasks)}
+	}
+	names := make(map[string]int, len(tasks))
+	for i := range tasks {
+		if err := tasks[i].Validate(); err != nil {
+			return nil, err
+		}
+		if i > 0 && tasks[i].Index <= tasks[i-1].Index {
+			return nil, &FieldError{"task index", tasks[i].Index, fmt.Sprintf("above %d, that of the task before", tasks[i-1].Index)}
+		}
+		names[tasks[i].Name] = i
+		if len(names) != i+1 {
+			return nil, &FieldError{"task name", tasks[i].Name, "a name of its own"}
+		}
+	}
+	return names, nil
+}
+
+func validateSince(h *Header, c *Columns) error {
+	if len(c.SinceTable) > maxSinceDistinct {
+		return &FieldError{"since generations", len(c.SinceTable), fmt.Sprintf("at most %d distinct", maxSinceDistinct)}
+	}
+	below := h.Generation + 1
+	for _, g := range c.SinceTable {
+		if g >= below || g <= h.Horizon {
+			return &FieldError{"since", int64(g), fmt.Sprintf("after horizon %d and before %d", h.Horizon, below)}
+		}
+		below = g
+	}
+	if c.Since != nil && len(c.Since) != len(c.Owners) {
+		return &FieldError{"since entries", len(c.Since), fmt.Sprintf("%d, one an owner", len(c.Owners))}
+	}
+	for _, s := range c.Since {
+		if int(s) > len(c.SinceTable) {
+			return &FieldError{"since entry", s, fmt.Sprintf("at most %d", len(c.SinceTable))}
+		}
+	}
+	return nil
+}
+
+func validateOwners(tasks []Task, c *Columns) error {
+	n := len(c.Starts)
+	for _, o := range c.Owners {
+		if int(o) >= len(tasks) {
+			return &FieldError{"owner", o, fmt.Sprintf("a position in the table of %d tasks", len(tasks))}
+		}
+	}
+	if c.Offsets == nil {
+		if len(c.Owners) != n {
+			return &FieldError{"owners", len(c.Owners), fmt.Sprintf("%d, one a slice", n)}
+		}
+		return nil
+	}
+	if len(c.Offsets) != n+1 {
+		return &FieldError{"offsets", len(c.Offsets), fmt.Sprintf("%d, one more than slices", n+1)}
+	}
+	if c.Offsets[0] != 0 || int(c.Offsets[n]) != len(c.Owners) {
+		return &FieldError{"offsets", fmt.Sprintf("%d to %d", c.Offsets[0], c.Offsets[n]), fmt.Sprintf("0 to %d, the number of owners", len(c.Owners))}
+	}
+	seen := make([]int32, len(tasks)) // slice number + 1 in which the task was last seen
+	for i := range n {
+		lo, hi := c.Offsets[i], c.Offsets[i+1]
+		if lo >= hi || hi > uint32(len(c.Owners)) || hi-lo > MaxReplicas {
+			return &FieldError{"replicas", int64(hi) - int64(lo), fmt.Sprintf("1 to %d in slice %s", MaxReplicas, c.Starts[i])}
+		}
+		for _, o := range c.Owners[lo:hi] {
+			if seen[o] == int32(i+1) {
+				return &FieldError{"owner", tasks[o].Name, fmt.Sprintf("once in slice %s", c.Starts[i])}
+			}
+			seen[o] = int32(i + 1)
+		}
+	}
+	return nil
+}
