@@ -190,7 +190,11 @@ func (x *DistributorHello) GetZone() string {
 }
 
 // Want asks for a job's assignments, from the one held on; it replaces an
-// earlier Want for the job.
+// earlier Want for the job. It is answered to the letter: with what is newer
+// than the generation named, as a delta on exactly that one, or whole if it is
+// 0, of another store, or not known here. While this assigner knows of nothing
+// newer than the generation named or than newest_reported, it sends nothing.
+// Every Want is answered with a JobStatus as soon as the store has answered.
 type Want struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Job        string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -279,7 +283,14 @@ func (x *Want) GetNewestReported() int64 {
 }
 
 // TaskReports carries what slicelets reported, only to the job's preferred
-// assigner. The first for a job is complete: it names every connected task.
+// assigner. The first for a job on a stream, and the first since the assigner
+// became preferred, is complete: it names every connected task, none if there
+// are none, and is sent even then, for each job that a Preference newly gives to
+// this assigner. Whoever is not named by a complete one is not connected there.
+//
+// Silence only counts against a task as far as its Distributor has been heard:
+// a Distributor sends something on each stream at least every second, if there
+// is nothing else TaskReports that are empty (without a job, too).
 type TaskReports struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -401,7 +412,9 @@ func (x *TaskReport) GetDisconnected() bool {
 	return false
 }
 
-// Acks says how far a Distributor's subscribers of a job have come.
+// Acks says how far a Distributor's subscribers of a job have come. It goes to
+// the job's preferred assigner: first after the complete TaskReports, then when
+// it changes.
 type Acks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -671,13 +684,18 @@ func (x *AssignerHello) GetZone() string {
 	return ""
 }
 
-// Preference says which assigner is preferred for which job, as the sender
-// sees it. Of two views the one with the higher revision is newer.
+// Preference says which assigner is preferred for which job of one store, as the
+// sender sees it: each replaces the sender's last for that store. It names all
+// jobs of the store. Of the views of several assigners on one store that name a
+// job, the one with the highest revision counts.
 type Preference struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	Candidates    []*Candidate           `protobuf:"bytes,2,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	Jobs          []*JobPreference       `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Revision   int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Candidates []*Candidate           `protobuf:"bytes,2,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	Jobs       []*JobPreference       `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// The store whose registry and jobs these are: revisions of different stores
+	// do not compare.
+	StoreId       uint64 `protobuf:"fixed64,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -731,6 +749,13 @@ func (x *Preference) GetJobs() []*JobPreference {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *Preference) GetStoreId() uint64 {
+	if x != nil {
+		return x.StoreId
+	}
+	return 0
 }
 
 type Candidate struct {
@@ -942,7 +967,8 @@ type JobStatus struct {
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// The store says that there is no such job.
 	Unknown bool `protobuf:"varint,2,opt,name=unknown,proto3" json:"unknown,omitempty"`
-	// Every Distributor's subscribers hold this generation or a newer one.
+	// Every Distributor's subscribers hold this generation or a newer one. 0 when
+	// the sender does not know, as an assigner that is not preferred.
 	ConvergedGeneration int64    `protobuf:"varint,3,opt,name=converged_generation,json=convergedGeneration,proto3" json:"converged_generation,omitempty"`
 	Stragglers          []string `protobuf:"bytes,4,rep,name=stragglers,proto3" json:"stragglers,omitempty"`
 	HeartbeatTimeoutMs  int64    `protobuf:"varint,5,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
@@ -1031,7 +1057,7 @@ func (x *JobStatus) GetMode() Mode {
 	return Mode_MODE_UNSPECIFIED
 }
 
-// RefuseTask ends a slicelet's stream.
+// RefuseTask ends the stream of one incarnation of a task.
 type RefuseTask struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Job         string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1165,14 +1191,15 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\tR\x04zone\"\x8c\x01\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\"\xa7\x01\n" +
 	"\n" +
 	"Preference\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x124\n" +
 	"\n" +
 	"candidates\x18\x02 \x03(\v2\x14.slicer.v1.CandidateR\n" +
 	"candidates\x12,\n" +
-	"\x04jobs\x18\x03 \x03(\v2\x18.slicer.v1.JobPreferenceR\x04jobs\"Z\n" +
+	"\x04jobs\x18\x03 \x03(\v2\x18.slicer.v1.JobPreferenceR\x04jobs\x12\x19\n" +
+	"\bstore_id\x18\x04 \x01(\x06R\astoreId\"Z\n" +
 	"\tCandidate\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\x18\n" +
