@@ -188,7 +188,9 @@ type Hello struct {
 	Task *Task `protobuf:"bytes,7,opt,name=task,proto3" json:"task,omitempty"`
 	// Slicelets only: the state and load so far, so that nobody is unknown
 	// between hello and the first report.
-	Report        *Report `protobuf:"bytes,8,opt,name=report,proto3" json:"report,omitempty"`
+	Report *Report `protobuf:"bytes,8,opt,name=report,proto3" json:"report,omitempty"`
+	// Where the subscriber runs; may be empty.
+	Zone          string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +281,13 @@ func (x *Hello) GetReport() *Report {
 	return nil
 }
 
+func (x *Hello) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
 // Report says how a slicelet is; about once a second.
 type Report struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -362,7 +371,8 @@ type LoadReport struct {
 	RangeWidth []uint64  `protobuf:"varint,4,rep,packed,name=range_width,json=rangeWidth,proto3" json:"range_width,omitempty"`
 	Rate       []float32 `protobuf:"fixed32,5,rep,packed,name=rate,proto3" json:"rate,omitempty"`
 	// How many equal parts each range is metered in, at least 1; part_rate holds
-	// as many values a range, or is empty when parts is 1.
+	// as many values a range, or is empty when parts is 1. Part p begins
+	// floor(p * width / parts) after the start of the range.
 	Parts    uint32    `protobuf:"varint,6,opt,name=parts,proto3" json:"parts,omitempty"`
 	PartRate []float32 `protobuf:"fixed32,7,rep,packed,name=part_rate,json=partRate,proto3" json:"part_rate,omitempty"`
 	// Heaviest keys, with the sketch's bound on how far the rate is too high.
@@ -789,7 +799,12 @@ type Status struct {
 	LoadMetric       string `protobuf:"bytes,4,opt,name=load_metric,json=loadMetric,proto3" json:"load_metric,omitempty"`
 	Mode             Mode   `protobuf:"varint,5,opt,name=mode,proto3,enum=slicer.v1.Mode" json:"mode,omitempty"`
 	// Where to report: false from a Backup Distributor, which takes no reports.
-	TakesReports  bool `protobuf:"varint,6,opt,name=takes_reports,json=takesReports,proto3" json:"takes_reports,omitempty"`
+	TakesReports bool `protobuf:"varint,6,opt,name=takes_reports,json=takesReports,proto3" json:"takes_reports,omitempty"`
+	// The sender says something on the stream, a repeated Status if there is
+	// nothing else, at least this often: a subscriber that hears nothing for three
+	// times as long takes it for dead and goes elsewhere. 0: it promises nothing,
+	// and only the connection's keepalive tells.
+	RepeatMs      int64 `protobuf:"varint,7,opt,name=repeat_ms,json=repeatMs,proto3" json:"repeat_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -866,6 +881,13 @@ func (x *Status) GetTakesReports() bool {
 	return false
 }
 
+func (x *Status) GetRepeatMs() int64 {
+	if x != nil {
+		return x.RepeatMs
+	}
+	return 0
+}
+
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -928,7 +950,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x10.slicer.v1.HelloH\x00R\x05hello\x12+\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportH\x00R\x06report\x12\"\n" +
 	"\x03ack\x18\x03 \x01(\v2\x0e.slicer.v1.AckH\x00R\x03ackB\t\n" +
-	"\amessage\"\x82\x02\n" +
+	"\amessage\"\x96\x02\n" +
 	"\x05Hello\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.slicer.v1.RoleR\x04role\x12\x1b\n" +
@@ -939,7 +961,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\bstore_id\x18\x05 \x01(\x06R\astoreId\x12\x1a\n" +
 	"\bchecksum\x18\x06 \x01(\x06R\bchecksum\x12#\n" +
 	"\x04task\x18\a \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12)\n" +
-	"\x06report\x18\b \x01(\v2\x11.slicer.v1.ReportR\x06report\"\x92\x01\n" +
+	"\x06report\x18\b \x01(\v2\x11.slicer.v1.ReportR\x06report\x12\x12\n" +
+	"\x04zone\x18\t \x01(\tR\x04zone\"\x92\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
 	"\x06age_ms\x18\x02 \x01(\x03R\x05ageMs\x12*\n" +
@@ -985,7 +1008,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\xf4\x01\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\x91\x02\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -995,7 +1018,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\vload_metric\x18\x04 \x01(\tR\n" +
 	"loadMetric\x12#\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12#\n" +
-	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\"@\n" +
+	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
+	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
