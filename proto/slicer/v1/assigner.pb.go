@@ -192,9 +192,11 @@ func (x *DistributorHello) GetZone() string {
 // Want asks for a job's assignments, from the one held on; it replaces an
 // earlier Want for the job. It is answered to the letter: with what is newer
 // than the generation named, as a delta on exactly that one, or whole if it is
-// 0, of another store, or not known here. While this assigner knows of nothing
-// newer than the generation named or than newest_reported, it sends nothing.
-// Every Want is answered with a JobStatus as soon as the store has answered.
+// 0, of another store, or not known here. What is older than newest_reported is
+// not sent (newest_reported itself is: a restarted Distributor holds nothing
+// while its subscribers hold the newest there is).
+// Every Want is answered with a JobStatus as soon as the store has answered;
+// without one the Distributor takes it that nobody knows the job.
 type Want struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Job        string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -287,6 +289,8 @@ func (x *Want) GetNewestReported() int64 {
 // became preferred, is complete: it names every connected task, none if there
 // are none, and is sent even then, for each job that a Preference newly gives to
 // this assigner. Whoever is not named by a complete one is not connected there.
+// Reports that would make a message much larger than 1 MiB are left out of it,
+// not their tasks, and follow in messages that are not complete.
 //
 // Silence only counts against a task as far as its Distributor has been heard:
 // a Distributor sends something on each stream at least every second, if there
@@ -352,9 +356,11 @@ func (x *TaskReports) GetReports() []*TaskReport {
 }
 
 type TaskReport struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Task   *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	Report *Report                `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the state that was reported last; its index is always 0.
+	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// Missing when it follows. Its age includes the time spent at the Distributor.
+	Report *Report `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
 	// The slicelet's stream to this Distributor has ended.
 	Disconnected  bool `protobuf:"varint,3,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -418,12 +424,14 @@ func (x *TaskReport) GetDisconnected() bool {
 type Acks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Oldest generation that any connected clerk or slicelet holds; the newest
-	// there is when there is no subscriber.
-	MinGeneration int64    `protobuf:"varint,2,opt,name=min_generation,json=minGeneration,proto3" json:"min_generation,omitempty"`
-	Stragglers    []string `protobuf:"bytes,3,rep,name=stragglers,proto3" json:"stragglers,omitempty"`
-	Clerks        uint32   `protobuf:"varint,4,opt,name=clerks,proto3" json:"clerks,omitempty"`
-	Slicelets     uint32   `protobuf:"varint,5,opt,name=slicelets,proto3" json:"slicelets,omitempty"`
+	// Oldest generation that any connected clerk or slicelet holds, 0 if one holds
+	// none or one of another store; the newest there is when there is no subscriber.
+	MinGeneration int64 `protobuf:"varint,2,opt,name=min_generation,json=minGeneration,proto3" json:"min_generation,omitempty"`
+	// Some who do not hold the newest that the Distributor has, at most 16, such
+	// as "clerk 4f1c" or "slicelet cache-3".
+	Stragglers []string `protobuf:"bytes,3,rep,name=stragglers,proto3" json:"stragglers,omitempty"`
+	Clerks     uint32   `protobuf:"varint,4,opt,name=clerks,proto3" json:"clerks,omitempty"`
+	Slicelets  uint32   `protobuf:"varint,5,opt,name=slicelets,proto3" json:"slicelets,omitempty"`
 	// No subscriber is connected: min_generation says nothing.
 	Empty         bool `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`
 	unknownFields protoimpl.UnknownFields

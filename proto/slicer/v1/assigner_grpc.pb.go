@@ -29,7 +29,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AssignerServiceClient interface {
 	// Attach joins one Distributor to one assigner for as long as both live.
-	// The first message each way is its hello.
+	// The first message each way is its hello; the Distributor sends its own
+	// without waiting. Of two streams of one Distributor the newer counts: it has
+	// reconnected, or has reached one assigner by two addresses and will close one.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
 }
 
@@ -59,7 +61,9 @@ type AssignerService_AttachClient = grpc.BidiStreamingClient[AttachRequest, Atta
 // for forward compatibility.
 type AssignerServiceServer interface {
 	// Attach joins one Distributor to one assigner for as long as both live.
-	// The first message each way is its hello.
+	// The first message each way is its hello; the Distributor sends its own
+	// without waiting. Of two streams of one Distributor the newer counts: it has
+	// reconnected, or has reached one assigner by two addresses and will close one.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
 	mustEmbedUnimplementedAssignerServiceServer()
 }
