@@ -248,8 +248,8 @@ type merger struct {
 }
 
 const (
-	gone    = math.MaxUint32 // in owner
-	missing = math.MaxUint8  // in since
+	gone   = math.MaxUint32 // in owner
+	absent = math.MaxUint8  // in since
 )
 
 func (m *merger) run() error {
@@ -308,7 +308,7 @@ func (m *merger) renumber() {
 		if g <= m.d.H.Horizon {
 			continue // 0: not told apart
 		}
-		m.since[i] = missing
+		m.since[i] = absent
 		if j := slices.Index(m.d.Slices.SinceTable, g); j >= 0 && j < maxSinceDistinct {
 			m.since[i] = uint8(j + 1)
 		}
@@ -326,7 +326,7 @@ func (m *merger) keep(i int) error {
 		if m.base.c.Since != nil {
 			s = m.since[m.base.c.Since[k]]
 		}
-		if s == missing {
+		if s == absent {
 			return &FieldError{"delta since table", len(m.d.Slices.SinceTable), "every generation that a kept slice needs"}
 		}
 		m.out.Owners = append(m.out.Owners, o)

@@ -30,25 +30,59 @@ func KeyOfBytes(key []byte) SliceKey { return SliceKey(xxhash.Sum64(key) >> 1) }
 
 // String is the text form: 16 lower-case hexadecimal digits, so that the order
 // of texts is the order of keys. KeyspaceEnd prints as 8000000000000000.
-func (k SliceKey) String() string {
-	const digits = "0123456789abcdef"
-	var b [16]byte
-	for i := range b {
-		b[i] = digits[k>>(60-4*i)&15]
-	}
-	return string(b[:])
+func (k SliceKey) String() string { return hex16(uint64(k)) }
+
+// MarshalText gives the text form, in JSON too. It never fails.
+func (k SliceKey) MarshalText() ([]byte, error) { return appendHex16(nil, uint64(k)), nil }
+
+// UnmarshalText is ParseSliceKey.
+func (k *SliceKey) UnmarshalText(text []byte) (err error) {
+	*k, err = ParseSliceKey(string(text))
+	return err
 }
 
 // ParseSliceKey reads the text form. It accepts KeyspaceEnd, as the end of a slice.
 func ParseSliceKey(s string) (SliceKey, error) {
-	v, err := strconv.ParseUint(s, 16, 64)
-	if err != nil || len(s) != 16 || SliceKey(v) > KeyspaceEnd {
-		return 0, &FieldError{Field: "slice key", Value: s, Allowed: "16 hexadecimal digits, at most " + KeyspaceEnd.String()}
+	v, err := parseHex16("slice key", s)
+	if err == nil && SliceKey(v) > KeyspaceEnd {
+		err = &FieldError{"slice key", s, "at most " + KeyspaceEnd.String()}
 	}
-	if k := SliceKey(v); k.String() == s {
-		return k, nil
+	if err != nil {
+		return 0, err
 	}
-	return 0, &FieldError{Field: "slice key", Value: s, Allowed: "lower-case hexadecimal digits"}
+	return SliceKey(v), nil
+}
+
+func hex16(v uint64) string {
+	var b [16]byte
+	return string(appendHex16(b[:0], v))
+}
+
+func appendHex16(b []byte, v uint64) []byte {
+	const digits = "0123456789abcdef"
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, digits[v>>shift&15])
+	}
+	return b
+}
+
+// parseHex16 reads what hex16 prints and nothing else.
+func parseHex16(field, s string) (v uint64, err error) {
+	ok := len(s) == 16
+	for i := 0; ok && i < len(s); i++ {
+		switch c := s[i]; {
+		case c >= '0' && c <= '9':
+			v = v<<4 | uint64(c-'0')
+		case c >= 'a' && c <= 'f':
+			v = v<<4 | uint64(c-'a'+10)
+		default:
+			ok = false
+		}
+	}
+	if !ok {
+		return 0, &FieldError{field, s, "16 lower-case hexadecimal digits"}
+	}
+	return v, nil
 }
 
 // StoragePrefix is the prefix to put before a key's row in a store that is to
@@ -57,7 +91,8 @@ func (k SliceKey) StoragePrefix() string { return k.String() }
 
 // Slice is the range [Start, End) of slice keys. A valid slice is not empty.
 type Slice struct {
-	Start, End SliceKey
+	Start SliceKey `json:"start"`
+	End   SliceKey `json:"end"`
 }
 
 // Keyspace is the whole space.

@@ -51,6 +51,15 @@ func ParseTaskState(s string) (TaskState, error) {
 	return 0, &FieldError{Field: "state", Value: s, Allowed: "unknown, starting, running, draining or dead"}
 }
 
+// MarshalText is String, for JSON.
+func (s TaskState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is ParseTaskState.
+func (s *TaskState) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseTaskState(string(text))
+	return err
+}
+
 // Task is one of a job's servers.
 type Task struct {
 	// Name is stable across restarts and unique within the job: 1 to 253
