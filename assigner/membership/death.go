@@ -1,0 +1,115 @@
+package membership
+
+import (
+	"fmt"
+	"time"
+)
+
+// judge declares dead whose silence has lasted for the heartbeat timeout, unless
+// so many are silent at once that the fault is likely our own.
+func (t *Table) judge() {
+	if !t.armed || len(t.sessions) == 0 {
+		return
+	}
+	var overdue []*task
+	live, quiet := 0, 0
+	for _, k := range t.tasks {
+		if !k.alive() {
+			continue
+		}
+		live++
+		switch s := t.silence(k); {
+		case s >= t.cfg.HeartbeatTimeout:
+			overdue = append(overdue, k)
+			quiet++
+		case s >= t.cfg.HeartbeatTimeout/2:
+			quiet++
+		}
+	}
+	for len(t.deaths) > 0 && t.deaths[0] < t.now-t.cfg.Freeze.Window {
+		t.deaths = t.deaths[1:]
+	}
+	f := t.cfg.Freeze
+	if t.frozen {
+		t.thaw(overdue, live, quiet)
+		return
+	}
+	if len(overdue) == 0 {
+		return
+	}
+	all, vanished := live+len(t.deaths), quiet+len(t.deaths)
+	if all >= f.MinTasks && float64(vanished) > f.Share*float64(all) {
+		t.frozen, t.frozenAt = true, t.now
+		t.say(nil, Frozen, "%d of %d tasks fell silent within %s: nobody is declared dead for %s, or until they return", vanished, all, f.Window, f.For)
+		return
+	}
+	for _, k := range overdue {
+		t.die(k)
+		t.deaths = append(t.deaths, t.now)
+	}
+}
+
+// thaw ends a freeze when those who vanished have returned, or after a time.
+func (t *Table) thaw(overdue []*task, live, quiet int) {
+	f := t.cfg.Freeze
+	switch {
+	case float64(quiet) <= f.Share/2*float64(live):
+		t.frozen = false
+		t.say(nil, Thawed, "%d of %d tasks are heard again", live-quiet, live)
+	case t.now >= t.frozenAt+f.For:
+		t.frozen = false
+		t.say(nil, Thawed, "after %s: the %d tasks that are still silent are dead", f.For, len(overdue))
+		for _, k := range overdue {
+			t.die(k)
+		}
+		t.deaths = nil // they do not call for another freeze
+	}
+}
+
+func (t *Table) die(k *task) {
+	k.fate, k.fateAt = silent, t.now
+	t.say(k, Dead, "no report for %s, though one could have come", t.silence(k).Round(time.Millisecond))
+	k.carriers = nil
+	t.settle(k)
+}
+
+// silence is for how long a task is known to have said nothing: up to the moment
+// at which a Distributor that could have carried its reports was heard last.
+func (t *Table) silence(k *task) time.Duration {
+	var until time.Duration
+	if len(k.carriers) > 0 {
+		for _, id := range k.carriers {
+			if i, ok := t.findSession(id); ok {
+				until = max(until, t.witness(t.sessions[i]))
+			}
+		}
+	} else {
+		for _, s := range t.sessions {
+			until = max(until, t.witness(s))
+		}
+	}
+	return until - max(k.heard, t.watch)
+}
+
+// witness is until when a Distributor is known to have been able to speak.
+func (t *Table) witness(s *session) time.Duration { return max(s.heard, t.now-t.cfg.Vouch) }
+
+// Frozen says why nobody is declared dead just now, or returns "".
+func (t *Table) Frozen() string {
+	if !t.frozen {
+		return ""
+	}
+	return fmt.Sprintf("frozen for %s: a large part of the tasks fell silent at once", (t.now - t.frozenAt).Round(time.Second))
+}
+
+// Listening says why nobody could be declared dead just now for want of hearing,
+// or returns "".
+func (t *Table) Listening() string {
+	switch {
+	case len(t.sessions) == 0:
+		return "no Distributor is connected"
+	case !t.armed:
+		return "waiting to hear from every Distributor"
+	}
+	return ""
+}

@@ -1,0 +1,42 @@
+// Package membership knows which tasks a job has: who runs, who drains, who is
+// dead, who is refused, and which index each has. It is pure: what Distributors
+// say, what is stored, and the time come in as values; a Table and the Events
+// that explain its changes come out.
+//
+// # Death
+//
+// A task is dead when its reports have stopped for the job's heartbeat timeout
+// while a connected Distributor could have carried them. So the table counts
+// silence only on evidence: up to the moment at which a Distributor that could
+// have brought a report was itself last heard. A Distributor that is stopped or
+// cut off takes nobody along. In particular
+//
+//   - losing a Distributor restarts the timers of its tasks;
+//   - a new table declares nobody dead before each attached Distributor has sent
+//     a complete snapshot (or has failed to for a bounded time);
+//   - while no Distributor is connected nobody dies;
+//   - when the assigner itself was stopped for a while, all timers restart;
+//   - a broken stream alone is not death, but the end of a stream whose task had
+//     drained and owns nothing is a goodbye, and removes it at once;
+//   - late reports revive nobody: an incarnation that was dead or superseded has
+//     to go on reporting for a while before it counts again.
+//
+// When a large part of the job falls silent at once the table suspects its own
+// ears and freezes: nobody is declared dead until they are heard again or the
+// freeze has lasted long enough.
+//
+// # Names and indexes
+//
+// A task restarts as a new incarnation of its name. While the older incarnation
+// lives, a newer one is refused as soon as a report proves that the older lives;
+// it takes over when the older one's stream has ended or it is dead.
+//
+// Indexes are small and dense. A returning name reclaims its own, a new one takes
+// the smallest free. The holes that leavers leave are kept for a while, then
+// closed one at a time when they pass a tenth.
+//
+// # Time
+//
+// All times are durations on one monotonic clock of the caller's. A Table is not
+// safe for concurrent use.
+package membership

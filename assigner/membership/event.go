@@ -1,0 +1,76 @@
+package membership
+
+import "fmt"
+
+// Kind is what happened.
+type Kind string
+
+// Kinds of events.
+const (
+	Joined    Kind = "joined"    // a name that was not there
+	Restarted Kind = "restarted" // a new incarnation of a known name
+	Returned  Kind = "returned"  // an incarnation that was dead
+	Changed   Kind = "changed"   // it reports another state
+	Drained   Kind = "draining"  // it is to give up its slices
+	Undrained Kind = "undrained" // an operator took that back
+	Left      Kind = "left"      // it said goodbye
+	Dead      Kind = "dead"      // its reports stopped
+	Refused   Kind = "refused"   // its stream is to be ended
+	Renumber  Kind = "renumbered"
+	Frozen    Kind = "frozen"
+	Thawed    Kind = "thawed"
+)
+
+// Event is one change of the table.
+type Event struct {
+	Kind        Kind
+	Task        string // empty for Frozen and Thawed
+	Incarnation uint64
+	// Reason is why, for people.
+	Reason string
+	// Sessions are those whose stream of the task is to be ended, for Refused.
+	Sessions []Session
+	// Full says that there is no room: Refused, but not for another's sake.
+	Full bool
+}
+
+// Urgent says that somebody has to take over slices at once.
+func (e Event) Urgent() bool {
+	switch e.Kind {
+	case Restarted, Drained, Undrained, Left, Dead:
+		return true
+	}
+	return false
+}
+
+func (e Event) String() string {
+	s := string(e.Kind)
+	if e.Task != "" {
+		s += fmt.Sprintf(" %s/%x", e.Task, e.Incarnation)
+	}
+	if len(e.Sessions) > 0 {
+		s += fmt.Sprintf(" on %v", e.Sessions)
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
+
+// Events returns what has happened since the last call.
+func (t *Table) Events() []Event {
+	e := t.events
+	t.events = nil
+	return e
+}
+
+func (t *Table) say(k *task, kind Kind, format string, args ...any) {
+	e := Event{Kind: kind, Reason: fmt.Sprintf(format, args...)}
+	if k != nil {
+		e.Task, e.Incarnation = k.cur.Name, k.cur.Incarnation
+	}
+	t.events = append(t.events, e)
+	if kind != Frozen && kind != Thawed && kind != Refused {
+		t.version++
+	}
+}

@@ -1,0 +1,204 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Report is what a Distributor says of one task.
+type Report struct {
+	Task assignment.Task // valid; its Index is ignored
+	// Said is false when the Distributor has its stream but no report yet.
+	Said     bool
+	Sequence uint64
+	Age      time.Duration
+	State    assignment.TaskState
+	// Disconnected: the task's stream to the Distributor has ended.
+	Disconnected bool
+}
+
+// Report takes in what a Distributor says. A complete report names every task
+// that has a stream there.
+func (t *Table) Report(now time.Duration, id Session, complete bool, reports []Report) {
+	t.tick(now)
+	i, known := t.findSession(id)
+	if !known {
+		return
+	}
+	s := t.sessions[i]
+	s.heard = now
+	for i := range reports {
+		t.reported(s, &reports[i])
+	}
+	if complete {
+		s.complete = true
+		t.onlyThese(s, reports)
+	}
+}
+
+func (t *Table) reported(s *session, r *Report) {
+	k := t.lookup(r.Task.Name)
+	if k == nil {
+		if !r.Disconnected {
+			t.join(s, r)
+		}
+		return
+	}
+	inc := r.Task.Incarnation
+	switch {
+	case r.Disconnected && inc == k.cur.Incarnation:
+		t.dropCarrier(k, s)
+	case r.Disconnected:
+		if k.next != nil && k.next.task.Incarnation == inc && k.next.drop(s.id) {
+			k.next = nil
+		}
+	case inc == k.cur.Incarnation && k.alive():
+		t.live(k, s, r)
+	default:
+		t.wait(k, s, r)
+	}
+	t.settle(k)
+}
+
+// join lets in a name that was not there.
+func (t *Table) join(s *session, r *Report) {
+	if len(t.tasks) >= assignment.MaxTasks {
+		t.refuse(r.Task, carriers{s.id}, true, fmt.Sprintf("the job has %d tasks, more are not allowed", len(t.tasks)))
+		return
+	}
+	if r.State == assignment.TaskDead {
+		return
+	}
+	k := &task{cur: r.Task}
+	t.insert(k)
+	t.enter(k, t.candidate(s, r), Joined, "at "+r.Task.Address)
+}
+
+// live takes in a report of the incarnation that counts.
+func (t *Table) live(k *task, s *session, r *Report) {
+	k.carriers.add(s.id)
+	k.gone, k.lostWith = false, ""
+	if !r.Said || k.spoken && r.Sequence <= k.seq {
+		return // connected, but nothing new: a report overtaken by a later one
+	}
+	k.spoken, k.seq = true, r.Sequence
+	k.heard = max(k.heard, t.made(r))
+	k.report = max(k.report, t.made(r))
+	t.report(k, r.State)
+}
+
+// wait takes in a report of an incarnation that does not count, or not any more.
+func (t *Table) wait(k *task, s *session, r *Report) {
+	c := k.next
+	switch {
+	case r.Task.Incarnation == k.cur.Incarnation && (!r.Said || r.Sequence <= k.seq):
+		// Old news of a dead one.
+	case c == nil:
+		if r.State != assignment.TaskDead {
+			k.next = t.candidate(s, r)
+		}
+	case c.task.Incarnation != r.Task.Incarnation:
+		t.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("incarnation %x of task %s, at %s, waits for this name already", c.task.Incarnation, c.task.Name, c.task.Address))
+	default:
+		c.carriers.add(s.id)
+		if r.Said && r.Sequence > c.seq {
+			c.seq, c.state, c.last, c.made = r.Sequence, r.State, t.now, max(c.made, t.made(r))
+			c.reports++
+		}
+		if r.State == assignment.TaskDead {
+			k.next = nil
+		}
+	}
+}
+
+func (t *Table) candidate(s *session, r *Report) *candidate {
+	c := &candidate{task: r.Task, state: r.State, seq: r.Sequence, reports: 1,
+		first: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
+	if !r.Said {
+		c.reports, c.seq = 0, 0
+	}
+	return c
+}
+
+// made is when a report was made: that is what it proves.
+func (t *Table) made(r *Report) time.Duration { return t.now - max(r.Age, 0) }
+
+// settle lets a waiting incarnation in, or refuses it, when it is clear which.
+func (t *Table) settle(k *task) {
+	c := k.next
+	if c == nil {
+		return
+	}
+	switch {
+	case k.stale(c.task.Incarnation) && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
+		// It may be late news of one that is no more.
+		if k.alive() && len(k.carriers) > 0 {
+			t.refuseNext(k)
+		}
+	case !k.alive() || k.gone:
+		if c.task.Incarnation == k.cur.Incarnation {
+			t.enter(k, c, Returned, "it reports again, though it "+k.ending())
+		} else {
+			t.enter(k, c, Restarted, fmt.Sprintf("in the place of incarnation %x, which %s", k.cur.Incarnation, k.ending()))
+		}
+	case len(k.carriers) > 0 && k.report > c.first:
+		t.refuseNext(k)
+	}
+}
+
+func (k *task) ending() string {
+	switch k.fate {
+	case silent:
+		return "was dead"
+	case left:
+		return "had left"
+	}
+	return "has no stream any more"
+}
+
+func (t *Table) refuseNext(k *task) {
+	c := k.next
+	k.next = nil
+	t.refuse(c.task, c.carriers, false, fmt.Sprintf("task %s is running already as incarnation %x at %s", k.cur.Name, k.cur.Incarnation, k.cur.Address))
+}
+
+func (t *Table) refuse(x assignment.Task, on carriers, full bool, why string) {
+	t.events = append(t.events, Event{Kind: Refused, Task: x.Name, Incarnation: x.Incarnation, Reason: why, Sessions: on, Full: full})
+}
+
+func (t *Table) dropCarrier(k *task, s *session) {
+	if k.carriers.drop(s.id) && len(k.carriers) == 0 {
+		t.ended(k)
+	}
+}
+
+// onlyThese drops whom a complete report does not name.
+func (t *Table) onlyThese(s *session, reports []Report) {
+	type incarnation struct {
+		name string
+		inc  uint64
+	}
+	named := make(map[incarnation]bool, len(reports))
+	for i := range reports {
+		if !reports[i].Disconnected {
+			named[incarnation{reports[i].Task.Name, reports[i].Task.Incarnation}] = true
+		}
+	}
+	for _, k := range t.tasks {
+		if c := k.next; c != nil && !named[incarnation{c.task.Name, c.task.Incarnation}] && c.drop(s.id) {
+			k.next = nil
+		}
+		if named[incarnation{k.cur.Name, k.cur.Incarnation}] {
+			continue
+		}
+		if slices.Contains(k.carriers, s.id) {
+			t.dropCarrier(k, s)
+		} else if k.alive() && len(k.carriers) == 0 && k.lostWith == s.name {
+			t.ended(k) // it went with this Distributor and has not come back with it
+		}
+		t.settle(k)
+	}
+}

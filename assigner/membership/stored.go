@@ -1,0 +1,107 @@
+package membership
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Stored tells what the newest stored assignment is, nil if there is none. own
+// says that it was made from this table. Otherwise another assigner wrote it:
+// tasks that it names and the table does not know are taken over, and so are its
+// indexes, whose older holder wins.
+func (t *Table) Stored(a *assignment.Assignment, own bool) {
+	owners := make(map[string]bool)
+	if a != nil {
+		has, found := make([]bool, a.NumTasks()), false
+		for _, o := range a.Columns().Owners {
+			has[o] = true
+		}
+		for i, x := range a.Tasks() {
+			owners[x.Name] = has[i]
+			found = t.storedTask(x, own) || found
+		}
+		if !own {
+			t.adoptIndexes(a, found)
+		}
+	}
+	for _, k := range t.tasks {
+		k.owns = owners[k.cur.Name]
+		if k.gone {
+			t.ended(k)
+		}
+	}
+}
+
+// storedTask says whether the task was not known.
+func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
+	k := t.lookup(x.Name)
+	switch {
+	case k == nil && !own:
+		k = &task{cur: x, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining}
+		if x.State == assignment.TaskDead {
+			k.fate, k.fateAt = silent, t.now
+		}
+		t.insert(k)
+		t.version++
+		return true
+	case k == nil || k.cur.Incarnation != x.Incarnation:
+	case x.State != assignment.TaskDraining:
+		k.undrained = false
+	case !own && k.alive() && !k.draining && !k.undrained:
+		// Another assigner was told to drain it: what is stored is the record.
+		k.draining = true
+		t.say(k, Drained, "as another assigner has stored")
+	}
+	return false
+}
+
+// adoptIndexes gives the stored tasks their stored indexes, and those who had
+// them others.
+func (t *Table) adoptIndexes(a *assignment.Assignment, differ bool) {
+	for _, x := range a.Tasks() {
+		k := t.lookup(x.Name)
+		differ = differ || k.alive() && !(k.indexed && k.cur.Index == x.Index)
+	}
+	if !differ {
+		return
+	}
+	before := t.slots
+	t.slots = nil
+	for _, k := range before {
+		if k != nil {
+			k.indexed = false
+		}
+	}
+	for _, x := range a.Tasks() {
+		for len(t.slots) <= int(x.Index) {
+			t.slots = append(t.slots, nil)
+		}
+		k := t.lookup(x.Name)
+		t.slots[x.Index], k.indexed, k.cur.Index = k, true, x.Index
+	}
+	for i, k := range before {
+		switch {
+		case k == nil || k.indexed:
+		case i < len(t.slots) && t.slots[i] == nil:
+			t.take(k, i)
+		case k.alive():
+			t.number(k)
+		}
+	}
+	t.version++
+}
+
+// Tasks is the task table for the next assignment, in order of index. Dead tasks
+// keep the place that they may return to.
+func (t *Table) Tasks() []assignment.Task {
+	out := make([]assignment.Task, 0, len(t.slots))
+	for _, k := range t.slots {
+		if k != nil {
+			x := k.cur
+			x.State = k.shown()
+			out = append(out, x)
+		}
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,190 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Session numbers one stream of a Distributor. A Distributor that attaches anew
+// has a new one.
+type Session uint64
+
+// session is an attached Distributor.
+type session struct {
+	id       Session
+	name     string        // the Distributor's
+	since    time.Duration // when the table first knew of it
+	heard    time.Duration // when it last said anything
+	complete bool          // it has said whom it carries
+}
+
+// Table is the membership of one job, from the moment at which an assigner
+// became preferred for it.
+type Table struct {
+	given    Config // as passed to New
+	cfg      Config // with the defaults
+	now      time.Duration
+	sessions []*session // in order of id
+	tasks    []*task    // in order of name
+	slots    []*task    // by index; nil is a hole
+	version  uint64
+	events   []Event
+
+	// Nobody dies before the table is armed. Silence counts from watch on.
+	settled time.Duration
+	armed   bool
+	watch   time.Duration
+	scan    time.Duration
+
+	frozen   bool
+	frozenAt time.Duration
+	deaths   []time.Duration // by silence, within the freeze window
+}
+
+// New makes the table of a job whose newest stored assignment is a, nil if there
+// is none. Tasks that it names count as they are written there until something
+// is heard of them.
+func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
+	t := &Table{given: cfg, cfg: cfg.withDefaults(), now: now, watch: now}
+	t.Stored(a, false)
+	t.events = nil
+	return t
+}
+
+// Configure changes the job's heartbeat timeout.
+func (t *Table) Configure(now time.Duration, heartbeat time.Duration) {
+	t.tick(now)
+	t.given.HeartbeatTimeout = heartbeat
+	t.cfg = t.given.withDefaults()
+}
+
+// Version changes whenever Tasks may return something else.
+func (t *Table) Version() uint64 { return t.version }
+
+// Attach says that a Distributor's stream has begun.
+func (t *Table) Attach(now time.Duration, id Session, name string) {
+	t.tick(now)
+	i, known := t.findSession(id)
+	if known {
+		return
+	}
+	if len(t.sessions) == 0 {
+		t.armed, t.settled = false, now+t.cfg.Settle
+	}
+	t.sessions = slices.Insert(t.sessions, i, &session{id: id, name: name, since: now, heard: now})
+	// A Distributor that returns may bring back those that went with it: they are
+	// waited for once more, once.
+	for _, k := range t.tasks {
+		if k.alive() && k.lostWith == name && len(k.carriers) == 0 && !k.waited {
+			k.heard, k.waited = now, true
+		}
+	}
+}
+
+// Detach says that a Distributor's stream has ended.
+func (t *Table) Detach(now time.Duration, id Session) {
+	t.tick(now)
+	i, known := t.findSession(id)
+	if !known {
+		return
+	}
+	name := t.sessions[i].name
+	t.sessions = slices.Delete(t.sessions, i, i+1)
+	for _, k := range t.tasks {
+		if k.next != nil && k.next.drop(id) {
+			k.next = nil
+		}
+		if !k.carriers.drop(id) {
+			continue
+		}
+		// Losing a Distributor restarts the timers of its tasks. That it no longer
+		// carries them does not say that their streams have ended.
+		k.heard = max(k.heard, now)
+		k.lostWith, k.waited = name, false
+	}
+}
+
+// Heard says that a Distributor said something, whatever it was.
+func (t *Table) Heard(now time.Duration, id Session) {
+	t.tick(now)
+	if i, known := t.findSession(id); known {
+		t.sessions[i].heard = now
+	}
+}
+
+// tick takes note of the time. A table that was not told the time for long was
+// stopped together with its ears: what it did not hear meanwhile says nothing.
+func (t *Table) tick(now time.Duration) {
+	if now-t.now > t.cfg.ownGap() {
+		t.watch = now
+	}
+	t.now = max(t.now, now)
+}
+
+func (t *Table) findSession(id Session) (int, bool) {
+	return slices.BinarySearchFunc(t.sessions, id, func(s *session, id Session) int { return cmp.Compare(s.id, id) })
+}
+
+func (t *Table) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(t.tasks, name, func(k *task, name string) int { return cmp.Compare(k.cur.Name, name) })
+}
+
+func (t *Table) lookup(name string) *task {
+	if i, ok := t.find(name); ok {
+		return t.tasks[i]
+	}
+	return nil
+}
+
+func (t *Table) insert(k *task) {
+	i, _ := t.find(k.cur.Name)
+	t.tasks = slices.Insert(t.tasks, i, k)
+}
+
+// Advance lets time pass: tasks that have been silent for too long die, waiting
+// incarnations are let in. Call it at Wake, and after anything was said.
+func (t *Table) Advance(now time.Duration) {
+	t.tick(now)
+	t.arm(t.now)
+	if t.now < t.scan {
+		return
+	}
+	t.scan = t.now + t.cfg.scanEvery()
+	for _, k := range t.tasks {
+		t.settle(k)
+	}
+	t.judge()
+}
+
+// Wake is when Advance has something to do at the latest.
+func (t *Table) Wake() time.Duration {
+	for _, k := range t.tasks {
+		if k.alive() || k.next != nil {
+			return max(t.scan, t.now)
+		}
+	}
+	return t.now + time.Hour
+}
+
+// arm begins to count silence once everybody who could have something to say has
+// said it.
+func (t *Table) arm(now time.Duration) {
+	if t.armed || len(t.sessions) == 0 || now < t.settled {
+		return
+	}
+	for _, s := range t.sessions {
+		if !s.complete && now < s.since+t.cfg.SnapshotWait {
+			return
+		}
+	}
+	t.armed, t.watch = true, now
+	// Of whom nobody has spoken by now, no stream is left.
+	for _, k := range t.tasks {
+		if k.alive() && len(k.carriers) == 0 && k.lostWith == "" {
+			t.ended(k)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package membership
+
+import (
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// fate is what has become of an incarnation.
+type fate uint8
+
+const (
+	living fate = iota
+	silent      // declared dead
+	left        // said goodbye
+)
+
+// task is one name and the incarnation that counts.
+type task struct {
+	cur     assignment.Task // Index only when indexed
+	indexed bool
+	state   assignment.TaskState // as it reports itself
+	fate    fate
+	fateAt  time.Duration
+	// draining is sticky: an incarnation drains until it restarts or an operator
+	// takes back what an operator has said.
+	draining, byItself, undrained bool
+	owns                          bool // slices in the stored assignment
+
+	spoken   bool // something was heard of this incarnation
+	seq      uint64
+	heard    time.Duration // proof of life, or when the timer was restarted
+	report   time.Duration // when the newest report was made
+	carriers carriers
+	gone     bool   // its last stream is known to have ended
+	lostWith string // the Distributor that took its stream along
+	waited   bool   // for that Distributor's return
+
+	next *candidate
+	old  []uint64 // incarnations that no longer count, newest last
+}
+
+// candidate is an incarnation that does not count yet.
+type candidate struct {
+	task     assignment.Task
+	state    assignment.TaskState
+	seq      uint64
+	reports  int
+	first    time.Duration // when it was first heard
+	last     time.Duration
+	made     time.Duration // when its newest report was made
+	carriers carriers
+}
+
+func (c *candidate) drop(s Session) (empty bool) {
+	return c.carriers.drop(s) && len(c.carriers) == 0
+}
+
+// carriers are the sessions that have a stream of an incarnation, in order.
+type carriers []Session
+
+func (c *carriers) add(s Session) {
+	if i, ok := slices.BinarySearch(*c, s); !ok {
+		*c = slices.Insert(*c, i, s)
+	}
+}
+
+func (c *carriers) drop(s Session) bool {
+	i, ok := slices.BinarySearch(*c, s)
+	if ok {
+		*c = slices.Delete(*c, i, i+1)
+	}
+	return ok
+}
+
+func (k *task) alive() bool { return k.fate == living }
+
+// maxOld is how many superseded incarnations of a name are remembered.
+const maxOld = 8
+
+// stale says whether an incarnation has counted before and does not any more.
+func (k *task) stale(incarnation uint64) bool {
+	return incarnation == k.cur.Incarnation || slices.Contains(k.old, incarnation)
+}
+
+// shown is the state that the assignment's task table gets.
+func (k *task) shown() assignment.TaskState {
+	switch {
+	case !k.alive():
+		return assignment.TaskDead
+	case k.draining:
+		return assignment.TaskDraining
+	case k.state == assignment.TaskRunning:
+		return assignment.TaskRunning
+	}
+	return assignment.TaskStarting
+}
+
+// enter puts an incarnation in the place of the one before, if there was one.
+func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
+	if inc := k.cur.Incarnation; inc != 0 && inc != c.task.Incarnation {
+		k.old = append(k.old, inc)
+		k.old = k.old[max(0, len(k.old)-maxOld):]
+	}
+	if i := slices.Index(k.old, c.task.Incarnation); i >= 0 {
+		k.old = slices.Delete(k.old, i, i+1)
+	}
+	index := k.cur.Index
+	k.owns = k.owns && k.cur.Incarnation == c.task.Incarnation
+	k.cur = c.task
+	k.cur.Index = index
+	k.fate, k.fateAt = living, t.now
+	k.draining, k.byItself, k.undrained = false, false, false
+	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
+	k.carriers, k.gone, k.lostWith, k.waited = c.carriers, false, "", false
+	k.next = nil
+	k.state = assignment.TaskUnknown
+	t.say(k, kind, "%s", why)
+	t.report(k, c.state)
+}
+
+// report takes over the state that a task says it is in.
+func (t *Table) report(k *task, s assignment.TaskState) {
+	before := k.shown()
+	switch s {
+	case assignment.TaskDead:
+		t.leave(k, "it says that it ends")
+		return
+	case assignment.TaskDraining:
+		k.draining, k.byItself = true, true
+	}
+	k.state = s
+	if k.state == assignment.TaskRunning && !k.indexed && !t.number(k) {
+		return
+	}
+	if now := k.shown(); now != before {
+		t.changed(k, now)
+	}
+}
+
+func (t *Table) changed(k *task, now assignment.TaskState) {
+	if now == assignment.TaskDraining {
+		t.say(k, Drained, "it is to give up its slices")
+		return
+	}
+	t.say(k, Changed, "it is %s", now)
+}
+
+// leave removes a task that has said goodbye.
+func (t *Table) leave(k *task, why string) {
+	k.fate, k.fateAt = left, t.now
+	k.carriers, k.gone = nil, true
+	t.say(k, Left, "%s", why)
+}
+
+// ended takes note that no Distributor has a stream of the task any more. That
+// is a goodbye of one that has given up its slices, and otherwise nothing yet.
+func (t *Table) ended(k *task) {
+	k.gone, k.lostWith = true, ""
+	if k.alive() && k.draining && !k.owns {
+		t.leave(k, "it has drained and its stream has ended")
+	}
+}
