@@ -6,6 +6,15 @@
 // The store makes many assigners act as one (Slicer paper, section 4.1): an
 // assigner reads the stored assignment, decides, and writes the next generation
 // on condition that the one it read is still the newest.
+//
+// What every implementation promises:
+//
+//   - A stored assignment is one that was written whole, whatever dies while it
+//     is written. Of several that follow the same one, exactly one is stored.
+//   - What a call has acknowledged survives the process, and is never shown
+//     before it does.
+//   - A record that is damaged is refused with an error that names it.
+//   - Calls whose ctx has no deadline end within some seconds all the same.
 package store
 
 import (
@@ -32,8 +41,12 @@ var (
 
 // ConflictError is an ErrConflict that says what is stored instead.
 type ConflictError struct {
-	Key     string
-	Current int64 // generation or version, 0 if nothing is stored
+	Key string
+	// Current is the generation or version that is stored, 0 if there is none.
+	// For a first assignment of a job that was deleted and made anew it may be
+	// the last generation that the job had: it must be exceeded, so pass it to
+	// assignment.NextGeneration as reported.
+	Current int64
 }
 
 func (e *ConflictError) Error() string {
@@ -65,12 +78,15 @@ type Store interface {
 
 	// GetJob returns a job's config, or ErrNotFound.
 	GetJob(ctx context.Context, name string) (Job, error)
-	// ListJobs returns all jobs in order of name.
+	// ListJobs returns all jobs in order of name. Jobs whose config is corrupt are
+	// left out and named by an error that comes together with the others.
 	ListJobs(ctx context.Context) ([]Job, error)
 	// PutJob writes a valid config if expect is the stored version (or AnyVersion,
 	// or NoVersion), and returns what is stored now.
 	PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (Job, error)
-	// DeleteJob removes the config and every assignment of the job, or returns ErrNotFound.
+	// DeleteJob removes the config and every assignment of the job, corrupt or
+	// not, or returns ErrNotFound. Versions and generations of a job made anew
+	// under the name go on where these end.
 	DeleteJob(ctx context.Context, name string) error
 
 	// Read returns the newest assignment of a job, whole, or ErrNotFound when
@@ -80,8 +96,9 @@ type Store interface {
 	ReadGeneration(ctx context.Context, job string, g assignment.Generation) (*assignment.Assignment, error)
 	// Write stores next if its Previous is the newest stored generation (0: none),
 	// next's store id is ID() and the job exists; else ErrConflict or ErrNotFound.
-	// After an error that is neither, next may or may not have been stored; it
-	// never is in part.
+	// Generations never go backwards, not even when the job is deleted between:
+	// see ConflictError. After an error that is neither, next may or may not have
+	// been stored; it never is in part.
 	Write(ctx context.Context, next *assignment.Assignment) error
 
 	// Watch starts to watch all jobs. See Watcher.
@@ -142,4 +159,11 @@ type CandidateWatcher interface {
 type Backend interface {
 	Store
 	Registry
+	// Failed is closed when the store can never work again in this process: its
+	// disk is full or broken, or it was wiped and made anew under it. Every call
+	// returns ErrUnavailable from then on, nothing that was acknowledged is lost,
+	// and the process should end; a new one may fare better.
+	Failed() <-chan struct{}
+	// Err says why Failed is closed, nil while it is open.
+	Err() error
 }
