@@ -1,0 +1,145 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Default ports. gRPC ports end in 0, the HTTP port of the same program in 1.
+const (
+	AssignerPort    = 4710
+	DistributorPort = 4720
+	BackupPort      = 4730
+)
+
+// Flags are those that every server has, with the same name and meaning.
+type Flags struct {
+	Listen, Advertise, HTTP string
+	ID, Zone                string
+	LogLevel, LogFormat     string
+	TLS                     TLS
+}
+
+// Bind adds the flags to a command. The ports are those of the defaults; host
+// is where to listen by default, empty for every interface.
+func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
+	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with this host's name where --listen names no host)")
+	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP; empty for none")
+	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
+	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
+	f.BindLog(cmd)
+	f.TLS.Bind(cmd)
+}
+
+// BindLog adds the flags that say what is logged.
+func (f *Flags) BindLog(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.LogLevel, "log-level", "info", "least `level` to log: debug, info, warn or error")
+	fs.StringVar(&f.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
+}
+
+// Validate names the first flag whose value is not allowed.
+func (f *Flags) Validate() error {
+	if err := CheckAddress("--listen", f.Listen); err != nil {
+		return err
+	}
+	if f.Advertise != "" {
+		if err := CheckAddress("--advertise", f.Advertise); err != nil {
+			return err
+		}
+		if host, port, _ := net.SplitHostPort(f.Advertise); host == "" || port == "0" {
+			return Usagef("--advertise: %q is not allowed: want the host and the port that others dial", f.Advertise)
+		}
+	}
+	if f.HTTP != "" {
+		if err := CheckAddress("--http", f.HTTP); err != nil {
+			return err
+		}
+	}
+	for _, t := range []struct{ flag, value string }{{"--id", f.ID}, {"--zone", f.Zone}} {
+		if len(t.value) > 63 || strings.ContainsFunc(t.value, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }) {
+			return Usagef("%s: %q is not allowed: want at most 63 printable ASCII characters without space or slash", t.flag, clip(t.value))
+		}
+	}
+	if _, err := f.Logger(io.Discard); err != nil {
+		return err
+	}
+	return f.TLS.validateServer()
+}
+
+// Logger writes what --log-level and --log-format ask for.
+func (f *Flags) Logger(w io.Writer) (*slog.Logger, error) {
+	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.LogLevel]
+	if !ok {
+		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", clip(f.LogLevel))
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch f.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return nil, Usagef("--log-format: %q is not allowed: want text or json", clip(f.LogFormat))
+}
+
+// Advertised is what to tell others, once it is known where the process listens.
+func (f *Flags) Advertised(bound net.Addr) (string, error) {
+	if f.Advertise != "" {
+		return f.Advertise, nil
+	}
+	_, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return "", err
+	}
+	host, _, err := net.SplitHostPort(f.Listen)
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("find this host's name, which --advertise is derived from: %w", err)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Identity is --id, or the advertised address in a form fit for an id.
+func (f *Flags) Identity(advertised string) string {
+	if f.ID != "" {
+		return f.ID
+	}
+	host, port, _ := net.SplitHostPort(advertised)
+	// An id is a token of at most 63 bytes.
+	host = strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || r == '/' {
+			return '-'
+		}
+		return r
+	}, host)
+	return host[:min(len(host), 63-1-len(port))] + "-" + port
+}
+
+// CheckAddress says whether a value is host:port, where the host may be empty.
+func CheckAddress(flag, value string) error {
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		if n, perr := strconv.Atoi(port); perr != nil || n < 0 || n > 65535 {
+			err = errors.New("bad port")
+		}
+	}
+	if err != nil || strings.ContainsAny(value, " /") {
+		return Usagef("%s: %q is not allowed: want host:port with a port of 0 to 65535", flag, clip(value))
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Status is the HTTP port: /metrics for Prometheus, /healthz which answers 200
+// while the process lives, and /readyz which answers 200 when it can do its
+// work and otherwise 503 with the reason.
+type Status struct {
+	ready atomic.Pointer[func() error]
+	srv   *http.Server
+	lis   net.Listener
+	done  chan struct{}
+}
+
+// NewStatus listens on addr at once, and on nothing when addr is empty. The
+// process is not ready until SetReady says how to know.
+func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
+	s := &Status{done: make(chan struct{})}
+	s.NotReady("starting")
+	if addr == "" {
+		close(s.done)
+		return s, nil
+	}
+	var err error
+	if s.lis, err = net.Listen("tcp", addr); err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	go func() {
+		defer close(s.done)
+		// It returns when Close is called.
+		_ = s.srv.Serve(s.lis)
+	}()
+	return s, nil
+}
+
+// Addr is where it listens, nil when it does not.
+func (s *Status) Addr() net.Addr {
+	if s.lis == nil {
+		return nil
+	}
+	return s.lis.Addr()
+}
+
+// SetReady has /readyz ask ready.
+func (s *Status) SetReady(ready func() error) { s.ready.Store(&ready) }
+
+// NotReady has /readyz answer with a reason.
+func (s *Status) NotReady(why string) {
+	err := errors.New(why)
+	s.SetReady(func() error { return err })
+}
+
+func (s *Status) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := (*s.ready.Load())(); err != nil {
+		http.Error(w, "not ready: "+oneLine(err.Error()), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+// Close answers what has been asked, for a second at most, and ends.
+func (s *Status) Close() error {
+	if s.srv == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.srv.Shutdown(ctx); err != nil {
+		s.srv.Close()
+	}
+	<-s.done
+	return nil
+}

@@ -1,0 +1,165 @@
+// Package run is what Slicer's programs share around their work: flags, exit
+// codes, one line an error, logging, TLS, the HTTP port with metrics and probes,
+// gRPC servers, and an orderly end when a signal comes.
+//
+// A program is a cobra command given to Main:
+//
+//	func main() { os.Exit(run.Main(daemon.Assigner())) }
+//
+// Main prints an error as one line on standard error and returns 2 when the
+// command line is to blame, 1 otherwise, or what the error's ExitCode method
+// says.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes that all programs have in common.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// UsageError blames the command line.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// ExitCode is ExitUsage.
+func (e *UsageError) ExitCode() int { return ExitUsage }
+
+// Usagef makes a UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// Main runs the program until it is done or a SIGINT or SIGTERM has ended it,
+// and returns its exit code. A second signal kills the process at once.
+func Main(cmd *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return Execute(ctx, cmd, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// Execute runs the command with these arguments and streams and returns its exit code.
+func Execute(ctx context.Context, cmd *cobra.Command, args []string, in io.Reader, out, errs io.Writer) int {
+	prepare(cmd)
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	if line := oneLine(err.Error()); line != "" {
+		fmt.Fprintf(errs, "%s: %s\n", cmd.Name(), line)
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return coded.ExitCode()
+	}
+	return ExitFailed
+}
+
+// prepare gives a tree of commands the manners that all programs have.
+func prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = Version()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return Usagef("%w (see %s --help)", err, c.CommandPath())
+	})
+	root.CompletionOptions.HiddenDefaultCmd = false
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		c.DisableFlagsInUseLine = true
+		c.SuggestionsMinimumDistance = 2
+		if c.HasSubCommands() && c.RunE == nil {
+			c.Args, c.RunE = unknownSubcommand, needsSubcommand
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+func unknownSubcommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return Usagef("unknown command %q for %s%s (see %s --help)", clip(args[0]), c.CommandPath(), hint, c.CommandPath())
+}
+
+func needsSubcommand(c *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "help" {
+			names = append(names, sub.Name())
+		}
+	}
+	return Usagef("%s needs a command: one of %s (see %s --help)", c.CommandPath(), strings.Join(names, ", "), c.CommandPath())
+}
+
+// Args checks that a command got as many arguments as it has names for; a last
+// name that ends in "..." stands for one or more.
+func Args(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		many := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")
+		switch {
+		case len(args) < len(names):
+			return Usagef("%s: %s is missing (usage: %s)", c.CommandPath(), strings.TrimSuffix(names[len(args)], "..."), c.UseLine())
+		case len(args) > len(names) && !many:
+			return Usagef("%s: unexpected argument %q (usage: %s)", c.CommandPath(), clip(args[len(names)]), c.UseLine())
+		}
+		return nil
+	}
+}
+
+// oneLine puts a message that others may have broken into lines on one.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:77] + "..."
+	}
+	return s
+}
+
+// Version is the version of the module that the program was built from, and
+// the commit where the build knows it.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:min(12, len(s.Value))]) {
+			v += " (" + s.Value[:min(12, len(s.Value))] + ")"
+		}
+	}
+	return v + " " + info.GoVersion
+}

@@ -1,0 +1,66 @@
+package run_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+// exec runs a command and returns its exit code, standard output and errors.
+func exec(cmd *cobra.Command, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run.Execute(context.Background(), cmd, args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+type coded struct{ error }
+
+func (coded) ExitCode() int { return 7 }
+
+func sample(err error) *cobra.Command {
+	root := &cobra.Command{Use: "tool", Short: "A tool"}
+	group := &cobra.Command{Use: "group"}
+	leaf := &cobra.Command{Use: "leaf A B...", Args: run.Args("A", "B..."), RunE: func(*cobra.Command, []string) error { return err }}
+	leaf.Flags().Int("count", 1, "how many")
+	group.AddCommand(leaf)
+	root.AddCommand(group)
+	return root
+}
+
+func TestExecute(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		err  error
+		code int
+		errs string
+	}{
+		{args: []string{"group", "leaf", "a", "b", "c"}},
+		{args: []string{"group", "leaf", "a", "b"}, err: errors.New("two\nlines"), code: 1, errs: "tool: two lines\n"},
+		{args: []string{"group", "leaf", "a", "b"}, err: coded{errors.New("seven")}, code: 7, errs: "tool: seven\n"},
+		{args: []string{"group", "leaf", "a"}, code: 2, errs: "tool: tool group leaf: B is missing (usage: tool group leaf A B...)\n"},
+		{args: []string{"group", "leaf", "a", "b", "--count", "x"}, code: 2, errs: `tool: invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax (see tool group leaf --help)` + "\n"},
+		{args: []string{"group", "leaf", "--nope"}, code: 2, errs: "tool: unknown flag: --nope (see tool group leaf --help)\n"},
+		{args: []string{"grp"}, code: 2, errs: `tool: unknown command "grp" for tool, did you mean group? (see tool --help)` + "\n"},
+		{args: []string{"group", "lef"}, code: 2, errs: `tool: unknown command "lef" for tool group, did you mean leaf? (see tool group --help)` + "\n"},
+		{args: []string{"group"}, code: 2, errs: "tool: tool group needs a command: one of leaf (see tool group --help)\n"},
+		{args: []string{}, code: 2, errs: "tool: tool needs a command: one of completion, group (see tool --help)\n"},
+	} {
+		code, out, errs := exec(sample(c.err), c.args...)
+		if code != c.code || errs != c.errs || out != "" {
+			t.Errorf("%q: exit %d, output %q, errors %q; want %d, none, %q", c.args, code, out, errs, c.code, c.errs)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, out, errs := exec(sample(nil), "--version")
+	if code != 0 || !strings.HasPrefix(out, "tool ") || !strings.Contains(out, "go1") || errs != "" {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+}
