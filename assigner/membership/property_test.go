@@ -18,6 +18,8 @@ type world struct {
 	cfg      Config
 	now      time.Duration
 	attached []Session
+	since    map[Session]time.Duration // when it attached
+	complete map[Session]bool
 	nextID   Session
 	procs    []*proc
 
@@ -26,6 +28,10 @@ type world struct {
 	lastLost   map[string]time.Duration // when a Distributor was lost that had carried it
 	alone      time.Duration            // when the table last had no Distributor
 	sent       []late                   // reports to be repeated late
+	held       []late                   // reports that are on the way
+	ended      map[string]time.Duration // when a process stopped to report
+	newest     map[string]uint64        // sequence delivered
+	first      map[string]time.Duration // when anything of it arrived
 }
 
 type proc struct {
@@ -57,7 +63,9 @@ func (w *world) attach() {
 	w.nextID++
 	w.table.Attach(w.now, w.nextID, fmt.Sprintf("d%d", w.nextID%3))
 	w.attached = append(w.attached, w.nextID)
+	w.since[w.nextID] = w.now
 	if w.Bool("complete") {
+		w.complete[w.nextID] = true
 		w.table.Report(w.now, w.nextID, true, nil)
 	}
 }
@@ -91,8 +99,9 @@ func (w *world) start() {
 		Name: name, Incarnation: inc, Address: fmt.Sprintf("%s:%d", name, inc), Weight: 1}})
 }
 
-// speak has every process that has a Distributor report through it.
-func (w *world) speak() {
+// speak has every process that has a Distributor report through it, or has the
+// reports held up on the way.
+func (w *world) speak(hold bool) {
 	for _, p := range w.procs {
 		if !p.reports {
 			continue
@@ -106,9 +115,12 @@ func (w *world) speak() {
 		p.seq++
 		age := time.Duration(rapid.IntRange(0, 300).Draw(w.T, "age ms")) * time.Millisecond
 		r := Report{Task: p.task, Said: true, Sequence: p.seq, Age: age, State: assignment.TaskRunning}
-		w.lastReport[key(p.task)] = max(w.lastReport[key(p.task)], w.now-age)
+		if hold {
+			w.held = append(w.held, late{p.on, r})
+			continue
+		}
 		w.sent = append(w.sent, late{p.on, r})
-		w.table.Report(w.now, p.on, false, []Report{r})
+		w.deliver(late{p.on, r})
 		w.check()
 	}
 }
@@ -119,7 +131,9 @@ func (w *world) stop(say bool) {
 		return
 	}
 	p := rapid.SampledFrom(w.procs).Draw(w.T, "process")
-	p.reports = false
+	if p.reports {
+		p.reports, w.ended[key(p.task)] = false, w.now
+	}
 	if p.on != 0 && say {
 		w.table.Report(w.now, p.on, false, []Report{{Task: p.task, Disconnected: true}})
 		p.on = 0
@@ -135,6 +149,29 @@ func (w *world) repeat() {
 	if slices.Contains(w.attached, l.on) {
 		w.table.Report(w.now, l.on, false, []Report{l.r})
 	}
+}
+
+func (w *world) deliver(l late) {
+	k := key(l.r.Task)
+	if _, known := w.first[k]; !known {
+		w.first[k] = w.now
+	}
+	if l.r.Sequence > w.newest[k] {
+		w.newest[k] = l.r.Sequence
+		w.lastReport[k] = max(w.lastReport[k], w.now-l.r.Age)
+	}
+	w.table.Report(w.now, l.on, false, []Report{l.r})
+}
+
+// release has everything that was held up arrive at one moment.
+func (w *world) release() {
+	for _, l := range w.held {
+		if slices.Contains(w.attached, l.on) {
+			w.deliver(l)
+		}
+	}
+	w.held = nil
+	w.check()
 }
 
 func (w *world) heard() {
@@ -156,7 +193,17 @@ func (w *world) check() {
 					w.Fatalf("%s is dead at %s, but %s at %s", k, w.now, what, at)
 				}
 			}
-		case Returned:
+			for id, since := range w.since {
+				if wait := since + w.cfg.withDefaults().SnapshotWait; slices.Contains(w.attached, id) && !w.complete[id] &&
+					since < w.alone+w.cfg.withDefaults().Settle && w.now < wait+timeout {
+					w.Fatalf("%s is dead at %s, but Distributor %d, there since %s, has not said whom it carries", k, w.now, id, since)
+				}
+			}
+		case Returned, Restarted:
+			// Of one that was never heard of nobody can tell that it is no more.
+			if at, over := w.ended[k]; over && w.now-at >= timeout && w.now-w.first[k] >= timeout {
+				w.Fatalf("%s is back at %s: %s; but it ended at %s", k, w.now, e.Reason, at)
+			}
 			if w.now-w.lastReport[k] >= timeout {
 				w.Fatalf("%s is back at %s, its newest report was made at %s", k, w.now, w.lastReport[k])
 			}
@@ -179,15 +226,18 @@ func (w *world) check() {
 func TestRulesOfDeath(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}},
-			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{}}
+			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
+			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
+			first: map[string]time.Duration{}}
 		w.table = New(w.cfg, 0, nil)
 		acts := map[string]func(){
-			"attach": w.attach, "detach": w.detach, "start": w.start, "speak": w.speak, "repeat": w.repeat, "heard": w.heard,
+			"attach": w.attach, "detach": w.detach, "start": w.start, "repeat": w.repeat, "heard": w.heard,
+			"speak": func() { w.speak(false) }, "hold": func() { w.speak(true) }, "release": w.release,
 			"stop silently": func() { w.stop(false) }, "stop": func() { w.stop(true) },
 			"pass a little": func() { w.pass(500 * time.Millisecond) }, "pass": func() { w.pass(3 * time.Second) },
 			"compact": func() { w.table.Compact() },
 		}
-		names := []string{"attach", "detach", "start", "speak", "speak", "repeat", "heard", "stop silently", "stop", "pass a little", "pass a little", "pass", "compact"}
+		names := []string{"attach", "detach", "start", "speak", "speak", "hold", "release", "repeat", "heard", "stop silently", "stop", "pass a little", "pass a little", "pass", "compact"}
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			acts[rapid.SampledFrom(names).Draw(rt, "act")]()
 			w.check()
@@ -199,7 +249,7 @@ func TestRulesOfDeath(t *testing.T) {
 		for range 40 {
 			w.pass(time.Second)
 			w.heard()
-			w.speak()
+			w.speak(false)
 		}
 		reporting := map[string]bool{}
 		for _, p := range w.procs {
@@ -214,6 +264,55 @@ func TestRulesOfDeath(t *testing.T) {
 		}
 		if len(w.table.Tasks()) > 5 {
 			rt.Fatalf("%d tasks have indexes: %v", len(w.table.Tasks()), w.table.Tasks())
+		}
+	})
+}
+
+// TestSilenceIsMeasured holds the moment of death against a reckoning from the
+// whole history, for one Distributor.
+func TestSilenceIsMeasured(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const timeout, step = 5 * time.Second, 100 * time.Millisecond
+		table := New(Config{HeartbeatTimeout: timeout, Freeze: Freeze{Share: 1}}, 0, nil)
+		table.Attach(0, 1, "d")
+		table.Report(0, 1, true, nil)
+		names := []string{"a", "b", "c"}
+		newest, made := map[string]uint64{}, map[string]time.Duration{}
+		dead := map[string]bool{}
+		heard := time.Duration(0)
+		for at := step; at < 40*time.Second; at += step {
+			if rapid.IntRange(0, 9).Draw(t, "anything") == 0 {
+				heard = at
+				n := rapid.SampledFrom(names).Draw(t, "task")
+				seq := rapid.Uint64Range(0, newest[n]+2).Draw(t, "sequence")
+				age := time.Duration(rapid.IntRange(0, 60).Draw(t, "age")) * step
+				if !dead[n] {
+					if _, known := made[n]; !known || seq > newest[n] {
+						newest[n], made[n] = seq, max(made[n], at-age)
+					}
+					table.Report(at, 1, false, []Report{{Said: true, Sequence: seq, Age: age, State: assignment.TaskRunning,
+						Task: assignment.Task{Name: n, Incarnation: 1, Address: "x:1", Weight: 1}}})
+				}
+				table.Heard(at, 1)
+			}
+			table.Advance(at)
+			for _, e := range table.Events() {
+				dead[e.Task] = dead[e.Task] || e.Kind == Dead
+			}
+			for n, m := range made {
+				silence := max(heard, at-20*time.Second) - max(m, 2*time.Second)
+				if dead[n] && silence < timeout {
+					t.Fatalf("at %s %s is dead after a silence of %s", at, n, silence)
+				}
+				if !dead[n] && silence >= timeout+300*time.Millisecond && at-heard >= 300*time.Millisecond {
+					t.Fatalf("at %s %s is alive after a silence of %s", at, n, silence)
+				}
+			}
+			for n := range dead {
+				if dead[n] {
+					delete(made, n) // what comes later is another story
+				}
+			}
 		}
 	})
 }

@@ -133,6 +133,8 @@ func (t *Table) settle(k *task) {
 		return
 	}
 	switch {
+	case t.now-c.made >= t.cfg.HeartbeatTimeout:
+		k.next = nil // it has fallen silent itself; should it live, it will report
 	case k.stale(c.task.Incarnation) && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
 		// It may be late news of one that is no more.
 		if k.alive() && len(k.carriers) > 0 {
