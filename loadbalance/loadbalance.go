@@ -103,6 +103,8 @@ const (
 	ReasonSameTasks   Reason = "neighbours on the same tasks"
 	ReasonHotTask     Reason = "hottest task"
 	ReasonHotSlice    Reason = "hot slice"
+	ReasonRoom        Reason = "room for a hot slice"
+	ReasonSurplus     Reason = "surplus replica"
 	ReasonNoTask      Reason = "no running task"
 	ReasonNoLoad      Reason = "no load known"
 	ReasonMembership  Reason = "membership only"

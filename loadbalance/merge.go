@@ -49,6 +49,21 @@ func (b *board) mergeCold() {
 	}
 }
 
+// mergeSame joins cold neighbours that lie on the same tasks, which moves nothing.
+func (b *board) mergeSame() {
+	least := b.cfg.MinSlicesPerTask * len(b.live)
+	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
+		next := b.pieces[i].next
+		p, q := &b.pieces[i], &b.pieces[next]
+		if (p.load+q.load)*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+			i = next
+			continue
+		}
+		b.merge(i, i)
+		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 0, 0, 0)
+	}
+}
+
 // pair is the entry of a piece and its right neighbour; ok is false when they
 // are not cold enough. The mean slice only grows while slices are merged.
 func (b *board) pair(i int32) (pieceKey, bool) {

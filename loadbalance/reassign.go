@@ -179,7 +179,7 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 		record(KindReassign, ReasonRestarted, b.in.Tasks[back].Name)
 		return
 	}
-	if len(p.owners) >= b.min && b.cool(p) {
+	if len(p.owners) >= b.min && b.relaxed(p) {
 		record(KindRemove, ReasonEnough, "")
 		return
 	}
@@ -189,8 +189,8 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 	}
 }
 
-// cool says that no owner of the piece is above its fair load.
-func (b *board) cool(p *piece) bool {
+// relaxed says that no owner of the piece is above its fair load.
+func (b *board) relaxed(p *piece) bool {
 	for _, t := range p.owners {
 		if b.ratio(t) > b.mean() {
 			return false

@@ -51,6 +51,9 @@ func (b *board) idle() Reason {
 
 // idleCPU says that no task is at risk of overload, so that churn is waste.
 func (b *board) idleCPU() bool {
+	if b.in.Loads == nil {
+		return false
+	}
 	top, known := 0.0, false
 	for _, u := range b.in.Loads.CPU {
 		if u > 0 {
@@ -164,7 +167,7 @@ func (b *board) floor() float64 {
 		return 1
 	}
 	top := 0.0
-	if len(b.in.Loads.Hot) > 0 {
+	if b.in.Loads != nil {
 		for _, h := range b.in.Loads.Hot {
 			top = max(top, sane(h.Rate)-sane(h.Error))
 		}

@@ -1,0 +1,36 @@
+package loadbalance
+
+// dropSurplus takes away replicas that the load no longer needs: those without
+// which, even at the slice's recent peak, no owner would exceed the level. It
+// costs nobody a key that it lacked, and frees memory on those that had it.
+func (b *board) dropSurplus() {
+	level := b.aim()
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		p := &b.pieces[i]
+		for len(p.owners) > b.min {
+			hot := p.owners[0]
+			for _, t := range p.owners[1:] {
+				if b.ratio(t) > b.ratio(hot) {
+					hot = t
+				}
+			}
+			if !b.spare(p, hot, level) {
+				break
+			}
+			b.remove(i, hot)
+			b.say(KindRemove, ReasonSurplus, i, int(hot), -1, 0, 0, 0)
+		}
+	}
+}
+
+// spare says that p can do without owner t.
+func (b *board) spare(p *piece, t uint32, level float64) bool {
+	more := p.load/float64(len(p.owners)-1) - p.share()
+	for _, o := range p.owners {
+		if o != t && (b.load[o]+more)/b.weight[o] > level {
+			return false
+		}
+	}
+	// A slice that is no small part of a task is worth spreading.
+	return p.load/float64(len(p.owners)-1) < .25*level
+}

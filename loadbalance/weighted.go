@@ -1,0 +1,17 @@
+package loadbalance
+
+// weightedMove is the published algorithm with what makes it better: smoothed
+// loads, a band within which nothing moves, the fall of squared overload as the
+// benefit, compound moves that make room for a hot slice, going on with the
+// next task when one cannot be cooled, and dropping replicas that are no longer
+// needed.
+func (b *board) weightedMove() {
+	b.welcome()
+	b.mergeSame()
+	if b.n > b.cfg.MinSlicesPerTask*len(b.live)*3/2 {
+		b.mergeCold()
+	}
+	b.cool()
+	b.dropSurplus()
+	b.splitHot()
+}
