@@ -1,0 +1,136 @@
+package subscriber
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+func TestCacheRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache")
+	past := history(t, 7, 5)
+	for _, a := range past {
+		if err := writeCache(path, cacheEntry{a, assignment.Affinity}); err != nil {
+			t.Fatal(err)
+		}
+		e, err := readCache(path, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.assignment.Checksum() != a.Checksum() || e.mode != assignment.Affinity {
+			t.Errorf("generation %d, mode %s came back as %d, %s", a.Generation(), assignment.Affinity, e.assignment.Generation(), e.mode)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o600 {
+		t.Errorf("mode %v, want 0600", info.Mode())
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d files left, want only the cache (%v)", len(left), err)
+	}
+}
+
+func TestCacheRefused(t *testing.T) {
+	good, err := encodeCache(cacheEntry{history(t, 7, 3)[2], assignment.Affinity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resum := func(b []byte) []byte {
+		body := b[:len(b)-8]
+		return binary.LittleEndian.AppendUint64(bytes.Clone(body), xxhash.Sum64(body))
+	}
+	edit := func(f func(b []byte)) []byte {
+		b := bytes.Clone(good)
+		f(b)
+		return resum(b)
+	}
+	for _, c := range []struct {
+		name string
+		b    []byte
+		job  string
+		says string
+	}{
+		{"empty", nil, "job", "0 bytes"},
+		{"cut short", good[:len(good)-1], "job", "checksum"},
+		{"one bit", append(append([]byte(nil), good[:40]...), append([]byte{good[40] ^ 1}, good[41:]...)...), "job", "checksum"},
+		{"another program's", bytes.Repeat([]byte("x"), 100), "job", "begins with"},
+		{"another version", edit(func(b []byte) { b[7] = 2 }), "job", "begins with"},
+		{"another job", good, "other", `job "job"`},
+		{"mode", edit(func(b []byte) { b[8] = 9 }), "job", "mode"},
+		{"another store", edit(func(b []byte) { b[9] ^= 1 }), "job", "store"},
+		{"long name", edit(func(b []byte) { b[17] = 255 }), "job", "name"},
+		{"wrong length", edit(func(b []byte) { b[21]++ }), "job", "bytes"},
+		{"not an assignment", edit(func(b []byte) { clear(b[25 : len(b)-8]) }), "job", "malformed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, err := decodeCache(c.b, c.job)
+			if e != nil || !errors.Is(err, errCache) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, %v; want an error that says %q", e, err, c.says)
+			}
+		})
+	}
+}
+
+func TestCacheFileOdd(t *testing.T) {
+	dir := t.TempDir()
+	if e, err := readCache(filepath.Join(dir, "none"), "job"); e != nil || err != nil {
+		t.Errorf("no file: %v, %v", e, err)
+	}
+	if _, err := readCache(dir, "job"); !errors.Is(err, errCache) {
+		t.Errorf("a folder: %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readCache(pipe, "job"); !errors.Is(err, errCache) {
+		t.Errorf("a pipe: %v", err)
+	}
+	if err := writeCache(filepath.Join(dir, "no", "such", "folder"), cacheEntry{history(t, 7, 1)[0], 0}); err == nil {
+		t.Error("written into a folder that does not exist")
+	}
+}
+
+// FuzzCache: whatever is on the disk, there is no panic, and what is accepted is
+// of this job and survives being written again.
+func FuzzCache(f *testing.F) {
+	for _, a := range history(f, 7, 3) {
+		b, err := encodeCache(cacheEntry{a, assignment.Affinity})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, false)
+		f.Add(b[:len(b)/2], true)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, resum bool) {
+		if resum && len(b) >= 8 { // past the checksum
+			body := b[:len(b)-8]
+			b = binary.LittleEndian.AppendUint64(bytes.Clone(body), xxhash.Sum64(body))
+		}
+		e, err := decodeCache(b, "job")
+		if err != nil {
+			return
+		}
+		again, err := encodeCache(*e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e2, err := decodeCache(again, "job")
+		if err != nil || e2.assignment.Checksum() != e.assignment.Checksum() || e.assignment.Job() != "job" {
+			t.Fatalf("%v: came back as %v", err, e2)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package subscriber
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Role is what a subscriber is to its job.
+type Role uint8
+
+const (
+	// Clerk routes requests.
+	Clerk Role = iota + 1
+	// Slicelet serves them, and reports.
+	Slicelet
+	// Observer looks on; nothing waits for it.
+	Observer
+)
+
+// Config says what to subscribe to, and where.
+type Config struct {
+	// Job is the name of the job, an RFC 1123 label.
+	Job  string
+	Role Role
+	// ClientID names the subscriber in the control plane's metrics and errors,
+	// and seeds the order in which it tries servers. Distinct among the job's
+	// subscribers: 1 to 128 printable ASCII characters without space or slash.
+	ClientID string
+	// Zone is where the subscriber runs; may be empty.
+	Zone string
+	// Task is who the slicelet is; only for slicelets. Index and State are not used.
+	Task assignment.Task
+	// Distributors and Backups are host:port, at most 256 each and at least one
+	// altogether. A name with several addresses stands for any one of them.
+	Distributors, Backups []string
+	// CacheFile keeps the newest assignment across restarts; empty is none.
+	CacheFile string
+	// Observe is called with every change of state, first by New; may be nil. Calls
+	// are serial and never overlap with each other. It must not block: the next
+	// message waits for it. An assignment is acknowledged only after it returned,
+	// so what it puts to use is in use by then.
+	Observe func(State)
+	// Logger may be nil, which is silent.
+	Logger *slog.Logger
+	// DialOptions go to gRPC; none means an insecure transport.
+	DialOptions []grpc.DialOption
+}
+
+const (
+	maxServers  = 256
+	maxClientID = 128
+)
+
+// Validate names the first field that is not allowed; the error is a
+// *assignment.FieldError.
+func (c *Config) Validate() error {
+	if err := assignment.ValidateJobName(c.Job); err != nil {
+		return err
+	}
+	switch {
+	case c.Role < Clerk || c.Role > Observer:
+		return &assignment.FieldError{Field: "role", Value: c.Role, Allowed: "clerk, slicelet or observer"}
+	case !printable(c.ClientID, maxClientID):
+		return &assignment.FieldError{Field: "client id", Value: c.ClientID, Allowed: "1 to 128 printable ASCII characters without space or slash"}
+	case c.Zone != "" && !printable(c.Zone, assignment.MaxZoneLen):
+		return &assignment.FieldError{Field: "zone", Value: c.Zone, Allowed: "at most 63 printable ASCII characters without space or slash"}
+	case len(c.Distributors)+len(c.Backups) == 0:
+		return &assignment.FieldError{Field: "distributors", Value: 0, Allowed: "at least one address of a Distributor or a Backup Distributor"}
+	}
+	if c.Role == Slicelet {
+		if err := c.Task.Validate(); err != nil {
+			return err
+		}
+	}
+	if err := validateServers("distributors", c.Distributors); err != nil {
+		return err
+	}
+	return validateServers("backups", c.Backups)
+}
+
+func validateServers(field string, servers []string) error {
+	if len(servers) > maxServers {
+		return &assignment.FieldError{Field: field, Value: len(servers), Allowed: fmt.Sprintf("at most %d", maxServers)}
+	}
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || !printable(host, 253) {
+			return &assignment.FieldError{Field: field, Value: s, Allowed: "host:port, the port 1 to 65535"}
+		}
+	}
+	return nil
+}
+
+func printable(s string, limit int) bool {
+	if len(s) == 0 || len(s) > limit {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f || c == '/' {
+			return false
+		}
+	}
+	return true
+}
+
+// NewClientID makes a random client id that begins with the name given, or with
+// the machine's name if that is empty, so that people know whom it names.
+func NewClientID(name string) string {
+	if name == "" {
+		name, _ = os.Hostname()
+		name, _, _ = strings.Cut(name, ".")
+	}
+	if name = name[:min(len(name), maxClientID-17)]; !printable(name, maxClientID) {
+		name = "client"
+	}
+	return fmt.Sprintf("%s-%016x", name, rand.Uint64())
+}
+
+// Errors that State.Err and Ready's error may match.
+var (
+	// ErrUnknownJob: the store says that there is no such job. It is tried again,
+	// since somebody may create it.
+	ErrUnknownJob = errors.New("no such job")
+	// ErrTaskNameTaken: another live task of the job has this name. It is tried
+	// again, since the other may go.
+	ErrTaskNameTaken = errors.New("task name is taken by another live task")
+	// ErrUnavailable: no server could be reached, or none had the assignment.
+	ErrUnavailable = errors.New("not available")
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("closed")
+)

@@ -1,0 +1,320 @@
+package subscriber
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Times of the protocol. Whatever is waited for without an answer is jittered.
+const (
+	// dialTimeout is how long a connection may take.
+	dialTimeout = 2 * time.Second
+	// firstWordTimeout is how long a server may say nothing after the hello, or in
+	// the middle of an assignment. One that has no assignment asks for it first, and
+	// then says UNAVAILABLE.
+	firstWordTimeout = 15 * time.Second
+	// silentFor is how many of its promised intervals a server may miss.
+	silentFor = 3
+
+	// At the start Backup Distributors are used when every Distributor has
+	// failed once or none has served within startPatience.
+	startPatience = 1500 * time.Millisecond
+	// Later, when none has served for lostPatience although each was tried twice,
+	// or for lostLimit.
+	lostPatience = 3 * time.Second
+	lostLimit    = 10 * time.Second
+	// A Distributor that has not sent an assignment is trusted with the job, and
+	// the Backup Distributor let go, when it has served so long.
+	settleTime = 2 * time.Second
+
+	// maxRefusals is how many assignments in a row a server may send that have to
+	// be refused before another server is tried.
+	maxRefusals = 3
+	maxRefusal  = 512 // bytes
+)
+
+// core is the protocol, purely: its methods take an event and the time, change
+// the state, and leave in out what is to be done about it, in order.
+type core struct {
+	cfg  *Config
+	rng  *rand.Rand
+	dist lane
+	back lane
+	last linkID
+
+	held   *assignment.Assignment
+	source Source
+	status Status
+	report stamped // newest, for the next hello
+
+	// lost is since when no Distributor has served reliably.
+	lost     time.Time
+	ever     bool // one has served
+	patience float64
+	alone    bool
+
+	count Counters
+	out   []action
+}
+
+type linkID uint64
+
+// stamped is a report and when it was made.
+type stamped struct {
+	*slicerv1.Report
+	made time.Time
+}
+
+type verb uint8
+
+const (
+	dial    verb = iota + 1 // addr, as link
+	send                    // msg, on link
+	cut                     // link; nothing more is heard of it
+	publish                 // the state has changed
+	note                    // a line for the log
+)
+
+type action struct {
+	do    verb
+	link  linkID
+	addr  string
+	msg   *slicerv1.WatchRequest
+	made  time.Time // of the report in msg
+	level slog.Level
+	text  string
+	err   error
+}
+
+// newCore begins with what the cache file had, if anything.
+func newCore(cfg *Config, seed uint64, cached *cacheEntry) *core {
+	c := &core{
+		cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)),
+		status: statusFromProto(nil),
+	}
+	c.dist = lane{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
+	c.back = lane{source: Backup, addrs: c.shuffled(cfg.Backups)}
+	c.patience = 1 + c.rng.Float64()/3
+	if cached != nil {
+		c.held, c.source, c.status.Mode = cached.assignment, Cache, cached.mode
+	}
+	return c
+}
+
+func (c *core) shuffled(addrs []string) []string {
+	s := make([]string, len(addrs))
+	for i, j := range c.rng.Perm(len(addrs)) {
+		s[i] = addrs[j]
+	}
+	return s
+}
+
+func (c *core) do(a action) { c.out = append(c.out, a) }
+
+// take empties out.
+func (c *core) take() []action {
+	out := c.out
+	c.out = nil
+	return out
+}
+
+func (c *core) state() State {
+	s := State{Assignment: c.held, Source: c.source, Alone: c.alone, Status: c.status}
+	switch {
+	case c.dist.phase == serving:
+		s.Link, s.Peer = Distributor, c.dist.addr()
+	case c.back.phase == serving:
+		s.Link, s.Peer = Backup, c.back.addr()
+	}
+	if s.Link != Distributor {
+		l := &c.dist
+		if len(l.addrs) == 0 {
+			l = &c.back
+		}
+		s.Err = l.reason()
+	}
+	return s
+}
+
+func (c *core) start(now time.Time) {
+	c.lost = now
+	if len(c.dist.addrs) > 0 {
+		c.dist.wait(now, 0)
+	}
+	c.tick(now)
+}
+
+// tick does what is due. It may be called at any time, and has to be called at wake.
+func (c *core) tick(now time.Time) {
+	for _, l := range []*lane{&c.dist, &c.back} {
+		switch {
+		case l.until.IsZero() || now.Before(l.until):
+		case l.phase == waiting:
+			c.last++
+			l.dial(c.last, now)
+			c.do(action{do: dial, link: l.link, addr: l.addr()})
+		case l.phase == dialing:
+			c.fail(l, fmt.Errorf("%w: no connection within %s", ErrUnavailable, dialTimeout), now)
+		case l.heard.IsZero():
+			c.fail(l, fmt.Errorf("%w: connected, but not a word within %s", ErrUnavailable, firstWordTimeout), now)
+		default:
+			c.fail(l, fmt.Errorf("%w: silent for %s", ErrUnavailable, now.Sub(l.heard)), now)
+		}
+	}
+	c.settle(now)
+}
+
+// wake is when tick is due next; zero if never.
+func (c *core) wake() time.Time {
+	var w time.Time
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (w.IsZero() || t.Before(w)) {
+			w = t
+		}
+	}
+	earlier(c.dist.until)
+	earlier(c.back.until)
+	if c.alone && c.dist.phase == serving {
+		earlier(c.dist.since.Add(settleTime))
+	}
+	if !c.alone {
+		earlier(c.desertedAt())
+	}
+	return w
+}
+
+// desertedAt is when Backup Distributors are to be used unless something
+// happens before; zero if not for now.
+func (c *core) desertedAt() time.Time {
+	d := &c.dist
+	after := func(t time.Duration) time.Time { return c.lost.Add(time.Duration(float64(t) * c.patience)) }
+	switch {
+	case len(d.addrs) == 0:
+		return c.lost
+	case d.phase == serving || d.verdict:
+		// A verdict comes from a control plane that is well.
+		return time.Time{}
+	case !c.ever && d.fails >= len(d.addrs):
+		return c.lost
+	case !c.ever:
+		return after(startPatience)
+	case d.fails >= 2*len(d.addrs):
+		return after(lostPatience)
+	}
+	return after(lostLimit)
+}
+
+// settle decides whether Backup Distributors are wanted.
+func (c *core) settle(now time.Time) {
+	d := &c.dist
+	if !c.alone {
+		if t := c.desertedAt(); !t.IsZero() && !now.Before(t) {
+			c.alone = true
+			if len(c.back.addrs) > 0 {
+				c.back.wait(now, 0)
+				c.tick(now)
+			}
+			c.do(action{do: publish})
+			c.say(slog.LevelWarn, "no distributor serves", d.err)
+		}
+		return
+	}
+	if d.phase == serving && (d.sent || now.Sub(d.since) >= settleTime) {
+		c.alone = false
+		if c.back.link != 0 {
+			c.do(action{do: cut, link: c.back.link})
+		}
+		c.back.stop()
+		c.do(action{do: publish})
+		c.say(slog.LevelInfo, "a distributor serves again", nil)
+	}
+}
+
+// linked: the connection stands.
+func (c *core) linked(id linkID, now time.Time) {
+	l := c.lane(id)
+	if l == nil || l.phase != dialing {
+		return
+	}
+	l.phase, l.until = open, now.Add(firstWordTimeout)
+	l.base, l.asm = c.held, wire.Assembler{}
+	c.do(action{do: send, link: id, msg: c.hello(), made: c.report.made})
+}
+
+// ended: the connection is gone, or never came about.
+func (c *core) ended(id linkID, err error, now time.Time) {
+	if l := c.lane(id); l != nil {
+		c.fail(l, explain(err), now)
+		c.settle(now)
+	}
+}
+
+// lane finds whom a link belongs to, nil if it was cut already.
+func (c *core) lane(id linkID) *lane {
+	switch {
+	case id == 0:
+	case id == c.dist.link:
+		return &c.dist
+	case id == c.back.link:
+		return &c.back
+	}
+	return nil
+}
+
+// fail gives a server up for now.
+func (c *core) fail(l *lane, err error, now time.Time) {
+	c.count.Failures++
+	was, refused := l.phase, l.verdict
+	err = fmt.Errorf("%s %s: %w", l.source, l.addr(), err)
+	if l.link != 0 {
+		c.do(action{do: cut, link: l.link})
+	}
+	if l.fail(err, now, c.rng) && l == &c.dist {
+		c.lost = now
+	}
+	c.do(action{do: publish})
+	level := slog.LevelDebug
+	switch {
+	case l.verdict && !refused:
+		level = slog.LevelError
+	case was == serving || l.fails == len(l.addrs):
+		level = slog.LevelWarn
+	}
+	c.say(level, "server not in use", err)
+}
+
+func (c *core) say(level slog.Level, text string, err error) {
+	c.do(action{do: note, level: level, text: text, err: err})
+}
+
+// newReport is the slicelet's newest; it takes the place of all before.
+func (c *core) newReport(r stamped) {
+	c.report = r
+	d := &c.dist
+	if (d.phase == open || d.phase == serving) && !d.mute {
+		c.do(action{do: send, link: d.link, made: r.made, msg: &slicerv1.WatchRequest{
+			Message: &slicerv1.WatchRequest_Report{Report: r.Report},
+		}})
+	}
+}
+
+func (c *core) hello() *slicerv1.WatchRequest {
+	h := &slicerv1.Hello{Job: c.cfg.Job, Role: slicerv1.Role(c.cfg.Role), ClientId: c.cfg.ClientID, Zone: c.cfg.Zone}
+	if a := c.held; a != nil {
+		h.Generation, h.StoreId, h.Checksum = int64(a.Generation()), a.StoreID(), a.Checksum()
+	}
+	if c.cfg.Role == Slicelet {
+		h.Task, h.Report = wire.TaskToProto(c.cfg.Task), c.report.Report
+		h.Task.Index = 0
+		if h.Report != nil {
+			h.Task.State = h.Report.State
+		}
+	}
+	return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}
+}

@@ -1,0 +1,160 @@
+package subscriber
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+)
+
+// Waiting times between attempts.
+const (
+	firstBackoff = 250 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+	// nextWithin spreads those who go on to a server not tried yet.
+	nextWithin = 50 * time.Millisecond
+	// scatterWithin spreads those who lost a server that had served well, since
+	// they all lost it at the same moment.
+	scatterWithin = 300 * time.Millisecond
+	// stableAfter is how long a server has to have served for its failures
+	// before to be forgotten.
+	stableAfter = 5 * time.Second
+)
+
+type phase uint8
+
+const (
+	off     phase = iota
+	waiting       // for the next attempt
+	dialing       // the connection is being made
+	open          // hello is sent
+	serving       // the server has shown that it knows the job
+)
+
+// lane is one way to an assignment: the Distributors, or the Backup
+// Distributors, one of them at a time.
+type lane struct {
+	source Source
+	addrs  []string
+	next   int // position in addrs
+
+	phase phase
+	link  linkID
+	// until ends the phase, or the patience with a silent server; zero is never.
+	until time.Time
+	since time.Time // when it began to serve
+	fails int       // in a row
+	err   error     // why the last attempt failed; nil while serving
+	// verdict: the last one did not fail, it refused us.
+	verdict bool
+
+	// Of the link:
+	asm      wire.Assembler
+	base     *assignment.Assignment // what the server knows that we hold
+	refusals int                    // in a row
+	heard    time.Time
+	repeat   time.Duration // how often the server promises to be heard; 0 if it does not
+	sent     bool          // it has sent an assignment
+	mute     bool          // it takes no reports
+}
+
+func (l *lane) addr() string { return l.addrs[l.next] }
+
+// reason is why the lane does not serve.
+func (l *lane) reason() error {
+	switch {
+	case l.phase == serving:
+		return nil
+	case l.phase == open && !l.heard.IsZero():
+		return fmt.Errorf("%s %s: %w: it knows the job, but has no assignment yet", l.source, l.addr(), ErrUnavailable)
+	case l.err != nil:
+		return l.err
+	}
+	return fmt.Errorf("%s %s: %w: no answer yet", l.source, l.addr(), ErrUnavailable)
+}
+
+func (l *lane) wait(now time.Time, d time.Duration) {
+	l.phase, l.link, l.until = waiting, 0, now.Add(d)
+}
+
+func (l *lane) stop() {
+	l.phase, l.link, l.until, l.fails = off, 0, time.Time{}, 0
+	l.base, l.asm = nil, wire.Assembler{}
+}
+
+func (l *lane) dial(id linkID, now time.Time) {
+	l.phase, l.link, l.until = dialing, id, now.Add(dialTimeout)
+	l.refusals, l.heard, l.repeat, l.sent, l.mute = 0, time.Time{}, 0, false, false
+}
+
+// listen puts off the end of our patience: something was heard, and more must
+// follow at once if it was a piece of something.
+func (l *lane) listen(now time.Time, piece bool) {
+	l.heard, l.until = now, time.Time{}
+	switch {
+	case l.repeat > 0:
+		l.until = now.Add(silentFor * l.repeat)
+	case piece:
+		l.until = now.Add(firstWordTimeout)
+	}
+}
+
+func (l *lane) serve(now time.Time) {
+	if l.phase == open {
+		l.phase, l.since, l.err, l.verdict = serving, now, nil, false
+	}
+}
+
+// fail sets up the next attempt and says whether the server had served well.
+func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
+	stable = l.phase == serving && now.Sub(l.since) >= stableAfter
+	l.err = err
+	l.verdict = errors.Is(err, ErrUnknownJob) || errors.Is(err, ErrTaskNameTaken) || errors.Is(err, errRejected)
+	l.fails++
+	delay := time.Duration(0)
+	switch {
+	case stable:
+		l.fails = 0
+		delay = time.Duration(rng.Int64N(int64(scatterWithin)))
+	case !l.verdict && l.fails%len(l.addrs) != 0:
+		delay = time.Duration(rng.Int64N(int64(nextWithin)))
+	default:
+		rounds := (l.fails + len(l.addrs) - 1) / len(l.addrs)
+		if l.verdict {
+			rounds = l.fails
+		}
+		most := min(firstBackoff<<min(rounds-1, 10), maxBackoff)
+		delay = most/2 + time.Duration(rng.Int64N(int64(most/2)))
+	}
+	l.base, l.asm = nil, wire.Assembler{}
+	l.next = (l.next + 1) % len(l.addrs)
+	l.wait(now, delay)
+	return stable
+}
+
+// errRejected is matched when the server finds fault with what we say.
+var errRejected = errors.New("rejected")
+
+// explain turns the end of a stream into an error of ours.
+func explain(err error) error {
+	s := status.Convert(err)
+	kind := ErrUnavailable
+	switch s.Code() {
+	case codes.NotFound:
+		kind = ErrUnknownJob
+	case codes.AlreadyExists:
+		kind = ErrTaskNameTaken
+	case codes.InvalidArgument, codes.FailedPrecondition:
+		kind = errRejected
+	case codes.OK:
+		return fmt.Errorf("%w: it ended the stream", kind)
+	}
+	text := s.Message()
+	return fmt.Errorf("%w: %s", kind, text[:min(len(text), maxRefusal)])
+}

@@ -1,0 +1,199 @@
+package subscriber
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// A dead server or network shows within keepaliveTime + keepaliveTimeout, and
+// when we have something to say within keepaliveTimeout, which gRPC also sets as
+// the TCP user timeout. 10 s is the least that gRPC allows.
+const (
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+)
+
+// link is one connection with one stream on it.
+type link struct {
+	id     linkID
+	cancel context.CancelFunc
+	out    outbox
+}
+
+// event is what a link says to its owner; exactly one field beside id is set.
+type event struct {
+	id     linkID
+	linked bool
+	got    *slicerv1.WatchResponse
+	ended  bool
+	err    error // why it ended; nil is possible
+}
+
+// dialOptions are the same for every link of a subscriber.
+func dialOptions(user []grpc.DialOption) []grpc.DialOption {
+	opts := []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		// A name with several addresses: not everybody the first of them.
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	}
+	if len(user) == 0 {
+		return append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	return append(opts, user...)
+}
+
+// run lives until the stream has ended or ctx has; ended is the last event. It
+// waits for its sender.
+func (l *link) run(ctx context.Context, addr string, opts []grpc.DialOption, events chan<- event) {
+	tell := func(e event) {
+		e.id = l.id
+		select {
+		case events <- e:
+		case <-ctx.Done():
+		}
+	}
+	tell(event{ended: true, err: l.converse(ctx, addr, opts, tell)})
+}
+
+func (l *link) converse(ctx context.Context, addr string, opts []grpc.DialOption, tell func(event)) error {
+	conn, err := grpc.NewClient("dns:///"+addr, opts...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var sender sync.WaitGroup
+	defer sender.Wait()
+	defer cancel()
+	// Waits until the connection stands or has failed.
+	stream, err := slicerv1.NewSubscriberServiceClient(conn).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	tell(event{linked: true})
+	sender.Go(func() { l.out.drain(ctx, stream) })
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		tell(event{got: m})
+	}
+}
+
+// outbox holds what is to be sent: at most one message of each kind, the newest.
+type outbox struct {
+	wake chan struct{} // of capacity 1
+
+	mu     sync.Mutex
+	hello  outgoing
+	ack    outgoing
+	report outgoing
+	bye    bool
+}
+
+type outgoing struct {
+	msg  *slicerv1.WatchRequest
+	made time.Time // of the report in it
+}
+
+func newLink(id linkID, cancel context.CancelFunc) *link {
+	return &link{id: id, cancel: cancel, out: outbox{wake: make(chan struct{}, 1)}}
+}
+
+// put never blocks.
+func (o *outbox) put(m outgoing) {
+	o.mu.Lock()
+	switch m.msg.Message.(type) {
+	case *slicerv1.WatchRequest_Hello:
+		o.hello = m
+	case *slicerv1.WatchRequest_Ack:
+		o.ack = m
+	case *slicerv1.WatchRequest_Report:
+		o.report = m
+	}
+	o.mu.Unlock()
+	o.ring()
+}
+
+// goodbye ends the stream after what is still to be sent.
+func (o *outbox) goodbye() {
+	o.mu.Lock()
+	o.bye = true
+	o.mu.Unlock()
+	o.ring()
+}
+
+func (o *outbox) ring() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns what to send now, hello first; bye when that was the last.
+func (o *outbox) next() (m outgoing, bye bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, slot := range []*outgoing{&o.hello, &o.ack, &o.report} {
+		if slot.msg != nil {
+			m, *slot = *slot, outgoing{}
+			return m, false
+		}
+	}
+	return m, o.bye
+}
+
+// drain sends until ctx ends, the stream fails, or goodbye.
+func (o *outbox) drain(ctx context.Context, stream grpc.BidiStreamingClient[slicerv1.WatchRequest, slicerv1.WatchResponse]) {
+	for {
+		m, bye := o.next()
+		switch {
+		case bye:
+			_ = stream.CloseSend()
+			return
+		case m.msg != nil:
+			// The receiving side learns why a send fails.
+			if stream.Send(aged(m, time.Now())) != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-o.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// aged returns the message with the age of the report in it. Messages are
+// shared with other links, so it changes a copy.
+func aged(m outgoing, now time.Time) *slicerv1.WatchRequest {
+	with := func(r *slicerv1.Report) *slicerv1.Report {
+		return &slicerv1.Report{
+			Sequence: r.Sequence, AgeMs: max(now.Sub(m.made).Milliseconds(), 0), State: r.State, Load: r.Load,
+		}
+	}
+	switch x := m.msg.Message.(type) {
+	case *slicerv1.WatchRequest_Report:
+		return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Report{Report: with(x.Report)}}
+	case *slicerv1.WatchRequest_Hello:
+		if h := x.Hello; h.Report != nil {
+			return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: &slicerv1.Hello{
+				Job: h.Job, Role: h.Role, ClientId: h.ClientId, Generation: h.Generation, StoreId: h.StoreId,
+				Checksum: h.Checksum, Task: h.Task, Report: with(h.Report), Zone: h.Zone,
+			}}}
+		}
+	}
+	return m.msg
+}

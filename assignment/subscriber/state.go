@@ -1,0 +1,104 @@
+package subscriber
+
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Source is where an assignment comes from.
+type Source uint8
+
+const (
+	None Source = iota
+	// Cache is the cache file.
+	Cache
+	// Backup is a Backup Distributor.
+	Backup
+	// Distributor is an ordinary Distributor.
+	Distributor
+)
+
+var sourceNames = [...]string{"none", "cache", "backup", "distributor"}
+
+func (s Source) String() string { return sourceNames[s] }
+
+// State is all that a subscriber knows at one moment. It is never changed.
+type State struct {
+	// Assignment is the newest there was, nil if there was none yet.
+	Assignment *assignment.Assignment
+	// Source is where Assignment came from.
+	Source Source
+	// Link is who serves at this moment: Distributor, Backup or None.
+	Link Source
+	// Peer is that server's address.
+	Peer string
+	// Alone is set when no Distributor could be brought to serve: Backup
+	// Distributors are used then, if there are any.
+	Alone bool
+	// Status is the newest that a server has said about the job.
+	Status Status
+	// Err says why no Distributor serves; nil while one does.
+	Err error
+}
+
+// Status is what the control plane says about a job besides its assignment.
+type Status struct {
+	// Converged is the generation that every connected clerk and slicelet is
+	// known to hold, or a newer one; 0 if nobody knows.
+	Converged assignment.Generation
+	// Stragglers names some that do not, at most 16.
+	Stragglers []string
+	// ReportInterval is how often slicelets report: 100 ms to 1 min, 1 s unless said.
+	ReportInterval time.Duration
+	// LoadMetric is one of assignment.LoadRequests, LoadCPU and LoadCustom.
+	LoadMetric string
+	// Mode of the job, 0 while not known.
+	Mode assignment.Mode
+}
+
+const (
+	defaultReportInterval = time.Second
+	minReportInterval     = 100 * time.Millisecond
+	maxReportInterval     = time.Minute
+	maxStragglers         = 16
+	maxStraggler          = 256
+)
+
+// statusFromProto bounds whatever a server says.
+func statusFromProto(m *slicerv1.Status) Status {
+	s := Status{
+		Converged:      assignment.Generation(max(m.GetConvergedGeneration(), 0)),
+		ReportInterval: defaultReportInterval,
+		LoadMetric:     assignment.LoadRequests,
+	}
+	if ms := m.GetReportIntervalMs(); ms > 0 {
+		ms = min(ms, maxReportInterval.Milliseconds())
+		s.ReportInterval = max(time.Duration(ms)*time.Millisecond, minReportInterval)
+	}
+	switch m.GetLoadMetric() {
+	case assignment.LoadCPU, assignment.LoadCustom:
+		s.LoadMetric = m.GetLoadMetric()
+	}
+	switch m.GetMode() {
+	case slicerv1.Mode_MODE_AFFINITY:
+		s.Mode = assignment.Affinity
+	case slicerv1.Mode_MODE_CONSISTENT:
+		s.Mode = assignment.Consistent
+	}
+	for _, n := range m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)] {
+		s.Stragglers = append(s.Stragglers, n[:min(len(n), maxStraggler)])
+	}
+	return s
+}
+
+// Counters count what happened since the start.
+type Counters struct {
+	// Updates to the assignment in hand, by Source.
+	Updates [4]uint64
+	// Refused assignments: malformed, of another job, or not what their checksum says.
+	Refused uint64
+	// Failures of a connection, or of an attempt at one.
+	Failures uint64
+}

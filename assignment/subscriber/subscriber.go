@@ -1,0 +1,147 @@
+package subscriber
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// goodbyeTimeout is how long Close waits for a server to end the stream. The
+// server sees our end of it at once; this is for the message to get out.
+const goodbyeTimeout = time.Second
+
+// Subscriber holds the newest assignment of a job. All methods are safe for
+// concurrent use.
+type Subscriber struct {
+	cfg  Config
+	log  *slog.Logger
+	opts []grpc.DialOption
+
+	state atomic.Pointer[State]
+	count atomic.Pointer[Counters]
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when the assignment changes
+	news    chan struct{} // the same for any change of state
+
+	report  chan stamped // of capacity 1: the newest
+	closing chan struct{}
+	close   sync.Once
+	done    chan struct{} // the loop has ended
+}
+
+// New validates the config, reads the cache file, and starts. It does not wait
+// for a server. A cache file that cannot be used is logged and ignored.
+func New(cfg Config) (*Subscriber, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Subscriber{
+		cfg: cfg, log: log.With("job", cfg.Job, "client", cfg.ClientID),
+		opts:    dialOptions(cfg.DialOptions),
+		changed: make(chan struct{}), news: make(chan struct{}),
+		report: make(chan stamped, 1), closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	var cached *cacheEntry
+	if cfg.CacheFile != "" {
+		var err error
+		if cached, err = readCache(cfg.CacheFile, cfg.Job); err != nil {
+			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "err", err)
+		}
+	}
+	l := newLoop(s, newCore(&s.cfg, xxhash.Sum64String(cfg.ClientID), cached))
+	l.publish()
+	go l.run()
+	return s, nil
+}
+
+// State is what is known now. It takes no lock and does not allocate.
+func (s *Subscriber) State() *State { return s.state.Load() }
+
+// Counters counts what happened since the start.
+func (s *Subscriber) Counters() Counters { return *s.count.Load() }
+
+// Changed returns a channel that is closed at the next change of the
+// assignment. Call it again for the one after.
+func (s *Subscriber) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// News is Changed for any change of state.
+func (s *Subscriber) News() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news
+}
+
+// Ready waits for an assignment, be it from the cache file. Its error matches
+// ctx's, or ErrClosed, and what State.Err is.
+func (s *Subscriber) Ready(ctx context.Context) error {
+	return s.Await(ctx, "an assignment", func(st *State) bool { return st.Assignment != nil })
+}
+
+// Await waits until the state is as wanted; what says in words what that is.
+// Its error matches ctx's, or ErrClosed, and what State.Err is.
+func (s *Subscriber) Await(ctx context.Context, what string, wanted func(*State) bool) error {
+	for {
+		news := s.News()
+		if wanted(s.State()) {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return s.why(what, context.Cause(ctx))
+		case <-s.done:
+			return s.why(what, ErrClosed)
+		}
+	}
+}
+
+func (s *Subscriber) why(what string, err error) error {
+	if reason := s.State().Err; reason != nil {
+		return fmt.Errorf("job %q: waiting for %s: %w: %w", s.cfg.Job, what, err, reason)
+	}
+	return fmt.Errorf("job %q: waiting for %s: %w", s.cfg.Job, what, err)
+}
+
+// Report hands over a slicelet's newest report, made just now. It is sent to the
+// Distributor if there is one, and with the hello to the next. It never blocks:
+// the newest takes the place of one that was not sent yet. The report must not
+// be changed afterwards; AgeMs is filled in when it is sent.
+func (s *Subscriber) Report(r *slicerv1.Report) {
+	next := stamped{r, time.Now()}
+	for {
+		select {
+		case s.report <- next:
+			return
+		default:
+		}
+		select {
+		case <-s.report:
+		default:
+		}
+	}
+}
+
+// Close says goodbye to the server and waits, at most about a second, until all
+// has ended. The last state stays.
+func (s *Subscriber) Close() error {
+	s.close.Do(func() { close(s.closing) })
+	<-s.done
+	return nil
+}
