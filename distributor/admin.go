@@ -1,0 +1,97 @@
+package distributor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// adminWithin bounds an administrative call whose caller has set no deadline.
+const adminWithin = 30 * time.Second
+
+// adminService passes what operators ask on to an assigner: the one that is
+// preferred for the job where it is about a job's tasks, otherwise any; the next
+// one if that is unavailable.
+type adminService struct {
+	slicerv1.UnimplementedAdminServiceServer
+	d *Distributor
+}
+
+func (s adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
+	return passOn(ctx, s.d, "PutJob", r.GetConfig().GetName(), r, slicerv1.AdminServiceClient.PutJob)
+}
+
+func (s adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
+	return passOn(ctx, s.d, "GetJob", r.GetName(), r, slicerv1.AdminServiceClient.GetJob)
+}
+
+func (s adminService) ListJobs(ctx context.Context, r *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
+	return passOn(ctx, s.d, "ListJobs", "", r, slicerv1.AdminServiceClient.ListJobs)
+}
+
+func (s adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (*slicerv1.DeleteJobResponse, error) {
+	return passOn(ctx, s.d, "DeleteJob", r.GetName(), r, slicerv1.AdminServiceClient.DeleteJob)
+}
+
+func (s adminService) DrainTask(ctx context.Context, r *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
+	return passOn(ctx, s.d, "DrainTask", r.GetJob(), r, slicerv1.AdminServiceClient.DrainTask)
+}
+
+func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
+	return passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
+}
+
+// passOn asks the assigners in turn until one is not unavailable.
+func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job string, r *Req,
+	call func(slicerv1.AdminServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error),
+) (resp *Resp, err error) {
+	if !d.enter() {
+		return nil, errClosing
+	}
+	defer d.wg.Done()
+	defer func() { d.metrics.proxied.WithLabelValues(method, status.Code(err).String()).Inc() }()
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, adminWithin)
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
+	err = status.Error(codes.Unavailable, "no assigner is connected to this distributor")
+	for _, a := range d.assignersFor(job) {
+		resp, err = call(slicerv1.NewAdminServiceClient(a.conn), ctx, r)
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return resp, err
+		}
+		d.log.Info("assigner unavailable for a call, asking the next", "assigner", a.id, "method", method, "error", err)
+	}
+	return nil, err
+}
+
+// assignersFor are the attached assigners, the one preferred for the job first.
+func (d *Distributor) assignersFor(job string) []*attachment {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	preferred := d.prefs.preferred(job)
+	var all []*attachment
+	for _, a := range d.attachments {
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b *attachment) int {
+		switch {
+		case a.id == preferred || b.id != preferred && a.id < b.id:
+			return -1
+		case b.id == preferred || a.id > b.id:
+			return 1
+		}
+		return 0
+	})
+	return all
+}

@@ -1,0 +1,191 @@
+package distributor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// heartbeat is the longest silence on a stream to an assigner. What tasks do
+// during a longer one does not count against them.
+const heartbeat = 500 * time.Millisecond
+
+// attachment is one stream to an assigner, from its hello to its end. What is to
+// be said on it is kept as the names of jobs, never as messages: the messages
+// are made of what is newest when their turn comes.
+type attachment struct {
+	d        *Distributor
+	number   session
+	id, zone string // the assigner's
+	address  string
+	conn     grpc.ClientConnInterface
+	cancel   context.CancelFunc // ends the stream
+	wake     chan struct{}      // holds a token when a job has been marked
+
+	// told are the jobs that this assigner is preferred for and has been, or is
+	// being, told of completely. Guarded by Distributor.mu.
+	told map[string]struct{}
+
+	mu     sync.Mutex
+	queue  []string            // marked jobs, oldest first
+	marked map[string]struct{} // the same, as a set
+	// vacant are marked jobs that nobody here subscribes to: the assigner is to
+	// know that, too.
+	vacant map[string]struct{}
+}
+
+func (a *attachment) name() string {
+	if a == nil {
+		return ""
+	}
+	return a.id
+}
+
+func (a *attachment) session() session {
+	if a == nil {
+		return 0
+	}
+	return a.number
+}
+
+// mark has the job looked at when its turn comes.
+func (a *attachment) mark(job string) {
+	a.mu.Lock()
+	a.markLocked(job)
+	a.mu.Unlock()
+	a.poke()
+}
+
+// markVacant has the assigner told that nobody here subscribes to the job.
+func (a *attachment) markVacant(job string) {
+	a.mu.Lock()
+	a.markLocked(job)
+	a.vacant[job] = struct{}{}
+	a.mu.Unlock()
+	a.poke()
+}
+
+func (a *attachment) markLocked(job string) {
+	if _, marked := a.marked[job]; !marked {
+		a.marked[job] = struct{}{}
+		a.queue = append(a.queue, job)
+	}
+}
+
+func (a *attachment) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pop returns the job whose turn it is.
+func (a *attachment) pop() (job string, vacant, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.queue) == 0 {
+		a.queue = nil
+		return "", false, false
+	}
+	job, a.queue = a.queue[0], a.queue[1:]
+	_, vacant = a.vacant[job]
+	delete(a.marked, job)
+	delete(a.vacant, job)
+	return job, vacant, true
+}
+
+// send says what is to be said until the stream ends.
+func (a *attachment) send(ctx context.Context, stream slicerv1.AssignerService_AttachClient) error {
+	idle := time.NewTicker(heartbeat)
+	defer idle.Stop()
+	wanted := make(map[string]struct{}) // jobs that this stream holds a Want for
+	for {
+		if job, vacant, ok := a.pop(); ok {
+			for _, m := range a.messages(job, vacant, wanted) {
+				if err := stream.Send(m); err != nil {
+					return err
+				}
+				idle.Reset(heartbeat)
+			}
+			continue
+		}
+		select {
+		case <-a.wake:
+		case <-idle.C:
+			if err := stream.Send(reportsRequest(&slicerv1.TaskReports{})); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// messages is what the assigner is to know of a job now.
+func (a *attachment) messages(name string, vacant bool, wanted map[string]struct{}) []*slicerv1.AttachRequest {
+	var msgs []*slicerv1.AttachRequest
+	j := a.d.lookup(name)
+	asked := false
+	if j != nil {
+		msgs, asked = j.take(time.Now(), a)
+	} else if vacant {
+		msgs = append(msgs,
+			reportsRequest(&slicerv1.TaskReports{Job: name, Complete: true}),
+			&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: &slicerv1.Acks{Job: name, Empty: true}}})
+	}
+	_, was := wanted[name]
+	switch {
+	case asked:
+		wanted[name] = struct{}{}
+	case was:
+		delete(wanted, name)
+		msgs = append(msgs, wantRequest(&slicerv1.Want{Job: name, Stop: true}))
+	}
+	return msgs
+}
+
+// take is what the assigner behind a is to know of the job now. asked says
+// whether it is the one who is asked for assignments.
+func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest, asked bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.tasks.overflowing() {
+		j.up.snapshotInstead(now)
+	}
+	newest := j.shelf.newest()
+	p := j.up.take(a.number, now, j.reported)
+	if p.want {
+		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported)}
+		if newest != nil && !p.whole {
+			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
+		}
+		msgs = append(msgs, wantRequest(w))
+	}
+	if p.reports {
+		for _, tr := range j.tasks.take(now, j.name, p.complete) {
+			if tr.Complete || len(tr.Reports) > 0 {
+				msgs = append(msgs, reportsRequest(tr))
+			}
+		}
+	}
+	if p.acks {
+		if v := j.conv.view(markOf(newest)); p.complete || !v.equal(j.acksSent) {
+			j.acksSent = v
+			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.toProto(j.name)}})
+		}
+	}
+	j.poke() // other things may be due now, at other times
+	return msgs, j.target == a
+}
+
+func wantRequest(w *slicerv1.Want) *slicerv1.AttachRequest {
+	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Want{Want: w}}
+}
+
+func reportsRequest(r *slicerv1.TaskReports) *slicerv1.AttachRequest {
+	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: r}}
+}

@@ -1,0 +1,79 @@
+package distributor
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Config says what a Distributor needs to know.
+type Config struct {
+	// ID names this Distributor among all others, as logs and assigners do: at
+	// most 128 printable ASCII characters without space. Default: random.
+	ID string
+	// Zone is where it runs; may be empty. Same form as ID.
+	Zone string
+	// Assigners are host:port, at least one. A DNS name with several addresses
+	// stands for all of them, is looked up again every half a minute, and if it
+	// has addresses of both families only the IPv4 ones are used. Assigners that
+	// these tell of are connected to as well.
+	Assigners []string
+	// Logger may be nil: silent.
+	Logger *slog.Logger
+	// Registerer may be nil: no metrics. All metrics carry the label
+	// "distributor", the ID, so that several can share one.
+	Registerer prometheus.Registerer
+	// DialOptions for the connections to assigners, such as transport
+	// credentials. Default: insecure transport.
+	DialOptions []grpc.DialOption
+}
+
+func (c Config) withDefaults() Config {
+	if c.ID == "" {
+		var b [8]byte
+		rand.Read(b[:])
+		c.ID = "distributor-" + hex.EncodeToString(b[:])
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// validate returns a *assignment.FieldError for the first field that is not allowed.
+func (c Config) validate() error {
+	const token = "at most 128 printable ASCII characters without space"
+	switch {
+	case !printable(c.ID, maxClientID):
+		return &assignment.FieldError{Field: "ID", Value: c.ID, Allowed: token}
+	case !printable(c.Zone, maxClientID):
+		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: token}
+	case len(c.Assigners) == 0:
+		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port"}
+	}
+	for i, a := range c.Assigners {
+		if _, _, err := splitHostPort(a); err != nil {
+			return &assignment.FieldError{Field: fmt.Sprintf("Assigners[%d]", i), Value: a, Allowed: "host:port"}
+		}
+	}
+	return nil
+}
+
+func splitHostPort(s string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(s)
+	if err != nil {
+		return "", "", err
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return "", "", fmt.Errorf("%q is not host:port", s)
+	}
+	return host, port, nil
+}

@@ -1,0 +1,207 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// idleFor is how long a job is kept that nobody needs: its subscribers may be
+	// about to come back.
+	idleFor = time.Minute
+	// idleUnknownFor is the same for a job of which nothing is held.
+	idleUnknownFor = 5 * time.Second
+	// maxJobs bounds the jobs that are kept at once, whatever names are asked for.
+	maxJobs = 1 << 16
+)
+
+// Distributor serves subscribers with what it gets from the assigners. All
+// methods are safe for concurrent use.
+type Distributor struct {
+	cfg        Config
+	log        *slog.Logger
+	metrics    *metrics
+	lookupHost lookupFunc
+
+	life       context.Context // of everything that is started here
+	cancel     context.CancelFunc
+	stop       <-chan struct{} // closed when life ends
+	wg         sync.WaitGroup  // every goroutine, handlers included
+	candidates chan struct{}   // holds a token when assigners have named others
+
+	// mu is taken before any job's and any attachment's lock.
+	mu          sync.Mutex
+	closed      bool
+	jobs        map[string]*job
+	prefs       preferences
+	attachments map[string]*attachment // by the assigner's id
+	sessions    session
+	subscribers uint64            // numbers given out
+	ready       bool              // an assigner has been attached once
+	errs        map[string]string // why addresses are not attached
+}
+
+// New validates the config and starts to connect to the assigners; it waits for
+// nothing. Errors are *assignment.FieldError, or the Registerer's.
+func New(cfg Config) (*Distributor, error) { return newDistributor(cfg, lookupHost) }
+
+func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
+	m, err := newMetrics(cfg.ID, cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Distributor{
+		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
+		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
+	}
+	d.wg.Add(1)
+	go d.maintain(ctx)
+	return d, nil
+}
+
+// Register adds SubscriberService and AdminService, which is passed on to the
+// assigners, to a server. See ServerOptions.
+func (d *Distributor) Register(r grpc.ServiceRegistrar) {
+	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{d: d})
+	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
+}
+
+// Ready is nil once an assigner has been attached: from then on there is, or may
+// be, something to serve, even after all assigners have died.
+func (d *Distributor) Ready() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return errors.New("the distributor is closed")
+	case d.ready:
+		return nil
+	}
+	var why []string
+	for _, a := range slices.Sorted(maps.Keys(d.errs)) {
+		why = append(why, a+": "+d.errs[a])
+	}
+	if len(why) == 0 {
+		why = d.cfg.Assigners
+	}
+	return fmt.Errorf("no assigner has been reached yet (%s)", strings.Join(why, "; "))
+}
+
+// Close ends all streams, up and down, and waits for everything that it has
+// started, its gRPC handlers included.
+func (d *Distributor) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.wg.Wait()
+	d.metrics.close()
+	return nil
+}
+
+// enter counts a handler in; false says that it is too late.
+func (d *Distributor) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.wg.Add(1)
+	}
+	return !d.closed
+}
+
+var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
+
+// acquire returns a job, which stays until it is released as often. A name that
+// nobody has asked for lately has the assigners asked.
+func (d *Distributor) acquire(name string) (*job, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	j := d.jobs[name]
+	switch {
+	case d.closed:
+		return nil, errClosing
+	case j == nil && len(d.jobs) >= maxJobs:
+		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
+	case j == nil:
+		j = newJob(d, name)
+		d.jobs[name] = j
+		d.wireJob(time.Now(), j)
+		d.wg.Add(1)
+		go j.run()
+	}
+	j.refs++
+	return j, nil
+}
+
+func (d *Distributor) release(j *job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j.refs--; j.refs == 0 {
+		j.idleSince = time.Now()
+		j.poke()
+	}
+}
+
+// lookup returns a job if it is served.
+func (d *Distributor) lookup(name string) *job {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.jobs[name]
+}
+
+// number gives out the number of a subscriber.
+func (d *Distributor) number() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.subscribers++
+	return d.subscribers
+}
+
+// dropIfIdle lets go of a job that nobody has needed for a while, or says when
+// it would.
+func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if j.refs > 0 || d.closed {
+		return time.Time{}, false
+	}
+	j.mu.Lock()
+	keep := idleFor
+	if j.shelf.newest() == nil {
+		keep = idleUnknownFor
+	}
+	target, preferred := j.target, j.preferred
+	j.mu.Unlock()
+	if at = j.idleSince.Add(keep); at.After(now) {
+		return at, false
+	}
+	j.log.Info("job dropped, nobody has needed it for a while")
+	delete(d.jobs, j.name)
+	j.m.drop()
+	if target != nil {
+		target.mark(j.name) // to take the Want back
+	}
+	if preferred != nil {
+		preferred.markVacant(j.name)
+	}
+	return time.Time{}, true
+}

@@ -1,0 +1,286 @@
+package distributor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// fakeAssigner speaks the assigner's end of the protocol to the letter, with
+// assignments that the test sets, and remembers all that it hears.
+type fakeAssigner struct {
+	slicerv1.UnimplementedAssignerServiceServer
+	slicerv1.UnimplementedAdminServiceServer
+	t    testing.TB
+	id   string
+	stop func()
+
+	mu      sync.Mutex
+	jobs    map[string]*assignment.Assignment // nil: known, without an assignment
+	mute    bool                              // does not answer Want
+	streams map[*fakeStream]struct{}
+	pref    *slicerv1.Preference
+	heard   []*slicerv1.AttachRequest
+	admin   func(method string) error
+	calls   []string
+}
+
+// fakeStream is one Distributor's stream.
+type fakeStream struct {
+	stream slicerv1.AssignerService_AttachServer
+	wants  map[string]*slicerv1.Want
+	has    map[string]*assignment.Assignment
+}
+
+func (n *network) assigner(t testing.TB, id, address string) *fakeAssigner {
+	f := &fakeAssigner{
+		t: t, id: id, jobs: make(map[string]*assignment.Assignment), streams: make(map[*fakeStream]struct{}),
+		pref: &slicerv1.Preference{},
+	}
+	f.start(n, address)
+	return f
+}
+
+func (f *fakeAssigner) start(n *network, address string) {
+	f.stop = n.serve(f.t, address, func(s *grpc.Server) {
+		slicerv1.RegisterAssignerServiceServer(s, f)
+		slicerv1.RegisterAdminServiceServer(s, f)
+	})
+}
+
+func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) error {
+	m, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	s := &fakeStream{stream: stream, wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
+	f.mu.Lock()
+	f.heard = append(f.heard, m)
+	f.streams[s] = struct{}{}
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id}}})
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: f.pref}})
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.streams, s)
+	}()
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.heard = append(f.heard, m)
+		if w := m.GetWant(); w != nil {
+			f.want(s, w)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// reply sends; the lock is held, so that one goroutine sends at a time.
+func (f *fakeAssigner) reply(s *fakeStream, m *slicerv1.AttachResponse) { s.stream.Send(m) }
+
+func (f *fakeAssigner) want(s *fakeStream, w *slicerv1.Want) {
+	delete(s.wants, w.Job)
+	if w.Stop {
+		return
+	}
+	s.wants[w.Job] = w
+	if f.mute {
+		return
+	}
+	a, known := f.jobs[w.Job]
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{
+		Job: w.Job, Unknown: !known, LoadMetric: "requests", Mode: slicerv1.Mode_MODE_AFFINITY, HeartbeatTimeoutMs: 5000,
+	}}})
+	if w.Generation == 0 || s.has[w.Job] == nil || int64(s.has[w.Job].Generation()) != w.Generation {
+		delete(s.has, w.Job)
+	}
+	if a != nil && int64(a.Generation()) >= w.NewestReported && (a.StoreID() != w.StoreId || int64(a.Generation()) > w.Generation) {
+		f.give(s, a)
+	}
+}
+
+func (f *fakeAssigner) give(s *fakeStream, a *assignment.Assignment) {
+	var fr *wire.Frame
+	var err error
+	if base := s.has[a.Job()]; base != nil && base.StoreID() == a.StoreID() {
+		fr, err = wire.DeltaFrame(base, a)
+	} else {
+		fr, err = wire.WholeFrame(a)
+	}
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	s.has[a.Job()] = a
+	f.frame(s, a.Job(), fr.Data, fr.Trailer)
+}
+
+func (f *fakeAssigner) frame(s *fakeStream, job string, data []byte, trailer *slicerv1.Trailer) {
+	for c := range wire.Chunks(data) {
+		f.reply(s, pieceOf(job, &slicerv1.JobAssignment_Chunk{Chunk: &slicerv1.Chunk{Data: c}}))
+	}
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{
+		Assignment: &slicerv1.JobAssignment{Job: job, Piece: &slicerv1.JobAssignment_Trailer{Trailer: trailer}}}})
+}
+
+func pieceOf(job string, c *slicerv1.JobAssignment_Chunk) *slicerv1.AttachResponse {
+	return &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{
+		Assignment: &slicerv1.JobAssignment{Job: job, Piece: c}}}
+}
+
+// set makes a the newest and sends it to all who want it.
+func (f *fakeAssigner) set(a *assignment.Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs[a.Job()] = a
+	for s := range f.streams {
+		if s.wants[a.Job()] != nil {
+			f.give(s, a)
+		}
+	}
+}
+
+// know makes a job known that has no assignment.
+func (f *fakeAssigner) know(job string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs[job] = nil
+}
+
+// say sends the same to all attached.
+func (f *fakeAssigner) say(m *slicerv1.AttachResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		f.reply(s, m)
+	}
+}
+
+func (f *fakeAssigner) status(m *slicerv1.JobStatus) {
+	f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: m}})
+}
+
+// prefer tells everybody who is preferred for testJob.
+func (f *fakeAssigner) prefer(revision int64, id string, candidates ...*slicerv1.Candidate) {
+	f.mu.Lock()
+	f.pref = &slicerv1.Preference{
+		Revision: revision, StoreId: testStore, Candidates: candidates,
+		Jobs: []*slicerv1.JobPreference{{Job: testJob, AssignerId: id}},
+	}
+	p := f.pref
+	f.mu.Unlock()
+	f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
+}
+
+// hear settles everything and returns what was heard since the last time.
+func (f *fakeAssigner) hear() (heard []*slicerv1.AttachRequest) {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	heard, f.heard = f.heard, nil
+	return heard
+}
+
+func (f *fakeAssigner) attachedStreams() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.streams)
+}
+
+// told says in one line each what was heard about jobs, heartbeats left out.
+func (f *fakeAssigner) told() (lines []string) {
+	for _, m := range f.hear() {
+		switch m := m.Message.(type) {
+		case *slicerv1.AttachRequest_Hello:
+			lines = append(lines, "hello "+m.Hello.DistributorId)
+		case *slicerv1.AttachRequest_Want:
+			w := m.Want
+			switch {
+			case w.Stop:
+				lines = append(lines, "stop "+w.Job)
+			default:
+				lines = append(lines, fmt.Sprintf("want %s from %s reported %s", w.Job, short(w.Generation), short(w.NewestReported)))
+			}
+		case *slicerv1.AttachRequest_Reports:
+			r := m.Reports
+			if r.Job == "" {
+				continue
+			}
+			line := "reports " + r.Job
+			if r.Complete {
+				line += " complete"
+			}
+			for _, tr := range r.Reports {
+				line += fmt.Sprintf(" %s/%d#%d %s", tr.Task.Name, tr.Task.Incarnation, tr.Report.GetSequence(), assignment.TaskState(tr.Task.State))
+				if tr.Disconnected {
+					line += " gone"
+				}
+			}
+			lines = append(lines, line)
+		case *slicerv1.AttachRequest_Acks:
+			a := m.Acks
+			line := fmt.Sprintf("acks %s min %s clerks %d slicelets %d", a.Job, short(a.MinGeneration), a.Clerks, a.Slicelets)
+			if a.Empty {
+				line = "acks " + a.Job + " empty"
+			}
+			if len(a.Stragglers) > 0 {
+				line += fmt.Sprintf(" late %q", a.Stragglers)
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// short is a generation counted from the tests' first.
+func short(g int64) string {
+	if g >= baseGen {
+		return fmt.Sprintf("g%d", g-baseGen)
+	}
+	return fmt.Sprint(g)
+}
+
+func (f *fakeAssigner) call(method string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, method)
+	if f.admin != nil {
+		return f.admin(method)
+	}
+	return nil
+}
+
+func (f *fakeAssigner) PutJob(_ context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
+	return &slicerv1.PutJobResponse{Job: &slicerv1.Job{Config: r.Config, Version: 7}}, f.call("put")
+}
+
+func (f *fakeAssigner) ListJobs(context.Context, *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
+	return &slicerv1.ListJobsResponse{}, f.call("list")
+}
+
+func (f *fakeAssigner) DrainTask(ctx context.Context, _ *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
+	if err := f.call("drain"); status.Code(err) == codes.DeadlineExceeded {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	} else {
+		return &slicerv1.DrainTaskResponse{Generation: 9}, err
+	}
+}
+
+func (f *fakeAssigner) InspectJob(context.Context, *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
+	return &slicerv1.InspectJobResponse{AssignerId: f.id}, f.call("inspect")
+}

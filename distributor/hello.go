@@ -1,0 +1,130 @@
+package distributor
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// MaxReport is the largest report that a slicelet may send, bytes: some ten
+	// thousand ranges. Merged with others it must fit one message upwards.
+	MaxReport = 2 << 20
+	// maxReportAge bounds the age that a report may claim.
+	maxReportAge = 24 * time.Hour
+	// maxClientID bounds a subscriber's name, bytes.
+	maxClientID = 128
+)
+
+// introduction is a hello that makes sense.
+type introduction struct {
+	job    string
+	role   slicerv1.Role
+	name   string // as metrics, logs and stragglers call it
+	held   mark
+	sum    uint64
+	task   *slicerv1.Task // slicelets only
+	report *slicerv1.Report
+}
+
+// checkHello validates the first message of a stream. now bounds the generation
+// that is believed. Errors are INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a
+// report that is too large.
+func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
+	h := m.GetHello()
+	if h == nil {
+		return introduction{}, status.Error(codes.InvalidArgument, "the first message is not a hello")
+	}
+	in := introduction{
+		job: h.GetJob(), role: h.GetRole(),
+		held: mark{h.GetStoreId(), assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(),
+	}
+	if in.held.gen == 0 {
+		in.held, in.sum = mark{}, 0
+	}
+	if err := assignment.ValidateJobName(in.job); err != nil {
+		return introduction{}, invalid("hello", err)
+	}
+	if err := checkGeneration(in.held.gen, now); err != nil {
+		return introduction{}, invalid("hello", err)
+	}
+	if !printable(h.GetClientId(), maxClientID) {
+		return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_id", Value: h.GetClientId(), Allowed: "at most 128 printable ASCII characters without space"})
+	}
+	switch in.role {
+	case slicerv1.Role_ROLE_CLERK:
+		in.name = "clerk " + h.GetClientId()
+	case slicerv1.Role_ROLE_OBSERVER:
+		in.name = "observer " + h.GetClientId()
+	case slicerv1.Role_ROLE_SLICELET:
+		task, err := wire.TaskFromProto(h.GetTask())
+		if err != nil {
+			return introduction{}, invalid("hello", err)
+		}
+		if h.GetReport() != nil {
+			if err := checkReport(h.GetReport()); err != nil {
+				return introduction{}, err
+			}
+		}
+		if s := h.GetReport().GetState(); s != slicerv1.TaskState_TASK_STATE_UNSPECIFIED {
+			task.State = assignment.TaskState(s)
+		}
+		// The index is the control plane's to give.
+		task.Index = 0
+		in.task, in.report, in.name = wire.TaskToProto(task), h.GetReport(), "slicelet "+task.Name
+	default:
+		return introduction{}, invalid("hello", &assignment.FieldError{Field: "role", Value: int32(in.role), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
+	}
+	return in, nil
+}
+
+// checkReport validates what a slicelet reports; the load itself is the
+// assigner's to make sense of.
+func checkReport(r *slicerv1.Report) error {
+	if n := proto.Size(r); n > MaxReport {
+		return status.Errorf(codes.ResourceExhausted, "report: %d bytes, at most %d are allowed", n, MaxReport)
+	}
+	if _, err := wire.StateFromProto(r.GetState()); err != nil {
+		return invalid("report", err)
+	}
+	if a := r.GetAgeMs(); a < 0 || a > maxReportAge.Milliseconds() {
+		return invalid("report", &assignment.FieldError{Field: "age_ms", Value: a, Allowed: "0 to a day"})
+	}
+	if r.GetLoad() == nil {
+		return nil
+	}
+	if _, err := wire.LoadFromProto(r.GetLoad()); err != nil {
+		return invalid("report", err)
+	}
+	return nil
+}
+
+// checkGeneration refuses what nobody can hold: believing it would spoil the
+// numbers of all later assignments.
+func checkGeneration(g assignment.Generation, now time.Time) error {
+	if limit := assignment.Generation(now.Add(assignment.MaxAhead).UnixMilli()); g < 0 || g > limit {
+		return &assignment.FieldError{Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("0 to %d, a day ahead of the clock here", limit)}
+	}
+	return nil
+}
+
+func invalid(what string, err error) error {
+	return status.Errorf(codes.InvalidArgument, "%s: %v", what, err)
+}
+
+// printable says whether s can go into a log line or an error as it is.
+func printable(s string, limit int) bool {
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return len(s) <= limit
+}

@@ -1,0 +1,334 @@
+package distributor
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// patience is how long a subscriber waits for somebody to know its job.
+	patience = 3 * time.Second
+	// unknownFor is how long it is believed that there is no such job before the
+	// assigner is asked again.
+	unknownFor = time.Second
+	// usualHeartbeat stands for a heartbeat timeout that nobody has told yet.
+	usualHeartbeat = 5 * time.Second
+)
+
+// job is what the Distributor has and does for one job. A goroutine of its own
+// (run) does what falls due; all else happens in the goroutines of those whom it
+// concerns. Lock order: Distributor.mu, job.mu, attachment.mu.
+type job struct {
+	d    *Distributor
+	name string
+	log  *slog.Logger
+	m    *jobMetrics
+	wake chan struct{} // holds a token when run is to look again
+
+	// Guarded by Distributor.mu: who needs the job, and since when nobody has.
+	refs      int
+	idleSince time.Time
+
+	mu        sync.Mutex
+	shelf     shelf
+	conv      convergence
+	tasks     reports
+	up        upstream
+	subs      map[uint64]*subscription
+	preferred *attachment // nil when it is not attached
+	target    *attachment // who is asked for assignments
+	answer    answer
+	lostAt    time.Time // when the last answer lost its worth
+	reported  assignment.Generation
+	acksSent  progressView
+	board     board
+	slow      slowWatch
+	arrived   time.Time     // when the newest assignment came, until all hold it
+	changed   chan struct{} // closed and replaced when newest or answer change
+}
+
+// answer is what the assigner that is asked has said about the job.
+type answer struct {
+	by      *attachment // nil: nothing yet
+	unknown bool
+	at      time.Time
+	status  *slicerv1.JobStatus // the last that was not unknown, whoever sent it
+}
+
+func newJob(d *Distributor, name string) *job {
+	j := &job{
+		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		conv: newConvergence(), tasks: newReports(), subs: make(map[uint64]*subscription),
+	}
+	j.shelf.encoded = j.m.encoded
+	return j
+}
+
+// run does what falls due until nobody has needed the job for a while or the
+// Distributor closes.
+func (j *job) run() {
+	defer j.d.wg.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		next := j.step(now)
+		dropAt, dropped := j.d.dropIfIdle(j, now)
+		if dropped {
+			return
+		}
+		if next = sooner(next, dropAt); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(next.Sub(now))
+		}
+		select {
+		case <-j.wake:
+		case <-timer.C:
+		case <-j.d.stop:
+			return
+		}
+	}
+}
+
+// sooner is the earlier of two times, the zero time being never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (j *job) poke() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// step does what is due and returns when it is to be called again at the latest.
+func (j *job) step(now time.Time) (next time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, s := range j.up.mark(now) {
+		for _, a := range []*attachment{j.target, j.preferred} {
+			if a != nil && a.number == s {
+				a.mark(j.name)
+				break
+			}
+		}
+	}
+	next = j.up.wake()
+	next = sooner(next, j.endOrphans(now))
+	next = sooner(next, j.publish(now))
+	return sooner(next, j.watchSlow(now))
+}
+
+// known says whether the assigner that is asked knows the job.
+func (j *job) known() bool {
+	return j.answer.by != nil && j.answer.by == j.target && !j.answer.unknown
+}
+
+// endOrphans ends the streams of those who have waited in vain for somebody who
+// knows the job, so that they turn to the Backup Distributor.
+func (j *job) endOrphans(now time.Time) (next time.Time) {
+	if j.shelf.newest() != nil || j.known() {
+		return time.Time{}
+	}
+	for _, s := range j.subs {
+		since := s.joined
+		if j.lostAt.After(since) {
+			since = j.lostAt
+		}
+		if at := since.Add(patience); at.After(now) {
+			next = sooner(next, at)
+		} else {
+			s.end(j.unavailable())
+		}
+	}
+	return next
+}
+
+func (j *job) unavailable() error {
+	if j.target == nil {
+		return status.Errorf(codes.Unavailable, "job %q: no assigner is connected and no assignment is held here", j.name)
+	}
+	return status.Errorf(codes.Unavailable, "job %q: assigner %s has not answered and no assignment is held here", j.name, j.target.id)
+}
+
+func (j *job) notFound() error {
+	return status.Errorf(codes.NotFound, "job %q: there is no such job", j.name)
+}
+
+// notifyLocked tells those who wait for a first assignment or answer.
+func (j *job) notifyLocked() {
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// setPeers says who is to be asked and told: the preferred assigner's stream, nil
+// if it is not attached, and that of a stand-in.
+func (j *job) setPeers(now time.Time, preferred, standIn *attachment) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	target := preferred
+	if target == nil {
+		target = standIn
+	}
+	if target == j.target && preferred == j.preferred {
+		return
+	}
+	j.log.Info("assigner chosen", "preferred", preferred.name(), "asked", target.name(), "before", j.target.name())
+	if j.target != target {
+		if j.answer.by != nil {
+			j.lostAt = now
+		}
+		if j.target != nil {
+			j.up.ended(j.target.number)
+			j.target.mark(j.name) // to take its Want back
+		}
+	}
+	j.target, j.preferred = target, preferred
+	j.up.setPeers(now, preferred.session(), standIn.session())
+	j.poke()
+}
+
+// accept takes an assignment that a is the source of, and reports what became of it.
+func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment) verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := judge(j.shelf.newest(), a, from == j.preferred)
+	if v == verdictMalformed || a.Job() != j.name {
+		return verdictMalformed
+	}
+	j.up.succeeded()
+	if v == verdictStale || v == verdictForeign {
+		return v
+	}
+	if old := j.shelf.newest(); old != nil && old.StoreID() != a.StoreID() {
+		j.log.Warn("the store has changed", "from", old.StoreID(), "to", a.StoreID(),
+			"from_generation", old.Generation(), "to_generation", a.Generation())
+	}
+	j.shelf.put(a)
+	j.arrived = now
+	j.m.generation(a)
+	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
+	j.up.acksChanged(now)
+	j.measure(now)
+	j.notifyLocked()
+	for _, s := range j.subs {
+		j.kick(s)
+	}
+	j.poke()
+	return v
+}
+
+// verdict is what becomes of an assignment that an assigner has sent.
+type verdict string
+
+const (
+	verdictAccepted  verdict = "accepted"
+	verdictStale     verdict = "stale"     // not newer than what is held
+	verdictForeign   verdict = "foreign"   // of another store, from an assigner that is not preferred
+	verdictMalformed verdict = "malformed" // does not decode, or is not what it says it is
+)
+
+// judge says whether next takes the place of held: never backwards within a
+// store, and from one store to another only on the preferred assigner's word.
+func judge(held, next *assignment.Assignment, preferred bool) verdict {
+	switch {
+	case held == nil:
+		return verdictAccepted
+	case held.StoreID() != next.StoreID() && preferred:
+		return verdictAccepted
+	case held.StoreID() != next.StoreID():
+		return verdictForeign
+	case next.Generation() > held.Generation():
+		return verdictAccepted
+	case next.Generation() == held.Generation() && next.Checksum() != held.Checksum():
+		return verdictMalformed
+	}
+	return verdictStale
+}
+
+// failed notes that what came from an assigner did not decode.
+func (j *job) failed(now time.Time, from *attachment) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if from == j.target {
+		j.up.failed(now)
+		j.poke()
+	}
+}
+
+// base is the assignment that a delta of that generation stands on, or nil.
+func (j *job) base(g assignment.Generation) *assignment.Assignment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.shelf.find(g)
+}
+
+// told takes what the assigner that is asked says about the job.
+func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if from != j.target {
+		return
+	}
+	before := j.answer
+	j.answer.by, j.answer.unknown, j.answer.at = from, m.GetUnknown(), now
+	if m.GetUnknown() {
+		j.forgetLocked()
+	} else {
+		if m.GetConvergedGeneration() == 0 {
+			m.ConvergedGeneration = before.status.GetConvergedGeneration()
+		}
+		j.answer.status = m
+		j.board.changed(now, m)
+	}
+	if before.by != from || before.unknown != m.GetUnknown() {
+		j.notifyLocked()
+		for _, s := range j.subs {
+			j.kick(s)
+		}
+	}
+	j.poke()
+}
+
+// forgetLocked is for when the store says that there is no such job.
+func (j *job) forgetLocked() {
+	if len(j.subs) > 0 || j.shelf.newest() != nil {
+		j.log.Info("there is no such job", "assigner", j.answer.by.name(), "subscribers", len(j.subs))
+	}
+	j.shelf.clear()
+	j.answer.status, j.board = nil, board{}
+	for _, s := range j.subs {
+		s.end(j.notFound())
+	}
+}
+
+// refuse ends the stream of one incarnation of a task.
+func (j *job) refuse(m *slicerv1.RefuseTask) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	t, ok := j.tasks.holder(m.GetTask())
+	if !ok || t.task.GetIncarnation() != m.GetIncarnation() {
+		return
+	}
+	code := codes.Code(m.GetCode())
+	if code == codes.OK || code > codes.Unauthenticated {
+		code = codes.Unknown
+	}
+	if s := j.subs[t.by]; s != nil {
+		j.log.Info("task refused by the assigner", "task", m.GetTask(), "code", code, "reason", m.GetMessage())
+		s.end(status.Error(code, m.GetMessage()))
+	}
+}

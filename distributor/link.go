@@ -1,0 +1,243 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// helloWithin bounds the time that an assigner, or a subscriber, takes to say hello.
+	helloWithin = 5 * time.Second
+	// Waits between attempts to attach, half of it at random.
+	retryMin = 100 * time.Millisecond
+	retryMax = 5 * time.Second
+	// steady is how long a stream lasts that makes the next attempt a first one.
+	steady = 10 * time.Second
+	// lookAgain is how often a second address of an attached assigner looks
+	// whether the assigner is still attached by the other.
+	lookAgain = time.Second
+)
+
+// errSecondAddress ends a stream to an assigner that has just been reached by
+// another address, too.
+var errSecondAddress = errors.New("the assigner is attached by another address")
+
+// link keeps a Distributor attached to whatever assigner answers at one address.
+type link struct {
+	d       *Distributor
+	address string // host:port, the host an IP address where a name was configured
+	conn    *grpc.ClientConn
+	log     *slog.Logger
+	cancel  context.CancelFunc
+	stopped chan struct{} // closed when run has returned
+}
+
+// newLink connects lazily. name is the host:port that the address was found
+// under, for certificates.
+func (d *Distributor) newLink(address, name string) (*link, error) {
+	opts := d.cfg.DialOptions
+	if len(opts) == 0 {
+		opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	opts = append([]grpc.DialOption{
+		grpc.WithAuthority(name),
+		// gRPC pings an idle connection no more often than this.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		// The attempts are paced below; this is only not to be slower.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: retryMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retryMin},
+			MinConnectTimeout: helloWithin,
+		}),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	}, opts...)
+	conn, err := grpc.NewClient("passthrough:///"+address, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("assigner %s: %w", address, err)
+	}
+	return &link{d: d, address: address, conn: conn, log: d.log.With("address", address), stopped: make(chan struct{})}, nil
+}
+
+// run attaches again and again until ctx ends.
+func (l *link) run(ctx context.Context) {
+	defer l.d.wg.Done()
+	defer close(l.stopped)
+	defer l.conn.Close()
+	for failures := 0; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		id, err := l.attach(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errSecondAddress):
+			l.d.metrics.attempts.WithLabelValues("second_address").Inc()
+			l.log.Info("address left alone while its assigner is attached by another", "assigner", id)
+			for l.d.attachedTo(id) && pause(ctx, jitter(lookAgain)) {
+			}
+			failures = -1
+			continue
+		case id != "":
+			l.d.metrics.attempts.WithLabelValues("attached").Inc()
+			l.log.Warn("assigner lost", "assigner", id, "after", time.Since(began).Round(time.Millisecond), "error", err)
+		default:
+			l.d.metrics.attempts.WithLabelValues("failed").Inc()
+			l.log.Debug("assigner not reached", "error", err)
+		}
+		l.d.failed(l.address, err)
+		if time.Since(began) >= steady {
+			failures = 0
+		}
+		pause(ctx, jitter(min(retryMin<<min(failures, 10), retryMax)))
+		l.conn.ResetConnectBackoff()
+	}
+}
+
+// jitter is between half of d and d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// pause waits, and reports whether ctx still lasts.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// attach runs one stream to its end. id is the assigner's, if it said hello.
+func (l *link) attach(ctx context.Context) (id string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(2*helloWithin, cancel)
+	defer late.Stop()
+	stream, err := slicerv1.NewAssignerServiceClient(l.conn).Attach(ctx)
+	if err != nil {
+		return "", err
+	}
+	hello := &slicerv1.DistributorHello{DistributorId: l.d.cfg.ID, Zone: l.d.cfg.Zone}
+	if err := stream.Send(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: hello}}); err != nil {
+		return "", endOfAttach(stream, err)
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		return "", err
+	}
+	h := m.GetHello()
+	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), maxClientID) {
+		return "", fmt.Errorf("the first message is not a hello that says the assigner's id")
+	}
+	if !late.Stop() {
+		return "", ctx.Err()
+	}
+	a := &attachment{
+		d: l.d, id: h.GetAssignerId(), zone: h.GetZone(), address: l.address, conn: l.conn, cancel: cancel,
+		wake: make(chan struct{}, 1), told: make(map[string]struct{}),
+		marked: make(map[string]struct{}), vacant: make(map[string]struct{}),
+	}
+	l.d.attached(a)
+	sent := make(chan error, 1)
+	go func() {
+		err := a.send(ctx, stream)
+		cancel()
+		sent <- err
+	}()
+	err = l.receive(stream, a)
+	cancel()
+	<-sent
+	if l.d.detached(a) {
+		return a.id, errSecondAddress
+	}
+	return a.id, err
+}
+
+// endOfAttach is why a stream has ended on which sending fails.
+func endOfAttach(stream slicerv1.AssignerService_AttachClient, err error) error {
+	if _, why := stream.Recv(); why != nil {
+		return why
+	}
+	return err
+}
+
+// receive takes what the assigner says until the stream ends.
+func (l *link) receive(stream slicerv1.AssignerService_AttachClient, a *attachment) error {
+	assemblers := make(map[string]*wire.Assembler)
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		switch m := m.GetMessage().(type) {
+		case *slicerv1.AttachResponse_Preference:
+			l.d.prefer(a, m.Preference)
+		case *slicerv1.AttachResponse_Assignment:
+			if j := l.d.lookup(m.Assignment.GetJob()); j != nil {
+				l.assignment(now, j, a, m.Assignment, assemblers)
+			} else {
+				delete(assemblers, m.Assignment.GetJob())
+			}
+		case *slicerv1.AttachResponse_Status:
+			if j := l.d.lookup(m.Status.GetJob()); j != nil {
+				j.told(now, a, m.Status)
+			}
+		case *slicerv1.AttachResponse_RefuseTask:
+			if j := l.d.lookup(m.RefuseTask.GetJob()); j != nil {
+				j.refuse(m.RefuseTask)
+			}
+		default:
+			return fmt.Errorf("assigner %s sent a message of no known kind", a.id)
+		}
+	}
+}
+
+// assignment takes a piece of an assignment. What does not decode is asked for
+// again, whole; nothing else suffers.
+func (l *link) assignment(now time.Time, j *job, from *attachment, m *slicerv1.JobAssignment, assemblers map[string]*wire.Assembler) {
+	s := assemblers[j.name]
+	if s == nil {
+		s = new(wire.Assembler)
+		assemblers[j.name] = s
+	}
+	var err error
+	if c := m.GetChunk(); c != nil {
+		if err = s.Add(c); err == nil {
+			return
+		}
+	}
+	// The buffer is not kept for a next one that may be small.
+	delete(assemblers, j.name)
+	var a *assignment.Assignment
+	if t := m.GetTrailer(); err == nil && t != nil {
+		a, err = s.Finish(t, j.base(assignment.Generation(t.GetBase())))
+	} else if err == nil {
+		err = fmt.Errorf("neither a chunk nor a trailer")
+	}
+	if err != nil {
+		j.m.verdict(verdictMalformed)
+		l.log.Error("assignment does not decode, asking for the whole", "job", j.name, "assigner", from.id, "error", err)
+		j.failed(now, from)
+		return
+	}
+	v := j.accept(now, from, a)
+	j.m.verdict(v)
+	if v == verdictMalformed || v == verdictForeign {
+		l.log.Error("assignment not accepted", "job", j.name, "assigner", from.id, "verdict", string(v),
+			"generation", a.Generation(), "store", a.StoreID(), "of_job", a.Job())
+	}
+}

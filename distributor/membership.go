@@ -1,0 +1,231 @@
+package distributor
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// join makes a subscriber a member, from which moment on it gets what is newest.
+// The error, if any, ends its stream.
+func (j *job) join(now time.Time, s *subscription) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.answer.unknown && j.answer.by == j.target {
+		if now.Sub(j.answer.at) < unknownFor {
+			return j.notFound()
+		}
+		j.askAnewLocked(now)
+	}
+	if s.in.role == slicerv1.Role_ROLE_SLICELET {
+		if err := j.admitTask(now, s); err != nil {
+			return err
+		}
+		j.tasks.connect(now, s.id, s.in.task, s.in.report)
+		s.reportedAt = now
+		j.up.reportsChanged(now, true)
+	}
+	s.joined = now
+	s.progress = progress{held: s.in.held, sum: s.in.sum}
+	j.subs[s.id] = s
+	j.conv.join(s.id, s.in.role, s.in.name, j.heldBy(s))
+	j.up.acksChanged(now)
+	j.noteReported(now, s.in.held.gen)
+	j.m.subscribers(s.in.role, 1)
+	j.measure(now)
+	j.kick(s)
+	j.poke()
+	return nil
+}
+
+// heldBy is what a subscriber counts as holding: not what it says that it holds
+// when that is not what is held here.
+func (j *job) heldBy(s *subscription) mark {
+	held := s.progress.held
+	if a := j.shelf.find(held.gen); a != nil && a.StoreID() == held.store && a.Checksum() != s.progress.sum {
+		return mark{}
+	}
+	return held
+}
+
+// admitTask refuses a slicelet while another of its name lives, and has one take
+// its own place when it has reconnected.
+func (j *job) admitTask(now time.Time, s *subscription) error {
+	t, ok := j.tasks.holder(s.in.task.GetName())
+	if !ok {
+		return nil
+	}
+	old := j.subs[t.by]
+	name := s.in.task.GetName()
+	switch {
+	case t.task.GetIncarnation() == s.in.task.GetIncarnation():
+		j.log.Info("slicelet has reconnected", "task", name)
+	case old != nil && now.Sub(old.reportedAt) <= j.heartbeat():
+		j.log.Warn("second live task of one name refused", "task", name,
+			"address", s.in.task.GetAddress(), "first", t.task.GetAddress())
+		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
+			j.name, name, t.task.GetAddress(), t.task.GetIncarnation())
+	default:
+		j.log.Info("silent task makes way for another incarnation", "task", name, "address", s.in.task.GetAddress())
+		j.tasks.disconnect(t.by, name, j.up.receives())
+	}
+	if old != nil {
+		j.removeLocked(now, old)
+		old.end(status.Errorf(codes.Aborted, "job %q: a newer stream of task %q has taken this one's place", j.name, name))
+	}
+	return nil
+}
+
+// heartbeat is how long a task may be silent before it counts as dead.
+func (j *job) heartbeat() time.Duration {
+	if ms := j.answer.status.GetHeartbeatTimeoutMs(); ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return usualHeartbeat
+}
+
+// leave ends a membership; it may have ended before.
+func (j *job) leave(now time.Time, s *subscription) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.subs[s.id] != s {
+		return
+	}
+	if s.in.role == slicerv1.Role_ROLE_SLICELET && j.tasks.disconnect(s.id, s.in.task.GetName(), j.up.receives()) {
+		j.up.reportsChanged(now, true)
+	}
+	j.removeLocked(now, s)
+	j.poke()
+}
+
+func (j *job) removeLocked(now time.Time, s *subscription) {
+	s.left = true
+	delete(j.subs, s.id)
+	j.conv.leave(s.id)
+	j.up.acksChanged(now)
+	j.m.subscribers(s.in.role, -1)
+	j.measure(now)
+}
+
+// noteReported remembers the newest generation that anybody has, for the assigner
+// to go on from.
+func (j *job) noteReported(now time.Time, g assignment.Generation) {
+	j.reported = max(j.reported, g)
+	j.up.reported(now, j.reported, markOf(j.shelf.newest()).gen)
+}
+
+func (j *job) askAnewLocked(now time.Time) {
+	j.answer.by, j.answer.unknown = nil, false
+	j.lostAt = now
+	j.up.askAnew(now)
+}
+
+// report takes a slicelet's report.
+func (j *job) report(now time.Time, s *subscription, r *slicerv1.Report) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s.reportedAt = now
+	changed := j.tasks.report(now, s.id, s.in.task.GetName(), r)
+	idle := j.up.reports.at.IsZero()
+	j.up.reportsChanged(now, changed)
+	j.m.report()
+	if changed || idle {
+		j.poke()
+	}
+}
+
+// ack takes a subscriber's acknowledgement or refusal of what it was sent.
+func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
+	g := assignment.Generation(a.GetGeneration())
+	if err := checkGeneration(g, now); err != nil {
+		return invalid("ack", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a.GetRefusal() != "" {
+		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", clip(a.GetRefusal()))
+		j.m.refused()
+		s.progress.declined()
+	} else {
+		s.progress.acked(g)
+		j.noteReported(now, g)
+		if !s.left && j.conv.hold(s.id, s.progress.held) {
+			j.up.acksChanged(now)
+			j.measure(now)
+			j.poke()
+		}
+	}
+	j.kick(s)
+	return nil
+}
+
+// clip shortens what somebody else wrote to what a log line can bear.
+func clip(s string) string { return s[:min(len(s), 256)] }
+
+// kick has a subscriber sent what it lacks, if anything, unless somebody is at it.
+func (j *job) kick(s *subscription) {
+	if s.sending || s.left || !j.lacks(s) {
+		return
+	}
+	s.sending = true
+	j.d.wg.Add(1)
+	go s.send()
+}
+
+func (j *job) lacks(s *subscription) bool {
+	if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version) {
+		return true
+	}
+	next := j.nextStep(s)
+	return next == stepWhole || next == stepDelta
+}
+
+func (j *job) nextStep(s *subscription) step {
+	newest := j.shelf.newest()
+	if newest == nil {
+		return s.progress.next(mark{}, 0)
+	}
+	return s.progress.next(markOf(newest), newest.Checksum())
+}
+
+// nextFor is what is to be sent to a subscriber next; without anything its
+// sending goroutine ends.
+func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !s.left {
+		if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version) {
+			s.repeat, s.statusSeen = false, version
+			return outgoing{payload: st}, true
+		}
+		switch j.nextStep(s) {
+		case stepDelta:
+			if p := j.shelf.delta(s.progress.held.gen, s.progress.sum); p != nil {
+				return j.dispatch(s, p, kindDelta), true
+			}
+			fallthrough
+		case stepWhole:
+			return j.dispatch(s, j.shelf.whole(j.shelf.newest().Generation()), kindWhole), true
+		}
+	}
+	s.sending = false
+	return outgoing{}, false
+}
+
+func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
+	newest := j.shelf.newest()
+	s.progress.sent(markOf(newest), newest.Checksum(), kind == kindWhole)
+	s.flightAt = time.Now()
+	return outgoing{p, kind}
+}
+
+// withoutDelta has a subscriber sent the whole because the delta did not encode.
+func (j *job) withoutDelta(s *subscription) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s.progress.declined()
+}

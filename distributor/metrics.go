@@ -1,0 +1,161 @@
+package distributor
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// metrics are what /metrics shows of a Distributor. All names begin with
+// slicer_distributor_.
+type metrics struct {
+	subs        *prometheus.GaugeVec
+	gen         *prometheus.GaugeVec
+	slices      *prometheus.GaugeVec
+	lag         *prometheus.GaugeVec
+	slow        *prometheus.GaugeVec
+	sent        *prometheus.CounterVec
+	sentBytes   *prometheus.CounterVec
+	encodes     *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+	reported    *prometheus.CounterVec
+	ended       *prometheus.CounterVec
+	received    *prometheus.CounterVec
+	convergence *prometheus.HistogramVec
+	assigners   prometheus.Gauge
+	attempts    *prometheus.CounterVec
+	proxied     *prometheus.CounterVec
+
+	reg prometheus.Registerer
+	all []prometheus.Collector
+}
+
+func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_" + name, Help: help}, labels)
+		m.all = append(m.all, v)
+		return v
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_distributor_" + name, Help: help}, labels)
+		m.all = append(m.all, v)
+		return v
+	}
+	m.subs = gauge("subscribers", "Connected subscribers.", "job", "role")
+	m.gen = gauge("generation", "Newest generation held: Unix milliseconds at which it was made.", "job")
+	m.slices = gauge("slices", "Slices of the newest assignment held.", "job")
+	m.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
+	m.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
+	m.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
+	m.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
+	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that somebody needs.", "job", "kind")
+	m.refusals = counter("refusals_total", "Assignments that subscribers would not take.", "job")
+	m.reported = counter("reports_total", "Reports that came from slicelets.", "job")
+	m.ended = counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code")
+	m.received = counter("assignments_total", "Assignments that came from assigners, by what became of them.", "job", "verdict")
+	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
+	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
+	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "slicer_distributor_convergence_seconds",
+		Help:    "From the arrival of an assignment until all connected clerks and slicelets hold it.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+	}, []string{"job"})
+	m.assigners = prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_assigners", Help: "Assigners attached to."})
+	m.all = append(m.all, m.convergence, m.assigners)
+	if reg == nil {
+		return m, nil
+	}
+	m.reg = prometheus.WrapRegistererWith(prometheus.Labels{"distributor": id}, reg)
+	for i, c := range m.all {
+		if err := m.reg.Register(c); err != nil {
+			m.all = m.all[:i]
+			m.close()
+			if errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+				return nil, &assignment.FieldError{Field: "ID", Value: id, Allowed: "one that no other Distributor on the same Registerer has"}
+			}
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) close() {
+	if m.reg != nil {
+		for _, c := range m.all {
+			m.reg.Unregister(c)
+		}
+	}
+}
+
+// jobMetrics are the metrics of one job, looked up once.
+type jobMetrics struct {
+	parent                     *metrics
+	job                        string
+	roles                      [numRoles]prometheus.Gauge
+	gen, slices, lag, slowSubs prometheus.Gauge
+	sent, sentBytes, encodes   map[string]prometheus.Counter
+	refusals, reports          prometheus.Counter
+	convergence                prometheus.Observer
+}
+
+func (m *metrics) job(name string) *jobMetrics {
+	j := &jobMetrics{
+		parent: m, job: name,
+		gen: m.gen.WithLabelValues(name), slices: m.slices.WithLabelValues(name),
+		lag: m.lag.WithLabelValues(name), slowSubs: m.slow.WithLabelValues(name),
+		sent: make(map[string]prometheus.Counter), sentBytes: make(map[string]prometheus.Counter),
+		encodes:  make(map[string]prometheus.Counter),
+		refusals: m.refusals.WithLabelValues(name), reports: m.reported.WithLabelValues(name),
+		convergence: m.convergence.WithLabelValues(name),
+	}
+	for role, label := range map[slicerv1.Role]string{
+		slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet", slicerv1.Role_ROLE_OBSERVER: "observer",
+	} {
+		j.roles[role] = m.subs.WithLabelValues(name, label)
+	}
+	for _, kind := range []string{kindWhole, kindDelta} {
+		j.sent[kind] = m.sent.WithLabelValues(name, kind)
+		j.sentBytes[kind] = m.sentBytes.WithLabelValues(name, kind)
+		j.encodes[kind] = m.encodes.WithLabelValues(name, kind)
+	}
+	return j
+}
+
+// drop forgets the series of a job that is not served any more.
+func (j *jobMetrics) drop() {
+	m, match := j.parent, prometheus.Labels{"job": j.job}
+	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow} {
+		v.DeletePartialMatch(match)
+	}
+	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received} {
+		v.DeletePartialMatch(match)
+	}
+	m.convergence.DeletePartialMatch(match)
+}
+
+func (j *jobMetrics) subscribers(role slicerv1.Role, by int) { j.roles[role].Add(float64(by)) }
+func (j *jobMetrics) behind(n int)                           { j.lag.Set(float64(n)) }
+func (j *jobMetrics) slow(n int)                             { j.slowSubs.Set(float64(n)) }
+func (j *jobMetrics) converged(d time.Duration)              { j.convergence.Observe(d.Seconds()) }
+func (j *jobMetrics) encoded(kind string)                    { j.encodes[kind].Inc() }
+func (j *jobMetrics) refused()                               { j.refusals.Inc() }
+func (j *jobMetrics) report()                                { j.reports.Inc() }
+
+func (j *jobMetrics) generation(a *assignment.Assignment) {
+	j.gen.Set(float64(a.Generation()))
+	j.slices.Set(float64(a.NumSlices()))
+}
+
+func (j *jobMetrics) updates(kind string, size int) {
+	j.sent[kind].Inc()
+	j.sentBytes[kind].Add(float64(size))
+}
+
+func (j *jobMetrics) verdict(v verdict) {
+	j.parent.received.WithLabelValues(j.job, string(v)).Inc()
+}

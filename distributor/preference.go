@@ -1,0 +1,151 @@
+package distributor
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// preferences remembers what each attached assigner says about who is preferred
+// for which job, and settles it where they differ: of the views on one store
+// that name a job the one with the highest revision counts. Pure.
+type preferences struct {
+	views map[viewKey]*view
+	// last is what the newest views said when the last sender was forgotten, so
+	// that assigners which nobody configured can still be found again.
+	last []candidate
+}
+
+// viewKey says whose view of which store it is.
+type viewKey struct {
+	from  string
+	store uint64
+}
+
+type view struct {
+	revision   int64
+	candidates []candidate
+	jobs       map[string]string // the preferred assigner's id, "" for nobody
+}
+
+type candidate struct {
+	id, address string
+}
+
+// maxViews bounds how many stores one assigner may speak of.
+const maxViews = 64
+
+// update takes in a view. It replaces what the sender said before of the store.
+func (p *preferences) update(from string, m *slicerv1.Preference) {
+	if p.views == nil {
+		p.views = make(map[viewKey]*view)
+	}
+	k := viewKey{from, m.GetStoreId()}
+	if p.views[k] == nil && p.count(from) >= maxViews {
+		return
+	}
+	v := &view{revision: m.GetRevision(), jobs: make(map[string]string, len(m.GetJobs()))}
+	for _, c := range m.GetCandidates() {
+		v.candidates = append(v.candidates, candidate{c.GetAssignerId(), c.GetAddress()})
+	}
+	for _, j := range m.GetJobs() {
+		v.jobs[j.GetJob()] = j.GetAssignerId()
+	}
+	p.views[k] = v
+}
+
+func (p *preferences) count(from string) (n int) {
+	for k := range p.views {
+		if k.from == from {
+			n++
+		}
+	}
+	return n
+}
+
+// forget drops the views of an assigner that is not attached any more: nobody
+// knows how old they have become.
+func (p *preferences) forget(from string) {
+	p.last = p.candidates()
+	maps.DeleteFunc(p.views, func(k viewKey, _ *view) bool { return k.from == from })
+}
+
+// preferred is the id of the job's preferred assigner, or "" when nobody is or
+// nobody has said so.
+func (p *preferences) preferred(job string) string {
+	var best *view
+	var bestKey viewKey
+	for k, v := range p.views {
+		if _, named := v.jobs[job]; named && (best == nil || k.before(v, bestKey, best)) {
+			best, bestKey = v, k
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return best.jobs[job]
+}
+
+// before orders views by how much they count. Stores do not compare, so that
+// the order among them is arbitrary but fixed.
+func (k viewKey) before(v *view, l viewKey, w *view) bool {
+	return cmp.Or(
+		cmp.Compare(k.store, l.store),
+		cmp.Compare(w.revision, v.revision),
+		cmp.Compare(k.from, l.from)) < 0
+}
+
+// jobs are all that are named by anybody, sorted.
+func (p *preferences) jobs() []string {
+	names := make(map[string]struct{})
+	for _, v := range p.views {
+		for j := range v.jobs {
+			names[j] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// candidates are the assigners that the newest view of each store knows, in
+// order of id; when nobody is attached, those of the time when somebody was.
+func (p *preferences) candidates() []candidate {
+	if len(p.views) == 0 {
+		return p.last
+	}
+	newest := make(map[uint64]viewKey)
+	for k, v := range p.views {
+		if l, ok := newest[k.store]; !ok || k.before(v, l, p.views[l]) {
+			newest[k.store] = k
+		}
+	}
+	var all []candidate
+	for _, k := range newest {
+		all = append(all, p.views[k].candidates...)
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address))
+	})
+	return slices.Compact(all)
+}
+
+// standIn picks who is asked about a job while its preferred assigner is not
+// attached: the one with the highest rendezvous score, so that the jobs of a
+// dead assigner spread over the others. "" if there is nobody.
+func standIn(attached []string, job string) string {
+	var best string
+	var bestScore uint64
+	for _, id := range attached {
+		var d xxhash.Digest
+		d.ResetWithSeed(uint64(len(id)))
+		d.WriteString(id)
+		d.WriteString(job)
+		if s := d.Sum64(); best == "" || s > bestScore || s == bestScore && id < best {
+			best, bestScore = id, s
+		}
+	}
+	return best
+}

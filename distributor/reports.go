@@ -1,0 +1,171 @@
+package distributor
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// maxBatch is the size above which no further report goes into one TaskReports,
+// bytes. With a largest report on top it stays below gRPC's usual limit of 4 MiB.
+const maxBatch = 1 << 20
+
+// reports merges what the slicelets of one job report: the newest of each task,
+// until the preferred assigner takes it. Pure.
+type reports struct {
+	tasks map[string]*reported
+	// news are the tasks with something that has not been taken yet.
+	news map[string]struct{}
+	// gone are tasks whose stream has ended since; the disconnection is news.
+	gone map[string]*reported
+}
+
+// reported is the newest that is known of a task.
+type reported struct {
+	by     uint64 // subscriber that speaks for the task
+	task   *slicerv1.Task
+	report *slicerv1.Report
+	at     time.Time // when it came
+}
+
+func newReports() reports {
+	return reports{
+		tasks: make(map[string]*reported), news: make(map[string]struct{}), gone: make(map[string]*reported),
+	}
+}
+
+// holder says who speaks for a task of that name now.
+func (r *reports) holder(name string) (*reported, bool) {
+	t, ok := r.tasks[name]
+	return t, ok
+}
+
+// connect enters a task. Whoever spoke for one of that name before does not any more.
+func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
+	t := &reported{by: by, task: task}
+	r.tasks[task.GetName()] = t
+	r.news[task.GetName()] = struct{}{}
+	if old := r.gone[task.GetName()]; old != nil && old.task.GetIncarnation() == task.GetIncarnation() {
+		delete(r.gone, task.GetName())
+	}
+	t.take(now, report)
+}
+
+// report takes a task's newest report. It says whether it changes the task's
+// state, which is worth telling at once.
+func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1.Report) (changed bool) {
+	t := r.tasks[name]
+	if t == nil || t.by != by {
+		return false
+	}
+	r.news[name] = struct{}{}
+	return t.take(now, report)
+}
+
+func (t *reported) take(now time.Time, report *slicerv1.Report) (changed bool) {
+	t.report, t.at = report, now
+	s := report.GetState()
+	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
+		return false
+	}
+	// The task may be on its way to an assigner: it is replaced, not changed.
+	t.task = proto.CloneOf(t.task)
+	t.task.State = s
+	return true
+}
+
+// disconnect forgets a task when the stream that speaks for it ends, and says
+// whether it did. With remember the end is news.
+func (r *reports) disconnect(by uint64, name string, remember bool) bool {
+	t := r.tasks[name]
+	if t == nil || t.by != by {
+		return false
+	}
+	delete(r.tasks, name)
+	delete(r.news, name)
+	if remember {
+		r.gone[name] = t
+	}
+	return true
+}
+
+// overflowing says that more disconnections wait than are worth telling one by
+// one: a complete snapshot says the same.
+func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
+
+// take returns the news, or with complete all that is connected, in order of
+// name, and forgets what is news. Only the first message of a complete answer is
+// marked complete and names everybody; reports that do not fit follow.
+func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
+	names := slices.Sorted(maps.Keys(r.news))
+	if complete {
+		names = slices.Sorted(maps.Keys(r.tasks))
+		clear(r.gone)
+	}
+	first := &slicerv1.TaskReports{Job: job, Complete: complete}
+	for _, name := range slices.Sorted(maps.Keys(r.gone)) {
+		t := r.gone[name]
+		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.aged(now), Disconnected: true})
+	}
+	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}
+	for _, tr := range first.Reports {
+		// A task that is gone owns no load any more.
+		tr.Report.Load = nil
+		b.size += proto.Size(tr)
+	}
+	for _, name := range names {
+		t := r.tasks[name]
+		b.add(&slicerv1.TaskReport{Task: t.task, Report: t.aged(now)}, complete)
+	}
+	clear(r.news)
+	clear(r.gone)
+	return b.finish()
+}
+
+// aged is the report as it is sent on: older by the time that it has waited here.
+func (t *reported) aged(now time.Time) *slicerv1.Report {
+	waited := max(now.Sub(t.at), 0)
+	return &slicerv1.Report{
+		Sequence: t.report.GetSequence(), State: t.report.GetState(), Load: t.report.GetLoad(),
+		AgeMs: t.report.GetAgeMs() + waited.Milliseconds(),
+	}
+}
+
+// batcher cuts task reports into messages of bounded size.
+type batcher struct {
+	job   string
+	out   []*slicerv1.TaskReports // the last one is being filled
+	size  int
+	later []*slicerv1.TaskReport // do not fit beside the names in a complete message
+}
+
+func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
+	n := proto.Size(tr)
+	last := b.out[len(b.out)-1]
+	switch {
+	case b.size == 0 || b.size+n <= maxBatch:
+		b.size += n
+	case complete:
+		b.later = append(b.later, tr)
+		tr = &slicerv1.TaskReport{Task: tr.Task}
+	default:
+		last = &slicerv1.TaskReports{Job: b.job}
+		b.out, b.size = append(b.out, last), n
+	}
+	last.Reports = append(last.Reports, tr)
+}
+
+func (b *batcher) finish() []*slicerv1.TaskReports {
+	if later := b.later; len(later) > 0 {
+		b.later = nil
+		b.out, b.size = append(b.out, &slicerv1.TaskReports{Job: b.job}), 0
+		for _, tr := range later {
+			b.add(tr, false)
+		}
+	}
+	return b.out
+}

@@ -1,0 +1,121 @@
+package distributor
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// subscription is one subscriber's stream. It costs the handler's goroutine and
+// one that receives; a third one sends, and lives only while there is something
+// to send, so that ten thousand idle subscribers are cheap and a stuck one holds
+// up nobody and can still be told to go.
+type subscription struct {
+	id     uint64
+	in     introduction
+	stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
+	job    *job
+	joined time.Time
+
+	finish sync.Once
+	done   chan struct{} // closed when the stream is to end
+	err    error         // why, to be read after done
+
+	// Guarded by the job's lock.
+	progress   progress
+	statusSeen uint64    // version of the status that was sent last
+	repeat     bool      // send the status although it has been seen
+	sending    bool      // a goroutine is at it
+	left       bool      // not a member of the job any more
+	flightAt   time.Time // since when an acknowledgement has been waited for
+	reportedAt time.Time // when a slicelet was last heard
+}
+
+// end has the stream end with err, the first that is given.
+func (s *subscription) end(err error) {
+	s.finish.Do(func() {
+		s.err = err
+		close(s.done)
+	})
+}
+
+// receive takes what the subscriber says until its stream ends.
+func (s *subscription) receive() {
+	for {
+		m, err := s.stream.Recv()
+		if err == nil {
+			err = s.handle(m)
+		}
+		if err != nil {
+			s.end(endOf(err))
+			return
+		}
+	}
+}
+
+// endOf is how a stream ends whose client has closed or lost it.
+func endOf(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return nil // the subscriber has nothing more to say
+}
+
+func (s *subscription) handle(m *slicerv1.WatchRequest) error {
+	switch {
+	case m.GetReport() != nil:
+		if s.in.role != slicerv1.Role_ROLE_SLICELET {
+			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.name)
+		}
+		if err := checkReport(m.GetReport()); err != nil {
+			return err
+		}
+		s.job.report(time.Now(), s, m.GetReport())
+		return nil
+	case m.GetAck() != nil:
+		return s.job.ack(time.Now(), s, m.GetAck())
+	case m.GetHello() != nil:
+		return status.Error(codes.InvalidArgument, "hello: said before")
+	}
+	return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
+}
+
+// outgoing is something to be sent to one subscriber.
+type outgoing struct {
+	*payload
+	kind string // of update, "" for a status
+}
+
+// send sends until there is nothing more to send.
+func (s *subscription) send() {
+	defer s.job.d.wg.Done()
+	for {
+		out, ok := s.job.nextFor(s)
+		if !ok {
+			return
+		}
+		size, err := out.send(s.stream)
+		switch {
+		case err == nil:
+			if out.kind != "" {
+				s.job.m.updates(out.kind, size)
+			}
+		case errors.Is(err, errEncode) && out.kind == kindDelta:
+			s.job.log.Error("a delta does not encode, sending the whole", "error", err)
+			s.job.withoutDelta(s)
+		case errors.Is(err, errEncode):
+			s.job.log.Error("an assignment does not encode", "error", err)
+			s.end(status.Errorf(codes.Internal, "job %q: the assignment does not encode", s.job.name))
+			return
+		default:
+			s.end(err)
+			return
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package distributor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// session numbers one stream to an assigner, never the same twice; 0 is none.
+type session uint64
+
+const (
+	// reportGap is the time between two messages of ordinary reports.
+	reportGap = 500 * time.Millisecond
+	// urgentGap is the time that urgent reports wait for others of their kind.
+	urgentGap = 20 * time.Millisecond
+	// acksGap is the least time between two Acks.
+	acksGap = 50 * time.Millisecond
+	// Waits before asking again for the whole after an assignment that would not
+	// decode.
+	askAgainMin = 100 * time.Millisecond
+	askAgainMax = 10 * time.Second
+)
+
+// upstream decides what one job has to tell which assigner, and when. It holds
+// flags and times, no messages: what is sent is whatever is newest when the
+// stream has room, so that a slow assigner costs nothing. Pure.
+type upstream struct {
+	target    session // who is asked for assignments
+	preferred session // who gets reports and acknowledgements; the target, if any
+	// marked sessions have been told that something is due, and will take it.
+	marked map[session]struct{}
+
+	want     due
+	whole    bool // ask for the whole: what came did not decode
+	failures int
+	// asked is the newest reported generation in the last Want.
+	asked assignment.Generation
+
+	reports  due
+	complete bool
+	acks     due
+}
+
+// due is something that is to be sent at a time, if at is not zero.
+type due struct {
+	at, last time.Time
+}
+
+// after makes it due, gap after it was last sent at the earliest.
+func (d *due) after(now time.Time, gap time.Duration) {
+	at := d.last.Add(gap)
+	if at.Before(now) {
+		at = now
+	}
+	if d.at.IsZero() || at.Before(d.at) {
+		d.at = at
+	}
+}
+
+func (d *due) sent(now time.Time) { *d = due{last: now} }
+
+func (d *due) ready(now time.Time) bool { return !d.at.IsZero() && !d.at.After(now) }
+
+// plan is what one session is to be told now, in this order.
+type plan struct {
+	want     bool
+	whole    bool // with want: as if nothing were held
+	reports  bool
+	complete bool // with reports
+	acks     bool
+}
+
+// setPeers says who there is: the session of the preferred assigner, 0 if it is
+// not attached, and that of a stand-in.
+func (u *upstream) setPeers(now time.Time, preferred, standIn session) {
+	target := preferred
+	if target == 0 {
+		target = standIn
+	}
+	if target != u.target || preferred != u.preferred {
+		// Asking the same one anew does no harm, and what was turned down from a
+		// stand-in may be good from the preferred one.
+		u.want, u.whole, u.failures = due{at: now}, false, 0
+	}
+	if preferred != u.preferred {
+		u.reports, u.complete, u.acks = due{at: now}, true, due{at: now}
+	}
+	u.target, u.preferred = target, preferred
+}
+
+// receives says whether reports have a receiver that knows the tasks so far:
+// only then is a disconnection news.
+func (u *upstream) receives() bool { return u.preferred != 0 && !u.complete }
+
+// reported notes that a subscriber holds a generation that is newer than held:
+// the assigner is to know, once.
+func (u *upstream) reported(now time.Time, gen, held assignment.Generation) {
+	if gen > held && gen > u.asked {
+		u.want.after(now, 0)
+	}
+}
+
+// askAnew has the job asked for again, with what is held.
+func (u *upstream) askAnew(now time.Time) { u.want.after(now, 0) }
+
+// failed notes that an assignment did not decode: the whole is asked for, less
+// and less often.
+func (u *upstream) failed(now time.Time) {
+	wait := min(askAgainMin<<min(u.failures, 10), askAgainMax)
+	u.failures++
+	u.whole = true
+	u.want.at = now.Add(wait)
+}
+
+// succeeded notes that an assignment did decode.
+func (u *upstream) succeeded() { u.failures = 0 }
+
+// reportsChanged notes that there are reports to be sent.
+func (u *upstream) reportsChanged(now time.Time, urgent bool) {
+	switch {
+	case u.preferred == 0:
+	case urgent:
+		u.reports.after(now, urgentGap)
+	default:
+		u.reports.after(now, reportGap)
+	}
+}
+
+// snapshotInstead has a complete snapshot take the place of what waits.
+func (u *upstream) snapshotInstead(now time.Time) { u.reports.at, u.complete = now, true }
+
+// acksChanged notes that the subscribers have moved.
+func (u *upstream) acksChanged(now time.Time) {
+	if u.preferred != 0 {
+		u.acks.after(now, acksGap)
+	}
+}
+
+// mark returns the sessions that have something due and do not know it yet.
+func (u *upstream) mark(now time.Time) (due []session) {
+	for _, s := range u.sessions() {
+		if _, marked := u.marked[s]; !marked && u.plan(s, now) != (plan{}) {
+			if u.marked == nil {
+				u.marked = make(map[session]struct{})
+			}
+			u.marked[s] = struct{}{}
+			due = append(due, s)
+		}
+	}
+	return due
+}
+
+// wake is when mark will next have something to return, zero if never.
+func (u *upstream) wake() (at time.Time) {
+	earlier := func(s session, d due) {
+		if _, marked := u.marked[s]; s != 0 && !marked && !d.at.IsZero() && (at.IsZero() || d.at.Before(at)) {
+			at = d.at
+		}
+	}
+	earlier(u.target, u.want)
+	earlier(u.preferred, u.reports)
+	earlier(u.preferred, u.acks)
+	return at
+}
+
+func (u *upstream) sessions() []session {
+	return slices.DeleteFunc(slices.Compact([]session{u.target, u.preferred}), func(s session) bool { return s == 0 })
+}
+
+func (u *upstream) plan(s session, now time.Time) (p plan) {
+	if s == u.target && u.want.ready(now) {
+		p.want, p.whole = true, u.whole
+	}
+	if s == u.preferred {
+		p.reports = u.reports.ready(now)
+		p.complete = p.reports && u.complete
+		// The assigner makes nothing of acknowledgements before it knows who is there.
+		p.acks = u.acks.ready(now) && (p.complete || !u.complete)
+	}
+	return p
+}
+
+// take returns what the session is to be told now and considers it told; asked is
+// the newest reported generation that a Want will carry.
+func (u *upstream) take(s session, now time.Time, asked assignment.Generation) plan {
+	delete(u.marked, s)
+	p := u.plan(s, now)
+	if p.want {
+		u.want.sent(now)
+		u.whole, u.asked = false, asked
+	}
+	if p.reports {
+		u.reports.sent(now)
+		u.complete = false
+	}
+	if p.acks {
+		u.acks.sent(now)
+	}
+	return p
+}
+
+// ended forgets a session that has ended.
+func (u *upstream) ended(s session) { delete(u.marked, s) }

@@ -1,0 +1,375 @@
+package distributor
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	assigner1 = "10.0.0.1:7100"
+	assigner2 = "10.0.0.2:7100"
+	server    = "10.0.1.1:7200"
+)
+
+// world is one Distributor with its surroundings.
+type world struct {
+	t  *testing.T
+	n  *network
+	d  *Distributor
+	cc *grpc.ClientConn
+}
+
+// inBubble runs a test on virtual time, in a year in which the tests' generations
+// are not from the future.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.UnixMilli(baseGen)))
+		f(t)
+	})
+}
+
+// newWorld starts a Distributor that knows the addresses.
+func newWorld(t *testing.T, n *network, assigners ...string) *world {
+	t.Helper()
+	d, err := newDistributor(Config{ID: "d1", Assigners: assigners, DialOptions: n.dialOptions()}, n.lookup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	n.serve(t, server, func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+	return &world{t: t, n: n, d: d, cc: n.connect(t, server)}
+}
+
+func (w *world) clerk(id string) *fakeSub { return subscribe(w.t, w.cc, clerkHello(id), nil) }
+
+func same(t *testing.T, got, want *assignment.Assignment) {
+	t.Helper()
+	switch {
+	case got == nil:
+		t.Errorf("nothing is held, want generation %s", short(int64(want.Generation())))
+	case got.Generation() != want.Generation() || got.Checksum() != want.Checksum():
+		t.Errorf("generation %s is held, want %s", short(int64(got.Generation())), short(int64(want.Generation())))
+	}
+}
+
+func TestWatchSendsWholeThenDeltas(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, 2000)
+		f.set(a)
+		w := newWorld(t, n, assigner1)
+		c := w.clerk("c1")
+		same(t, c.holds(), a)
+		for range 3 {
+			a = after(t, a, 5)
+			f.set(a)
+			same(t, c.holds(), a)
+		}
+		late := subscribe(t, w.cc, holding(clerkHello("c2"), a), a)
+		if k := late.kinds(); len(k) != 0 {
+			t.Errorf("sent %v to one that holds the newest", k)
+		}
+		if k := c.kinds(); !slices.Equal(k, []string{"whole", "delta", "delta", "delta"}) {
+			t.Errorf("updates were %v", k)
+		}
+		st := c.lastStatus()
+		if !st.GetTakesReports() || st.GetLoadMetric() != "requests" || st.GetReportIntervalMs() != 1000 || st.GetRepeatMs() != 5000 {
+			t.Errorf("status %v", st)
+		}
+	})
+}
+
+func TestWatchStandsOnWhatIsHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		first := firstOf(t, testJob, testStore, baseGen, 500)
+		f.set(first)
+		w := newWorld(t, n, assigner1)
+		w.clerk("c0").holds()
+		second := after(t, first, 3)
+		f.set(second)
+		synctest.Wait()
+		for _, c := range []struct {
+			name  string
+			hello *slicerv1.Hello
+			base  *assignment.Assignment
+			kinds []string
+		}{
+			{"a base that is held", holding(clerkHello("c1"), first), first, []string{"delta"}},
+			{"a base with another checksum", func() *slicerv1.Hello { h := holding(clerkHello("c2"), first); h.Checksum++; return h }(), first, []string{"whole"}},
+			{"the newest with another checksum", func() *slicerv1.Hello { h := holding(clerkHello("c3"), second); h.Checksum++; return h }(), second, []string{"whole"}},
+			{"an unknown base", func() *slicerv1.Hello { h := holding(clerkHello("c4"), first); h.Generation -= 100; return h }(), nil, []string{"whole"}},
+			{"another store", func() *slicerv1.Hello { h := holding(clerkHello("c5"), first); h.StoreId++; return h }(), nil, []string{"whole"}},
+		} {
+			s := subscribe(t, w.cc, c.hello, c.base)
+			same(t, s.holds(), second)
+			if k := s.kinds(); !slices.Equal(k, c.kinds) {
+				t.Errorf("%s: updates were %v, want %v", c.name, k, c.kinds)
+			}
+		}
+	})
+}
+
+func TestWatchSkipsToTheNewest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, 100)
+		f.set(a)
+		w := newWorld(t, n, assigner1)
+		slow, quick := w.clerk("slow"), w.clerk("quick")
+		slow.mu.Lock()
+		slow.silent = true
+		slow.mu.Unlock()
+		synctest.Wait()
+		slow.ack(a.Generation(), "")
+		for range 5 {
+			a = after(t, a, 2)
+			f.set(a)
+			synctest.Wait()
+		}
+		if got := len(slow.kinds()); got != 2 {
+			t.Errorf("one that does not acknowledge was sent %d assignments, want 2", got)
+		}
+		same(t, quick.holds(), a)
+		held := slow.holds()
+		slow.mu.Lock()
+		slow.silent = false
+		slow.mu.Unlock()
+		slow.ack(held.Generation(), "")
+		same(t, slow.holds(), a)
+		if k := slow.kinds(); !slices.Equal(k, []string{"whole", "delta", "delta"}) {
+			t.Errorf("updates were %v", k)
+		}
+	})
+}
+
+func TestWatchRefusalBringsTheWhole(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, 100)
+		f.set(a)
+		w := newWorld(t, n, assigner1)
+		c := w.clerk("c1")
+		synctest.Wait()
+		c.mu.Lock()
+		c.refusal = "checksum"
+		c.mu.Unlock()
+		a = after(t, a, 2)
+		f.set(a)
+		same(t, c.holds(), a)
+		if k := c.kinds(); !slices.Equal(k, []string{"whole", "delta", "whole"}) {
+			t.Errorf("updates were %v", k)
+		}
+		// Whoever refuses the whole is not sent it again and again.
+		picky := subscribe(t, w.cc, clerkHello("c2"), nil)
+		picky.mu.Lock()
+		picky.refusal = "not to my taste"
+		picky.mu.Unlock()
+		if picky.holds() != nil || len(picky.kinds()) != 1 {
+			t.Errorf("updates were %v", picky.kinds())
+		}
+		a = after(t, a, 2)
+		f.set(a)
+		same(t, picky.holds(), a)
+	})
+}
+
+func TestWatchNeverGoesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		f.prefer(1, "a1")
+		first := firstOf(t, testJob, testStore, baseGen, 100)
+		second := after(t, first, 1)
+		third := after(t, second, 1)
+		f.set(first)
+		w := newWorld(t, n, assigner1)
+		w.clerk("c0").holds()
+		f.told()
+		ahead := subscribe(t, w.cc, holding(clerkHello("c1"), second), second)
+		same(t, ahead.holds(), second)
+		if told := f.told(); !slices.Contains(told, "want web from g0 reported g1") {
+			t.Errorf("the assigner was told %q", told)
+		}
+		if k := ahead.kinds(); len(k) != 0 {
+			t.Errorf("updates were %v", k)
+		}
+		f.set(third)
+		same(t, ahead.holds(), third)
+		if k := ahead.kinds(); !slices.Equal(k, []string{"whole"}) {
+			t.Errorf("updates were %v", k)
+		}
+	})
+}
+
+func TestWatchAnotherStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		old := firstOf(t, testJob, testStore, baseGen, 100)
+		f.set(old)
+		w := newWorld(t, n, assigner1)
+		c := w.clerk("c1")
+		same(t, c.holds(), old)
+		other := firstOf(t, testJob, testStore+1, baseGen+50, 100)
+		f.set(other)
+		same(t, c.holds(), old) // nobody has said that this assigner is preferred
+		f.prefer(1, "a1")
+		same(t, c.holds(), other)
+		if k := c.kinds(); !slices.Equal(k, []string{"whole", "whole"}) {
+			t.Errorf("updates were %v", k)
+		}
+		// One that comes from the old store with a higher number waits for a still
+		// higher one, and the assigner hears of it.
+		far := firstOf(t, testJob, testStore, baseGen+100, 100)
+		from := subscribe(t, w.cc, holding(clerkHello("c2"), far), far)
+		same(t, from.holds(), far)
+		if told := f.told(); !slices.Contains(told, "want web from g50 reported g100") {
+			t.Errorf("the assigner was told %q", told)
+		}
+		other = firstOf(t, testJob, testStore+1, baseGen+101, 100)
+		f.set(other)
+		same(t, c.holds(), other)
+		same(t, from.holds(), other)
+	})
+}
+
+func TestWatchUnknownJob(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		w := newWorld(t, n, assigner1)
+		if c := w.clerk("c1"); c.ended() != codes.NotFound {
+			t.Errorf("an unknown job: %v", c.err)
+		}
+		sl := subscribe(t, w.cc, sliceletHello("s1", 1), nil)
+		if sl.ended() != codes.NotFound {
+			t.Errorf("a slicelet of an unknown job: %v", sl.err)
+		}
+		f.know(testJob)
+		time.Sleep(unknownFor)
+		c := w.clerk("c2")
+		if time.Sleep(time.Minute); c.ended() != codes.OK {
+			t.Errorf("a job without an assignment: %v", c.err)
+		}
+		a := firstOf(t, testJob, testStore, baseGen, 10)
+		f.set(a)
+		same(t, c.holds(), a)
+		f.status(&slicerv1.JobStatus{Job: testJob, Unknown: true})
+		if c.ended() != codes.NotFound {
+			t.Errorf("a deleted job: %v", c.err)
+		}
+	})
+}
+
+func TestWatchNobodyKnows(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		w := newWorld(t, n, assigner1)
+		c := w.clerk("c1")
+		time.Sleep(patience - time.Millisecond)
+		if c.ended() != codes.OK {
+			t.Errorf("ended early: %v", c.err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if c.ended() != codes.Unavailable {
+			t.Errorf("no assigner: %v", c.err)
+		}
+		f := n.assigner(t, "a1", assigner1)
+		f.mute = true
+		time.Sleep(retryMax)
+		c = w.clerk("c2")
+		time.Sleep(patience + time.Millisecond)
+		if c.ended() != codes.Unavailable {
+			t.Errorf("a mute assigner: %v", c.err)
+		}
+	})
+}
+
+func TestWatchBadInput(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, 10)
+		f.set(a)
+		w := newWorld(t, n, assigner1)
+		good := w.clerk("good")
+		edit := func(h *slicerv1.Hello, f func(*slicerv1.Hello)) *slicerv1.Hello { f(h); return h }
+		for name, c := range map[string]struct {
+			hello *slicerv1.Hello
+			code  codes.Code
+		}{
+			"job with a slash":      {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Job = "a/b" }), codes.InvalidArgument},
+			"no job":                {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Job = "" }), codes.InvalidArgument},
+			"no role":               {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Role = 0 }), codes.InvalidArgument},
+			"role 9":                {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Role = 9 }), codes.InvalidArgument},
+			"negative generation":   {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Generation = -1 }), codes.InvalidArgument},
+			"generation of 2100":    {edit(clerkHello("x"), func(h *slicerv1.Hello) { h.Generation = 4102444800000 }), codes.InvalidArgument},
+			"client id with a line": {clerkHello("x\ny"), codes.InvalidArgument},
+			"slicelet, no task":     {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) { h.Task = nil }), codes.InvalidArgument},
+			"incarnation 0":         {sliceletHello("x", 0), codes.InvalidArgument},
+			"state 77":              {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) { h.Report.State = 77 }), codes.InvalidArgument},
+			"age before birth":      {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) { h.Report.AgeMs = -1 }), codes.InvalidArgument},
+			"load without end": {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) {
+				h.Report.Load = &slicerv1.LoadReport{Rate: []float32{1}}
+			}), codes.InvalidArgument},
+			"huge report": {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) {
+				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, MaxReport/8)}
+			}), codes.ResourceExhausted},
+			"huge message": {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) {
+				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, MaxReport)}
+			}), codes.ResourceExhausted},
+		} {
+			s := subscribe(t, w.cc, c.hello, nil)
+			<-s.done
+			if s.ended() != c.code || status.Convert(s.err).Message() == "" {
+				t.Errorf("%s: %v, want %v", name, s.err, c.code)
+			}
+		}
+		for name, m := range map[string]*slicerv1.WatchRequest{
+			"second hello":     {Message: &slicerv1.WatchRequest_Hello{Hello: clerkHello("x")}},
+			"clerk reports":    {Message: &slicerv1.WatchRequest_Report{Report: &slicerv1.Report{}}},
+			"nothing at all":   {},
+			"ack of the past":  {Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: -5}}},
+			"ack of next year": {Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: baseGen * 2}}},
+		} {
+			s := w.clerk("x")
+			s.send(m)
+			if s.ended() != codes.InvalidArgument {
+				t.Errorf("%s: %v", name, s.err)
+			}
+		}
+		early, err := slicerv1.NewSubscriberServiceClient(w.cc).Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		early.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{}}})
+		if _, err := early.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a message before hello: %v", err)
+		}
+		mute, err := slicerv1.NewSubscriberServiceClient(w.cc).Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mute.Recv(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("no hello: %v", err)
+		}
+		a = after(t, a, 1)
+		f.set(a)
+		same(t, good.holds(), a)
+	})
+}
