@@ -31,6 +31,7 @@ type world struct {
 	held       []late                   // reports that are on the way
 	ended      map[string]time.Duration // when a process stopped to report
 	newest     map[string]uint64        // sequence delivered
+	carried    map[string]map[Session]bool
 	first      map[string]time.Duration // when anything of it arrived
 }
 
@@ -81,8 +82,10 @@ func (w *world) detach() {
 	w.attached = slices.Delete(w.attached, i, i+1)
 	for _, p := range w.procs {
 		if p.on == id {
-			w.lastLost[key(p.task)] = w.now
 			p.on = 0
+		}
+		if w.carried[key(p.task)][id] {
+			w.lastLost[key(p.task)] = w.now
 		}
 	}
 	w.table.Detach(w.now, id)
@@ -136,6 +139,7 @@ func (w *world) stop(say bool) {
 	}
 	if p.on != 0 && say {
 		w.table.Report(w.now, p.on, false, []Report{{Task: p.task, Disconnected: true}})
+		delete(w.carried[key(p.task)], p.on)
 		p.on = 0
 	}
 }
@@ -155,7 +159,9 @@ func (w *world) deliver(l late) {
 	k := key(l.r.Task)
 	if _, known := w.first[k]; !known {
 		w.first[k] = w.now
+		w.carried[k] = map[Session]bool{}
 	}
+	w.carried[k][l.on] = true
 	if l.r.Sequence > w.newest[k] {
 		w.newest[k] = l.r.Sequence
 		w.lastReport[k] = max(w.lastReport[k], w.now-l.r.Age)
@@ -228,7 +234,7 @@ func TestRulesOfDeath(t *testing.T) {
 		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}},
 			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
 			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
-			first: map[string]time.Duration{}}
+			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{}}
 		w.table = New(w.cfg, 0, nil)
 		acts := map[string]func(){
 			"attach": w.attach, "detach": w.detach, "start": w.start, "repeat": w.repeat, "heard": w.heard,

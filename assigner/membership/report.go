@@ -53,7 +53,7 @@ func (t *Table) reported(s *session, r *Report) {
 		t.dropCarrier(k, s)
 	case r.Disconnected:
 		if k.next != nil && k.next.task.Incarnation == inc && k.next.drop(s.id) {
-			k.next = nil
+			k.giveUp()
 		}
 	case inc == k.cur.Incarnation && k.alive():
 		t.live(k, s, r)
@@ -93,14 +93,16 @@ func (t *Table) live(k *task, s *session, r *Report) {
 // wait takes in a report of an incarnation that does not count, or not any more.
 func (t *Table) wait(k *task, s *session, r *Report) {
 	c := k.next
+	seq, stale := k.stale(r.Task.Incarnation)
 	switch {
-	case r.Task.Incarnation == k.cur.Incarnation && (!r.Said || r.Sequence <= k.seq):
-		// Old news of a dead one.
+	case stale && (!r.Said || r.Sequence <= seq):
+		// Old news.
 	case c == nil:
 		if r.State != assignment.TaskDead {
 			k.next = t.candidate(s, r)
 		}
 	case c.task.Incarnation != r.Task.Incarnation:
+		k.retire(r.Task.Incarnation, r.Sequence)
 		t.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("incarnation %x of task %s, at %s, waits for this name already", c.task.Incarnation, c.task.Name, c.task.Address))
 	default:
 		c.carriers.add(s.id)
@@ -109,7 +111,7 @@ func (t *Table) wait(k *task, s *session, r *Report) {
 			c.reports++
 		}
 		if r.State == assignment.TaskDead {
-			k.next = nil
+			k.giveUp()
 		}
 	}
 }
@@ -132,22 +134,22 @@ func (t *Table) settle(k *task) {
 	if c == nil {
 		return
 	}
+	_, stale := k.stale(c.task.Incarnation)
 	switch {
 	case t.now-c.made >= t.cfg.HeartbeatTimeout:
-		k.next = nil // it has fallen silent itself; should it live, it will report
-	case k.stale(c.task.Incarnation) && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
-		// It may be late news of one that is no more.
-		if k.alive() && len(k.carriers) > 0 {
+		k.giveUp() // it has fallen silent itself; should it live, it will report
+	case k.alive() && len(k.carriers) > 0:
+		if k.report > c.first {
 			t.refuseNext(k)
 		}
+	case stale && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
+		// It may be late news of one that is no more.
 	case !k.alive() || k.gone:
 		if c.task.Incarnation == k.cur.Incarnation {
 			t.enter(k, c, Returned, "it reports again, though it "+k.ending())
 		} else {
 			t.enter(k, c, Restarted, fmt.Sprintf("in the place of incarnation %x, which %s", k.cur.Incarnation, k.ending()))
 		}
-	case len(k.carriers) > 0 && k.report > c.first:
-		t.refuseNext(k)
 	}
 }
 
@@ -163,7 +165,7 @@ func (k *task) ending() string {
 
 func (t *Table) refuseNext(k *task) {
 	c := k.next
-	k.next = nil
+	k.giveUp()
 	t.refuse(c.task, c.carriers, false, fmt.Sprintf("task %s is running already as incarnation %x at %s", k.cur.Name, k.cur.Incarnation, k.cur.Address))
 }
 
@@ -191,7 +193,7 @@ func (t *Table) onlyThese(s *session, reports []Report) {
 	}
 	for _, k := range t.tasks {
 		if c := k.next; c != nil && !named[incarnation{c.task.Name, c.task.Incarnation}] && c.drop(s.id) {
-			k.next = nil
+			k.giveUp()
 		}
 		if named[incarnation{k.cur.Name, k.cur.Incarnation}] {
 			continue

@@ -38,7 +38,7 @@ type task struct {
 	waited   bool   // for that Distributor's return
 
 	next *candidate
-	old  []uint64 // incarnations that no longer count, newest last
+	old  []past // other incarnations that were heard of, newest last
 }
 
 // candidate is an incarnation that does not count yet.
@@ -76,12 +76,42 @@ func (c *carriers) drop(s Session) bool {
 
 func (k *task) alive() bool { return k.fate == living }
 
-// maxOld is how many superseded incarnations of a name are remembered.
+// maxOld is how many other incarnations of a name are remembered.
 const maxOld = 8
 
-// stale says whether an incarnation has counted before and does not any more.
-func (k *task) stale(incarnation uint64) bool {
-	return incarnation == k.cur.Incarnation || slices.Contains(k.old, incarnation)
+// past is an incarnation that was heard of, and its newest report.
+type past struct{ incarnation, seq uint64 }
+
+func (k *task) past(incarnation uint64) int {
+	return slices.IndexFunc(k.old, func(p past) bool { return p.incarnation == incarnation })
+}
+
+// retire remembers an incarnation that does not count, or not any more.
+func (k *task) retire(incarnation, seq uint64) {
+	if i := k.past(incarnation); i >= 0 {
+		k.old[i].seq = max(k.old[i].seq, seq)
+		return
+	}
+	k.old = append(k.old, past{incarnation, seq})
+	k.old = k.old[max(0, len(k.old)-maxOld):]
+}
+
+// giveUp drops the candidate.
+func (k *task) giveUp() {
+	k.retire(k.next.task.Incarnation, k.next.seq)
+	k.next = nil
+}
+
+// stale says whether an incarnation was heard of before and does not count, and
+// what its newest report was.
+func (k *task) stale(incarnation uint64) (seq uint64, ok bool) {
+	if incarnation == k.cur.Incarnation {
+		return k.seq, true
+	}
+	if i := k.past(incarnation); i >= 0 {
+		return k.old[i].seq, true
+	}
+	return 0, false
 }
 
 // shown is the state that the assignment's task table gets.
@@ -99,11 +129,10 @@ func (k *task) shown() assignment.TaskState {
 
 // enter puts an incarnation in the place of the one before, if there was one.
 func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
-	if inc := k.cur.Incarnation; inc != 0 && inc != c.task.Incarnation {
-		k.old = append(k.old, inc)
-		k.old = k.old[max(0, len(k.old)-maxOld):]
+	if k.cur.Incarnation != c.task.Incarnation {
+		k.retire(k.cur.Incarnation, k.seq)
 	}
-	if i := slices.Index(k.old, c.task.Incarnation); i >= 0 {
+	if i := k.past(c.task.Incarnation); i >= 0 {
 		k.old = slices.Delete(k.old, i, i+1)
 	}
 	index := k.cur.Index
