@@ -1,0 +1,65 @@
+package clerk
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+)
+
+// benchClerk has an assignment of n random slices to 100 tasks, and no stream.
+func benchClerk(b *testing.B, n int) (*Clerk, []string) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var tasks []assignment.Task
+	for i := range uint32(100) {
+		tasks = append(tasks, subscribertest.Task(fmt.Sprint("task-", i), i))
+	}
+	owners := make([]uint32, n)
+	for i := range owners {
+		owners[i] = rng.Uint32N(100)
+	}
+	c := &Clerk{tally: newTally()}
+	c.newest.Store(subscribertest.Equal(b, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, tasks, owners...))
+	keys := make([]string, 1<<12)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("user/%011d", rng.Int64N(1e11))
+	}
+	return c, keys
+}
+
+// BenchmarkLookup hashes a key of 16 bytes, finds its owner and counts that.
+func BenchmarkLookup(b *testing.B) {
+	for _, n := range []int{10, 10_000, 1_000_000} {
+		c, keys := benchClerk(b, n)
+		b.Run(fmt.Sprintf("slices=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if c.Lookup(keys[i&(1<<12-1)]).Len() == 0 {
+					b.Fatal("no owner")
+				}
+			}
+		})
+		for _, p := range []int{1, 8} {
+			b.Run(fmt.Sprintf("slices=%d/goroutines=%dxcores", n, p), func(b *testing.B) {
+				b.SetParallelism(p)
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 0; pb.Next(); i++ {
+						if c.Lookup(keys[i&(1<<12-1)]).Len() == 0 {
+							b.Error("no owner")
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkTally is what counting costs of it.
+func BenchmarkTally(b *testing.B) {
+	t := newTally()
+	for b.Loop() {
+		t.found()
+	}
+}
