@@ -12,6 +12,7 @@ import (
 type piece struct {
 	start, end assignment.SliceKey
 	load       float64 // of all replicas together; never NaN, negative or infinite
+	peak       float64 // of the load in the recent past, at least load
 	owners     []uint32
 	prev, next int32 // -1 at the ends
 	version    uint32
@@ -115,7 +116,7 @@ func (b *board) lay() {
 				count[t]++
 			}
 		}
-		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1}
+		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], peak: b.peakOf(i, loads[i]), prev: int32(i) - 1, next: int32(i) + 1}
 		b.pieces[i].owners = owners[lo:len(owners):len(owners)]
 	}
 	b.head, b.n, b.owners = 0, len(b.pieces), len(owners)
@@ -207,12 +208,17 @@ func (b *board) carry(p *piece) {
 // split cuts piece i at a key strictly within it; both parts keep its owners.
 // It returns the right part.
 func (b *board) split(i int32, at assignment.SliceKey) int32 {
+	p := &b.pieces[i]
+	return b.splitAs(i, at, b.fine.portion(p.slice(), at))
+}
+
+// splitAs is split when it is known which share of the load lies below at.
+func (b *board) splitAs(i int32, at assignment.SliceKey, left float64) int32 {
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
-	left := b.fine.portion(l.slice(), at) * l.load
-	*r = piece{start: at, end: l.end, load: l.load - left, owners: slices.Clone(l.owners), prev: i, next: l.next}
-	l.end, l.load, l.next = at, left, j
+	*r = piece{start: at, end: l.end, load: l.load * (1 - left), peak: l.peak * (1 - left), owners: slices.Clone(l.owners), prev: i, next: l.next}
+	l.end, l.load, l.peak, l.next = at, l.load*left, l.peak*left, j
 	l.version++
 	if r.next >= 0 {
 		b.pieces[r.next].prev = j
@@ -250,7 +256,7 @@ func (b *board) merge(i, keep int32) {
 			b.own[t] = append(b.own[t], i)
 		}
 	}
-	l.end, l.load, l.next = r.end, l.load+r.load, r.next
+	l.end, l.load, l.peak, l.next = r.end, l.load+r.load, l.peak+r.peak, r.next
 	l.version++
 	b.owners += len(l.owners)
 	b.carry(l)

@@ -103,6 +103,7 @@ const (
 	ReasonSameTasks   Reason = "neighbours on the same tasks"
 	ReasonHotTask     Reason = "hottest task"
 	ReasonHotSlice    Reason = "hot slice"
+	ReasonHotKey      Reason = "hot key"
 	ReasonRoom        Reason = "room for a hot slice"
 	ReasonSurplus     Reason = "surplus replica"
 	ReasonNoTask      Reason = "no running task"

@@ -7,8 +7,9 @@ import "slices"
 // the smallest number of slices a task, for pairs that together stay below the
 // mean slice and do not lift a task above the hottest, until the budget of
 // keyspace that may change hands is spent.
-func (b *board) mergeCold() {
-	least := b.cfg.MinSlicesPerTask * len(b.live)
+//
+// The paper's smallest number is cfg.MinSlicesPerTask a task.
+func (b *board) mergeCold(least int) {
 	if b.n <= least {
 		return
 	}
@@ -55,7 +56,7 @@ func (b *board) mergeSame() {
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
 		p, q := &b.pieces[i], &b.pieces[next]
-		if (p.load+q.load)*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+		if (p.peak+q.peak)*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
 			i = next
 			continue
 		}
@@ -71,8 +72,8 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 	if p.next < 0 {
 		return pieceKey{}, false
 	}
-	load := p.load + b.pieces[p.next].load
-	return pieceKey{load, i, p.version}, load < b.total/float64(b.n)
+	q := &b.pieces[p.next]
+	return pieceKey{p.peak + q.peak, i, p.version}, p.load+q.load < b.total/float64(b.n)
 }
 
 // mergePair merges piece i with its right neighbour under the owners of

@@ -11,7 +11,7 @@ import (
 // the fall of the largest load among the tasks it touches, its cost the width
 // of the slice, and a move that no longer fits into the budget is not made.
 func (b *board) published() {
-	b.mergeCold()
+	b.mergeCold(b.cfg.MinSlicesPerTask * len(b.live))
 	b.moveHottest()
 	b.splitHot()
 }

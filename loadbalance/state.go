@@ -39,8 +39,8 @@ const (
 	learn           = .15 // how fast a gain follows
 	// tolerate is the correlation of errors at which a gain stays: a little lag
 	// costs less than the moves that chasing noise causes.
-	tolerate = .2
-	peakKeep        = .95
+	tolerate = .15
+	peakKeep        = .98
 )
 
 // smoother turns measurements into estimates. The variance of a measurement is
@@ -168,6 +168,14 @@ func (b *board) sliceLoads() []float64 {
 	}
 	b.fill(rate)
 	return rate
+}
+
+// peakOf is the recent peak of slice i of Prev.
+func (b *board) peakOf(i int, load float64) float64 {
+	if b.smooth == nil {
+		return load
+	}
+	return max(load, b.smooth.cells[i].peak)
 }
 
 // weightOfNew is the configured weight of a measurement, adjusted to how long

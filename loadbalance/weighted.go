@@ -8,9 +8,9 @@ package loadbalance
 func (b *board) weightedMove() {
 	b.welcome()
 	b.mergeSame()
-	if b.n > b.cfg.MinSlicesPerTask*len(b.live)*3/2 {
-		b.mergeCold()
-	}
+	// Merging on to other tasks costs churn, so it waits until room is short.
+	b.mergeCold(max(b.maxSlices()*2/3, b.cfg.MinSlicesPerTask*len(b.live)))
+	b.isolate()
 	b.cool()
 	b.dropSurplus()
 	b.splitHot()

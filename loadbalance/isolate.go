@@ -1,0 +1,63 @@
+package loadbalance
+
+import "github.com/slicer-project/slicer/assignment"
+
+const (
+	// A key is cut out into a slice of its own when it carries this share of what
+	// a task should, or is this much hotter than the mean slice if that is more.
+	hotKeyOfTask, hotKeyOfSlice = .1, 2
+)
+
+// isolate gives the heaviest keys slices of their own, so that they can be
+// moved and replicated without dragging along their neighbours: such a slice is
+// next to no part of the keyspace.
+func (b *board) isolate() {
+	limit := b.maxSlices()
+	least := hotKeyOfTask * b.mean()
+	for _, h := range b.hotKeys() {
+		if b.n+2 > limit {
+			return
+		}
+		i, known := b.pieceOf(h.Key)
+		if !known {
+			continue
+		}
+		p := &b.pieces[i]
+		rate := sane(h.Rate) - sane(h.Error)
+		load := min(rate/b.in.Loads.Slice[b.in.Prev.Find(h.Key)], 1) * p.load
+		if load < max(least, hotKeyOfSlice*b.total/float64(b.n)) || p.end-p.start == 1 {
+			continue
+		}
+		share := load / p.load
+		b.say(KindSplit, ReasonHotKey, i, -1, -1, share, 0, 0)
+		rest := b.fine.portion(p.slice(), h.Key) // of what is not the key
+		if h.Key > p.start {
+			left := (1 - share) * rest
+			i = b.splitAs(i, h.Key, left)
+			share /= 1 - left
+		}
+		if b.pieces[i].end > h.Key+1 {
+			b.splitAs(i, h.Key+1, min(share, 1))
+		}
+	}
+}
+
+// hotKeys are the keys worth a look: those that were measured in slices that
+// still are as they were measured.
+func (b *board) hotKeys() []assignment.HotKey {
+	if b.in.Loads == nil || len(b.in.Loads.Slice) != b.in.Prev.NumSlices() {
+		return nil
+	}
+	return b.in.Loads.Hot
+}
+
+// pieceOf finds the piece that holds a key, if it is a slice of Prev as it was.
+func (b *board) pieceOf(k assignment.SliceKey) (int32, bool) {
+	if k >= assignment.KeyspaceEnd || b.in.Prev == nil {
+		return 0, false
+	}
+	i := int32(b.in.Prev.Find(k))
+	p := &b.pieces[i]
+	whole := !p.gone && p.slice() == b.in.Prev.Slice(int(i))
+	return i, whole && p.load > 0 && b.in.Loads.Slice[i] > 0
+}
