@@ -196,8 +196,8 @@ func TestParseJSONErrors(t *testing.T) {
 	_, jsn := samples(t)
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"unknown key", `"horizon":0`, `"horizn":0`, `line 1: key: "horizn" is not allowed: want job, store_id,`},
-		{"twice", `"horizon":0`, `"horizon":0,"job":"cache"`, `line 1: assignment key: "job" is not allowed: want each key once`},
-		{"missing", `"horizon":0,`, ``, `horizon: "missing" is not allowed`},
+		{"twice", `"horizon":0`, `"horizon":0,"job":"cache"`, `line 1: key: "job" is not allowed: want each key once`},
+		{"missing", `"horizon":0,`, ``, `key: "none" is not allowed: want horizon in assignment`},
 		{"job", `"job":"cache"`, `"job":"Cache"`, `line 1: job name: "Cache"`},
 		{"job type", `"job":"cache"`, `"job":1`, `line 1: job: "number" is not allowed: want string`},
 		{"null", `"job":"cache"`, `"job":null`, `line 1: job: "null" is not allowed`},
@@ -205,7 +205,7 @@ func TestParseJSONErrors(t *testing.T) {
 		{"generation too large", `"generation":1772366400000`, `"generation":9007199254740992`, `line 1: generation: 9007199254740992 is not allowed: want 0 to 9007199254740991`},
 		{"store", `"9c1d`, `"0x9c1d`, `line 1: store_id: "0x9c1d0f3a5577e802"`},
 		{"task key", `"zone":"eu-1"`, `"zon":"eu-1"`, `line 3: key: "tasks[0].zon"`},
-		{"task missing", `"weight":2.5,`, ``, `line 4: weight: "missing"`},
+		{"task missing", `"weight":2.5,`, ``, `line 4: key: "none" is not allowed: want weight in tasks[1]`},
 		{"state", `"draining"`, `"gone"`, `line 4: tasks[1].state: state: "gone" is not allowed: want unknown, starting`},
 		{"index", `"index":1`, `"index":-1`, `line 4: tasks[1].index: "number -1" is not allowed: want uint32`},
 		{"tasks type", `"tasks":[`, `"tasks":{`, `tasks: "{" is not allowed: want an array`},
@@ -214,7 +214,7 @@ func TestParseJSONErrors(t *testing.T) {
 		{"slice end", `"end":"4000000000000000"`, `"end":"4000000000000001"`, `line 7: slices[1].start: "4000000000000000" is not allowed: want 4000000000000001`},
 		{"empty slice", `"end":"4000000000000000"`, `"end":"0000000000000000"`, `line 6: slice: "[0000000000000000,0000000000000000)"`},
 		{"last end", `"end":"8000000000000000"`, `"end":"7000000000000000"`, `slices: end of the last: "7000000000000000"`},
-		{"replica missing", `"task":"cache-b",`, ``, `line 7: task: "missing"`},
+		{"replica missing", `"task":"cache-b",`, ``, `line 7: key: "none" is not allowed: want task in slices[1].replicas[1]`},
 		{"replica key", `"task":"cache-b"`, `"tsk":"cache-b"`, `line 7: key: "slices[1].replicas[1].tsk"`},
 		{"unknown owner", `"task":"cache-b"`, `"task":"cache-c"`, `line 7: owner: "cache-c"`},
 		{"since", `"since":0`, `"since":-1`, `line 7: slices[1].replicas[1].since: -1`},

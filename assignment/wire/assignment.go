@@ -79,8 +79,8 @@ func DecodeDelta(data []byte) (*assignment.Delta, error) {
 		},
 		Base: assignment.Generation(m.Base), Drop: m.DropTasks,
 	}
-	if len(m.Keep) > assignment.MaxSlices || len(m.Old) != len(m.Keep) || len(m.New) != len(m.Keep) {
-		return nil, malformed("delta", fmt.Errorf("edit columns of %d, %d and %d, alike and at most %d are allowed", len(m.Keep), len(m.Old), len(m.New), assignment.MaxSlices))
+	if len(m.Old) != len(m.Keep) || len(m.New) != len(m.Keep) {
+		return nil, malformed("delta", fmt.Errorf("edit columns of different lengths: %d, %d and %d", len(m.Keep), len(m.Old), len(m.New)))
 	}
 	d.Edits = make([]assignment.Edit, len(m.Keep))
 	for i := range d.Edits {
@@ -133,17 +133,12 @@ func columnsToProto(c assignment.Columns, gen assignment.Generation) *slicerv1.S
 }
 
 func columnsFromProto(m *slicerv1.SliceColumns, gen assignment.Generation) (c assignment.Columns, err error) {
+	// countLists has bounded the columns.
 	switch {
 	case m == nil:
 		return c, nil
-	case len(m.StartDelta) > assignment.MaxSlices:
-		return c, fmt.Errorf("%d slices, at most %d are allowed", len(m.StartDelta), assignment.MaxSlices)
-	case len(m.Owner) > assignment.MaxOwnerships:
-		return c, fmt.Errorf("%d owners, at most %d are allowed", len(m.Owner), assignment.MaxOwnerships)
 	case m.Shift >= assignment.KeyBits:
 		return c, fmt.Errorf("shift %d, at most %d is allowed", m.Shift, assignment.KeyBits-1)
-	case len(m.Replicas) > assignment.MaxSlices:
-		return c, fmt.Errorf("%d replica counts, at most %d are allowed", len(m.Replicas), assignment.MaxSlices)
 	case len(m.Since) != 0 && len(m.Since) != len(m.Owner):
 		return c, fmt.Errorf("%d since entries for %d owners", len(m.Since), len(m.Owner))
 	}
@@ -169,8 +164,8 @@ func columnsFromProto(m *slicerv1.SliceColumns, gen assignment.Generation) (c as
 		}
 	}
 	for i, d := range m.SinceDelta {
-		if i >= 256 || d > uint64(max(gen, 0)) {
-			return c, fmt.Errorf("since generation %d is out of bounds", i)
+		if d > uint64(max(gen, 0)) {
+			return c, fmt.Errorf("since generation %d is before 0", i)
 		}
 		gen -= assignment.Generation(d)
 		c.SinceTable = append(c.SinceTable, gen)
@@ -178,40 +173,11 @@ func columnsFromProto(m *slicerv1.SliceColumns, gen assignment.Generation) (c as
 	if len(m.Since) > 0 {
 		c.Since = make([]uint8, len(m.Since))
 		for i, s := range m.Since {
-			if s > 255 {
-				return c, fmt.Errorf("since entry %d is %d, at most 255 is allowed", i, s)
+			if s > maxSinceTable {
+				return c, fmt.Errorf("since entry %d is %d, at most %d is allowed", i, s, maxSinceTable)
 			}
 			c.Since[i] = uint8(s)
 		}
 	}
 	return c, nil
-}
-
-// rangesToColumns gives ranges in key order as distances and widths.
-func rangesToColumns(rs []assignment.Slice) (skip, width []uint64) {
-	skip, width = make([]uint64, len(rs)), make([]uint64, len(rs))
-	var end assignment.SliceKey
-	for i, r := range rs {
-		skip[i], width[i] = uint64(r.Start-end), r.Width()
-		end = r.End
-	}
-	return skip, width
-}
-
-// columnsToRanges returns valid ranges, in key order and apart.
-func columnsToRanges(skip, width []uint64) ([]assignment.Slice, error) {
-	if len(skip) != len(width) || len(skip) > assignment.MaxSlices {
-		return nil, fmt.Errorf("%d range distances for %d widths, at most %d are allowed", len(skip), len(width), assignment.MaxSlices)
-	}
-	rs := make([]assignment.Slice, len(skip))
-	left := uint64(assignment.KeyspaceEnd)
-	for i := range rs {
-		if skip[i] >= left || width[i] == 0 || width[i] > left-skip[i] {
-			return nil, fmt.Errorf("range %d is empty or past the keyspace", i)
-		}
-		start := uint64(assignment.KeyspaceEnd) - left + skip[i]
-		rs[i] = assignment.Slice{Start: assignment.SliceKey(start), End: assignment.SliceKey(start + width[i])}
-		left -= skip[i] + width[i]
-	}
-	return rs, nil
 }

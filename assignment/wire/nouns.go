@@ -1,13 +1,15 @@
 package wire
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
+
+var errMissing = errors.New("missing")
 
 // TaskToProto never fails.
 func TaskToProto(t assignment.Task) *slicerv1.Task {
@@ -19,30 +21,31 @@ func TaskToProto(t assignment.Task) *slicerv1.Task {
 
 // TaskFromProto validates the task.
 func TaskFromProto(m *slicerv1.Task) (assignment.Task, error) {
-	if m == nil {
-		return assignment.Task{}, malformed("task", fmt.Errorf("missing"))
-	}
-	t := assignment.Task{
-		Name: m.Name, Incarnation: m.Incarnation, Address: m.Address, Zone: m.Zone,
-		Index: m.Index, Weight: m.Weight,
-	}
-	var err error
-	if t.State, err = StateFromProto(m.State); err == nil {
-		err = t.Validate()
-	}
+	t, err := taskFromProto(m)
 	if err != nil {
 		return assignment.Task{}, malformed("task", err)
 	}
 	return t, nil
 }
 
-func tasksFromProto(ms []*slicerv1.Task) ([]assignment.Task, error) {
-	if len(ms) > assignment.MaxTasks {
-		return nil, fmt.Errorf("%d tasks, at most %d are allowed", len(ms), assignment.MaxTasks)
+func taskFromProto(m *slicerv1.Task) (t assignment.Task, err error) {
+	if m == nil {
+		return t, errMissing
 	}
+	t = assignment.Task{
+		Name: m.Name, Incarnation: m.Incarnation, Address: m.Address, Zone: m.Zone,
+		Index: m.Index, Weight: m.Weight,
+	}
+	if t.State, err = stateFromProto(m.State); err == nil {
+		err = t.Validate()
+	}
+	return t, err
+}
+
+func tasksFromProto(ms []*slicerv1.Task) ([]assignment.Task, error) {
 	tasks := make([]assignment.Task, len(ms))
 	for i, m := range ms {
-		t, err := TaskFromProto(m)
+		t, err := taskFromProto(m)
 		if err != nil {
 			return nil, err
 		}
@@ -56,8 +59,16 @@ func StateToProto(s assignment.TaskState) slicerv1.TaskState { return slicerv1.T
 
 // StateFromProto refuses states that do not exist.
 func StateFromProto(s slicerv1.TaskState) (assignment.TaskState, error) {
+	state, err := stateFromProto(s)
+	if err != nil {
+		return 0, malformed("task", err)
+	}
+	return state, nil
+}
+
+func stateFromProto(s slicerv1.TaskState) (assignment.TaskState, error) {
 	if s < 0 || s > slicerv1.TaskState_TASK_STATE_DEAD {
-		return 0, malformed("task state", &assignment.FieldError{Field: "state", Value: int32(s), Allowed: "0 to 4"})
+		return 0, &assignment.FieldError{Field: "task state", Value: int32(s), Allowed: "0 to 4"}
 	}
 	return assignment.TaskState(s), nil
 }
@@ -81,7 +92,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 // *assignment.FieldError where a field is to blame, and matches ErrMalformed.
 func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 	if m == nil {
-		return assignment.JobConfig{}, malformed("job config", fmt.Errorf("missing"))
+		return assignment.JobConfig{}, malformed("job config", errMissing)
 	}
 	b := m.GetBalance()
 	c := assignment.JobConfig{

@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 const (
@@ -19,6 +20,9 @@ const (
 	MaxEncodedSize = 256 << 20
 	// MaxChunk is the most that one Chunk holds, bytes; messages stay well below 1 MiB.
 	MaxChunk = 512 << 10
+
+	// maxSinceTable is what a since entry, a byte, could refer to.
+	maxSinceTable = 255
 )
 
 // ErrMalformed is matched by every decoding error.
@@ -36,7 +40,11 @@ func unmarshal(what string, data []byte, m proto.Message) error {
 	if len(data) > MaxEncodedSize {
 		return malformed(what, fmt.Errorf("%d bytes, at most %d are allowed", len(data), MaxEncodedSize))
 	}
-	if err := proto.Unmarshal(data, m); err != nil {
+	if err := countLists(data, m.ProtoReflect().Descriptor(), make(map[protoreflect.Name]int)); err != nil {
+		return malformed(what, err)
+	}
+	// What a newer sender adds is not kept: nothing here sends a message on.
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return malformed(what, err)
 	}
 	return nil
