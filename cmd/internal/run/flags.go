@@ -54,11 +54,8 @@ func (f *Flags) Validate() error {
 		return err
 	}
 	if f.Advertise != "" {
-		if err := CheckAddress("--advertise", f.Advertise); err != nil {
+		if err := CheckDialable("--advertise", f.Advertise); err != nil {
 			return err
-		}
-		if host, port, _ := net.SplitHostPort(f.Advertise); host == "" || port == "0" {
-			return Usagef("--advertise: %q is not allowed: want the host and the port that others dial", f.Advertise)
 		}
 	}
 	if f.HTTP != "" {
@@ -140,6 +137,17 @@ func CheckAddress(flag, value string) error {
 	}
 	if err != nil || strings.ContainsAny(value, " /") {
 		return Usagef("%s: %q is not allowed: want host:port with a port of 0 to 65535", flag, clip(value))
+	}
+	return nil
+}
+
+// CheckDialable says whether a value is host:port of somebody to connect to.
+func CheckDialable(flag, value string) error {
+	if err := CheckAddress(flag, value); err != nil {
+		return err
+	}
+	if host, port, _ := net.SplitHostPort(value); host == "" || port == "0" {
+		return Usagef("%s: %q is not allowed: want the host and the port to connect to", flag, clip(value))
 	}
 	return nil
 }

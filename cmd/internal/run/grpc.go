@@ -35,19 +35,18 @@ func Listen(flag, addr string) (net.Listener, error) {
 	return lis, nil
 }
 
-// Serve starts to serve on lis, which it takes over.
-func Serve(lis net.Listener, creds credentials.TransportCredentials, register ...func(grpc.ServiceRegistrar)) *Server {
+// Serve starts to serve on lis, which it takes over. The options take the place
+// of the usual ones where they say something else.
+func Serve(lis net.Listener, creds credentials.TransportCredentials, register func(grpc.ServiceRegistrar), opts ...grpc.ServerOption) *Server {
 	s := &Server{lis: lis, done: make(chan struct{})}
-	s.srv = grpc.NewServer(
+	s.srv = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(creds),
 		// Streams are silent for long: both sides ask whether the other lives.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(10*time.Second),
-	)
-	for _, r := range register {
-		r(s.srv)
-	}
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(10 * time.Second),
+	}, opts...)...)
+	register(s.srv)
 	go func() {
 		defer close(s.done)
 		s.err = s.srv.Serve(lis)

@@ -49,12 +49,12 @@ func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
 	return s, nil
 }
 
-// Addr is where it listens, nil when it does not.
-func (s *Status) Addr() net.Addr {
+// Where is the address that it listens on, empty when it does not.
+func (s *Status) Where() string {
 	if s.lis == nil {
-		return nil
+		return ""
 	}
-	return s.lis.Addr()
+	return s.lis.Addr().String()
 }
 
 // SetReady has /readyz ask ready.

@@ -42,7 +42,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	base := "http://" + s.Addr().String()
+	base := "http://" + s.Where()
 	check := func(path string, code int, body string) {
 		t.Helper()
 		if c, b := get(t, base+path); c != code || !strings.Contains(b, body) {
@@ -58,10 +58,10 @@ func TestStatus(t *testing.T) {
 	s.SetReady(func() error { return errors.New("no\nassigner") })
 	check("/readyz", 503, "not ready: no assigner\n")
 
-	if _, err := run.NewStatus(s.Addr().String(), reg); err == nil || !strings.Contains(err.Error(), "--http: listen tcp "+s.Addr().String()) || !strings.Contains(err.Error(), "address already in use") {
+	if _, err := run.NewStatus(s.Where(), reg); err == nil || !strings.Contains(err.Error(), "--http: listen tcp "+s.Where()) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("a port in use: %v", err)
 	}
-	if none, err := run.NewStatus("", reg); err != nil || none.Addr() != nil || none.Close() != nil {
+	if none, err := run.NewStatus("", reg); err != nil || none.Where() != "" || none.Close() != nil {
 		t.Errorf("no HTTP port wanted: %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if _, body := get(t, "http://"+p.Status.Addr().String()+"/metrics"); !strings.Contains(body, `slicer_build_info{program="test"`) || !strings.Contains(body, "go_goroutines") {
+	if _, body := get(t, "http://"+p.Status.Where()+"/metrics"); !strings.Contains(body, `slicer_build_info{program="test"`) || !strings.Contains(body, "go_goroutines") {
 		t.Errorf("metrics:\n%s", body)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -135,7 +135,7 @@ func TestProcess(t *testing.T) {
 	if err := p.Wait(ctx, nil, func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("Wait: %v", err)
 	}
-	if code, body := get(t, "http://"+p.Status.Addr().String()+"/readyz"); code != 503 || !strings.Contains(body, "stopping") {
+	if code, body := get(t, "http://"+p.Status.Where()+"/readyz"); code != 503 || !strings.Contains(body, "stopping") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 }

@@ -78,6 +78,8 @@ func (a *authority) issue(name string) (cert, key string) {
 	return a.write(name+".crt", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", kder)
 }
 
+func nothing(grpc.ServiceRegistrar) {}
+
 // reach makes a call that ends with UNIMPLEMENTED when the handshake went well.
 func reach(t *testing.T, srv *run.Server, client run.TLS) error {
 	t.Helper()
@@ -114,7 +116,7 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return run.Serve(lis, creds)
+		return run.Serve(lis, creds, nothing)
 	}
 	oneWay, mutual := serve(run.TLS{Cert: cert, Key: key}), serve(run.TLS{Cert: cert, Key: key, CA: ours.CA})
 	defer oneWay.Stop(nil)
@@ -149,7 +151,7 @@ func TestTLSRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := run.Serve(lis, creds)
+	srv := run.Serve(lis, creds, nothing)
 	defer srv.Stop(nil)
 	replace := func(file string, data []byte, at time.Time) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
