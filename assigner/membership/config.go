@@ -12,9 +12,9 @@ type Config struct {
 	// Settle is how long after the first Distributor attached the others are
 	// waited for. Default 2 s.
 	Settle time.Duration
-	// SnapshotWait bounds the wait for a Distributor's complete snapshot: later it
-	// is taken to have no task of the job. Default 5 s or the heartbeat timeout,
-	// whichever is longer.
+	// SnapshotWait bounds the wait for a Distributor's complete snapshot, so that
+	// one which never sends it does not keep the dead alive for ever. Default 30 s
+	// or twice the heartbeat timeout, whichever is longer.
 	SnapshotWait time.Duration
 	// Vouch is the age up to which a stream that is still there proves that its
 	// Distributor was alive, though nothing was heard: the transport's keepalive
@@ -46,7 +46,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	set(&c.Settle, 2*time.Second)
-	set(&c.SnapshotWait, max(5*time.Second, c.HeartbeatTimeout))
+	set(&c.SnapshotWait, max(30*time.Second, 2*c.HeartbeatTimeout))
 	set(&c.Vouch, 20*time.Second)
 	set(&c.HoleAge, time.Minute)
 	set(&c.Freeze.Window, 2*c.HeartbeatTimeout)

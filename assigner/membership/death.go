@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -73,26 +74,26 @@ func (t *Table) die(k *task) {
 	t.settle(k)
 }
 
-// silence is for how long a task is known to have said nothing: up to the moment
-// at which a Distributor that could have carried its reports was heard last.
-func (t *Table) silence(k *task) time.Duration {
-	var until time.Duration
-	if len(k.carriers) > 0 {
-		for _, id := range k.carriers {
-			if i, ok := t.findSession(id); ok {
-				until = max(until, t.witness(t.sessions[i]))
-			}
-		}
-	} else {
-		for _, s := range t.sessions {
-			until = max(until, t.witness(s))
+// silence is for how long a task is known to have said nothing: as long as some
+// Distributor that could have carried its reports was heard without one.
+func (t *Table) silence(k *task) (longest time.Duration) {
+	from := max(k.heard, t.watch)
+	for _, s := range t.sessions {
+		if len(k.carriers) == 0 || slices.Contains(k.carriers, s.id) {
+			longest = max(longest, t.witness(s)-max(from, s.speaks))
 		}
 	}
-	return until - max(k.heard, t.watch)
+	return longest
 }
 
-// witness is until when a Distributor is known to have been able to speak.
-func (t *Table) witness(s *session) time.Duration { return max(s.heard, t.now-t.cfg.Vouch) }
+// witness is until when a Distributor is known to have been able to speak. One
+// that has not said whom it carries may be reporting to somebody else.
+func (t *Table) witness(s *session) time.Duration {
+	if !s.complete {
+		return 0
+	}
+	return max(s.heard, t.now-t.cfg.Vouch)
+}
 
 // Frozen says why nobody is declared dead just now, or returns "".
 func (t *Table) Frozen() string {

@@ -84,6 +84,9 @@ func (t *Table) Statuses(now time.Duration) []Status {
 	return out
 }
 
+// Has says whether a task of that name is known.
+func (t *Table) Has(name string) bool { return t.lookup(name) != nil }
+
 // Alive is the number of tasks that are neither dead nor gone.
 func (t *Table) Alive() int {
 	n := 0

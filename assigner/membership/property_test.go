@@ -252,6 +252,17 @@ func TestRulesOfDeath(t *testing.T) {
 		if len(w.attached) == 0 {
 			w.attach()
 		}
+		for _, id := range w.attached {
+			var on []Report
+			for _, p := range w.procs {
+				if p.on == id {
+					on = append(on, Report{Task: p.task})
+					w.lastReport[key(p.task)] = w.now // its stream says so
+				}
+			}
+			w.complete[id] = true
+			w.table.Report(w.now, id, true, on)
+		}
 		for range 40 {
 			w.pass(time.Second)
 			w.heard()
@@ -306,7 +317,7 @@ func TestSilenceIsMeasured(t *testing.T) {
 				dead[e.Task] = dead[e.Task] || e.Kind == Dead
 			}
 			for n, m := range made {
-				silence := max(heard, at-20*time.Second) - max(m, 2*time.Second)
+				silence := max(heard, at-20*time.Second) - max(m, 2*time.Second) // settling lasts 2 s
 				if dead[n] && silence < timeout {
 					t.Fatalf("at %s %s is dead after a silence of %s", at, n, silence)
 				}

@@ -34,7 +34,9 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 		t.reported(s, &reports[i])
 	}
 	if complete {
-		s.complete = true
+		if !s.complete {
+			s.complete, s.speaks = true, t.now
+		}
 		t.onlyThese(s, reports)
 	}
 }

@@ -19,6 +19,7 @@ type session struct {
 	since    time.Duration // when the table first knew of it
 	heard    time.Duration // when it last said anything
 	complete bool          // it has said whom it carries
+	speaks   time.Duration // when it first did
 }
 
 // Table is the membership of one job, from the moment at which an assigner
