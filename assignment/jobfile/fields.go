@@ -1,0 +1,196 @@
+package jobfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// field is one of a config's, by the name that assignment.JobConfig.Validate
+// uses for it.
+type field struct {
+	name string
+	at   func(c *assignment.JobConfig) any // points to the value
+	// orNone marks shares for which the config says 0 by -1, as 0 is "not given".
+	orNone bool
+}
+
+// fields are in the order in which they are printed.
+var fields = []field{
+	{name: "name", at: func(c *assignment.JobConfig) any { return &c.Name }},
+	{name: "min_replicas", at: func(c *assignment.JobConfig) any { return &c.MinReplicas }},
+	{name: "max_replicas", at: func(c *assignment.JobConfig) any { return &c.MaxReplicas }},
+	{name: "mode", at: func(c *assignment.JobConfig) any { return &c.Mode }},
+	{name: "load_metric", at: func(c *assignment.JobConfig) any { return &c.LoadMetric }},
+	{name: "zone", at: func(c *assignment.JobConfig) any { return &c.Zone }},
+	{name: "store", at: func(c *assignment.JobConfig) any { return &c.Store }},
+	{name: "heartbeat_timeout", at: func(c *assignment.JobConfig) any { return &c.HeartbeatTimeout }},
+	{name: "lease_duration", at: func(c *assignment.JobConfig) any { return &c.LeaseDuration }},
+	{name: "balance.algorithm", at: func(c *assignment.JobConfig) any { return &c.Balance.Algorithm }},
+	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
+	{name: "balance.max_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MaxSlicesPerTask }},
+	{name: "balance.merge_budget", at: func(c *assignment.JobConfig) any { return &c.Balance.MergeBudget }, orNone: true},
+	{name: "balance.move_budget", at: func(c *assignment.JobConfig) any { return &c.Balance.MoveBudget }, orNone: true},
+	{name: "balance.band_start", at: func(c *assignment.JobConfig) any { return &c.Balance.BandStart }},
+	{name: "balance.band_stop", at: func(c *assignment.JobConfig) any { return &c.Balance.BandStop }},
+	{name: "balance.smoothing", at: func(c *assignment.JobConfig) any { return &c.Balance.Smoothing }},
+	{name: "balance.interval", at: func(c *assignment.JobConfig) any { return &c.Balance.Interval }},
+	{name: "balance.cpu_threshold", at: func(c *assignment.JobConfig) any { return &c.Balance.CPUThreshold }, orNone: true},
+}
+
+const balance = "balance."
+
+// given is a field with the value that a file gives it.
+type given struct {
+	field
+	value *yaml.Node
+}
+
+// config reads one job. The line is that of the error, or of the name.
+func config(root *yaml.Node) (c assignment.JobConfig, line int, err error) {
+	values, line, err := collect(root, "", nil)
+	if err != nil {
+		return c, line, err
+	}
+	set := func() error {
+		for _, g := range values {
+			if err := g.set(&c, g.value); err != nil {
+				line = g.value.Line
+				return err
+			}
+		}
+		return nil
+	}
+	if err := set(); err != nil {
+		return c, line, err
+	}
+	// Defaults depend on what is given, but what is given stays, even if it is 0.
+	c = c.WithDefaults()
+	if err := set(); err != nil {
+		return c, line, err
+	}
+	lines := make(map[string]int, len(values))
+	for _, g := range values {
+		lines[g.name] = g.value.Line
+	}
+	if lines["name"] == 0 {
+		return c, root.Line, &assignment.FieldError{Field: "name", Value: "missing", Allowed: "the name of the job"}
+	}
+	line = lines["name"]
+	if err = c.Validate(); err != nil {
+		var wrong *assignment.FieldError
+		if errors.As(err, &wrong) { // Validate speaks of the name as "job name"
+			line = cmp.Or(lines[wrong.Field], line)
+		}
+	}
+	return c, line, err
+}
+
+// collect goes through a mapping whose fields are called prefix and key.
+func collect(m *yaml.Node, prefix string, values []given) (_ []given, line int, err error) {
+	what := cmp.Or(strings.TrimSuffix(prefix, "."), "job config")
+	if m.Kind != yaml.MappingNode {
+		return nil, m.Line, &assignment.FieldError{Field: what, Value: describe(m), Allowed: "fields and their values, as in \"name: cache\""}
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, value := m.Content[i], m.Content[i+1]
+		name := prefix + key.Value
+		if first, ok := seen[name]; ok {
+			return nil, key.Line, &assignment.FieldError{Field: "field", Value: name, Allowed: fmt.Sprintf("each field once; it is in line %d already", first)}
+		}
+		seen[name] = key.Line
+		if name+"." == balance && key.Kind == yaml.ScalarNode {
+			if values, line, err = collect(value, balance, values); err != nil {
+				return nil, line, err
+			}
+			continue
+		}
+		f, ok := find(name)
+		if !ok || key.Kind != yaml.ScalarNode || strings.Contains(key.Value, ".") {
+			return nil, key.Line, &assignment.FieldError{Field: "field of " + what, Value: describe(key), Allowed: strings.Join(names(prefix), ", ")}
+		}
+		values = append(values, given{f, value})
+	}
+	return values, m.Line, nil
+}
+
+func find(name string) (field, bool) {
+	for _, f := range fields {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// names are those that may come after prefix.
+func names(prefix string) (list []string) {
+	for _, f := range fields {
+		if name, ok := strings.CutPrefix(f.name, prefix); ok && !strings.Contains(name, ".") {
+			list = append(list, name)
+		}
+	}
+	if prefix == "" {
+		list = append(list, strings.TrimSuffix(balance, "."))
+	}
+	return list
+}
+
+// set puts the value into the config. The range is for Validate to check.
+func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
+	text := value.Value
+	refuse := func(allowed string) error {
+		return &assignment.FieldError{Field: f.name, Value: describe(value), Allowed: allowed}
+	}
+	if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
+		return refuse("a value")
+	}
+	switch p := f.at(c).(type) {
+	case *string:
+		*p = text
+	case *int:
+		if *p, err = strconv.Atoi(text); err != nil || value.Tag != "!!int" {
+			return refuse("a whole number")
+		}
+	case *float64:
+		if *p, err = strconv.ParseFloat(text, 64); err != nil || value.Tag != "!!int" && value.Tag != "!!float" {
+			return refuse("a number")
+		}
+		if f.orNone {
+			switch {
+			case *p < 0:
+				return refuse("0 to 1")
+			case *p == 0:
+				*p = -1
+			}
+		}
+	case *time.Duration:
+		if *p, err = time.ParseDuration(text); err != nil {
+			return refuse("a duration, such as 5s or 500ms")
+		}
+	case *assignment.Mode:
+		*p, err = assignment.ParseMode(text)
+	}
+	return err
+}
+
+// describe shows what stands where a value should.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "*" + n.Value
+	}
+	return n.Value
+}
