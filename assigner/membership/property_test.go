@@ -32,6 +32,7 @@ type world struct {
 	ended      map[string]time.Duration // when a process stopped to report
 	newest     map[string]uint64        // sequence delivered
 	carried    map[string]map[Session]bool
+	streamed   map[string]time.Duration // when its Distributor said that its stream is there
 	first      map[string]time.Duration // when anything of it arrived
 }
 
@@ -207,10 +208,10 @@ func (w *world) check() {
 			}
 		case Returned, Restarted:
 			// Of one that was never heard of nobody can tell that it is no more.
-			if at, over := w.ended[k]; over && w.now-at >= timeout && w.now-w.first[k] >= timeout {
+			if at, over := w.ended[k]; over && w.now-max(at, w.first[k], w.streamed[k]) >= timeout {
 				w.Fatalf("%s is back at %s: %s; but it ended at %s", k, w.now, e.Reason, at)
 			}
-			if w.now-w.lastReport[k] >= timeout {
+			if w.now-max(w.lastReport[k], w.streamed[k]) >= timeout {
 				w.Fatalf("%s is back at %s, its newest report was made at %s", k, w.now, w.lastReport[k])
 			}
 		case Refused:
@@ -234,7 +235,8 @@ func TestRulesOfDeath(t *testing.T) {
 		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}},
 			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
 			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
-			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{}}
+			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{},
+			streamed: map[string]time.Duration{}}
 		w.table = New(w.cfg, 0, nil)
 		acts := map[string]func(){
 			"attach": w.attach, "detach": w.detach, "start": w.start, "repeat": w.repeat, "heard": w.heard,
@@ -257,7 +259,7 @@ func TestRulesOfDeath(t *testing.T) {
 			for _, p := range w.procs {
 				if p.on == id {
 					on = append(on, Report{Task: p.task})
-					w.lastReport[key(p.task)] = w.now // its stream says so
+					w.streamed[key(p.task)] = w.now
 				}
 			}
 			w.complete[id] = true
