@@ -84,7 +84,8 @@ func prepare(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return Usagef("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.CompletionOptions.HiddenDefaultCmd = false
+	// A command that is there for its subcommands does not run by itself.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		c.DisableFlagsInUseLine = true

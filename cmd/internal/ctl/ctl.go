@@ -1,0 +1,87 @@
+// Package ctl is slicerctl, the operator's tool: it asks a Distributor about
+// jobs and has it change them. Commands that only read assignments work against
+// a Backup Distributor too.
+//
+// New returns the whole command; run.Execute runs it with any arguments and
+// streams, which is how its tests do. Every command prints a table or sentences
+// for people, or with --json one JSON value (watch: one a line) for programs.
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+// ServerEnv names the server when --server does not.
+const ServerEnv = "SLICER_SERVER"
+
+// app is what the commands share.
+type app struct {
+	server  string
+	json    bool
+	timeout time.Duration
+	tls     run.TLS
+}
+
+// New returns slicerctl.
+func New() *cobra.Command {
+	a := &app{}
+	cmd := &cobra.Command{
+		Use:   "slicerctl",
+		Short: "See and steer Slicer's jobs",
+		Long: `slicerctl shows and changes Slicer's jobs by asking a Distributor. Commands that
+only read (inspect, lookup, watch, job get, job list) work against a Backup
+Distributor too, without what only an assigner knows.
+
+Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
+no such job, task or assignment; 4 the server cannot be reached or did not answer
+in time.`,
+		Example: `  slicerctl job apply -f job.yaml
+  slicerctl inspect my-job
+  slicerctl lookup my-job user/4711
+  slicerctl --server slicer.example.com:4720 watch my-job
+  source <(slicerctl completion bash)`,
+	}
+	def := os.Getenv(ServerEnv)
+	if def == "" {
+		def = net.JoinHostPort("localhost", strconv.Itoa(run.DistributorPort))
+	}
+	fs := cmd.PersistentFlags()
+	fs.StringVar(&a.server, "server", def, "`host:port` of a Distributor, or of a Backup Distributor; the environment's "+ServerEnv+" sets the default")
+	fs.BoolVar(&a.json, "json", false, "print JSON instead of text")
+	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
+	a.tls.Bind(cmd)
+	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand())
+	return cmd
+}
+
+// printJSON writes one value; indented, since people read it too.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printLine writes one value on one line.
+func printLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -1,0 +1,114 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// jobView is a job's config as JSON, by the names that a job file uses.
+type jobView struct {
+	Name             string      `json:"name"`
+	Version          int64       `json:"version"`
+	Mode             string      `json:"mode"`
+	MinReplicas      int         `json:"min_replicas"`
+	MaxReplicas      int         `json:"max_replicas"`
+	LoadMetric       string      `json:"load_metric"`
+	Zone             string      `json:"zone"`
+	Store            string      `json:"store"`
+	HeartbeatTimeout string      `json:"heartbeat_timeout"`
+	LeaseDuration    string      `json:"lease_duration"`
+	Balance          balanceView `json:"balance"`
+}
+
+type balanceView struct {
+	Algorithm        string  `json:"algorithm"`
+	MinSlicesPerTask int     `json:"min_slices_per_task"`
+	MaxSlicesPerTask int     `json:"max_slices_per_task"`
+	MergeBudget      float64 `json:"merge_budget"`
+	MoveBudget       float64 `json:"move_budget"`
+	BandStart        float64 `json:"band_start"`
+	BandStop         float64 `json:"band_stop"`
+	Smoothing        float64 `json:"smoothing"`
+	Interval         string  `json:"interval"`
+	CPUThreshold     float64 `json:"cpu_threshold"`
+}
+
+func newJobView(c assignment.JobConfig, version int64) jobView {
+	b := c.Balance
+	return jobView{
+		Name: c.Name, Version: version, Mode: c.Mode.String(), MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas,
+		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
+		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
+		Balance: balanceView{
+			Algorithm: b.Algorithm, MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
+			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
+			Smoothing: b.Smoothing, Interval: span(b.Interval), CPUThreshold: b.CPUThreshold,
+		},
+	}
+}
+
+func jobFromProto(j *slicerv1.Job) (assignment.JobConfig, int64, error) {
+	c, err := wire.JobFromProto(j.GetConfig())
+	return c, j.GetVersion(), err
+}
+
+// field is a setting and its value as text.
+type field struct{ name, value string }
+
+// fields are the settings that may differ between two versions of a job.
+func (v *jobView) fields() []field {
+	b := &v.Balance
+	return []field{
+		{"mode", v.Mode},
+		{"min_replicas", fmt.Sprint(v.MinReplicas)},
+		{"max_replicas", fmt.Sprint(v.MaxReplicas)},
+		{"load_metric", v.LoadMetric},
+		{"zone", v.Zone},
+		{"store", v.Store},
+		{"heartbeat_timeout", v.HeartbeatTimeout},
+		{"lease_duration", v.LeaseDuration},
+		{"balance.algorithm", b.Algorithm},
+		{"balance.min_slices_per_task", fmt.Sprint(b.MinSlicesPerTask)},
+		{"balance.max_slices_per_task", fmt.Sprint(b.MaxSlicesPerTask)},
+		{"balance.merge_budget", fmt.Sprint(b.MergeBudget)},
+		{"balance.move_budget", fmt.Sprint(b.MoveBudget)},
+		{"balance.band_start", fmt.Sprint(b.BandStart)},
+		{"balance.band_stop", fmt.Sprint(b.BandStop)},
+		{"balance.smoothing", fmt.Sprint(b.Smoothing)},
+		{"balance.interval", b.Interval},
+		{"balance.cpu_threshold", fmt.Sprint(b.CPUThreshold)},
+	}
+}
+
+// fieldChange is a setting that is about to be another.
+type fieldChange struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+func changes(old, next jobView) []fieldChange {
+	var all []fieldChange
+	was := old.fields()
+	for i, f := range next.fields() {
+		if was[i].value != f.value {
+			all = append(all, fieldChange{f.name, was[i].value, f.value})
+		}
+	}
+	return all
+}
+
+// span prints a duration without the zero minutes and seconds of String.
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d >= time.Minute && d%time.Minute == 0 && d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}
