@@ -23,8 +23,8 @@ type fakeSub struct {
 	done   chan struct{}
 
 	mu       sync.Mutex
-	silent   bool   // does not acknowledge
-	refusal  string // of the next assignment
+	silent   bool // does not acknowledge
+	refuse   int  // how many assignments it refuses
 	a        *assignment.Assignment
 	got      []*slicerv1.Trailer
 	status   *slicerv1.Status
@@ -89,8 +89,11 @@ func (s *fakeSub) run() {
 
 func (s *fakeSub) trailer(asm *wire.Assembler, t *slicerv1.Trailer) {
 	s.got = append(s.got, t)
-	refusal := s.refusal
-	s.refusal = ""
+	refusal := ""
+	if s.refuse > 0 {
+		s.refuse--
+		refusal = "told to"
+	}
 	a, err := asm.Finish(t, s.a)
 	switch {
 	case err != nil:

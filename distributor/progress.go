@@ -14,10 +14,15 @@ type progress struct {
 	flight      mark
 	flightSum   uint64
 	flightWhole bool
-	// refused is an assignment that the subscriber would not take even whole: it
-	// is not sent again.
-	refused mark
+	// refused is an assignment that the subscriber would not take even whole, and
+	// refusals how often: after maxRefusals it is not sent again.
+	refused  mark
+	refusals int
 }
+
+// maxRefusals gives a subscriber the chance to see that it is no use and to go
+// elsewhere.
+const maxRefusals = 3
 
 // step is what to do for a subscriber.
 type step uint8
@@ -36,9 +41,9 @@ func (p *progress) next(newest mark, sum uint64) step {
 	switch {
 	case p.held.gen > newest.gen:
 		return stepBehind
-	case newest.gen == 0 || p.flight.gen != 0 || p.refused == newest:
+	case newest.gen == 0 || p.flight.gen != 0:
 		return stepNothing
-	case p.held == newest && p.sum == sum:
+	case p.held == newest && p.sum == sum, p.refused == newest && p.refusals >= maxRefusals:
 		return stepNothing
 	case p.held.gen != 0 && p.held.gen < newest.gen && p.held.store == newest.store && p.sum != 0:
 		return stepDelta
@@ -62,14 +67,16 @@ func (p *progress) acked(gen assignment.Generation) {
 	}
 }
 
-// declined takes a refusal. The whole is sent next; if it was the whole that was
-// refused, nothing is until there is something newer.
+// declined takes a refusal. The whole is sent next, a few times if need be.
 func (p *progress) declined() {
 	if p.flight.gen == 0 {
 		return
 	}
 	if p.flightWhole {
-		p.refused = p.flight
+		if p.refused != p.flight {
+			p.refused, p.refusals = p.flight, 0
+		}
+		p.refusals++
 	}
 	p.sum, p.flight = 0, mark{}
 }

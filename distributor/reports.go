@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -20,8 +21,20 @@ type reports struct {
 	tasks map[string]*reported
 	// news are the tasks with something that has not been taken yet.
 	news map[string]struct{}
-	// gone are tasks whose stream has ended since; the disconnection is news.
-	gone map[string]*reported
+	// gone are those whose stream has ended since; the disconnection is news.
+	gone map[process]*reported
+}
+
+// process is one incarnation of a task.
+type process struct {
+	name        string
+	incarnation uint64
+}
+
+func processOf(t *slicerv1.Task) process { return process{t.GetName(), t.GetIncarnation()} }
+
+func (p process) compare(q process) int {
+	return cmp.Or(cmp.Compare(p.name, q.name), cmp.Compare(p.incarnation, q.incarnation))
 }
 
 // reported is the newest that is known of a task.
@@ -34,7 +47,7 @@ type reported struct {
 
 func newReports() reports {
 	return reports{
-		tasks: make(map[string]*reported), news: make(map[string]struct{}), gone: make(map[string]*reported),
+		tasks: make(map[string]*reported), news: make(map[string]struct{}), gone: make(map[process]*reported),
 	}
 }
 
@@ -49,9 +62,7 @@ func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report 
 	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
 	r.news[task.GetName()] = struct{}{}
-	if old := r.gone[task.GetName()]; old != nil && old.task.GetIncarnation() == task.GetIncarnation() {
-		delete(r.gone, task.GetName())
-	}
+	delete(r.gone, processOf(task))
 	t.take(now, report)
 }
 
@@ -88,7 +99,7 @@ func (r *reports) disconnect(by uint64, name string, remember bool) bool {
 	delete(r.tasks, name)
 	delete(r.news, name)
 	if remember {
-		r.gone[name] = t
+		r.gone[processOf(t.task)] = t
 	}
 	return true
 }
@@ -107,8 +118,8 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 		clear(r.gone)
 	}
 	first := &slicerv1.TaskReports{Job: job, Complete: complete}
-	for _, name := range slices.Sorted(maps.Keys(r.gone)) {
-		t := r.gone[name]
+	for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
+		t := r.gone[p]
 		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.aged(now), Disconnected: true})
 	}
 	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}

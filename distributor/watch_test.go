@@ -166,7 +166,7 @@ func TestWatchRefusalBringsTheWhole(t *testing.T) {
 		c := w.clerk("c1")
 		synctest.Wait()
 		c.mu.Lock()
-		c.refusal = "checksum"
+		c.refuse = 1
 		c.mu.Unlock()
 		a = after(t, a, 2)
 		f.set(a)
@@ -177,9 +177,9 @@ func TestWatchRefusalBringsTheWhole(t *testing.T) {
 		// Whoever refuses the whole is not sent it again and again.
 		picky := subscribe(t, w.cc, clerkHello("c2"), nil)
 		picky.mu.Lock()
-		picky.refusal = "not to my taste"
+		picky.refuse = maxRefusals
 		picky.mu.Unlock()
-		if picky.holds() != nil || len(picky.kinds()) != 1 {
+		if picky.holds() != nil || len(picky.kinds()) != maxRefusals {
 			t.Errorf("updates were %v", picky.kinds())
 		}
 		a = after(t, a, 2)

@@ -1,0 +1,221 @@
+package backupdist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+const (
+	// readWithin bounds one read from the store.
+	readWithin = 10 * time.Second
+	// warmEvery is how often a changing job without subscribers is read.
+	warmEvery = 10 * time.Second
+	// idleFor is how long a job is kept that the store does not know and nobody needs.
+	idleFor = 10 * time.Second
+)
+
+// job is what the store says of one job. One goroutine (run) reads it; everybody
+// else looks at the state.
+type job struct {
+	s    *Server
+	name string
+	wake chan struct{} // holds a token when run is to look again
+	refs int           // guarded by Server.mu
+
+	mu    sync.Mutex
+	stale bool // the store may have something newer
+	state state
+}
+
+// state is never changed once others can see it; a newer one takes its place.
+type state struct {
+	known   bool  // the store has answered
+	missing bool  // with known: there is no such job
+	err     error // without known: why not
+	config  assignment.JobConfig
+	update  *update       // nil: no assignment yet
+	next    chan struct{} // closed when a newer state has taken this one's place
+}
+
+func newJob(s *Server, name string) *job {
+	return &job{s: s, name: name, wake: make(chan struct{}, 1), stale: true, state: state{next: make(chan struct{})}}
+}
+
+func (j *job) now() state {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state
+}
+
+func (j *job) poke() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// changed has the job read again.
+func (j *job) changed() {
+	j.mu.Lock()
+	j.stale = true
+	j.mu.Unlock()
+	j.poke()
+}
+
+// needed has somebody who has come served with what is newest: a job that is
+// said to be missing may exist by now.
+func (j *job) needed() {
+	j.mu.Lock()
+	if j.state.missing {
+		j.stale = true
+	}
+	j.mu.Unlock()
+	j.poke()
+}
+
+// run reads the job when it has changed, until Close, or until the store does not
+// know it and nobody needs it.
+func (j *job) run() {
+	var read time.Time // last
+	failures := 0
+	for j.s.life.Err() == nil {
+		j.mu.Lock()
+		stale, missing := j.stale, j.state.missing
+		j.mu.Unlock()
+		now := time.Now()
+		wait := time.Duration(-1) // until woken
+		switch idle := j.s.needed(j) == 0; {
+		case stale && idle && !missing && !read.IsZero() && now.Sub(read) < warmEvery:
+			wait = warmEvery - now.Sub(read)
+		case stale:
+			read = now
+			if err := j.read(); err == nil {
+				failures = 0
+				continue
+			}
+			if wait = backoff(failures); idle {
+				wait = warmEvery
+			}
+			failures++
+			pause(j.s.life, wait)
+			continue
+		case missing && idle && now.Sub(read) >= idleFor:
+			if j.s.drop(j) {
+				return
+			}
+		case missing:
+			wait = idleFor
+		}
+		j.sleep(wait)
+	}
+}
+
+// sleep waits for a token, or for d if it is not negative.
+func (j *job) sleep(d time.Duration) {
+	var late <-chan time.Time
+	if d >= 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-j.wake:
+	case <-late:
+	case <-j.s.life.Done():
+	}
+}
+
+// read takes in what the store has. What is held stays when it does not answer.
+func (j *job) read() error {
+	j.s.reading <- struct{}{}
+	defer func() { <-j.s.reading }()
+	j.mu.Lock()
+	j.stale = false
+	old := j.state
+	j.mu.Unlock()
+	ctx, cancel := context.WithTimeout(j.s.life, readWithin)
+	defer cancel()
+	next, err := j.fetch(ctx, old)
+	j.s.m.read(err)
+	if err != nil {
+		j.s.log.Warn("job not read from the store", "job", j.name, "error", err)
+		if next = old; !old.known {
+			next.err = err
+		}
+	}
+	next.next = make(chan struct{})
+	j.mu.Lock()
+	j.stale = j.stale || err != nil
+	j.state = next
+	j.mu.Unlock()
+	close(old.next)
+	return err
+}
+
+func (j *job) fetch(ctx context.Context, old state) (state, error) {
+	config, err := j.s.store.GetJob(ctx, j.name)
+	if errors.Is(err, store.ErrNotFound) {
+		return state{known: true, missing: true}, nil
+	}
+	if err != nil {
+		return state{}, err
+	}
+	next := state{known: true, config: config.Config}
+	a, err := j.s.store.Read(ctx, j.name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return state{}, err
+	case a.Job() != j.name:
+		return state{}, fmt.Errorf("the store holds an assignment of job %q for it", a.Job())
+	case a.Newer(old.assignment()):
+		next.update = newUpdate(old.assignment(), a, j.s.m)
+	default:
+		next.update = old.update
+	}
+	return next, nil
+}
+
+// assignment is nil when none is held.
+func (st state) assignment() *assignment.Assignment {
+	if st.update == nil {
+		return nil
+	}
+	return st.update.a
+}
+
+// why is the status for a subscriber that cannot be served.
+func (j *job) why(st state) error {
+	switch {
+	case st.missing:
+		return status.Errorf(codes.NotFound, "job %q: there is no such job", j.name)
+	case st.err != nil:
+		return statusOf(fmt.Errorf("job %q: %w", j.name, st.err))
+	}
+	return status.Errorf(codes.Unavailable, "job %q: the store has not answered yet", j.name)
+}
+
+// statusOf is the status for an error of the store's.
+func statusOf(err error) error {
+	code := codes.Unavailable
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		code = codes.NotFound
+	case errors.Is(err, store.ErrCorrupt):
+		code = codes.DataLoss
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	}
+	return status.Error(code, err.Error())
+}

@@ -1,0 +1,258 @@
+// Package backupdist answers subscribers from the store alone. It is what is left
+// when all assigners and Distributors are dead, of one bug perhaps: so it shares
+// nothing with them but the nouns, the wire form and the store, and is kept small
+// and dull (Slicer paper, section 4.3). With it alone a job is sharded statically:
+// programs start and route by the last assignment, and nothing is rebalanced.
+//
+//	s, err := backupdist.New(backupdist.Config{Store: opened})
+//	server := grpc.NewServer(backupdist.ServerOptions()...)
+//	s.Register(server)
+//	defer s.Close()
+//
+// It only reads. It holds every job that the store names, so that it can go on
+// when the store dies, too: a job with subscribers is read whenever it changes,
+// any other at most every 10 s. Reports are ignored; Status says that none are
+// taken. A job is NOT_FOUND when the store says so and UNAVAILABLE when it has
+// never been read and the store does not answer. Nobody is sent an older
+// generation than it holds.
+//
+// Subscribers get a delta from the generation before or the whole, each encoded
+// once for all of them.
+package backupdist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// maxJobs bounds the jobs that are held, whatever names are asked for.
+	maxJobs = 1 << 16
+	// readers bounds the reads from the store that run at once.
+	readers = 8
+	// Waits between attempts to reach the store, half of it at random.
+	retryMin = 100 * time.Millisecond
+	retryMax = 2 * time.Second
+)
+
+// Config says what a Backup Distributor needs to know.
+type Config struct {
+	// Store is read, never written, and not closed.
+	Store store.Store
+	// Logger may be nil: silent.
+	Logger *slog.Logger
+	// Registerer may be nil: no metrics. Several servers on one share the series.
+	Registerer prometheus.Registerer
+}
+
+// Server is a Backup Distributor. All methods are safe for concurrent use.
+type Server struct {
+	store   store.Store
+	log     *slog.Logger
+	m       *metrics
+	life    context.Context // of everything that is started here
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // every goroutine, handlers included
+	reading chan struct{}  // holds a token for each read that runs
+
+	mu     sync.Mutex // taken before any job's
+	closed bool
+	jobs   map[string]*job
+	ready  bool
+	reason error // why the store is not watched
+}
+
+// New starts to read the store, and waits for nothing: the store may be down.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("backupdist config: Store: nil is not allowed")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("backupdist config: Registerer: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		store: cfg.Store, log: cfg.Logger, m: m, life: ctx, cancel: cancel,
+		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
+	}
+	s.wg.Go(s.watchStore)
+	return s, nil
+}
+
+// Register adds SubscriberService, and of AdminService what only reads.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{s: s})
+	slicerv1.RegisterAdminServiceServer(r, adminService{s: s})
+}
+
+// Ready is nil once the store has answered: from then on there is something to
+// serve, even if the store dies.
+func (s *Server) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errors.New("the backup distributor is closed")
+	case s.ready:
+		return nil
+	case s.reason != nil:
+		return fmt.Errorf("the store has not answered yet: %w", s.reason)
+	}
+	return errors.New("the store has not answered yet")
+}
+
+// Close ends all streams and waits for everything that it has started, its gRPC
+// handlers included. The store stays open.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.wg.Wait()
+	return nil
+}
+
+var errClosing = status.Error(codes.Unavailable, "this backup distributor is shutting down")
+
+// enter counts a handler in; false says that it is too late.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.wg.Add(1)
+	}
+	return !s.closed
+}
+
+// watchStore has each job read that the store names, until Close.
+func (s *Server) watchStore() {
+	for failures := 0; s.life.Err() == nil; failures++ {
+		began := time.Now()
+		err := s.watchOnce()
+		if s.life.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.reason = err
+		s.mu.Unlock()
+		s.log.Warn("the store cannot be watched", "error", err)
+		if time.Since(began) > retryMax {
+			failures = 0
+		}
+		pause(s.life, backoff(failures))
+	}
+}
+
+func (s *Server) watchOnce() error {
+	w, err := s.store.Watch(s.life)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		names, err := w.Next(s.life)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.ready = true
+		s.mu.Unlock()
+		for _, name := range names {
+			if j, err := s.acquire(name); err == nil {
+				j.changed()
+				s.release(j)
+			} else if s.life.Err() == nil {
+				s.log.Error("job not held", "job", name, "error", err)
+			}
+		}
+	}
+}
+
+// acquire returns a job, which stays until it is released as often.
+func (s *Server) acquire(name string) (*job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[name]
+	switch {
+	case s.closed:
+		return nil, errClosing
+	case j == nil && len(s.jobs) >= maxJobs:
+		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
+	case j == nil:
+		j = newJob(s, name)
+		s.jobs[name] = j
+		s.m.jobs.Inc()
+		s.wg.Go(j.run)
+	}
+	j.refs++
+	return j, nil
+}
+
+func (s *Server) release(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.refs--
+}
+
+// needed says how many need the job.
+func (s *Server) needed(j *job) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.refs
+}
+
+// drop forgets a job that nobody needs.
+func (s *Server) drop(j *job) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.refs > 0 {
+		return false
+	}
+	delete(s.jobs, j.name)
+	s.m.jobs.Dec()
+	return true
+}
+
+func backoff(failures int) time.Duration {
+	d := min(retryMin<<min(failures, 10), retryMax)
+	return d/2 + rand.N(d/2+1)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// ServerOptions are what a server with ten thousand subscribers on it should be
+// made with: small buffers, and keepalive pings both ways.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(16 << 10),
+		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(128 << 10),
+		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}

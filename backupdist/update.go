@@ -1,0 +1,108 @@
+package backupdist
+
+import (
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// update is a job's newest assignment, ready to be sent.
+type update struct {
+	a     *assignment.Assignment
+	base  *assignment.Assignment // the one before it, nil if there is none
+	whole encoding
+	delta encoding
+}
+
+func newUpdate(base, a *assignment.Assignment, m *metrics) *update {
+	if base != nil && base.StoreID() != a.StoreID() {
+		base = nil
+	}
+	u := &update{a: a, base: base}
+	u.whole.make = func() (*wire.Frame, error) { m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
+	u.delta.make = func() (*wire.Frame, error) { m.encodes.WithLabelValues("delta").Inc(); return wire.DeltaFrame(base, a) }
+	return u
+}
+
+// encoding is made, and marshalled, by the first who sends it, and shared.
+type encoding struct {
+	make func() (*wire.Frame, error)
+	once sync.Once
+	msgs []*grpc.PreparedMsg
+	size int
+	err  error
+}
+
+// send sends the encoding, and returns its size in bytes.
+func (e *encoding) send(stream grpc.ServerStream) (int, error) {
+	if !plain(stream) {
+		return e.sendUnshared(stream)
+	}
+	e.once.Do(func() { e.prepare(stream) })
+	if e.err != nil {
+		return 0, e.err
+	}
+	for _, m := range e.msgs {
+		if err := stream.SendMsg(m); err != nil {
+			return 0, err
+		}
+	}
+	return e.size, nil
+}
+
+func (e *encoding) prepare(stream grpc.ServerStream) {
+	f, err := e.make()
+	if err != nil {
+		e.err = status.Errorf(codes.Internal, "the assignment does not encode: %v", err)
+		return
+	}
+	e.size = len(f.Data)
+	for m := range responses(f) {
+		p := new(grpc.PreparedMsg)
+		if e.err = p.Encode(stream, m); e.err != nil {
+			return
+		}
+		e.msgs = append(e.msgs, p)
+	}
+}
+
+func (e *encoding) sendUnshared(stream grpc.ServerStream) (int, error) {
+	f, err := e.make()
+	if err != nil {
+		return 0, status.Errorf(codes.Internal, "the assignment does not encode: %v", err)
+	}
+	for m := range responses(f) {
+		if err := stream.SendMsg(m); err != nil {
+			return 0, err
+		}
+	}
+	return len(f.Data), nil
+}
+
+// responses are the chunks of a frame and its trailer.
+func responses(f *wire.Frame) func(yield func(*slicerv1.WatchResponse) bool) {
+	return func(yield func(*slicerv1.WatchResponse) bool) {
+		for data := range wire.Chunks(f.Data) {
+			if !yield(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Chunk{Chunk: &slicerv1.Chunk{Data: data}}}) {
+				return
+			}
+		}
+		yield(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: f.Trailer}})
+	}
+}
+
+// plain says whether messages prepared for one plain stream are good for another:
+// not if a client compresses or speaks another codec, or if that cannot be told.
+func plain(stream grpc.ServerStream) bool {
+	s, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface {
+		SendCompress() string
+		ContentSubtype() string
+	})
+	return ok && s.SendCompress() == "" && (s.ContentSubtype() == "" || s.ContentSubtype() == "proto")
+}

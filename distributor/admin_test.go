@@ -1,0 +1,93 @@
+package distributor
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func TestAdminIsPassedOn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		w := newWorld(t, n, assigner1, assigner2)
+		c := slicerv1.NewAdminServiceClient(w.cc)
+		_, err := c.ListJobs(t.Context(), &slicerv1.ListJobsRequest{})
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no assigner is connected") {
+			t.Errorf("no assigner: %v", err)
+		}
+		f1, f2 := n.assigner(t, "a1", assigner1), n.assigner(t, "a2", assigner2)
+		time.Sleep(2 * retryMax)
+		f1.prefer(1, "a2")
+		f2.prefer(1, "a2")
+		f1.hear()
+		calls := func(f *fakeAssigner) (all []string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			all, f.calls = f.calls, nil
+			return all
+		}
+		expect := func(what string, one, two []string) {
+			t.Helper()
+			if a, b := calls(f1), calls(f2); !slices.Equal(a, one) || !slices.Equal(b, two) {
+				t.Errorf("%s: a1 was asked %v, a2 %v", what, a, b)
+			}
+		}
+		in, err := c.InspectJob(t.Context(), &slicerv1.InspectJobRequest{Job: testJob})
+		if err != nil || in.AssignerId != "a2" {
+			t.Errorf("inspect: %v, %v", in, err)
+		}
+		dr, err := c.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: testJob, Task: "t"})
+		if err != nil || dr.Generation != 9 {
+			t.Errorf("drain: %v, %v", dr, err)
+		}
+		expect("the preferred one is asked", nil, []string{"inspect", "drain"})
+		put, err := c.PutJob(t.Context(), &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "other"}})
+		if err != nil || put.Job.Version != 7 || put.Job.Config.Name != "other" {
+			t.Errorf("put: %v, %v", put, err)
+		}
+		expect("anybody is asked", []string{"put"}, nil)
+		f1.admin = func(string) error { return status.Error(codes.Unavailable, "the store is away") }
+		if _, err := c.ListJobs(t.Context(), &slicerv1.ListJobsRequest{}); err != nil {
+			t.Errorf("list: %v", err)
+		}
+		expect("the next one is asked", []string{"list"}, []string{"list"})
+		f2.admin = f1.admin
+		_, err = c.InspectJob(t.Context(), &slicerv1.InspectJobRequest{Job: testJob})
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the store is away") {
+			t.Errorf("all unavailable: %v", err)
+		}
+		calls(f1)
+		calls(f2)
+		f2.admin = func(string) error { return status.Error(codes.InvalidArgument, "max_replicas: 0") }
+		if _, err = c.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: testJob}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("refused: %v", err)
+		}
+		expect("a refusal is final", nil, []string{"drain"})
+		// Deadlines are the caller's.
+		f2.admin = func(string) error { return status.Error(codes.DeadlineExceeded, "") }
+		ctx, cancel := context.WithTimeout(t.Context(), 2*adminWithin)
+		defer cancel()
+		began := time.Now()
+		if _, err = c.DrainTask(ctx, &slicerv1.DrainTaskRequest{Job: testJob}); status.Code(err) != codes.DeadlineExceeded || time.Since(began) < 2*adminWithin {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if _, err = c.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: testJob}); status.Code(err) != codes.DeadlineExceeded || time.Since(began) > adminWithin+time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		// Methods that an assigner does not have are its to refuse.
+		if _, err = c.GetJob(t.Context(), &slicerv1.GetJobRequest{Name: "x"}); status.Code(err) != codes.Unimplemented {
+			t.Errorf("get: %v", err)
+		}
+		if _, err = c.DeleteJob(t.Context(), &slicerv1.DeleteJobRequest{Name: "x"}); status.Code(err) != codes.Unimplemented {
+			t.Errorf("delete: %v", err)
+		}
+	})
+}

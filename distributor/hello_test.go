@@ -1,0 +1,99 @@
+package distributor
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func TestHelloFillsIn(t *testing.T) {
+	h := sliceletHello("s1", 3)
+	h.Task.Index, h.Task.State = 9, slicerv1.TaskState_TASK_STATE_STARTING
+	in, err := checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.task.Index != 0 || in.task.State != slicerv1.TaskState_TASK_STATE_RUNNING || in.name != "slicelet s1" {
+		t.Errorf("introduction %+v", in)
+	}
+	h.Report, h.StoreId, h.Checksum = nil, 7, 8
+	in, err = checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
+	if err != nil || in.task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.held != (mark{}) || in.sum != 0 {
+		t.Errorf("introduction %+v, %v", in, err)
+	}
+}
+
+// Whatever arrives, it is refused with a precise status or it is within bounds.
+func FuzzHello(f *testing.F) {
+	for _, h := range []*slicerv1.Hello{clerkHello("c"), sliceletHello("s", 1), {}} {
+		b, err := proto.Marshal(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m slicerv1.WatchRequest
+		if proto.Unmarshal(b, &m) != nil {
+			return
+		}
+		in, err := checkHello(&m, epoch)
+		if code := status.Code(err); err != nil {
+			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
+				t.Fatalf("code %v", code)
+			}
+			return
+		}
+		if in.role < 1 || int(in.role) >= numRoles || in.job == "" || !printable(in.job, 63) || len(in.name) > 300 ||
+			in.held.gen < 0 || in.held.gen.Time().Sub(epoch) > 24*time.Hour || (in.role == slicerv1.Role_ROLE_SLICELET) != (in.task != nil) {
+			t.Fatalf("introduction %+v", in)
+		}
+		c := newConvergence()
+		c.join(1, in.role, in.name, in.held)
+		c.view(mark{1, 1})
+		if in.task != nil {
+			r := newReports()
+			r.connect(epoch, 1, in.task, in.report)
+			for _, complete := range []bool{true, false} {
+				for _, tr := range r.take(epoch, in.job, complete) {
+					if _, err := proto.Marshal(tr); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.report(epoch, 1, in.task.Name, in.report)
+			}
+		}
+	})
+}
+
+// The same for reports.
+func FuzzReport(f *testing.F) {
+	for _, r := range []*slicerv1.Report{{}, running(1), {Load: &slicerv1.LoadReport{RangeSkip: []uint64{0}, RangeWidth: []uint64{5}, Rate: []float32{1}}}} {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m slicerv1.Report
+		if proto.Unmarshal(b, &m) != nil {
+			return
+		}
+		err := checkReport(&m)
+		if code := status.Code(err); err != nil {
+			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
+				t.Fatalf("code %v", code)
+			}
+			return
+		}
+		if m.State < 0 || m.State > 4 || m.AgeMs < 0 || proto.Size(&m) > MaxReport {
+			t.Fatalf("report %v", &m)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package distributor
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func viewOf(revision int64, store uint64, jobs ...string) *slicerv1.Preference {
+	p := &slicerv1.Preference{Revision: revision, StoreId: store}
+	for i := 0; i < len(jobs); i += 2 {
+		p.Jobs = append(p.Jobs, &slicerv1.JobPreference{Job: jobs[i], AssignerId: jobs[i+1]})
+	}
+	return p
+}
+
+func TestPreferences(t *testing.T) {
+	var p preferences
+	expect := func(job, want string) {
+		t.Helper()
+		if got := p.preferred(job); got != want {
+			t.Errorf("%s: %q is preferred, want %q", job, got, want)
+		}
+	}
+	expect("x", "")
+	p.update("a1", viewOf(5, 1, "x", "a1", "y", "a2"))
+	p.update("a2", viewOf(4, 1, "x", "a2", "z", "a2"))
+	expect("x", "a1")
+	expect("y", "a2")
+	expect("z", "a2") // named by the older view alone
+	p.update("a2", viewOf(6, 1, "x", "a2"))
+	expect("x", "a2")
+	expect("z", "")
+	p.update("a1", viewOf(6, 1, "x", "a3"))
+	expect("x", "a3") // of two views of one revision always the same one
+	p.update("a2", viewOf(7, 1, "x", ""))
+	expect("x", "")
+	p.update("a2", viewOf(1, 1, "x", "a2")) // the registry began anew
+	p.update("a1", viewOf(2, 1, "x", "a1"))
+	expect("x", "a1")
+	p.update("a2", viewOf(99, 2, "w", "a2")) // of another store: numbers do not compare
+	expect("x", "a1")
+	expect("w", "a2")
+	p.forget("a1")
+	expect("x", "a2")
+	if got := p.jobs(); !slices.Equal(got, []string{"w", "x"}) {
+		t.Errorf("jobs %v", got)
+	}
+	for i := range uint64(10 * maxViews) {
+		p.update("a2", viewOf(1, i))
+	}
+	if len(p.views) > maxViews {
+		t.Errorf("%d views are kept", len(p.views))
+	}
+}
+
+func TestCandidatesAreRememberedWhenAllAreGone(t *testing.T) {
+	var p preferences
+	v := viewOf(1, 1)
+	v.Candidates = []*slicerv1.Candidate{{AssignerId: "a2", Address: "h2:1"}, {AssignerId: "a1", Address: "h1:1"}}
+	p.update("a1", v)
+	p.update("a3", viewOf(0, 1))
+	want := []candidate{{"a1", "h1:1"}, {"a2", "h2:1"}}
+	if got := p.candidates(); !slices.Equal(got, want) {
+		t.Errorf("candidates %v", got)
+	}
+	p.forget("a3")
+	p.forget("a1")
+	if got := p.candidates(); !slices.Equal(got, want) {
+		t.Errorf("candidates when all are gone: %v", got)
+	}
+}
+
+func TestStandInSpreadsAndIsSteady(t *testing.T) {
+	ids := []string{"a1", "a2", "a3"}
+	count := make(map[string]int)
+	moved := 0
+	for i := range 3000 {
+		job := fmt.Sprintf("job-%d", i)
+		who := standIn(ids, job)
+		count[who]++
+		if standIn([]string{"a3", "a1", "a2"}, job) != who {
+			t.Fatal("the order matters")
+		}
+		if who != "a2" && standIn([]string{"a1", "a3"}, job) != who {
+			moved++
+		}
+	}
+	for _, id := range ids {
+		if count[id] < 900 || count[id] > 1100 {
+			t.Errorf("%s stands in for %d of 3000 jobs", id, count[id])
+		}
+	}
+	if moved > 0 {
+		t.Errorf("%d jobs have moved between those who stayed", moved)
+	}
+	if standIn(nil, "x") != "" {
+		t.Error("somebody stands in who is not there")
+	}
+}
