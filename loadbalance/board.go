@@ -12,7 +12,7 @@ import (
 type piece struct {
 	start, end assignment.SliceKey
 	load       float64 // of all replicas together; never NaN, negative or infinite
-	peak       float64 // of the load in the recent past, at least load
+	est        estimate
 	owners     []uint32
 	prev, next int32 // -1 at the ends
 	version    uint32
@@ -22,6 +22,9 @@ type piece struct {
 func (p *piece) slice() assignment.Slice { return assignment.Slice{Start: p.start, End: p.end} }
 func (p *piece) width() float64          { return p.slice().Fraction() }
 func (p *piece) has(t uint32) bool       { return slices.Contains(p.owners, t) }
+
+// peak is the load that the piece had of late, at least load.
+func (p *piece) peak() float64 { return max(p.load, p.est.peak) }
 
 // share is the load that each owner carries.
 func (p *piece) share() float64 { return p.load / float64(len(p.owners)) }
@@ -116,7 +119,10 @@ func (b *board) lay() {
 				count[t]++
 			}
 		}
-		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], peak: b.peakOf(i, loads[i]), prev: int32(i) - 1, next: int32(i) + 1}
+		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1}
+		if b.smooth != nil {
+			b.pieces[i].est = b.smooth.cells[i]
+		}
 		b.pieces[i].owners = owners[lo:len(owners):len(owners)]
 	}
 	b.head, b.n, b.owners = 0, len(b.pieces), len(owners)
@@ -209,16 +215,21 @@ func (b *board) carry(p *piece) {
 // It returns the right part.
 func (b *board) split(i int32, at assignment.SliceKey) int32 {
 	p := &b.pieces[i]
-	return b.splitAs(i, at, b.fine.portion(p.slice(), at))
+	age := int32(0)
+	if b.fine != nil && b.fine.part != nil {
+		age = 3
+	}
+	return b.splitAs(i, at, b.fine.portion(p.slice(), at), age)
 }
 
-// splitAs is split when it is known which share of the load lies below at.
-func (b *board) splitAs(i int32, at assignment.SliceKey, left float64) int32 {
+// splitAs is split when it is known which share of the load lies below at; age
+// says how well, as in estimate.
+func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, age int32) int32 {
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
-	*r = piece{start: at, end: l.end, load: l.load * (1 - left), peak: l.peak * (1 - left), owners: slices.Clone(l.owners), prev: i, next: l.next}
-	l.end, l.load, l.peak, l.next = at, l.load*left, l.peak*left, j
+	*r = piece{start: at, end: l.end, load: l.load * (1 - left), est: l.est.part(1-left, age), owners: slices.Clone(l.owners), prev: i, next: l.next}
+	l.end, l.load, l.est, l.next = at, l.load*left, l.est.part(left, age), j
 	l.version++
 	if r.next >= 0 {
 		b.pieces[r.next].prev = j
@@ -256,7 +267,7 @@ func (b *board) merge(i, keep int32) {
 			b.own[t] = append(b.own[t], i)
 		}
 	}
-	l.end, l.load, l.peak, l.next = r.end, l.load+r.load, l.peak+r.peak, r.next
+	l.end, l.load, l.est, l.next = r.end, l.load+r.load, l.est.plus(r.est), r.next
 	l.version++
 	b.owners += len(l.owners)
 	b.carry(l)

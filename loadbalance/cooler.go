@@ -1,11 +1,16 @@
 package loadbalance
 
-import "github.com/slicer-project/slicer/assignment"
+import (
+	"math"
+
+	"github.com/slicer-project/slicer/assignment"
+)
 
 // cooler is phase 4 of weighted-move.
 type cooler struct {
 	*board
 	level     float64 // what tasks should be brought down to, load by capacity
+	floor     float64 // the largest load that some task must have
 	hot, cold *taskHeap
 	spent     bool // a move was left out because it did not fit into the budget
 }
@@ -17,8 +22,9 @@ func (b *board) cool() {
 	c := &cooler{board: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
-	stop := b.cfg.BandStop * c.level
-	start := b.cfg.BandStart * c.level
+	c.floor = c.unavoidable()
+	start, stop := b.band(c.level)
+	start, stop = start*c.level, stop*c.level
 	acting := false
 	for c.hot.len() > 0 {
 		h := c.hot.top()
@@ -27,6 +33,10 @@ func (b *board) cool() {
 		}
 		if b.ratio(h) <= start && !acting {
 			break
+		}
+		if b.ratio(h) <= c.floor && c.bound(h) {
+			c.hot.drop(h)
+			continue
 		}
 		if c.step(h) {
 			acting = true
@@ -40,6 +50,51 @@ func (b *board) cool() {
 		b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
 	}
 }
+
+// unavoidable is the largest load that no move can take off whichever task has
+// it: that of a slice with as many replicas as allowed.
+func (c *cooler) unavoidable() float64 {
+	top := 0.0
+	for i := c.head; i >= 0; i = c.pieces[i].next {
+		if p := &c.pieces[i]; len(p.owners) >= c.max {
+			top = max(top, p.share())
+		}
+	}
+	return top
+}
+
+// bound says that a task holds a slice that alone keeps it above the mean. The
+// rest of its load would be moved for nothing unless it made it the hottest.
+func (c *cooler) bound(t uint32) bool {
+	for _, i := range c.own[t] {
+		p := &c.pieces[i]
+		if len(p.owners) >= c.max && p.share() > c.mean()*c.weight[t] {
+			return true
+		}
+	}
+	return false
+}
+
+// band is the imbalance at which moving begins and the one at which it stops.
+// Where the load of a task will be off by more than the configured band anyway,
+// as with few requests or bursts, aiming better would be churn for nothing.
+func (b *board) band(level float64) (start, stop float64) {
+	start, stop = b.cfg.BandStart, b.cfg.BandStop
+	if b.smooth == nil {
+		return start, stop
+	}
+	sigma := math.Sqrt(b.smooth.trust.unrest*float64(len(b.live))) * b.mean() / level
+	wide := 1 + min(bandSigma*sigma, 2)
+	if wide > start {
+		stop = 1 + (wide-1)*(stop-1)/max(start-1, 1e-9)
+		stop = min(max(stop, b.cfg.BandStop), wide)
+		start = wide
+	}
+	return start, stop
+}
+
+// bandSigma is how many standard deviations of a task's load the band is wide.
+const bandSigma = 1
 
 // over is the squared overload of a task with some load.
 func (c *cooler) over(t uint32, load float64) float64 {

@@ -30,14 +30,29 @@ func (b *board) isolate() {
 		}
 		share := load / p.load
 		b.say(KindSplit, ReasonHotKey, i, -1, -1, share, 0, 0)
-		rest := b.fine.portion(p.slice(), h.Key) // of what is not the key
-		if h.Key > p.start {
-			left := (1 - share) * rest
-			i = b.splitAs(i, h.Key, left)
-			share /= 1 - left
-		}
-		if b.pieces[i].end > h.Key+1 {
-			b.splitAs(i, h.Key+1, min(share, 1))
+		b.cut(i, h.Key, share)
+	}
+}
+
+// cut gives a key of piece i a piece of its own with a share of the load.
+func (b *board) cut(i int32, k assignment.SliceKey, share float64) {
+	p := &b.pieces[i]
+	before := p.est
+	below := (1 - share) * b.fine.portion(p.slice(), k)
+	if k > p.start {
+		i = b.splitAs(i, k, below, 3)
+	}
+	if b.pieces[i].end > k+1 {
+		b.splitAs(i, k+1, min(share/(1-below), 1), 3)
+	}
+	if before.leap > 0 {
+		// It is the key that jumped, and its neighbours did not.
+		e := &b.pieces[i].est
+		e.from, e.leap = 0, before.leap*share
+		for _, j := range [...]int32{b.pieces[i].prev, b.pieces[i].next} {
+			if j >= 0 && b.pieces[j].est.leap != 0 {
+				b.pieces[j].est.leap = 0
+			}
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (b *board) mergeSame() {
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
 		p, q := &b.pieces[i], &b.pieces[next]
-		if (p.peak+q.peak)*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+		if (p.peak()+q.peak())*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
 			i = next
 			continue
 		}
@@ -73,7 +73,7 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 		return pieceKey{}, false
 	}
 	q := &b.pieces[p.next]
-	return pieceKey{p.peak + q.peak, i, p.version}, p.load+q.load < b.total/float64(b.n)
+	return pieceKey{p.peak() + q.peak(), i, p.version}, p.load+q.load < b.total/float64(b.n)
 }
 
 // mergePair merges piece i with its right neighbour under the owners of

@@ -32,5 +32,5 @@ func (b *board) spare(p *piece, t uint32, level float64) bool {
 		}
 	}
 	// A slice that is no small part of a task is worth spreading.
-	return p.peak/float64(len(p.owners)-1) < .25*level
+	return p.peak()/float64(len(p.owners)-1) < .25*level
 }

@@ -1,0 +1,53 @@
+package loadbalance_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// uneven is a job of n tasks with 100 slices each, dealt out at random, whose
+// loads have a heavy tail: a round on it has as much to do as the budgets allow.
+func uneven(tb testing.TB, n int) (*assignment.Assignment, []assignment.Task, *loadbalance.Loads) {
+	tb.Helper()
+	tasks := fleet(n)
+	rng := rand.New(rand.NewPCG(uint64(n), 7))
+	p := assignment.Placement{Starts: assignment.Equal(100 * n)}
+	l := &loadbalance.Loads{Task: make([]float64, n)}
+	for range p.Starts {
+		p.Owners = append(p.Owners, uint32(rng.IntN(n)))
+		l.Slice = append(l.Slice, math.Exp(rng.NormFloat64()))
+	}
+	a, err := assignment.Successor(nil, assignment.Header{Job: "job", Generation: 1}, tasks, p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a, fleet(n), l
+}
+
+// BenchmarkRound is one round with everything to do, by number of tasks at 100
+// slices each.
+func BenchmarkRound(b *testing.B) {
+	for _, alg := range []string{assignment.AlgorithmWeightedMove, assignment.AlgorithmPublished} {
+		for _, n := range []int{100, 300, 1000, 3000, 10000} {
+			b.Run(fmt.Sprintf("%s/tasks=%d", alg, n), func(b *testing.B) {
+				a, tasks, l := uneven(b, n)
+				in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(alg, 1, 10), Loads: l, Elapsed: time.Minute}
+				moves := 0
+				for b.Loop() {
+					moves = len(loadbalance.Rebalance(in).Decisions)
+				}
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				b.ReportMetric(float64(moves), "decisions")
+				b.ReportMetric(float64(m.Sys)/1e6, "MB")
+			})
+		}
+	}
+}

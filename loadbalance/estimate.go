@@ -1,0 +1,274 @@
+package loadbalance
+
+import "math"
+
+// estimate is what is known of the load of one slice, in load units a second.
+type estimate struct {
+	level float64
+	// gain is the weight of the next measurement, 0 for the configured one. It
+	// follows the correlation of successive errors of prediction: errors that
+	// keep their sign say that the level lags, errors that change it that the
+	// level chases noise.
+	gain float64
+	last float64 // the last error
+	mean float64 // mean square of the errors
+	// peak is a maximum that fades, for what must not be hastily undone.
+	peak float64
+	// from is the level before a jump and leap how far the load then jumped, 0
+	// if it did not jump at the last measurement.
+	from, leap float64
+	age        int32 // measurements that level is made of, 0 if it is a guess
+}
+
+const (
+	// sliceNoise is the relative error that a measurement has at least.
+	sliceNoise = .06
+	// jump is by how much of itself a load must change, and by how many standard
+	// deviations, to count as a change rather than an error.
+	jump, jumpSigma = .25, 3
+	trackWeight     = .2
+	learn           = .15 // how fast a gain follows
+	// tolerate is the correlation of errors at which a gain stays: a little lag
+	// costs less than the moves that chasing noise causes.
+	tolerate = .15
+	peakKeep = .98
+	// firstUnrest is the unrest that is assumed at first, by small.
+	firstUnrest = .16
+	// slowest is the smallest gain, as a part of the configured one.
+	slowest = .2
+)
+
+// part is the estimate of a part of a slice with a share of its load; age says
+// how well that share is known.
+func (e estimate) part(share float64, age int32) estimate {
+	e.level *= share
+	e.last *= share
+	e.mean *= share * share
+	e.peak *= share
+	e.from *= share
+	e.leap *= share
+	e.age = min(e.age, age)
+	return e
+}
+
+// plus is the estimate of two slices together.
+func (e estimate) plus(f estimate) estimate {
+	if e == (estimate{}) {
+		return f
+	}
+	e.level += f.level
+	e.gain = max(e.gain, f.gain)
+	e.last += f.last
+	e.mean += f.mean
+	e.peak += f.peak
+	e.from += f.from
+	e.leap += f.leap
+	e.age = min(e.age, f.age)
+	return e
+}
+
+// trust is what all slices together have taught about measurements.
+type trust struct {
+	// scale is the variance of a measurement per unit of load, beside the
+	// relative error: what comes from counting single requests. It is learnt,
+	// because the unit may be any.
+	scale float64
+	// unrest is the variance of what slices will carry next, as a share of the
+	// squared total, added up over all that are no large part of a task.
+	unrest float64
+	// rho is the correlation of successive errors over all slices, by load.
+	rho           float64
+	rhos, rhoLoad float64
+	// known over shown is how much of what sets slices apart from the even load
+	// of the keyspace was found again in the next measurement: of those that are
+	// a small part of a task, and of the others.
+	known, shown [2]float64
+	// kept over leapt is how much of a jump has been found to last until the next
+	// measurement, recent jumps counting most.
+	kept, leapt float64
+}
+
+const (
+	trustKeep  = .9 // a round
+	trustPrior = .03
+)
+
+// lasting is the share of a jump to believe in: all of it until shown otherwise.
+func (t *trust) lasting() float64 {
+	return min(max((t.kept+trustPrior)/(t.leapt+trustPrior), .05), 1)
+}
+
+func (t *trust) variance(level float64) float64 {
+	return sliceNoise*level*sliceNoise*level + t.scale*level
+}
+
+// smoother turns measurements into estimates.
+type smoother struct {
+	cells []estimate // by slice of Prev
+	trust trust
+}
+
+// update takes in what was measured. weight is that of a new measurement, and
+// small the share of all load below which a slice is no large part of a task.
+func (s *smoother) update(rate, width []float64, weight, small float64) {
+	total, known := 0.0, 0.0
+	for i, x := range rate {
+		if x == x {
+			total += sane(x)
+			known += width[i]
+		}
+	}
+	if total <= 0 {
+		return
+	}
+	s.judge(rate, total)
+	s.compare(rate, width, total/known, small*total)
+	lasting := s.trust.lasting()
+	var errs, levels, unrest float64
+	for i, x := range rate {
+		if x != x {
+			continue
+		}
+		x = sane(x)
+		c := &s.cells[i]
+		c.peak = max(c.peak*peakKeep, x)
+		if c.age == 0 {
+			s.trust.meet(c, x, total/known*width[i])
+			continue
+		}
+		e, l := s.trust.step(c, x, weight, lasting)
+		errs += e
+		levels += l
+		if l < small*total {
+			unrest += e
+		}
+	}
+	if t := &s.trust; t.rhoLoad > 0 {
+		t.rho += .5 * (t.rhos/t.rhoLoad - t.rho)
+		t.rhos, t.rhoLoad = 0, 0
+	}
+	if levels > 0 {
+		t, w := &s.trust, .2
+		if t.scale == 0 {
+			w = 1
+			t.unrest = firstUnrest * small
+		}
+		t.scale += w * (errs/levels - t.scale)
+		t.unrest += .2 * (unrest/(total*total) - t.unrest)
+	}
+}
+
+// judge finds out how much of the jumps of the last round has lasted, and takes
+// back those that did not last.
+func (s *smoother) judge(rate []float64, total float64) {
+	kept, leapt := 0.0, 0.0
+	for i, x := range rate {
+		c := &s.cells[i]
+		if x != x || c.leap == 0 {
+			continue
+		}
+		x = sane(x)
+		kept += (x - c.from) * c.leap
+		leapt += c.leap * c.leap
+		if math.Abs(x-c.from) < math.Abs(x-c.level) {
+			c.level = c.from
+		}
+		c.leap = 0
+	}
+	t := &s.trust
+	t.kept = t.kept*trustKeep + kept/(total*total)
+	t.leapt = t.leapt*trustKeep + leapt/(total*total)
+}
+
+// meet takes in the first measurement of a slice; even is the load that it
+// would have if all keys were alike. A guess counts as much as one measurement
+// unless it is evidently wrong.
+func (t *trust) meet(c *estimate, x, even float64) {
+	if c.level > 0 {
+		if err := x - c.level; err*err <= jumpSigma*jumpSigma*t.variance(c.level) {
+			x = (x + c.level) / 2
+		}
+		*c = estimate{level: x, gain: c.gain, peak: c.peak, age: 2}
+		return
+	}
+	*c = estimate{level: x, gain: c.gain, peak: c.peak, from: even, leap: max(x-2*even, 0), age: 1}
+}
+
+// compare finds out how far levels have foretold how slices differ from even.
+func (s *smoother) compare(rate, width []float64, even, small float64) {
+	var known, shown [2]float64
+	for i, x := range rate {
+		c := &s.cells[i]
+		if x != x || c.age == 0 {
+			continue
+		}
+		class := 0
+		if c.level >= small {
+			class = 1
+		}
+		d := c.level - even*width[i]
+		known[class] += (sane(x) - even*width[i]) * d
+		shown[class] += d * d
+	}
+	t := &s.trust
+	for k := range known {
+		if shown[k] <= 0 {
+			continue
+		}
+		// Each round counts alike, however large its differences.
+		if t.shown[k] == 0 {
+			t.known[k], t.shown[k] = regressPrior, regressPrior
+		}
+		t.known[k] = t.known[k]*regressKeep + known[k]/shown[k]
+		t.shown[k] = t.shown[k]*regressKeep + 1
+	}
+}
+
+const (
+	regressKeep  = .95 // a round
+	regressPrior = 1   // rounds
+)
+
+// regress is the load to expect of a slice whose level is known: as far as
+// levels have proved to mean little, it is what its width alone would suggest.
+func (t *trust) regress(level, even, small float64) float64 {
+	class := 0
+	if level >= small {
+		class = 1
+	}
+	if t.shown[class] == 0 {
+		return level
+	}
+	return even + min(max(t.known[class]/t.shown[class], 0), 1)*(level-even)
+}
+
+// step updates one estimate. It returns the squared error beyond the relative
+// one, and the load that it goes with.
+func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level float64) {
+	err := x - c.level
+	noise := t.variance(c.level)
+	square, level := err*err, c.level
+	if t.scale > 0 {
+		square = min(square, 9*noise)
+	}
+	excess = max(square-sliceNoise*level*sliceNoise*level, 0)
+	if math.Abs(err) > jump*max(c.level, x) && err*err > jumpSigma*jumpSigma*noise {
+		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: 1}
+		return excess, level
+	}
+	c.age = min(c.age+1, 1<<20)
+	if c.gain == 0 {
+		c.gain = weight
+	}
+	if c.mean > 0 {
+		rho := min(max(err*c.last/c.mean, -1), 1)
+		c.gain += learn * (rho - tolerate + 2*(t.rho-.03))
+		t.rhos += rho * c.level
+		t.rhoLoad += c.level
+	}
+	c.gain = min(max(c.gain, weight*slowest), 1)
+	c.mean += trackWeight * (err*err - c.mean)
+	c.last = err
+	c.level += max(c.gain, 1/float64(c.age)) * err
+	return excess, level
+}
