@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -95,12 +94,13 @@ func (t *Table) witness(s *session) time.Duration {
 	return max(s.heard, t.now-t.cfg.Vouch)
 }
 
-// Frozen says why nobody is declared dead just now, or returns "".
-func (t *Table) Frozen() string {
+// Frozen says whether nobody is declared dead just now because so many fell
+// silent at once, and for how long that has lasted.
+func (t *Table) Frozen() (since time.Duration, frozen bool) {
 	if !t.frozen {
-		return ""
+		return 0, false
 	}
-	return fmt.Sprintf("frozen for %s: a large part of the tasks fell silent at once", (t.now - t.frozenAt).Round(time.Second))
+	return t.now - t.frozenAt, true
 }
 
 // Listening says why nobody could be declared dead just now for want of hearing,

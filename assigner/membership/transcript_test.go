@@ -106,7 +106,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return b.String()
 	case "holding":
-		return s.t.Frozen() + s.t.Listening() + "\n"
+		if since, frozen := s.t.Frozen(); frozen {
+			return fmt.Sprintf("frozen for %s\n", since)
+		}
+		return s.t.Listening() + "\n"
 	default:
 		d.Fatalf(t, "unknown command")
 	}

@@ -1,0 +1,66 @@
+package generate
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Acks is how far the subscribers of one Distributor have come.
+type Acks struct {
+	Min               assignment.Generation // that all of them hold
+	Empty             bool                  // there are none
+	Stragglers        []string
+	Clerks, Slicelets uint32
+}
+
+// Acked takes in how far a Distributor's subscribers have come.
+func (c *Core) Acked(now Now, s membership.Session, a Acks) {
+	c.tick(now)
+	if d := c.distributor(s); d != nil {
+		d.acks = &a
+	}
+}
+
+// maxStragglers is how many are named.
+const maxStragglers = 16
+
+// Convergence is how far the subscribers of all Distributors have come.
+type Convergence struct {
+	// Generation is one that all of them hold, or a newer one; 0 when not known.
+	Generation        assignment.Generation
+	Stragglers        []string // at most 16
+	Clerks, Slicelets uint32
+}
+
+// Convergence sums up what Distributors have acknowledged. Only the preferred
+// assigner knows, and only when it has heard from all of them.
+func (c *Core) Convergence() Convergence {
+	var v Convergence
+	known := c.isPreferred() && c.stored != nil && c.table != nil && c.table.Listening() == ""
+	least := generation(c.stored)
+	for _, d := range c.sessions {
+		a := d.acks
+		if a == nil {
+			if d.wants {
+				known = false
+				v.Stragglers = append(v.Stragglers, "distributor "+d.name)
+			}
+			continue
+		}
+		v.Clerks += a.Clerks
+		v.Slicelets += a.Slicelets
+		if !a.Empty {
+			least = min(least, a.Min)
+			v.Stragglers = append(v.Stragglers, a.Stragglers...)
+		}
+	}
+	if known {
+		v.Generation = least
+	}
+	slices.Sort(v.Stragglers)
+	v.Stragglers = slices.Compact(v.Stragglers)
+	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), maxStragglers)]
+	return v
+}

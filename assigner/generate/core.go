@@ -1,0 +1,265 @@
+package generate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// Now is one moment on two clocks.
+type Now struct {
+	// Mono never jumps: all waiting is measured on it.
+	Mono time.Duration
+	// Wall numbers generations.
+	Wall time.Time
+}
+
+// Config is what all jobs of an assigner share.
+type Config struct {
+	// ID is the assigner's.
+	ID     string
+	Freeze membership.Freeze
+}
+
+// How long things are waited for so that what comes together is decided together.
+const (
+	// firstSettle is from the first running task to the first assignment.
+	firstSettle = 300 * time.Millisecond
+	// joinSettle is from a task's coming to the round that gives it slices.
+	joinSettle = 200 * time.Millisecond
+	// writeGap is the least time between two writes.
+	writeGap = 100 * time.Millisecond
+	// straysFor is how long reports to an assigner that is not preferred are kept:
+	// its Distributors may know sooner than itself that it is, and do not repeat
+	// whom they carry.
+	straysFor = 30 * time.Second
+	// holdFor is how long a round is put off that may not be held.
+	holdFor = time.Second
+)
+
+// Core is one job. It is not safe for concurrent use.
+type Core struct {
+	cfg   Config
+	name  string
+	start Now // when the core began
+	now   Now
+
+	// What the store says.
+	known    bool // it has answered
+	exists   bool
+	job      store.Job
+	storeID  uint64
+	stored   *assignment.Assignment // newest, nil if there is none
+	loadDue  bool
+	retryAt  time.Duration
+	failures int   // in a row
+	err      error // of the last attempt to read or write
+	errSince time.Duration
+
+	// Who else there is.
+	preferred string
+	mine      bool // loaded since this assigner became preferred
+	sessions  []*distributor
+
+	// Deciding.
+	table     *membership.Table
+	strayAt   time.Duration // when a report last came
+	meter     meter
+	balance   *loadbalance.State
+	planned   uint64 // version of the table that the last round has seen
+	changed   bool   // the table has changed since
+	changedAt time.Duration
+	urgent    bool          // somebody has to take over slices at once
+	holdUntil time.Duration // no round before that
+	runningAt time.Duration // when the first task was there for a first assignment
+	running   bool
+	hurry     Reason        // a round is due at once, for this reason
+	roundAt   time.Duration // when the next balancing round is due
+	roundLast time.Duration // when loads were last taken in
+	writtenAt time.Duration
+	conflicts int // in a row
+	pending   *Planned
+	unsure    *Planned // written with an unknown outcome
+	own       assignment.Generation
+	above     assignment.Generation // a number that the store says must be exceeded
+	alarm     string                // a clock or generation is too far ahead
+	alarmAt   time.Duration
+
+	last     Round  // the last one that has something to tell
+	lastSkip string // label of the last skipped round, so that it is said once
+	effects  Effects
+}
+
+// distributor is what is known of one attached Distributor about this job.
+type distributor struct {
+	session  membership.Session
+	name     string
+	wants    bool
+	reported assignment.Generation
+	acks     *Acks
+}
+
+// New makes the core of a job of which nothing is known yet.
+func New(cfg Config, job string, now Now) *Core {
+	return &Core{cfg: cfg, name: job, start: now, now: now, loadDue: true, meter: newMeter()}
+}
+
+func (c *Core) tick(now Now) {
+	c.now.Wall = now.Wall
+	c.now.Mono = max(c.now.Mono, now.Mono)
+}
+
+// isPreferred says whether this assigner takes the job's decisions.
+func (c *Core) isPreferred() bool { return c.preferred == c.cfg.ID && c.cfg.ID != "" }
+
+// Preferred says whose the job is, "" when nobody's.
+func (c *Core) Preferred(now Now, id string) {
+	c.tick(now)
+	if id == c.preferred {
+		return
+	}
+	was := c.isPreferred()
+	c.preferred = id
+	switch {
+	case c.isPreferred():
+		c.say(levelInfo, "job taken over", "why", "this assigner is preferred", "stored", int64(generation(c.stored)))
+		c.ensureTable()
+		c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
+		c.roundAt = c.now.Mono + c.interval()
+		c.hurry, c.planned, c.running, c.changed = ReasonTakeover, c.table.Version(), false, false
+		c.balance, c.meter = nil, newMeter()
+		c.roundLast, c.holdUntil, c.last = c.now.Mono, 0, Round{}
+	case was:
+		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
+		c.table, c.pending, c.alarm = nil, nil, ""
+	}
+}
+
+// ensureTable makes a table that knows what is known now. Reports that came just
+// before count.
+func (c *Core) ensureTable() {
+	if c.table != nil {
+		return
+	}
+	heartbeat := c.job.Config.HeartbeatTimeout
+	if heartbeat == 0 {
+		heartbeat = assignment.JobConfig{}.WithDefaults().HeartbeatTimeout
+	}
+	c.table = membership.New(membership.Config{HeartbeatTimeout: heartbeat, Freeze: c.cfg.Freeze}, c.now.Mono, c.stored)
+	for _, d := range c.sessions {
+		c.table.Attach(c.now.Mono, d.session, d.name)
+	}
+	c.planned = c.table.Version()
+}
+
+func (c *Core) interval() time.Duration {
+	if i := c.job.Config.Balance.Interval; i > 0 {
+		return i
+	}
+	return assignment.JobConfig{}.WithDefaults().Balance.Interval
+}
+
+// Attach says that a Distributor's stream has begun.
+func (c *Core) Attach(now Now, s membership.Session, name string) {
+	c.tick(now)
+	c.sessions = append(c.sessions, &distributor{session: s, name: name})
+	if c.table != nil {
+		c.table.Attach(now.Mono, s, name)
+	}
+}
+
+// Detach says that a Distributor's stream has ended.
+func (c *Core) Detach(now Now, s membership.Session) {
+	c.tick(now)
+	c.sessions = slices.DeleteFunc(c.sessions, func(d *distributor) bool { return d.session == s })
+	if c.table != nil {
+		c.table.Detach(now.Mono, s)
+	}
+}
+
+// Heard says that a Distributor said something.
+func (c *Core) Heard(now Now, s membership.Session) {
+	c.tick(now)
+	if c.table != nil {
+		c.table.Heard(now.Mono, s)
+	}
+}
+
+// Report is what a Distributor says of one task.
+type Report struct {
+	membership.Report
+	Load *assignment.Load // nil when nothing is said of it
+}
+
+// Reports takes in what a Distributor says of tasks; see membership.Table.Report.
+func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []Report) {
+	c.tick(now)
+	c.strayAt = c.now.Mono
+	c.ensureTable()
+	rs := make([]membership.Report, len(reports))
+	for i := range reports {
+		rs[i] = reports[i].Report
+	}
+	c.table.Report(now.Mono, s, complete, rs)
+	for i := range reports {
+		if r := &reports[i]; r.Load != nil && !r.Disconnected {
+			c.meter.add(r.Task.Name, r.Task.Incarnation, r.Sequence, r.Load)
+		}
+	}
+	c.listen()
+}
+
+// Wanted says that a Distributor asks for the job's assignments, or no longer
+// does, and what the newest generation is that it or any subscriber of it holds.
+func (c *Core) Wanted(now Now, s membership.Session, wants bool, newest assignment.Generation) {
+	c.tick(now)
+	d := c.distributor(s)
+	if d == nil {
+		return
+	}
+	d.wants = wants
+	if !wants {
+		newest = 0
+	}
+	before := d.reported
+	d.reported = newest
+	if newest == before || newest <= generation(c.stored) {
+		return
+	}
+	if _, err := assignment.NextGeneration(generation(c.stored), newest, c.now.Wall); err != nil {
+		c.effects.Ahead = append(c.effects.Ahead, "reported")
+		c.say(levelError, "generation refused", "why", "it is more than a day ahead", "distributor", d.name, "error", err)
+		return
+	}
+	// Somebody holds something newer than is known here: look.
+	c.loadDue = true
+}
+
+// reported is the newest generation that anybody says it holds.
+func (c *Core) reported() assignment.Generation {
+	newest := c.above
+	for _, d := range c.sessions {
+		newest = max(newest, d.reported)
+	}
+	return newest
+}
+
+func (c *Core) distributor(s membership.Session) *distributor {
+	for _, d := range c.sessions {
+		if d.session == s {
+			return d
+		}
+	}
+	return nil
+}
+
+func generation(a *assignment.Assignment) assignment.Generation {
+	if a == nil {
+		return 0
+	}
+	return a.Generation()
+}

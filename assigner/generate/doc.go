@@ -1,0 +1,31 @@
+// Package generate drives the assignments of one job: what to read, when to
+// decide, what to write, and what to say about it. It is pure: what the store
+// and the Distributors said and the time come in as values, actions go out.
+//
+// The loop is the one of the Slicer paper, section 4.1: read the stored
+// assignment, decide on the next, write it on condition that the one read is
+// still the newest, and if it is not read again and decide anew. So any number of
+// assigners may run it at once. Only the preferred one decides; the others follow
+// what is stored.
+//
+// A job is decided on at once when a task came, went or drains, and at its
+// balancing interval for the sake of load. Every round says why it was held, what
+// it decided and for what reason, or why it did nothing.
+//
+// The caller's part, for a Core c of a job, with a lock around c:
+//
+//	for {
+//		action, wake := c.Next(now())
+//		switch a := action.(type) {
+//		case generate.Load:   // read the job and its assignment
+//			c.Loaded(now(), ...)
+//		case *generate.Plan:  // takes milliseconds to a second: without the lock
+//			c.Planned(now(), a.Run())
+//		case generate.Write:  // write a.Next
+//			c.Written(now(), err)
+//		default:
+//			// wait until wake, or until something is heard
+//		}
+//		deliver(c.Effects())
+//	}
+package generate

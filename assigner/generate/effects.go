@@ -1,0 +1,82 @@
+package generate
+
+import (
+	"log/slog"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+)
+
+const (
+	levelDebug = slog.LevelDebug
+	levelInfo  = slog.LevelInfo
+	levelWarn  = slog.LevelWarn
+	levelError = slog.LevelError
+)
+
+// Effects are what a Core wants done besides its actions: things to say.
+type Effects struct {
+	Logs []Log
+	// Members are what happened to tasks.
+	Members []membership.Event
+	// Refusals are events of kind Refused, to be told to their Distributors.
+	Refusals []membership.Event
+	Rounds   []Round
+	// Conflicts counts writes that somebody else's was before.
+	Conflicts int
+	// Ahead says whose generation, "stored", "reported" or "clock", was more than a
+	// day ahead, once a refusal.
+	Ahead []string
+}
+
+// Log is a line for the log.
+type Log struct {
+	Level   slog.Level
+	Message string
+	Attrs   []any
+}
+
+// Effects returns what has come up since the last call.
+func (c *Core) Effects() Effects {
+	e := c.effects
+	c.effects = Effects{}
+	return e
+}
+
+func (c *Core) say(level slog.Level, message string, attrs ...any) {
+	c.effects.Logs = append(c.effects.Logs, Log{level, message, attrs})
+}
+
+// listen takes in what has happened to the members.
+func (c *Core) listen() {
+	if c.table == nil {
+		return
+	}
+	for _, e := range c.table.Events() {
+		if !c.isPreferred() {
+			continue // it is the preferred one's to say and to decide
+		}
+		c.effects.Members = append(c.effects.Members, e)
+		switch e.Kind {
+		case membership.Refused:
+			c.effects.Refusals = append(c.effects.Refusals, e)
+			c.member(levelWarn, "task refused", e)
+		case membership.Frozen:
+			c.say(levelError, "job frozen", "why", e.Reason)
+		case membership.Thawed:
+			c.say(levelInfo, "job thawed", "why", e.Reason)
+			c.holdUntil = 0
+		case membership.Dead:
+			c.member(levelWarn, "task "+string(e.Kind), e)
+		default:
+			c.member(levelInfo, "task "+string(e.Kind), e)
+		}
+		c.urgent = c.urgent || e.Urgent()
+	}
+	if c.table.Version() != c.planned && !c.changed {
+		c.changed, c.changedAt = true, c.now.Mono
+	}
+}
+
+func (c *Core) member(level slog.Level, message string, e membership.Event) {
+	c.say(level, message, "task", e.Task, "incarnation", e.Incarnation, "why", e.Reason)
+}

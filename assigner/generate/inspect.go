@@ -1,0 +1,130 @@
+package generate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// Stored is the newest stored assignment that is known here, nil if none.
+func (c *Core) Stored() *assignment.Assignment { return c.stored }
+
+// Job is the job as stored. known is false before the store has answered, exists
+// is false when it says that there is no such job.
+func (c *Core) Job() (job store.Job, known, exists bool) { return c.job, c.known, c.exists }
+
+// IsPreferred says whether this assigner takes the job's decisions.
+func (c *Core) IsPreferred() bool { return c.isPreferred() }
+
+// PreferredID is the assigner that does, "" if none.
+func (c *Core) PreferredID() string { return c.preferred }
+
+// Distributors is how many are attached.
+func (c *Core) Distributors() int { return len(c.sessions) }
+
+// Err is why the store could not be read or written last, nil if it could.
+func (c *Core) Err() error { return c.err }
+
+// Frozen says whether the job is frozen because too many tasks vanished at once.
+func (c *Core) Frozen() bool {
+	if c.table == nil {
+		return false
+	}
+	_, frozen := c.table.Frozen()
+	return frozen
+}
+
+// Holding says why no decisions are taken just now, or returns "".
+func (c *Core) Holding() string {
+	switch {
+	case c.err != nil:
+		return fmt.Sprintf("store failing for %s: %v", (c.now.Mono - c.errSince).Round(time.Second), c.err)
+	case !c.known:
+		return "the store has not answered yet"
+	case !c.exists:
+		return "the store has no such job"
+	case !c.isPreferred() && c.preferred == "":
+		return "no assigner is preferred: none has a Distributor"
+	case !c.isPreferred():
+		return fmt.Sprintf("assigner %s is preferred", c.preferred)
+	case !c.mine || c.table == nil:
+		return "just taken over: reading the store"
+	case c.Frozen():
+		since, _ := c.table.Frozen()
+		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
+	case c.alarm != "":
+		return c.alarm
+	case len(c.sessions) == 0:
+		return c.table.Listening()
+	case c.table.Running() == 0:
+		return "no task is running"
+	}
+	return c.table.Listening()
+}
+
+// LastRound is the last round that was held or left out.
+func (c *Core) LastRound() Round { return c.last }
+
+// TaskStatus is how a task stands.
+type TaskStatus struct {
+	membership.Status
+	// Load is all that it carries, units a second, a moving mean over some seconds.
+	Load float64
+	// Of its newest report.
+	Misrouted, Shed, CPU float64
+}
+
+// Tasks are all that are known, in order of name; when this assigner is not
+// preferred, those of the stored assignment.
+func (c *Core) Tasks(now Now) []TaskStatus {
+	c.tick(now)
+	var out []TaskStatus
+	if !c.isPreferred() || c.table == nil {
+		if c.stored != nil {
+			for _, t := range c.stored.Tasks() {
+				out = append(out, TaskStatus{Status: membership.Status{Task: t, Indexed: true, Age: -1}})
+			}
+		}
+		return out
+	}
+	for _, s := range c.table.Statuses(c.now.Mono) {
+		t := TaskStatus{Status: s}
+		if g := c.meter.tasks[s.Task.Name]; g != nil && g.incarnation == s.Task.Incarnation {
+			t.Load, t.Misrouted, t.Shed, t.CPU = g.smooth, g.last.Misrouted, g.last.Shed, g.last.CPU
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// Live is how many tasks are neither dead nor gone, as far as is known here.
+func (c *Core) Live(now Now) int {
+	n := 0
+	for _, t := range c.Tasks(now) {
+		if t.Task.State != assignment.TaskDead {
+			n++
+		}
+	}
+	return n
+}
+
+// Imbalance is the largest of the tasks' loads over their mean, by
+// capacity; 0 when there is no load. Only running tasks count.
+func (c *Core) Imbalance(now Now) float64 {
+	var total, weight, top float64
+	for _, t := range c.Tasks(now) {
+		if t.Task.State != assignment.TaskRunning {
+			continue
+		}
+		total += t.Load
+		weight += t.Task.Weight
+		top = max(top, t.Load/t.Task.Weight)
+	}
+	if total <= 0 {
+		return 0
+	}
+	return top / (total / weight)
+}

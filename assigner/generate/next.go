@@ -1,0 +1,213 @@
+package generate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// Action is what a Core wants done next: Load, *Plan, Write, or nil for nothing.
+type Action any
+
+// Load asks for the job's config and its newest assignment to be read.
+type Load struct{}
+
+// Write asks for an assignment to be written.
+type Write struct{ Next *assignment.Assignment }
+
+// Next says what to do now. When there is nothing, wake is when to ask again at
+// the latest; anything that is heard may make it sooner.
+func (c *Core) Next(now Now) (action Action, wake time.Duration) {
+	c.tick(now)
+	c.dropStrays()
+	if c.table != nil {
+		c.table.Advance(c.now.Mono)
+		c.listen()
+	}
+	if c.loadDue && c.now.Mono >= c.retryAt {
+		return Load{}, 0
+	}
+	if p := c.pending; p != nil && c.isPreferred() {
+		c.pending, c.unsure = nil, p
+		return Write{p.Next}, 0
+	}
+	if p := c.plan(); p != nil {
+		return p, 0
+	}
+	return nil, c.wake()
+}
+
+// dropStrays forgets what was reported although this assigner is not preferred.
+func (c *Core) dropStrays() {
+	if c.table != nil && !c.isPreferred() && c.now.Mono-c.strayAt > straysFor {
+		c.table, c.meter = nil, newMeter()
+	}
+}
+
+func (c *Core) wake() time.Duration {
+	at := c.now.Mono + time.Hour
+	earlier := func(t time.Duration) { at = min(at, max(t, c.now.Mono+time.Millisecond)) }
+	if c.loadDue {
+		earlier(c.retryAt)
+	}
+	if c.table != nil {
+		earlier(c.table.Wake())
+		if !c.isPreferred() {
+			earlier(c.strayAt + straysFor + time.Millisecond)
+		}
+	}
+	if c.ready() {
+		if _, due, ok := c.round(); ok {
+			earlier(due)
+		}
+	}
+	return at
+}
+
+// ready says whether rounds are held here at all.
+func (c *Core) ready() bool {
+	return c.isPreferred() && c.mine && c.exists && !c.loadDue && c.table != nil
+}
+
+// round is the next one and when it is due.
+func (c *Core) round() (why Reason, due time.Duration, ok bool) {
+	gap := time.Duration(0)
+	if c.own != 0 {
+		gap = c.writtenAt + writeGap
+	}
+	if c.stored == nil {
+		if !c.running {
+			return "", 0, false
+		}
+		return ReasonFirst, max(c.runningAt+firstSettle, gap), true
+	}
+	why, due = ReasonLoad, c.roundAt
+	if c.changed {
+		at := c.changedAt + joinSettle
+		if c.urgent {
+			at = c.changedAt
+		}
+		if at = max(at, gap); at < due {
+			why, due = ReasonMembership, at
+		}
+	}
+	if c.hurry != "" && gap < due {
+		why, due = c.hurry, gap
+	}
+	return why, max(due, c.holdUntil), true
+}
+
+// plan begins a round if one is due and nothing speaks against it.
+func (c *Core) plan() *Plan {
+	if !c.ready() {
+		return nil
+	}
+	c.noteRunning()
+	why, due, ok := c.round()
+	if !ok || c.now.Mono < due {
+		return nil
+	}
+	if label, held := c.held(why); held != "" {
+		c.skip(why, label, held)
+		return nil
+	}
+	full := why == ReasonLoad || why == ReasonConfig || why == ReasonFirst
+	if full {
+		c.table.Compact()
+		c.listen()
+	}
+	p := &Plan{
+		Why: why, job: c.name, storeID: c.storeID, reported: c.reported(), wall: c.now.Wall,
+		force: why == ReasonReported, version: c.table.Version(), began: c.now.Mono, reports: c.meter.reports(),
+		in: loadbalance.Input{
+			Prev: c.stored, Tasks: c.table.Tasks(), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
+		},
+	}
+	switch {
+	case full && (c.meter.fresh > 0 || c.balance == nil):
+		p.in.Elapsed = c.now.Mono - c.roundLast
+	case c.balance == nil:
+		// The first loads since the takeover: better than none.
+		p.in.Elapsed = c.interval()
+	}
+	c.changed, c.urgent = false, false
+	return p
+}
+
+// noteRunning keeps since when somebody is there to own a first assignment.
+func (c *Core) noteRunning() {
+	running := c.table.Running() > 0
+	if running && !c.running {
+		c.runningAt = c.now.Mono
+	}
+	c.running = running
+}
+
+// Why a round is skipped, besides the reasons of loadbalance: as a label, and in words.
+const (
+	labelFrozen  = "frozen"
+	labelAhead   = "generation too far ahead"
+	labelWaiting = "waiting for distributors"
+	labelDefect  = "defect"
+
+	skipFrozen = "a large part of the tasks fell silent at once"
+)
+
+// held says why no round may be held now for this reason, or returns "".
+func (c *Core) held(why Reason) (label, held string) {
+	switch {
+	case c.Frozen():
+		return labelFrozen, skipFrozen
+	case c.alarm != "" && c.now.Mono < c.alarmAt || c.clockJumped():
+		return labelAhead, c.alarm
+	case why == ReasonLoad:
+		return labelWaiting, c.table.Listening()
+	}
+	return "", ""
+}
+
+// clockJumped compares the clocks: a wall clock that has run ahead of the
+// monotonic one by more than a day is not to number generations.
+func (c *Core) clockJumped() bool {
+	ahead := c.now.Wall.Sub(c.start.Wall) - (c.now.Mono - c.start.Mono)
+	if ahead <= assignment.MaxAhead {
+		return false
+	}
+	c.raise("clock", fmt.Sprintf("the clock (%s) has jumped ahead by %s since this assigner started: if it is right, restart the assigner",
+		c.now.Wall.UTC().Format(time.RFC3339), ahead.Round(time.Second)))
+	return true
+}
+
+// raise sets off the alarm about a clock or generation that is too far ahead.
+// Nothing is written until it is looked at again.
+func (c *Core) raise(whose, why string) {
+	level := levelError
+	if c.alarm != "" {
+		level = levelDebug // it has been said
+	}
+	c.say(level, "generation refused", "why", why)
+	c.effects.Ahead = append(c.effects.Ahead, whose)
+	c.alarm, c.alarmAt = why, c.now.Mono+c.interval()
+}
+
+// skip notes that a round is left out, and puts it off.
+func (c *Core) skip(why Reason, label, held string) {
+	c.finish(Round{Why: why, At: c.now.Wall, Skipped: held, Label: label})
+	if why == ReasonLoad {
+		c.roundAt = c.now.Mono + c.interval()
+	} else {
+		c.holdUntil = c.now.Mono + holdFor
+	}
+}
+
+// backoff is how long to wait after n failures in a row: doubling from first to
+// most, spread by up to a half so that assigners do not move in step.
+func (c *Core) backoff(n int, first, most time.Duration) time.Duration {
+	d := min(first<<min(n, 20), most)
+	h := fnv.New32a()
+	fmt.Fprint(h, c.cfg.ID, c.name, n)
+	return d/2 + time.Duration(h.Sum32()%1000)*d/2000
+}

@@ -1,0 +1,227 @@
+package generate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// cluster is two assigners' cores on one store, a Distributor that reports to
+// whom it takes for preferred, and tasks: everything that can go wrong between
+// them does.
+type cluster struct {
+	*rapid.T
+	at       time.Duration
+	cores    [2]*Core
+	plans    [2]*Planned // being written
+	stored   *assignment.Assignment
+	job      store.Job
+	proposed map[assignment.Generation]map[uint64]bool // checksums
+	faulty   bool
+	told     int // whom the Distributor reports to
+	tasks    map[string]*process
+	seq      uint64
+}
+
+type process struct {
+	incarnation uint64
+	state       assignment.TaskState
+}
+
+func (c *cluster) now() Now { return Now{Mono: c.at, Wall: epoch.Add(c.at)} }
+
+// drive has one core do up to n things, each of which may fail.
+func (c *cluster) drive(i, n int) {
+	core := c.cores[i]
+	for range n {
+		action, _ := core.Next(c.now())
+		switch a := action.(type) {
+		case Load:
+			l := Loaded{Exists: true, Job: c.job, StoreID: 7, Assignment: c.stored}
+			if c.faulty && rapid.IntRange(0, 9).Draw(c.T, "read fails") == 0 {
+				l = Loaded{Err: store.ErrUnavailable}
+			}
+			core.Loaded(c.now(), l)
+		case *Plan:
+			core.Planned(c.now(), a.Run())
+		case Write:
+			core.Written(c.now(), c.write(a.Next))
+		default:
+			return
+		}
+		core.Effects()
+	}
+}
+
+func (c *cluster) write(next *assignment.Assignment) error {
+	if c.proposed[next.Generation()] == nil {
+		c.proposed[next.Generation()] = map[uint64]bool{}
+	}
+	c.proposed[next.Generation()][next.Checksum()] = true
+	what := 9
+	if c.faulty {
+		what = rapid.IntRange(0, 9).Draw(c.T, "write")
+	}
+	if what == 0 {
+		return store.ErrUnavailable // and nothing was stored
+	}
+	if next.Previous() != generation(c.stored) {
+		return &store.ConflictError{Key: "job", Current: int64(generation(c.stored))}
+	}
+	if c.stored != nil && next.Generation() <= c.stored.Generation() {
+		c.Fatalf("generation %d would follow %d", next.Generation(), c.stored.Generation())
+	}
+	c.stored = next
+	for _, core := range c.cores {
+		core.StoreChanged(c.now())
+	}
+	if what == 1 {
+		return store.ErrUnavailable // but it was stored
+	}
+	return nil
+}
+
+// beat has the Distributor report every task to whom it takes for preferred.
+func (c *cluster) beat(complete bool) {
+	c.seq++
+	var rs []Report
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		p := c.tasks[name]
+		if p == nil {
+			continue
+		}
+		rs = append(rs, Report{Report: membership.Report{Said: true, Sequence: c.seq, State: p.state,
+			Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: "x:1", Weight: 1}}})
+	}
+	c.cores[c.told].Reports(c.now(), 1, complete, rs)
+	for _, core := range c.cores {
+		core.Heard(c.now(), 1)
+	}
+}
+
+func (c *cluster) pass(d time.Duration) {
+	for end := c.at + d; c.at < end; {
+		c.at += 100 * time.Millisecond
+		if c.at%time.Second == 0 {
+			c.beat(false)
+		}
+		for i := range c.cores {
+			c.drive(i, 10)
+		}
+	}
+}
+
+func (c *cluster) act() {
+	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(c.T, "task")
+	switch rapid.IntRange(0, 9).Draw(c.T, "act") {
+	case 0, 1:
+		c.seq++
+		c.tasks[name] = &process{incarnation: c.seq, state: assignment.TaskRunning}
+	case 2:
+		if p := c.tasks[name]; p != nil {
+			p.state = assignment.TaskDraining
+		}
+	case 3: // killed: its stream ends
+		if p := c.tasks[name]; p != nil {
+			delete(c.tasks, name)
+			c.cores[c.told].Reports(c.now(), 1, false, []Report{{Report: membership.Report{Disconnected: true,
+				Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: "x:1", Weight: 1}}}})
+		}
+	case 4: // who is preferred, as each of them sees it
+		for i, core := range c.cores {
+			core.Preferred(c.now(), rapid.SampledFrom([]string{"0", "1", ""}).Draw(c.T, fmt.Sprint("preferred as seen by ", i)))
+		}
+	case 5:
+		c.told = rapid.IntRange(0, 1).Draw(c.T, "reports go to")
+		c.beat(true)
+	case 6:
+		c.job.Version++
+		c.job.Config.MinReplicas = rapid.IntRange(1, 3).Draw(c.T, "min replicas")
+		for _, core := range c.cores {
+			core.StoreChanged(c.now())
+		}
+	case 7:
+		i := rapid.IntRange(0, 1).Draw(c.T, "which")
+		c.drive(i, rapid.IntRange(1, 3).Draw(c.T, "steps"))
+	default:
+		c.pass(time.Duration(rapid.IntRange(1, 40).Draw(c.T, "pass")) * 100 * time.Millisecond)
+	}
+}
+
+func TestTwoAssigners(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &cluster{T: rt, faulty: true, proposed: map[assignment.Generation]map[uint64]bool{}, tasks: map[string]*process{},
+			job: store.Job{Config: assignment.JobConfig{Name: "job", Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}}.WithDefaults(), Version: 1}}
+		for i := range c.cores {
+			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now())
+			c.cores[i].Attach(c.now(), 1, "d")
+		}
+		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
+			c.act()
+			if s := c.stored; s != nil && !c.proposed[s.Generation()][s.Checksum()] {
+				rt.Fatalf("generation %d is none that was proposed", s.Generation())
+			}
+		}
+		// In the end one is preferred, everybody agrees, and nothing fails.
+		c.faulty = false
+		for _, core := range c.cores {
+			core.Preferred(c.now(), "0")
+		}
+		c.told = 0
+		c.beat(true)
+		c.tasks["a"] = &process{incarnation: 1 << 40, state: assignment.TaskRunning}
+		c.pass(90 * time.Second)
+		c.settled()
+	})
+}
+
+// settled checks that who runs owns something, and nobody else anything.
+func (c *cluster) settled() {
+	owns := map[string]bool{}
+	for i := range c.stored.NumSlices() {
+		r := c.stored.Replicas(i)
+		for x := range r.All() {
+			owns[fmt.Sprintf("%s/%d", x.Name, x.Incarnation)] = true
+		}
+		if running := c.running(); r.Len() < min(c.job.Config.MinReplicas, running) {
+			c.Fatalf("slice %s has %d replicas, of %d running tasks", c.stored.Slice(i), r.Len(), running)
+		}
+	}
+	for name, p := range c.tasks {
+		if p == nil {
+			continue
+		}
+		k := fmt.Sprintf("%s/%d", name, p.incarnation)
+		if owns[k] != (p.state == assignment.TaskRunning) {
+			c.Fatalf("%s is %s and owns slices: %v", k, p.state, owns[k])
+		}
+		delete(owns, k)
+	}
+	if len(owns) > 0 {
+		c.Fatalf("%v own slices and are not there", owns)
+	}
+	for i, core := range c.cores {
+		if core.Stored() != c.stored {
+			c.Fatalf("assigner %d has generation %d, stored is %d", i, generation(core.Stored()), c.stored.Generation())
+		}
+	}
+	if h := c.cores[0].Holding(); h != "" {
+		c.Fatalf("in the end it holds: %s", h)
+	}
+}
+
+func (c *cluster) running() int {
+	n := 0
+	for _, p := range c.tasks {
+		if p != nil && p.state == assignment.TaskRunning {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,275 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// StoreChanged says that the job's config or assignment may have changed.
+func (c *Core) StoreChanged(now Now) {
+	c.tick(now)
+	c.loadDue = true
+}
+
+// Loaded is the answer to Load.
+type Loaded struct {
+	// Err is why nothing could be read. It is not store.ErrNotFound.
+	Err error
+	// Exists is false when the store says that there is no such job.
+	Exists     bool
+	Job        store.Job
+	StoreID    uint64
+	Assignment *assignment.Assignment // nil when there is none yet
+}
+
+// Loaded takes in the answer to Load.
+func (c *Core) Loaded(now Now, l Loaded) {
+	c.tick(now)
+	c.loadDue = false
+	if l.Err != nil {
+		c.failed("read", l.Err)
+		return
+	}
+	c.recovered()
+	c.retryAt = 0
+	existed, before := c.exists, c.job
+	c.known, c.exists, c.job, c.storeID = true, l.Exists, l.Job, l.StoreID
+	if !l.Exists {
+		if existed {
+			c.say(levelInfo, "job is gone", "why", "the store says that there is no such job")
+		}
+		c.stored, c.balance, c.unsure, c.meter = nil, nil, nil, newMeter()
+		c.table = nil
+		return
+	}
+	if c.table == nil && c.isPreferred() {
+		c.ensureTable()
+	}
+	c.configured(existed, before)
+	c.settleUnsure(l.Assignment)
+	c.replace(l.Assignment)
+	c.mine = c.mine || c.isPreferred()
+	if g := c.reported(); c.isPreferred() && c.stored != nil && g > c.stored.Generation() {
+		if _, err := assignment.NextGeneration(c.stored.Generation(), g, c.now.Wall); err == nil {
+			c.hurry = ReasonReported
+		}
+	}
+}
+
+// configured takes note of a changed config.
+func (c *Core) configured(existed bool, before store.Job) {
+	if c.table != nil && c.job.Config.HeartbeatTimeout != before.Config.HeartbeatTimeout {
+		c.table.Configure(c.now.Mono, c.job.Config.HeartbeatTimeout)
+	}
+	if !existed || c.job.Config == before.Config {
+		return
+	}
+	c.say(levelInfo, "job config changed", "version", c.job.Version)
+	if c.isPreferred() {
+		c.hurry = ReasonConfig
+	}
+}
+
+// replace makes a the newest stored assignment.
+func (c *Core) replace(a *assignment.Assignment) {
+	if c.stored != nil && a != nil && c.stored.Generation() == a.Generation() && c.stored.StoreID() == a.StoreID() {
+		return // keep the one that others may share
+	}
+	if c.stored == nil && a == nil {
+		return
+	}
+	c.stored = a
+	if c.table == nil {
+		return
+	}
+	if c.pending != nil {
+		c.again(c.pending) // it was to follow another one
+		c.pending = nil
+	}
+	own := a != nil && a.Generation() == c.own
+	if c.isPreferred() && !own {
+		c.say(levelInfo, "assignment stored by another assigner", "generation", int64(generation(a)))
+	}
+	c.table.Stored(a, own)
+	c.listen()
+	if !own && !c.changed {
+		c.changed, c.changedAt = true, c.now.Mono
+	}
+}
+
+// Planned takes in what a plan came to.
+func (c *Core) Planned(now Now, d *Planned) {
+	c.tick(now)
+	r := Round{Why: d.Why, At: c.now.Wall, Took: now.Mono - d.began, Stats: d.Out.Stats, Decisions: d.Out.Decisions}
+	if s := d.Out.Stats.Skipped; s != loadbalance.ReasonMembership {
+		r.Skipped, r.Label = string(s), string(s)
+	}
+	r.Decisions = slices.DeleteFunc(r.Decisions, func(x loadbalance.Decision) bool { return x.Reason == loadbalance.ReasonMembership })
+	switch {
+	case !c.isPreferred() || !c.exists:
+		return
+	case d.Ahead != nil:
+		c.raise("stored", d.Ahead.Error())
+		r.Skipped, r.Label = c.alarm, labelAhead
+		c.finish(r)
+		c.again(d)
+	case d.Err != nil:
+		c.say(levelError, "decision makes no assignment", "reason", string(d.Why), "error", d.Err)
+		r.Skipped, r.Label = d.Err.Error(), labelDefect
+		c.finish(r)
+		c.complete(d)
+	case d.Next == nil:
+		c.alarm = ""
+		c.finish(r)
+		c.complete(d)
+	default:
+		c.alarm = ""
+		c.pending = d
+		d.round = r
+	}
+}
+
+// Written takes in what came of a Write.
+func (c *Core) Written(now Now, err error) {
+	c.tick(now)
+	d := c.unsure
+	if d == nil {
+		return // the job has gone meanwhile
+	}
+	var conflict *store.ConflictError
+	switch {
+	case err == nil:
+		c.recovered()
+		c.wrote(d)
+		c.replace(d.Next)
+	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		if errors.As(err, &conflict) && d.in.Prev == nil {
+			// The numbers of a job that was deleted and made anew go on.
+			c.above = max(c.above, assignment.Generation(conflict.Current))
+		}
+		c.unsure = nil
+		c.effects.Conflicts++
+		c.say(levelInfo, "write lost", "why", "somebody else wrote first: reading again to decide anew",
+			"generation", int64(d.Next.Generation()), "reason", string(d.Why), "error", err)
+		c.again(d)
+		c.loadDue, c.retryAt = true, c.now.Mono
+		if c.conflicts++; c.conflicts > 1 {
+			c.retryAt += c.backoff(c.conflicts, 5*time.Millisecond, time.Second)
+		}
+	default:
+		// Whether it was stored will show when the store can be read again.
+		c.failed("write", err)
+	}
+}
+
+// settleUnsure finds out what became of a write with an unknown outcome.
+func (c *Core) settleUnsure(a *assignment.Assignment) {
+	d := c.unsure
+	if d == nil {
+		return
+	}
+	if a != nil && a.Generation() == d.Next.Generation() && a.Checksum() == d.Next.Checksum() {
+		c.wrote(d)
+		return
+	}
+	c.unsure = nil
+	c.say(levelInfo, "write did not happen", "generation", int64(d.Next.Generation()), "reason", string(d.Why))
+	c.again(d)
+}
+
+// wrote notes that the store holds what was planned.
+func (c *Core) wrote(d *Planned) {
+	c.unsure, c.conflicts, c.above = nil, 0, 0
+	c.own, c.writtenAt = d.Next.Generation(), c.now.Mono
+	r := d.round
+	r.Generation = d.Next.Generation()
+	s := r.Stats
+	c.say(levelInfo, "generation written", "generation", int64(r.Generation), "why", string(d.Why),
+		"slices", d.Next.NumSlices(), "owners", d.Next.NumOwners(), "decisions", len(r.Decisions),
+		"key_churn", s.KeyChurn, "load_churn", s.LoadChurn,
+		"imbalance", s.ImbalanceBefore, "imbalance_after", s.ImbalanceAfter, "floor", s.Floor)
+	c.finish(r)
+	c.complete(d)
+}
+
+// complete notes that a round has been carried out.
+func (c *Core) complete(d *Planned) {
+	c.planned = d.version
+	if c.table != nil && c.table.Version() != c.planned && !c.changed {
+		c.changed, c.changedAt = true, c.now.Mono
+	}
+	if c.hurry == d.Why {
+		c.hurry = ""
+	}
+	if c.stored == nil && d.Next == nil {
+		c.runningAt = c.now.Mono // nobody to own anything after all
+	}
+	c.balance = d.Out.State
+	if !d.in.MembershipOnly {
+		c.roundLast, c.roundAt = c.now.Mono, c.now.Mono+c.interval()
+		c.meter.begin(c.carries)
+	}
+}
+
+func (c *Core) carries(task string) bool {
+	if c.table == nil {
+		return false
+	}
+	return c.table.Has(task)
+}
+
+// again has a round that came to nothing held once more.
+func (c *Core) again(d *Planned) {
+	if d.Why == ReasonMembership {
+		c.changed, c.changedAt, c.urgent = true, c.now.Mono-joinSettle, true
+	}
+}
+
+// failed notes that the store did not do its part.
+func (c *Core) failed(what string, err error) {
+	if c.err == nil {
+		c.errSince = c.now.Mono
+	}
+	most := 5 * time.Second
+	if errors.Is(err, store.ErrCorrupt) {
+		most = 30 * time.Second
+	}
+	wait := c.backoff(c.failures, 100*time.Millisecond, most)
+	c.failures++
+	c.err = fmt.Errorf("%s: %w", what, err)
+	c.loadDue, c.retryAt = true, c.now.Mono+wait
+	c.say(levelWarn, "store failed", "why", c.err.Error(), "failures", c.failures, "again_in", wait.String())
+}
+
+func (c *Core) recovered() {
+	if c.err != nil {
+		c.say(levelInfo, "store works again", "after", (c.now.Mono - c.errSince).String())
+	}
+	c.err, c.failures = nil, 0
+}
+
+// finish notes what became of a round. Rounds that are left out for one and the
+// same reason are said once.
+func (c *Core) finish(r Round) {
+	skipped := r.Skipped != "" && r.Generation == 0
+	if skipped {
+		level := levelInfo
+		if r.Label == c.lastSkip {
+			level = levelDebug
+		}
+		c.say(level, "round skipped", "reason", string(r.Why), "why", r.Skipped)
+		c.lastSkip = r.Label
+	} else if r.Why == ReasonLoad || r.Generation != 0 {
+		c.lastSkip = ""
+	}
+	if skipped || r.Why == ReasonLoad || r.Generation != 0 {
+		c.last = r
+	}
+	c.effects.Rounds = append(c.effects.Rounds, r)
+}
