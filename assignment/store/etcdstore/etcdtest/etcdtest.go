@@ -1,0 +1,188 @@
+// Package etcdtest gives tests a real etcd, in their own process, on loopback
+// ports of the kernel's choice and in a temporary folder:
+//
+//	func TestMain(m *testing.M) { etcdtest.Main(m) }
+//
+//	func TestSomething(t *testing.T) {
+//		st, err := etcdstore.Open(t.Context(), etcdstore.Config{
+//			Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t),
+//		})
+//		...
+//	}
+//
+// One server serves all tests of a test binary; each has a prefix to itself.
+// NewCluster is for tests that stop members.
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/goleak"
+)
+
+// shared is the server of this test binary.
+var shared struct {
+	once    sync.Once
+	dir     string
+	cluster *Cluster
+	err     error
+	prefix  atomic.Int64
+}
+
+// Main runs the tests, stops the shared server, and fails if goroutines are left.
+func Main(m *testing.M, leaks ...goleak.Option) {
+	code := m.Run()
+	if shared.cluster != nil {
+		shared.cluster.close()
+		_ = os.RemoveAll(shared.dir)
+	}
+	if code == 0 {
+		if err := goleak.Find(leaks...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Start returns the endpoints, host:port, of the server that all tests of this
+// binary share.
+func Start(t testing.TB) []string {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "etcdtest"); shared.err == nil {
+			shared.cluster, shared.err = startPatiently(shared.dir, 1)
+		}
+	})
+	if shared.err != nil {
+		t.Fatalf("etcd: %v", shared.err)
+	}
+	return shared.cluster.Endpoints()
+}
+
+// Prefix returns a prefix that no other test uses.
+func Prefix(t testing.TB) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '-'
+	}, t.Name())
+	return fmt.Sprintf("/%d-%.200s", shared.prefix.Add(1), name)
+}
+
+// Cluster is an etcd of one or more members.
+type Cluster struct {
+	members []*embed.Etcd
+}
+
+// NewCluster starts n members and stops them when the test ends.
+func NewCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c, err := startPatiently(t.TempDir(), n)
+	if err != nil {
+		t.Fatalf("etcd: %v", err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// Endpoints are those of all members, also of stopped ones.
+func (c *Cluster) Endpoints() []string {
+	var out []string
+	for _, m := range c.members {
+		out = append(out, m.Config().ListenClientUrls[0].Host)
+	}
+	return out
+}
+
+// Stop ends one member for good.
+func (c *Cluster) Stop(i int) { c.members[i].Close() }
+
+func (c *Cluster) close() {
+	for _, m := range c.members {
+		m.Close()
+	}
+}
+
+// startPatiently begins again when another process has taken a port meanwhile.
+func startPatiently(dir string, n int) (c *Cluster, err error) {
+	for i := range 5 {
+		if c, err = start(filepath.Join(dir, fmt.Sprint(i)), n); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// start returns when all members are ready.
+func start(dir string, n int) (*Cluster, error) {
+	var configs []*embed.Config
+	var peers []string
+	for i := range n {
+		name := fmt.Sprintf("m%d", i)
+		client, err := freeURL()
+		if err != nil {
+			return nil, err
+		}
+		peer, err := freeURL()
+		if err != nil {
+			return nil, err
+		}
+		cfg := embed.NewConfig()
+		cfg.Name, cfg.Dir = name, filepath.Join(dir, name)
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		cfg.TickMs, cfg.ElectionMs = 50, 500
+		cfg.UnsafeNoFsync = true
+		cfg.LogLevel, cfg.LogOutputs = "fatal", []string{os.DevNull}
+		configs = append(configs, cfg)
+		peers = append(peers, name+"="+peer.String())
+	}
+	c := &Cluster{}
+	for _, cfg := range configs {
+		cfg.InitialCluster = strings.Join(peers, ",")
+		m, err := embed.StartEtcd(cfg)
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.members = append(c.members, m)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, m := range c.members {
+		select {
+		case <-m.Server.ReadyNotify():
+		case err := <-m.Err():
+			c.close()
+			return nil, err
+		case <-ctx.Done():
+			c.close()
+			return nil, fmt.Errorf("no leader: %w", ctx.Err())
+		}
+	}
+	return c, nil
+}
+
+// freeURL asks the kernel for a port. etcd wants to know its peers' ports before
+// it listens, so there is a moment in which another process may take it.
+func freeURL() (url.URL, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return url.URL{}, err
+	}
+	defer l.Close()
+	return url.URL{Scheme: "http", Host: l.Addr().String()}, nil
+}

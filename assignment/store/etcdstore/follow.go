@@ -1,0 +1,176 @@
+package etcdstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// update is one record under a followed prefix, as it is now.
+type update struct {
+	record.KV
+	rev  int64 // mod revision
+	gone bool
+}
+
+// view is what a follower makes of the records under a prefix. Its methods are
+// called by one goroutine at a time.
+type view interface {
+	// reset gets everything that there is at a revision: at first, and again when
+	// the thread of changes was lost.
+	reset(rev int64, all []update)
+	// apply gets changes in order; rev is the last one's.
+	apply(rev int64, changes []update)
+	// end says that there will be no more.
+	end()
+}
+
+const (
+	followBackoffMin = 50 * time.Millisecond
+	followBackoffMax = 5 * time.Second
+	// identityInterval is how often a follower makes sure that the store is still
+	// the same one: in an etcd that was wiped a watch would wait for ever.
+	identityInterval = 30 * time.Second
+)
+
+// follower keeps a view up to date until it is stopped.
+type follower struct {
+	s      *Store
+	prefix string
+	view   view
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// follow returns when the view has been reset for the first time.
+func (s *Store) follow(ctx context.Context, prefix string, v view) (*follower, error) {
+	f := &follower{s: s, prefix: prefix, view: v, done: make(chan struct{})}
+	rev, err := f.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(s.ctx)
+	f.stop = stop
+	if !s.goRun(func() { f.run(run, rev) }) {
+		stop()
+		return nil, store.ErrClosed
+	}
+	return f, nil
+}
+
+// close stops the follower and waits for it.
+func (f *follower) close() {
+	f.stop()
+	<-f.done
+}
+
+func (f *follower) run(ctx context.Context, rev int64) {
+	defer close(f.done)
+	defer f.view.end()
+	backoff := followBackoffMin
+	for {
+		if f.stream(ctx, rev) {
+			backoff = followBackoffMin
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(backoff/2 + rand.N(backoff)):
+			}
+			var err error
+			if rev, err = f.list(ctx); err == nil {
+				break
+			}
+			if ctx.Err() == nil {
+				f.s.cfg.Logger.Warn("watch of the store is broken", "prefix", f.prefix, "error", err, "backoff", backoff)
+			}
+			backoff = min(2*backoff, followBackoffMax)
+		}
+	}
+}
+
+// stream applies changes after rev until the watch breaks: by a lost leader, by
+// compaction, by the store's end. It says whether it got any.
+func (f *follower) stream(ctx context.Context, rev int64) (any bool) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	check := time.NewTicker(identityInterval)
+	defer check.Stop()
+	responses := f.s.client.Watch(ctx, f.prefix, clientv3.WithRange(record.After(f.prefix)), clientv3.WithRev(rev+1))
+	for {
+		select {
+		case resp, ok := <-responses:
+			if err := resp.Err(); !ok || err != nil {
+				if ctx.Err() == nil {
+					f.s.cfg.Logger.Info("watch of the store ended", "prefix", f.prefix, "error", err)
+				}
+				return any
+			}
+			changes := make([]update, len(resp.Events))
+			for i, e := range resp.Events {
+				changes[i] = update{record.KV{Key: string(e.Kv.Key), Value: e.Kv.Value}, e.Kv.ModRevision, e.Type == clientv3.EventTypeDelete}
+			}
+			if n := len(changes); n > 0 {
+				f.view.apply(changes[n-1].rev, changes)
+				any = true
+			}
+		case <-check.C:
+			if f.s.checkIdentity(ctx) != nil && f.s.Err() != nil {
+				<-ctx.Done() // the process is to end
+				return any
+			}
+		}
+	}
+}
+
+// list resets the view with everything there is.
+func (f *follower) list(ctx context.Context) (rev int64, err error) {
+	if err := f.s.checkIdentity(ctx); err != nil {
+		return 0, err
+	}
+	ctx, done, err := f.s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	var all []update
+	for from := f.prefix; ; from = all[len(all)-1].Key + "\x00" {
+		resp, err := f.s.client.Get(ctx, from, clientv3.WithRange(record.After(f.prefix)), clientv3.WithRev(rev), clientv3.WithLimit(1000))
+		if err != nil {
+			return 0, f.s.explain(ctx, err)
+		}
+		if rev == 0 {
+			rev = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			all = append(all, update{record.KV{Key: string(kv.Key), Value: kv.Value}, kv.ModRevision, false})
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			break
+		}
+	}
+	f.view.reset(rev, all)
+	return rev, nil
+}
+
+// checkIdentity makes sure that the store is the one that was opened.
+func (s *Store) checkIdentity(ctx context.Context) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	resp, err := s.client.Get(ctx, s.layout.ID())
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	if len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != s.idSeal {
+		return s.replaced()
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/changes"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// withdrawTimeout bounds the withdrawal of an entry when etcd does not answer:
+// its lease ends it anyway.
+const withdrawTimeout = 2 * time.Second
+
+// Register implements store.Registry. The entry lies under an etcd lease of its own.
+func (s *Store) Register(ctx context.Context, c store.Candidate) (store.Registration, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	r := &registration{s: s, entry: s.layout.EncodeCandidate(c), done: make(chan struct{})}
+	call, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := r.enter(call, true); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(s.ctx)
+	r.stop = stop
+	if !s.goRun(func() { r.run(run) }) {
+		stop()
+		r.revoke(r.lease)
+		return nil, store.ErrClosed
+	}
+	return r, nil
+}
+
+// registration keeps one entry.
+type registration struct {
+	s     *Store
+	entry record.KV
+	lease clientv3.LeaseID
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// Close implements store.Registration.
+func (r *registration) Close() error {
+	r.stop()
+	<-r.done
+	return nil
+}
+
+// run keeps the lease alive, and enters again when it is lost.
+func (r *registration) run(ctx context.Context) {
+	defer close(r.done)
+	defer func() { r.revoke(r.lease) }()
+	for {
+		if alive, err := r.s.client.KeepAlive(ctx, r.lease); err == nil {
+			for range alive {
+			}
+		}
+		for backoff := followBackoffMin; ctx.Err() == nil; backoff = min(2*backoff, r.s.cfg.RegistrationTTL) {
+			call, cancel := context.WithTimeout(ctx, r.s.cfg.RegistrationTTL)
+			err := r.enter(call, false)
+			cancel()
+			if err == nil {
+				r.s.cfg.Logger.Warn("registration had lost its lease and has a new one", "entry", r.entry.Key)
+				break
+			}
+			if ctx.Err() == nil {
+				r.s.cfg.Logger.Warn("registration has lost its lease", "entry", r.entry.Key, "error", err, "backoff", backoff)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(backoff/2 + rand.N(backoff)):
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// enter gets a lease and puts the entry under it. It takes the place of any
+// other entry of the same id if force is set, else only of its own.
+func (r *registration) enter(ctx context.Context, force bool) error {
+	lease, err := r.s.client.Grant(ctx, int64(r.s.cfg.RegistrationTTL/time.Second))
+	if err != nil {
+		return r.s.explain(ctx, err)
+	}
+	same := clientv3.Compare(clientv3.Value(r.s.layout.ID()), "=", r.s.idSeal)
+	put := []clientv3.Op{clientv3.OpPut(r.entry.Key, string(r.entry.Value), clientv3.WithLease(lease.ID))}
+	look := clientv3.OpGet(r.s.layout.ID())
+	t := txn{when: []clientv3.Cmp{same}, do: put, els: []clientv3.Op{look}}
+	if !force {
+		t.when = append(t.when, clientv3.Compare(clientv3.CreateRevision(r.entry.Key), "=", 0))
+		own := []clientv3.Cmp{same, clientv3.Compare(clientv3.LeaseValue(r.entry.Key), "=", r.lease)}
+		t.els = append(t.els, clientv3.OpTxn(own, put, nil))
+	}
+	resp, err := r.s.commit(ctx, t)
+	switch {
+	case err != nil:
+	case resp.Succeeded, !force && resp.Responses[1].GetResponseTxn().Succeeded:
+		r.lease = lease.ID
+		return nil
+	default:
+		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != r.s.idSeal {
+			err = r.s.replaced()
+		} else {
+			err = fmt.Errorf("%w: another process has registered as %s", store.ErrConflict, r.entry.Key)
+		}
+	}
+	r.revoke(lease.ID)
+	return err
+}
+
+// revoke ends a lease, and with it the entry unless another's has replaced it.
+func (r *registration) revoke(lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
+	defer cancel()
+	if _, err := r.s.client.Revoke(ctx, lease); err != nil && codeOf(err) != codes.NotFound {
+		r.s.cfg.Logger.Info("the lease is left to run out", "entry", r.entry.Key, "error", err)
+	}
+}
+
+// Candidates implements store.Registry. The revision is etcd's.
+func (s *Store) Candidates(ctx context.Context) (store.CandidateWatcher, error) {
+	w := &candidateWatcher{s: s}
+	var err error
+	if w.follower, err = s.follow(ctx, s.layout.Assigners(), w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// roll is who is registered.
+type roll struct {
+	candidates []store.Candidate
+	rev        int64
+}
+
+// candidateWatcher is a view of the registered assigners.
+type candidateWatcher struct {
+	s        *Store
+	latest   changes.Latest[roll]
+	follower *follower
+	entries  map[string]store.Candidate // by key; nil before the first reset
+	rev      int64
+}
+
+func (w *candidateWatcher) reset(rev int64, all []update) {
+	before := w.entries
+	w.entries = make(map[string]store.Candidate)
+	w.take(all)
+	if before == nil || !maps.Equal(before, w.entries) {
+		w.publish(rev)
+	}
+}
+
+func (w *candidateWatcher) apply(rev int64, changes []update) {
+	before := maps.Clone(w.entries)
+	w.take(changes)
+	if !maps.Equal(before, w.entries) {
+		w.publish(rev)
+	}
+}
+
+func (w *candidateWatcher) take(updates []update) {
+	for _, u := range updates {
+		delete(w.entries, u.Key)
+		if u.gone {
+			continue
+		}
+		c, err := w.s.layout.DecodeCandidate(u.KV)
+		if err != nil {
+			w.s.cfg.Logger.Error("registered assigner is left out", "error", err)
+			continue
+		}
+		w.entries[u.Key] = c
+	}
+}
+
+func (w *candidateWatcher) publish(rev int64) {
+	w.rev = max(w.rev, rev)
+	w.latest.Set(roll{slices.SortedFunc(maps.Values(w.entries), func(a, b store.Candidate) int { return strings.Compare(a.ID, b.ID) }), w.rev})
+}
+
+func (w *candidateWatcher) end() { w.latest.End(store.ErrClosed) }
+
+// Next implements store.CandidateWatcher.
+func (w *candidateWatcher) Next(ctx context.Context) ([]store.Candidate, int64, error) {
+	r, err := w.latest.Next(ctx)
+	return r.candidates, r.rev, err
+}
+
+// Close implements store.CandidateWatcher.
+func (w *candidateWatcher) Close() error {
+	w.follower.close()
+	return nil
+}

@@ -1,0 +1,115 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// begin starts a call: ctx with the deadline that every call has, ended by the
+// store's close too.
+func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	err := s.err
+	if s.closed {
+		err = store.ErrClosed
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	var cancel context.CancelFunc
+	if _, ok := ctx.Deadline(); ok {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	}
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }, nil
+}
+
+// txn is one transaction.
+type txn struct {
+	when []clientv3.Cmp
+	do   []clientv3.Op
+	els  []clientv3.Op
+}
+
+// commit sends one transaction.
+func (s *Store) commit(ctx context.Context, t txn) (*clientv3.TxnResponse, error) {
+	resp, err := s.client.Txn(ctx).If(t.when...).Then(t.do...).Else(t.els...).Commit()
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	return resp, nil
+}
+
+const (
+	// scanFirst bounds the records of a scan's first answer: 8 MiB if they are
+	// pieces. From there on the answers are of scanBytes or so.
+	scanFirst = 16
+	scanBytes = 8 << 20
+)
+
+// moment shows the store at one revision, the newest if it is 0.
+type moment struct {
+	s   *Store
+	rev int64
+}
+
+// Scan implements record.Source.
+func (m moment) Scan(ctx context.Context, from, to string) ([]record.KV, error) {
+	var out []record.KV
+	for size, limit := 0, scanFirst; ; limit = min(max(scanBytes/(size/len(out)+1), scanFirst), 1000) {
+		resp, err := m.s.client.Get(ctx, from, clientv3.WithRange(to), clientv3.WithRev(m.rev), clientv3.WithLimit(int64(limit)))
+		if err != nil {
+			return nil, m.s.explain(ctx, err)
+		}
+		if m.rev == 0 {
+			m.rev = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			out = append(out, record.KV{Key: string(kv.Key), Value: kv.Value})
+			size += len(kv.Value)
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return out, nil
+		}
+		from = out[len(out)-1].Key + "\x00"
+	}
+}
+
+// errCompacted: the revision read at is gone; read again at a newer one.
+var errCompacted = errors.New("revision compacted")
+
+// explain maps an error of the client onto those of the contract.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch ended := ctx.Err(); {
+	case s.ctx.Err() != nil:
+		return store.ErrClosed
+	case errors.Is(ended, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no answer from %v in time: %w", store.ErrUnavailable, s.cfg.Endpoints, ended)
+	case ended != nil:
+		return ended
+	case codeOf(err) == codes.OutOfRange:
+		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, errCompacted, err)
+	}
+	return fmt.Errorf("%w: %v: %w", store.ErrUnavailable, s.cfg.Endpoints, err)
+}
+
+// codeOf returns the gRPC code of an error of the client's.
+func codeOf(err error) codes.Code {
+	var coded interface{ Code() codes.Code }
+	if errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return codes.Unknown
+}

@@ -1,0 +1,87 @@
+package etcdstore
+
+import (
+	"context"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/changes"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+)
+
+// Watch implements store.Store: one etcd watch, whatever the number of jobs.
+func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
+	w := &watcher{layout: &s.layout}
+	var err error
+	if w.follower, err = s.follow(ctx, s.layout.Jobs(), w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// watcher is a view of configs and heads.
+type watcher struct {
+	changes.Names
+	layout   *record.Layout
+	follower *follower
+	seen     map[string]revisions
+}
+
+// revisions of a job's records, 0 for one that is not there.
+type revisions struct{ config, head int64 }
+
+func (r *revisions) set(head bool, rev int64) {
+	if head {
+		r.head = rev
+	} else {
+		r.config = rev
+	}
+}
+
+func (w *watcher) reset(_ int64, all []update) {
+	before := w.seen
+	w.seen = make(map[string]revisions)
+	for _, u := range all {
+		if job, head, ok := w.layout.JobOf(u.Key); ok {
+			r := w.seen[job]
+			r.set(head, u.rev)
+			w.seen[job] = r
+		}
+	}
+	for job, r := range w.seen {
+		if before[job] != r {
+			w.Add(job)
+		}
+	}
+	for job := range before {
+		if w.seen[job] == (revisions{}) {
+			w.Add(job)
+		}
+	}
+}
+
+func (w *watcher) apply(_ int64, changes []update) {
+	for _, u := range changes {
+		job, head, ok := w.layout.JobOf(u.Key)
+		if !ok {
+			continue
+		}
+		r := w.seen[job]
+		if u.gone {
+			u.rev = 0
+		}
+		if r.set(head, u.rev); r == (revisions{}) {
+			delete(w.seen, job)
+		} else {
+			w.seen[job] = r
+		}
+		w.Add(job)
+	}
+}
+
+func (w *watcher) end() { w.End(store.ErrClosed) }
+
+// Close implements store.Watcher.
+func (w *watcher) Close() error {
+	w.follower.close()
+	return nil
+}

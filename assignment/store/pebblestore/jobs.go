@@ -1,0 +1,181 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+)
+
+func noJob(name string) error { return fmt.Errorf("job %s: %w", name, store.ErrNotFound) }
+
+// find returns a job that exists.
+func (s *Store) find(name string) (*job, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if j := s.jobs[name]; j != nil && j.exists() {
+		return j, nil
+	}
+	if err := assignment.ValidateJobName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	}
+	return nil, noJob(name)
+}
+
+// GetJob implements store.Store.
+func (s *Store) GetJob(ctx context.Context, name string) (store.Job, error) {
+	if err := s.ready(ctx); err != nil {
+		return store.Job{}, err
+	}
+	j, err := s.find(name)
+	if err != nil {
+		return store.Job{}, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case j.configErr != nil:
+		return store.Job{}, j.configErr
+	case j.config == nil: // any more
+		return store.Job{}, noJob(name)
+	}
+	return *j.config, nil
+}
+
+// ListJobs implements store.Store.
+func (s *Store) ListJobs(ctx context.Context) (jobs []store.Job, corrupt error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
+		switch j := s.jobs[name]; {
+		case j.configErr != nil:
+			corrupt = errors.Join(corrupt, j.configErr)
+		case j.config != nil:
+			jobs = append(jobs, *j.config)
+		}
+	}
+	return jobs, corrupt
+}
+
+// PutJob implements store.Store.
+func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (store.Job, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return store.Job{}, err
+	}
+	return call(ctx, s, func(ctx context.Context) (put store.Job, err error) {
+		s.mu.Lock()
+		j := s.entry(c.Name)
+		s.mu.Unlock()
+		err = s.locked(ctx, j, func() error {
+			version, stored := int64(0), int64(0)
+			switch {
+			case j.configErr != nil:
+				return j.configErr
+			case j.config != nil:
+				version, stored = j.config.Version, j.config.Version
+			case j.goneErr != nil:
+				return j.goneErr
+			case j.gone != nil:
+				version = j.gone.Version
+			}
+			if expect > 0 && expect != stored || expect < 0 && stored != 0 {
+				return &store.ConflictError{Key: s.layout.Config(c.Name), Current: stored}
+			}
+			put = store.Job{Config: c, Version: version + 1}
+			b := s.db.NewBatch()
+			defer b.Close()
+			if err := b.Set([]byte(s.layout.Config(c.Name)), s.layout.EncodeJob(put), nil); err != nil {
+				return err
+			}
+			if err := s.commit(b); err != nil {
+				return err
+			}
+			s.changed(c.Name, func() { j.config = &put })
+			return nil
+		})
+		return put, err
+	})
+}
+
+// DeleteJob implements store.Store.
+func (s *Store) DeleteJob(ctx context.Context, name string) error {
+	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
+		j, err := s.find(name)
+		if err != nil {
+			return none, err
+		}
+		return none, s.locked(ctx, j, func() error { return s.delete(name, j) })
+	})
+	return err
+}
+
+// delete needs the job's lock.
+func (s *Store) delete(name string, j *job) error {
+	if !j.exists() {
+		return noJob(name)
+	}
+	l := &s.layout
+	generations, err := s.scan(l.Generations(name), record.After(l.Generations(name)))
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return err
+	}
+	// The newest generation, from its key: the head may be corrupt.
+	var last assignment.Generation
+	if n := len(generations); n > 0 {
+		last, _ = l.GenerationOf(name, generations[n-1].Key)
+	}
+	if j.head != nil {
+		last = max(last, j.head.Generation)
+	}
+	var config []byte
+	if j.config != nil {
+		config = l.EncodeJob(*j.config)
+	}
+	var gone *record.KV
+	switch {
+	case j.gone != nil:
+		gone = &record.KV{Value: l.EncodeTombstone(name, *j.gone)}
+	case j.goneErr != nil:
+		gone = &record.KV{}
+	}
+	t := l.Bury(name, config, gone, last)
+	b := s.db.NewBatch()
+	defer b.Close()
+	err = errors.Join(
+		b.Delete([]byte(l.Config(name)), nil),
+		b.Delete([]byte(l.Head(name)), nil),
+		b.Set([]byte(l.Gone(name)), l.EncodeTombstone(name, t), nil),
+		b.DeleteRange([]byte(l.Generations(name)), []byte(record.After(l.Generations(name))), nil),
+		b.DeleteRange([]byte(l.Chunks(name)), []byte(record.After(l.Chunks(name))), nil),
+	)
+	if err != nil {
+		return err
+	}
+	if err := s.commit(b); err != nil {
+		return err
+	}
+	s.changed(name, func() {
+		j.config, j.configErr, j.head, j.headErr, j.newest = nil, nil, nil, nil, nil
+		j.gone, j.goneErr = &t, nil
+	})
+	return nil
+}
+
+// changed makes an acknowledged change seen, and tells the watchers.
+func (s *Store) changed(name string, change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	for w := range s.watchers {
+		w.Add(name)
+	}
+}

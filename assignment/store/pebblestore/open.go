@@ -1,0 +1,201 @@
+package pebblestore
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+)
+
+// Open opens the store in a directory and makes it if it is not there.
+func Open(dir string, cfg Config) (*Store, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg: cfg, dir: filepath.Clean(dir), failed: make(chan struct{}),
+		jobs: make(map[string]*job), watchers: make(map[*watcher]struct{}),
+	}
+	if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, s.cannotOpen(err)
+	}
+	lock, err := pebble.LockDirectory(s.dir, s.cfg.fs)
+	if err != nil {
+		if errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "held by current process") {
+			err = fmt.Errorf("it is in use, by another process or in this one: %w", err)
+		}
+		return nil, s.cannotOpen(err)
+	}
+	// Beside the caller: Pebble stops where it stands when it meets an error that
+	// it cannot go on after.
+	result := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() {
+			if r := recover(); r != nil {
+				err = s.fail(fmt.Errorf("%v", r))
+			}
+			result <- err
+		}()
+		err = s.start(lock)
+	}()
+	select {
+	case err = <-result:
+	case <-s.failed:
+		err = s.Err()
+	}
+	if err != nil {
+		return nil, s.cannotOpen(err)
+	}
+	return s, nil
+}
+
+func (s *Store) cannotOpen(err error) error {
+	return fmt.Errorf("open store directory %s: %w", s.dir, err)
+}
+
+// start opens the database and reads what there is. It gives the lock to the
+// database, with whose end the directory is free.
+func (s *Store) start(lock *pebble.Lock) error {
+	db, err := pebble.Open(s.dir, s.options(lock))
+	err = errors.Join(err, lock.Close())
+	if err != nil {
+		if errors.Is(err, pebble.ErrCorruption) {
+			err = record.Corrupt(s.dir, "%w", err)
+		}
+		return err
+	}
+	s.db = db
+	err = s.identify()
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	return nil
+}
+
+func (s *Store) options(lock *pebble.Lock) *pebble.Options {
+	return &pebble.Options{
+		FS:     s.cfg.fs,
+		Lock:   lock,
+		Logger: &logger{s},
+		// The newest log format tells a damaged record from the end of the log.
+		FormatMajorVersion: pebble.FormatNewest,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				if !errors.Is(err, pebble.ErrCorruption) {
+					_ = s.fail(err)
+				}
+			},
+			// Whoever reads what is damaged is told.
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.cfg.Logger.Error("damaged file", "dir", s.dir, "file", info.Path, "error", info.Details)
+			},
+		},
+	}
+}
+
+// identify reads the store's identity, or gives it one, and counts its openings.
+func (s *Store) identify() error {
+	id := record.Identity{StoreID: random()}
+	kvs, err := s.scan(s.layout.ID(), s.layout.ID()+"\x00")
+	if err != nil {
+		return err
+	}
+	if len(kvs) > 0 {
+		if id, err = s.layout.DecodeIdentity(kvs[0].Value); err != nil {
+			return err
+		}
+	}
+	id.Opened++
+	s.layout.StoreID = id.StoreID
+	s.registry.start(id.Opened)
+	b := s.db.NewBatch()
+	defer b.Close()
+	if err := b.Set([]byte(s.layout.ID()), s.layout.EncodeIdentity(id), nil); err != nil {
+		return err
+	}
+	return s.commit(b)
+}
+
+// random is never 0.
+func random() uint64 {
+	var b [8]byte
+	for {
+		_, _ = rand.Read(b[:]) // never fails
+		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
+			return v
+		}
+	}
+}
+
+// load reads what there is of each job, apart from assignments.
+func (s *Store) load() error {
+	kvs, err := s.scan(s.layout.Jobs(), record.After(s.layout.Jobs()))
+	if err != nil {
+		return err
+	}
+	for _, kv := range kvs {
+		name, head, ok := s.layout.JobOf(kv.Key)
+		switch j := s.entry(name); {
+		case !ok:
+		case head:
+			j.head, j.headErr = s.layout.DecodeHead(name, kv.Value)
+		default:
+			c, err := s.layout.DecodeJob(name, kv.Value)
+			if j.configErr = err; err == nil {
+				j.config = &c
+			}
+		}
+	}
+	if kvs, err = s.scan(s.layout.GoneAll(), record.After(s.layout.GoneAll())); err != nil {
+		return err
+	}
+	for _, kv := range kvs {
+		name := strings.TrimPrefix(kv.Key, s.layout.GoneAll())
+		t, err := s.layout.DecodeTombstone(name, kv.Value)
+		j := s.entry(name)
+		if j.goneErr = err; err == nil {
+			j.gone = &t
+		}
+	}
+	return nil
+}
+
+// entry returns a job's entry, which it makes if there is none. Store.mu is held
+// or nobody else is there yet.
+func (s *Store) entry(name string) *job {
+	j := s.jobs[name]
+	if j == nil {
+		j = &job{lock: make(chan struct{}, 1)}
+		s.jobs[name] = j
+	}
+	return j
+}
+
+// logger takes what Pebble says.
+type logger struct{ s *Store }
+
+func (l *logger) Infof(format string, args ...any) {
+	l.s.cfg.Logger.Debug("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+func (l *logger) Errorf(format string, args ...any) {
+	l.s.cfg.Logger.Warn("pebble", "message", fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return, since Pebble cannot go on. It stops the goroutine
+// where it stands, with whatever locks it holds, so that nothing is done to the
+// files any more; the process is to end, by Store.Failed.
+func (l *logger) Fatalf(format string, args ...any) {
+	_ = l.s.fail(fmt.Errorf(format, args...))
+	select {}
+}

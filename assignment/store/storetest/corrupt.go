@@ -1,0 +1,250 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// prepared is a store with a few jobs, closed.
+type prepared struct {
+	h   *harness
+	id  uint64
+	all []*assignment.Assignment // of job a
+}
+
+func prepare(h *harness) *prepared {
+	h.Helper()
+	s := h.open()
+	p := &prepared{h: h, id: s.ID()}
+	for _, job := range []string{"a", "b", "c"} {
+		h.job(s, job)
+	}
+	h.write(s, First("c", s.ID(), 3, 3, 10))
+	if err := s.DeleteJob(h.Context(), "c"); err != nil {
+		h.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(10, 10))
+	a := First("a", s.ID(), 1, 5, 60_000) // some pieces
+	for i := range 4 {
+		h.write(s, a)
+		p.all = append(p.all, a)
+		a = Next(a, a.Generation()+1, []float64{.001, .2, .001, .001}[i], "x", rng)
+	}
+	h.close(s)
+	return p
+}
+
+func (p *prepared) raw() Raw {
+	p.h.Helper()
+	raw, err := p.h.Raw()
+	if err != nil {
+		p.h.Fatal(err)
+	}
+	return raw
+}
+
+// do runs f on the records themselves.
+func (p *prepared) do(f func(Raw) error) {
+	p.h.Helper()
+	raw := p.raw()
+	if err := errors.Join(f(raw), raw.Close()); err != nil {
+		p.h.Fatal(err)
+	}
+}
+
+// look does everything that reads and returns the errors, each of which must be
+// of the kind given and name the key. What comes without error must be right.
+func (p *prepared) look(kind error, key string) (errs []error) {
+	t := p.h
+	t.Helper()
+	ctx := t.Context()
+	s, err := t.Open()
+	if err != nil {
+		errs = append(errs, err)
+	} else {
+		defer t.close(s)
+		if s.ID() != p.id {
+			t.Errorf("store id %016x, want %016x", s.ID(), p.id)
+		}
+		jobs, err := s.ListJobs(ctx)
+		if err != nil {
+			errs = append(errs, err)
+		} else if len(jobs) != 2 {
+			t.Errorf("%d jobs, want 2", len(jobs))
+		}
+		for _, job := range []string{"a", "b"} {
+			if j, err := s.GetJob(ctx, job); err != nil {
+				errs = append(errs, err)
+			} else if j.Config.Name != job || j.Version != 1 {
+				t.Errorf("job %s is %+v", job, j)
+			}
+		}
+		for i, a := range p.all {
+			got, err := s.ReadGeneration(ctx, "a", a.Generation())
+			if i == len(p.all)-1 && err == nil {
+				got, err = s.Read(ctx, "a")
+			}
+			if err != nil {
+				errs = append(errs, err)
+			} else if !Same(got, a) {
+				t.Errorf("generation %d is wrong and nobody says so", a.Generation())
+			}
+		}
+		if len(errs) == 0 { // the tombstone is looked at last
+			if j, err := s.PutJob(ctx, assignment.JobConfig{Name: "c"}, store.NoVersion); err != nil {
+				errs = append(errs, err)
+			} else if j.Version != 2 {
+				t.Errorf("version %d of a job made anew, want 2", j.Version)
+			}
+		}
+	}
+	for _, err := range errs {
+		if !errors.Is(err, kind) || !strings.Contains(err.Error(), key) {
+			t.Errorf("error %q, want one that is %q and names %s", err, kind, key)
+		}
+	}
+	return errs
+}
+
+// testCorrupt damages each record in several ways: whatever needs it says so and
+// names it, and the rest goes on.
+func testCorrupt(t *testing.T, h *harness) {
+	p := prepare(h)
+	var keys []string
+	p.do(func(raw Raw) (err error) { keys, err = raw.Keys(); return err })
+	if len(keys) < 10 {
+		t.Fatalf("only %d records: %v", len(keys), keys)
+	}
+	kinds := make(map[string]bool)
+	rng := rand.New(rand.NewPCG(11, 11))
+	for _, key := range keys {
+		var good []byte
+		p.do(func(raw Raw) (err error) { good, err = raw.Get(key); return err })
+		for i, damage := range []func([]byte) []byte{
+			func(v []byte) []byte { v[rng.IntN(len(v))] ^= 1 << rng.IntN(8); return v },
+			func(v []byte) []byte { return v[:rng.IntN(len(v))] },
+			func(v []byte) []byte { return append(v, 0) },
+			func([]byte) []byte { return nil },
+		} {
+			bad := damage(append([]byte(nil), good...))
+			p.do(func(raw Raw) error { return raw.Put(key, bad) })
+			if errs := p.look(store.ErrCorrupt, key); len(errs) == 0 {
+				t.Errorf("damage %d to %s is noticed by nobody", i, key)
+			}
+		}
+		p.do(func(raw Raw) error { return raw.Put(key, good) })
+		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/"} {
+			if strings.Contains(key, kind) {
+				kinds[kind] = true
+			}
+		}
+	}
+	if len(kinds) != 5 {
+		t.Errorf("only records of kinds %v were there", kinds)
+	}
+	if errs := p.look(store.ErrCorrupt, ""); len(errs) != 0 {
+		t.Errorf("put right again: %v", errs)
+	}
+}
+
+// testMissing takes away records that others need, and swaps two.
+func testMissing(t *testing.T, h *harness) {
+	p := prepare(h)
+	var keys []string
+	p.do(func(raw Raw) (err error) { keys, err = raw.Keys(); return err })
+	for _, key := range keys {
+		if !strings.Contains(key, "chunks/") && !strings.Contains(key, "generations/") {
+			continue
+		}
+		var good []byte
+		p.do(func(raw Raw) (err error) {
+			if good, err = raw.Get(key); err == nil {
+				err = raw.Delete(key)
+			}
+			return err
+		})
+		look := p.look
+		if strings.Contains(key, "generations/") {
+			look = p.lookOrMiss
+		}
+		if errs := look(store.ErrCorrupt, key); len(errs) == 0 {
+			t.Errorf("nobody misses %s", key)
+		}
+		p.do(func(raw Raw) error { return raw.Put(key, good) })
+	}
+	var head []byte
+	for _, key := range keys {
+		if strings.HasSuffix(key, "jobs/a/head") {
+			p.do(func(raw Raw) (err error) { head, err = raw.Get(key); return err })
+			other := strings.Replace(key, "/a/", "/b/", 1)
+			p.do(func(raw Raw) error { return raw.Put(other, head) })
+			s, err := h.Open()
+			if err == nil {
+				_, err = s.Read(t.Context(), "b")
+				h.close(s)
+			}
+			h.is(err, store.ErrCorrupt)
+		}
+	}
+	if head == nil {
+		t.Error("no head")
+	}
+}
+
+// lookOrMiss looks for generations one of which is not there: that one need not
+// be found, and what is built on it is corrupt.
+func (p *prepared) lookOrMiss(kind error, key string) (errs []error) {
+	p.h.Helper()
+	s := p.h.open()
+	defer p.h.close(s)
+	for _, a := range p.all {
+		_, err := s.ReadGeneration(p.h.Context(), "a", a.Generation())
+		missed := errors.Is(err, store.ErrNotFound) && strings.HasSuffix(key, fmt.Sprintf("/%016x", a.Generation()))
+		if err != nil && !missed && (!errors.Is(err, kind) || !strings.Contains(err.Error(), key)) {
+			p.h.Errorf("generation %d: error %v", a.Generation(), err)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// testDeleteCorrupt gets rid of a job whose records are damaged, and makes it anew.
+func testDeleteCorrupt(t *testing.T, h *harness) {
+	p := prepare(h)
+	p.do(func(raw Raw) error {
+		keys, err := raw.Keys()
+		for _, key := range keys {
+			if err == nil && (strings.Contains(key, "jobs/a/") || strings.Contains(key, "generations/a/")) {
+				err = raw.Put(key, []byte("damaged"))
+			}
+		}
+		return err
+	})
+	s := h.open()
+	_, err := s.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, store.AnyVersion)
+	h.is(err, store.ErrCorrupt)
+	h.is(s.Write(t.Context(), First("a", s.ID(), 50, 3, 10)), store.ErrCorrupt)
+	jobs, err := s.ListJobs(t.Context())
+	h.is(err, store.ErrCorrupt)
+	if len(jobs) != 1 || jobs[0].Config.Name != "b" {
+		t.Errorf("jobs %+v beside the damaged one, want b", jobs)
+	}
+	if err := s.DeleteJob(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	j, err := s.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, store.NoVersion)
+	if err != nil || j.Version <= 1 {
+		t.Errorf("version %d, %v; want one above 1", j.Version, err)
+	}
+	last := p.all[len(p.all)-1].Generation()
+	h.conflict(s.Write(t.Context(), First("a", s.ID(), last, 3, 10)), int64(last))
+	h.write(s, First("a", s.ID(), last+1, 3, 10))
+}
