@@ -12,19 +12,16 @@ import (
 type piece struct {
 	start, end assignment.SliceKey
 	load       float64 // of all replicas together; never NaN, negative or infinite
-	est        estimate
 	owners     []uint32
 	prev, next int32 // -1 at the ends
 	version    uint32
-	gone       bool // merged into another
+	source     int32 // the slice of Prev that it is, or is part of; -1 if of several
+	gone       bool  // merged into another
 }
 
 func (p *piece) slice() assignment.Slice { return assignment.Slice{Start: p.start, End: p.end} }
 func (p *piece) width() float64          { return p.slice().Fraction() }
 func (p *piece) has(t uint32) bool       { return slices.Contains(p.owners, t) }
-
-// peak is the load that the piece had of late, at least load.
-func (p *piece) peak() float64 { return max(p.load, p.est.peak) }
 
 // share is the load that each owner carries.
 func (p *piece) share() float64 { return p.load / float64(len(p.owners)) }
@@ -37,9 +34,11 @@ type board struct {
 	min, max int // replicas, never above the number of live tasks
 
 	pieces []piece
+	est    []estimate // by piece; nil when nothing is to be remembered
 	head   int32
-	n      int // pieces that are not gone
-	owners int // of all pieces together
+	arena  []uint32 // room for lists of owners
+	n      int      // pieces that are not gone
+	owners int      // of all pieces together
 
 	own    [][]int32 // by task: the pieces it owns, in no order
 	load   []float64 // by task
@@ -109,7 +108,11 @@ func (b *board) lay() {
 	c := prev.Columns()
 	count := make([]int32, len(b.in.Tasks))
 	owners := make([]uint32, 0, len(c.Owners))
-	b.pieces = make([]piece, len(c.Starts), len(c.Starts)+len(c.Starts)/4)
+	room := len(c.Starts) + max(min(b.maxSlices()-len(c.Starts), len(c.Starts)/2), 0)
+	b.pieces = make([]piece, len(c.Starts), room)
+	if b.smooth != nil {
+		b.est = append(make([]estimate, 0, room), b.smooth.cells...)
+	}
 	for i := range b.pieces {
 		s, r := prev.Slice(i), prev.Replicas(i)
 		lo := len(owners)
@@ -119,17 +122,16 @@ func (b *board) lay() {
 				count[t]++
 			}
 		}
-		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1}
-		if b.smooth != nil {
-			b.pieces[i].est = b.smooth.cells[i]
-		}
+		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1, source: int32(i)}
 		b.pieces[i].owners = owners[lo:len(owners):len(owners)]
 	}
 	b.head, b.n, b.owners = 0, len(b.pieces), len(owners)
 	b.pieces[b.n-1].next = -1
-	room := make([]int32, len(owners))
+	// Some slack, because splitting adds to most lists.
+	lists := make([]int32, len(owners)+len(owners)/2+8*len(count))
 	for t, k := range count {
-		b.own[t], room = room[:0:k], room[k:]
+		k += k/2 + 8
+		b.own[t], lists = lists[:0:k], lists[k:]
 	}
 	for i := range b.pieces {
 		p := &b.pieces[i]
@@ -214,23 +216,26 @@ func (b *board) carry(p *piece) {
 // split cuts piece i at a key strictly within it; both parts keep its owners.
 // It returns the right part.
 func (b *board) split(i int32, at assignment.SliceKey) int32 {
-	p := &b.pieces[i]
-	age := int32(0)
+	known := int32(0)
 	if b.fine != nil && b.fine.part != nil {
-		age = 3
+		known = 3
 	}
-	return b.splitAs(i, at, b.fine.portion(p.slice(), at), age)
+	return b.splitAs(i, at, b.portion(i, at), known)
 }
 
-// splitAs is split when it is known which share of the load lies below at; age
-// says how well, as in estimate.
-func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, age int32) int32 {
+// splitAs is split when it is known which share of the load lies below at;
+// known says as how many measurements, see estimate.
+func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int32) int32 {
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
-	*r = piece{start: at, end: l.end, load: l.load * (1 - left), est: l.est.part(1-left, age), owners: slices.Clone(l.owners), prev: i, next: l.next}
-	l.end, l.load, l.est, l.next = at, l.load*left, l.est.part(left, age), j
+	*r = piece{start: at, end: l.end, load: l.load * (1 - left), owners: b.list(l.owners), prev: i, next: l.next, source: l.source}
+	l.end, l.load, l.next = at, l.load*left, j
 	l.version++
+	if b.est != nil {
+		b.est = append(b.est, b.est[i].part(1-left, known))
+		b.est[i] = b.est[i].part(left, known)
+	}
 	if r.next >= 0 {
 		b.pieces[r.next].prev = j
 	}
@@ -240,6 +245,35 @@ func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, age int32
 	b.n++
 	b.owners += len(r.owners)
 	return j
+}
+
+// list copies a list of owners.
+func (b *board) list(owners []uint32) []uint32 {
+	n := len(owners)
+	if len(b.arena) < n {
+		b.arena = make([]uint32, max(1<<12, n))
+	}
+	c := b.arena[:n:n]
+	b.arena = b.arena[n:]
+	copy(c, owners)
+	return c
+}
+
+// portion is the share of the load of piece i that lies below key at.
+func (b *board) portion(i int32, at assignment.SliceKey) float64 {
+	p := &b.pieces[i]
+	if p.source >= 0 && (b.fine == nil || b.fine.part == nil) {
+		return float64(at-p.start) / float64(p.end-p.start)
+	}
+	return b.fine.portion(p.slice(), at)
+}
+
+// peak is the load that piece i had of late, at least what it has.
+func (b *board) peak(i int32) float64 {
+	if b.est == nil {
+		return b.pieces[i].load
+	}
+	return max(b.pieces[i].load, b.est[i].peak)
 }
 
 // merge joins piece i and the one after it under the owners of keep, which is
@@ -267,7 +301,13 @@ func (b *board) merge(i, keep int32) {
 			b.own[t] = append(b.own[t], i)
 		}
 	}
-	l.end, l.load, l.est, l.next = r.end, l.load+r.load, l.est.plus(r.est), r.next
+	l.end, l.load, l.next = r.end, l.load+r.load, r.next
+	if l.source != r.source {
+		l.source = -1
+	}
+	if b.est != nil {
+		b.est[i] = b.est[i].plus(b.est[j])
+	}
 	l.version++
 	b.owners += len(l.owners)
 	b.carry(l)

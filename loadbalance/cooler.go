@@ -153,8 +153,8 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 			c.spent = true
 			continue
 		}
-		dest, ok := coldest, true
-		if p.has(dest) {
+		dest, ok := coldest, coldest != h
+		if len(p.owners) > 1 && p.has(dest) { // a single owner is h
 			dest, ok = c.cold.first(func(t uint32) bool { return !p.has(t) })
 		}
 		consider := func(k Kind, benefit float64) {

@@ -80,9 +80,8 @@ type trust struct {
 	rho           float64
 	rhos, rhoLoad float64
 	// known over shown is how much of what sets slices apart from the even load
-	// of the keyspace was found again in the next measurement: of those that are
-	// a small part of a task, and of the others.
-	known, shown [2]float64
+	// of the keyspace was found again in the next measurement.
+	known, shown float64
 	// kept over leapt is how much of a jump has been found to last until the next
 	// measurement, recent jumps counting most.
 	kept, leapt float64
@@ -194,34 +193,29 @@ func (t *trust) meet(c *estimate, x, even float64) {
 	*c = estimate{level: x, gain: c.gain, peak: c.peak, from: even, leap: max(x-2*even, 0), age: 1}
 }
 
-// compare finds out how far levels have foretold how slices differ from even.
+// compare finds out how far the levels of small slices have foretold how they
+// differ from the even load. A change of hot keys says nothing about that.
 func (s *smoother) compare(rate, width []float64, even, small float64) {
-	var known, shown [2]float64
+	known, shown := 0.0, 0.0
 	for i, x := range rate {
 		c := &s.cells[i]
-		if x != x || c.age == 0 {
+		if x != x || c.age == 0 || c.level >= small {
 			continue
-		}
-		class := 0
-		if c.level >= small {
-			class = 1
 		}
 		d := c.level - even*width[i]
-		known[class] += (sane(x) - even*width[i]) * d
-		shown[class] += d * d
+		known += (sane(x) - even*width[i]) * d
+		shown += d * d
+	}
+	if shown <= 0 {
+		return
 	}
 	t := &s.trust
-	for k := range known {
-		if shown[k] <= 0 {
-			continue
-		}
-		// Each round counts alike, however large its differences.
-		if t.shown[k] == 0 {
-			t.known[k], t.shown[k] = regressPrior, regressPrior
-		}
-		t.known[k] = t.known[k]*regressKeep + known[k]/shown[k]
-		t.shown[k] = t.shown[k]*regressKeep + 1
+	if t.shown == 0 {
+		t.known, t.shown = regressPrior, regressPrior
 	}
+	// Each round counts alike, however large its differences.
+	t.known = t.known*regressKeep + known/shown
+	t.shown = t.shown*regressKeep + 1
 }
 
 const (
@@ -232,14 +226,10 @@ const (
 // regress is the load to expect of a slice whose level is known: as far as
 // levels have proved to mean little, it is what its width alone would suggest.
 func (t *trust) regress(level, even, small float64) float64 {
-	class := 0
-	if level >= small {
-		class = 1
-	}
-	if t.shown[class] == 0 {
+	if t.shown == 0 || level >= small {
 		return level
 	}
-	return even + min(max(t.known[class]/t.shown[class], 0), 1)*(level-even)
+	return even + min(max(t.known/t.shown, 0), 1)*(level-even)
 }
 
 // step updates one estimate. It returns the squared error beyond the relative

@@ -37,21 +37,23 @@ func (b *board) isolate() {
 // cut gives a key of piece i a piece of its own with a share of the load.
 func (b *board) cut(i int32, k assignment.SliceKey, share float64) {
 	p := &b.pieces[i]
-	before := p.est
-	below := (1 - share) * b.fine.portion(p.slice(), k)
+	below := (1 - share) * b.portion(i, k)
+	leap := 0.0
+	if b.est != nil {
+		leap = b.est[i].leap
+	}
 	if k > p.start {
 		i = b.splitAs(i, k, below, 3)
 	}
 	if b.pieces[i].end > k+1 {
 		b.splitAs(i, k+1, min(share/(1-below), 1), 3)
 	}
-	if before.leap > 0 {
+	if leap > 0 {
 		// It is the key that jumped, and its neighbours did not.
-		e := &b.pieces[i].est
-		e.from, e.leap = 0, before.leap*share
+		b.est[i].from, b.est[i].leap = 0, leap*share
 		for _, j := range [...]int32{b.pieces[i].prev, b.pieces[i].next} {
-			if j >= 0 && b.pieces[j].est.leap != 0 {
-				b.pieces[j].est.leap = 0
+			if j >= 0 {
+				b.est[j].leap = 0
 			}
 		}
 	}

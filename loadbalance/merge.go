@@ -56,7 +56,7 @@ func (b *board) mergeSame() {
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
 		p, q := &b.pieces[i], &b.pieces[next]
-		if (p.peak()+q.peak())*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+		if (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
 			i = next
 			continue
 		}
@@ -72,8 +72,8 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 	if p.next < 0 {
 		return pieceKey{}, false
 	}
-	q := &b.pieces[p.next]
-	return pieceKey{p.peak() + q.peak(), i, p.version}, p.load+q.load < b.total/float64(b.n)
+	cold := p.load+b.pieces[p.next].load < b.total/float64(b.n)
+	return pieceKey{b.peak(i) + b.peak(p.next), i, p.version}, cold
 }
 
 // mergePair merges piece i with its right neighbour under the owners of

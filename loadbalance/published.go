@@ -70,7 +70,7 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 				best = o
 			}
 		}
-		if !p.has(c) {
+		if c != h && (len(p.owners) == 1 || !p.has(c)) {
 			consider(KindMove, max((b.load[h]-p.share())/b.weight[h], (b.load[c]+p.share())/b.weight[c]))
 			if len(p.owners) < b.max && b.roomForOwner() {
 				consider(KindReplicate, b.afterAdd(p, c))

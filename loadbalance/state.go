@@ -131,7 +131,7 @@ func (b *board) remember() *State {
 	s := &State{trust: b.smooth.trust, starts: make([]assignment.SliceKey, 0, b.n), cells: make([]estimate, 0, b.n)}
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		s.starts = append(s.starts, b.pieces[i].start)
-		s.cells = append(s.cells, b.pieces[i].est)
+		s.cells = append(s.cells, b.est[i])
 	}
 	return s
 }

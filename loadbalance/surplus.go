@@ -14,7 +14,7 @@ func (b *board) dropSurplus() {
 					hot = t
 				}
 			}
-			if !b.spare(p, hot, level) {
+			if !b.spare(i, hot, level) {
 				break
 			}
 			b.remove(i, hot)
@@ -23,8 +23,9 @@ func (b *board) dropSurplus() {
 	}
 }
 
-// spare says that p can do without owner t.
-func (b *board) spare(p *piece, t uint32, level float64) bool {
+// spare says that piece i can do without owner t.
+func (b *board) spare(i int32, t uint32, level float64) bool {
+	p := &b.pieces[i]
 	more := p.load/float64(len(p.owners)-1) - p.share()
 	for _, o := range p.owners {
 		if o != t && (b.load[o]+more)/b.weight[o] > level {
@@ -32,5 +33,5 @@ func (b *board) spare(p *piece, t uint32, level float64) bool {
 		}
 	}
 	// A slice that is no small part of a task is worth spreading.
-	return p.peak()/float64(len(p.owners)-1) < .25*level
+	return b.peak(i)/float64(len(p.owners)-1) < .25*level
 }

@@ -1,0 +1,233 @@
+package sim_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/sim"
+)
+
+const (
+	weighted  = assignment.AlgorithmWeightedMove
+	published = assignment.AlgorithmPublished
+)
+
+// setting is what figures are the means over.
+type setting struct {
+	workloads    []string
+	tasks        []int
+	replicas     int // max
+	seeds        int
+	rounds, skip int // rounds to play, and how many of them not to count
+}
+
+// noisy is the measurement that figures assume.
+var noisy = sim.Noise{Slice: .05, Task: .02, Poisson: true}
+
+// play replays every cell of a setting; each gets the result of one seed.
+func (s setting) play(tb testing.TB, algorithm string, each func(cell string, r *sim.Result)) {
+	tb.Helper()
+	for _, w := range s.workloads {
+		for _, n := range s.tasks {
+			for seed := range s.seeds {
+				src, err := sim.Workload{Name: w, Tasks: n, Rounds: s.rounds, Seed: uint64(seed)}.Open()
+				if err != nil {
+					tb.Fatal(err)
+				}
+				r, err := sim.Run(sim.Config{Algorithm: algorithm, Tasks: n, MaxReplicas: s.replicas, Noise: noisy, Seed: uint64(seed)}, src)
+				if err != nil {
+					tb.Fatal(err)
+				}
+				each(fmt.Sprintf("%s, %d tasks", w, n), r)
+			}
+		}
+	}
+}
+
+// means are over all cells, and the post-over-floor of each cell.
+func (s setting) means(tb testing.TB, algorithm string) (all sim.Summary, cells map[string]float64) {
+	tb.Helper()
+	count := 0.0
+	cells = make(map[string]float64)
+	s.play(tb, algorithm, func(cell string, r *sim.Result) {
+		x := sim.Summarize(r.Rounds[s.skip:], r.Tasks)
+		all.MeanPostOverFloor += x.MeanPostOverFloor
+		all.MeanKeyChurn += x.MeanKeyChurn
+		all.MeanLoadChurn += x.MeanLoadChurn
+		all.MeanRest += x.MeanRest
+		all.MaxSlicesPerTask = max(all.MaxSlicesPerTask, sim.Summarize(r.Rounds, r.Tasks).MaxSlicesPerTask)
+		cells[cell] += x.MeanPostOverFloor / float64(s.seeds)
+		count++
+		for i, round := range r.Rounds {
+			if strings.HasPrefix(cell, "d") && i >= 20 && round.KeyChurn > .09 {
+				tb.Errorf("%s: round %d of a uniform load moved %g of the keyspace", cell, i, round.KeyChurn)
+			}
+			if algorithm == weighted && round.KeyChurn > .10+1e-9 {
+				tb.Errorf("%s: round %d reassigned %g of the keyspace", cell, i, round.KeyChurn)
+			}
+		}
+	})
+	for _, m := range []*float64{&all.MeanPostOverFloor, &all.MeanKeyChurn, &all.MeanLoadChurn, &all.MeanRest} {
+		*m /= count
+	}
+	return all, cells
+}
+
+// within asserts a limit of a percentage.
+func within(tb testing.TB, what string, got, least, most float64) {
+	tb.Helper()
+	if !(got >= least && got <= most) {
+		tb.Errorf("%s is %.3f %%, want %.3f to %.3f %%", what, 100*got, 100*least, 100*most)
+	}
+}
+
+// judge compares both algorithms on a setting and asserts what weighted-move
+// promises.
+func (s setting) judge(tb testing.TB) {
+	tb.Helper()
+	p, pCells := s.means(tb, published)
+	w, wCells := s.means(tb, weighted)
+	for _, x := range []struct {
+		name string
+		s    sim.Summary
+	}{{published, p}, {weighted, w}} {
+		tb.Logf("R=%-2d %-13s excess %5.2f %%, key churn %.3f %%, load churn %.3f %%, rest %.3f, at most %.0f slices a task",
+			s.replicas, x.name, 100*(x.s.MeanPostOverFloor-1), 100*x.s.MeanKeyChurn, 100*x.s.MeanLoadChurn, x.s.MeanRest, x.s.MaxSlicesPerTask)
+	}
+	for cell, post := range wCells {
+		if post > pCells[cell]+.01 {
+			tb.Errorf("R=%d, workload %s: post over floor %.4f, published %.4f", s.replicas, cell, post, pCells[cell])
+		}
+	}
+	if w.MaxSlicesPerTask > 150 {
+		tb.Errorf("%g slices a task", w.MaxSlicesPerTask)
+	}
+	if s.replicas > 1 {
+		within(tb, "published: excess", p.MeanPostOverFloor-1, .034, .064)
+		within(tb, "published: key churn", p.MeanKeyChurn, .0067, .0117)
+		within(tb, "excess", w.MeanPostOverFloor-1, 0, .03)
+		within(tb, "key churn", w.MeanKeyChurn, 0, .0030)
+		within(tb, "load churn", w.MeanLoadChurn, 0, .0055)
+		return
+	}
+	within(tb, "excess", w.MeanPostOverFloor-1, 0, .013)
+	within(tb, "rest", w.MeanRest-1, 0, .15)
+}
+
+// TestFigures is a small version of BenchmarkFigures.
+func TestFigures(t *testing.T) {
+	for _, r := range []int{10, 1} {
+		setting{strings.Split("cdefgh", ""), []int{10, 50}, r, 1, 50, 20}.judge(t)
+	}
+}
+
+// BenchmarkFigures is the table of figures that the algorithms are judged by: it
+// takes minutes. Run it with -benchtime 1x.
+func BenchmarkFigures(b *testing.B) {
+	for _, r := range []int{10, 1} {
+		b.Run(fmt.Sprintf("replicas=%d", r), func(b *testing.B) {
+			for b.Loop() {
+				setting{strings.Split("bcdefgh", ""), []int{10, 20, 50, 200}, r, 3, 288, 0}.judge(b)
+			}
+		})
+	}
+}
+
+func idle(tb testing.TB, tasks []int, seeds, rounds int) {
+	tb.Helper()
+	s := setting{[]string{"d"}, tasks, 10, seeds, rounds, 20}
+	w, _ := s.means(tb, weighted)
+	tb.Logf("idle churn on uniform load: %.4f %%", 100*w.MeanKeyChurn)
+	within(tb, "idle churn", w.MeanKeyChurn, 0, .002)
+}
+
+func TestIdleChurn(t *testing.T) { idle(t, []int{10, 50}, 1, 60) }
+
+func shifts(tb testing.TB, algorithm string, seeds int) (n, unrecovered int) {
+	tb.Helper()
+	setting{[]string{"a"}, []int{10}, 10, seeds, 52, 0}.play(tb, algorithm, func(_ string, r *sim.Result) {
+		k, u := sim.Shifts(r.Rounds, 1.2)
+		n, unrecovered = n+k, unrecovered+u
+	})
+	tb.Logf("%s: %d of %d shifts never recover to 1.2", algorithm, unrecovered, n)
+	return n, unrecovered
+}
+
+// TestShifts plays hot keys that move every fourth round, 12 times a seed.
+func TestShifts(t *testing.T) {
+	if n, u := shifts(t, weighted, 20); n != 240 || u != 0 {
+		t.Errorf("%d of %d shifts never recover", u, n)
+	}
+	n, u := shifts(t, published, 20)
+	within(t, "published: unrecovered", float64(u)/float64(n), .3, .5)
+}
+
+// BenchmarkTraces is Figure 11 of the Slicer paper on recorded traces: each
+// algorithm's load imbalance and churn, with and without redundancy. The
+// environment variable SLICER_TRACES names the folder of the traces.
+func BenchmarkTraces(b *testing.B) {
+	dir := os.Getenv("SLICER_TRACES")
+	files, err := filepath.Glob(filepath.Join(dir, "*.csv.gz"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if dir == "" || len(files) == 0 {
+		b.Log("SLICER_TRACES names no folder with traces: nothing to measure")
+	}
+	for b.Loop() {
+		for _, f := range files {
+			for _, n := range []int{10, 50} {
+				for _, r := range []int{10, 1} {
+					traces(b, f, n, r)
+				}
+			}
+		}
+	}
+}
+
+func traces(tb testing.TB, file string, n, replicas int) {
+	interval := 5 * time.Minute
+	if strings.Contains(file, "arc_") {
+		interval = 10 * time.Second
+	}
+	var pub, own sim.Summary
+	best := 1e9
+	for _, alg := range sim.Algorithms {
+		tr, err := sim.OpenTrace(file)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer tr.Close()
+		src, err := sim.Windows(tr, interval.Milliseconds())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r, err := sim.Run(sim.Config{Algorithm: alg, Tasks: n, MaxReplicas: replicas, IntervalMS: interval.Milliseconds(), Noise: sim.DefaultNoise}, src)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s := r.Summary
+		tb.Logf("%-26s n=%-3d R=%-2d %-16s imbalance %6.3f, over floor %.4f, key churn %6.3f %%, load churn %6.2f %%",
+			filepath.Base(file), n, replicas, alg, s.MeanImbalance, s.MeanOverFloor, 100*s.MeanKeyChurn, 100*s.MeanLoadChurn)
+		switch alg {
+		case weighted:
+			own = s
+		case published:
+			pub = s
+			fallthrough
+		default:
+			best = min(best, s.MeanOverFloor)
+		}
+	}
+	if own.MeanOverFloor > best {
+		tb.Errorf("%s n=%d R=%d: over floor %.4f, another algorithm %.4f", file, n, replicas, own.MeanOverFloor, best)
+	}
+	if own.MeanKeyChurn > pub.MeanKeyChurn/4 {
+		tb.Errorf("%s n=%d R=%d: key churn %.4f, published %.4f", file, n, replicas, own.MeanKeyChurn, pub.MeanKeyChurn)
+	}
+}
