@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // Role is what a subscriber is to its job.
@@ -40,6 +41,9 @@ type Config struct {
 	Zone string
 	// Task is who the slicelet is; only for slicelets. Index and State are not used.
 	Task assignment.Task
+	// First is a slicelet's first report, so that even the first hello has one; may
+	// be nil.
+	First *slicerv1.Report
 	// Distributors and Backups are host:port, at most 256 each and at least one
 	// altogether. A name with several addresses stands for any one of them.
 	Distributors, Backups []string

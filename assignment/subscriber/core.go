@@ -143,7 +143,7 @@ func (c *core) state() State {
 }
 
 func (c *core) start(now time.Time) {
-	c.lost = now
+	c.lost, c.report = now, stamped{c.cfg.First, now}
 	if len(c.dist.addrs) > 0 {
 		c.dist.wait(now, 0)
 	}

@@ -1,0 +1,130 @@
+package slicelet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// benchSlicelet owns 100 of 10,000 slices; keys are of 16 bytes and all its own,
+// with a Zipf-like popularity.
+func benchSlicelet(b *testing.B) (*Slicelet, []string) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	s := &Slicelet{meter: newMeter()}
+	tasks := []assignment.Task{
+		{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1},
+		{Name: "other", Incarnation: 1, Address: "other:1", Index: 1, Weight: 1},
+	}
+	owners := make([]uint32, 10_000)
+	for i := range owners {
+		owners[i] = uint32(min(i%100, 1))
+	}
+	a, err := assignment.Successor(nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, tasks,
+		assignment.Placement{Starts: assignment.Equal(len(owners)), Owners: owners})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.recorder = newRecorder(s.meter, processCPU, time.Now())
+	v := emptyView().next(stateOf(a), me)
+	s.view.Store(v)
+	s.recorder.follow(v, time.Now())
+	var own []string
+	for len(own) < 10_000 {
+		if k := fmt.Sprintf("user/%011d", rng.Int64N(1e11)); s.IsAffinitized(k) {
+			own = append(own, k)
+		}
+	}
+	zipf := rand.NewZipf(rng, 1.1, 1, uint64(len(own)-1))
+	keys := make([]string, 1<<14)
+	for i := range keys {
+		keys[i] = own[zipf.Uint64()]
+	}
+	return s, keys
+}
+
+// spread runs f on 1, 2, 8, 16 and 64 goroutines. cpu-ns/op is the CPU time of all
+// cores together, which other programs on the machine disturb less than the
+// wall time.
+func spread(b *testing.B, f func(i int)) {
+	for _, n := range []int{1, 2, 8, 16, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			before, _ := processCPU()
+			var wg sync.WaitGroup
+			for g := range n {
+				from, to := b.N*g/n, b.N*(g+1)/n
+				wg.Go(func() {
+					for i := from; i < to; i++ {
+						f(i)
+					}
+				})
+			}
+			wg.Wait()
+			after, _ := processCPU()
+			b.ReportMetric(float64((after-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+func BenchmarkIsAffinitized(b *testing.B) {
+	s, keys := benchSlicelet(b)
+	spread(b, func(i int) {
+		if !s.IsAffinitized(keys[i&(1<<14-1)]) {
+			b.Error("not owned")
+		}
+	})
+}
+
+func BenchmarkHandle(b *testing.B) {
+	s, keys := benchSlicelet(b)
+	spread(b, func(i int) {
+		if !s.Handle(keys[i&(1<<14-1)]).Owned() {
+			b.Error("not owned")
+		}
+	})
+}
+
+func BenchmarkAssignedContinuously(b *testing.B) {
+	s, keys := benchSlicelet(b)
+	handles := make([]Handle, len(keys))
+	for i, k := range keys {
+		handles[i] = s.Handle(k)
+	}
+	spread(b, func(i int) {
+		if !handles[i&(1<<14-1)].AssignedContinuously() {
+			b.Error("not valid")
+		}
+	})
+}
+
+// BenchmarkMetering is what counting a request costs of a Handle.
+func BenchmarkMetering(b *testing.B) {
+	s, keys := benchSlicelet(b)
+	own := s.view.Load().own
+	ks, at := make([]assignment.SliceKey, len(keys)), make([]int, len(keys))
+	for i, k := range keys {
+		ks[i] = assignment.KeyOf(k)
+		at[i] = own.find(ks[i])
+	}
+	spread(b, func(i int) {
+		i &= 1<<14 - 1
+		s.meter.request(ks[i], own, at[i])
+	})
+}
+
+// BenchmarkMeasure is what a report costs, once a second.
+func BenchmarkMeasure(b *testing.B) {
+	s, keys := benchSlicelet(b)
+	now := time.Now()
+	for b.Loop() {
+		for _, k := range keys[:1000] {
+			s.Handle(k)
+		}
+		now = now.Add(time.Second)
+		s.recorder.measure(assignment.LoadRequests, now)
+	}
+}

@@ -1,0 +1,64 @@
+package slicelet
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// collector is a slicelet's metrics besides those of its subscriber. Load is of
+// the last report.
+type collector struct {
+	s *Slicelet
+
+	requests, slices, keyspace, load, cpu, state *prometheus.Desc
+}
+
+func newCollector(s *Slicelet) *collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("slicer_slicelet_"+name, help, labels, nil)
+	}
+	return &collector{
+		s:        s,
+		requests: desc("requests_total", "Requests up to the last report: for keys owned, for keys not owned, and of both those shed.", "kind"),
+		slices:   desc("slices", "Slices that the task owns."),
+		keyspace: desc("keyspace_ratio", "Share of the keyspace that the task owns."),
+		load:     desc("load_rate", "Load of the task in units of the job's load metric per second."),
+		cpu:      desc("cpu_ratio", "Process CPU as a share of what it may use."),
+		state:    desc("draining", "1 when the task drains."),
+	}
+}
+
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.requests, c.slices, c.keyspace, c.load, c.cpu, c.state} {
+		ch <- d
+	}
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	last, n := c.s.recorder.newest()
+	for _, kind := range []struct {
+		name string
+		n    uint64
+	}{{"owned", n.requests - n.misrouted}, {"misrouted", n.misrouted}, {"shed", n.shed}} {
+		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(kind.n), kind.name)
+	}
+	slices, share := c.s.Slices(), 0.0
+	for _, s := range slices {
+		share += s.Fraction()
+	}
+	gauge(c.slices, float64(len(slices)))
+	gauge(c.keyspace, share)
+	if last != nil {
+		gauge(c.load, last.Total)
+		gauge(c.cpu, last.CPU)
+	}
+	draining := 0.0
+	if c.s.state() == assignment.TaskDraining {
+		draining = 1
+	}
+	gauge(c.state, draining)
+}

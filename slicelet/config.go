@@ -1,0 +1,86 @@
+package slicelet
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
+)
+
+// Config says who the task is, and who is to know about it.
+type Config struct {
+	// Job is the job's name, an RFC 1123 label.
+	Job string
+	// Task is the task's name: stable across restarts and unique among the job's
+	// live tasks. 1 to 253 printable ASCII characters without space or slash.
+	Task string
+	// Address is what clients dial, host:port, as they see it. 1 to 512 characters.
+	Address string
+	// Zone is where the task runs, at most 63 characters; may be empty.
+	Zone string
+	// Weight is the task's capacity relative to the job's others: a task of weight 2
+	// should carry twice the load. 1e-6 to 1e6; 0 stands for 1.
+	Weight float64
+	// Distributors and Backups (Backup Distributors) are host:port, at most 256
+	// each and at least one altogether.
+	Distributors, Backups []string
+	// CacheFile keeps the newest assignment across restarts; empty is none. With it
+	// a task that is restarted at the same address while all of Slicer is dead goes
+	// on with its slices, in affinity mode.
+	CacheFile string
+	// Listener is told which keys arrive and depart; may be nil.
+	Listener Listener
+	// Logger may be nil, which is silent.
+	Logger *slog.Logger
+	// Registerer takes the slicelet's metrics; nil is none. Slicelets may share one.
+	Registerer prometheus.Registerer
+	// DialOptions are for the connections to Distributors; none means an insecure
+	// transport.
+	DialOptions []grpc.DialOption
+}
+
+// task is this incarnation.
+func (c *Config) task() assignment.Task {
+	t := assignment.Task{
+		Name: c.Task, Address: c.Address, Zone: c.Zone, Weight: c.Weight, State: assignment.TaskRunning,
+	}
+	if t.Weight == 0 {
+		t.Weight = 1
+	}
+	for t.Incarnation == 0 {
+		t.Incarnation = rand.Uint64()
+	}
+	return t
+}
+
+func (c *Config) validate() error {
+	if err := assignment.ValidateJobName(c.Job); err != nil {
+		return err
+	}
+	t := c.task()
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(t.Address); err != nil {
+		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port"}
+	}
+	return nil
+}
+
+// What errors of Ready and Drain may match.
+var (
+	ErrUnknownJob    = subscriber.ErrUnknownJob    // the store says that there is no such job
+	ErrTaskNameTaken = subscriber.ErrTaskNameTaken // another live task of the job has this name
+	ErrUnavailable   = subscriber.ErrUnavailable   // nobody answers, or nobody has an assignment yet
+	ErrClosed        = subscriber.ErrClosed
+)
+
+// ErrConsistent: the job is in consistent mode, in which a task that holds no
+// lease owns nothing.
+var ErrConsistent = errors.New("job is in consistent mode, which takes leases")

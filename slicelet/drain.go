@@ -1,0 +1,146 @@
+package slicelet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
+)
+
+const (
+	// quietTime is how long no request may have arrived for a drain to end.
+	quietTime = 500 * time.Millisecond
+	// drainPoll is how often a drain looks for requests.
+	drainPoll = 100 * time.Millisecond
+	// drainGrace is how long a drain waits for an assignment that shows the task as
+	// draining if it owns nothing anyway: there may be nothing to write.
+	drainGrace = 3 * time.Second
+)
+
+// DrainError says what a drain was waiting for when its context ended.
+type DrainError struct {
+	Task string
+	// Waiting says in words what for.
+	Waiting string
+	// Slices is how many slices the task still owns.
+	Slices int
+	// Stragglers are clients and tasks that do not know yet that the slices have
+	// moved, at most 16.
+	Stragglers []string
+	// Err is why the wait ended: the context's error, or ErrClosed.
+	Err error
+}
+
+func (e *DrainError) Error() string {
+	text := fmt.Sprintf("drain of task %q: %v while waiting for %s", e.Task, e.Err, e.Waiting)
+	if len(e.Stragglers) > 0 {
+		text += ": " + strings.Join(e.Stragglers, ", ")
+	}
+	return text
+}
+
+func (e *DrainError) Unwrap() error { return e.Err }
+
+// Drain has the task's slices moved to others. It returns nil when the task owns
+// nothing any more, all connected clients have acknowledged that, and no request
+// has arrived for half a second. The task goes on serving until then, and is not
+// assigned anything again; there is no way back but a new Slicelet. If ctx ends
+// first, the error is a *DrainError.
+func (s *Slicelet) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	ring(s.reportNow)
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	d := drain{me: s.me, began: time.Now()}
+	for {
+		news := s.sub.News()
+		waiting := d.look(s.view.Load(), s.sub.State(), s.served(), time.Now())
+		if waiting == nil {
+			s.log.Info("drained", "took", time.Since(d.began))
+			return nil
+		}
+		select {
+		case <-news:
+			continue
+		case <-tick.C:
+			continue
+		case <-ctx.Done():
+			waiting.Err = context.Cause(ctx)
+		case <-s.stop:
+			waiting.Err = ErrClosed
+		}
+		return waiting
+	}
+}
+
+// served counts all requests so far.
+func (s *Slicelet) served() uint64 {
+	for {
+		_, before := s.recorder.newest()
+		n := s.meter.total()
+		if _, after := s.recorder.newest(); after == before {
+			return before.requests + n
+		}
+		// The meter was emptied in between.
+	}
+}
+
+// drain is how far one has come, purely.
+type drain struct {
+	me    assignment.Task
+	began time.Time
+
+	moved  assignment.Generation // since which the task has owned nothing; 0 if it owns something
+	served uint64
+	// quiet is since when clients have known and no request has arrived; zero before.
+	quiet time.Time
+}
+
+// look returns what is being waited for, nil if nothing is.
+func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time) *DrainError {
+	if served != d.served && !d.quiet.IsZero() {
+		d.quiet = now
+	}
+	d.served = served
+	e := &DrainError{Task: d.me.Name, Slices: len(v.own.entries)}
+	switch {
+	case e.Slices > 0:
+		d.moved, d.quiet = 0, time.Time{}
+		e.Waiting = fmt.Sprintf("its %d slices to be moved away", e.Slices)
+	case !d.acknowledged(st.Assignment) && now.Sub(d.began) < drainGrace:
+		e.Waiting = "the assigner to know of it"
+	default:
+		if d.moved == 0 && st.Assignment != nil {
+			d.moved = st.Assignment.Generation()
+		}
+		switch {
+		case st.Status.Converged < d.moved:
+			d.quiet = time.Time{}
+			e.Waiting = "clients to learn that its slices have moved"
+			e.Stragglers = st.Status.Stragglers
+		case d.quiet.IsZero() || now.Sub(d.quiet) < quietTime:
+			if d.quiet.IsZero() {
+				d.quiet = now
+			}
+			e.Waiting = fmt.Sprintf("a pause of %s in the requests", quietTime)
+		default:
+			return nil
+		}
+	}
+	if st.Link != subscriber.Distributor && st.Err != nil {
+		e.Waiting += fmt.Sprintf(" (no distributor serves: %v)", st.Err)
+	}
+	return e
+}
+
+// acknowledged says whether the assignment shows the task as draining.
+func (d *drain) acknowledged(a *assignment.Assignment) bool {
+	if a == nil {
+		return false
+	}
+	pos, ok := a.Position(d.me.Name)
+	return ok && a.Task(pos).Incarnation == d.me.Incarnation && a.Task(pos).State == assignment.TaskDraining
+}

@@ -1,0 +1,139 @@
+package slicelet
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func (c *cluster) converged(gen int64, stragglers ...string) {
+	c.server.Say(&slicerv1.Status{
+		TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, ConvergedGeneration: gen, Stragglers: stragglers,
+	})
+	synctest.Wait()
+}
+
+// startDrain returns how the drain ended, and after how long, once it has.
+func (c *cluster) startDrain(timeout time.Duration) (ended func() (time.Duration, error)) {
+	type end struct {
+		err  error
+		took time.Duration
+	}
+	done := make(chan end, 1)
+	began := time.Now()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		err := c.s.Drain(ctx)
+		done <- end{err, time.Since(began)}
+	}()
+	synctest.Wait()
+	return func() (time.Duration, error) {
+		e := <-done
+		return e.took, e.err
+	}
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		defer c.stop()
+		c.assign(1, assignment.TaskRunning, "mmoo")
+		c.converged(1)
+		ended := c.startDrain(time.Minute)
+		rs := c.reports()
+		if len(rs) == 0 || rs[len(rs)-1].State != slicerv1.TaskState_TASK_STATE_DRAINING {
+			t.Error("not reported at once")
+		}
+		if !c.s.IsAffinitized(keyIn(0, 4)) {
+			t.Error("nothing owned while draining")
+		}
+		time.Sleep(2 * time.Second)
+		c.assign(2, assignment.TaskDraining, "oooo")
+		time.Sleep(time.Second)
+		c.converged(2)
+		// Requests that are still on their way.
+		for range 10 {
+			c.s.Handle(keyIn(0, 4))
+			time.Sleep(300 * time.Millisecond)
+		}
+		took, err := ended()
+		if want := 2*time.Second + time.Second + 10*300*time.Millisecond; err != nil || took < want || took > want+time.Second {
+			t.Errorf("drained in %s, want about %s: %v", took, want, err)
+		}
+	})
+}
+
+func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		c.assign(1, assignment.TaskRunning, "mmoo")
+		_, err := c.startDrain(2 * time.Second)()
+		var de *DrainError
+		if !errors.As(err, &de) || de.Slices != 2 || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 slices") {
+			t.Errorf("nobody moves the slices: %v", err)
+		}
+		c.assign(2, assignment.TaskDraining, "oooo")
+		c.converged(1, "clerk front-7", "slicelet other")
+		_, err = c.startDrain(2 * time.Second)()
+		if !errors.As(err, &de) || !slices.Equal(de.Stragglers, []string{"clerk front-7", "slicelet other"}) || !strings.Contains(err.Error(), "front-7, slicelet other") {
+			t.Errorf("stragglers: %v", err)
+		}
+		c.converged(2)
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+					c.s.Handle(keyIn(0, 4))
+				}
+			}
+		}()
+		if _, err = c.startDrain(2 * time.Second)(); !errors.As(err, &de) || !strings.Contains(err.Error(), "pause") {
+			t.Errorf("requests keep coming: %v", err)
+		}
+		close(stop)
+		ended := c.startDrain(time.Minute)
+		c.stop()
+		if _, err = ended(); !errors.Is(err, ErrClosed) {
+			t.Errorf("closed meanwhile: %v", err)
+		}
+	})
+}
+
+// A task that owns nothing is drained when the assigner has had time to know.
+func TestDrainOfAnIdleTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		defer c.stop()
+		c.assign(1, assignment.TaskRunning, "oooo")
+		c.converged(1)
+		if took, err := c.startDrain(time.Minute)(); err != nil || took < drainGrace || took > drainGrace+time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
+}
+
+func TestDrainWithSlicerDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		c.assign(1, assignment.TaskRunning, "mooo")
+		c.server.Stop()
+		_, err := c.startDrain(20 * time.Second)()
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no distributor serves") {
+			t.Errorf("%v", err)
+		}
+		if err := c.s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

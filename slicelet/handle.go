@@ -1,0 +1,52 @@
+package slicelet
+
+import "github.com/slicer-project/slicer/assignment"
+
+// Handle is a request's view of its key: taken when the request arrives, asked
+// again before its result is let out (Slicer paper, section 2.2). It is a small
+// value; it may be kept for as long as something is remembered about the key,
+// such as a cached inbox. The zero Handle owns nothing.
+type Handle struct {
+	s     *Slicelet
+	key   assignment.SliceKey
+	token assignment.Generation
+	epoch uint64
+	owned bool
+}
+
+// Key is the slice key.
+func (h Handle) Key() assignment.SliceKey { return h.key }
+
+// Owned says whether this task owned the key when the handle was taken.
+func (h Handle) Owned() bool { return h.owned }
+
+// AssignedContinuously says whether this task has owned the key at every moment
+// since the handle was taken, and owns it now. Looking at both ends would not do:
+// the key might have been away in between, and another task might have written.
+// Once false it stays false; a handle taken while the key was not owned never is
+// valid. It takes no lock and does not allocate.
+func (h Handle) AssignedContinuously() bool {
+	if !h.owned {
+		return false
+	}
+	v := h.s.view.Load()
+	i := v.own.find(h.key)
+	return i >= 0 && v.epoch == h.epoch && v.tokenOf(i, h.key) == h.token
+}
+
+// FencingToken is the generation since which this incarnation of the task has
+// owned the key without a break; 0 if it does not own it, or only provisionally.
+// Splits, merges and the moves of other keys leave it alone. A later owner of the
+// key has a higher token, so a store that remembers the highest it has seen for
+// the key and refuses lower ones is safe from owners that were paused between
+// the check and the write.
+func (h Handle) FencingToken() assignment.Generation { return max(h.token, 0) }
+
+// Shed counts the request as refused for want of room. Handle has counted it as
+// load before, and it stays load: what is turned away is what the task could not
+// carry.
+func (h Handle) Shed() {
+	if h.s != nil {
+		h.s.meter.shed()
+	}
+}

@@ -1,0 +1,89 @@
+package slicelet
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// recorder turns what the meter counts into load reports, and carries it over
+// when the slices change. Its methods take the time.
+type recorder struct {
+	meter *meter
+	cpu   func() (time.Duration, bool) // of the process so far; false if not known
+
+	mu         sync.Mutex
+	window     window
+	generation assignment.Generation
+	began      time.Time // of the report's window
+	laid       time.Time // since when the layout has been in use, within the window
+	gone       [2]float64
+	cpuBefore  time.Duration
+	sum        counts
+	last       *assignment.Load // nil before the first
+}
+
+func newRecorder(m *meter, cpu func() (time.Duration, bool), now time.Time) *recorder {
+	r := &recorder{meter: m, cpu: cpu, window: newWindow(newLayout(nil)), began: now, laid: now}
+	r.cpuBefore, _ = cpu()
+	return r
+}
+
+// follow meters by a view's slices from now on.
+func (r *recorder) follow(v *view, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.generation = v.a.Generation()
+	if v.own == r.window.lay {
+		return
+	}
+	counted, hot := r.meter.relay(v.own)
+	r.window.watch(now.Sub(r.laid).Seconds(), counted)
+	before := r.window
+	r.window = before.project(v.own, hot)
+	for i := range r.gone {
+		r.gone[i] += max(amount(before.counted[i])-amount(r.window.counted[i]), 0)
+	}
+	r.laid = now
+}
+
+// measure ends the window and begins the next; the load is of the metric.
+func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !now.After(r.began) {
+		return r.last
+	}
+	t := r.meter.take()
+	r.window.watch(now.Sub(r.laid).Seconds(), t.cells)
+	m := measurement{
+		window: r.window, elapsed: now.Sub(r.began), generation: r.generation, metric: metric,
+		lost: t.lost, gone: r.gone, hot: t.hot, n: t.n, cores: runtime.GOMAXPROCS(0),
+	}
+	if cpu, ok := r.cpu(); ok {
+		m.cpu = max(cpu-r.cpuBefore, 0).Seconds()
+		r.cpuBefore = cpu
+	}
+	r.last = m.load()
+	r.sum.add(t.n)
+	r.window = newWindow(r.window.lay)
+	r.gone = [2]float64{}
+	r.began, r.laid = now, now
+	return r.last
+}
+
+// newest is the last load measured, nil if none was, and all requests until then.
+func (r *recorder) newest() (*assignment.Load, counts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last, r.sum
+}
+
+func amount(vs []float64) (a float64) {
+	for _, v := range vs {
+		a += v
+	}
+	return a
+}

@@ -1,0 +1,279 @@
+package slicelet
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+)
+
+// bench is a recorder with a clock and a CPU clock of its own.
+type bench struct {
+	t   *testing.T
+	m   *meter
+	r   *recorder
+	now time.Time
+	cpu time.Duration
+	v   *view
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, m: newMeter(), now: time.Unix(1e9, 0), v: emptyView()}
+	b.r = newRecorder(b.m, func() (time.Duration, bool) { return b.cpu, true }, b.now)
+	return b
+}
+
+// own makes slices of these ranges the task's, given as eighths of the keyspace.
+func (b *bench) own(gen assignment.Generation, eighths ...[2]int) {
+	b.t.Helper()
+	tasks := []assignment.Task{
+		{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1, State: assignment.TaskRunning},
+		{Name: "other", Incarnation: 1, Address: "other:1", Index: 1, Weight: 1, State: assignment.TaskRunning},
+	}
+	var p assignment.Placement
+	at := 0
+	for _, e := range eighths {
+		if e[0] > at {
+			p.Add(eighth(at), 1)
+		}
+		p.Add(eighth(e[0]), 0)
+		at = e[1]
+	}
+	if at < 8 {
+		p.Add(eighth(at), 1)
+	}
+	a, err := assignment.Successor(nil, assignment.Header{Job: "job", StoreID: 1, Generation: gen}, tasks, p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.v = b.v.next(stateOf(a), me)
+	b.r.follow(b.v, b.now)
+}
+
+func eighth(i int) assignment.SliceKey { return assignment.KeyspaceEnd / 8 * assignment.SliceKey(i) }
+
+func (b *bench) requests(k assignment.SliceKey, n int) {
+	for range n {
+		b.m.request(k, b.v.own, b.v.own.find(k))
+	}
+}
+
+func (b *bench) pass(d time.Duration) { b.now = b.now.Add(d) }
+
+func (b *bench) measure(metric string) *assignment.Load {
+	b.t.Helper()
+	l := b.r.measure(metric, b.now)
+	// Whatever is reported must be fit to be sent.
+	if _, err := wire.LoadFromProto(wire.LoadToProto(l)); err != nil {
+		b.t.Fatal(err)
+	}
+	return l
+}
+
+func rateOf(l *assignment.Load, k assignment.SliceKey) float64 {
+	for i, s := range l.Ranges {
+		if s.Contains(k) {
+			return l.Rate[i]
+		}
+	}
+	return math.NaN()
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b)) }
+
+func TestMeasureRequests(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 1}, [2]int{2, 3})
+	b.measureNothing()
+	b.requests(eighth(0)+5, 40)
+	b.requests(eighth(2)+7, 10)
+	b.requests(eighth(2)+eighth(1)/2, 10) // part 4
+	b.requests(eighth(5), 6)              // not owned
+	b.m.shed()
+	b.pass(2 * time.Second)
+	l := b.measure(assignment.LoadRequests)
+	if l.Generation != 1 || l.Window != 2*time.Second || len(l.Ranges) != 2 {
+		t.Errorf("%+v", l)
+	}
+	if !near(rateOf(l, eighth(0)), 20) || !near(rateOf(l, eighth(2)), 10) {
+		t.Errorf("rates %v", l.Rate)
+	}
+	if l.Parts != 8 || !near(l.PartRate[8], 5) || !near(l.PartRate[12], 5) {
+		t.Errorf("part rates %v", l.PartRate)
+	}
+	if !near(l.Misrouted, 3) || !near(l.Shed, .5) || !near(l.Total, 33) {
+		t.Errorf("misrouted %v, shed %v, total %v", l.Misrouted, l.Shed, l.Total)
+	}
+	if len(l.Hot) != 3 || l.Hot[0].Key != eighth(0)+5 || !near(l.Hot[0].Rate, 20) || l.Hot[0].Error != 0 {
+		t.Errorf("hot keys %+v", l.Hot)
+	}
+	// The next window begins anew.
+	b.pass(time.Second)
+	if l := b.measure(assignment.LoadRequests); l.Total != 0 || rateOf(l, eighth(0)) != 0 || len(l.Hot) != 0 {
+		t.Errorf("an idle second: %+v", l)
+	}
+	if _, n := b.r.newest(); n.requests != 66 || n.misrouted != 6 || n.shed != 1 {
+		t.Errorf("counted %+v", n)
+	}
+}
+
+// measureNothing: no time has passed, so there is nothing to say.
+func (b *bench) measureNothing() {
+	if l := b.r.measure(assignment.LoadRequests, b.now); l != nil {
+		b.t.Errorf("measured %+v in no time", l)
+	}
+}
+
+// Slices change within a window.
+func TestMeasureCarriesOver(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 2}, [2]int{4, 5})
+	b.requests(eighth(0)+5, 30)
+	b.requests(eighth(1)+5, 60)
+	b.requests(eighth(4)+5, 12)
+	b.pass(700 * time.Millisecond)
+	b.own(2, [2]int{0, 1}, [2]int{1, 2}, [2]int{6, 7}) // split; one gone, one come
+	b.requests(eighth(0)+5, 10)
+	b.requests(eighth(6)+5, 9)
+	b.pass(300 * time.Millisecond)
+	l := b.measure(assignment.LoadRequests)
+	if l.Generation != 2 || !near(rateOf(l, eighth(0)), 40) || !near(rateOf(l, eighth(1)), 60) {
+		t.Errorf("rates %v of %v", l.Rate, l.Ranges)
+	}
+	if !math.IsNaN(rateOf(l, eighth(6))) {
+		t.Error("a slice that came just now has a rate")
+	}
+	if !near(l.Total, 121) {
+		t.Errorf("total %v", l.Total)
+	}
+	for _, h := range l.Hot {
+		if h.Key == eighth(4)+5 || h.Key == eighth(6)+5 {
+			t.Errorf("hot key %s of a slice that is gone or new", h.Key)
+		}
+	}
+	b.requests(eighth(6)+5, 9)
+	b.pass(600 * time.Millisecond)
+	b.own(3, [2]int{0, 2}, [2]int{6, 8}) // merged; one grows to twice its width
+	b.requests(eighth(7)+5, 4)
+	b.pass(400 * time.Millisecond)
+	l = b.measure(assignment.LoadRequests)
+	if !near(rateOf(l, eighth(0)), 0) || !math.IsNaN(rateOf(l, eighth(6))) {
+		t.Errorf("rates %v of %v: half of a slice was not watched for long enough", l.Rate, l.Ranges)
+	}
+	// Only others' slices move: the layout stays.
+	before := b.v.own
+	b.own(4, [2]int{0, 2}, [2]int{6, 8})
+	if b.v.own != before {
+		t.Error("the layout changed although the slices did not")
+	}
+	b.requests(eighth(7)+5, 4)
+	b.pass(time.Second)
+	if l = b.measure(assignment.LoadRequests); l.Generation != 4 || !near(rateOf(l, eighth(7)), 4) {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestMeasureCPU(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 4})
+	b.requests(eighth(0)+5, 30)
+	b.requests(eighth(7), 10)
+	b.cpu += 800 * time.Millisecond
+	b.pass(2 * time.Second)
+	l := b.measure(assignment.LoadCPU)
+	if !near(l.Total, .4) || !near(rateOf(l, eighth(0)), .3) || !near(l.CPU, .4/float64(runtime.GOMAXPROCS(0))) || !near(l.Misrouted, 5) {
+		t.Errorf("%+v", l)
+	}
+	if len(l.Hot) != 1 || !near(l.Hot[0].Rate, .3) {
+		t.Errorf("hot %+v", l.Hot)
+	}
+	// Busy without requests.
+	b.cpu += time.Second
+	b.pass(time.Second)
+	if l := b.measure(assignment.LoadCPU); !near(l.Total, 1) || rateOf(l, eighth(0)) != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestMeasureCustom(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 4})
+	b.requests(eighth(0)+5, 30)
+	add := func(k assignment.SliceKey, load float64) { b.m.custom(k, b.v.own, b.v.own.find(k), load) }
+	add(eighth(1)+5, 2.5)
+	add(eighth(1)+5, 1e-3)
+	add(eighth(2)+5, 7)
+	add(eighth(7), 100)
+	b.pass(500 * time.Millisecond)
+	b.own(2, [2]int{0, 2}, [2]int{2, 4})
+	b.pass(500 * time.Millisecond)
+	l := b.measure(assignment.LoadCustom)
+	if !near(l.Total, 109.501) || !near(rateOf(l, eighth(1)), 2.501) || !near(rateOf(l, eighth(3)), 7) {
+		t.Errorf("%+v", l)
+	}
+	if len(l.Hot) != 2 || l.Hot[0].Key != eighth(2)+5 {
+		t.Errorf("hot %+v", l.Hot)
+	}
+	// Departed in the middle, custom load still belongs to the total.
+	add(eighth(2)+5, 7)
+	b.pass(500 * time.Millisecond)
+	b.own(3, [2]int{0, 2})
+	b.pass(500 * time.Millisecond)
+	if l := b.measure(assignment.LoadCustom); !near(l.Total, 7) || rateOf(l, 0) != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// Many goroutines count while slices change and reports are made: nothing is
+// lost and nothing counted twice.
+func TestMeterCountsAll(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 8})
+	layouts := []*layout{b.v.own, newLayout([]assignment.Slice{{Start: 0, End: eighth(3)}}), newLayout(nil)}
+	const goroutines, each = 16, 5000
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range each {
+				k, lay := eighth(i%8)+assignment.SliceKey(g), layouts[i%3]
+				b.m.request(k, lay, lay.find(k))
+				b.m.custom(k, lay, lay.find(k), 2)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	var n counts
+	var got [2]float64
+	collect := func() {
+		t := b.m.take()
+		n.add(t.n)
+		for i := range got {
+			got[i] += t.lost[i] + amount(t.cells[i])
+		}
+	}
+	for round := 0; ; round++ {
+		cells, _ := b.m.relay(layouts[round%3])
+		for i := range got {
+			got[i] += amount(cells[i])
+		}
+		collect()
+		select {
+		case <-done:
+			collect()
+			const want = goroutines * each
+			if n.requests != want || got[requests] != want || got[custom] != 2*want {
+				t.Errorf("counted %d requests, %v in cells, %v custom load; want %d, the same, and twice", n.requests, got[requests], got[custom], want)
+			}
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package slicelet
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// report reports the task's state and load, in the interval that the job asks
+// for, until the slicelet closes.
+func (s *Slicelet) report() {
+	sequence := firstReport().Sequence
+	send := func(load *assignment.Load) {
+		sequence++
+		r := &slicerv1.Report{Sequence: sequence, State: wire.StateToProto(s.state())}
+		if load != nil {
+			r.Load = wire.LoadToProto(load)
+		}
+		s.sub.Report(r)
+	}
+	timer := time.NewTimer(s.interval())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			send(s.recorder.measure(s.sub.State().Status.LoadMetric, time.Now()))
+			timer.Reset(s.interval())
+		case <-s.reportNow:
+			// The state has changed. The load is that of the last whole window: a
+			// short one would say little.
+			load, _ := s.recorder.newest()
+			send(load)
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// firstReport goes with the first hello: there is no load yet.
+func firstReport() *slicerv1.Report {
+	return &slicerv1.Report{Sequence: 1, State: wire.StateToProto(assignment.TaskRunning)}
+}
+
+func (s *Slicelet) state() assignment.TaskState {
+	if s.draining.Load() {
+		return assignment.TaskDraining
+	}
+	return assignment.TaskRunning
+}
+
+// interval is jittered by a tenth, lest all tasks report at the same moment.
+func (s *Slicelet) interval() time.Duration {
+	d := s.sub.State().Status.ReportInterval
+	return d - d/10 + rand.N(d/5)
+}

@@ -1,0 +1,180 @@
+package slicelet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/wire"
+)
+
+// Slicelet is a task's end of Slicer. All methods are safe for concurrent use.
+type Slicelet struct {
+	view  atomic.Pointer[view]
+	meter *meter
+
+	me       assignment.Task
+	log      *slog.Logger
+	recorder *recorder
+	sub      *subscriber.Subscriber
+
+	draining atomic.Bool
+	warned   bool // of observe
+	// Of capacity 1: the reporter, and the listener's caller, have something to do.
+	reportNow, tellNow chan struct{}
+
+	stop       chan struct{}
+	wg         sync.WaitGroup
+	close      sync.Once
+	unregister func()
+}
+
+// New validates the config and starts; it does not wait for an assignment. Errors
+// name the field that is not allowed (*assignment.FieldError). Every Slicelet is
+// a new incarnation of its task: it owns nothing until it is assigned something.
+func New(cfg Config) (*Slicelet, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Slicelet{
+		meter: newMeter(), me: cfg.task(), log: cfg.Logger,
+		reportNow: make(chan struct{}, 1), tellNow: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = s.log.With("job", cfg.Job, "task", cfg.Task)
+	s.view.Store(emptyView())
+	s.recorder = newRecorder(s.meter, processCPU, time.Now())
+	var err error
+	s.sub, err = subscriber.New(subscriber.Config{
+		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
+		Zone: cfg.Zone, Task: s.me, First: firstReport(), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
+		Logger: cfg.Logger, DialOptions: cfg.DialOptions, Observe: s.observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.unregister, err = subscriber.Register(cfg.Registerer, "slicelet", prometheus.Labels{"job": cfg.Job, "task": cfg.Task},
+		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
+	if err != nil {
+		_ = s.sub.Close()
+		return nil, err
+	}
+	s.wg.Go(s.report)
+	if cfg.Listener != nil {
+		s.wg.Go(func() { s.tell(cfg.Listener) })
+	}
+	return s, nil
+}
+
+// observe puts an assignment to use, before it is acknowledged.
+func (s *Slicelet) observe(st subscriber.State) {
+	before := s.view.Load()
+	v := before.next(&st, s.me)
+	if v == before {
+		return
+	}
+	if st.Status.Mode == assignment.Consistent && !s.warned {
+		s.warned = true
+		s.log.Error("this task will own nothing", "err", ErrConsistent)
+	}
+	s.view.Store(v)
+	s.recorder.follow(v, time.Now())
+	s.log.Debug("ownership", "generation", v.a.Generation(), "slices", len(v.own.entries), "provisional", v.provisional)
+	ring(s.tellNow)
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
+// IsAffinitized says whether this task owns the key, to tell misrouted requests.
+// It counts nothing, takes no lock and does not allocate.
+func (s *Slicelet) IsAffinitized(key string) bool {
+	return s.view.Load().own.find(assignment.KeyOf(key)) >= 0
+}
+
+// Handle counts one request for the key and returns its handle. Call it once a
+// request, when it arrives: this is what load is balanced by. It takes tens of
+// nanoseconds on however many cores, and does not allocate.
+func (s *Slicelet) Handle(key string) Handle {
+	k, v := assignment.KeyOf(key), s.view.Load()
+	i := v.own.find(k)
+	s.meter.request(k, v.own, i)
+	h := Handle{s: s, key: k, epoch: v.epoch}
+	if i >= 0 {
+		h.owned, h.token = true, v.tokenOf(i, k)
+	}
+	return h
+}
+
+// ReportLoad adds load, in a unit of the application's own, to what the key has
+// brought, for jobs whose load metric is custom. It counts no request. Negative
+// load, infinite load and what is no number are ignored.
+func (s *Slicelet) ReportLoad(key string, load float64) {
+	if !(load > 0) || math.IsInf(load, 0) {
+		return
+	}
+	k, v := assignment.KeyOf(key), s.view.Load()
+	s.meter.custom(k, v.own, v.own.find(k), min(load, wire.MaxRate))
+}
+
+// Slices returns the slices that this task owns, in key order.
+func (s *Slicelet) Slices() []assignment.Slice {
+	own := s.view.Load().own
+	out := make([]assignment.Slice, len(own.entries))
+	for i := range out {
+		out[i] = own.slice(i)
+	}
+	return out
+}
+
+// Assignment is the newest that has arrived, nil if none yet.
+func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
+
+// Ready waits until there is an assignment and either a server stands behind it
+// or none can be reached, and the cache file has to do. The task need not own
+// anything yet. Otherwise the error matches ctx's, or ErrClosed, and says why,
+// such as ErrTaskNameTaken. It is ErrConsistent at once in a job in that mode.
+func (s *Slicelet) Ready(ctx context.Context) error {
+	err := s.sub.Await(ctx, "an assignment", func(st *subscriber.State) bool {
+		return st.Assignment != nil && (st.Link != subscriber.None || st.Alone)
+	})
+	if err == nil && s.sub.State().Status.Mode == assignment.Consistent {
+		err = fmt.Errorf("task %q: %w", s.me.Name, ErrConsistent)
+	}
+	return err
+}
+
+// Close says goodbye to the Distributor, which takes the task for gone at once,
+// and waits until all has ended, at most about a second and as long as a call of
+// the Listener takes. Afterwards the task owns nothing and handles are not valid;
+// the Listener is not told. Drain first, so that no request is lost.
+func (s *Slicelet) Close() error {
+	s.close.Do(func() {
+		s.unregister()
+		close(s.stop)
+	})
+	s.wg.Wait()
+	err := s.sub.Close()
+	// Nobody changes the view any more.
+	gone := emptyView()
+	gone.epoch = s.view.Load().epoch + 1
+	s.view.Store(gone)
+	if err != nil {
+		return fmt.Errorf("task %q: %w", s.me.Name, err)
+	}
+	return nil
+}
