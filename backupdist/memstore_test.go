@@ -18,7 +18,6 @@ type memStore struct {
 	err      error // of every call, if not nil
 	jobs     map[string]store.Job
 	kept     map[string][]*assignment.Assignment // newest last
-	changed  map[string]struct{}
 	watchers map[*memWatcher]struct{}
 	reads    int
 }

@@ -27,6 +27,11 @@ func TestAdminIsPassedOn(t *testing.T) {
 		f1.prefer(1, "a2")
 		f2.prefer(1, "a2")
 		f1.hear()
+		fail := func(f *fakeAssigner, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.admin = func(string) error { return err }
+		}
 		calls := func(f *fakeAssigner) (all []string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -53,25 +58,25 @@ func TestAdminIsPassedOn(t *testing.T) {
 			t.Errorf("put: %v, %v", put, err)
 		}
 		expect("anybody is asked", []string{"put"}, nil)
-		f1.admin = func(string) error { return status.Error(codes.Unavailable, "the store is away") }
+		fail(f1, status.Error(codes.Unavailable, "the store is away"))
 		if _, err := c.ListJobs(t.Context(), &slicerv1.ListJobsRequest{}); err != nil {
 			t.Errorf("list: %v", err)
 		}
 		expect("the next one is asked", []string{"list"}, []string{"list"})
-		f2.admin = f1.admin
+		fail(f2, status.Error(codes.Unavailable, "the store is away"))
 		_, err = c.InspectJob(t.Context(), &slicerv1.InspectJobRequest{Job: testJob})
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the store is away") {
 			t.Errorf("all unavailable: %v", err)
 		}
 		calls(f1)
 		calls(f2)
-		f2.admin = func(string) error { return status.Error(codes.InvalidArgument, "max_replicas: 0") }
+		fail(f2, status.Error(codes.InvalidArgument, "max_replicas: 0"))
 		if _, err = c.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: testJob}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("refused: %v", err)
 		}
 		expect("a refusal is final", nil, []string{"drain"})
 		// Deadlines are the caller's.
-		f2.admin = func(string) error { return status.Error(codes.DeadlineExceeded, "") }
+		fail(f2, status.Error(codes.DeadlineExceeded, ""))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*adminWithin)
 		defer cancel()
 		began := time.Now()

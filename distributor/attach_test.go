@@ -126,7 +126,7 @@ func TestAllAssignersDead(t *testing.T) {
 			t.Errorf("not ready: %v", err)
 		}
 		b := after(t, a, 1)
-		f.jobs[testJob] = b
+		f.set(b)
 		f.start(n, assigner1)
 		time.Sleep(2 * retryMax)
 		for _, c := range []*fakeSub{old, fresh, s} {

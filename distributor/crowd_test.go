@@ -143,13 +143,13 @@ func (m *crowdMember) leave() { m.cancel(); <-m.ended }
 // Hundreds join and leave, some of them stop reading, while generations follow
 // one another. Whoever reads ends with the newest; whoever does not costs one.
 func TestCrowd(t *testing.T) {
-	const crowd, stuck, generations = 300, 30, 40
+	const crowd, stuck, generations = 200, 20, 25
 	reg := prometheus.NewRegistry()
 	d, f, address := loopback(t, Config{Registerer: reg})
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	a := firstOf(t, testJob, testStore, baseGen, 5000)
+	a := firstOf(t, testJob, testStore, baseGen, 1000)
 	f.set(a)
 	members := make(map[int]*crowdMember)
 	for i := range stuck {
@@ -162,7 +162,7 @@ func TestCrowd(t *testing.T) {
 		next++
 	}
 	for range generations {
-		a = after(t, a, 50)
+		a = after(t, a, 10)
 		f.set(a)
 		var gone sync.WaitGroup
 		for i := range members {

@@ -46,6 +46,7 @@ type job struct {
 	target    *attachment // who is asked for assignments
 	answer    answer
 	lostAt    time.Time // when the last answer lost its worth
+	orphansAt time.Time // when somebody may next have waited in vain for an answer
 	reported  assignment.Generation
 	acksSent  progressView
 	board     board
@@ -141,7 +142,11 @@ func (j *job) known() bool {
 // knows the job, so that they turn to the Backup Distributor.
 func (j *job) endOrphans(now time.Time) (next time.Time) {
 	if j.shelf.newest() != nil || j.known() {
+		j.orphansAt = time.Time{}
 		return time.Time{}
+	}
+	if j.orphansAt.After(now) {
+		return j.orphansAt // whoever has come since may stay longer
 	}
 	for _, s := range j.subs {
 		since := s.joined
@@ -154,6 +159,7 @@ func (j *job) endOrphans(now time.Time) (next time.Time) {
 			s.end(j.unavailable())
 		}
 	}
+	j.orphansAt = next
 	return next
 }
 
@@ -296,9 +302,6 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 	}
 	if before.by != from || before.unknown != m.GetUnknown() {
 		j.notifyLocked()
-		for _, s := range j.subs {
-			j.kick(s)
-		}
 	}
 	j.poke()
 }

@@ -31,6 +31,9 @@ const (
 	lookAgain = time.Second
 )
 
+// errNoHello ends a stream to somebody who does not speak.
+var errNoHello = fmt.Errorf("no hello within %s", 2*helloWithin)
+
 // errSecondAddress ends a stream to an assigner that has just been reached by
 // another address, too.
 var errSecondAddress = errors.New("the assigner is attached by another address")
@@ -122,28 +125,19 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // attach runs one stream to its end. id is the assigner's, if it said hello.
 func (l *link) attach(ctx context.Context) (id string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
-	late := time.AfterFunc(2*helloWithin, cancel)
+	late := time.AfterFunc(2*helloWithin, func() { end(errNoHello) })
 	defer late.Stop()
-	stream, err := slicerv1.NewAssignerServiceClient(l.conn).Attach(ctx)
-	if err != nil {
+	stream, h, err := l.greet(ctx)
+	switch {
+	case errors.Is(context.Cause(ctx), errNoHello):
+		return "", errNoHello
+	case err != nil:
 		return "", err
-	}
-	hello := &slicerv1.DistributorHello{DistributorId: l.d.cfg.ID, Zone: l.d.cfg.Zone}
-	if err := stream.Send(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: hello}}); err != nil {
-		return "", endOfAttach(stream, err)
-	}
-	m, err := stream.Recv()
-	if err != nil {
-		return "", err
-	}
-	h := m.GetHello()
-	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), maxClientID) {
-		return "", fmt.Errorf("the first message is not a hello that says the assigner's id")
-	}
-	if !late.Stop() {
-		return "", ctx.Err()
+	case !late.Stop():
+		return "", errNoHello
 	}
 	a := &attachment{
 		d: l.d, id: h.GetAssignerId(), zone: h.GetZone(), address: l.address, conn: l.conn, cancel: cancel,
@@ -164,6 +158,27 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 		return a.id, errSecondAddress
 	}
 	return a.id, err
+}
+
+// greet opens a stream and exchanges hellos.
+func (l *link) greet(ctx context.Context) (slicerv1.AssignerService_AttachClient, *slicerv1.AssignerHello, error) {
+	stream, err := slicerv1.NewAssignerServiceClient(l.conn).Attach(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	hello := &slicerv1.DistributorHello{DistributorId: l.d.cfg.ID, Zone: l.d.cfg.Zone}
+	if err := stream.Send(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: hello}}); err != nil {
+		return nil, nil, endOfAttach(stream, err)
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		return nil, nil, err
+	}
+	h := m.GetHello()
+	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), maxClientID) {
+		return nil, nil, errors.New("the first message is not a hello that says the assigner's id")
+	}
+	return stream, h, nil
 }
 
 // endOfAttach is why a stream has ended on which sending fails.
@@ -200,8 +215,7 @@ func (l *link) receive(stream slicerv1.AssignerService_AttachClient, a *attachme
 			if j := l.d.lookup(m.RefuseTask.GetJob()); j != nil {
 				j.refuse(m.RefuseTask)
 			}
-		default:
-			return fmt.Errorf("assigner %s sent a message of no known kind", a.id)
+			// Anything else is from a newer assigner, and can be done without.
 		}
 	}
 }

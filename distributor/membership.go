@@ -26,6 +26,7 @@ func (j *job) join(now time.Time, s *subscription) error {
 			return err
 		}
 		j.tasks.connect(now, s.id, s.in.task, s.in.report)
+		s.in.report = nil // the next one takes its place
 		s.reportedAt = now
 		j.up.reportsChanged(now, true)
 	}

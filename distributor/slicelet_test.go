@@ -169,8 +169,13 @@ func TestStatusIsMergedAndRepeated(t *testing.T) {
 		w := newWorld(t, n, assigner1)
 		c := w.clerk("c1")
 		synctest.Wait()
-		seen := func() int { return c.statuses }
-		if c.lastStatus(); seen() != 1 {
+		seen := func() int {
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.statuses
+		}
+		if seen() != 1 {
 			t.Errorf("%d statuses, want 1", seen())
 		}
 		for i := range 50 {
@@ -189,7 +194,7 @@ func TestStatusIsMergedAndRepeated(t *testing.T) {
 		}
 		before := seen()
 		time.Sleep(4 * repeatInterval)
-		if c.lastStatus(); seen() < before+3 || seen() > before+5 {
+		if seen() < before+3 || seen() > before+5 {
 			t.Errorf("%d statuses in %s of silence", seen()-before, 4*repeatInterval)
 		}
 	})

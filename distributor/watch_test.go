@@ -290,7 +290,9 @@ func TestWatchNobodyKnows(t *testing.T) {
 			t.Errorf("no assigner: %v", c.err)
 		}
 		f := n.assigner(t, "a1", assigner1)
+		f.mu.Lock()
 		f.mute = true
+		f.mu.Unlock()
 		time.Sleep(retryMax)
 		c = w.clerk("c2")
 		time.Sleep(patience + time.Millisecond)

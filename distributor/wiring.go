@@ -48,11 +48,14 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	if d.attachments[a.id] != a {
 		return
 	}
+	before := d.prefs.candidates()
 	d.prefs.update(a.id, m)
 	d.wire(time.Now())
-	select {
-	case d.candidates <- struct{}{}:
-	default:
+	if !slices.Equal(before, d.prefs.candidates()) {
+		select {
+		case d.candidates <- struct{}{}:
+		default:
+		}
 	}
 }
 
