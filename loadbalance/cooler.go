@@ -84,7 +84,7 @@ func (b *board) band(level float64) (start, stop float64) {
 		return start, stop
 	}
 	sigma := math.Sqrt(b.smooth.trust.unrest*float64(len(b.live))) * b.mean() / level
-	wide := 1 + min(bandSigma*sigma, 2)
+	wide := 1 + min(max(sigma-bandNoise, 0), 2)
 	if wide > start {
 		stop = 1 + (wide-1)*(stop-1)/max(start-1, 1e-9)
 		stop = min(max(stop, b.cfg.BandStop), wide)
@@ -93,8 +93,9 @@ func (b *board) band(level float64) (start, stop float64) {
 	return start, stop
 }
 
-// bandSigma is how many standard deviations of a task's load the band is wide.
-const bandSigma = 1
+// bandNoise is the standard deviation of a task's load, as a share of the mean,
+// that the configured band allows for.
+const bandNoise = .05
 
 // over is the squared overload of a task with some load.
 func (c *cooler) over(t uint32, load float64) float64 {

@@ -76,6 +76,8 @@ type trust struct {
 	// unrest is the variance of what slices will carry next, as a share of the
 	// squared total, added up over all that are no large part of a task.
 	unrest float64
+	// bursts is unrest in which slices count that had become a large part of one.
+	bursts float64
 	// rho is the correlation of successive errors over all slices, by load.
 	rho           float64
 	rhos, rhoLoad float64
@@ -123,7 +125,7 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 	s.judge(rate, total)
 	s.compare(rate, width, total/known, small*total)
 	lasting := s.trust.lasting()
-	var errs, levels, unrest float64
+	var errs, levels, unrest, bursts float64
 	for i, x := range rate {
 		if x != x {
 			continue
@@ -139,7 +141,11 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 		errs += e
 		levels += l
 		if l < small*total {
-			unrest += e
+			// A hot key is no unrest: it will be dealt with.
+			d := min(math.Abs(x-l), small*total)
+			unrest += d * d
+			d = min(math.Abs(x-l), 4*small*total)
+			bursts += d * d
 		}
 	}
 	if t := &s.trust; t.rhoLoad > 0 {
@@ -151,9 +157,11 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 		if t.scale == 0 {
 			w = 1
 			t.unrest = firstUnrest * small
+			t.bursts = firstUnrest * small
 		}
 		t.scale += w * (errs/levels - t.scale)
 		t.unrest += .2 * (unrest/(total*total) - t.unrest)
+		t.bursts += .2 * (bursts/(total*total) - t.bursts)
 	}
 }
 
@@ -252,7 +260,7 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	}
 	if c.mean > 0 {
 		rho := min(max(err*c.last/c.mean, -1), 1)
-		c.gain += learn * (rho - tolerate + 2*(t.rho-.03))
+		c.gain += learn * (rho - tolerate + 4*t.rho)
 		t.rhos += rho * c.level
 		t.rhoLoad += c.level
 	}
