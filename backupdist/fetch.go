@@ -1,0 +1,80 @@
+package backupdist
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerStreamingServer[slicerv1.WatchResponse]) error {
+	s := svc.s
+	if !s.enter() {
+		return errClosing
+	}
+	defer s.wg.Done()
+	e, err := s.find(stream.Context(), r)
+	if err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	s.wg.Go(func() {
+		_, err := e.send(stream)
+		sent <- err
+	})
+	select {
+	case err := <-sent:
+		return err
+	case <-s.life.Done():
+		return errClosing
+	}
+}
+
+// await waits, but not for long, until the job has been read once.
+func (j *job) await(ctx context.Context) state {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	defer context.AfterFunc(j.s.life, cancel)()
+	st := j.now()
+	for !st.known && ctx.Err() == nil {
+		select {
+		case <-st.next:
+		case <-ctx.Done():
+		}
+		st = j.now()
+	}
+	return st
+}
+
+// find returns the newest assignment, or the one with the number, whole.
+func (s *Server) find(ctx context.Context, r *slicerv1.FetchRequest) (*encoding, error) {
+	if err := checkName(r.GetJob(), r.GetGeneration()); err != nil {
+		return nil, err
+	}
+	j, err := s.acquire(r.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(j)
+	j.needed()
+	st := j.await(ctx)
+	a, g := st.assignment(), assignment.Generation(r.GetGeneration())
+	switch {
+	case !st.known || st.missing:
+		return nil, j.why(st)
+	case a != nil && (g == 0 || g == a.Generation()):
+		return &st.update.whole, nil
+	case g == 0:
+		return nil, status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	if a, err = s.store.ReadGeneration(ctx, j.name, g); err != nil {
+		return nil, statusOf(err)
+	}
+	return &newUpdate(nil, a, s.m).whole, nil
+}

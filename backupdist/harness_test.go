@@ -1,0 +1,152 @@
+package backupdist
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start serves a Backup Distributor in memory.
+func start(t *testing.T, m *memStore) (*Server, *grpc.ClientConn) {
+	t.Helper()
+	s, err := New(Config{Store: m, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	l := bufconn.Listen(1 << 16)
+	g := grpc.NewServer(ServerOptions()...)
+	s.Register(g)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.Serve(l)
+	}()
+	t.Cleanup(func() { g.Stop(); <-done })
+	cc, err := grpc.NewClient("passthrough:///b", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return s, cc
+}
+
+// sub is a raw subscriber.
+type sub struct {
+	t      *testing.T
+	stream slicerv1.SubscriberService_WatchClient
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	silent bool
+	refuse int
+	a      *assignment.Assignment
+	kinds  []string
+	status *slicerv1.Status
+	err    error
+}
+
+func hello(job string) *slicerv1.Hello {
+	return &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_CLERK, ClientId: "c"}
+}
+
+func subscribe(t *testing.T, cc *grpc.ClientConn, h *slicerv1.Hello, base *assignment.Assignment) *sub {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base != nil {
+		h.Generation, h.StoreId, h.Checksum = int64(base.Generation()), base.StoreID(), base.Checksum()
+	}
+	s := &sub{t: t, stream: stream, cancel: cancel, done: make(chan struct{}), a: base}
+	stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
+	go s.run()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *sub) close() { s.cancel(); <-s.done }
+
+func (s *sub) run() {
+	defer close(s.done)
+	var asm wire.Assembler
+	for {
+		m, err := s.stream.Recv()
+		s.mu.Lock()
+		switch {
+		case err != nil:
+			s.err = err
+			s.mu.Unlock()
+			return
+		case m.GetChunk() != nil:
+			asm.Add(m.GetChunk())
+		case m.GetTrailer() != nil:
+			s.trailer(&asm, m.GetTrailer())
+		case m.GetStatus() != nil:
+			s.status = m.GetStatus()
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *sub) trailer(asm *wire.Assembler, tr *slicerv1.Trailer) {
+	s.kinds = append(s.kinds, map[bool]string{true: "whole", false: "delta"}[tr.Base == 0])
+	ack := &slicerv1.Ack{Generation: tr.Generation}
+	a, err := asm.Finish(tr, s.a)
+	switch {
+	case err != nil:
+		s.t.Error(err)
+	case s.refuse > 0:
+		s.refuse--
+		ack.Refusal = "told to"
+	case s.a != nil && s.a.StoreID() == a.StoreID() && a.Generation() < s.a.Generation():
+		s.t.Errorf("sent back to %d", a.Generation())
+	default:
+		s.a = a
+	}
+	if !s.silent {
+		s.stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: ack}})
+	}
+}
+
+// expect settles and compares what the subscriber holds and how it came.
+func (s *sub) expect(want *assignment.Assignment, kinds ...string) {
+	s.t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.a == nil || s.a.Checksum() != want.Checksum():
+		s.t.Errorf("holds %v, want generation %d; %v", s.a, want.Generation(), s.err)
+	case !slices.Equal(s.kinds, kinds):
+		s.t.Errorf("updates were %v, want %v", s.kinds, kinds)
+	}
+}
+
+func (s *sub) code() codes.Code {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return status.Code(s.err)
+}
