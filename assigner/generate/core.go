@@ -91,6 +91,7 @@ type Core struct {
 
 	last     Round  // the last one that has something to tell
 	lastSkip string // label of the last skipped round, so that it is said once
+	floor    float64
 	effects  Effects
 }
 
@@ -132,7 +133,7 @@ func (c *Core) Preferred(now Now, id string) {
 		c.roundAt = c.now.Mono + c.interval()
 		c.hurry, c.planned, c.running, c.changed = ReasonTakeover, c.table.Version(), false, false
 		c.balance, c.meter = nil, newMeter()
-		c.roundLast, c.holdUntil, c.last = c.now.Mono, 0, Round{}
+		c.roundLast, c.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
 	case was:
 		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
 		c.table, c.pending, c.alarm = nil, nil, ""
@@ -168,7 +169,7 @@ func (c *Core) Attach(now Now, s membership.Session, name string) {
 	c.tick(now)
 	c.sessions = append(c.sessions, &distributor{session: s, name: name})
 	if c.table != nil {
-		c.table.Attach(now.Mono, s, name)
+		c.table.Attach(c.now.Mono, s, name)
 	}
 }
 
@@ -177,15 +178,15 @@ func (c *Core) Detach(now Now, s membership.Session) {
 	c.tick(now)
 	c.sessions = slices.DeleteFunc(c.sessions, func(d *distributor) bool { return d.session == s })
 	if c.table != nil {
-		c.table.Detach(now.Mono, s)
+		c.table.Detach(c.now.Mono, s)
 	}
 }
 
-// Heard says that a Distributor said something.
-func (c *Core) Heard(now Now, s membership.Session) {
+// Heard says when a Distributor last said something, on the monotonic clock.
+func (c *Core) Heard(now Now, s membership.Session, at time.Duration) {
 	c.tick(now)
 	if c.table != nil {
-		c.table.Heard(now.Mono, s)
+		c.table.Heard(c.now.Mono, s, at)
 	}
 }
 
@@ -204,7 +205,7 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 	for i := range reports {
 		rs[i] = reports[i].Report
 	}
-	c.table.Report(now.Mono, s, complete, rs)
+	c.table.Report(c.now.Mono, s, complete, rs)
 	for i := range reports {
 		if r := &reports[i]; r.Load != nil && !r.Disconnected {
 			c.meter.add(r.Task.Name, r.Task.Incarnation, r.Sequence, r.Load)

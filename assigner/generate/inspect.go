@@ -128,3 +128,7 @@ func (c *Core) Imbalance(now Now) float64 {
 	}
 	return top / (total / weight)
 }
+
+// Floor is what no assignment of whole keys could bring the imbalance below, as
+// the last round with loads saw it; 0 when there was none.
+func (c *Core) Floor() float64 { return c.floor }

@@ -51,6 +51,9 @@ type Planned struct {
 	round Round
 }
 
+// Began is when the plan was made, on the monotonic clock.
+func (p *Plan) Began() time.Duration { return p.began }
+
 // Run works the plan out. It depends on the plan alone and is safe to call
 // without a lock; it takes up to a second for the largest jobs.
 func (p *Plan) Run() *Planned {

@@ -101,7 +101,7 @@ func (c *cluster) beat(complete bool) {
 	}
 	c.cores[c.told].Reports(c.now(), 1, complete, rs)
 	for _, core := range c.cores {
-		core.Heard(c.now(), 1)
+		core.Heard(c.now(), 1, c.at)
 	}
 }
 

@@ -17,6 +17,14 @@ func (c *Core) StoreChanged(now Now) {
 	c.loadDue = true
 }
 
+// Forget has a job that there is none of looked for once more.
+func (c *Core) Forget(now Now) {
+	if !c.exists {
+		c.StoreChanged(now)
+		c.known = false
+	}
+}
+
 // Loaded is the answer to Load.
 type Loaded struct {
 	// Err is why nothing could be read. It is not store.ErrNotFound.
@@ -110,7 +118,9 @@ func (c *Core) Planned(now Now, d *Planned) {
 	if s := d.Out.Stats.Skipped; s != loadbalance.ReasonMembership {
 		r.Skipped, r.Label = string(s), string(s)
 	}
-	r.Decisions = slices.DeleteFunc(r.Decisions, func(x loadbalance.Decision) bool { return x.Reason == loadbalance.ReasonMembership })
+	r.Decisions = slices.DeleteFunc(r.Decisions, func(x loadbalance.Decision) bool {
+		return x.Kind == loadbalance.KindSkip && x.Reason == d.Out.Stats.Skipped // Skipped says it
+	})
 	switch {
 	case !c.isPreferred() || !c.exists:
 		return
@@ -189,6 +199,9 @@ func (c *Core) wrote(d *Planned) {
 	c.own, c.writtenAt = d.Next.Generation(), c.now.Mono
 	r := d.round
 	r.Generation = d.Next.Generation()
+	if d.Why != ReasonLoad {
+		r.Skipped, r.Label = "", "" // it was not held for the sake of load
+	}
 	s := r.Stats
 	c.say(levelInfo, "generation written", "generation", int64(r.Generation), "why", string(d.Why),
 		"slices", d.Next.NumSlices(), "owners", d.Next.NumOwners(), "decisions", len(r.Decisions),
@@ -270,6 +283,9 @@ func (c *Core) finish(r Round) {
 	}
 	if skipped || r.Why == ReasonLoad || r.Generation != 0 {
 		c.last = r
+	}
+	if r.Stats.Floor > 0 {
+		c.floor = r.Stats.Floor
 	}
 	c.effects.Rounds = append(c.effects.Rounds, r)
 }

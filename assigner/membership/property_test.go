@@ -183,7 +183,7 @@ func (w *world) release() {
 
 func (w *world) heard() {
 	for _, id := range w.attached {
-		w.table.Heard(w.now, id)
+		w.table.Heard(w.now, id, w.now)
 	}
 }
 
@@ -312,7 +312,7 @@ func TestSilenceIsMeasured(t *testing.T) {
 					table.Report(at, 1, false, []Report{{Said: true, Sequence: seq, Age: age, State: assignment.TaskRunning,
 						Task: assignment.Task{Name: n, Incarnation: 1, Address: "x:1", Weight: 1}}})
 				}
-				table.Heard(at, 1)
+				table.Heard(at, 1, at)
 			}
 			table.Advance(at)
 			for _, e := range table.Events() {
@@ -350,7 +350,7 @@ func TestFreezeProperty(t *testing.T) {
 			jitter[i] = time.Duration(rapid.IntRange(0, 900).Draw(t, "jitter")) * time.Millisecond
 		}
 		for at := time.Duration(0); at < 30*time.Second; at += 100 * time.Millisecond {
-			table.Heard(at, 1)
+			table.Heard(at, 1, at)
 			for i := range n {
 				if (at-jitter[i])%time.Second < 100*time.Millisecond && at >= jitter[i] && (i >= vanish || at < 10*time.Second) {
 					table.Report(at, 1, false, []Report{{Said: true, Sequence: uint64(at) + 1, State: assignment.TaskRunning,

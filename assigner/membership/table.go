@@ -108,11 +108,12 @@ func (t *Table) Detach(now time.Duration, id Session) {
 	}
 }
 
-// Heard says that a Distributor said something, whatever it was.
-func (t *Table) Heard(now time.Duration, id Session) {
+// Heard says when a Distributor last said something, whatever it was.
+func (t *Table) Heard(now time.Duration, id Session, at time.Duration) {
 	t.tick(now)
 	if i, known := t.findSession(id); known {
-		t.sessions[i].heard = now
+		s := t.sessions[i]
+		s.heard = max(s.heard, min(at, t.now))
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "detach":
 		s.t.Detach(s.now, Session(id))
 	case "heard":
-		s.t.Heard(s.now, Session(id))
+		s.t.Heard(s.now, Session(id), s.now)
 	case "report":
 		s.t.Report(s.now, Session(id), d.HasArg("complete"), s.parseReports(t, d.Input))
 	case "beat": // reports of all named tasks each second, up to a time

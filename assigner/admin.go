@@ -1,0 +1,181 @@
+package assigner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// adminService is what operators speak to, through a Distributor.
+type adminService struct {
+	slicerv1.UnimplementedAdminServiceServer
+	a *Assigner
+}
+
+// statusOf chooses the gRPC code of an error.
+func statusOf(err error) error {
+	code := codes.Internal
+	var field *assignment.FieldError
+	switch {
+	case err == nil:
+		return nil
+	case status.Code(err) != codes.Unknown:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, membership.ErrUnknown):
+		code = codes.NotFound
+	case errors.Is(err, store.ErrConflict):
+		code = codes.Aborted
+	case errors.Is(err, store.ErrCorrupt):
+		code = codes.DataLoss
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, generate.ErrNotPreferred):
+		code = codes.Unavailable
+	case errors.Is(err, membership.ErrState):
+		code = codes.FailedPrecondition
+	case errors.Is(err, wire.ErrMalformed), errors.As(err, &field):
+		code = codes.InvalidArgument
+	}
+	return status.Error(code, err.Error())
+}
+
+// begin bounds a call, and refuses it when the assigner is closing.
+func (v adminService) begin(ctx context.Context) (context.Context, func(), error) {
+	if v.a.ctx.Err() != nil {
+		return nil, nil, errClosing
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminWithin)
+	stop := context.AfterFunc(v.a.ctx, cancel)
+	return ctx, func() { stop(); cancel() }, nil
+}
+
+func jobToProto(j store.Job) *slicerv1.Job {
+	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
+}
+
+// find looks for a job in all stores.
+func (a *Assigner) find(ctx context.Context, job string) (store.Job, *shelf, error) {
+	if err := assignment.ValidateJobName(job); err != nil {
+		return store.Job{}, nil, err
+	}
+	var failed error
+	for _, s := range a.shelves {
+		j, err := s.backend.GetJob(ctx, job)
+		switch {
+		case err == nil:
+			return j, s, nil
+		case !errors.Is(err, store.ErrNotFound):
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", s.label(), err))
+		}
+	}
+	if failed != nil {
+		return store.Job{}, nil, failed
+	}
+	return store.Job{}, nil, fmt.Errorf("%w: job %s", store.ErrNotFound, job)
+}
+
+// GetJob implements AdminService.
+func (v adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	j, _, err := v.a.find(ctx, r.GetName())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &slicerv1.GetJobResponse{Job: jobToProto(j)}, nil
+}
+
+// ListJobs implements AdminService. A job whose record is corrupt is left out,
+// and named in the log.
+func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var all []store.Job
+	for _, s := range v.a.shelves {
+		jobs, err := s.backend.ListJobs(ctx)
+		if errors.Is(err, store.ErrCorrupt) {
+			s.log.Error("job left out of a list", "why", err)
+		} else if err != nil {
+			return nil, statusOf(fmt.Errorf("store %s: %w", s.label(), err))
+		}
+		all = append(all, jobs...)
+	}
+	slices.SortStableFunc(all, func(x, y store.Job) int { return cmp.Compare(x.Config.Name, y.Config.Name) })
+	out := &slicerv1.ListJobsResponse{}
+	for _, j := range all {
+		out.Jobs = append(out.Jobs, jobToProto(j))
+	}
+	return out, nil
+}
+
+// DeleteJob implements AdminService. A job with live tasks is not deleted, so
+// that a slip of the hand takes no running service its assignment: its tasks are
+// stopped first. When it is gone its clients get NOT_FOUND.
+func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (*slicerv1.DeleteJobResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	j, home, err := v.a.find(ctx, r.GetName())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	live, err := v.a.liveTasks(ctx, j.Config.Name, home)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if live > 0 {
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has %d live tasks: stop them first", j.Config.Name, live)
+	}
+	if err := home.backend.DeleteJob(ctx, j.Config.Name); err != nil {
+		return nil, statusOf(err)
+	}
+	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "why", "by an operator")
+	v.a.changed(j.Config.Name)
+	return &slicerv1.DeleteJobResponse{}, nil
+}
+
+// liveTasks is how many tasks of a job are neither dead nor gone: as the members
+// are known here, failing that as they are stored.
+func (a *Assigner) liveTasks(ctx context.Context, job string, home *shelf) (n int, err error) {
+	if r := a.lookup(job); r != nil {
+		known := false
+		r.ask(func(c *generate.Core, now generate.Now) { n, known = c.Live(now), c.IsPreferred() })
+		if known {
+			return n, nil
+		}
+	}
+	stored, err := home.backend.Read(ctx, job)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	for _, t := range stored.Tasks() {
+		if t.State != assignment.TaskDead {
+			n++
+		}
+	}
+	return n, nil
+}

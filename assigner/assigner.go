@@ -1,0 +1,261 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/membership"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Assigner is one assigner. All methods are safe for concurrent use.
+type Assigner struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	start   time.Time
+
+	ctx    context.Context // until Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	shelves []*shelf      // one a store, in the order of the config
+	dirty   chan struct{} // holds a token when preferences are to be worked out anew
+
+	// attached are the sessions, in order of number. The slice is never changed,
+	// only replaced, with mu held.
+	attached atomic.Pointer[[]*session]
+
+	// Locks are taken in this order: mu, then a runner's, then a session's.
+	mu     sync.Mutex
+	jobs   map[string]*runner
+	next   membership.Session
+	closed bool
+}
+
+// New starts an assigner. It does not wait for the stores: see Ready.
+func New(cfg Config) (*Assigner, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("assigner: %w", err)
+	}
+	a := &Assigner{
+		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID), start: time.Now(),
+		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner),
+	}
+	a.attached.Store(new([]*session))
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.metrics = newMetrics(a)
+	if err := a.metrics.register(cfg.Registerer, cfg.ID); err != nil {
+		a.cancel()
+		return nil, fmt.Errorf("assigner %s: metrics: %w", cfg.ID, err)
+	}
+	for i, s := range cfg.Stores {
+		a.shelves = append(a.shelves, newShelf(a, i, s))
+	}
+	for _, s := range a.shelves {
+		a.goRun(s.watchJobs)
+		a.goRun(s.watchCandidates)
+		a.goRun(s.stand)
+	}
+	a.goRun(a.prefer)
+	return a, nil
+}
+
+// goRun runs f in a goroutine that Close waits for. It returns false when the
+// assigner is closed.
+func (a *Assigner) goRun(f func()) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.wg.Add(1)
+	go func() {
+		defer a.wg.Done()
+		f()
+	}()
+	return true
+}
+
+// Register adds AssignerService and AdminService to a server; see ServerOptions.
+func (a *Assigner) Register(r grpc.ServiceRegistrar) {
+	slicerv1.RegisterAssignerServiceServer(r, assignerService{a: a})
+	slicerv1.RegisterAdminServiceServer(r, adminService{a: a})
+}
+
+// Ready is nil when the assigner knows the jobs and the other assigners of at
+// least one of its stores; otherwise it says what is missing.
+func (a *Assigner) Ready() error {
+	if a.ctx.Err() != nil {
+		return errors.New("assigner is closed")
+	}
+	var errs []error
+	for _, s := range a.shelves {
+		err := s.ready()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Close withdraws the assigner, so that others take over at once, ends the
+// streams of its Distributors and waits for everything that it runs.
+func (a *Assigner) Close() error {
+	a.mu.Lock()
+	was := a.closed
+	a.closed = true
+	a.mu.Unlock()
+	a.cancel()
+	a.wg.Wait()
+	if !was {
+		a.metrics.unregister()
+	}
+	return nil
+}
+
+// now is this moment, on both clocks.
+func (a *Assigner) now() generate.Now {
+	now := time.Now()
+	// Without its monotonic part a wall time shows when the wall clock jumps.
+	return generate.Now{Mono: now.Sub(a.start), Wall: now.Round(0)}
+}
+
+// sessions are the attached Distributors; not to be changed.
+func (a *Assigner) sessions() []*session { return *a.attached.Load() }
+
+// join returns the job's runner, made if need be, with s among its watchers. It
+// returns nil when the assigner is closed.
+func (a *Assigner) join(job string, s *session) *runner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.runnerLocked(job)
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, in := r.watchers[s]; !in && s.live() {
+		r.watchers[s] = struct{}{}
+	}
+	return r
+}
+
+func (a *Assigner) runnerLocked(job string) *runner {
+	if r := a.jobs[job]; r != nil || a.closed {
+		return r
+	}
+	r := newRunner(a, job)
+	a.jobs[job] = r
+	a.wg.Add(1)
+	go func() {
+		defer a.wg.Done()
+		r.run()
+	}()
+	return r
+}
+
+// lookup finds the runner of a job, nil if there is none.
+func (a *Assigner) lookup(job string) *runner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.jobs[job]
+}
+
+// runners are those of all jobs, in no particular order.
+func (a *Assigner) runners() []*runner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]*runner, 0, len(a.jobs))
+	for _, r := range a.jobs {
+		all = append(all, r)
+	}
+	return all
+}
+
+// changed says that the store has named a job, or that it was written here.
+func (a *Assigner) changed(job string) {
+	a.mu.Lock()
+	r := a.runnerLocked(job)
+	a.mu.Unlock()
+	if r != nil {
+		r.tell(func(c *generate.Core, now generate.Now) { c.StoreChanged(now) })
+	}
+}
+
+// retire forgets a runner whose job there is none of and that nobody watches. It
+// returns false when that has changed.
+func (a *Assigner) retire(r *runner) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.idleLocked() {
+		return false
+	}
+	delete(a.jobs, r.name)
+	a.metrics.forget(r.name)
+	return true
+}
+
+// attach enters a Distributor's stream. A stream that it had before ends.
+func (a *Assigner) attach(s *session) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	s.id = a.next + 1
+	if !s.begin() {
+		return false
+	}
+	a.next++
+	for _, old := range a.sessions() {
+		if old.name == s.name {
+			old.supersede()
+		}
+	}
+	all := append(slices.Clone(a.sessions()), s)
+	a.attached.Store(&all)
+	for _, r := range a.jobs {
+		r.tell(func(c *generate.Core, now generate.Now) { c.Attach(now, s.id, s.name) })
+	}
+	a.pokeShelves()
+	poke(a.dirty)
+	return true
+}
+
+func (a *Assigner) detach(s *session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(a.sessions()), func(o *session) bool { return o == s })
+	a.attached.Store(&all)
+	for _, r := range a.jobs {
+		r.forget(s)
+	}
+	a.pokeShelves()
+}
+
+func (a *Assigner) pokeShelves() {
+	for _, s := range a.shelves {
+		poke(s.manned)
+	}
+}
+
+// poke puts a token into a channel that holds one.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

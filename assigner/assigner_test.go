@@ -1,0 +1,277 @@
+package assigner
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func TestMain(m *testing.M) { etcdtest.Main(m) }
+
+// running starts an assigner with a job and a Distributor that has brought tasks
+// and holds the first assignment.
+func running(t *testing.T, tasks ...*slicerv1.Task) (*node, *raw, *assignment.Assignment) {
+	t.Helper()
+	n := start(t, Config{})
+	n.put(&slicerv1.JobConfig{Name: "job"})
+	d := n.attach("d1")
+	d.preferred("job", "a1")
+	d.want(&slicerv1.Want{Job: "job"})
+	d.reports("job", true, tasks...)
+	return n, d, d.holds("job", "owners", func(a *assignment.Assignment) bool { return len(owners(a)) == len(tasks) })
+}
+
+func TestFirstAssignment(t *testing.T) {
+	n, d, a := running(t, task("t1", 1), task("t2", 2))
+	if a.NumSlices() != 100 || a.NumTasks() != 2 {
+		t.Errorf("%d slices, %d tasks", a.NumSlices(), a.NumTasks())
+	}
+	d.wait("the job's status", func() bool { return d.statuses["job"] != nil })
+	if st := d.statuses["job"]; st.Unknown || st.HeartbeatTimeoutMs != 5000 || st.LoadMetric != "requests" {
+		t.Errorf("status %v", st)
+	}
+	i := n.inspect("job")
+	if !i.Preferred || i.AssignerId != "a1" || i.Generation != int64(a.Generation()) || len(i.Tasks) != 2 || i.Distributors != 1 {
+		t.Errorf("inspect %v", i)
+	}
+	if r := i.LastRound; r.GetGeneration() != i.Generation || len(r.Decisions) != 100 || r.Decisions[0].Reason != "first assignment" || r.Skipped != "" {
+		t.Errorf("last round of generation %d with %d decisions, skipped %q", r.GetGeneration(), len(r.GetDecisions()), r.GetSkipped())
+	}
+}
+
+// A Distributor gets deltas on what it holds, and the whole when it names what
+// nobody knows.
+func TestDeltas(t *testing.T) {
+	_, d, first := running(t, task("t1", 1), task("t2", 1))
+	d.reports("job", false, task("t3", 1))
+	second := d.holds("job", "t3", ownedBy("t1", "t2", "t3"))
+	d.mu.Lock()
+	tr := d.trailers["job"][len(d.trailers["job"])-1]
+	d.mu.Unlock()
+	if tr.Base == 0 || tr.Generation != int64(second.Generation()) {
+		t.Errorf("not a delta: %v", tr)
+	}
+	// Asked on the older one, the answer is a delta on exactly that.
+	got := func(w *slicerv1.Want) *slicerv1.Trailer {
+		d.mu.Lock()
+		n := len(d.trailers["job"])
+		d.mu.Unlock()
+		d.want(w)
+		var tr *slicerv1.Trailer
+		d.wait("an answer", func() bool {
+			if len(d.trailers["job"]) > n {
+				tr = d.trailers["job"][n]
+			}
+			return tr != nil
+		})
+		return tr
+	}
+	d.mu.Lock()
+	d.held["job"] = first
+	d.mu.Unlock()
+	if tr := got(&slicerv1.Want{Job: "job", Generation: int64(first.Generation()), StoreId: first.StoreID(), Checksum: first.Checksum()}); tr.Base != int64(first.Generation()) {
+		t.Errorf("asked on %d: %v", first.Generation(), tr)
+	}
+	for _, w := range []*slicerv1.Want{
+		{Job: "job"},
+		{Job: "job", Generation: int64(first.Generation()), StoreId: first.StoreID(), Checksum: 1},
+		{Job: "job", Generation: int64(first.Generation()), StoreId: 1, Checksum: first.Checksum()},
+		{Job: "job", Generation: 5, StoreId: first.StoreID(), Checksum: 5},
+		{Job: "job", NewestReported: int64(second.Generation())},
+	} {
+		if tr := got(w); tr.Base != 0 || tr.Generation != int64(second.Generation()) {
+			t.Errorf("%v: %v", w, tr)
+		}
+	}
+}
+
+func TestNewestReported(t *testing.T) {
+	_, d, first := running(t, task("t1", 1))
+	// Somebody holds something newer than is stored: nothing older is sent, and a
+	// newer one is made.
+	far := int64(first.Generation()) + 100_000
+	d.mu.Lock()
+	n := len(d.trailers["job"])
+	d.mu.Unlock()
+	d.want(&slicerv1.Want{Job: "job", NewestReported: far})
+	d.wait("a newer generation", func() bool { return len(d.trailers["job"]) > n })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g := d.trailers["job"][n].Generation; g <= far {
+		t.Errorf("generation %d was sent to somebody who holds %d", g, far)
+	}
+}
+
+func TestUnknownJob(t *testing.T) {
+	n := start(t, Config{})
+	d := n.attach("d1")
+	d.want(&slicerv1.Want{Job: "later"})
+	d.wait("word that there is no such job", func() bool { return d.statuses["later"].GetUnknown() })
+	before := d.counts["later"]
+	d.want(&slicerv1.Want{Job: "later"})
+	d.wait("the same again", func() bool { return d.counts["later"] > before && d.statuses["later"].GetUnknown() })
+	n.put(&slicerv1.JobConfig{Name: "later", LoadMetric: "cpu"})
+	d.wait("word that there is", func() bool { return !d.statuses["later"].GetUnknown() && d.statuses["later"].GetLoadMetric() == "cpu" })
+	if _, err := n.admin.DeleteJob(t.Context(), &slicerv1.DeleteJobRequest{Name: "later"}); err != nil {
+		t.Fatal(err)
+	}
+	d.wait("word that there is none again", func() bool { return d.statuses["later"].GetUnknown() })
+}
+
+func TestSecondIncarnation(t *testing.T) {
+	_, d, _ := running(t, task("t1", 1), task("t2", 1))
+	d.reports("job", false, task("t1", 9))
+	d.reports("job", false, task("t1", 1))
+	d.wait("a refusal", func() bool { return len(d.refused) > 0 })
+	if r := d.refused[0]; r.Task != "t1" || r.Incarnation != 9 || codes.Code(r.Code) != codes.AlreadyExists || r.Message == "" {
+		t.Errorf("refusal %v", r)
+	}
+	// When the first's stream has ended another takes its place, and its slices.
+	d.gone("job", task("t1", 1))
+	d.reports("job", false, task("t1", 10))
+	d.holds("job", "the new incarnation", func(a *assignment.Assignment) bool {
+		pos, ok := a.Position("t1")
+		return ok && a.Task(pos).Incarnation == 10 && ownedBy("t1", "t2")(a)
+	})
+}
+
+func TestConvergence(t *testing.T) {
+	n, d, a := running(t, task("t1", 1))
+	d.acks(&slicerv1.Acks{Job: "job", MinGeneration: int64(a.Generation()) - 1, Stragglers: []string{"clerk 7"}, Clerks: 3, Slicelets: 1})
+	d.wait("the straggler", func() bool { return len(d.statuses["job"].GetStragglers()) == 1 })
+	d.acks(&slicerv1.Acks{Job: "job", MinGeneration: int64(a.Generation()), Clerks: 3, Slicelets: 1})
+	d.wait("convergence", func() bool { return d.statuses["job"].GetConvergedGeneration() == int64(a.Generation()) })
+	if i := n.inspect("job"); i.ConvergedGeneration != i.Generation || i.Clerks != 3 || i.Slicelets != 1 {
+		t.Errorf("inspect %v", i)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	n, d, _ := running(t, task("t1", 1), task("t2", 1))
+	drain := func(task string, undo bool) (int64, error) {
+		resp, err := n.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: task, Undo: undo})
+		return resp.GetGeneration(), err
+	}
+	g, err := drain("t1", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := d.holds("job", "t2 alone", ownedBy("t2"))
+	pos, _ := a.Position("t1")
+	if a.Generation() < assignment.Generation(g) || a.Task(pos).State != assignment.TaskDraining {
+		t.Errorf("generation %d, t1 is %s; the drain says %d", a.Generation(), a.Task(pos).State, g)
+	}
+	if again, err := drain("t1", false); err != nil || again < g {
+		t.Errorf("once more: %d, %v", again, err)
+	}
+	for task, want := range map[string]codes.Code{"t2": codes.FailedPrecondition, "nobody": codes.NotFound} {
+		if _, err := drain(task, false); status.Code(err) != want {
+			t.Errorf("drain %s: %v, want %s", task, err, want)
+		}
+	}
+	if _, err := drain("t1", true); err != nil {
+		t.Fatal(err)
+	}
+	d.holds("job", "both", ownedBy("t1", "t2"))
+}
+
+// A newer stream of a Distributor takes the place of the older one.
+func TestSuperseded(t *testing.T) {
+	n, d, _ := running(t, task("t1", 1))
+	again := n.attach("d1")
+	if err := d.ended(); status.Code(err) != codes.Aborted {
+		t.Errorf("the older stream ended with %v", err)
+	}
+	again.want(&slicerv1.Want{Job: "job"})
+	again.holds("job", "t1", ownedBy("t1"))
+	if i := n.inspect("job"); i.Distributors != 1 {
+		t.Errorf("%d distributors", i.Distributors)
+	}
+}
+
+func TestBadMessages(t *testing.T) {
+	n, d, _ := running(t, task("t1", 1))
+	for _, m := range []*slicerv1.AttachRequest{
+		{},
+		{Message: &slicerv1.AttachRequest_Want{Want: &slicerv1.Want{Job: "no/job"}}},
+		{Message: &slicerv1.AttachRequest_Acks{Acks: &slicerv1.Acks{Job: ""}}},
+		{Message: &slicerv1.AttachRequest_Reports{Reports: &slicerv1.TaskReports{}}},
+		{Message: &slicerv1.AttachRequest_Reports{Reports: &slicerv1.TaskReports{Job: "job", Reports: []*slicerv1.TaskReport{
+			{}, {Task: &slicerv1.Task{Name: "x"}}, {Task: task("a b", 1)},
+			{Task: task("bad-load", 1), Report: &slicerv1.Report{Load: &slicerv1.LoadReport{RangeSkip: []uint64{1}}}},
+			{Task: task("bad-state", 1), Report: &slicerv1.Report{State: 99}},
+			{Task: task("good", 1), Report: &slicerv1.Report{AgeMs: -5}},
+		}}}},
+	} {
+		d.say(m)
+	}
+	d.holds("job", "the good one of them", ownedBy("good", "t1"))
+	if i := n.inspect("job"); len(i.Tasks) != 2 {
+		t.Errorf("tasks %v", i.Tasks)
+	}
+	// A stream that does not begin with a good hello ends with a reason.
+	for _, m := range []*slicerv1.AttachRequest{
+		{Message: &slicerv1.AttachRequest_Want{Want: &slicerv1.Want{Job: "job"}}},
+		{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{}}},
+		{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: "a/b"}}},
+	} {
+		bad := n.open()
+		bad.say(m)
+		if err := bad.ended(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+}
+
+func TestCloseEndsStreams(t *testing.T) {
+	n, d, _ := running(t, task("t1", 1))
+	if err := n.Ready(); err != nil {
+		t.Error(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := d.ended(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if err := n.Ready(); err == nil {
+		t.Error("ready though closed")
+	}
+	if _, err := n.admin.ListJobs(t.Context(), &slicerv1.ListJobsRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call after Close: %v", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	st := openPebble(t)
+	good := Config{ID: "a", Address: "h:1", Stores: []NamedStore{{Backend: st}}}
+	for name, f := range map[string]func(*Config){
+		"no id":           func(c *Config) { c.ID = "" },
+		"id with a slash": func(c *Config) { c.ID = "a/b" },
+		"no address":      func(c *Config) { c.Address = "" },
+		"no store":        func(c *Config) { c.Stores = nil },
+		"nil store":       func(c *Config) { c.Stores = []NamedStore{{Name: "x"}} },
+		"two of one name": func(c *Config) { c.Stores = []NamedStore{{Backend: st}, {Backend: st}} },
+		"negative share":  func(c *Config) { c.Freeze.Share = -1 },
+		"negative window": func(c *Config) { c.Freeze.Window = -1 },
+		"negative tasks":  func(c *Config) { c.Freeze.MinTasks = -1 },
+	} {
+		c := good
+		f(&c)
+		if a, err := New(c); err == nil {
+			t.Errorf("%s is accepted", name)
+			a.Close()
+		} else {
+			fmt.Fprintln(t.Output(), err)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package assigner
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// NamedStore is a store that the assigner serves.
+type NamedStore struct {
+	// Name is what a job's config calls it. A single store may go without.
+	Name string
+	// Backend stays the caller's, who closes it after the Assigner.
+	Backend store.Backend
+}
+
+// Config says what an Assigner is.
+type Config struct {
+	// ID names it among all assigners. Required; printable ASCII without space or slash.
+	ID string
+	// Zone is where it runs: jobs of this zone prefer it. May be empty.
+	Zone string
+	// Address is where Distributors reach it, host:port. Required.
+	Address string
+	// Stores are the stores that it serves, at least one. A job whose config names
+	// none is kept in the first.
+	Stores []NamedStore
+	// Freeze says when so many tasks vanish at once that the assigner suspects
+	// itself. The zero value is more than half of at least 4 tasks, for 30 s.
+	Freeze membership.Freeze
+	// Logger is silent if nil.
+	Logger *slog.Logger
+	// Registerer takes the metrics, none if nil. Several assigners may share one:
+	// their metrics have a label assigner.
+	Registerer prometheus.Registerer
+
+	// believe has a test's assigner take itself for preferred.
+	believe bool
+}
+
+// check fills in what may be left out and names the first field that is not allowed.
+func (c *Config) check() error {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := c.candidate().Validate(); err != nil {
+		return err
+	}
+	if len(c.Stores) == 0 {
+		return &assignment.FieldError{Field: "stores", Value: 0, Allowed: "at least one"}
+	}
+	seen := make(map[string]bool)
+	for _, s := range c.Stores {
+		switch {
+		case s.Backend == nil:
+			return &assignment.FieldError{Field: "stores", Value: s.Name, Allowed: "stores that are open"}
+		case seen[s.Name]:
+			return &assignment.FieldError{Field: "stores", Value: s.Name, Allowed: "distinct names"}
+		case len(s.Name) > assignment.MaxZoneLen:
+			return &assignment.FieldError{Field: "stores", Value: s.Name, Allowed: "names of at most 63 bytes"}
+		}
+		seen[s.Name] = true
+	}
+	return c.Freeze.Validate()
+}
+
+func (c *Config) candidate() store.Candidate {
+	return store.Candidate{ID: c.ID, Address: c.Address, Zone: c.Zone}
+}

@@ -1,0 +1,41 @@
+// Package assigner decides which task owns which slices of a job: signals in,
+// assignments out (Slicer paper, section 4.1).
+//
+// An Assigner serves two gRPC services: AssignerService, by which Distributors
+// bring it the health and load of tasks and fetch assignments, and AdminService
+// for operators. It keeps everything that lasts in a store:
+//
+//	a, err := assigner.New(assigner.Config{
+//		ID: "assigner-1", Zone: "eu-1", Address: "10.0.0.7:4700",
+//		Stores: []assigner.NamedStore{{Backend: st}},
+//	})
+//	server := grpc.NewServer(assigner.ServerOptions()...)
+//	a.Register(server)
+//
+// # Several assigners
+//
+// Any number of assigners run side by side on one store. Each registers there
+// while it has a Distributor; for each job one of them is preferred, one of the
+// job's zone if there is any, and takes the decisions. The others follow what is
+// stored and serve it to whoever asks. Preference is a hint: when two assigners
+// believe that they are preferred, the store's compare-and-swap makes them act
+// as one, slower. An assigner that dies is replaced when its registration has
+// run out, after some seconds.
+//
+// # What it promises
+//
+//   - Generations of a job strictly increase, across assigners and a store that
+//     was wiped, and no assignment is stored but one that an assigner decided whole.
+//   - A task is declared dead by the rules of package membership, and by no other.
+//   - A job whose store fails or hangs holds, says so, and harms no other job.
+//   - Every generation, every decision and every round that was left out says why:
+//     in the log, in metrics and in InspectJob.
+//
+// # How it is made
+//
+// The decisions are pure and live in packages of their own: membership (who is
+// there), generate (what to do when), preference (whose job it is), and
+// loadbalance (which task owns what). This package is the shell: one goroutine a
+// job carries out what that job's generate.Core asks for, two a Distributor read
+// and write its stream, and a few a store watch it.
+package assigner

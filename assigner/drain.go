@@ -1,0 +1,76 @@
+package assigner
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// DrainTask implements AdminService. It returns when the store has the task
+// draining and owning nothing; when that cannot be done in time it is taken back.
+func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, _, err := v.a.find(ctx, m.GetJob()); err != nil {
+		return nil, statusOf(err)
+	}
+	r := v.a.lookup(m.GetJob())
+	if r == nil {
+		return nil, statusOf(fmt.Errorf("%w: job %s is not known here yet", generate.ErrNotPreferred, m.GetJob()))
+	}
+	r.tell(func(c *generate.Core, now generate.Now) { err = c.Drain(now, m.GetTask(), m.GetUndo()) })
+	if err != nil {
+		return nil, statusOf(fmt.Errorf("job %s: %w", m.GetJob(), err))
+	}
+	for {
+		var g assignment.Generation
+		var ok, preferred bool
+		var turn chan struct{}
+		r.ask(func(c *generate.Core, _ generate.Now) {
+			g, ok = c.Drained(m.GetTask(), m.GetUndo())
+			preferred, turn = c.IsPreferred(), r.turn
+		})
+		switch {
+		case ok:
+			return &slicerv1.DrainTaskResponse{Generation: int64(g)}, nil
+		case !preferred:
+			return nil, statusOf(fmt.Errorf("%w: job %s went to another assigner meanwhile", generate.ErrNotPreferred, m.GetJob()))
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return nil, v.notDrained(r, m, statusOf(ctx.Err()))
+		}
+	}
+}
+
+// notDrained takes back what could not be stored, and says why.
+func (v adminService) notDrained(r *runner, m *slicerv1.DrainTaskRequest, err error) error {
+	if v.a.ctx.Err() != nil {
+		return errClosing
+	}
+	why := "the assignment has not changed yet"
+	r.tell(func(c *generate.Core, now generate.Now) {
+		if h := c.Holding(); h != "" {
+			why = h
+		}
+		if _, ok := c.Drained(m.GetTask(), m.GetUndo()); !ok {
+			// An error says that the task has gone meanwhile: all the better.
+			_ = c.Drain(now, m.GetTask(), !m.GetUndo())
+		}
+	})
+	code := status.Code(err)
+	if code == codes.DeadlineExceeded {
+		code = codes.Unavailable
+	}
+	return status.Errorf(code, "job %s: task %s could not be drained and is as before: %s", m.GetJob(), m.GetTask(), why)
+}

@@ -1,0 +1,193 @@
+package assigner
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// metrics are an assigner's. What has a current value is looked up when asked for.
+type metrics struct {
+	a   *Assigner
+	reg prometheus.Registerer
+
+	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, bytes *prometheus.CounterVec
+	rejected                                                                              prometheus.Counter
+	roundSeconds                                                                          prometheus.Histogram
+
+	tasks, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
+}
+
+const prefix = "slicer_assigner_"
+
+func newMetrics(a *Assigner) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prefix+name, help, labels, nil)
+	}
+	return &metrics{
+		a:           a,
+		generations: counter("generations_total", "Generations written, by why the round was held.", "job", "reason"),
+		conflicts:   counter("conflicts_total", "Writes that lost against another assigner's.", "job"),
+		decisions:   counter("decisions_total", "Decisions of rounds that were written, by kind and reason.", "job", "kind", "reason"),
+		skipped:     counter("rounds_skipped_total", "Rounds that did nothing for the sake of load, by reason.", "job", "reason"),
+		keyChurn:    counter("key_churn_total", "Share of the keyspace that came to another task, summed over rounds.", "job"),
+		loadChurn:   counter("load_churn_total", "Share of the load that came to another task, summed over rounds.", "job"),
+		ahead:       counter("generations_ahead_total", "Generations or clocks refused for being more than a day ahead, by whose.", "job", "whose"),
+		deaths:      counter("task_deaths_total", "Tasks declared dead.", "job"),
+		bytes:       counter("assignment_bytes_total", "Bytes of assignments sent to Distributors, by kind: whole or delta.", "job", "kind"),
+		rejected:    prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "messages_rejected_total", Help: "Malformed parts of Distributors' messages that were ignored."}),
+		roundSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: prefix + "round_seconds", Help: "How long a round took to work out.", Buckets: prometheus.ExponentialBuckets(.0005, 4, 8)}),
+		tasks:        gauge("tasks", "Tasks of jobs that this assigner is preferred for, by state.", "job", "state"),
+		imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
+		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
+		frozen:       gauge("frozen", "1 while a job is frozen because too many tasks vanished at once.", "job"),
+		generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
+		preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for."),
+		distributors: gauge("distributors", "Distributors that are attached."),
+	}
+}
+
+func (m *metrics) vectors() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.bytes}
+}
+
+func (m *metrics) register(r prometheus.Registerer, id string) error {
+	if r == nil {
+		return nil
+	}
+	m.reg = prometheus.WrapRegistererWith(prometheus.Labels{"assigner": id}, r)
+	return m.reg.Register(m)
+}
+
+func (m *metrics) unregister() {
+	if m.reg != nil {
+		m.reg.Unregister(m)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(c chan<- *prometheus.Desc) {
+	for _, v := range m.vectors() {
+		v.Describe(c)
+	}
+	m.rejected.Describe(c)
+	m.roundSeconds.Describe(c)
+	for _, d := range []*prometheus.Desc{m.tasks, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
+		c <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(c chan<- prometheus.Metric) {
+	for _, v := range m.vectors() {
+		v.Collect(c)
+	}
+	m.rejected.Collect(c)
+	m.roundSeconds.Collect(c)
+	mine := 0
+	for _, r := range m.a.runners() {
+		if m.collectJob(c, r) {
+			mine++
+		}
+	}
+	gauge(c, m.preferred, float64(mine))
+	gauge(c, m.distributors, float64(len(m.a.sessions())))
+}
+
+func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) {
+	states := map[assignment.TaskState]int{
+		assignment.TaskStarting: 0, assignment.TaskRunning: 0, assignment.TaskDraining: 0, assignment.TaskDead: 0,
+	}
+	var imbalance, floor, frozen float64
+	var stored *assignment.Assignment
+	r.ask(func(c *generate.Core, now generate.Now) {
+		stored, mine = c.Stored(), c.IsPreferred()
+		if !mine {
+			return
+		}
+		for _, t := range c.Tasks(now) {
+			states[t.Task.State]++
+		}
+		imbalance, floor = c.Imbalance(now), c.Floor()
+		if c.Frozen() {
+			frozen = 1
+		}
+	})
+	if stored != nil {
+		gauge(c, m.generation, float64(stored.Generation()), r.name)
+	}
+	if !mine {
+		return false
+	}
+	for s, n := range states {
+		gauge(c, m.tasks, float64(n), r.name, s.String())
+	}
+	gauge(c, m.imbalance, imbalance, r.name)
+	gauge(c, m.floor, floor, r.name)
+	gauge(c, m.frozen, frozen, r.name)
+	return true
+}
+
+// observe counts what has come up in a job.
+func (m *metrics) observe(job string, e generate.Effects) {
+	if e.Conflicts > 0 {
+		m.conflicts.WithLabelValues(job).Add(float64(e.Conflicts))
+	}
+	for _, w := range e.Ahead {
+		m.ahead.WithLabelValues(job, w).Inc()
+	}
+	for _, x := range e.Members {
+		if x.Kind == membership.Dead {
+			m.deaths.WithLabelValues(job).Inc()
+		}
+	}
+	for _, r := range e.Rounds {
+		if r.Label != "" {
+			m.skipped.WithLabelValues(job, r.Label).Inc()
+		}
+		if r.Generation == 0 {
+			continue
+		}
+		m.generations.WithLabelValues(job, string(r.Why)).Inc()
+		m.keyChurn.WithLabelValues(job).Add(max(r.Stats.KeyChurn, 0))
+		m.loadChurn.WithLabelValues(job).Add(max(r.Stats.LoadChurn, 0))
+		type what struct {
+			kind   loadbalance.Kind
+			reason loadbalance.Reason
+		}
+		n := make(map[what]int)
+		for _, d := range r.Decisions {
+			n[what{d.Kind, d.Reason}]++
+		}
+		for w, k := range n {
+			m.decisions.WithLabelValues(job, string(w.kind), string(w.reason)).Add(float64(k))
+		}
+	}
+}
+
+func (m *metrics) sent(job string, f *wire.Frame) {
+	kind := "whole"
+	if f.Trailer.GetBase() != 0 {
+		kind = "delta"
+	}
+	m.bytes.WithLabelValues(job, kind).Add(float64(len(f.Data)))
+}
+
+// forget drops what is labelled with a job that is no more.
+func (m *metrics) forget(job string) {
+	for _, v := range m.vectors() {
+		v.DeletePartialMatch(prometheus.Labels{"job": job})
+	}
+}

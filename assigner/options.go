@@ -1,0 +1,30 @@
+package assigner
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// How messages and streams are bounded.
+const (
+	// maxMessage bounds a message from a Distributor: a complete TaskReports of
+	// the largest job there can be, reports left out.
+	maxMessage = 64 << 20
+	// helloWithin is how long a Distributor may take to say who it is.
+	helloWithin = 10 * time.Second
+	// sendWithin is how long one message may wait for a Distributor to take it.
+	sendWithin = 30 * time.Second
+)
+
+// ServerOptions are what the gRPC server that an Assigner is registered with
+// should be made with: streams of Distributors that have died silently end
+// within some seconds, and large jobs fit.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true}),
+	}
+}

@@ -1,0 +1,200 @@
+package assigner
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// What a session is to send is kept as marks, never as messages: when its turn
+// comes whatever is newest is sent. So a slow Distributor costs one message.
+
+// maxRefusals bounds the refusals that wait; those left out come again with the
+// task's next report.
+const maxRefusals = 1024
+
+// preference has the view of a store sent, if it is another one than before.
+func (s *session) preference(store int, p *slicerv1.Preference) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.prefs) <= store {
+		s.prefs = append(s.prefs, nil)
+		s.told = append(s.told, nil)
+	}
+	if proto.Equal(s.told[store], p) {
+		s.prefs[store] = nil
+		return
+	}
+	s.prefs[store] = p
+	poke(s.kick)
+}
+
+// refuse has the stream of a task ended.
+func (s *session) refuse(job string, e membership.Event) {
+	code := codes.AlreadyExists
+	if e.Full {
+		code = codes.ResourceExhausted
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.refusals) >= maxRefusals {
+		return
+	}
+	s.refusals = append(s.refusals, &slicerv1.RefuseTask{
+		Job: job, Task: e.Task, Incarnation: e.Incarnation, Code: uint32(code), Message: e.Reason,
+	})
+	poke(s.kick)
+}
+
+// assignment has the job's newest assignment sent if the Distributor wants it.
+func (s *session) assignment(r *runner) { s.mark(r, true, false) }
+
+// status has the job's status sent.
+func (s *session) status(r *runner) { s.mark(r, false, true) }
+
+func (s *session) mark(r *runner, assignment, status bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in := s.jobs[r.name]; in != nil {
+		s.enqueue(in, assignment, status)
+	}
+}
+
+// enqueue has an interest's turn come. s.mu is held.
+func (s *session) enqueue(in *interest, assignment, status bool) {
+	in.assignment = in.assignment || assignment
+	in.status = in.status || status
+	if !in.queued {
+		in.queued = true
+		s.queue = append(s.queue, in)
+	}
+	poke(s.kick)
+}
+
+// send sends until the stream ends.
+func (s *session) send(ctx context.Context) error {
+	for {
+		select {
+		case <-s.kick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !s.live() {
+			continue // not before the hello
+		}
+		if !s.greeted {
+			s.greeted = true
+			hello := &slicerv1.AssignerHello{AssignerId: s.a.cfg.ID, Zone: s.a.cfg.Zone}
+			if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}}); err != nil {
+				return err
+			}
+		}
+		for {
+			more, err := s.sendNext()
+			if err != nil {
+				return err
+			}
+			if !more {
+				break
+			}
+		}
+	}
+}
+
+func (s *session) put(m *slicerv1.AttachResponse) error {
+	s.sending.Store(int64(s.a.now().Mono) + 1)
+	defer s.sending.Store(0)
+	return s.stream.Send(m)
+}
+
+// sendNext sends what is due next: who is preferred, then refusals, then about
+// the jobs in turn.
+func (s *session) sendNext() (more bool, err error) {
+	s.mu.Lock()
+	for i, p := range s.prefs {
+		if p != nil {
+			s.prefs[i], s.told[i] = nil, p
+			s.mu.Unlock()
+			return true, s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
+		}
+	}
+	if len(s.refusals) > 0 {
+		r := s.refusals[0]
+		s.refusals = s.refusals[1:]
+		s.mu.Unlock()
+		return true, s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_RefuseTask{RefuseTask: r}})
+	}
+	if len(s.queue) == 0 {
+		s.queue, s.refusals = nil, nil
+		s.mu.Unlock()
+		return false, nil
+	}
+	in := s.queue[0]
+	s.queue = s.queue[1:]
+	in.queued = false
+	status, assignment := in.status, in.assignment && in.wants
+	in.status, in.assignment = false, false
+	held, newest := in.held, in.newest
+	s.mu.Unlock()
+	if status {
+		if err := s.sendStatus(in); err != nil {
+			return false, err
+		}
+	}
+	if assignment {
+		a := in.runner.frames.head()
+		if a == nil || a.Generation() < newest || held.store == a.StoreID() && held.generation > a.Generation() || held == markOf(a) {
+			return true, nil // nothing that it lacks, or not yet
+		}
+		return true, s.sendAssignment(in, held)
+	}
+	return true, nil
+}
+
+func (s *session) sendStatus(in *interest) error {
+	in.runner.mu.Lock()
+	st := in.runner.status
+	in.runner.mu.Unlock()
+	if st == nil {
+		return nil // it follows when the store has answered
+	}
+	return s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: st}})
+}
+
+// sendAssignment sends the newest assignment to a Distributor that holds another.
+func (s *session) sendAssignment(in *interest, held mark) error {
+	a := in.runner.frames.head()
+	if a == nil {
+		return nil
+	}
+	f, ok, err := in.runner.frames.frame(a, held)
+	if err != nil {
+		s.a.log.Error("assignment does not encode", "job", in.job, "generation", int64(a.Generation()), "why", err)
+		return nil
+	}
+	if !ok {
+		s.assignment(in.runner) // superseded meanwhile
+		return nil
+	}
+	s.mu.Lock()
+	// A Want that comes from now on is about what is being sent, or asks anew.
+	if in.held == held {
+		in.held = markOf(a)
+	}
+	s.mu.Unlock()
+	piece := func(p *slicerv1.JobAssignment) error {
+		return s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}})
+	}
+	for data := range wire.Chunks(f.Data) {
+		if err := piece(&slicerv1.JobAssignment{Job: in.job, Piece: &slicerv1.JobAssignment_Chunk{Chunk: &slicerv1.Chunk{Data: data}}}); err != nil {
+			return err
+		}
+	}
+	s.a.metrics.sent(in.job, f)
+	return piece(&slicerv1.JobAssignment{Job: in.job, Piece: &slicerv1.JobAssignment_Trailer{Trailer: f.Trailer}})
+}

@@ -1,0 +1,70 @@
+package assigner
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/preference"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// preferGap is the least time between two reckonings of who is preferred.
+const preferGap = 10 * time.Millisecond
+
+// prefer works out whose each job is whenever jobs or assigners have changed,
+// and tells the jobs and the Distributors.
+func (a *Assigner) prefer() {
+	for {
+		select {
+		case <-a.dirty:
+		case <-a.ctx.Done():
+			return
+		}
+		a.preferOnce()
+		if !sleep(a.ctx, preferGap) {
+			return
+		}
+	}
+}
+
+func (a *Assigner) preferOnce() {
+	runners := a.runners()
+	slices.SortFunc(runners, func(x, y *runner) int { return cmp.Compare(x.name, y.name) })
+	views := make([]*slicerv1.Preference, len(a.shelves))
+	for i, s := range a.shelves {
+		candidates, revision, seen := s.view()
+		if !seen {
+			continue
+		}
+		p := &slicerv1.Preference{Revision: revision, StoreId: s.backend.ID()}
+		for _, c := range candidates {
+			p.Candidates = append(p.Candidates, &slicerv1.Candidate{AssignerId: c.ID, Address: c.Address, Zone: c.Zone})
+		}
+		views[i] = p
+		for _, r := range runners {
+			if home, zone, ok := r.whereabouts(); ok && home == s {
+				id := a.choose(candidates, r.name, zone)
+				r.tell(func(c *generate.Core, now generate.Now) { c.Preferred(now, id) })
+				p.Jobs = append(p.Jobs, &slicerv1.JobPreference{Job: r.name, AssignerId: id})
+			}
+		}
+	}
+	for _, s := range a.sessions() {
+		for i, p := range views {
+			if p != nil {
+				s.preference(i, p)
+			}
+		}
+	}
+}
+
+func (a *Assigner) choose(candidates []store.Candidate, job, zone string) string {
+	if a.cfg.believe {
+		return a.cfg.ID
+	}
+	c, _ := preference.Choose(candidates, job, zone)
+	return c.ID
+}

@@ -1,0 +1,105 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// adminWithin bounds an operator's call that has no deadline of its own.
+const adminWithin = 30 * time.Second
+
+// PutJob implements AdminService.
+func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	cfg, err := wire.JobFromProto(r.GetConfig())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	expect := r.GetExpectedVersion()
+	if expect < store.NoVersion {
+		return nil, statusOf(&assignment.FieldError{Field: "expected_version", Value: expect, Allowed: "-1 (there is none yet), 0 (whatever is stored) or a version"})
+	}
+	home, err := v.a.shelfFor(cfg.Store)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	// With whatever version the config is written onto the one that was looked at:
+	// what was checked is what is replaced.
+	for {
+		resp, err := v.put(ctx, home, cfg, expect)
+		if errors.Is(err, store.ErrConflict) && expect == store.AnyVersion && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		v.a.log.Info("job config stored", "job", cfg.Name, "version", resp.Job.Version, "created", resp.Created, "why", "by an operator")
+		v.a.changed(cfg.Name)
+		return resp, nil
+	}
+}
+
+func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobConfig, expect int64) (*slicerv1.PutJobResponse, error) {
+	cur, at, err := v.a.find(ctx, cfg.Name)
+	onto := store.NoVersion
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		if expect > 0 {
+			return nil, status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
+		}
+	case err != nil:
+		return nil, err
+	case expect == store.NoVersion:
+		return nil, status.Errorf(codes.Aborted, "job %s is there already, in version %d", cfg.Name, cur.Version)
+	case expect != store.AnyVersion && expect != cur.Version:
+		return nil, status.Errorf(codes.Aborted, "job %s: version %d was expected, %d is stored", cfg.Name, expect, cur.Version)
+	case at != home:
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s is kept in store %s and cannot move to %s: delete it first", cfg.Name, at.label(), home.label())
+	default:
+		onto = cur.Version
+		if cur.Config.Mode != cfg.Mode {
+			live, err := v.a.liveTasks(ctx, cfg.Name, home)
+			if err != nil {
+				return nil, err
+			}
+			if live > 0 {
+				return nil, status.Errorf(codes.FailedPrecondition, "job %s: mode cannot change from %s to %s while %d tasks live: stop them first", cfg.Name, cur.Config.Mode, cfg.Mode, live)
+			}
+		}
+	}
+	j, err := home.backend.PutJob(ctx, cfg, onto)
+	if err != nil {
+		return nil, err
+	}
+	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: onto == store.NoVersion}, nil
+}
+
+// shelfFor is the store that a job config names; empty is the first.
+func (a *Assigner) shelfFor(name string) (*shelf, error) {
+	if name == "" {
+		return a.shelves[0], nil
+	}
+	var names []string
+	for _, s := range a.shelves {
+		if s.name == name {
+			return s, nil
+		}
+		names = append(names, fmt.Sprintf("%q", s.name))
+	}
+	return nil, &assignment.FieldError{Field: "store", Value: name, Allowed: "empty or one of " + strings.Join(names, ", ")}
+}

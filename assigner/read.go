@@ -1,0 +1,69 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// readWithin bounds the reading of one job.
+const readWithin = 10 * time.Second
+
+// read finds a job and its newest assignment: in the store where it was, failing
+// that in all of them. That one of several stores hangs does not hide a job that
+// another one has; that there is no such job takes the word of all.
+func (a *Assigner) read(ctx context.Context, job string, home *shelf) (generate.Loaded, *shelf) {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	if home != nil {
+		if l := home.read(ctx, job); l.Exists || l.Err != nil {
+			return l, home
+		}
+	}
+	type answer struct {
+		loaded generate.Loaded
+		shelf  *shelf
+	}
+	answers := make(chan answer, len(a.shelves))
+	for _, s := range a.shelves {
+		if len(a.shelves) == 1 {
+			answers <- answer{s.read(ctx, job), s}
+		} else if !a.goRun(func() { answers <- answer{s.read(ctx, job), s} }) {
+			answers <- answer{generate.Loaded{Err: store.ErrClosed}, s}
+		}
+	}
+	var failed error
+	for range a.shelves {
+		switch x := <-answers; {
+		case x.loaded.Exists:
+			return x.loaded, x.shelf
+		case x.loaded.Err != nil:
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.loaded.Err))
+		}
+	}
+	return generate.Loaded{Err: failed}, nil
+}
+
+func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
+	l := generate.Loaded{StoreID: s.backend.ID()}
+	j, err := s.backend.GetJob(ctx, job)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return l
+	case err != nil:
+		l.Err = err
+		return l
+	}
+	l.Job = j
+	l.Assignment, err = s.backend.Read(ctx, job)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		l.Err = err
+		return l
+	}
+	l.Exists = true
+	return l
+}

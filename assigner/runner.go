@@ -1,0 +1,231 @@
+package assigner
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// runner carries out what the core of one job asks for.
+type runner struct {
+	a    *Assigner
+	name string
+	log  *slog.Logger
+	wake chan struct{} // holds a token when something was heard
+
+	mu       sync.Mutex
+	core     *generate.Core
+	home     *shelf                // the store that keeps the job, nil when it is not known
+	watchers map[*session]struct{} // Distributors that have asked about the job
+	frames   frames
+	status   *slicerv1.JobStatus // nil before the store has answered
+	version  int64               // of the config, as last looked at for preference
+	exists   bool
+	turn     chan struct{} // closed when assignment or preference change
+	mine     bool
+}
+
+func newRunner(a *Assigner, job string) *runner {
+	now := a.now()
+	r := &runner{
+		a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1),
+		core:     generate.New(generate.Config{ID: a.cfg.ID, Freeze: a.cfg.Freeze}, job, now),
+		watchers: make(map[*session]struct{}), turn: make(chan struct{}),
+	}
+	for _, s := range a.sessions() {
+		r.core.Attach(now, s.id, s.name)
+	}
+	return r
+}
+
+// tell has the core take something in, and the runner look what follows.
+func (r *runner) tell(f func(c *generate.Core, now generate.Now)) {
+	r.mu.Lock()
+	f(r.core, r.a.now())
+	r.settle()
+	r.mu.Unlock()
+	poke(r.wake)
+}
+
+// ask has the core say something.
+func (r *runner) ask(f func(c *generate.Core, now generate.Now)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.core, r.a.now())
+}
+
+// recheck has the store asked once more whether there is such a job, before
+// anybody is told again that there is none.
+func (r *runner) recheck() {
+	r.tell(func(c *generate.Core, now generate.Now) {
+		if _, known, exists := c.Job(); known && !exists {
+			c.Forget(now)
+			r.status = nil
+		}
+	})
+}
+
+// forget takes note that a Distributor's stream has ended.
+func (r *runner) forget(s *session) {
+	r.mu.Lock()
+	delete(r.watchers, s)
+	r.mu.Unlock()
+	r.tell(func(c *generate.Core, now generate.Now) { c.Detach(now, s.id) })
+}
+
+// idleLocked says whether nobody would miss the runner.
+func (r *runner) idleLocked() bool {
+	_, known, exists := r.core.Job()
+	return known && !exists && len(r.watchers) == 0
+}
+
+// whereabouts say which store keeps the job, and in which zone it runs. ok is
+// false when there is no such job or that is not known yet.
+func (r *runner) whereabouts() (home *shelf, zone string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job, known, exists := r.core.Job()
+	return r.home, job.Config.Zone, known && exists && r.home != nil
+}
+
+// run is the job's goroutine.
+func (r *runner) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for r.a.ctx.Err() == nil {
+		action, wake := r.next()
+		switch x := action.(type) {
+		case generate.Load:
+			l, home := r.a.read(r.a.ctx, r.name, r.whose())
+			r.tell(func(c *generate.Core, now generate.Now) {
+				if l.Err == nil {
+					r.home = home
+				}
+				c.Loaded(now, l)
+			})
+			continue
+		case *generate.Plan:
+			d := x.Run()
+			r.a.metrics.roundSeconds.Observe((r.a.now().Mono - x.Began()).Seconds())
+			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
+			continue
+		case generate.Write:
+			err := r.write(x.Next)
+			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
+			continue
+		}
+		r.mu.Lock()
+		idle := r.idleLocked()
+		r.mu.Unlock()
+		if idle && r.a.retire(r) {
+			return
+		}
+		timer.Reset(wake)
+		select {
+		case <-r.wake:
+		case <-timer.C:
+		case <-r.a.ctx.Done():
+		}
+	}
+}
+
+// next asks the core what to do, and for how long there is nothing.
+func (r *runner) next() (action generate.Action, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.a.now()
+	if r.core.IsPreferred() {
+		for _, s := range r.a.sessions() {
+			r.core.Heard(now, s.id, s.lastHeard())
+		}
+	}
+	action, wake := r.core.Next(now)
+	r.settle()
+	return action, max(wake-now.Mono, time.Millisecond)
+}
+
+func (r *runner) whose() *shelf {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.home
+}
+
+// writeWithin bounds one write.
+const writeWithin = 10 * time.Second
+
+func (r *runner) write(next *assignment.Assignment) error {
+	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
+	defer cancel()
+	return r.whose().backend.Write(ctx, next)
+}
+
+// settle passes on what the core has to say and what has changed in it. r.mu is held.
+func (r *runner) settle() {
+	r.effects(r.core.Effects())
+	job, known, exists := r.core.Job()
+	if !known {
+		return
+	}
+	turned := false
+	if r.frames.publish(r.core.Stored()) {
+		turned = true
+		for s := range r.watchers {
+			s.assignment(r)
+		}
+	}
+	if st := r.statusLocked(); r.status == nil || !sameStatus(st, r.status) {
+		r.status = st
+		for s := range r.watchers {
+			s.status(r)
+		}
+	}
+	if r.exists != exists || r.version != job.Version {
+		r.exists, r.version = exists, job.Version
+		poke(r.a.dirty)
+	}
+	if mine := r.core.IsPreferred(); mine != r.mine {
+		r.mine, turned = mine, true
+	}
+	if turned {
+		close(r.turn)
+		r.turn = make(chan struct{})
+	}
+}
+
+// effects carries out what has come up. r.mu is held.
+func (r *runner) effects(e generate.Effects) {
+	for _, l := range e.Logs {
+		r.log.Log(r.a.ctx, l.Level, l.Message, l.Attrs...)
+	}
+	for _, x := range e.Rounds {
+		if r.log.Enabled(r.a.ctx, slog.LevelDebug) {
+			for _, d := range x.Decisions {
+				r.log.Debug("decision", "kind", string(d.Kind), "why", string(d.Reason), "round", string(x.Why), "slice", d.Slice.String(),
+					"from", d.From, "to", d.To, "benefit", d.Benefit, "key_churn", d.KeyChurn, "load_churn", d.LoadChurn)
+			}
+		}
+	}
+	for _, x := range e.Refusals {
+		for _, s := range r.a.sessions() {
+			if containsSession(x.Sessions, s.id) {
+				s.refuse(r.name, x)
+			}
+		}
+	}
+	r.a.metrics.observe(r.name, e)
+}
+
+func containsSession(ids []membership.Session, id membership.Session) bool {
+	for _, x := range ids {
+		if x == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,208 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// shelf is one store and what is known of it.
+type shelf struct {
+	a       *Assigner
+	index   int
+	name    string
+	backend store.Backend
+	log     *slog.Logger
+	manned  chan struct{} // holds a token when a Distributor has come or gone
+
+	mu         sync.Mutex
+	listed     bool // the jobs are known
+	seen       bool // the candidates are known
+	candidates []store.Candidate
+	revision   int64
+	err        error // why one of them cannot be watched just now
+}
+
+func newShelf(a *Assigner, index int, s NamedStore) *shelf {
+	return &shelf{a: a, index: index, name: s.Name, backend: s.Backend, log: a.log.With("store", s.label()), manned: make(chan struct{}, 1)}
+}
+
+func (s NamedStore) label() string {
+	if s.Name == "" {
+		return "default"
+	}
+	return s.Name
+}
+
+func (s *shelf) label() string { return NamedStore{Name: s.name}.label() }
+
+func (s *shelf) ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.listed && s.seen:
+		return nil
+	case s.err != nil:
+		return fmt.Errorf("store %s: %w", s.label(), s.err)
+	}
+	return fmt.Errorf("store %s has not answered yet", s.label())
+}
+
+// view is who can be preferred for the jobs of this store.
+func (s *shelf) view() (candidates []store.Candidate, revision int64, seen bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.candidates, s.revision, s.seen
+}
+
+func (s *shelf) failed(what string, err error) {
+	s.mu.Lock()
+	s.err = fmt.Errorf("%s: %w", what, err)
+	s.mu.Unlock()
+	s.log.Warn("store failed", "why", err, "what", what)
+}
+
+// Waits between attempts at a store.
+const (
+	retryMin = 100 * time.Millisecond
+	retryMax = 5 * time.Second
+	// registerWithin bounds one attempt to register.
+	registerWithin = 5 * time.Second
+	// vacantFor is how long an assigner without a Distributor stays a candidate.
+	vacantFor = 3 * time.Second
+)
+
+// forever calls f again and again until ctx ends, waiting longer and longer
+// between failures. f says whether it got anywhere.
+func (s *shelf) forever(what string, f func(ctx context.Context) (progress bool, err error)) {
+	ctx := s.a.ctx
+	for wait := retryMin; ; {
+		progress, err := f(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.failed(what, err)
+		}
+		if progress {
+			wait = retryMin
+		}
+		if !sleep(ctx, wait/2+rand.N(wait)) {
+			return
+		}
+		wait = min(2*wait, retryMax)
+	}
+}
+
+// sleep waits, and returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// watchJobs tells the jobs' runners when something of theirs has changed.
+func (s *shelf) watchJobs() {
+	s.forever("watch jobs", func(ctx context.Context) (progress bool, err error) {
+		w, err := s.backend.Watch(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		for {
+			names, err := w.Next(ctx)
+			if err != nil {
+				return progress, err
+			}
+			progress = true
+			for _, n := range names {
+				s.a.changed(n)
+			}
+			s.mu.Lock()
+			s.listed = true
+			s.mu.Unlock()
+		}
+	})
+}
+
+// watchCandidates keeps who can be preferred.
+func (s *shelf) watchCandidates() {
+	s.forever("watch assigners", func(ctx context.Context) (progress bool, err error) {
+		w, err := s.backend.Candidates(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		for {
+			cs, rev, err := w.Next(ctx)
+			if err != nil {
+				return progress, err
+			}
+			progress = true
+			s.mu.Lock()
+			s.candidates, s.revision, s.seen = cs, rev, true
+			s.mu.Unlock()
+			ids := make([]string, len(cs))
+			for i, c := range cs {
+				ids[i] = c.ID
+			}
+			s.log.Info("assigners changed", "candidates", ids, "revision", rev)
+			poke(s.a.dirty)
+		}
+	})
+}
+
+// stand keeps the assigner a candidate while it has a Distributor.
+func (s *shelf) stand() {
+	var reg store.Registration
+	withdraw := func(why string) {
+		if reg != nil {
+			if err := reg.Close(); err != nil {
+				s.log.Warn("withdrawal failed", "why", err)
+			}
+			reg = nil
+			s.log.Info("candidacy withdrawn", "why", why)
+		}
+	}
+	defer withdraw("closing")
+	s.forever("register", func(ctx context.Context) (progress bool, err error) {
+		for {
+			switch vacant := len(s.a.sessions()) == 0; {
+			case vacant && reg != nil:
+				// It may come back at once.
+				if !sleep(ctx, vacantFor) {
+					return progress, nil
+				}
+				if len(s.a.sessions()) == 0 {
+					withdraw("no Distributor is connected")
+				}
+			case !vacant && reg == nil:
+				call, cancel := context.WithTimeout(ctx, registerWithin)
+				r, err := s.backend.Register(call, s.a.cfg.candidate())
+				cancel()
+				if err != nil {
+					return progress, err
+				}
+				reg, progress = r, true
+				s.log.Info("standing as a candidate", "why", "a Distributor is connected")
+			default:
+				select {
+				case <-s.manned:
+				case <-ctx.Done():
+					return progress, nil
+				}
+			}
+		}
+	})
+}
