@@ -112,7 +112,7 @@ func TestLoadRoundTrip(t *testing.T) {
 func TestLoadToProtoTames(t *testing.T) {
 	l := sampleLoad()
 	l.Rate = []float64{math.NaN(), math.Inf(1), math.Inf(-1)}
-	l.PartRate = []float64{math.NaN(), -1, 1e300, math.MaxFloat64, 1, -0.0}
+	l.PartRate = []float64{math.NaN(), -1, 1e300, math.MaxFloat64, 1, math.Copysign(0, -1)}
 	l.Hot = []assignment.HotKey{{Key: 1, Rate: 1, Error: math.NaN()}, {Key: 2, Rate: math.Inf(1), Error: -3}}
 	l.Misrouted, l.Shed, l.Total, l.CPU = math.NaN(), -1, math.Inf(1), 1e30
 	got, err := wire.LoadFromProto(wire.LoadToProto(l))
