@@ -34,13 +34,15 @@ func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerS
 	}
 }
 
-// await waits, but not for long, until the job has been read once.
+// await waits, but not for long, until the job has been read once, and again if
+// it has changed since: nobody may have needed it for a while. A reading that is
+// under way may have begun before the change, hence two at most.
 func (j *job) await(ctx context.Context) state {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	defer context.AfterFunc(j.s.life, cancel)()
 	st := j.now()
-	for !st.known && ctx.Err() == nil {
+	for readings := 0; ctx.Err() == nil && (!st.known || readings < 2 && j.aged()); readings++ {
 		select {
 		case <-st.next:
 		case <-ctx.Done():

@@ -31,9 +31,10 @@ type job struct {
 	wake chan struct{} // holds a token when run is to look again
 	refs int           // guarded by Server.mu
 
-	mu    sync.Mutex
-	stale bool // the store may have something newer
-	state state
+	mu      sync.Mutex
+	stale   bool // the store may have something newer
+	reading bool
+	state   state
 }
 
 // state is never changed once others can see it; a newer one takes its place.
@@ -69,6 +70,13 @@ func (j *job) changed() {
 	j.stale = true
 	j.mu.Unlock()
 	j.poke()
+}
+
+// aged says whether the store may have something newer than what is held.
+func (j *job) aged() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stale || j.reading
 }
 
 // needed has somebody who has come served with what is newest: a job that is
@@ -139,7 +147,7 @@ func (j *job) read() error {
 	j.s.reading <- struct{}{}
 	defer func() { <-j.s.reading }()
 	j.mu.Lock()
-	j.stale = false
+	j.stale, j.reading = false, true
 	old := j.state
 	j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(j.s.life, readWithin)
@@ -154,7 +162,7 @@ func (j *job) read() error {
 	}
 	next.next = make(chan struct{})
 	j.mu.Lock()
-	j.stale = j.stale || err != nil
+	j.stale, j.reading = j.stale || err != nil, false
 	j.state = next
 	j.mu.Unlock()
 	close(old.next)

@@ -97,6 +97,13 @@ func TestFetch(t *testing.T) {
 				t.Errorf("%s %d: %v, %v", c.job, c.g, got, err)
 			}
 		}
+		// What has changed while nobody was there is read first.
+		newer := assigned(t, b, "web", 7, 14, 100_000)
+		m.write(newer)
+		synctest.Wait()
+		if got, err := fetch("web", 0); err != nil || got.Generation() != newer.Generation() {
+			t.Errorf("after a change: %v, %v", got, err)
+		}
 		// Close does not wait for a client that does not read.
 		stream, err := slicerv1.NewSubscriberServiceClient(cc).Fetch(t.Context(), &slicerv1.FetchRequest{Job: "web"})
 		if err != nil {
