@@ -11,4 +11,9 @@
 // When the disk is full or broken nothing more is acknowledged: Failed is closed,
 // every call returns store.ErrUnavailable, and the process should end. What was
 // acknowledged is there when the directory is opened again.
+//
+// Beside Pebble's files lies one named acknowledged, with the number of the last
+// batch that was acknowledged. A store whose log has lost batches that were, by
+// damage or by truncation, is refused as corrupt instead of going back in time.
+// Whoever wants the past that is left anyway removes that file.
 package pebblestore

@@ -72,15 +72,21 @@ func (s *Store) start(lock *pebble.Lock) error {
 		return err
 	}
 	s.db = db
+	if s.witness, err = openWitness(s.cfg.fs, s.dir); err != nil {
+		return errors.Join(err, db.Close())
+	}
 	err = s.identify()
 	if err == nil {
 		err = s.load()
 	}
 	if err != nil {
-		return errors.Join(err, db.Close())
+		return errors.Join(err, s.shut())
 	}
 	return nil
 }
+
+// shut closes the files.
+func (s *Store) shut() error { return errors.Join(s.db.Close(), s.witness.close()) }
 
 func (s *Store) options(lock *pebble.Lock) *pebble.Options {
 	return &pebble.Options{
@@ -105,24 +111,24 @@ func (s *Store) options(lock *pebble.Lock) *pebble.Options {
 
 // identify reads the store's identity, or gives it one, and counts its openings.
 func (s *Store) identify() error {
-	id := record.Identity{StoreID: random()}
+	s.id = record.Identity{StoreID: random()}
 	kvs, err := s.scan(s.layout.ID(), s.layout.ID()+"\x00")
 	if err != nil {
 		return err
 	}
 	if len(kvs) > 0 {
-		if id, err = s.layout.DecodeIdentity(kvs[0].Value); err != nil {
+		if s.id, err = s.layout.DecodeIdentity(kvs[0].Value); err != nil {
 			return err
 		}
 	}
-	id.Opened++
-	s.layout.StoreID = id.StoreID
-	s.registry.start(id.Opened)
+	if s.id.Writes < s.witness.last {
+		return record.Corrupt(s.dir, "%d batches are there, %d were acknowledged: a file is damaged or cut off", s.id.Writes, s.witness.last)
+	}
+	s.id.Opened++
+	s.layout.StoreID = s.id.StoreID
+	s.registry.start(s.id.Opened)
 	b := s.db.NewBatch()
 	defer b.Close()
-	if err := b.Set([]byte(s.layout.ID()), s.layout.EncodeIdentity(id), nil); err != nil {
-		return err
-	}
 	return s.commit(b)
 }
 

@@ -19,6 +19,10 @@ type Store struct {
 	layout record.Layout
 	db     *pebble.DB
 
+	committing sync.Mutex // one batch after the other
+	id         record.Identity
+	witness    *witness
+
 	running sync.WaitGroup // calls under way
 	failed  chan struct{}
 
@@ -90,7 +94,7 @@ func (s *Store) Close() error {
 	result := make(chan error, 1)
 	go func() {
 		s.running.Wait()
-		result <- s.db.Close()
+		result <- s.shut()
 	}()
 	select {
 	case err := <-result:
@@ -180,9 +184,19 @@ func (s *Store) locked(ctx context.Context, j *job, f func() error) error {
 	return f()
 }
 
-// commit writes a batch and returns when it is on disk.
+// commit writes a batch, numbered, and returns when it and the witness are on disk.
 func (s *Store) commit(b *pebble.Batch) error {
-	if err := b.Commit(pebble.Sync); err != nil {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.id.Writes++
+	err := b.Set([]byte(s.layout.ID()), s.layout.EncodeIdentity(s.id), nil)
+	if err == nil {
+		err = b.Commit(pebble.Sync)
+	}
+	if err == nil {
+		err = s.witness.write(s.id.Writes)
+	}
+	if err != nil {
 		return s.fail(err)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 // readers: each generation has exactly one winner, which is what it proposed.
 func testRaces(t *testing.T, h *harness) {
 	ctx := t.Context()
-	const proposers, readers, generations = 6, 3, 50
+	const proposers, readers, generations = 5, 2, 30
 	s := h.open()
 	h.job(s, "a")
 	first := First("a", s.ID(), 1, 8, 200)

@@ -28,8 +28,10 @@ type StoredIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Random, made with the store, never 0.
 	StoreId uint64 `protobuf:"fixed64,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
-	// How often the store was opened, where only one process may do so.
+	// How often the store was opened, and how many batches were written to it,
+	// where only one process may do so.
 	Opened        uint64 `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"`
+	Writes        uint64 `protobuf:"varint,3,opt,name=writes,proto3" json:"writes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,6 +76,13 @@ func (x *StoredIdentity) GetStoreId() uint64 {
 func (x *StoredIdentity) GetOpened() uint64 {
 	if x != nil {
 		return x.Opened
+	}
+	return 0
+}
+
+func (x *StoredIdentity) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
 	}
 	return 0
 }
@@ -471,10 +480,11 @@ var File_slicer_v1_store_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/store.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\"C\n" +
+	"\x15slicer/v1/store.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\"[\n" +
 	"\x0eStoredIdentity\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\x06R\astoreId\x12\x16\n" +
-	"\x06opened\x18\x02 \x01(\x04R\x06opened\"S\n" +
+	"\x06opened\x18\x02 \x01(\x04R\x06opened\x12\x16\n" +
+	"\x06writes\x18\x03 \x01(\x04R\x06writes\"S\n" +
 	"\tStoredJob\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12,\n" +
 	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"K\n" +

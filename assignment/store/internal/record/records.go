@@ -51,12 +51,13 @@ func (l Layout) unmarshal(key string, value []byte, m proto.Message) error {
 // Identity names a store.
 type Identity struct {
 	StoreID uint64
-	Opened  uint64 // how often, where only one process may
+	// How often it was opened and written to, where only one process may.
+	Opened, Writes uint64
 }
 
 // EncodeIdentity seals it.
 func (l Layout) EncodeIdentity(id Identity) []byte {
-	return l.marshal(l.ID(), &slicerv1.StoredIdentity{StoreId: id.StoreID, Opened: id.Opened})
+	return l.marshal(l.ID(), &slicerv1.StoredIdentity{StoreId: id.StoreID, Opened: id.Opened, Writes: id.Writes})
 }
 
 // DecodeIdentity reads it.
@@ -68,7 +69,7 @@ func (l Layout) DecodeIdentity(value []byte) (Identity, error) {
 	if m.StoreId == 0 {
 		return Identity{}, Corrupt(l.ID(), "store id 0")
 	}
-	return Identity{m.StoreId, m.Opened}, nil
+	return Identity{m.StoreId, m.Opened, m.Writes}, nil
 }
 
 // EncodeJob seals a config that is valid.
