@@ -28,6 +28,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.listen()
 	}
 	if c.loadDue && c.now.Mono >= c.retryAt {
+		c.loadDue = false // what changes from now on calls for another one
 		return Load{}, 0
 	}
 	if p := c.pending; p != nil && c.isPreferred() {

@@ -47,9 +47,15 @@ func (c *cluster) drive(i, n int) {
 			if c.faulty && rapid.IntRange(0, 9).Draw(c.T, "read fails") == 0 {
 				l = Loaded{Err: store.ErrUnavailable}
 			}
+			if c.faulty && i == 0 && rapid.IntRange(0, 3).Draw(c.T, "meanwhile") == 0 {
+				c.drive(1, 3)
+			}
 			core.Loaded(c.now(), l)
 		case *Plan:
 			core.Planned(c.now(), a.Run())
+			if c.faulty && i == 0 && rapid.IntRange(0, 3).Draw(c.T, "before the write") == 0 {
+				c.drive(1, 3)
+			}
 		case Write:
 			core.Written(c.now(), c.write(a.Next))
 		default:

@@ -39,7 +39,9 @@ type Loaded struct {
 // Loaded takes in the answer to Load.
 func (c *Core) Loaded(now Now, l Loaded) {
 	c.tick(now)
-	c.loadDue = false
+	if !l.Exists && l.Err == nil && c.loadDue {
+		return // it has changed meanwhile: there may be one now
+	}
 	if l.Err != nil {
 		c.failed("read", l.Err)
 		return
