@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"errors"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// takeoverLimit bounds how long after an assigner's death another one is
+// preferred: a registration lease of 3 s, plus what it takes to notice.
+const takeoverLimit = 6 * time.Second
+
+// pause lets clients call for a while with things as they are.
+func pause() { time.Sleep(2 * time.Second) }
+
+func all(ps []*process, f func(*process)) {
+	for _, p := range ps {
+		f(p)
+	}
+}
+
+// TestFailover kills one part after another, then several at once, while
+// clients keep calling. The table it logs is of what the clients saw.
+func TestFailover(t *testing.T) {
+	c := startCluster(t)
+	names := []string{"s1", "s2", "s3", "s4"}
+	for _, n := range names {
+		c.startServer(n)
+	}
+	cache := filepath.Join(c.dir, "c2.cache")
+	c.clients = []*clientProcess{c.startClient("c1", ""), c.startClient("c2", cache)}
+	c.converged(30*time.Second, names...)
+	c.during("all well", pause)
+
+	c.during("preferred assigner killed", func() {
+		old, err := c.preferred()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.assigners[old].kill()
+		took := eventually(t, takeoverLimit, "another assigner is preferred", func() error {
+			if now, err := c.preferred(); err != nil {
+				return err
+			} else if now == old {
+				return errors.New("the dead one answers")
+			}
+			return nil
+		})
+		t.Logf("another assigner was preferred %.1fs after the kill", took.Seconds())
+		pause()
+		c.assigners[old].restart()
+	})
+
+	c.during("distributor killed", func() { c.distributors[0].kill(); pause(); c.distributors[0].restart() })
+	c.converged(20*time.Second, names...)
+
+	for _, p := range c.etcds {
+		c.during(p.name+" killed", func() { p.kill(); pause(); p.restart() })
+	}
+	c.converged(30*time.Second, names...)
+
+	d := c.during("server killed", func() { c.servers["s2"].kill(); c.converged(15*time.Second, "s1", "s3", "s4") })
+	if d.Failed != 0 {
+		t.Errorf("server killed: %d calls failed although they could be retried", d.Failed)
+	}
+	c.during("server back", func() { c.servers["s2"].restart(); c.converged(15*time.Second, names...) })
+
+	d = c.during("server drained by SIGTERM", func() {
+		if err := c.servers["s3"].cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-c.servers["s3"].done
+		c.converged(15*time.Second, "s1", "s2", "s4")
+	})
+	if d.Failed+d.Retried != 0 {
+		t.Errorf("drain: %d calls failed and %d were retried, none should", d.Failed, d.Retried)
+	}
+	c.servers["s3"].restart()
+	c.converged(15*time.Second, names...)
+
+	c.during("all assigners killed", func() { all(c.assigners, (*process).kill); pause() })
+	c.during("all distributors killed too", func() { all(c.distributors, (*process).kill); pause() })
+	c.during("client started on the backup distributor", func() { c.ready(c.startClient("c3", "")) })
+	c.during("backup distributor killed too", func() { all(c.backups, (*process).kill); pause() })
+	c.during("etcd killed too", func() { all(c.etcds, (*process).kill); pause() })
+	c.during("client started on its cache file", func() { c.ready(c.startClient("c4", cache)) })
+	c.during("everything back", func() {
+		for _, ps := range [][]*process{c.etcds, c.assigners, c.distributors, c.backups} {
+			all(ps, (*process).restart)
+		}
+		c.converged(60*time.Second, names...)
+	})
+	c.during("server killed after that", func() { c.servers["s1"].kill(); c.converged(20*time.Second, "s2", "s3", "s4") })
+	if n := c.total(); n.Failed != 0 {
+		t.Errorf("%d of %d calls failed", n.Failed, n.Calls)
+	}
+}
+
+// ready waits until a new client has an assignment and has called with it.
+func (c *cluster) ready(p *clientProcess) {
+	c.t.Helper()
+	took := eventually(c.t, 15*time.Second, p.name+" is ready", func() error {
+		if n := p.counts(); !n.Ready || n.Calls == 0 {
+			return errors.New("not ready")
+		}
+		return nil
+	})
+	c.t.Logf("%s was ready after %.1fs", p.name, took.Seconds())
+	c.clients = append(c.clients, p)
+}
