@@ -2,6 +2,7 @@ package slicelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -144,18 +145,50 @@ func (s *Slicelet) Slices() []assignment.Slice {
 // Assignment is the newest that has arrived, nil if none yet.
 func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
 
+// settleTime is how long a Distributor has to put up with a task that no
+// assignment names before the task counts as ready: whether its name is taken is
+// for an assigner to say, a moment later.
+const settleTime = time.Second
+
 // Ready waits until there is an assignment and either a server stands behind it
 // or none can be reached, and the cache file has to do. The task need not own
 // anything yet. Otherwise the error matches ctx's, or ErrClosed, and says why,
 // such as ErrTaskNameTaken. It is ErrConsistent at once in a job in that mode.
 func (s *Slicelet) Ready(ctx context.Context) error {
-	err := s.sub.Await(ctx, "an assignment", func(st *subscriber.State) bool {
+	served := func(st *subscriber.State) bool {
 		return st.Assignment != nil && (st.Link != subscriber.None || st.Alone)
-	})
-	if err == nil && s.sub.State().Status.Mode == assignment.Consistent {
-		err = fmt.Errorf("task %q: %w", s.me.Name, ErrConsistent)
 	}
-	return err
+	settled := func(st *subscriber.State) bool { return s.named(st.Assignment) || !served(st) }
+	for {
+		if err := s.sub.Await(ctx, "an assignment", served); err != nil {
+			return err
+		}
+		st := s.sub.State()
+		switch {
+		case st.Status.Mode == assignment.Consistent:
+			return fmt.Errorf("task %q: %w", s.me.Name, ErrConsistent)
+		case s.named(st.Assignment) || st.Alone:
+			return nil
+		}
+		wait, cancel := context.WithTimeout(ctx, settleTime)
+		err := s.sub.Await(wait, "a place in the assignment", settled)
+		cancel()
+		switch {
+		case errors.Is(err, ErrClosed):
+			return err
+		case err != nil && ctx.Err() == nil:
+			return nil
+		}
+	}
+}
+
+// named says whether an assignment knows this incarnation.
+func (s *Slicelet) named(a *assignment.Assignment) bool {
+	if a == nil {
+		return false
+	}
+	pos, ok := a.Position(s.me.Name)
+	return ok && a.Task(pos).Incarnation == s.me.Incarnation
 }
 
 // Close says goodbye to the Distributor, which takes the task for gone at once,

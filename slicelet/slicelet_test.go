@@ -307,6 +307,37 @@ func TestTakenName(t *testing.T) {
 	})
 }
 
+// Another Distributor has the other task of this name, so that ours lets us in
+// until an assigner objects.
+func TestTakenNameFoundLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		defer c.stop()
+		c.me = &slicerv1.Task{Name: "me", Incarnation: 1, Address: "10.9.9.7:80", Weight: 1}
+		ready := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			ready <- c.s.Ready(ctx)
+		}()
+		c.assign(1, assignment.TaskRunning, "mo")
+		time.Sleep(settleTime / 2)
+		c.server.Refuse(status.Error(codes.AlreadyExists, `task "me" lives`))
+		if err := <-ready; !errors.Is(err, ErrTaskNameTaken) {
+			t.Errorf("Ready: %v", err)
+		}
+		// A task that nobody objects to is ready, though not yet named.
+		c.server.Refuse(nil)
+		if err := c.s.Ready(t.Context()); err != nil {
+			t.Errorf("Ready: %v", err)
+		}
+		c.s.Close()
+		if err := c.s.Ready(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("Ready after Close: %v", err)
+		}
+	})
+}
+
 // A task that is restarted while Slicer is dead goes on with its predecessor's
 // slices; once Slicer is back, only with what it is assigned.
 func TestRestartWithSlicerDead(t *testing.T) {

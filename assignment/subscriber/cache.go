@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -91,7 +90,7 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if size := binary.LittleEndian.Uint32(body); uint64(size) != uint64(len(body)-4) {
 		return bad("assignment of %d bytes, it says %d", len(body)-4, size)
 	}
-	a, err := wire.DecodeAssignment(bytes.Clone(body[4:]))
+	a, err := wire.DecodeAssignment(body[4:])
 	if err != nil {
 		return bad("%w", err)
 	}
