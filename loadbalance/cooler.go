@@ -12,14 +12,15 @@ type cooler struct {
 	level     float64 // what tasks should be brought down to, load by capacity
 	floor     float64 // the largest load that some task must have
 	hot, cold *taskHeap
-	spent     bool // a move was left out because it did not fit into the budget
+	budget    float64 // keyspace that may have moved in this round
+	spent     bool    // a move was left out because it did not fit into the budget
 }
 
 // Cooling goes over the tasks, hottest first. A task that nothing can cool is
 // set aside and the next one looked at, so that one unlucky task does not leave
 // the others uneven.
 func (b *board) cool() {
-	c := &cooler{board: b, level: b.aim()}
+	c := &cooler{board: b, level: b.aim(), budget: b.moveBudget() * b.worthMoving()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
 	c.floor = c.unavoidable()
@@ -142,7 +143,7 @@ func (c *cooler) step(h uint32) bool {
 // bestMove weighs the moves of each slice of task h.
 func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	coldest := c.cold.top()
-	room := c.moveBudget() - c.moved
+	room := c.budget - c.moved
 	before := c.over(h, c.load[h])
 	for _, i := range c.own[h] {
 		p := &c.pieces[i]

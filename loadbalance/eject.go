@@ -87,7 +87,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		}
 		q := &c.pieces[j]
 		qs := q.share()
-		if j == i || qs <= 0 || qs > excess+.02*c.level || c.moved+cost+q.width() > c.moveBudget() {
+		if j == i || qs <= 0 || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
 			continue
 		}
 		fits := func(x uint32) bool {
@@ -109,7 +109,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 	for _, x := range sortedKeys(now) {
 		gain += c.over(x, c.load[x]) - c.over(x, now[x])
 	}
-	if c.moved+cost > c.moveBudget() {
+	if c.moved+cost > c.budget {
 		c.spent = true
 		return false
 	}

@@ -69,6 +69,7 @@ func (e estimate) plus(f estimate) estimate {
 
 // trust is what all slices together have taught about measurements.
 type trust struct {
+	rounds int // of measurements
 	// scale is the variance of a measurement per unit of load, beside the
 	// relative error: what comes from counting single requests. It is learnt,
 	// because the unit may be any.
@@ -122,6 +123,7 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 	if total <= 0 {
 		return
 	}
+	s.trust.rounds = min(s.trust.rounds+1, 1<<20)
 	s.judge(rate, total)
 	s.compare(rate, width, total/known, small*total)
 	lasting := s.trust.lasting()

@@ -105,6 +105,7 @@ const (
 	ReasonHotSlice    Reason = "hot slice"
 	ReasonHotKey      Reason = "hot key"
 	ReasonRoom        Reason = "room for a hot slice"
+	ReasonBursts      Reason = "load in bursts"
 	ReasonSurplus     Reason = "surplus replica"
 	ReasonNoTask      Reason = "no running task"
 	ReasonNoLoad      Reason = "no load known"

@@ -159,6 +159,9 @@ func TestAnyHistory(t *testing.T) {
 			if d := cmp.Diff(out.Placement, again.Placement); d != "" {
 				t.Fatalf("the same input gave another placement:\n%s", d)
 			}
+			if d := cmp.Diff(out.Decisions, again.Decisions); d != "" {
+				t.Fatalf("the same input gave other decisions:\n%s", d)
+			}
 			next := follow(t, prev, tasks, out)
 			if prev != nil && out.Changed != changed(prev, next) {
 				t.Fatalf("Changed is %v, which is wrong", out.Changed)

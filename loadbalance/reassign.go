@@ -202,32 +202,45 @@ func (b *board) relaxed(p *piece) bool {
 // redundancy is phase 2: as many replicas as the configuration asks for and no
 // more than it allows.
 func (b *board) redundancy() {
-	var s *scale
+	var todo []int32
 	for i := b.head; i >= 0; i = b.pieces[i].next {
-		p := &b.pieces[i]
-		if len(p.owners) >= b.min && len(p.owners) <= b.max {
-			continue
+		if r := len(b.pieces[i].owners); r < b.min || r > b.max {
+			todo = append(todo, i)
 		}
-		if s == nil {
-			s = b.newScale()
+	}
+	if len(todo) == 0 {
+		return
+	}
+	s := b.newScale()
+	// In steps across the keyspace: neighbours tend to lie on one task, which
+	// can be no replica of its own.
+	step := len(todo)/len(b.live) + 1
+	for from := range step {
+		for k := from; k < len(todo); k += step {
+			b.adjust(s, todo[k])
 		}
-		for len(p.owners) < b.min {
-			to, ok := s.coldest(i)
-			if !ok {
-				break
+	}
+}
+
+// adjust gives a piece as many owners as it should have.
+func (b *board) adjust(s *scale, i int32) {
+	p := &b.pieces[i]
+	for len(p.owners) < b.min {
+		to, ok := s.coldest(i)
+		if !ok {
+			return
+		}
+		s.change(i, func() { b.add(i, to) })
+		b.say(KindReplicate, ReasonTooFew, i, -1, int(to), 0, p.width(), p.share())
+	}
+	for len(p.owners) > b.max {
+		hot := p.owners[0]
+		for _, t := range p.owners[1:] {
+			if s.ratio(t) > s.ratio(hot) {
+				hot = t
 			}
-			s.change(i, func() { b.add(i, to) })
-			b.say(KindReplicate, ReasonTooFew, i, -1, int(to), 0, p.width(), p.share())
 		}
-		for len(p.owners) > b.max {
-			hot := p.owners[0]
-			for _, t := range p.owners[1:] {
-				if s.ratio(t) > s.ratio(hot) {
-					hot = t
-				}
-			}
-			s.change(i, func() { b.remove(i, hot) })
-			b.say(KindRemove, ReasonTooMany, i, int(hot), -1, 0, 0, 0)
-		}
+		s.change(i, func() { b.remove(i, hot) })
+		b.say(KindRemove, ReasonTooMany, i, int(hot), -1, 0, 0, 0)
 	}
 }

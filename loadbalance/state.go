@@ -37,7 +37,7 @@ func (b *board) sliceLoads() []float64 {
 		}
 	} else {
 		b.smooth = b.recall()
-		if measured && b.in.Elapsed > 0 {
+		if measured && b.in.Elapsed > 0 && !b.in.MembershipOnly {
 			b.smooth.update(l.Slice, b.widths(), b.weightOfNew(), .25/float64(len(b.live)))
 		}
 		sum := 0.0

@@ -4,6 +4,9 @@ package loadbalance
 // which, even at the slice's recent peak, no owner would exceed the level. It
 // costs nobody a key that it lacked, and frees memory on those that had it.
 func (b *board) dropSurplus() {
+	if b.bursty() {
+		return
+	}
 	level := b.aim()
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]

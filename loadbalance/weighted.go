@@ -13,5 +13,6 @@ func (b *board) weightedMove() {
 	b.isolate()
 	b.cool()
 	b.dropSurplus()
+	b.spread()
 	b.splitHot()
 }

@@ -1,7 +1,5 @@
 package loadbalance
 
-import "math"
-
 // welcome gives tasks that own nothing their fair share, as far as the move
 // budget allows: moving by load alone would leave a newcomer to a large, even
 // job with nothing, because nobody there is hot. When no load is known it also
@@ -76,23 +74,5 @@ func (b *board) gift(s *scale, from, to uint32, fair float64) int32 {
 	return best
 }
 
-func (b *board) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) * b.worthMoving() }
+func (b *board) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) }
 func (b *board) mergeBudget() float64 { return max(b.cfg.MergeBudget, 0) }
-
-// worthMoving shrinks the budget where moving keyspace buys little, because
-// load comes and goes in bursts that do not last until the next round.
-func (b *board) worthMoving() float64 {
-	if b.smooth == nil {
-		return 1
-	}
-	t := &b.smooth.trust
-	sigma := math.Sqrt(t.bursts*float64(len(b.live))) * (1 - t.lasting())
-	if sigma <= calm {
-		return 1
-	}
-	return math.Pow(calm/sigma, 4)
-}
-
-// calm is the standard deviation of a task's load, as a share of the mean, up
-// to which the whole budget may be spent.
-const calm = .06

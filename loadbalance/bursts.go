@@ -1,0 +1,82 @@
+package loadbalance
+
+import (
+	"math"
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// calm is the standard deviation of a task's load, as a share of the mean, up
+// to which the whole budget may be spent on moving.
+const calm = .06
+
+// worthMoving shrinks the budget where moving keyspace buys little, because
+// load comes and goes in bursts that do not last until the next round.
+func (b *board) worthMoving() float64 {
+	sigma := b.burstiness() * (1 - b.smooth.trust.lasting())
+	if b.smooth.trust.rounds < 3 && b.in.Config.LoadMetric == assignment.LoadRequests {
+		// Nothing is known yet of what lasts, but a count of requests is no more
+		// certain than its square root.
+		sigma = max(sigma, math.Sqrt(float64(len(b.live))/(b.total*max(b.in.Elapsed.Seconds(), 1e-3))))
+	}
+	if sigma <= calm {
+		return 1
+	}
+	return math.Pow(calm/sigma, 4)
+}
+
+// burstiness is the standard deviation of what a task will carry next, as a
+// share of the mean.
+func (b *board) burstiness() float64 {
+	return math.Sqrt(b.smooth.trust.bursts * float64(len(b.live)))
+}
+
+// bursty says that load is on other keys in every round, so that no assignment
+// can be right for long.
+func (b *board) bursty() bool {
+	return b.smooth != nil && b.burstiness() > .35 && b.smooth.trust.lasting() < .5
+}
+
+// spread makes the best of load that comes in bursts on keys that nobody could
+// foretell: what the move budget leaves goes into replicas of slices whether
+// they are hot or not, so that the next burst meets several tasks, wherever it
+// comes. When load calms down dropSurplus takes them away again.
+func (b *board) spread() {
+	target := (2*b.max + 2) / 3
+	if target <= b.min || !b.bursty() {
+		return
+	}
+	budget := max(b.cfg.MoveBudget, 0)
+	s := b.newScale()
+	var last []uint32
+	var of uint32 // the owner whose slices last are the replicas of
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		p := &b.pieces[i]
+		missing := target - len(p.owners)
+		cost := float64(missing) * p.width()
+		if len(p.owners) > 1 || b.moved+cost > budget || b.owners+missing > assignment.MaxOwnerships {
+			continue
+		}
+		// Neighbours on the same task get the same replicas, to stay mergeable.
+		if of != p.owners[0] || len(last) != missing {
+			of, last = p.owners[0], last[:0]
+			for len(last) < missing {
+				t, ok := s.cold.first(func(t uint32) bool { return !p.has(t) && !slices.Contains(last, t) })
+				if !ok {
+					return
+				}
+				last = append(last, t)
+			}
+		}
+		s.change(i, func() {
+			for _, t := range last {
+				b.add(i, t)
+			}
+		})
+		b.moved += cost
+		for _, t := range last {
+			b.say(KindReplicate, ReasonBursts, i, -1, int(t), 0, p.width(), p.share())
+		}
+	}
+}

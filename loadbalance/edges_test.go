@@ -1,0 +1,263 @@
+package loadbalance_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+func TestFirstAssignment(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: fleet(4), Config: config(alg, 2, 3)})
+		if got := len(out.Placement.Starts); got != 200 || !out.Changed {
+			t.Errorf("%d slices, changed %v; want 50 a task", got, out.Changed)
+		}
+		share := make([]int, 4)
+		for i := range out.Placement.Starts {
+			o := out.Placement.Range(i)
+			if len(o) != 2 {
+				t.Fatalf("slice %d has %d owners", i, len(o))
+			}
+			share[o[0]]++
+			share[o[1]]++
+		}
+		if slices.Max(share) > 101 || slices.Min(share) < 99 {
+			t.Errorf("tasks own %v of 400 replicas", share)
+		}
+	})
+}
+
+func TestNobodyToOwn(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		tasks := fleet(2)
+		a := run(t, config(alg, 1, 1), tasks, zipf(100, 1, 100), 2)
+		gone := fleet(2)
+		gone[0].State, gone[1].State = assignment.TaskDraining, assignment.TaskDead
+		for _, now := range [][]assignment.Task{nil, gone} {
+			for _, prev := range []*assignment.Assignment{nil, a} {
+				out := loadbalance.Rebalance(loadbalance.Input{Prev: prev, Tasks: now, Config: config(alg, 1, 1)})
+				if out.Changed || len(out.Placement.Starts) > 0 || out.Stats.Skipped != loadbalance.ReasonNoTask {
+					t.Errorf("decided %+v", out.Stats)
+				}
+			}
+		}
+	})
+}
+
+// TestNewTask checks that a newcomer gets about a fair share, and that only
+// about that much moves.
+func TestNewTask(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		for _, membership := range []bool{true, false} {
+			tasks := fleet(20)
+			keys := zipf(100_000, .5, 1e6)
+			a := run(t, config(alg, 1, 1), tasks, keys, 20)
+			more := fleet(21)
+			out := loadbalance.Rebalance(loadbalance.Input{
+				Prev: a, Tasks: more, Config: config(alg, 1, 1), Loads: measure(a, keys), Elapsed: minute, MembershipOnly: membership,
+			})
+			next := follow(t, a, more, out)
+			l := measure(next, keys)
+			if share := l.Task[20] / 1e6 * 21; share < .9 || share > 1.1 {
+				t.Errorf("membership only %v: the new task carries %.2f of its fair share", membership, share)
+			}
+			if c := out.Stats.KeyChurn; c > .07 || membership && c < .03 {
+				t.Errorf("membership only %v: %.3f of the keyspace moved", membership, c)
+			}
+		}
+	})
+}
+
+// TestDeadTask checks that what a dead task had goes where there is room, and
+// nothing else moves.
+func TestDeadTask(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		tasks := fleet(20)
+		keys := zipf(100_000, .5, 1e6)
+		a := run(t, config(alg, 1, 1), tasks, keys, 20)
+		had := 0.
+		for s, r := range a.All() {
+			if r.At(0).Name == "t7" {
+				had += s.Fraction()
+			}
+		}
+		tasks[7].State = assignment.TaskDead
+		out := loadbalance.Rebalance(loadbalance.Input{
+			Prev: a, Tasks: tasks, Config: config(alg, 1, 1), Loads: measure(a, keys), MembershipOnly: true,
+		})
+		if math.Abs(out.Stats.KeyChurn-had) > 1e-9 {
+			t.Errorf("%.4f of the keyspace moved, the dead task had %.4f", out.Stats.KeyChurn, had)
+		}
+		if x := imbalance(follow(t, a, tasks, out), keys); x > 1.1 {
+			t.Errorf("imbalance is %.3f", x)
+		}
+	})
+}
+
+// TestShrinkingFleet takes away tasks until fewer are left than a hot slice has
+// replicas, and than each must have.
+func TestShrinkingFleet(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		cfg := config(alg, 3, 10)
+		keys := []keyLoad{{assignment.KeyOf("hot"), 1000}}
+		tasks := fleet(12)
+		a := run(t, cfg, tasks, keys, 10)
+		var state *loadbalance.State
+		for left := 11; left >= 1; left-- {
+			tasks[left].State = assignment.TaskDead
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: measure(a, keys), Elapsed: minute, State: state})
+			a, state = follow(t, a, tasks, out), out.State
+			for s, r := range a.All() {
+				if r.Len() < min(3, left) || r.Len() > min(10, left) {
+					t.Fatalf("%d tasks left: %v has %d replicas", left, s, r.Len())
+				}
+			}
+		}
+	})
+}
+
+// TestCapacities checks that load becomes proportional to capacity.
+func TestCapacities(t *testing.T) {
+	for _, replicas := range []int{1, 10} {
+		tasks := fleet(12)
+		for i := range tasks {
+			tasks[i].Weight = []float64{1, 2, 4}[i%3]
+		}
+		keys := zipf(100_000, .9, 1e6)
+		a := run(t, config(assignment.AlgorithmWeightedMove, 1, replicas), tasks, keys, 40)
+		l := measure(a, keys)
+		for i, task := range tasks {
+			if x := l.Task[i] / (1e6 / 28 * task.Weight); x > 1.05 || x < .9 {
+				t.Errorf("max replicas %d: %s of weight %g carries %.3f of its share", replicas, task.Name, task.Weight, x)
+			}
+		}
+	}
+}
+
+// TestCapacitiesFarApart only asks that nothing breaks.
+func TestCapacitiesFarApart(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		tasks := fleet(6)
+		for i, w := range []float64{0, 1000, 1, math.NaN(), -1, math.Inf(1)} {
+			tasks[i].Weight = w
+		}
+		var a *assignment.Assignment
+		var out loadbalance.Output
+		for range 10 {
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(alg, 1, 3), State: out.State, Elapsed: minute}
+			if a != nil {
+				in.Loads = measure(a, zipf(1000, 1, 1000))
+			}
+			out = loadbalance.Rebalance(in)
+			sane := slices.Clone(tasks)
+			for i := range sane {
+				sane[i].Weight = 1
+			}
+			a = follow(t, a, sane, out)
+		}
+	})
+}
+
+// TestBalancedStays checks that a round on a balanced job does nothing at all.
+func TestBalancedStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 20).Draw(t, "tasks")
+		cfg := config(assignment.AlgorithmWeightedMove, 1, rapid.IntRange(1, 10).Draw(t, "max"))
+		tasks := fleet(n)
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+		a := follow(t, nil, tasks, out)
+		l := &loadbalance.Loads{Task: make([]float64, n)}
+		for i := range a.NumSlices() {
+			l.Slice = append(l.Slice, 100*a.Slice(i).Fraction())
+		}
+		for range 5 {
+			out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute, State: out.State})
+			if out.Changed || out.Stats.KeyChurn > 0 {
+				t.Fatalf("a balanced job changed: %+v", out.Decisions)
+			}
+		}
+	})
+}
+
+func TestLoadThatIsNone(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		for name, rate := range map[string]float64{"zero": 0, "NaN": math.NaN(), "negative": -5, "infinite": math.Inf(1)} {
+			tasks := fleet(3)
+			cfg := config(alg, 1, 10)
+			a := run(t, cfg, tasks, nil, 0)
+			l := &loadbalance.Loads{Slice: slices.Repeat([]float64{rate}, a.NumSlices()), Task: make([]float64, 3)}
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute})
+			if out.Changed || out.Stats.Skipped != loadbalance.ReasonNoLoad {
+				t.Errorf("%s: changed %v, skipped %q", name, out.Changed, out.Stats.Skipped)
+			}
+		}
+	})
+}
+
+func TestIdleCPU(t *testing.T) {
+	algorithms(t, func(t *testing.T, alg string) {
+		tasks := fleet(4)
+		cfg := config(alg, 1, 10)
+		cfg.LoadMetric = assignment.LoadCPU
+		keys := zipf(1000, 1.2, 1)
+		a := run(t, cfg, tasks, nil, 0)
+		for _, busy := range []float64{.2, .3} {
+			l := measure(a, keys)
+			l.CPU = []float64{.1, busy, .1, .1}
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute})
+			if out.Changed != (busy > .25) {
+				t.Errorf("hottest task at %g: changed %v", busy, out.Changed)
+			}
+		}
+	})
+}
+
+// TestHotKeyIsCutOut checks that a key which is known to be hot is replicated
+// alone, in the round in which it is first seen.
+func TestHotKeyIsCutOut(t *testing.T) {
+	tasks := fleet(10)
+	cfg := config(assignment.AlgorithmWeightedMove, 1, 10)
+	keys := zipf(10_000, 0, 600)
+	hot := keyLoad{assignment.KeyOf("hot"), 400}
+	keys = append(keys, hot)
+	a := run(t, cfg, tasks, nil, 0)
+	l := measure(a, keys)
+	l.Hot = []assignment.HotKey{{Key: hot.key, Rate: hot.rate}}
+	out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute})
+	a = follow(t, a, tasks, out)
+	i := a.Find(hot.key)
+	if s := a.Slice(i); s.Width() != 1 || a.Replicas(i).Len() < 4 {
+		t.Errorf("the hot key lies in %v with %d replicas", s, a.Replicas(i).Len())
+	}
+	if x := imbalance(a, keys); x > 1.1 {
+		t.Errorf("imbalance is %.3f after one round", x)
+	}
+}
+
+func ExampleRebalance() {
+	tasks := fleet(3)
+	cfg := assignment.JobConfig{Name: "cache"}.WithDefaults()
+	first := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+	fmt.Println(first.Stats.Slices, "slices")
+
+	a, err := assignment.Successor(nil, assignment.Header{Job: "cache", Generation: 1}, tasks, first.Placement)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// What the tasks report, later on, becomes the loads of the next round.
+	out := loadbalance.Rebalance(loadbalance.Input{
+		Prev: a, Tasks: tasks, Config: cfg, State: first.State,
+		Loads: loadbalance.Measure(a, nil), Elapsed: cfg.Balance.Interval,
+	})
+	fmt.Println("changed:", out.Changed, "because of", out.Stats.Skipped)
+	// Output:
+	// 150 slices
+	// changed: false because of no load known
+}
