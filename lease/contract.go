@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrLost: the session's lease is gone, and with it all that it held.
+	ErrLost = errors.New("lease lost")
+	// ErrHeld: somebody else has the job lease.
+	ErrHeld = errors.New("job lease is held by another")
+	// ErrDeposed: the token is not that of the job lease any more. Nothing was written.
+	ErrDeposed = errors.New("job lease was lost to another")
+	// ErrChanged: the records are not those that were read. Nothing was written; read again.
+	ErrChanged = errors.New("records have changed")
+	// ErrReaders: the step needs that nobody holds the record, and somebody does. Nothing was written.
+	ErrReaders = errors.New("record has readers")
+	// ErrUnavailable: the store did not answer, or does not grant anything yet.
+	ErrUnavailable = errors.New("lease store unavailable")
+	// ErrCorrupt: a record does not decode; the error names it.
+	ErrCorrupt = errors.New("corrupt lease record")
+)
+
+// Bounds of a session's lease time.
+const (
+	MinTTL = time.Second
+	MaxTTL = 10 * time.Minute
+)
+
+// Session is a lease in the store, and what is held under it. All methods are
+// safe for concurrent use and obey ctx. Those that write return ErrLost when the
+// lease is gone; after an error that matches none of the above but ErrUnavailable
+// or ctx's, the write may have been carried out, or may yet be.
+type Session interface {
+	// ID names the session, and no other one ever in this store.
+	ID() uint64
+	// TTL is the lease time granted, at most what was asked for: the store keeps
+	// the lease at least so long from when it last received a keepalive.
+	TTL() time.Duration
+	// KeepAlive renews the lease once, without retries of its own. Who counts
+	// time from before the call may trust the answer for TTL.
+	KeepAlive(ctx context.Context) error
+	// Close gives the lease up and all that is held under it.
+	Close(ctx context.Context) error
+}
+
+// ReadSession is what a slicelet's process has, one for all its jobs.
+type ReadSession interface {
+	Session
+	// Acquire holds the claim if the record grants it at that very moment, and
+	// returns the records as they are then.
+	Acquire(ctx context.Context, job string, c Claim) (seen Seen, ok bool, err error)
+	// Release lets go of the claim if it is held; something else stays as it is.
+	Release(ctx context.Context, job string, c Claim) error
+	// Watch starts to watch a job's guard and bridge together.
+	Watch(ctx context.Context, job string) (Watcher, error)
+}
+
+// Watcher tells a job's guard and bridge in order, both as they were at one revision.
+type Watcher interface {
+	// Next waits until they have changed since the last call. The first call
+	// returns at once. States that were replaced meanwhile may be left out.
+	Next(ctx context.Context) (Seen, error)
+	// Close ends the watch and waits for what it runs.
+	Close() error
+}
+
+// Token proves a tenure of a job lease; each tenure of a job has a larger one.
+type Token int64
+
+// State is what an assigner reads of a job, at one revision.
+type State struct {
+	Records
+	Revision int64
+	// GuardOnly is how many sessions hold the guard as it stands and not the
+	// bridge as it stands; BridgeOnly the other way round.
+	GuardOnly, BridgeOnly int
+	// GuardReaders and BridgeReaders are how many hold the guard or a bridge at all.
+	GuardReaders, BridgeReaders int
+}
+
+// WriteSession is what an assigner has, one for all its jobs.
+type WriteSession interface {
+	Session
+	// Lead takes the job lease for as long as the session lasts, or returns ErrHeld.
+	// Who has it already gets its token again.
+	Lead(ctx context.Context, job string) (Token, error)
+	// Resign gives the job lease back, if the token is still its.
+	Resign(ctx context.Context, job string, t Token) error
+	// State reads.
+	State(ctx context.Context, job string) (State, error)
+	// Commit carries out one step as one transaction: it compares the token, the
+	// records with those read, and what Step.Outcome says must have no readers.
+	// ErrDeposed, ErrChanged and ErrReaders say that nothing was written.
+	Commit(ctx context.Context, job string, t Token, read State, s Step) error
+	// Changed waits until a record, a holder or the job lease of the job has
+	// changed since the revision. It may return early.
+	Changed(ctx context.Context, job string, since int64) error
+}
+
+// Readers opens sessions for slicelets.
+type Readers interface {
+	OpenReader(ctx context.Context, ttl time.Duration) (ReadSession, error)
+}
+
+// Writers opens sessions for assigners.
+type Writers interface {
+	OpenWriter(ctx context.Context, ttl time.Duration) (WriteSession, error)
+}

@@ -1,0 +1,72 @@
+// Package lease is consistent mode: at most one task ever believes that it owns
+// a key, whatever dies, pauses or is cut off, and only the keys that move are ever
+// without an owner while an assignment changes (Slicer paper, section 4.5).
+//
+// A job has three leases. The job lease says which assigner may change the others.
+// The guard names the generation in force: a slicelet may use that assignment, and
+// only that, while it holds the guard for reading. The bridge names two
+// generations: under it, the keys whose owner is the same in both stay usable while the guard
+// is recalled and rewritten. A recalled record is granted to nobody any more; those
+// who hold it let go, or their lease runs out.
+//
+// # The change, by an assigner
+//
+// Next is the protocol's table: of the records as read it makes the one
+// transaction that is called for, and nothing is remembered from one to the next. So
+// another assigner takes over at any point. Step.Outcome is what that transaction
+// writes; a store carries it out only if the job lease's token and all records are
+// those that were read, and if there is no reader where none may be.
+//
+//	Write    head = a stored assignment A2
+//	Boot     guard = {head, open}                       no guard readers
+//	Span     bridge = {guard's generation, head, open}  no bridge readers
+//	Recall   guard = {same, recalled}                   after readers are on the bridge, or a while
+//	Rewrite  guard = {bridge's to, open}                no guard readers
+//	Retire   bridge = {same, recalled}                  after readers are on the guard, or a while
+//	Close    bridge deleted                             no bridge readers
+//
+// An assigner that serves consistent jobs opens one WriteSession for its process
+// and renews it every third of its TTL. For each job that it is preferred for it
+// takes the job lease (Lead), and then, again and again:
+//
+//  1. decides on the next assignment and writes it to the assignment store, as in
+//     affinity mode; it is distributed in the usual way;
+//  2. calls Advance with that generation as Wanted.
+//
+// On ErrDeposed or ErrLost it lets the job go. An assigner that takes a job over calls Advance
+// before it decides anything, with the newest stored generation as Wanted:
+// that completes what is under way and takes up what was stored last. The head here is set only
+// after the assignment is stored whole, and is compared with the token; the
+// assignment store's own head may be ahead of it, written by an assigner that was deposed
+// meanwhile. That binds nobody: it comes in force, if at all, by a Write. The
+// store's collector must spare the generations that State names: head, guard, and both
+// sides of the bridge.
+//
+// # The other end, in a slicelet
+//
+// One Reader per process holds one session in the store and renews it; each job
+// is a Join. Job.Belief is what the task may use now, and nil when that is
+// nothing. It is bound to the session under which it was acquired and reads the clock at every use, so a process that
+// was stopped for longer than its lease believes in nothing from its first
+// instruction on: the deadline is the time when the last answered keepalive was *sent*, plus the
+// lease time, less a margin, on CLOCK_BOOTTIME, which runs through suspend.
+//
+// A slicelet in consistent mode asks Job.Owns(key) where in affinity mode it asks its
+// assignment, takes JobConfig.Changed as the source of what its listener hears
+// (Belief.Slices), and gives JobConfig.Fetch a function that returns what its subscriber has
+// in hand, or gets the generation from a Distributor or a Backup Distributor by number. A belief that
+// is Valid before an operation may end during it: what must not be written by a former
+// owner carries the handle's fencing token to a store that compares it.
+//
+// Core is the slicelet's side as a pure state machine; Job is the goroutine that
+// drives it.
+//
+// # Stores
+//
+// Readers and Writers are the contract, leasetest its conformance suite. Package
+// etcdlease keeps leases in etcd; package serve in the process that `slicer serve` is, and
+// package serve/client is how others reach that. This package links none of them.
+//
+// The protocol has a Promela model, test/model, that is explored exhaustively,
+// and the code here is run against itself by a random simulation (TestSimulation).
+package lease

@@ -1,0 +1,140 @@
+// Package etcdlease keeps the leases of consistent mode in etcd, 3.5.13 or later
+// on every member. Before that release a member that had been deposed as leader
+// might renew a lease that its successor had let run out.
+//
+//	st, err := etcdlease.Open(ctx, etcdlease.Config{Endpoints: []string{"etcd-1:2379", "etcd-2:2379"}, Prefix: "/slicer"})
+//	...
+//	reader, err := lease.NewReader(lease.Config{Readers: st}) // a slicelet
+//	session, err := st.OpenWriter(ctx, 5*time.Second)         // an assigner
+//
+// A session is one etcd lease, however many jobs the process serves. Its
+// keepalives are sent one by one by who holds it, so that it can count from the
+// sending of the one that was answered; etcd's own loop does not tell that.
+//
+// Below the prefix, which may be that of the assignment store, a job has these keys:
+//
+//	lease/JOB/head            generation
+//	lease/JOB/r/guard         generation, open or recalled
+//	lease/JOB/r/bridge        from, to, open or recalled
+//	lease/JOB/leader          session; its create revision is the token
+//	lease/JOB/h/guard/SESSION    generation
+//	lease/JOB/h/bridge/SESSION   from, to
+//
+// The last three go with the session's lease. Every step of a change is one transaction that compares the
+// create revision of leader and the three records with what was read, and, where no reader may be, the
+// create revisions of all keys below h/guard/ or h/bridge/ with 0.
+package etcdlease
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// Config says where etcd is.
+type Config struct {
+	// Endpoints are host:port of one or more members.
+	Endpoints []string
+	// Prefix of all keys; it begins with a slash and does not end with one. Default /slicer.
+	Prefix string
+	// TLS secures the connections; nil is plain text.
+	TLS *tls.Config
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Store is a lease store in etcd. It implements lease.Readers and lease.Writers.
+type Store struct {
+	client *clientv3.Client
+	prefix string
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	checked map[uint64]bool // members whose version is known to do
+}
+
+// Open connects to etcd and checks the version of every member that answers, one
+// at least. One that does not is checked when a session is opened later.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "/slicer"
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(cfg.Endpoints) == 0 {
+		return nil, fmt.Errorf("etcd leases: %w", &assignment.FieldError{Field: "endpoints", Value: "none", Allowed: "host:port of one or more members"})
+	}
+	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasSuffix(cfg.Prefix, "/") || len(cfg.Prefix) > 256 {
+		return nil, fmt.Errorf("etcd leases: %w", &assignment.FieldError{Field: "prefix", Value: cfg.Prefix, Allowed: "begins with a slash, does not end with one, at most 256 bytes"})
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: cfg.Endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
+		// etcd refuses clients that ping more often than every 5 s.
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		// What the client would log is in the errors that it returns.
+		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd leases: %v: %w", cfg.Endpoints, err)
+	}
+	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", log: cfg.Logger, checked: map[uint64]bool{}}
+	if err := s.checkVersions(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("etcd leases: %w", err)
+	}
+	return s, nil
+}
+
+// Close ends the connections. Sessions run out, unless they were closed before.
+func (s *Store) Close() error { return s.client.Close() }
+
+// OpenReader implements lease.Readers.
+func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+	return s.open(ctx, ttl)
+}
+
+// OpenWriter implements lease.Writers.
+func (s *Store) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteSession, error) {
+	return s.open(ctx, ttl)
+}
+
+func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
+	if ttl < lease.MinTTL || ttl > lease.MaxTTL {
+		return nil, &assignment.FieldError{Field: "ttl", Value: ttl, Allowed: fmt.Sprintf("%s to %s", lease.MinTTL, lease.MaxTTL)}
+	}
+	if err := s.checkVersions(ctx); err != nil {
+		return nil, err
+	}
+	// etcd counts whole seconds, and makes it longer than its election timeout.
+	resp, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	if granted := time.Duration(resp.TTL) * time.Second; granted < ttl {
+		return nil, fmt.Errorf("%w: etcd grants %s where %s were asked for", lease.ErrUnavailable, granted, ttl)
+	}
+	return &session{s: s, id: resp.ID, ttl: ttl}, nil
+}
+
+// explain maps an error of the client onto those of the contract.
+func explain(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return ended
+	}
+	var coded interface{ Code() codes.Code }
+	if errors.As(err, &coded) && coded.Code() == codes.NotFound {
+		return fmt.Errorf("%w: %w", lease.ErrLost, err) // the only thing that etcd does not find
+	}
+	return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+}

@@ -1,0 +1,171 @@
+package etcdlease
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/slicer-project/slicer/lease"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Lead implements lease.WriteSession. The token is the create revision of the
+// leader key, which no other tenure has.
+func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
+	leader := n.s.keys(job).leader()
+	resp, err := n.s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)).
+		Then(clientv3.OpPut(leader, strconv.FormatInt(int64(n.id), 16), clientv3.WithLease(n.id))).
+		Else(clientv3.OpGet(leader)).
+		Commit()
+	if err != nil {
+		return 0, explain(ctx, err)
+	}
+	if resp.Succeeded {
+		return lease.Token(resp.Header.Revision), nil
+	}
+	kvs := got(resp, 0).Kvs
+	if len(kvs) == 1 && kvs[0].Lease == int64(n.id) {
+		return lease.Token(kvs[0].CreateRevision), nil
+	}
+	return 0, lease.ErrHeld
+}
+
+// Resign implements lease.WriteSession.
+func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
+	leader := n.s.keys(job).leader()
+	_, err := n.s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", int64(t))).
+		Then(clientv3.OpDelete(leader)).
+		Commit()
+	if err != nil {
+		return explain(ctx, err)
+	}
+	return nil
+}
+
+// State implements lease.WriteSession: one read at one revision.
+func (n *session) State(ctx context.Context, job string) (lease.State, error) {
+	k := n.s.keys(job)
+	resp, err := n.s.client.Get(ctx, string(k), clientv3.WithPrefix())
+	if err != nil {
+		return lease.State{}, explain(ctx, err)
+	}
+	return k.state(resp.Header.Revision, resp)
+}
+
+func (k keys) state(revision int64, gets ...*clientv3.GetResponse) (st lease.State, err error) {
+	st.Revision = revision
+	var seen lease.Seen
+	guard, bridge := map[string]string{}, map[string]string{} // values by session
+	for _, get := range gets {
+		for _, kv := range get.Kvs {
+			key := string(kv.Key)
+			if id, ok := strings.CutPrefix(key, k.guardHolders()); ok {
+				guard[id] = string(kv.Value)
+			} else if id, ok := strings.CutPrefix(key, k.bridgeHolders()); ok {
+				bridge[id] = string(kv.Value)
+			} else if key == k.head() {
+				st.Head, err = parseHead(key, kv.Value)
+			} else {
+				err = k.set(&seen, key, kv.Value)
+			}
+			if err != nil {
+				return lease.State{}, err
+			}
+		}
+	}
+	st.Guard, st.Bridge = seen.Guard, seen.Bridge
+	st.GuardReaders, st.BridgeReaders = len(guard), len(bridge)
+	st.GuardOnly = without(guard, value(lease.GuardClaim(st.Guard.Generation)), bridge, value(st.Bridge.Claim()))
+	st.BridgeOnly = without(bridge, value(st.Bridge.Claim()), guard, value(lease.GuardClaim(st.Guard.Generation)))
+	return st, nil
+}
+
+// without counts who has the one value and not the other.
+func without(has map[string]string, this string, others map[string]string, that string) (n int) {
+	for id, v := range has {
+		if v == this && others[id] != that {
+			n++
+		}
+	}
+	return n
+}
+
+// Commit implements lease.WriteSession: the row of the table as one transaction.
+func (n *session) Commit(ctx context.Context, job string, t lease.Token, read lease.State, s lease.Step) error {
+	o, err := s.Outcome(read.Records)
+	if err != nil {
+		return err
+	}
+	k := n.s.keys(job)
+	before, after := k.texts(read.Records), k.texts(o.Records)
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(k.leader()), "=", int64(t))}
+	var do []clientv3.Op
+	for i, r := range before {
+		if r.text == "" {
+			when = append(when, clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0))
+		} else {
+			when = append(when, clientv3.Compare(clientv3.Value(r.key), "=", r.text))
+		}
+		switch text := after[i].text; {
+		case text == r.text:
+		case text == "":
+			do = append(do, clientv3.OpDelete(r.key))
+		default:
+			do = append(do, clientv3.OpPut(r.key, text))
+		}
+	}
+	// Of a range, every key must compare; so this holds only if there is none.
+	if o.NoGuardReaders {
+		when = append(when, clientv3.Compare(clientv3.CreateRevision(k.guardHolders()), "=", 0).WithPrefix())
+	}
+	if o.NoBridgeReaders {
+		when = append(when, clientv3.Compare(clientv3.CreateRevision(k.bridgeHolders()), "=", 0).WithPrefix())
+	}
+	resp, err := n.s.client.Txn(ctx).If(when...).Then(do...).
+		Else(clientv3.OpGet(k.leader()), clientv3.OpGet(k.head()), clientv3.OpGet(k.records(), clientv3.WithPrefix())).
+		Commit()
+	if err != nil {
+		return explain(ctx, err)
+	}
+	if resp.Succeeded {
+		return nil
+	}
+	return k.refusal(resp, t, read)
+}
+
+// refusal says which of the comparisons has failed.
+func (k keys) refusal(resp *clientv3.TxnResponse, t lease.Token, read lease.State) error {
+	if leader := got(resp, 0).Kvs; len(leader) != 1 || leader[0].CreateRevision != int64(t) {
+		return lease.ErrDeposed
+	}
+	now, err := k.state(resp.Header.Revision, got(resp, 1), got(resp, 2))
+	if err != nil {
+		return err
+	}
+	if now.Records != read.Records {
+		return fmt.Errorf("%w: they are head %d, guard %+v, bridge %+v", lease.ErrChanged, now.Head, now.Guard, now.Bridge)
+	}
+	return lease.ErrReaders
+}
+
+// record is a record's key and text; no text stands for no key.
+type record struct{ key, text string }
+
+func (k keys) texts(r lease.Records) [3]record {
+	out := [3]record{{key: k.head()}, {key: k.guard()}, {key: k.bridge()}}
+	if r.Head != 0 {
+		out[0].text = strconv.FormatInt(int64(r.Head), 10)
+	}
+	if r.Guard != (lease.Guard{}) {
+		text, _ := r.Guard.MarshalText()
+		out[1].text = string(text)
+	}
+	if r.Bridge != (lease.Bridge{}) {
+		text, _ := r.Bridge.MarshalText()
+		out[2].text = string(text)
+	}
+	return out
+}

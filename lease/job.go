@@ -1,0 +1,324 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// JobConfig is one job that a process serves in consistent mode.
+type JobConfig struct {
+	// Job is its name; Task and Incarnation say who the process is in it.
+	Job         string
+	Task        string
+	Incarnation uint64
+	// Fetch gets a generation of the job's assignment, from what the process
+	// already has or from a Distributor. It is called from several goroutines.
+	Fetch func(ctx context.Context, g assignment.Generation) (*assignment.Assignment, error)
+	// Changed, if not nil, is told of each change of belief, nil when there is none
+	// any more, from one goroutine, and when it is a loss before anybody else can own
+	// the keys. It must return at once: a release waits for it.
+	Changed func(*Belief)
+}
+
+func (c JobConfig) validate() error {
+	if err := assignment.ValidateJobName(c.Job); err != nil {
+		return err
+	}
+	switch {
+	case c.Task == "":
+		return &assignment.FieldError{Field: "task", Value: "", Allowed: "the name of the task"}
+	case c.Incarnation == 0:
+		return &assignment.FieldError{Field: "incarnation", Value: 0, Allowed: "not 0"}
+	case c.Fetch == nil:
+		return &assignment.FieldError{Field: "fetch", Value: nil, Allowed: "a function"}
+	}
+	return nil
+}
+
+// Job is a process's part in one job.
+type Job struct {
+	cfg    JobConfig
+	r      *Reader
+	belief atomic.Pointer[Belief]
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	wg     sync.WaitGroup
+
+	sessions chan *held  // the newest, nil for none
+	looks    chan looked // the newest
+	answers  chan answer
+
+	// Of the goroutine that runs the core.
+	core      *Core
+	held      *held
+	hands     map[assignment.Generation]*assignment.Assignment
+	told      *Belief
+	stopWatch context.CancelFunc
+}
+
+type looked struct {
+	held *held
+	seen Seen
+}
+
+type answer struct {
+	Event
+	hand *assignment.Assignment
+}
+
+// Join begins to take part in a job.
+func (r *Reader) Join(cfg JobConfig) (*Job, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &Job{cfg: cfg, r: r, ctx: ctx, cancel: cancel, core: NewCore(r.cfg.Patience),
+		sessions: make(chan *held, 1), looks: make(chan looked, 1), answers: make(chan answer),
+		hands: map[assignment.Generation]*assignment.Assignment{}, stopWatch: func() {}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		cancel()
+		return nil, fmt.Errorf("lease: job %s: the reader is closed", cfg.Job)
+	}
+	r.jobs[j] = struct{}{}
+	j.session(r.current)
+	j.wg.Go(j.run)
+	return j, nil
+}
+
+// Belief is what the task may believe in now; nil if nothing. It reads the clock,
+// takes no lock and allocates nothing. Who keeps the result asks it Valid, or
+// Owns, again at each use.
+func (j *Job) Belief() *Belief {
+	if b := j.belief.Load(); b.Valid() {
+		return b
+	}
+	return nil
+}
+
+// Owns says whether the key is the task's own now: Belief().Owns(k) with one
+// reading of the clock.
+func (j *Job) Owns(k assignment.SliceKey) bool { return j.belief.Load().Owns(k) }
+
+// Close ends belief, releases what is held in the job and waits for what it runs.
+// If the store does not answer, the rest is held until the reader's session ends,
+// and the error says so.
+func (j *Job) Close() error {
+	j.r.mu.Lock()
+	delete(j.r.jobs, j)
+	j.r.mu.Unlock()
+	j.stop()
+	if j.held == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL)
+	defer cancel()
+	for _, c := range j.core.Claims() {
+		if err := j.held.session.Release(ctx, j.cfg.Job, c); err != nil {
+			return fmt.Errorf("lease: job %s: %s is not released and held until the session ends: %w", j.cfg.Job, c, err)
+		}
+	}
+	return nil
+}
+
+// stop ends belief and everything that runs.
+func (j *Job) stop() {
+	j.once.Do(func() {
+		j.cancel()
+		j.wg.Wait()
+		j.belief.Store(nil)
+		j.tell()
+	})
+}
+
+// session gives the job the newest session. The reader's lock is held.
+func (j *Job) session(h *held) {
+	select {
+	case <-j.sessions:
+	default:
+	}
+	j.sessions <- h
+}
+
+func (j *Job) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-j.ctx.Done():
+			j.stopWatch()
+			return
+		case h := <-j.sessions:
+			j.enter(h)
+		case l := <-j.looks:
+			if l.held == j.held {
+				j.step(Event{Kind: Looked, Session: j.held.session.ID(), Seen: l.seen})
+			}
+		case a := <-j.answers:
+			if a.hand != nil {
+				j.hands[a.Generation] = a.hand
+			}
+			j.step(a.Event)
+		case <-timer.C:
+			j.step(Event{Kind: Tick})
+		}
+		j.tell()
+		timer.Reset(j.next())
+	}
+}
+
+// enter goes over to another session, or to none; or looks at the clock again.
+func (j *Job) enter(h *held) {
+	if h == j.held {
+		j.step(Event{Kind: Tick})
+		return
+	}
+	j.stopWatch()
+	j.stopWatch = func() {}
+	if j.held != nil {
+		j.step(Event{Kind: Gone, Session: j.held.session.ID()})
+	}
+	j.held = h
+	if h == nil {
+		return
+	}
+	j.step(Event{Kind: Opened, Session: h.session.ID()})
+	ctx, cancel := context.WithCancel(j.ctx)
+	j.stopWatch = cancel
+	j.wg.Go(func() { j.watch(ctx, h) })
+}
+
+// next is how long until something is due without an event: a retry, or the
+// deadline, which the listener is told of.
+func (j *Job) next() time.Duration {
+	now, at := j.r.cfg.Clock(), time.Duration(math.MaxInt64)
+	if wake, ok := j.core.Wake(); ok {
+		at = wake
+	}
+	if j.told != nil {
+		at = min(at, time.Duration(j.told.term.deadline.Load()))
+	}
+	return max(at-now, 0)
+}
+
+// tell tells of a change of belief, be it that the clock alone has ended it.
+func (j *Job) tell() {
+	b := j.belief.Load()
+	if !b.Valid() {
+		b = nil
+	}
+	if b != j.told {
+		j.told = b
+		if j.cfg.Changed != nil {
+			j.cfg.Changed(b)
+		}
+	}
+}
+
+func (j *Job) step(e Event) {
+	valid := j.held != nil && j.held.term.valid()
+	for _, a := range j.core.Step(j.r.cfg.Clock(), valid, e) {
+		j.act(a)
+	}
+	if len(j.hands) > 0 {
+		named := j.core.Named()
+		for g := range j.hands {
+			if !slices.Contains(named, g) {
+				delete(j.hands, g)
+			}
+		}
+	}
+}
+
+func (j *Job) act(a Action) {
+	switch a.Kind {
+	case Believe:
+		j.belief.Store(j.believe(a.Holding))
+		j.tell()
+	case AcquireClaim:
+		h := j.held
+		j.wg.Go(func() { j.acquire(h, a.Claim) })
+	case ReleaseClaim:
+		h := j.held
+		j.wg.Go(func() { j.release(h, a.Claim) })
+	case Fetch:
+		j.wg.Go(func() { j.fetch(a.Generation) })
+	}
+}
+
+// believe makes of generations what is asked for keys.
+func (j *Job) believe(h Holding) *Belief {
+	b := &Belief{}
+	if j.held != nil {
+		b.term = j.held.term
+	}
+	switch {
+	case h.Guard != 0:
+		b.before = j.view(h.Guard)
+	case h.From != 0:
+		b.before, b.after = j.view(h.From), j.view(h.To)
+	default:
+		return nil
+	}
+	return b
+}
+
+func (j *Job) view(g assignment.Generation) view {
+	return see(j.hands[g], j.cfg.Task, j.cfg.Incarnation)
+}
+
+// call runs a request in a bounded time.
+func (j *Job) call() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(j.ctx, j.r.cfg.TTL/2)
+}
+
+func (j *Job) answer(a answer) {
+	select {
+	case j.answers <- a:
+	case <-j.ctx.Done():
+	}
+}
+
+func (j *Job) retry() time.Duration { return jitter(j.r.cfg.TTL / 20) }
+
+func (j *Job) watch(ctx context.Context, h *held) {
+	for ctx.Err() == nil {
+		if err := j.follow(ctx, h); err != nil && ctx.Err() == nil {
+			j.r.cfg.Logger.Warn("watch of guard and bridge broken", "job", j.cfg.Job, "error", err)
+		}
+		sleep(ctx, j.retry())
+	}
+}
+
+func (j *Job) follow(ctx context.Context, h *held) error {
+	w, err := h.session.Watch(ctx, j.cfg.Job)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		seen, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-j.looks:
+		default:
+		}
+		select {
+		case j.looks <- looked{h, seen}:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,208 @@
+// Package leasetest holds the suite that every lease store passes, and what
+// tests of consistent mode need: assignments by the number, and a job that is
+// carried from one to the next.
+//
+//	func TestConformance(t *testing.T) {
+//		leasetest.Run(t, func(t *testing.T) leasetest.Store {
+//			st := open(t)
+//			return leasetest.Store{Readers: st, Writers: st, TTL: 2 * time.Second}
+//		})
+//	}
+//
+// Leases are real and time is, so the suite takes a few lease times; its tests run side by side.
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+)
+
+// Store is a lease store under test.
+type Store struct {
+	Readers lease.Readers
+	Writers lease.Writers
+	// TTL is a short lease time that the store keeps to: a session that is not
+	// renewed is gone within twice that.
+	TTL time.Duration
+}
+
+var jobs atomic.Int64
+
+// fixture is one test's job, with an assigner that leads it.
+type fixture struct {
+	Store
+	t     *testing.T
+	ctx   context.Context
+	job   string
+	w     lease.WriteSession
+	token lease.Token
+}
+
+// Run runs the suite. open is called once, for a store that all tests share.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	s := open(t)
+	for _, c := range []struct {
+		name string
+		test func(*fixture)
+	}{
+		{"JobLeaseIsExclusive", (*fixture).jobLeaseIsExclusive},
+		{"StepsInOrder", (*fixture).stepsInOrder},
+		{"CommitComparesRecords", (*fixture).commitComparesRecords},
+		{"CommitComparesToken", (*fixture).commitComparesToken},
+		{"CommitComparesReaders", (*fixture).commitComparesReaders},
+		{"AcquireComparesRecord", (*fixture).acquireComparesRecord},
+		{"ReleaseComparesValue", (*fixture).releaseComparesValue},
+		{"StateCountsReaders", (*fixture).stateCountsReaders},
+		{"WatchTellsBothInOrder", (*fixture).watchTellsBothInOrder},
+		{"ChangedWakes", (*fixture).changedWakes},
+		{"CloseReleases", (*fixture).closeReleases},
+		{"LeaseRunsOut", (*fixture).leaseRunsOut},
+		{"KeepAliveKeeps", (*fixture).keepAliveKeeps},
+		{"BoundsOfTTL", (*fixture).boundsOfTTL},
+		{"JobsAreApart", (*fixture).jobsAreApart},
+		{"ReadersFollowChanges", (*fixture).readersFollowChanges},
+		{"DeadReaderRunsOut", (*fixture).deadReaderRunsOut},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			f := &fixture{Store: s, t: t, ctx: ctx, job: fmt.Sprintf("job-%d", jobs.Add(1))}
+			f.w = f.writer()
+			var err error
+			if f.token, err = f.w.Lead(ctx, f.job); err != nil {
+				t.Fatalf("Lead: %v", err)
+			}
+			c.test(f)
+		})
+	}
+}
+
+func (f *fixture) writer() lease.WriteSession {
+	f.t.Helper()
+	w, err := f.Writers.OpenWriter(f.ctx, f.TTL)
+	if err != nil {
+		f.t.Fatalf("OpenWriter: %v", err)
+	}
+	f.keep(w)
+	return w
+}
+
+func (f *fixture) reader() lease.ReadSession {
+	f.t.Helper()
+	r := f.unkept()
+	f.keep(r)
+	return r
+}
+
+// unkept opens a session that nobody renews.
+func (f *fixture) unkept() lease.ReadSession {
+	f.t.Helper()
+	r, err := f.Readers.OpenReader(f.ctx, f.TTL)
+	if err != nil {
+		f.t.Fatalf("OpenReader: %v", err)
+	}
+	return r
+}
+
+// keep renews a session until the test ends.
+func (f *fixture) keep(s lease.Session) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(s.TTL() / 4):
+			}
+			if errors.Is(s.KeepAlive(ctx), lease.ErrLost) {
+				return
+			}
+		}
+	}()
+	f.t.Cleanup(func() {
+		cancel()
+		<-done
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil && !errors.Is(err, lease.ErrLost) {
+			f.t.Errorf("Close of a session: %v", err)
+		}
+	})
+}
+
+func (f *fixture) state() lease.State {
+	f.t.Helper()
+	st, err := f.w.State(f.ctx, f.job)
+	if err != nil {
+		f.t.Fatalf("State: %v", err)
+	}
+	return st
+}
+
+// commit carries out what is called for, which must be of this kind.
+func (f *fixture) commit(want lease.Kind, wanted assignment.Generation) error {
+	f.t.Helper()
+	st := f.state()
+	s := lease.Next(st, wanted)
+	if s.Kind != want {
+		f.t.Fatalf("called for is %s, want %s; the records are %+v", s.Kind, want, st)
+	}
+	return f.w.Commit(f.ctx, f.job, f.token, st, s)
+}
+
+func (f *fixture) must(want lease.Kind, wanted assignment.Generation) {
+	f.t.Helper()
+	if err := f.commit(want, wanted); err != nil {
+		f.t.Fatalf("%s: %v", want, err)
+	}
+}
+
+// boot brings generation g in force in a new job.
+func (f *fixture) boot(g assignment.Generation) {
+	f.t.Helper()
+	f.must(lease.Write, g)
+	f.must(lease.Boot, g)
+}
+
+func (f *fixture) acquire(r lease.ReadSession, c lease.Claim, want bool) lease.Seen {
+	f.t.Helper()
+	seen, ok, err := r.Acquire(f.ctx, f.job, c)
+	if err != nil || ok != want {
+		f.t.Fatalf("Acquire of %s: %v, %v; want %v", c, ok, err, want)
+	}
+	return seen
+}
+
+func (f *fixture) release(r lease.ReadSession, c lease.Claim) {
+	f.t.Helper()
+	if err := r.Release(f.ctx, f.job, c); err != nil {
+		f.t.Fatalf("Release of %s: %v", c, err)
+	}
+}
+
+func (f *fixture) wantError(what string, err, want error) {
+	f.t.Helper()
+	if !errors.Is(err, want) {
+		f.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// eventually waits until ok, for at most four lease times.
+func (f *fixture) eventually(what string, ok func() bool) {
+	f.t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(f.TTL / 100) {
+		if time.Since(start) > 4*f.TTL {
+			f.t.Fatalf("not within four lease times: %s", what)
+		}
+	}
+}

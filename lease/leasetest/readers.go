@@ -1,0 +1,192 @@
+package leasetest
+
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/lease"
+)
+
+func (f *fixture) acquireComparesRecord() {
+	r := f.reader()
+	if seen := f.acquire(r, lease.GuardClaim(1), false); seen.Guard != (lease.Guard{}) {
+		f.t.Errorf("a job without a guard has %+v", seen)
+	}
+	f.boot(1)
+	f.acquire(r, lease.GuardClaim(2), false)
+	f.acquire(r, lease.GuardClaim(1), true)
+	f.acquire(r, lease.GuardClaim(1), true) // again, as after an answer that was lost
+	f.acquire(r, lease.Claim{From: 1, To: 2}, false)
+	f.must(lease.Write, 2)
+	f.must(lease.Span, 2)
+	f.acquire(r, lease.Claim{From: 1, To: 3}, false)
+	f.acquire(r, lease.Claim{From: 1, To: 2}, true)
+	f.must(lease.Recall, 2)
+	late := f.reader()
+	seen := f.acquire(late, lease.GuardClaim(1), false)
+	want := lease.Seen{Revision: seen.Revision, Guard: lease.Guard{Generation: 1}, Bridge: lease.Bridge{From: 1, To: 2, Open: true}}
+	if seen != want {
+		f.t.Errorf("a refused acquire says %+v, want %+v", seen, want)
+	}
+	f.acquire(late, lease.Claim{From: 1, To: 2}, true)
+	f.release(r, lease.GuardClaim(1))
+	f.must(lease.Rewrite, 2)
+	f.acquire(late, lease.GuardClaim(1), false)
+	f.acquire(late, lease.GuardClaim(2), true)
+	f.must(lease.Retire, 2)
+	f.acquire(r, lease.Claim{From: 1, To: 2}, false)
+}
+
+func (f *fixture) releaseComparesValue() {
+	f.boot(1)
+	r := f.reader()
+	f.release(r, lease.GuardClaim(1)) // nothing is held
+	f.acquire(r, lease.GuardClaim(1), true)
+	f.release(r, lease.GuardClaim(7))
+	f.release(r, lease.Claim{From: 1, To: 2})
+	if n := f.state().GuardReaders; n != 1 {
+		f.t.Errorf("%d readers after releases of something else, want 1", n)
+	}
+	f.release(r, lease.GuardClaim(1))
+	if n := f.state().GuardReaders; n != 0 {
+		f.t.Errorf("%d readers after the release, want 0", n)
+	}
+}
+
+func (f *fixture) stateCountsReaders() {
+	f.boot(1)
+	a, b, c := f.reader(), f.reader(), f.reader()
+	bridge := lease.Claim{From: 1, To: 2}
+	f.acquire(a, lease.GuardClaim(1), true)
+	f.acquire(b, lease.GuardClaim(1), true)
+	f.must(lease.Write, 2)
+	f.must(lease.Span, 2)
+	if s := lease.Next(f.state(), 2); s.Kind != lease.Recall || !s.Wait {
+		f.t.Errorf("nobody is on the bridge, and called for is %+v", s)
+	}
+	f.acquire(a, bridge, true)
+	f.acquire(c, bridge, true)
+	if st := f.state(); st.GuardReaders != 2 || st.BridgeReaders != 2 || st.GuardOnly != 1 || st.BridgeOnly != 1 {
+		f.t.Errorf("the state counts %+v", st)
+	}
+	f.acquire(b, bridge, true)
+	if s := lease.Next(f.state(), 2); s.Kind != lease.Recall || s.Wait {
+		f.t.Errorf("all are on the bridge, and called for is %+v", s)
+	}
+}
+
+func (f *fixture) watchTellsBothInOrder() {
+	r := f.reader()
+	w, err := r.Watch(f.ctx, f.job)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer w.Close()
+	if seen, err := w.Next(f.ctx); err != nil || seen.Guard != (lease.Guard{}) {
+		f.t.Fatalf("first Next: %+v, %v", seen, err)
+	}
+	go func() {
+		for wanted, steps := 1, 0; steps < 9; steps++ {
+			st, err := f.w.State(f.ctx, f.job)
+			if err != nil {
+				return
+			}
+			if st.Guard.Open {
+				wanted = 2
+			}
+			s := lease.Next(st, 1)
+			if wanted == 2 {
+				s = lease.Next(st, 2)
+			}
+			if f.w.Commit(f.ctx, f.job, f.token, st, s) != nil {
+				return
+			}
+		}
+	}()
+	// Each state that is told is one of the protocol's, later than the one before; the last is told.
+	order := []lease.Seen{
+		{},
+		{Guard: lease.Guard{Generation: 1, Open: true}},
+		{Guard: lease.Guard{Generation: 1, Open: true}, Bridge: lease.Bridge{From: 1, To: 2, Open: true}},
+		{Guard: lease.Guard{Generation: 1}, Bridge: lease.Bridge{From: 1, To: 2, Open: true}},
+		{Guard: lease.Guard{Generation: 2, Open: true}, Bridge: lease.Bridge{From: 1, To: 2, Open: true}},
+		{Guard: lease.Guard{Generation: 2, Open: true}, Bridge: lease.Bridge{From: 1, To: 2}},
+		{Guard: lease.Guard{Generation: 2, Open: true}},
+	}
+	at, revision := 0, int64(0)
+	for at < len(order)-1 {
+		seen, err := w.Next(f.ctx)
+		if err != nil {
+			f.t.Fatalf("Next: %v", err)
+		}
+		if seen.Revision < revision {
+			f.t.Errorf("revision %d after %d", seen.Revision, revision)
+		}
+		revision, seen.Revision = seen.Revision, 0
+		was := at
+		for at < len(order) && order[at] != seen {
+			at++
+		}
+		if at == len(order) {
+			f.t.Fatalf("after state %d came %+v, which is no later one", was, seen)
+		}
+	}
+}
+
+func (f *fixture) closeReleases() {
+	f.boot(1)
+	r := f.unkept()
+	f.acquire(r, lease.GuardClaim(1), true)
+	if err := r.Close(f.ctx); err != nil {
+		f.t.Fatalf("Close: %v", err)
+	}
+	if n := f.state().GuardReaders; n != 0 {
+		f.t.Errorf("%d readers after the session's close", n)
+	}
+	_, _, err := r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
+	f.wantError("Acquire in a closed session", err, lease.ErrLost)
+	f.wantError("KeepAlive of a closed session", r.KeepAlive(f.ctx), lease.ErrLost)
+}
+
+func (f *fixture) leaseRunsOut() {
+	f.boot(1)
+	r := f.unkept()
+	w, err := f.Writers.OpenWriter(f.ctx, f.TTL)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	other := f.job + "-other"
+	if _, err := w.Lead(f.ctx, other); err != nil {
+		f.t.Fatal(err)
+	}
+	start := time.Now()
+	if err := r.KeepAlive(f.ctx); err != nil {
+		f.t.Fatal(err)
+	}
+	f.acquire(r, lease.GuardClaim(1), true)
+	f.eventually("an abandoned reader is gone", func() bool { return f.state().GuardReaders == 0 })
+	// No sooner, seen from before the last keepalive was sent.
+	if took := time.Since(start); took < r.TTL() {
+		f.t.Errorf("a lease of %s was gone after %s", r.TTL(), took)
+	}
+	_, _, err = r.Acquire(f.ctx, f.job, lease.GuardClaim(1))
+	f.wantError("Acquire under a lease that has run out", err, lease.ErrLost)
+	f.wantError("KeepAlive of a lease that has run out", r.KeepAlive(f.ctx), lease.ErrLost)
+	if n := f.state().GuardReaders; n != 0 {
+		f.t.Errorf("%d readers, and the only lease has run out", n)
+	}
+	f.eventually("the job lease of an abandoned assigner is free", func() bool {
+		_, err := f.w.Lead(f.ctx, other)
+		return err == nil
+	})
+}
+
+func (f *fixture) keepAliveKeeps() {
+	f.boot(1)
+	r := f.reader()
+	f.acquire(r, lease.GuardClaim(1), true)
+	for start := time.Now(); time.Since(start) < 2*f.TTL+f.TTL/2; time.Sleep(f.TTL / 10) {
+		if n := f.state().GuardReaders; n != 1 {
+			f.t.Fatalf("%d readers %s after the first, which is kept alive", n, time.Since(start))
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Config is what a process's reader needs.
+type Config struct {
+	// Readers opens the session: an etcd or a served lease store.
+	Readers Readers
+	// TTL is the lease time, 1 s to 10 min; default 5 s. After a crash its keys
+	// are without an owner for so long.
+	TTL time.Duration
+	// Margin is by how much the deadline here lies before the store's: drift
+	// between two clocks over a TTL, and the time that the listener has to act on a lost
+	// lease. 10 ms to half of TTL; default a tenth of TTL.
+	Margin time.Duration
+	// Patience is how long a change is held up for an assignment or a bridge
+	// that cannot be had, 0 to 10 min; default TTL.
+	Patience time.Duration
+	// Clock is the time that deadlines are measured in; default Boottime.
+	Clock func() time.Duration
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.TTL == 0 {
+		c.TTL = 5 * time.Second
+	}
+	if c.Margin == 0 {
+		c.Margin = c.TTL / 10
+	}
+	if c.Patience == 0 {
+		c.Patience = c.TTL
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Readers == nil:
+		return &assignment.FieldError{Field: "readers", Value: nil, Allowed: "a lease store"}
+	case c.TTL < MinTTL || c.TTL > MaxTTL:
+		return &assignment.FieldError{Field: "ttl", Value: c.TTL, Allowed: "1s to 10m"}
+	case c.Margin < 10*time.Millisecond || c.Margin > c.TTL/2:
+		return &assignment.FieldError{Field: "margin", Value: c.Margin, Allowed: fmt.Sprintf("10ms to half of ttl, %s", c.TTL/2)}
+	case c.Patience < 0 || c.Patience > MaxTTL:
+		return &assignment.FieldError{Field: "patience", Value: c.Patience, Allowed: "0 to 10m"}
+	}
+	return nil
+}
+
+// Reader is a process's end of the lease store: one session, kept alive by one
+// loop, for all the jobs that the process serves.
+type Reader struct {
+	cfg    Config
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	current *held // nil between sessions
+	jobs    map[*Job]struct{}
+	closed  bool
+}
+
+// held is a session with its deadline.
+type held struct {
+	session ReadSession
+	term    *term
+}
+
+// NewReader validates the config and starts to open a session; it does not wait for it.
+func NewReader(cfg Config) (*Reader, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("lease reader: %w", err)
+	}
+	if cfg.Clock == nil {
+		if err := checkClock(); err != nil {
+			return nil, fmt.Errorf("lease reader: %w", err)
+		}
+		cfg.Clock = Boottime
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Reader{cfg: cfg, cancel: cancel, jobs: map[*Job]struct{}{}}
+	r.wg.Go(func() { r.run(ctx) })
+	return r, nil
+}
+
+// Close ends all belief, gives the session back so that nobody has to wait for
+// it to run out, and waits for what the reader runs.
+func (r *Reader) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	jobs := make([]*Job, 0, len(r.jobs))
+	for j := range r.jobs {
+		jobs = append(jobs, j)
+	}
+	current := r.current
+	r.mu.Unlock()
+	for _, j := range jobs {
+		j.stop()
+	}
+	r.cancel()
+	r.wg.Wait()
+	if current == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.TTL)
+	defer cancel()
+	if err := current.session.Close(ctx); err != nil && !errors.Is(err, ErrLost) {
+		return fmt.Errorf("lease reader: the session is not given back and runs out by itself: %w", err)
+	}
+	return nil
+}
+
+// run opens one session after the other, and keeps each alive until it is lost.
+func (r *Reader) run(ctx context.Context) {
+	wait := r.cfg.TTL / 50
+	for ctx.Err() == nil {
+		h, err := r.open(ctx)
+		if err != nil {
+			r.cfg.Logger.Warn("no lease session", "error", err, "again_in", wait)
+			sleep(ctx, jitter(wait))
+			wait = min(2*wait, r.cfg.TTL/2)
+			continue
+		}
+		wait = r.cfg.TTL / 50
+		r.begin(h)
+		r.keep(ctx, h)
+		if ctx.Err() == nil {
+			r.cfg.Logger.Warn("lease session lost", "session", h.session.ID())
+			r.begin(nil)
+		}
+	}
+}
+
+func (r *Reader) open(ctx context.Context) (*held, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.TTL)
+	defer cancel()
+	sent := r.cfg.Clock()
+	s, err := r.cfg.Readers.OpenReader(ctx, r.cfg.TTL)
+	if err != nil {
+		return nil, err
+	}
+	h := &held{s, &term{clock: r.cfg.Clock}}
+	h.term.extend(sent + s.TTL() - r.cfg.Margin)
+	return h, nil
+}
+
+// keep renews the session until it is lost or ctx ends. The deadline counts
+// from when the keepalive was sent that has been answered.
+func (r *Reader) keep(ctx context.Context, h *held) {
+	ttl := h.session.TTL()
+	for sleep(ctx, jitter(ttl/3)) {
+		for {
+			sent := r.cfg.Clock()
+			call, cancel := context.WithTimeout(ctx, ttl/4)
+			err := h.session.KeepAlive(call)
+			cancel()
+			if err == nil {
+				if h.term.extend(sent + ttl - r.cfg.Margin) {
+					r.poke()
+				}
+				break
+			}
+			if errors.Is(err, ErrLost) || !sleep(ctx, jitter(ttl/20)) {
+				return
+			}
+		}
+	}
+}
+
+// begin makes h the session of all jobs.
+func (r *Reader) begin(h *held) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = h
+	for j := range r.jobs {
+		j.session(h)
+	}
+}
+
+// poke has the jobs look at the clock: the deadline had passed, and lies ahead again.
+func (r *Reader) poke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for j := range r.jobs {
+		j.session(r.current)
+	}
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// sleep returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
