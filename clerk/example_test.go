@@ -15,8 +15,8 @@ import (
 func Example() {
 	c, err := clerk.New(clerk.Config{
 		Job:          "cache",
-		Distributors: []string{"slicer-1.example:7000", "slicer-2.example:7000"},
-		Backups:      []string{"slicer-backup.example:7001"},
+		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
+		Backups:      []string{"slicer-backup.example:4730"},
 		CacheFile:    "/var/cache/frontend/slicer",
 	})
 	if err != nil {
@@ -29,17 +29,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	key := "user/4711"
-	for task := range c.Lookup(key).All() {
-		if resp, err := http.Get("http://" + task.Address + "/profile?user=" + key); err == nil {
+	for task := range c.Lookup(key).All() { // the owners; if none answers, in affinity mode any task will do
+		resp, err := http.Get("http://" + task.Address + "/profile?user=" + key)
+		if err == nil {
+			defer resp.Body.Close()
 			fmt.Println(resp.Status)
-			resp.Body.Close()
-			return
-		}
-	}
-	for _, task := range c.Assignment().Tasks() { // affinity mode: anybody will do
-		if resp, err := http.Get("http://" + task.Address + "/profile?user=" + key); err == nil {
-			fmt.Println(resp.Status)
-			resp.Body.Close()
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"net/http"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -16,34 +17,31 @@ import (
 func Example() {
 	s, err := slicelet.New(slicelet.Config{
 		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080",
-		Distributors: []string{"slicer-1.example:7000", "slicer-2.example:7000"},
-		Backups:      []string{"slicer-backup.example:7001"},
+		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
+		Backups:      []string{"slicer-backup.example:4730"},
 		CacheFile:    "/var/cache/cache-3/slicer",
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	srv := &http.Server{Addr: ":8080", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	http.HandleFunc("/profile", func(w http.ResponseWriter, r *http.Request) {
 		user := r.URL.Query().Get("user")
-		h := s.Handle(user) // one request for this key
-		profile := load(user)
+		h, profile := s.Handle(user), load(user) // one request for this key
 		if h.AssignedContinuously() {
 			remember(user, profile)
 		}
 		w.Write(profile)
-	})}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, func() {
-		drain, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := s.Drain(drain); err != nil {
-			log.Print(err) // names the clients that may still come
-		}
-		srv.Shutdown(drain)
 	})
-	log.Print(srv.ListenAndServe())
+	go http.ListenAndServe(":8080", nil)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := s.Drain(ctx); err != nil { // slices first, then the clients
+		log.Print(err) // names those that may still come
+	}
 }
 
 func load(user string) []byte        { return []byte(user) }

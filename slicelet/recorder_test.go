@@ -113,7 +113,7 @@ func TestMeasureRequests(t *testing.T) {
 	}
 	// The next window begins anew.
 	b.pass(time.Second)
-	if l := b.measure(assignment.LoadRequests); l.Total != 0 || rateOf(l, eighth(0)) != 0 || len(l.Hot) != 0 {
+	if l := b.measure(assignment.LoadRequests); l.Total != 0 || rateOf(l, eighth(0)) != 0 || len(l.Hot) != 0 || l.Parts != 1 {
 		t.Errorf("an idle second: %+v", l)
 	}
 	if _, n := b.r.newest(); n.requests != 66 || n.misrouted != 6 || n.shed != 1 {

@@ -105,6 +105,9 @@ func (m *measurement) ranges(l *assignment.Load, which int, unit float64) {
 			l.PartRate = append(l.PartRate, rates[i*parts:(i+1)*parts]...)
 		}
 	}
+	if amount(l.Rate) == 0 { // parts of nothing say nothing
+		l.Parts, l.PartRate = 1, nil
+	}
 }
 
 func (m *measurement) bounds(cell int) assignment.Slice {

@@ -1,0 +1,53 @@
+package subscriber
+
+import (
+	"log/slog"
+	"time"
+)
+
+// desertedAt is when Backup Distributors are to be used unless something
+// happens before; zero if not for now.
+func (c *core) desertedAt() time.Time {
+	d := &c.dist
+	after := func(t time.Duration) time.Time { return c.lost.Add(time.Duration(float64(t) * c.patience)) }
+	switch {
+	case len(d.addrs) == 0:
+		return c.lost
+	case d.phase == serving || d.verdict:
+		// A verdict comes from a control plane that is well.
+		return time.Time{}
+	case !c.ever && d.fails >= len(d.addrs):
+		return c.lost
+	case !c.ever:
+		return after(startPatience)
+	case d.fails >= 2*len(d.addrs):
+		return after(lostPatience)
+	}
+	return after(lostLimit)
+}
+
+// settle decides whether Backup Distributors are wanted.
+func (c *core) settle(now time.Time) {
+	d := &c.dist
+	if !c.alone {
+		if t := c.desertedAt(); !t.IsZero() && !now.Before(t) {
+			c.alone = true
+			if len(c.back.addrs) > 0 {
+				c.back.wait(now, 0)
+				c.tick(now)
+			}
+			c.do(action{do: publish})
+			c.say(slog.LevelWarn, "no distributor serves", d.err)
+		}
+		return
+	}
+	if d.phase == serving && (d.sent || now.Sub(d.since) >= settleTime) {
+		c.alone = false
+		if c.back.link != 0 {
+			c.do(action{do: cut, link: c.back.link})
+		}
+		c.back.stop()
+		c.do(action{do: publish})
+		c.say(slog.LevelInfo, "a distributor serves again", nil)
+	}
+}
