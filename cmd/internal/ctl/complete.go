@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +69,7 @@ func (a *app) complete(of ...namer) cobra.CompletionFunc {
 				fit = append(fit, n)
 			}
 		}
+		slices.Sort(fit)
 		return fit, none
 	}
 }

@@ -15,6 +15,13 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
+// inspectTries is how often inspect looks for one generation in both of its
+// sources, with a growing multiple of inspectPause in between.
+const (
+	inspectTries = 4
+	inspectPause = 50 * time.Millisecond
+)
+
 func (a *app) inspectCommand() *cobra.Command {
 	var slices bool
 	var task string
@@ -120,32 +127,35 @@ type sliceView struct {
 }
 
 // inspect asks for the assignment and for what the assigner knows, of one
-// generation where that can be had.
+// generation where that can be had: the Distributor may be about to hear of it.
 func (c *client) inspect(ctx context.Context, job string) (*view, error) {
 	var a *assignment.Assignment
 	var info *slicerv1.InspectJobResponse
-	for range 4 {
-		var err, adminErr error
-		if a, err = c.fetch(ctx, job); err != nil && status.Code(err) != codes.NotFound {
+	for try := range inspectTries {
+		var err error
+		info, err = call(ctx, c, c.admin.InspectJob, &slicerv1.InspectJobRequest{Job: job})
+		missing := status.Code(err) == codes.Unimplemented || status.Code(err) == codes.Unavailable
+		if err != nil && !missing {
 			return nil, err
 		}
-		info, adminErr = call(ctx, c, c.admin.InspectJob, &slicerv1.InspectJobRequest{Job: job})
-		switch {
-		case status.Code(adminErr) == codes.Unimplemented:
-			info = nil // a Backup Distributor
-		case status.Code(adminErr) == codes.Unavailable && a != nil:
-			info = nil // no assigner lives: show what is known
-		case adminErr != nil:
-			return nil, adminErr
+		if err == nil && info.Generation == 0 {
+			break // nobody to assign anything to yet
 		}
-		if a == nil && info.GetGeneration() == 0 {
-			if info == nil {
-				return nil, err // who knows no job that is without an assignment
+		// From a Backup Distributor, or while no assigner lives, the assignment alone.
+		var ferr error
+		if a, ferr = c.fetch(ctx, job); ferr != nil {
+			if status.Code(err) == codes.Unavailable {
+				ferr = err
 			}
-			break // a job without an assignment yet
+			return nil, ferr
 		}
-		if a != nil && (info == nil || info.Generation == int64(a.Generation())) {
+		if info == nil || info.Generation == int64(a.Generation()) {
 			break
+		}
+		select {
+		case <-time.After(time.Duration(try+1) * inspectPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 	config := info.GetJob()

@@ -84,5 +84,7 @@ func (s *Server) Stop(closeBehind func() error) error {
 	return err
 }
 
-// Ended is closed when the server has stopped, by itself too; Stop says why.
-func (s *Server) Ended() <-chan struct{} { return s.done }
+// Ending comes when the server has stopped, by itself too.
+func (s *Server) Ending() Ending {
+	return Ending{s.done, func() error { return fmt.Errorf("the gRPC server at %s has ended: %w", s.Addr(), s.err) }}
+}

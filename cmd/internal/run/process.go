@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,14 +47,21 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 // Close ends what Start began. It is for the ways out before Wait.
 func (p *Process) Close() { p.Status.Close() }
 
-// Wait returns once ctx has ended, or ended is closed, and stop has run. A stop
-// that takes longer than StopLimit is given up.
-func (p *Process) Wait(ctx context.Context, ended <-chan struct{}, stop func() error) error {
-	select {
-	case <-ctx.Done():
+// Ending is something that may end by itself, and the process with it.
+type Ending struct {
+	Done <-chan struct{}
+	// Err says why, once Done is closed.
+	Err func() error
+}
+
+// Wait returns once ctx or one of the endings has come and stop has run. An
+// ending's error is returned. A stop that takes longer than StopLimit is given up.
+func (p *Process) Wait(ctx context.Context, stop func() error, endings ...Ending) error {
+	err := await(ctx, endings)
+	if err != nil {
+		p.Log.Error("stopping", "error", err)
+	} else {
 		p.Log.Info("stopping", "reason", "signal")
-	case <-ended:
-		p.Log.Error("stopping", "reason", "the server has ended by itself")
 	}
 	p.Status.NotReady("stopping")
 	stopped := make(chan error, 1)
@@ -60,10 +69,37 @@ func (p *Process) Wait(ctx context.Context, ended <-chan struct{}, stop func() e
 	limit := time.NewTimer(StopLimit)
 	defer limit.Stop()
 	select {
-	case err := <-stopped:
+	case serr := <-stopped:
 		p.Log.Info("stopped")
-		return err
+		if err == nil {
+			err = serr
+		}
 	case <-limit.C:
-		return fmt.Errorf("gave up stopping in an orderly way after %s", StopLimit)
+		err = errors.Join(err, fmt.Errorf("gave up stopping in an orderly way after %s", StopLimit))
+	}
+	return err
+}
+
+// await returns nil when ctx ends, and the error of an ending that comes before.
+func await(ctx context.Context, endings []Ending) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer cancel()
+	first := make(chan error, len(endings))
+	for _, e := range endings {
+		watchers.Go(func() {
+			select {
+			case <-e.Done:
+				first <- e.Err()
+			case <-ctx.Done():
+			}
+		})
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-first:
+		return err
 	}
 }

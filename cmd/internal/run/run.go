@@ -137,7 +137,15 @@ func Args(names ...string) cobra.PositionalArgs {
 }
 
 // oneLine puts a message that others may have broken into lines on one.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+func oneLine(s string) string {
+	var parts []string
+	for l := range strings.Lines(s) {
+		if l = strings.Join(strings.Fields(l), " "); l != "" {
+			parts = append(parts, l)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
 
 func clip(s string) string {
 	if len(s) > 80 {

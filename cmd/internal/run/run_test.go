@@ -41,7 +41,7 @@ func TestExecute(t *testing.T) {
 		errs string
 	}{
 		{args: []string{"group", "leaf", "a", "b", "c"}},
-		{args: []string{"group", "leaf", "a", "b"}, err: errors.New("two\nlines"), code: 1, errs: "tool: two lines\n"},
+		{args: []string{"group", "leaf", "a", "b"}, err: errors.New("two\nlines"), code: 1, errs: "tool: two; lines\n"},
 		{args: []string{"group", "leaf", "a", "b"}, err: coded{errors.New("seven")}, code: 7, errs: "tool: seven\n"},
 		{args: []string{"group", "leaf", "a"}, code: 2, errs: "tool: tool group leaf: B is missing (usage: tool group leaf A B...)\n"},
 		{args: []string{"group", "leaf", "a", "b", "--count", "x"}, code: 2, errs: `tool: invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax (see tool group leaf --help)` + "\n"},

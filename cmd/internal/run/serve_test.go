@@ -56,7 +56,7 @@ func TestStatus(t *testing.T) {
 	s.SetReady(func() error { return nil })
 	check("/readyz", 200, "ready")
 	s.SetReady(func() error { return errors.New("no\nassigner") })
-	check("/readyz", 503, "not ready: no assigner\n")
+	check("/readyz", 503, "not ready: no; assigner\n")
 
 	if _, err := run.NewStatus(s.Where(), reg); err == nil || !strings.Contains(err.Error(), "--http: listen tcp "+s.Where()) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("a port in use: %v", err)
@@ -112,7 +112,7 @@ func TestStopEndsStreams(t *testing.T) {
 	if err := stream.RecvMsg(nil); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v", err)
 	}
-	<-s.Ended()
+	<-s.Ending().Done
 	if _, err := net.DialTimeout("tcp", s.Addr().String(), time.Second); err == nil {
 		t.Error("the port is still open")
 	}
@@ -129,11 +129,22 @@ func TestProcess(t *testing.T) {
 	if _, body := get(t, "http://"+p.Status.Where()+"/metrics"); !strings.Contains(body, `slicer_build_info{program="test"`) || !strings.Contains(body, "go_goroutines") {
 		t.Errorf("metrics:\n%s", body)
 	}
+	full := errors.New("the disk is full")
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	closed := make(chan struct{})
+	close(closed)
+	failed := run.Ending{Done: closed, Err: func() error { return full }}
+	other := run.Ending{Done: make(chan struct{})}
+	if err := p.Wait(ctx, func() error { return nil }, other, failed); !errors.Is(err, full) {
+		t.Errorf("Wait, when the store has failed: %v", err)
+	}
 	cancel()
-	want := errors.New("the disk is full")
-	if err := p.Wait(ctx, nil, func() error { return want }); !errors.Is(err, want) {
-		t.Errorf("Wait: %v", err)
+	if err := p.Wait(ctx, func() error { return full }, other); !errors.Is(err, full) {
+		t.Errorf("Wait, when stopping fails: %v", err)
+	}
+	if err := p.Wait(ctx, func() error { return nil }, other); err != nil {
+		t.Errorf("Wait, after a signal: %v", err)
 	}
 	if code, body := get(t, "http://"+p.Status.Where()+"/readyz"); code != 503 || !strings.Contains(body, "stopping") {
 		t.Errorf("readyz: %d %s", code, body)

@@ -1,0 +1,67 @@
+// Package assignerd is the program assigner.
+package assignerd
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/cmd/internal/daemon"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/cmd/internal/stores"
+)
+
+// Command returns the program, which decides which task owns which keys.
+func Command() *cobra.Command {
+	var f run.Flags
+	var urls []string
+	cmd := &cobra.Command{
+		Use:   "assigner --store URL [flags]",
+		Short: "Decide which task owns which keys, and keep that in etcd",
+		Long: `The assigner takes the health and load of a job's tasks, which Distributors send
+it, decides which task owns which slice of the keys, and keeps the assignments in
+etcd. Run two or more on one store: for each job one is preferred, those of the
+job's zone first, and another takes over within seconds when it dies.
+
+Distributors are told of assigners by their --assigners, and find those that are
+registered in the store by themselves.`,
+		Example: `  assigner --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/slicer
+  assigner --store main=etcd://etcd-1:2379/slicer --store eu=etcd://eu-etcd:2379/slicer --zone eu-1
+  assigner --store 'etcd://etcd-1:2379/slicer?ca=/etc/etcd/ca.pem&cert=/etc/etcd/client.pem&key=/etc/etcd/client.key'`,
+		Args: run.Args(),
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		specs, err := stores.ParseAll(urls)
+		if err != nil {
+			return err
+		}
+		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
+			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, Logger: p.Log, Registerer: p.Registry})
+		})
+	}
+	f.Bind(cmd, "", run.AssignerPort)
+	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
+	return cmd
+}
+
+func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, cfg assigner.Config) (*daemon.Part, error) {
+	opened := daemon.Part{Close: func() error { return nil }}
+	for _, s := range specs {
+		b, err := stores.Open(ctx, s, p.Log, p.Status)
+		if err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
+		opened.Closes(b.Close)
+		opened.Endings = append(opened.Endings, run.Ending{Done: b.Failed(), Err: b.Err})
+		cfg.Stores = append(cfg.Stores, assigner.NamedStore{Name: s.Name, Backend: b})
+	}
+	a, err := assigner.New(cfg)
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	opened.Closes(a.Close)
+	opened.Register, opened.Options, opened.Ready = a.Register, assigner.ServerOptions(), a.Ready
+	return &opened, nil
+}

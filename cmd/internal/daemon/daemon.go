@@ -1,0 +1,77 @@
+// Package daemon is the life of a server process with one gRPC port: flags, probes,
+// whatever it serves, and an orderly end. What assigner, distributor and
+// backupdist serve is in packages of their own, so that none of them links what
+// it does not need.
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+// Part is what a process serves on its port.
+type Part struct {
+	Register func(grpc.ServiceRegistrar)
+	Options  []grpc.ServerOption
+	Ready    func() error
+	Close    func() error
+	// Endings of the process besides its server's.
+	Endings []run.Ending
+}
+
+// Closes has Close close something more, before what it closes already.
+func (p *Part) Closes(c func() error) {
+	rest := p.Close
+	p.Close = func() error { return errors.Join(c(), rest()) }
+}
+
+// Serve runs a process with one gRPC port from its flags to its end. open makes
+// the part; it may take a while and runs before the port is opened, so that
+// nobody is kept waiting there. A port in use is noticed before.
+func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *run.Process, advertised, id string) (*Part, error)) error {
+	ctx := cmd.Context()
+	p, err := run.Start(cmd.Name(), f, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	creds, err := f.TLS.Server()
+	if err != nil {
+		return err
+	}
+	// The listener is not accepting yet: whoever dials meanwhile would hang.
+	lis, err := run.Listen("--listen", f.Listen)
+	if err != nil {
+		return err
+	}
+	bound := lis.Addr()
+	advertised, err := f.Advertised(bound)
+	if cerr := lis.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	id := f.Identity(advertised)
+	part, err := open(ctx, p, advertised, id)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		p.Log.Info("stopped before it was ready")
+		return nil
+	case err != nil:
+		return err
+	}
+	if lis, err = run.Listen("--listen", bound.String()); err != nil {
+		part.Close()
+		return err
+	}
+	s := run.Serve(lis, creds, part.Register, part.Options...)
+	p.Status.SetReady(part.Ready)
+	p.Log.Info("serving", "listen", s.Addr().String(), "advertise", advertised, "id", id, "http", p.Status.Where())
+	return p.Wait(ctx, func() error { return s.Stop(part.Close) }, append(part.Endings, s.Ending())...)
+}

@@ -1,0 +1,171 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+)
+
+const (
+	// callLimit is within how long a call must be answered, retry included.
+	callLimit = time.Second
+	// tryLimit is how long the first task gets, so that a second can still answer.
+	tryLimit = callLimit / 2
+	// maxCalls bounds a client's calls in flight: past it the client has failed
+	// to call, which counts as an error.
+	maxCalls = 4096
+	// timedCalls is of how many calls the lookup of one is timed.
+	timedCalls = 8
+)
+
+// client calls as a user's program would: a clerk says who owns the key, and
+// connections to tasks are made when they are first needed.
+type client struct {
+	clerk *clerk.Clerk
+	meter *meter
+	slots chan struct{}
+	calls sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // by address
+}
+
+func newClient(name, job string, plane addresses, m *meter) (*client, error) {
+	ck, err := clerk.New(clerk.Config{
+		Job: job, ClientID: name, Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &client{clerk: ck, meter: m, slots: make(chan struct{}, maxCalls), conns: map[string]*grpc.ClientConn{}}, nil
+}
+
+// start makes a call without waiting for its answer.
+func (c *client) start(key string, load float64) {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		c.meter.record(outcome{load: load})
+		return
+	}
+	c.calls.Go(func() {
+		defer func() { <-c.slots }()
+		c.call(key, load)
+	})
+}
+
+func (c *client) call(key string, load float64) {
+	if rand.IntN(timedCalls) == 0 {
+		c.timeLookup(key)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	if load != 1 {
+		ctx = metadata.AppendToOutgoingContext(ctx, loadHeader, strconv.FormatFloat(load, 'g', -1, 64))
+	}
+	out := outcome{load: load}
+	began := time.Now()
+	owners := c.clerk.Lookup(key)
+	if owners.Len() > 0 {
+		owner := owners.At(rand.IntN(owners.Len()))
+		c.try(ctx, tryLimit, key, owner, &out)
+		if !out.answered {
+			if other, ok := c.other(owners, owner); ok {
+				out.retried, out.misrouted = true, true
+				c.try(ctx, callLimit, key, other, &out)
+			}
+		}
+	}
+	// An answer that comes too late is none.
+	out.answered = out.answered && time.Since(began) <= callLimit
+	c.meter.record(out)
+}
+
+// timeLookup measures what a lookup of the key takes. One alone is shorter than
+// a look at the clock.
+func (c *client) timeLookup(key string) {
+	const n = 16
+	began := time.Now()
+	for range n {
+		c.clerk.Lookup(key)
+	}
+	c.meter.lookup(time.Since(began) / n)
+}
+
+// try asks one task.
+func (c *client) try(ctx context.Context, limit time.Duration, key string, t assignment.Task, out *outcome) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := c.conn(t.Address)
+	if err != nil {
+		return
+	}
+	var flags wrapperspb.UInt32Value
+	if err := conn.Invoke(ctx, methodGet, wrapperspb.String(key), &flags); err != nil {
+		return
+	}
+	out.answered, out.task = true, t.Name
+	out.hit = flags.Value&flagHit != 0
+	out.misrouted = out.misrouted || flags.Value&flagOwned == 0
+}
+
+// other is a task to turn to when one does not answer: another owner if there
+// is one, else any that runs and is not known to be out of reach.
+func (c *client) other(owners assignment.Replicas, failed assignment.Task) (assignment.Task, bool) {
+	var fit []assignment.Task
+	for t := range owners.All() {
+		if t.Name != failed.Name && c.reachable(t.Address) {
+			fit = append(fit, t)
+		}
+	}
+	if len(fit) == 0 {
+		for _, t := range c.clerk.Assignment().Tasks() {
+			if t.Name != failed.Name && t.State == assignment.TaskRunning && c.reachable(t.Address) {
+				fit = append(fit, t)
+			}
+		}
+	}
+	if len(fit) == 0 {
+		return assignment.Task{}, false
+	}
+	return fit[rand.IntN(len(fit))], true
+}
+
+func (c *client) reachable(addr string) bool {
+	conn, err := c.conn(addr)
+	return err == nil && conn.GetState() != connectivity.TransientFailure
+}
+
+func (c *client) conn(addr string) (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn, ok := c.conns[addr]; ok {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err == nil {
+		c.conns[addr] = conn
+	}
+	return conn, err
+}
+
+// Close waits for the calls in flight.
+func (c *client) Close() {
+	c.calls.Wait()
+	c.clerk.Close()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+}

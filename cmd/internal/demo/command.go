@@ -1,0 +1,71 @@
+package demo
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+// Command returns "slicer demo".
+func Command() *cobra.Command {
+	var c Config
+	cmd := &cobra.Command{
+		Use:   "demo [flags]",
+		Short: "Watch Slicer shard a service, follow hot keys, lose a server, drain one, add one",
+		Long: `Runs all of Slicer in this process, over real gRPC connections on the loopback
+interface: a control plane on an embedded store, cache servers, and clients that
+call them with keys of which a few are very hot. The hot keys shift, a server is
+killed without a word, another is drained, one is added. Nothing is left behind.
+
+A client calls a task that owns the key; if that does not answer, one other, once.
+Availability is the share of calls answered within a second. Imbalance is the
+largest load of a server over the mean, as the clients measured it.
+
+Exits with 0 if availability is at least 0.9998, the drain lost no call, the
+imbalance fell from above 2 to at most 1.3, and everything that was to happen
+did; otherwise with 1 and the reason. With --trace, whose load may be impossible
+to even out, the imbalance is reported but not judged.
+
+--json prints one JSON object a line: one each second, and a last one of the form
+{"summary": {...}}.`,
+		Example: `  slicer demo
+  slicer demo --duration 2m --tasks 16 --clients 8 --qps 5000
+  slicer demo --duration 30s --json | tail -n 1
+  slicer demo --trace access.log --duration 1m
+  slicerctl --server ADDRESS inspect demo    # with the address that the demo prints`,
+		Args: run.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.durationSet = cmd.Flags().Changed("duration")
+			if c.Trace != "" && cmd.Flags().Changed("qps") {
+				return run.Usagef("--qps: not with --trace, which brings its own load")
+			}
+			var screen func() (int, int)
+			if out, ok := cmd.OutOrStdout().(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
+				screen = func() (int, int) {
+					w, h, err := term.GetSize(int(out.Fd()))
+					if err != nil {
+						return 80, 24
+					}
+					return w, h
+				}
+			}
+			_, err := Run(cmd.Context(), c, cmd.OutOrStdout(), screen)
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s; the script is spread over it")
+	fs.IntVar(&c.Tasks, "tasks", 8, "cache servers at the start, 3 to 200")
+	fs.IntVar(&c.Clients, "clients", 4, "clients, 1 to 200")
+	fs.IntVar(&c.QPS, "qps", 2000, "calls a second by all clients together, 100 to 200000")
+	fs.Uint64Var(&c.Seed, "seed", 1, "seed of keys, arrival times and choice of servers")
+	fs.StringVar(&c.Trace, "trace", "", "replay `FILE` as the load: CSV or .csv.gz of unix_ms,key,load, or an Apache or nginx access log")
+	fs.Float64Var(&c.Speed, "speed", 0, "how many times as fast as recorded to replay the trace; 0 fits it into --duration")
+	fs.BoolVar(&c.JSON, "json", false, "print JSON lines alone")
+	fs.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`host:port` of the distributor; port 0 takes a free one")
+	return cmd
+}

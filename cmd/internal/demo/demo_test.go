@@ -1,0 +1,190 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/cmd/internal/ctl"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// spy shows nothing, and has something done at some second.
+type spy struct {
+	at    int
+	do    func(*tick)
+	ticks []tick
+	ended *Summary
+}
+
+func (s *spy) begin(*Config, string, string) {}
+
+func (s *spy) tick(t *tick) error {
+	if s.ticks = append(s.ticks, *t); len(s.ticks) == s.at {
+		s.do(t)
+	}
+	return nil
+}
+
+func (s *spy) end(sum *Summary) error { s.ended = sum; return nil }
+
+// happenedAll wants what does not depend on how busy the machine is.
+func happenedAll(t *testing.T, s *Summary) {
+	t.Helper()
+	for _, kind := range []string{evKill, evReassigned, evDrain, evDrained, evAdd} {
+		if !slices.ContainsFunc(s.Events, func(e event) bool { return e.Kind == kind }) {
+			t.Errorf("%s did not happen: %+v", kind, s.Events)
+		}
+	}
+	if s.Requests == 0 || s.Availability < .99 || s.Generations == 0 || s.LookupP50NS == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDemo runs a short demo and asks slicerctl about it on the way.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	out := &spy{at: 2}
+	d := newDemo(Config{Duration: MinDuration, Tasks: 4, Clients: 2, QPS: 500, Listen: "127.0.0.1:0"}, out)
+	compared := false
+	out.do = func(tk *tick) { compared = compare(t, d, tk.Distributor) }
+	s, err := d.run(t.Context())
+	if s == nil {
+		t.Fatal(err)
+	}
+	happenedAll(t, s)
+	if out.ended != s || len(out.ticks) < 8 {
+		t.Errorf("%d seconds were shown", len(out.ticks))
+	}
+	if !compared {
+		t.Error("slicerctl inspect and the servers were never of one generation")
+	}
+	if _, err := os.Stat(d.plane.dir); !os.IsNotExist(err) {
+		t.Errorf("the store is left behind: %v", err)
+	}
+}
+
+// compare has slicerctl inspect the running demo and wants it to say what each
+// server believes.
+func compare(t *testing.T, d *demo, addr string) bool {
+	type row struct {
+		Start, End string
+		Tasks      []string
+	}
+	for range 50 {
+		var view struct {
+			Generation int64
+			Tasks      []struct {
+				Name, Address, State string
+				Slices               int
+			}
+			SliceList []row `json:"slice_list"`
+		}
+		var out, errs bytes.Buffer
+		if code := run.Execute(context.Background(), ctl.New(), []string{"--server", addr, "inspect", jobName, "--slices", "--json"}, nil, &out, &errs); code != 0 {
+			t.Errorf("slicerctl inspect: exit %d: %s", code, errs.String())
+			return true
+		}
+		if err := json.Unmarshal(out.Bytes(), &view); err != nil {
+			t.Error(err)
+			return true
+		}
+		told := map[string][]string{}
+		for _, r := range view.SliceList {
+			for _, n := range r.Tasks {
+				told[n] = append(told[n], "["+r.Start+","+r.End+")")
+			}
+		}
+		believed, same := map[string][]string{}, true
+		d.mu.Lock()
+		for name, s := range d.servers {
+			for _, sl := range s.slicelet.Slices() {
+				believed[name] = append(believed[name], sl.String())
+			}
+			same = same && int64(s.slicelet.Assignment().Generation()) == view.Generation
+		}
+		d.mu.Unlock()
+		if !same {
+			time.Sleep(20 * time.Millisecond) // they are on different generations
+			continue
+		}
+		for _, task := range view.Tasks {
+			if !slices.Equal(told[task.Name], believed[task.Name]) || task.Slices != len(believed[task.Name]) || task.State != "running" {
+				t.Errorf("generation %d: inspect says that %s (%s) owns %d slices, it believes in %d", view.Generation, task.Name, task.State, task.Slices, len(believed[task.Name]))
+			}
+		}
+		if len(view.Tasks) != len(d.servers) {
+			t.Errorf("inspect knows %d tasks of %d", len(view.Tasks), len(d.servers))
+		}
+		return true
+	}
+	return false
+}
+
+// TestDemoTrace replays an access log to its end.
+func TestDemoTrace(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&log, "10.0.0.%d - - [17/May/2015:10:%02d:%02d +0000] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"agent\"\n", i%200, i/60%60, i%60, i*i%97, i)
+	}
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	s, err := Run(t.Context(), Config{Duration: MinDuration, Tasks: 3, Clients: 2, QPS: 100, Trace: path, JSON: true, Listen: "127.0.0.1:0"}, &b, nil)
+	if s == nil {
+		t.Fatal(err)
+	}
+	happenedAll(t, s)
+	if s.Requests < 1900 || s.Requests > 2000 {
+		t.Errorf("%d of 2000 records were replayed", s.Requests)
+	}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	for _, l := range lines {
+		if !json.Valid([]byte(l)) {
+			t.Errorf("not JSON: %s", l)
+		}
+	}
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, `{"summary":{`) {
+		t.Errorf("the last line is %s", last)
+	}
+}
+
+func TestDemoRefused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--duration", "1s"}, 2, "demo: --duration: 1s is not allowed"},
+		{[]string{"--trace", "/nowhere/trace.csv"}, 1, "/nowhere/trace.csv: no such file"},
+		{[]string{"--trace", "demo_test.go"}, 1, "demo_test.go"},
+		{[]string{"--trace", "x", "--qps", "200"}, 2, "--qps: not with --trace"},
+		{[]string{"--listen", "203.0.113.1:1"}, 1, "--listen: listen tcp 203.0.113.1:1"},
+	} {
+		var out, errs bytes.Buffer
+		code := run.Execute(t.Context(), Command(), c.args, nil, &out, &errs)
+		if code != c.code || !strings.Contains(errs.String(), c.want) || strings.Count(errs.String(), "\n") != 1 || out.Len() != 0 {
+			t.Errorf("%v: exit %d, %q, %q", c.args, code, out.String(), errs.String())
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	if code := run.Execute(ctx, Command(), []string{"--qps", "100", "--tasks", "3"}, nil, &out, &errs); code != 1 || errs.String() != "demo: interrupted\n" {
+		t.Errorf("interrupted: exit %d, %q", code, errs.String())
+	}
+}

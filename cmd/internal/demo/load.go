@@ -1,0 +1,70 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// arrival is a call that a client is to make.
+type arrival struct {
+	at   time.Duration // since the load began
+	key  string
+	load float64
+}
+
+// source yields arrivals in order of time; ok is false after the last.
+type source interface {
+	next() (a arrival, ok bool, err error)
+}
+
+// The synthetic load: keys of Zipf popularity. The hottest has about a quarter
+// of all calls, far more than a server's share, so an equal split is at its
+// worst more than twice off the mean and one key has to be spread over servers.
+const (
+	zipfKeys     = 1000
+	zipfExponent = 1.2
+)
+
+// zipf is a Poisson stream of calls. Not safe for concurrent use, but for shift.
+type zipf struct {
+	rng   *rand.Rand
+	gap   float64 // mean, seconds
+	now   float64
+	cdf   []float64
+	keys  []string
+	epoch atomic.Uint32
+}
+
+func newZipf(qps int, seed uint64) *zipf {
+	z := &zipf{
+		rng: rand.New(rand.NewPCG(seed, 0x5115)), gap: 1 / float64(qps),
+		cdf: make([]float64, zipfKeys), keys: make([]string, zipfKeys),
+	}
+	sum := 0.
+	for i := range z.cdf {
+		sum += math.Pow(float64(i+1), -zipfExponent)
+		z.cdf[i] = sum
+	}
+	for i := range z.cdf {
+		z.cdf[i] /= sum
+	}
+	for i, k := range z.rng.Perm(zipfKeys) {
+		z.keys[i] = fmt.Sprintf("user/%04d", k)
+	}
+	return z
+}
+
+// shift makes other keys the hot ones, from the next call on.
+func (z *zipf) shift() { z.epoch.Add(1) }
+
+func (z *zipf) next() (arrival, bool, error) {
+	z.now += z.rng.ExpFloat64() * z.gap
+	rank, _ := slices.BinarySearch(z.cdf, z.rng.Float64())
+	// Each shift turns the ranking by a prime that is far from its length's divisors.
+	k := (min(rank, zipfKeys-1) + int(z.epoch.Load())*389) % zipfKeys
+	return arrival{time.Duration(z.now * float64(time.Second)), z.keys[k], 1}, true, nil
+}

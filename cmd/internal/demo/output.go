@@ -1,0 +1,123 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// tick is what one second was like. Its JSON form is part of the output.
+type tick struct {
+	Second      int    `json:"second"`
+	AtMS        int64  `json:"at_ms"`
+	Distributor string `json:"distributor"` // for slicerctl --server
+	counts
+	HitRate     float64    `json:"hit_rate"`
+	Imbalance   float64    `json:"imbalance"`
+	KeyChurn    float64    `json:"key_churn"` // in this second
+	Generation  int64      `json:"generation"`
+	Generations int        `json:"generations"` // since the load began
+	Slices      int        `json:"slices"`
+	Tasks       []tickTask `json:"tasks"`
+	Events      []event    `json:"events"` // of this second
+}
+
+// tickTask is one task in that second. Load is what clients got answered by it.
+type tickTask struct {
+	Name   string  `json:"name"`
+	State  string  `json:"state"`
+	Load   float64 `json:"load"`
+	Slices int     `json:"slices"`
+	Share  float64 `json:"share"` // of the keyspace
+}
+
+// output shows a run. Calls are serial.
+type output interface {
+	begin(c *Config, distributor, backup string)
+	tick(t *tick) error
+	end(s *Summary) error
+}
+
+// jsonOutput prints a line a second and a last one with the summary.
+type jsonOutput struct{ w io.Writer }
+
+func (o *jsonOutput) begin(*Config, string, string) {}
+
+func (o *jsonOutput) tick(t *tick) error { return json.NewEncoder(o.w).Encode(t) }
+
+func (o *jsonOutput) end(s *Summary) error {
+	return json.NewEncoder(o.w).Encode(map[string]*Summary{"summary": s})
+}
+
+// plainOutput prints lines that fit a log.
+type plainOutput struct{ w io.Writer }
+
+func (o *plainOutput) begin(c *Config, distributor, backup string) {
+	fmt.Fprintln(o.w, headline(c))
+	fmt.Fprintf(o.w, "look inside: slicerctl --server %s inspect %s   (backup distributor: %s)\n", distributor, jobName, backup)
+}
+
+func (o *plainOutput) tick(t *tick) error {
+	for _, e := range t.Events {
+		fmt.Fprintln(o.w, e.line())
+	}
+	loads := make([]string, 0, len(t.Tasks))
+	for _, k := range t.Tasks {
+		l := fmt.Sprintf("%.0f", k.Load)
+		if k.State != "running" {
+			l += "(" + k.State + ")"
+		}
+		loads = append(loads, l)
+	}
+	_, err := fmt.Fprintf(o.w, "%6.1fs  %s  tasks %s\n", float64(t.AtMS)/1000, t.line(), strings.Join(loads, " "))
+	return err
+}
+
+func (o *plainOutput) end(s *Summary) error {
+	_, err := fmt.Fprint(o.w, s.text())
+	return err
+}
+
+func headline(c *Config) string {
+	load := fmt.Sprintf("%d calls/s of Zipf keys", c.QPS)
+	if c.Trace != "" {
+		load = "the load of " + c.Trace
+	}
+	return fmt.Sprintf("%d cache servers, %d clients, %s, %s", c.Tasks, c.Clients, load, c.Duration)
+}
+
+// line sums up a second.
+func (t *tick) line() string {
+	return fmt.Sprintf("%d calls  %d errors  %d misrouted  %.1f%% hits  imbalance %.2f  %.2f%% of keys moved  generation %d (+%d)  %d slices",
+		t.Requests, t.Errors, t.Misrouted, 100*t.HitRate, t.Imbalance, 100*t.KeyChurn, t.Generation, t.Generations, t.Slices)
+}
+
+func (e event) line() string {
+	what := map[string]string{
+		evShift: "hot keys shift", evKill: "killed", evReassigned: "reassigned", evDrain: "draining",
+		evDrained: "drained", evAdd: "added", evJoined: "joined", evTrouble: "TROUBLE",
+	}[e.Kind]
+	s := fmt.Sprintf("%6.1fs  ** %s", float64(e.AtMS)/1000, what)
+	if e.Task != "" {
+		s += " " + e.Task
+	}
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	return s
+}
+
+// text is the summary for people.
+func (s *Summary) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%d calls, %d errors: availability %.5f (%d misrouted, %d retried, %d lost by the drain)\n",
+		s.Requests, s.Errors, s.Availability, s.Misrouted, s.Retried, s.DrainErrors)
+	fmt.Fprintf(&b, "imbalance %.2f at first, %.2f at the end; %d generations, %.2f%% of keys moved in each on average\n",
+		s.ImbalanceFirst, s.ImbalanceLast, s.Generations, 100*s.KeyChurnPerRound)
+	fmt.Fprintf(&b, "a lookup took %d ns (median) and %d ns (99th percentile); %.1f%% cache hits\n", s.LookupP50NS, s.LookupP99NS, 100*s.HitRate)
+	for _, f := range s.Failures {
+		fmt.Fprintf(&b, "FAILED: %s\n", f)
+	}
+	return b.String()
+}

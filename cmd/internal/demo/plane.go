@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/cmd/internal/plane"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// controlPlane is that of "slicer serve", with everything on loopback TCP and
+// its store in a directory that goes with it.
+type controlPlane struct {
+	dir   string
+	db    *pebblestore.Store
+	all   *plane.Plane
+	addrs addresses
+}
+
+func startControlPlane(dir, listen string) (*controlPlane, error) {
+	var listeners [3]net.Listener
+	for i, addr := range []string{listen, "127.0.0.1:0", "127.0.0.1:0"} {
+		lis, err := run.Listen("--listen", addr)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(listeners[:i]))
+		}
+		listeners[i] = lis
+	}
+	db, err := pebblestore.Open(dir, pebblestore.Config{})
+	if err != nil {
+		return nil, errors.Join(err, closeAll(listeners[:]))
+	}
+	c := &controlPlane{dir: dir, db: db, addrs: addresses{listeners[0].Addr().String(), listeners[1].Addr().String()}}
+	c.all, err = plane.Start(plane.Config{
+		ID: "demo", Store: db, Distributor: listeners[0], Backup: listeners[1], Assigner: listeners[2],
+		Credentials: insecure.NewCredentials(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return c, nil
+}
+
+func closeAll(listeners []net.Listener) (err error) {
+	for _, l := range listeners {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// jobConfig is quicker than the defaults, so that half a minute shows what
+// otherwise takes minutes.
+func jobConfig(custom bool) assignment.JobConfig {
+	c := assignment.JobConfig{
+		Name:             jobName,
+		HeartbeatTimeout: 2 * time.Second,
+		Balance:          assignment.BalanceConfig{Interval: time.Second, Smoothing: .5},
+	}
+	if custom {
+		c.LoadMetric = assignment.LoadCustom
+	}
+	return c.WithDefaults()
+}
+
+// putJob makes the job as an operator would, through the Distributor.
+func (c *controlPlane) putJob(ctx context.Context, custom bool) error {
+	conn, err := grpc.NewClient(c.addrs.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	admin := slicerv1.NewAdminServiceClient(conn)
+	for {
+		_, err = admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: wire.JobToProto(jobConfig(custom))})
+		if status.Code(err) != codes.Unavailable {
+			return err
+		}
+		// The Distributor has not reached its assigner yet.
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Close ends it and removes its directory.
+func (c *controlPlane) Close() error {
+	return errors.Join(c.all.Close(), c.db.Close(), os.RemoveAll(c.dir))
+}

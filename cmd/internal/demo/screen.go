@@ -1,0 +1,81 @@
+package demo
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// screenOutput redraws one view on a terminal.
+type screenOutput struct {
+	w    io.Writer
+	size func() (width, height int)
+
+	title, hint string
+	seconds     int
+	events      []event
+}
+
+// eventsShown is how many events stay in view, and barWidth how wide the
+// largest bar is, columns.
+const (
+	eventsShown = 8
+	barWidth    = 36
+)
+
+func (o *screenOutput) begin(c *Config, distributor, _ string) {
+	o.title = "Slicer demo: " + headline(c)
+	o.hint = fmt.Sprintf("look inside: slicerctl --server %s inspect %s", distributor, jobName)
+	o.seconds = int(c.Duration.Seconds())
+	fmt.Fprintf(o.w, "\x1b[2J\x1b[H%s\n%s\n", o.title, o.hint)
+}
+
+func (o *screenOutput) tick(t *tick) error {
+	o.events = append(o.events, t.Events...)
+	width, height := o.size()
+	lines := o.lines(t)
+	if len(lines) >= height && height > 1 {
+		lines = lines[:height-1]
+	}
+	var b bytes.Buffer
+	b.WriteString("\x1b[H") // home; each line clears what it leaves over, so nothing flickers
+	for _, l := range lines {
+		r := []rune(l)
+		b.WriteString(string(r[:min(len(r), width)]))
+		b.WriteString("\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	_, err := o.w.Write(b.Bytes())
+	return err
+}
+
+func (o *screenOutput) lines(t *tick) []string {
+	lines := []string{
+		o.title, o.hint, "",
+		fmt.Sprintf("%d s of %d s   %s", t.Second, o.seconds, t.line()), "",
+	}
+	mean, largest, name := 0., 0., 0
+	for _, k := range t.Tasks {
+		mean += k.Load / float64(len(t.Tasks))
+		largest = max(largest, k.Load)
+		name = max(name, len(k.Name))
+	}
+	// Twice the mean fills the bar, so that an even load looks even.
+	full := max(2*mean, largest, 1)
+	for _, k := range t.Tasks {
+		n := int(k.Load/full*barWidth + .5)
+		bar := strings.Repeat("█", n) + strings.Repeat("·", barWidth-n)
+		lines = append(lines, fmt.Sprintf("%-*s  %-8s  %s  %7.0f/s  %4d slices  %5.1f%% of keys", name, k.Name, k.State, bar, k.Load, k.Slices, 100*k.Share))
+	}
+	lines = append(lines, "")
+	for _, e := range o.events[max(0, len(o.events)-eventsShown):] {
+		lines = append(lines, e.line())
+	}
+	return lines
+}
+
+func (o *screenOutput) end(s *Summary) error {
+	_, err := fmt.Fprint(o.w, s.text())
+	return err
+}

@@ -1,0 +1,50 @@
+package demo
+
+import "time"
+
+// What happens in a run.
+const (
+	evShift      = "shift"      // other keys are hot from now on
+	evKill       = "kill"       // a server is gone, without a word
+	evReassigned = "reassigned" // its keys belong to others
+	evDrain      = "drain"      // a server is asked to give its keys up
+	evDrained    = "drained"    // it has stopped, nobody having missed it
+	evAdd        = "add"        // a server starts
+	evJoined     = "joined"     // it owns keys
+	evTrouble    = "trouble"    // something did not go as it should
+)
+
+// event is one of them. Its JSON form is part of the output.
+type event struct {
+	AtMS   int64  `json:"at_ms"` // since the load began
+	Kind   string `json:"kind"`
+	Task   string `json:"task,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// step is an entry of the script: when to do what.
+type step struct {
+	at   time.Duration
+	kind string
+}
+
+// script spreads what is done over the run. The last third is for the load to
+// become even again. A trace brings its own shifts.
+func script(d time.Duration, trace bool) []step {
+	part := func(x float64) time.Duration { return time.Duration(x * float64(d)) }
+	steps := []step{{part(.27), evShift}, {part(.42), evKill}, {part(.55), evDrain}, {part(.65), evAdd}}
+	if trace {
+		steps = steps[1:]
+	}
+	return steps
+}
+
+// expected are the events without which a run has not shown what it is for.
+func expected(trace bool) []string {
+	all := []string{evShift, evKill, evReassigned, evDrain, evDrained, evAdd, evJoined}
+	if trace {
+		// Whether there is load to give to a new server is up to the trace.
+		all = []string{evKill, evReassigned, evDrain, evDrained, evAdd}
+	}
+	return all
+}

@@ -1,0 +1,139 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// drainLimit bounds how long a server may take to drain and stop.
+const drainLimit = 15 * time.Second
+
+// server is one cache server: a gRPC server that keeps what it was asked for
+// while it owns the key.
+type server struct {
+	name     string
+	addr     string
+	cable    *cable
+	grpc     *grpc.Server
+	slicelet *slicelet.Slicelet
+	custom   bool // the job's load is what calls carry
+	stopped  chan struct{}
+
+	mu   sync.Mutex
+	rows map[string]struct{}
+}
+
+func startServer(name, job string, plane addresses, custom bool) (*server, error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{
+		name: name, addr: lis.Addr().String(), cable: newCable(), grpc: grpc.NewServer(),
+		custom: custom, stopped: make(chan struct{}), rows: map[string]struct{}{},
+	}
+	s.slicelet, err = slicelet.New(slicelet.Config{
+		Job: job, Task: name, Address: s.addr, Listener: s,
+		Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
+		DialOptions: []grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(s.cable.dial),
+		},
+	})
+	if err != nil {
+		lis.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s.grpc.RegisterService(&cacheService, s)
+	go func() {
+		defer close(s.stopped)
+		// It returns when the server is stopped, or killed.
+		_ = s.grpc.Serve(s.cable.listener(lis))
+	}()
+	return s, nil
+}
+
+// get answers whoever asks, the owner or not: in affinity mode both are right.
+func (s *server) get(ctx context.Context, key string) (flags uint32, err error) {
+	h := s.slicelet.Handle(key)
+	if s.custom {
+		load := 1.
+		if v := metadata.ValueFromIncomingContext(ctx, loadHeader); len(v) == 1 {
+			if load, err = strconv.ParseFloat(v[0], 64); err != nil {
+				return 0, err
+			}
+		}
+		s.slicelet.ReportLoad(key, load)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.rows[key]; ok {
+		flags |= flagHit
+	}
+	if h.Owned() {
+		flags |= flagOwned
+		s.rows[key] = struct{}{}
+	}
+	return flags, nil
+}
+
+// SlicesChanged forgets what belongs to others now.
+func (s *server) SlicesChanged(_, departed []assignment.Slice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.rows {
+		k := assignment.KeyOf(key)
+		for _, d := range departed {
+			if d.Contains(k) {
+				delete(s.rows, key)
+				break
+			}
+		}
+	}
+}
+
+// kill ends the server as kill -9 would: nobody is told anything.
+func (s *server) kill() {
+	s.cable.sever()
+	// The rest is housekeeping within this process; no byte of it gets out.
+	s.grpc.Stop()
+	s.slicelet.Close()
+	<-s.stopped
+}
+
+// drain has the slices moved away, waits until no client comes any more, and stops.
+func (s *server) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	err := s.slicelet.Drain(ctx)
+	s.stop()
+	return err
+}
+
+// stop ends the server in an orderly way.
+func (s *server) stop() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		s.grpc.Stop()
+		<-done
+	}
+	s.slicelet.Close()
+	<-s.stopped
+}

@@ -1,0 +1,93 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What a run must reach to have done its job.
+const (
+	wantAvailability = .9998
+	wantFirst        = 2.0 // imbalance that there is to repair, with the synthetic load
+	wantLast         = 1.3
+)
+
+// Summary is what a run came to. Its JSON form is part of the output.
+type Summary struct {
+	Requests     int64   `json:"requests"`
+	Errors       int64   `json:"errors"` // calls not answered within a second, a retry included
+	Availability float64 `json:"availability"`
+	Misrouted    int64   `json:"misrouted"`
+	Retried      int64   `json:"retried"`
+	DrainErrors  int64   `json:"drain_errors"` // while the drained server went
+	HitRate      float64 `json:"hit_rate"`
+	// Imbalance is largest over mean load of the live tasks: in the first second
+	// or two, under the first assignment, and at the end.
+	ImbalanceFirst float64 `json:"imbalance_first"`
+	ImbalanceLast  float64 `json:"imbalance_last"`
+	// KeyChurnPerRound is the mean share of the keyspace that came to another
+	// task in a new generation, whatever the cause.
+	KeyChurnPerRound float64 `json:"key_churn_per_round"`
+	Generations      int     `json:"generations"`
+	LookupP50NS      uint32  `json:"lookup_p50_ns"`
+	LookupP99NS      uint32  `json:"lookup_p99_ns"`
+	Events           []event `json:"events"`
+	OK               bool    `json:"ok"`
+	// Failures say what a run did not reach.
+	Failures []string `json:"failures,omitempty"`
+}
+
+// judge fills in OK and Failures.
+func (s *Summary) judge(trace bool) {
+	fail := func(format string, args ...any) { s.Failures = append(s.Failures, fmt.Sprintf(format, args...)) }
+	if s.Requests == 0 {
+		fail("no call was made")
+	} else if s.Availability < wantAvailability {
+		fail("availability is %.5f, at least %.4f is wanted", s.Availability, wantAvailability)
+	}
+	if s.DrainErrors > 0 {
+		fail("%d calls were lost while a server was drained", s.DrainErrors)
+	}
+	// What a trace's load allows is not known.
+	if !trace {
+		if s.ImbalanceFirst <= wantFirst {
+			fail("imbalance was %.2f at first, above %.1f is wanted to show anything", s.ImbalanceFirst, wantFirst)
+		}
+		if s.ImbalanceLast > wantLast {
+			fail("imbalance is %.2f at the end, at most %.1f is wanted", s.ImbalanceLast, wantLast)
+		}
+	}
+	var missing []string
+	for _, kind := range expected(trace) {
+		if !slices.ContainsFunc(s.Events, func(e event) bool { return e.Kind == kind }) {
+			missing = append(missing, kind)
+		}
+	}
+	if len(missing) > 0 {
+		fail("did not happen: %s", strings.Join(missing, ", "))
+	}
+	for _, e := range s.Events {
+		if e.Kind == evTrouble {
+			fail("%s: %s", e.Task, e.Detail)
+		}
+	}
+	s.OK = len(s.Failures) == 0
+}
+
+// Err is why the run did not do its job, or nil.
+func (s *Summary) Err() error {
+	if s.OK {
+		return nil
+	}
+	return fmt.Errorf("did not do its job: %s", strings.Join(s.Failures, "; "))
+}
+
+// percentile returns a quantile of samples, which it sorts.
+func percentile(samples []uint32, q float64) uint32 {
+	if len(samples) == 0 {
+		return 0
+	}
+	slices.Sort(samples)
+	return samples[min(int(q*float64(len(samples))), len(samples)-1)]
+}

@@ -1,0 +1,131 @@
+// Package plane is a whole control plane in one process: an assigner, a
+// Distributor and a Backup Distributor on one store, each behind a gRPC server.
+// "slicer serve" is one, and so is what "slicer demo" shows.
+package plane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/backupdist"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/distributor"
+)
+
+// Config says what a control plane is made of.
+type Config struct {
+	ID, Zone string
+	// Store stays the caller's, who closes it after the plane.
+	Store store.Backend
+	// Distributor and Backup are where those serve; the plane takes them over.
+	Distributor, Backup net.Listener
+	// Assigner is where the assigner serves the Distributor: within the process
+	// if it is nil, unseen from outside.
+	Assigner net.Listener
+	// Credentials of the Distributor's and the Backup Distributor's servers.
+	Credentials credentials.TransportCredentials
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
+}
+
+// Plane is a control plane that serves.
+type Plane struct {
+	assigner    *assigner.Assigner
+	distributor *distributor.Distributor
+	backup      *backupdist.Server
+
+	// In the order in which they stop: subscribers first.
+	servers [3]*run.Server
+}
+
+// inProcess is the assigner's address where it serves within the process. Nobody
+// dials it: the Distributor's dialer leads straight to the assigner.
+const inProcess = "127.0.0.1:1"
+
+// Start starts a control plane. It does not wait until that is ready.
+func Start(cfg Config) (*Plane, error) {
+	p := &Plane{}
+	lis, address, dial := cfg.Assigner, inProcess, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if lis == nil {
+		pipe := bufconn.Listen(1 << 20)
+		lis = pipe
+		dial = append(dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	} else {
+		address = lis.Addr().String()
+	}
+	if err := p.open(cfg, address, dial); err != nil {
+		for _, l := range []net.Listener{cfg.Distributor, cfg.Backup, lis} {
+			l.Close()
+		}
+		return nil, errors.Join(err, p.closeParts())
+	}
+	p.servers = [3]*run.Server{
+		run.Serve(cfg.Distributor, cfg.Credentials, p.distributor.Register, distributor.ServerOptions()...),
+		run.Serve(cfg.Backup, cfg.Credentials, p.backup.Register, backupdist.ServerOptions()...),
+		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
+	}
+	return p, nil
+}
+
+func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err error) {
+	p.assigner, err = assigner.New(assigner.Config{
+		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{{Backend: cfg.Store}},
+		Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	p.distributor, err = distributor.New(distributor.Config{
+		ID: cfg.ID, Zone: cfg.Zone, Assigners: []string{address}, DialOptions: dial,
+		Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	p.backup, err = backupdist.New(backupdist.Config{Store: cfg.Store, Logger: cfg.Logger, Registerer: cfg.Registerer})
+	return err
+}
+
+// Ready is nil when all parts are.
+func (p *Plane) Ready() error {
+	return errors.Join(p.assigner.Ready(), p.distributor.Ready(), p.backup.Ready())
+}
+
+// Endings come when some server has ended by itself.
+func (p *Plane) Endings() []run.Ending {
+	return []run.Ending{p.servers[0].Ending(), p.servers[1].Ending(), p.servers[2].Ending()}
+}
+
+// Close ends it in an orderly way.
+func (p *Plane) Close() error {
+	return errors.Join(
+		p.servers[0].Stop(p.distributor.Close),
+		p.servers[1].Stop(p.backup.Close),
+		p.servers[2].Stop(p.assigner.Close),
+	)
+}
+
+// closeParts is for a start that fails half way.
+func (p *Plane) closeParts() error {
+	var errs []error
+	if p.backup != nil {
+		errs = append(errs, p.backup.Close())
+	}
+	if p.distributor != nil {
+		errs = append(errs, p.distributor.Close())
+	}
+	if p.assigner != nil {
+		errs = append(errs, p.assigner.Close())
+	}
+	return errors.Join(errs...)
+}

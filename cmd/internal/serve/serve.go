@@ -1,0 +1,121 @@
+// Package serve is "slicer serve": the whole control plane in one process.
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/cmd/internal/plane"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+// Command returns the command, which is the whole control plane in one process.
+func Command() *cobra.Command {
+	var f run.Flags
+	var url, backup string
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run a whole control plane in one process, on an embedded store",
+		Long: `Runs an assigner, a distributor and a backup distributor in one process, with an
+embedded store in a directory. That is all that one machine needs; it is as
+available as that machine. For more, run those programs as processes of their own
+on etcd.
+
+Clerks, slicelets and slicerctl connect to --listen. Every assignment is on disk
+before anybody hears of it; a disk that is full ends the process.`,
+		Example: `  slicer serve
+  slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721`,
+		Args: run.Args(),
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir, err := storeDir(url)
+		if err != nil {
+			return err
+		}
+		if err := run.CheckAddress("--backup-listen", backup); err != nil {
+			return err
+		}
+		return serveAll(cmd, &f, dir, backup)
+	}
+	f.Bind(cmd, "localhost", run.DistributorPort)
+	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
+	cmd.Flags().StringVar(&backup, "backup-listen", net.JoinHostPort("localhost", strconv.Itoa(run.BackupPort)), "`host:port` of the backup distributor; port 0 takes a free one")
+	return cmd
+}
+
+// storeDir is the directory that --store names, or the default.
+func storeDir(flag string) (string, error) {
+	if flag == "" {
+		return defaultDir()
+	}
+	u, err := store.ParseURL(flag)
+	if err != nil {
+		return "", run.Usagef("--store: %w", err)
+	}
+	if u.Scheme != store.SchemePebble {
+		return "", run.Usagef("--store: %s is not allowed: one process has its store to itself, want pebble:///DIR; on etcd run assigner, distributor and backupdist", u)
+	}
+	return u.Dir, nil
+}
+
+// defaultDir follows the XDG base directory specification.
+func defaultDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "slicer"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", run.Usagef("--store is missing, and its default cannot be found: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "slicer"), nil
+}
+
+func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup string) error {
+	p, err := run.Start("slicer serve", f, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	creds, err := f.TLS.Server()
+	if err != nil {
+		return err
+	}
+	lis, err := run.Listen("--listen", f.Listen)
+	if err != nil {
+		return err
+	}
+	defer lis.Close()
+	backupLis, err := run.Listen("--backup-listen", backup)
+	if err != nil {
+		return err
+	}
+	defer backupLis.Close()
+	advertised, err := f.Advertised(lis.Addr())
+	if err != nil {
+		return err
+	}
+	// Only this process talks to the store, so there is nothing to wait for.
+	db, err := pebblestore.Open(dir, pebblestore.Config{Logger: p.Log})
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	id := f.Identity(advertised)
+	all, err := plane.Start(plane.Config{
+		ID: id, Zone: f.Zone, Store: db, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
+	})
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	p.Status.SetReady(all.Ready)
+	p.Log.Info("serving", "listen", lis.Addr().String(), "backup", backupLis.Addr().String(), "advertise", advertised, "id", id, "http", p.Status.Where(), "store", dir)
+	return p.Wait(cmd.Context(), func() error { return errors.Join(all.Close(), db.Close()) },
+		append(all.Endings(), run.Ending{Done: db.Failed(), Err: db.Err})...)
+}

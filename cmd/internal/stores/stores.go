@@ -1,0 +1,158 @@
+// Package stores opens the etcd stores that --store flags name.
+package stores
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/etcdstore"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+)
+
+const (
+	// patience is how long a process waits at its start for a store that
+	// does not answer. Then it gives up, so that whoever runs it notices.
+	patience = time.Minute
+	// tryFor is how long one attempt may take, pause how long it rests
+	// between two.
+	tryFor = 5 * time.Second
+	pause  = 2 * time.Second
+)
+
+// Spec is a --store flag: [NAME=]URL[?ca=FILE&cert=FILE&key=FILE].
+type Spec struct {
+	// Name is empty when the flag gives none.
+	Name string
+	url  store.URL
+	tls  *tls.Config
+}
+
+func (s Spec) String() string { return s.url.String() }
+
+// Usage is what a --store flag looks like.
+const Usage = "etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ca=FILE&cert=FILE&key=FILE]"
+
+// Parse reads a --store flag of a process that shares its store with others.
+func Parse(flag string) (Spec, error) {
+	var s Spec
+	// A name is before the scheme; a URL may have "=" only after its "?".
+	if name, rest, ok := strings.Cut(flag, "="); ok && !strings.Contains(name, "://") {
+		if s.Name, flag = name, rest; name == "" || len(name) > 63 || strings.ContainsAny(name, "/: ") {
+			return s, run.Usagef("--store: the name %q is not allowed: want 1 to 63 characters without space, slash and colon", name)
+		}
+	}
+	address, params, _ := strings.Cut(flag, "?")
+	var err error
+	if s.url, err = store.ParseURL(address); err != nil {
+		return s, run.Usagef("--store: %w", err)
+	}
+	if s.url.Scheme == store.SchemePebble {
+		return s, run.Usagef("--store: %s is for one process alone, which locks the directory: want %s here, or run \"slicer serve\", which is the whole control plane in one process", s.url, Usage)
+	}
+	s.tls, err = storeTLS(params)
+	return s, err
+}
+
+// ParseAll reads the --store flags of a process that may serve several stores.
+func ParseAll(urls []string) ([]Spec, error) {
+	if len(urls) == 0 {
+		return nil, run.Usagef("--store is missing: want %s", Usage)
+	}
+	seen := map[string]bool{}
+	var specs []Spec
+	for _, u := range urls {
+		s, err := Parse(u)
+		if err != nil {
+			return nil, err
+		}
+		if seen[s.Name] || s.Name == "" && len(urls) > 1 {
+			return nil, run.Usagef("--store: the name %q of %s is not allowed: want a name of its own for each of several stores, as in --store main=URL --store eu=URL", s.Name, s)
+		}
+		seen[s.Name] = true
+		specs = append(specs, s)
+	}
+	return specs, nil
+}
+
+func storeTLS(params string) (*tls.Config, error) {
+	if params == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(params)
+	if err != nil {
+		return nil, run.Usagef("--store: after the ?: %w", err)
+	}
+	for k, v := range values {
+		if k != "ca" && k != "cert" && k != "key" || len(v) != 1 || v[0] == "" {
+			return nil, run.Usagef("--store: %q is not allowed after the ?: want ca, cert and key, once each, with a file", k)
+		}
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca := values.Get("ca"); ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("--store: ca: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--store: ca: %s holds no PEM certificate", ca)
+		}
+	}
+	if cert, key := values.Get("cert"), values.Get("key"); cert != "" || key != "" {
+		if cert == "" || key == "" {
+			return nil, run.Usagef("--store: cert and key go together after the ?")
+		}
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("--store: cert, key: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// Open opens a store and waits for one that does not answer yet.
+func Open(ctx context.Context, s Spec, log *slog.Logger, status *run.Status) (*etcdstore.Store, error) {
+	return await(ctx, s.String(), log, status, func(ctx context.Context) (*etcdstore.Store, error) {
+		return etcdstore.Open(ctx, etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, Logger: log})
+	})
+}
+
+// await tries until the store answers, for a while, since store and process may
+// be starting together. Meanwhile the process is not ready. Whatever is not mere
+// silence ends it at once.
+func await[S any](ctx context.Context, name string, log *slog.Logger, status *run.Status, open func(context.Context) (S, error)) (S, error) {
+	var none S
+	begun := time.Now()
+	status.NotReady("opening store " + name)
+	for {
+		try, cancel := context.WithTimeout(ctx, tryFor)
+		b, err := open(try)
+		cancel()
+		switch {
+		case err == nil:
+			return b, nil
+		case ctx.Err() != nil:
+			return none, ctx.Err()
+		case !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+			return none, fmt.Errorf("--store: %w", err)
+		case time.Since(begun) >= patience:
+			return none, fmt.Errorf("--store: %s: no answer within %s: %w", name, patience, err)
+		}
+		log.Warn("the store does not answer, trying again", "store", name, "error", err)
+		status.NotReady(fmt.Sprintf("store %s does not answer: %v", name, err))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
