@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"net/http"
-	"time"
 
 	"github.com/slicer-project/slicer/clerk"
 )
@@ -14,24 +13,20 @@ import (
 // another task if that one does not answer.
 func Example() {
 	c, err := clerk.New(clerk.Config{
-		Job:          "cache",
+		Job: "cache", CacheFile: "/var/cache/frontend/slicer",
 		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
 		Backups:      []string{"slicer-backup.example:4730"},
-		CacheFile:    "/var/cache/frontend/slicer",
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := c.Ready(ctx); err != nil {
+	if err := c.Ready(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 	key := "user/4711"
 	for task := range c.Lookup(key).All() { // the owners; if none answers, in affinity mode any task will do
-		resp, err := http.Get("http://" + task.Address + "/profile?user=" + key)
-		if err == nil {
+		if resp, err := http.Get("http://" + task.Address + "/profile?user=" + key); err == nil {
 			defer resp.Body.Close()
 			fmt.Println(resp.Status)
 			return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log"
 	"net/http"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -18,8 +17,6 @@ func Example() {
 	s, err := slicelet.New(slicelet.Config{
 		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080",
 		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
-		Backups:      []string{"slicer-backup.example:4730"},
-		CacheFile:    "/var/cache/cache-3/slicer",
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -34,12 +31,18 @@ func Example() {
 		w.Write(profile)
 	})
 	go http.ListenAndServe(":8080", nil)
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	<-stop
+	sigterm, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	leave(sigterm, s)
+}
+
+// leave waits for the signal, then gives the slices away and sees the last
+// clients off, for half a minute at most.
+func leave(sigterm context.Context, s *slicelet.Slicelet) {
+	<-sigterm.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := s.Drain(ctx); err != nil { // slices first, then the clients
+	if err := s.Drain(ctx); err != nil {
 		log.Print(err) // names those that may still come
 	}
 }

@@ -1,0 +1,196 @@
+package house
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/backupdist"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/distributor"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// README's references are made from the code, between markers, by
+//
+//	go test ./test/house -run README -update
+//
+// and the tests say when they are out of date.
+var update = flag.Bool("update", false, "rewrite the generated parts of README.md")
+
+// checkSection compares what stands between the markers of a section with want.
+func checkSection(t *testing.T, name, want string) {
+	t.Helper()
+	path := filepath.Join(root(t), "README.md")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+	text := string(data)
+	i := strings.Index(text, begin)
+	j := strings.Index(text, end)
+	if i < 0 || j < i {
+		t.Fatalf("README.md has no section %q", name)
+	}
+	i += len(begin)
+	if text[i:j] == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("README.md's %s are out of date: run go test ./test/house -run README -update\nwant:\n%s", name, want)
+	}
+	if err := os.WriteFile(path, []byte(text[:i]+want+text[j:]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestREADMEExamples(t *testing.T) {
+	for _, library := range []string{"slicelet", "clerk"} {
+		checkSection(t, library+" example", "```go\n"+exampleBody(t, filepath.Join(root(t), library, "example_test.go"))+"```\n")
+	}
+}
+
+// exampleBody returns the statements of a file's Example, one tab less deep.
+func exampleBody(t *testing.T, path string) string {
+	t.Helper()
+	src, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == "Example" {
+			body := string(src[fset.Position(f.Body.Lbrace).Offset+2 : fset.Position(f.Body.Rbrace).Offset])
+			if n := strings.Count(body, "\n"); n > 20 {
+				t.Errorf("%s: Example has %d lines; README promises 20", path, n)
+			}
+			return strings.ReplaceAll("\n"+body, "\n\t", "\n")[1:]
+		}
+	}
+	t.Fatalf("%s has no Example", path)
+	return ""
+}
+
+func TestREADMEFlags(t *testing.T) {
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/...")
+	build.Dir = root(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var sb strings.Builder
+	for _, program := range [][]string{{"assigner"}, {"distributor"}, {"backupdist"}, {"slicer", "serve"}, {"slicer", "demo"}, {"slicerctl"}} {
+		out, err := exec.Command(filepath.Join(bin, program[0]), append(program[1:], "--help")...).Output()
+		if err != nil {
+			t.Fatalf("%v: %v", program, err)
+		}
+		_, flags, ok := strings.Cut(string(out), "\nFlags:\n")
+		if !ok {
+			t.Fatalf("%v --help shows no flags", program)
+		}
+		flags, _, _ = strings.Cut(flags, "\nUse \"")
+		fmt.Fprintf(&sb, "`%s`\n\n```text\n%s\n```\n\n", strings.Join(program, " "), strings.TrimRight(flags, "\n"))
+	}
+	checkSection(t, "flags", sb.String())
+}
+
+// describer notes what is registered.
+type describer struct {
+	mu   sync.Mutex
+	rows map[string]string // of the table, by name
+}
+
+var descPattern = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)", (?:unit: "[^"]*", )?constLabels: {.*}, variableLabels: {([^}]*)}`)
+
+func (d *describer) Register(c prometheus.Collector) error {
+	ch := make(chan *prometheus.Desc)
+	go func() { c.Describe(ch); close(ch) }()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for desc := range ch {
+		m := descPattern.FindStringSubmatch(desc.String())
+		if m == nil {
+			return fmt.Errorf("cannot read %s", desc)
+		}
+		labels := ""
+		if m[3] != "" {
+			labels = "`" + strings.Join(strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' }), "`, `") + "`"
+		}
+		d.rows[m[1]] = fmt.Sprintf("| `%s` | %s | %s |\n", m[1], labels, m[2])
+	}
+	return nil
+}
+
+func (d *describer) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := d.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (d *describer) Unregister(prometheus.Collector) bool { return true }
+
+func TestREADMEMetrics(t *testing.T) {
+	d := &describer{rows: map[string]string{}}
+	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	nobody := []string{"127.0.0.1:1"}
+	parts := []func() (interface{ Close() error }, error){
+		func() (interface{ Close() error }, error) {
+			return assigner.New(assigner.Config{ID: "a", Address: "127.0.0.1:1", Stores: []assigner.NamedStore{{Name: "default", Backend: st}}, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return distributor.New(distributor.Config{ID: "d", Assigners: nobody, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return backupdist.New(backupdist.Config{Store: st, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return clerk.New(clerk.Config{Job: "j", Distributors: nobody, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return slicelet.New(slicelet.Config{Job: "j", Task: "t", Address: "127.0.0.1:1", Distributors: nobody, Registerer: d})
+		},
+	}
+	for _, start := range parts {
+		p, err := start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(d.rows)) {
+		rows = append(rows, d.rows[name])
+	}
+	if len(rows) < 20 {
+		t.Fatalf("only %d metrics were registered", len(rows))
+	}
+	checkSection(t, "metrics", "| metric | labels | what it is |\n| --- | --- | --- |\n"+strings.Join(rows, ""))
+}
