@@ -160,10 +160,10 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 // are known here, failing that as they are stored.
 func (a *Assigner) liveTasks(ctx context.Context, job string, home *shelf) (n int, err error) {
 	if r := a.lookup(job); r != nil {
-		known := false
-		r.ask(func(c *generate.Core, now generate.Now) { n, known = c.Live(now), c.IsPreferred() })
+		live, known := 0, false
+		r.ask(func(c *generate.Core, now generate.Now) { live, known = c.Live(now), c.IsPreferred() })
 		if known {
-			return n, nil
+			return live, nil
 		}
 	}
 	stored, err := home.backend.Read(ctx, job)

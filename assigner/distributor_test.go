@@ -35,9 +35,12 @@ type node struct {
 	once   sync.Once
 }
 
+// keepAll is how many generations the tests' stores keep: the most they can.
+const keepAll = 1024
+
 func openPebble(t testing.TB) store.Backend {
 	t.Helper()
-	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{Keep: keepAll})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,9 @@ const (
 	firstSettle = 300 * time.Millisecond
 	// joinSettle is from a task's coming to the round that gives it slices.
 	joinSettle = 200 * time.Millisecond
-	// writeGap is the least time between two writes.
-	writeGap = 100 * time.Millisecond
+	// writeGap is the least time between a write and the next round; it is as long
+	// as the round and the write took, so that at most half of all time goes there.
+	writeGap, writeGapMost = 20 * time.Millisecond, 2 * time.Second
 	// straysFor is how long reports to an assigner that is not preferred are kept:
 	// its Distributors may know sooner than itself that it is, and do not repeat
 	// whom they carry.
@@ -80,8 +81,8 @@ type Core struct {
 	hurry     Reason        // a round is due at once, for this reason
 	roundAt   time.Duration // when the next balancing round is due
 	roundLast time.Duration // when loads were last taken in
-	writtenAt time.Duration
-	conflicts int // in a row
+	nextWrite time.Duration // no round before that, for the sake of writeGap
+	conflicts int           // in a row
 	pending   *Planned
 	unsure    *Planned // written with an unknown outcome
 	own       assignment.Generation

@@ -75,10 +75,7 @@ func (c *Core) ready() bool {
 
 // round is the next one and when it is due.
 func (c *Core) round() (why Reason, due time.Duration, ok bool) {
-	gap := time.Duration(0)
-	if c.own != 0 {
-		gap = c.writtenAt + writeGap
-	}
+	gap := c.nextWrite
 	if c.stored == nil {
 		if !c.running {
 			return "", 0, false

@@ -198,7 +198,8 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 // wrote notes that the store holds what was planned.
 func (c *Core) wrote(d *Planned) {
 	c.unsure, c.conflicts, c.above = nil, 0, 0
-	c.own, c.writtenAt = d.Next.Generation(), c.now.Mono
+	c.own = d.Next.Generation()
+	c.nextWrite = c.now.Mono + min(max(c.now.Mono-d.began, writeGap), writeGapMost)
 	r := d.round
 	r.Generation = d.Next.Generation()
 	if d.Why != ReasonLoad {

@@ -1,0 +1,173 @@
+package assigner
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assigner/preference"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Two assigners on one store: one is preferred, both serve; when it goes the
+// other carries on from what is stored.
+func TestTakeover(t *testing.T) {
+	st := openPebble(t)
+	stores := []NamedStore{{Backend: st}}
+	nodes := map[string]*node{
+		"x": start(t, Config{ID: "x", Stores: stores}),
+		"y": start(t, Config{ID: "y", Stores: stores}),
+	}
+	c, _ := preference.Choose([]store.Candidate{{ID: "x"}, {ID: "y"}}, "job", "")
+	first, second := nodes[c.ID], nodes["x"]
+	if c.ID == "x" {
+		second = nodes["y"]
+	}
+	first.put(&slicerv1.JobConfig{Name: "job"})
+	d1, d2 := first.attach("d"), second.attach("d")
+	d1.preferred("job", first.cfg.ID)
+	d2.preferred("job", first.cfg.ID)
+	d1.reports("job", true, task("t1", 1), task("t2", 1))
+	d1.want(&slicerv1.Want{Job: "job"})
+	d2.want(&slicerv1.Want{Job: "job"})
+	a := d1.holds("job", "both", ownedBy("t1", "t2"))
+	b := d2.holds("job", "both, from the other one", ownedBy("t1", "t2"))
+	if a.Checksum() != b.Checksum() {
+		t.Errorf("generation %d here, %d there", a.Generation(), b.Generation())
+	}
+	if i := second.inspect("job"); i.Preferred || i.Holding == "" || i.Generation != int64(a.Generation()) {
+		t.Errorf("the other one: preferred %v, holding %q, generation %d", i.Preferred, i.Holding, i.Generation)
+	}
+	_, err := second.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1"})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("a drain at the other one: %v", err)
+	}
+	if _, err := first.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1"}); err != nil {
+		t.Fatal(err)
+	}
+	d2.holds("job", "t2", ownedBy("t2"))
+	first.stop()
+	d2.preferred("job", second.cfg.ID)
+	d2.reports("job", true, task("t1", 1), task("t2", 1), task("t3", 1))
+	// It drains still: the store says so.
+	c2 := d2.holds("job", "t2 and t3", ownedBy("t2", "t3"))
+	if pos, ok := c2.Position("t1"); !ok || c2.Task(pos).State != assignment.TaskDraining {
+		t.Error("the drain is forgotten")
+	}
+	if _, err := second.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1", Undo: true}); err != nil {
+		t.Fatal(err)
+	}
+	d2.holds("job", "all", ownedBy("t1", "t2", "t3"))
+}
+
+// An assigner without a Distributor is no candidate.
+func TestCandidacyFollowsDistributors(t *testing.T) {
+	st := openPebble(t)
+	stores := []NamedStore{{Backend: st}}
+	x := start(t, Config{ID: "x", Stores: stores})
+	y := start(t, Config{ID: "y", Stores: stores})
+	x.put(&slicerv1.JobConfig{Name: "job"})
+	dy := y.attach("d")
+	dy.preferred("job", "y")
+	if i := x.inspect("job"); i.Preferred {
+		t.Error("x is preferred without a Distributor")
+	}
+	dx := x.attach("d")
+	has := func(d *raw, n int) {
+		t.Helper()
+		d.wait("candidates", func() bool { return len(d.prefs[st.ID()].GetCandidates()) == n })
+	}
+	has(dy, 2)
+	dx.close()
+	has(dy, 1)
+	again := x.attach("d")
+	has(dy, 2)
+	has(again, 2)
+	if again.prefs[st.ID()].Revision != dy.prefs[st.ID()].Revision {
+		t.Error("two assigners that see the same number it differently")
+	}
+}
+
+// A job says which store is its own; what one store does is nothing to the other.
+func TestSeveralStores(t *testing.T) {
+	main, eu := openPebble(t), openPebble(t)
+	stuck := newFaulty(eu)
+	n := start(t, Config{Stores: []NamedStore{{Name: "main", Backend: main}, {Name: "eu", Backend: stuck}}})
+	n.put(&slicerv1.JobConfig{Name: "here"})
+	n.put(&slicerv1.JobConfig{Name: "there", Store: "eu"})
+	for name, want := range map[string]codes.Code{"nowhere": codes.InvalidArgument, "eu": codes.FailedPrecondition} {
+		_, err := n.admin.PutJob(t.Context(), &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "here", Store: name}})
+		if status.Code(err) != want {
+			t.Errorf("store %s: %v, want %s", name, err, want)
+		}
+	}
+	if _, err := eu.GetJob(t.Context(), "there"); err != nil {
+		t.Error(err)
+	}
+	list, err := n.admin.ListJobs(t.Context(), &slicerv1.ListJobsRequest{})
+	if err != nil || len(list.Jobs) != 2 || list.Jobs[0].Config.Name != "here" {
+		t.Errorf("list %v, %v", list, err)
+	}
+	d := n.attach("d")
+	d.preferred("here", "a1")
+	d.preferred("there", "a1")
+	for _, job := range []string{"here", "there"} {
+		d.want(&slicerv1.Want{Job: job})
+		d.reports(job, true, task("t1", 1))
+		d.holds(job, "t1", ownedBy("t1"))
+	}
+	// One hangs: the other one's jobs do not notice.
+	stuck.hang(true)
+	d.reports("there", false, task("t1", 1), task("t2", 1))
+	d.reports("here", false, task("t1", 1), task("t2", 1))
+	d.holds("here", "t1 and t2", ownedBy("t1", "t2"))
+	d.want(&slicerv1.Want{Job: "there"})
+	d.holds("there", "t1 still", ownedBy("t1"))
+	stuck.hang(false)
+	d.holds("there", "t1 and t2 at last", ownedBy("t1", "t2"))
+}
+
+// A store that fails stops decisions, says so, and is tried again.
+func TestStoreFails(t *testing.T) {
+	f := newFaulty(openPebble(t))
+	n := start(t, Config{Stores: []NamedStore{{Backend: f}}})
+	n.put(&slicerv1.JobConfig{Name: "job"})
+	d := n.attach("d")
+	d.preferred("job", "a1")
+	d.want(&slicerv1.Want{Job: "job"})
+	d.reports("job", true, task("t1", 1))
+	d.holds("job", "t1", ownedBy("t1"))
+	f.fail(store.ErrUnavailable)
+	d.reports("job", false, task("t1", 1), task("t2", 1))
+	r := n.lookup("job")
+	waitFor(t, r, func() bool { return r.core.Err() != nil })
+	if i := n.inspect("job"); i.Holding == "" || len(i.Tasks) != 2 {
+		t.Errorf("holding %q, %d tasks", i.Holding, len(i.Tasks))
+	}
+	f.fail(nil)
+	d.holds("job", "t1 and t2", ownedBy("t1", "t2"))
+	if i := n.inspect("job"); i.Holding != "" && i.Holding != "waiting to hear from every Distributor" {
+		t.Errorf("holding %q", i.Holding)
+	}
+}
+
+// waitFor looks at a runner, with its lock, whenever it may have changed.
+func waitFor(t *testing.T, r *runner, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		r.mu.Lock()
+		ok := f()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
