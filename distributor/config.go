@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -17,9 +18,9 @@ import (
 // Config says what a Distributor needs to know.
 type Config struct {
 	// ID names this Distributor among all others, as logs and assigners do: at
-	// most 128 printable ASCII characters without space. Default: random.
+	// most 253 printable ASCII characters without space or slash. Default: random.
 	ID string
-	// Zone is where it runs; may be empty. Same form as ID.
+	// Zone is where it runs; may be empty. At most 63 characters of the same kind.
 	Zone string
 	// Assigners are host:port, at least one. A DNS name with several addresses
 	// stands for all of them, is looked up again every half a minute, and if it
@@ -50,12 +51,12 @@ func (c Config) withDefaults() Config {
 
 // validate returns a *assignment.FieldError for the first field that is not allowed.
 func (c Config) validate() error {
-	const token = "at most 128 printable ASCII characters without space"
+	const token = "at most %d printable ASCII characters without space or slash"
 	switch {
-	case !printable(c.ID, maxClientID):
-		return &assignment.FieldError{Field: "ID", Value: c.ID, Allowed: token}
-	case !printable(c.Zone, maxClientID):
-		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: token}
+	case !printable(c.ID, assignment.MaxNameLen) || strings.Contains(c.ID, "/"):
+		return &assignment.FieldError{Field: "ID", Value: c.ID, Allowed: fmt.Sprintf(token, assignment.MaxNameLen)}
+	case !printable(c.Zone, assignment.MaxZoneLen) || strings.Contains(c.Zone, "/"):
+		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: fmt.Sprintf(token, assignment.MaxZoneLen)}
 	case len(c.Assigners) == 0:
 		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port"}
 	}

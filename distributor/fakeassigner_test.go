@@ -38,6 +38,7 @@ type fakeAssigner struct {
 // fakeStream is one Distributor's stream.
 type fakeStream struct {
 	stream slicerv1.AssignerService_AttachServer
+	end    chan error // ends the stream
 	wants  map[string]*slicerv1.Want
 	has    map[string]*assignment.Assignment
 }
@@ -63,9 +64,12 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 	if err != nil {
 		return err
 	}
-	s := &fakeStream{stream: stream, wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
+	s := &fakeStream{stream: stream, end: make(chan error, 2), wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
 	f.mu.Lock()
 	f.heard = append(f.heard, m)
+	for old := range f.streams {
+		old.end <- status.Error(codes.Aborted, "superseded")
+	}
 	f.streams[s] = struct{}{}
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id}}})
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: f.pref}})
@@ -75,8 +79,13 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 		defer f.mu.Unlock()
 		delete(f.streams, s)
 	}()
+	go func() { s.end <- f.receive(s) }()
+	return <-s.end
+}
+
+func (f *fakeAssigner) receive(s *fakeStream) error {
 	for {
-		m, err := stream.Recv()
+		m, err := s.stream.Recv()
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -34,9 +36,9 @@ const (
 // errNoHello ends a stream to somebody who does not speak.
 var errNoHello = fmt.Errorf("no hello within %s", 2*helloWithin)
 
-// errSecondAddress ends a stream to an assigner that has just been reached by
-// another address, too.
-var errSecondAddress = errors.New("the assigner is attached by another address")
+// errSuperseded ends a stream to an assigner when a newer one to the same has
+// taken its place: here, or as the assigner sees it, whichever is noticed first.
+var errSuperseded = errors.New("superseded by a newer stream")
 
 // link keeps a Distributor attached to whatever assigner answers at one address.
 type link struct {
@@ -85,10 +87,11 @@ func (l *link) run(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errSecondAddress):
-			l.d.metrics.attempts.WithLabelValues("second_address").Inc()
-			l.log.Info("address left alone while its assigner is attached by another", "assigner", id)
-			for l.d.attachedTo(id) && pause(ctx, jitter(lookAgain)) {
+		case errors.Is(err, errSuperseded):
+			l.d.metrics.attempts.WithLabelValues("superseded").Inc()
+			l.log.Warn("stream superseded: its assigner is attached by another address, or another distributor has this ID", "assigner", id)
+			// Not at once: that would take the place of the newer stream again.
+			for ok := pause(ctx, jitter(lookAgain)); ok && l.d.attachedTo(id); ok = pause(ctx, jitter(lookAgain)) {
 			}
 			failures = -1
 			continue
@@ -154,8 +157,8 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	err = l.receive(stream, a)
 	cancel()
 	<-sent
-	if l.d.detached(a) {
-		return a.id, errSecondAddress
+	if l.d.detached(a) || status.Code(err) == codes.Aborted {
+		return a.id, errSuperseded
 	}
 	return a.id, err
 }
@@ -175,7 +178,7 @@ func (l *link) greet(ctx context.Context) (slicerv1.AssignerService_AttachClient
 		return nil, nil, err
 	}
 	h := m.GetHello()
-	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), maxClientID) {
+	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), assignment.MaxNameLen) {
 		return nil, nil, errors.New("the first message is not a hello that says the assigner's id")
 	}
 	return stream, h, nil
