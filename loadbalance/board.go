@@ -349,14 +349,11 @@ func (b *board) imbalance() float64 {
 
 // sane turns what is no load into none.
 func sane(x float64) float64 {
-	if x > 0 && x < maxLoad {
-		return x
+	if !(x >= minLoad) || math.IsInf(x, 1) { // false for NaN
+		return 0
 	}
-	if x >= maxLoad && !math.IsInf(x, 1) {
-		return maxLoad
-	}
-	return 0
+	return min(x, maxLoad)
 }
 
-// maxLoad is far above any real rate and far below where sums lose meaning.
-const maxLoad = 1e18
+// Loads beyond these are no rates of anything, and their squares lose meaning.
+const minLoad, maxLoad = 1e-30, 1e18

@@ -20,7 +20,7 @@ func (b *board) worthMoving() float64 {
 		// certain than its square root.
 		sigma = max(sigma, math.Sqrt(float64(len(b.live))/(b.total*max(b.in.Elapsed.Seconds(), 1e-3))))
 	}
-	if sigma <= calm {
+	if !(sigma > calm) {
 		return 1
 	}
 	return math.Pow(calm/sigma, 4)
