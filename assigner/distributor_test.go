@@ -348,3 +348,18 @@ func owners(a *assignment.Assignment) []string {
 func ownedBy(names ...string) func(*assignment.Assignment) bool {
 	return func(a *assignment.Assignment) bool { return slices.Equal(owners(a), names) }
 }
+
+// loadOf is what a task measures, whose slices carry rate.
+func loadOf(a *assignment.Assignment, name string, rate func(assignment.Slice) float64) *slicerv1.LoadReport {
+	l := &assignment.Load{Generation: a.Generation(), Window: time.Second, Parts: 1}
+	for s, r := range a.All() {
+		for t := range r.All() {
+			if t.Name == name {
+				l.Ranges = append(l.Ranges, s)
+				l.Rate = append(l.Rate, rate(s)/float64(r.Len()))
+				l.Total += rate(s) / float64(r.Len())
+			}
+		}
+	}
+	return wire.LoadToProto(l)
+}

@@ -19,7 +19,6 @@ type cluster struct {
 	*rapid.T
 	at       time.Duration
 	cores    [2]*Core
-	plans    [2]*Planned // being written
 	stored   *assignment.Assignment
 	job      store.Job
 	proposed map[assignment.Generation]map[uint64]bool // checksums
