@@ -2,8 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"log/slog"
-	"os"
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment/store"
@@ -22,9 +20,6 @@ func config(t testing.TB) Config {
 // open returns a handle that is closed when the test ends.
 func open(t testing.TB, cfg Config) *Store {
 	t.Helper()
-	if testing.Verbose() {
-		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
 	s, err := Open(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)

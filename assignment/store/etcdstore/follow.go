@@ -165,12 +165,9 @@ func (s *Store) checkIdentity(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	resp, err := s.client.Get(ctx, s.layout.ID())
+	resp, err := s.commit(ctx, txn{do: []clientv3.Op{clientv3.OpGet(s.layout.ID())}})
 	if err != nil {
-		return s.explain(ctx, err)
+		return err
 	}
-	if len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != s.idSeal {
-		return s.replaced()
-	}
-	return nil
+	return s.sameIdentity(resp, 0)
 }

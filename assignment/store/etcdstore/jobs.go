@@ -86,17 +86,16 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		return store.Job{}, err
 	}
 	var keyRev, goneRev, version, stored int64
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		goneRev = kvs[0].ModRevision
-		t, err := s.layout.DecodeTombstone(c.Name, kvs[0].Value)
+	var value []byte
+	if value, goneRev = got(resp, 1); goneRev != 0 {
+		t, err := s.layout.DecodeTombstone(c.Name, value)
 		if err != nil {
 			return store.Job{}, err
 		}
 		version = t.Version
 	}
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		keyRev = kvs[0].ModRevision
-		job, err := s.layout.DecodeJob(c.Name, kvs[0].Value)
+	if value, keyRev = got(resp, 0); keyRev != 0 {
+		job, err := s.layout.DecodeJob(c.Name, value)
 		if err != nil {
 			return store.Job{}, err
 		}
@@ -121,12 +120,12 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 	if resp.Succeeded {
 		return job, nil
 	}
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != s.idSeal {
-		return store.Job{}, s.replaced()
+	if err := s.sameIdentity(resp, 0); err != nil {
+		return store.Job{}, err
 	}
 	stored = 0
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		job, err := s.layout.DecodeJob(c.Name, kvs[0].Value)
+	if value, rev := got(resp, 1); rev != 0 {
+		job, err := s.layout.DecodeJob(c.Name, value)
 		if err != nil {
 			return store.Job{}, err
 		}
@@ -174,9 +173,9 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 	t := txn{when: []clientv3.Cmp{clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal)}, els: []clientv3.Op{clientv3.OpGet(l.ID())}}
 	var there [len(keys)]*record.KV
 	for i, key := range keys {
-		var rev int64
-		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-			there[i], rev = &record.KV{Key: key, Value: kvs[0].Value}, kvs[0].ModRevision
+		value, rev := got(resp, i)
+		if rev != 0 {
+			there[i] = &record.KV{Key: key, Value: value}
 		}
 		if i == 0 && rev == 0 {
 			return false, fmt.Errorf("job %s: %w", name, store.ErrNotFound)
@@ -196,9 +195,7 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	if !resp.Succeeded {
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != s.idSeal {
-			return false, s.replaced()
-		}
+		return false, s.sameIdentity(resp, 0)
 	}
-	return resp.Succeeded, nil
+	return true, nil
 }

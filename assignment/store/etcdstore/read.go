@@ -84,6 +84,7 @@ func (s *Store) loadOnce(ctx context.Context, job string) (st state, err error) 
 		clientv3.OpGet(s.layout.Head(job)),
 		clientv3.OpGet(s.layout.Gone(job)),
 		clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()),
+		clientv3.OpGet(s.layout.ID()),
 	}
 	if known.a != nil {
 		from := s.layout.Generation(job, known.a.Generation()+1)
@@ -93,28 +94,29 @@ func (s *Store) loadOnce(ctx context.Context, job string) (st state, err error) 
 	if err != nil {
 		return st, err
 	}
-	if gone := resp.Responses[1].GetResponseRange(); len(gone.Kvs) > 0 {
-		st.gone, st.goneRev = gone.Kvs[0].Value, gone.Kvs[0].ModRevision
+	if err := s.sameIdentity(resp, 3); err != nil {
+		return st, err
 	}
-	st.config = len(resp.Responses[2].GetResponseRange().Kvs) > 0
-	head := resp.Responses[0].GetResponseRange()
-	if len(head.Kvs) == 0 {
+	st.gone, st.goneRev = got(resp, 1)
+	_, config := got(resp, 2)
+	st.config = config != 0
+	var head []byte
+	if head, st.headRev = got(resp, 0); st.headRev == 0 {
 		s.forget(job)
 		return st, nil
 	}
-	st.headRev = head.Kvs[0].ModRevision
 	if known.a != nil && known.headRev == st.headRev {
 		st.a, st.head = known.a, known.head
 		return st, nil
 	}
-	if st.head, err = s.layout.DecodeHead(job, head.Kvs[0].Value); err != nil {
+	if st.head, err = s.layout.DecodeHead(job, head); err != nil {
 		return st, err
 	}
 	src := moment{s, resp.Header.Revision}
 	followed := false
 	// A job that was deleted meanwhile and made anew has nothing to follow.
 	if known.a != nil && known.goneRev == st.goneRev {
-		tail := resp.Responses[3].GetResponseRange()
+		tail := resp.Responses[4].GetResponseRange()
 		kvs := make([]record.KV, len(tail.Kvs))
 		for i, kv := range tail.Kvs {
 			kvs[i] = record.KV{Key: string(kv.Key), Value: kv.Value}

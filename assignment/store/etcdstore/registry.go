@@ -114,9 +114,7 @@ func (r *registration) enter(ctx context.Context, force bool) error {
 		r.lease = lease.ID
 		return nil
 	default:
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != r.s.idSeal {
-			err = r.s.replaced()
-		} else {
+		if err = r.s.sameIdentity(resp, 0); err == nil {
 			err = fmt.Errorf("%w: another process has registered as %s", store.ErrConflict, r.entry.Key)
 		}
 	}

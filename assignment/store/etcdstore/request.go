@@ -52,6 +52,25 @@ func (s *Store) commit(ctx context.Context, t txn) (*clientv3.TxnResponse, error
 	return resp, nil
 }
 
+// got is the i-th answer of a transaction, to a get of one key: its value and its
+// mod revision, which is 0 if there is none.
+func got(resp *clientv3.TxnResponse, i int) (value []byte, rev int64) {
+	kvs := resp.Responses[i].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return nil, 0
+	}
+	return kvs[0].Value, kvs[0].ModRevision
+}
+
+// sameIdentity takes the answer to a get of the identity. It fails the store when
+// it is another one now: it was wiped, and a watch on it might wait for ever.
+func (s *Store) sameIdentity(resp *clientv3.TxnResponse, i int) error {
+	if value, _ := got(resp, i); string(value) == s.idSeal {
+		return nil
+	}
+	return s.fail(fmt.Errorf("%w: %s is no longer store %016x: it was wiped; restart", store.ErrUnavailable, s.cfg.where(), s.ID()))
+}
+
 const (
 	// scanFirst bounds the records of a scan's first answer: 8 MiB if they are
 	// pieces. From there on the answers are of scanBytes or so.

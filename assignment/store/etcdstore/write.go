@@ -192,19 +192,13 @@ func (a *attempt) finish(ctx context.Context) error {
 
 // refused says which comparison failed.
 func (a *attempt) refused(resp *clientv3.TxnResponse) error {
-	get := func(i int) (value []byte, rev int64) {
-		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-			return kvs[0].Value, kvs[0].ModRevision
-		}
-		return nil, 0
+	if err := a.s.sameIdentity(resp, 0); err != nil {
+		return err
 	}
-	if id, _ := get(0); string(id) != a.s.idSeal {
-		return a.s.replaced()
-	}
-	if _, rev := get(1); rev == 0 {
+	if _, rev := got(resp, 1); rev == 0 {
 		return fmt.Errorf("job %s: %w", a.job, store.ErrNotFound)
 	}
-	value, headRev := get(2)
+	value, headRev := got(resp, 2)
 	if headRev != a.st.headRev {
 		var current assignment.Generation
 		if headRev != 0 {
@@ -216,7 +210,7 @@ func (a *attempt) refused(resp *clientv3.TxnResponse) error {
 		}
 		return &store.ConflictError{Key: a.s.layout.Head(a.job), Current: int64(current)}
 	}
-	if value, rev := get(3); rev != a.st.goneRev && rev != 0 && headRev == 0 {
+	if value, rev := got(resp, 3); headRev == 0 && rev != a.st.goneRev {
 		gone, err := a.s.layout.DecodeTombstone(a.job, value)
 		if err != nil {
 			return err
@@ -232,9 +226,4 @@ func (a *attempt) abandon(ctx context.Context) {
 	if err := a.s.collect(ctx, a.marker, 0); err != nil {
 		a.s.cfg.Logger.Info("left to the collector", "attempt", a.marker, "error", err)
 	}
-}
-
-// replaced is what every call fails with once the store has another identity.
-func (s *Store) replaced() error {
-	return s.fail(fmt.Errorf("%w: %s is no longer store %016x: it was wiped; restart", store.ErrUnavailable, s.cfg.where(), s.ID()))
 }
