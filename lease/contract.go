@@ -3,7 +3,10 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -29,6 +32,14 @@ const (
 	MinTTL = time.Second
 	MaxTTL = 10 * time.Minute
 )
+
+// CheckTTL says whether a session may ask for this lease time.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return &assignment.FieldError{Field: "ttl", Value: ttl, Allowed: fmt.Sprintf("%s to %s", MinTTL, MaxTTL)}
+	}
+	return nil
+}
 
 // Session is a lease in the store, and what is held under it. All methods are
 // safe for concurrent use and obey ctx. Those that write return ErrLost when the
@@ -62,7 +73,8 @@ type ReadSession interface {
 // Watcher tells a job's guard and bridge in order, both as they were at one revision.
 type Watcher interface {
 	// Next waits until they have changed since the last call. The first call
-	// returns at once. States that were replaced meanwhile may be left out.
+	// returns at once. States that were replaced meanwhile may be left out. After
+	// an error, be it ctx's, the watch is over.
 	Next(ctx context.Context) (Seen, error)
 	// Close ends the watch and waits for what it runs.
 	Close() error

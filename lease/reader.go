@@ -52,8 +52,8 @@ func (c Config) validate() error {
 	switch {
 	case c.Readers == nil:
 		return &assignment.FieldError{Field: "readers", Value: nil, Allowed: "a lease store"}
-	case c.TTL < MinTTL || c.TTL > MaxTTL:
-		return &assignment.FieldError{Field: "ttl", Value: c.TTL, Allowed: "1s to 10m"}
+	case CheckTTL(c.TTL) != nil:
+		return CheckTTL(c.TTL)
 	case c.Margin < 10*time.Millisecond || c.Margin > c.TTL/2:
 		return &assignment.FieldError{Field: "margin", Value: c.Margin, Allowed: fmt.Sprintf("10ms to half of ttl, %s", c.TTL/2)}
 	case c.Patience < 0 || c.Patience > MaxTTL:

@@ -16,7 +16,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "run only the simulation of this seed")
-	simRuns = flag.Int("sim.runs", 300, "how many simulations to run")
+	simRuns = flag.Int("sim.runs", 200, "how many simulations to run")
 )
 
 // wrong are rules that a simulated reader or assigner leaves out, each of which
@@ -250,7 +250,7 @@ func (s *sim) act(r *reader, a lease.Action) {
 				e = lease.Event{Kind: lease.Acquired}
 				return
 			}
-			seen, ok, err := s.store.Acquire(id, simJob, a.Claim)
+			seen, ok, err := s.store.Acquire(s.now, id, simJob, a.Claim)
 			switch {
 			case err != nil:
 				e = lease.Event{Kind: lease.Gone}
@@ -264,7 +264,7 @@ func (s *sim) act(r *reader, a lease.Action) {
 		var e lease.Event
 		s.send(func() {
 			s.expire()
-			if _, err := s.store.Release(id, simJob, a.Claim); err != nil {
+			if _, err := s.store.Release(s.now, id, simJob, a.Claim); err != nil {
 				e = lease.Event{Kind: lease.Gone}
 				return
 			}
@@ -305,7 +305,7 @@ func (s *sim) keep(r *reader) {
 	}
 	id := r.session
 	var err error
-	s.send(func() { s.expire(); _, err = s.store.KeepAlive(s.now, id) }, func() {
+	s.send(func() { s.expire(); err = s.store.KeepAlive(s.now, id) }, func() {
 		if r.life != life || r.session != id {
 			return
 		}
@@ -345,12 +345,12 @@ func (s *sim) write(w *writer) {
 		w.session, _ = s.store.Open(s.now, simTTL)
 		w.token = 0
 	}
-	if _, err := s.store.KeepAlive(s.now, w.session); err != nil {
+	if err := s.store.KeepAlive(s.now, w.session); err != nil {
 		w.session = 0
 		return
 	}
 	if w.token == 0 {
-		token, err := s.store.Lead(w.session, simJob)
+		token, err := s.store.Lead(s.now, w.session, simJob)
 		if err != nil {
 			return
 		}

@@ -110,8 +110,8 @@ func (s *Store) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteS
 }
 
 func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
-	if ttl < lease.MinTTL || ttl > lease.MaxTTL {
-		return nil, &assignment.FieldError{Field: "ttl", Value: ttl, Allowed: fmt.Sprintf("%s to %s", lease.MinTTL, lease.MaxTTL)}
+	if err := lease.CheckTTL(ttl); err != nil {
+		return nil, err
 	}
 	if err := s.checkVersions(ctx); err != nil {
 		return nil, err

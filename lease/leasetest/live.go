@@ -37,7 +37,7 @@ func Assignment(job string, g assignment.Generation, n int) (*assignment.Assignm
 // readersFollowChanges has real readers follow real changes, and looks, all the
 // while, for a key with two owners and for one that is lost without need.
 func (f *fixture) readersFollowChanges() {
-	const tasks, changes = 3, 4
+	const tasks, changes = 3, 20
 	var parts []*lease.Job
 	for i := range tasks {
 		parts = append(parts, f.join(i, tasks))

@@ -69,7 +69,8 @@ func (t *Table) touch(j *job) {
 }
 
 // Expire ends the sessions whose time has run out by now, and returns the jobs
-// in which they held something, sorted. Every other operation expects it done.
+// in which they held something, sorted. Until it does, a session whose time is
+// up can do nothing more, and still holds what it holds.
 func (t *Table) Expire(now time.Duration) (jobs []string) {
 	for id, s := range t.sessions {
 		if now >= s.expires {
@@ -100,15 +101,26 @@ func (t *Table) Open(now, ttl time.Duration) (id uint64, err error) {
 	return t.lastID, nil
 }
 
+// live finds a session whose time is not up.
+func (t *Table) live(now time.Duration, id uint64) (*session, error) {
+	if s := t.sessions[id]; s != nil && now < s.expires {
+		return s, nil
+	}
+	return nil, lease.ErrLost
+}
+
 // KeepAlive renews a session.
-func (t *Table) KeepAlive(now time.Duration, id uint64) (time.Duration, error) {
-	s := t.sessions[id]
-	if s == nil {
-		return 0, lease.ErrLost
+func (t *Table) KeepAlive(now time.Duration, id uint64) error {
+	s, err := t.live(now, id)
+	if err != nil {
+		return err
 	}
 	s.expires = now + s.ttl
-	return s.ttl, nil
+	return nil
 }
+
+// Sessions is how many there are.
+func (t *Table) Sessions() int { return len(t.sessions) }
 
 // Close ends a session and returns the jobs in which it held something.
 func (t *Table) Close(id uint64) (jobs []string) {
@@ -145,10 +157,10 @@ func (t *Table) Seen(name string) lease.Seen {
 }
 
 // Acquire sets a holder key if the record grants it.
-func (t *Table) Acquire(id uint64, name string, c lease.Claim) (lease.Seen, bool, error) {
-	s := t.sessions[id]
-	if s == nil {
-		return lease.Seen{}, false, lease.ErrLost
+func (t *Table) Acquire(now time.Duration, id uint64, name string, c lease.Claim) (lease.Seen, bool, error) {
+	s, err := t.live(now, id)
+	if err != nil {
+		return lease.Seen{}, false, err
 	}
 	seen := t.Seen(name)
 	if !seen.Grants(c) {
@@ -165,9 +177,9 @@ func (t *Table) Acquire(id uint64, name string, c lease.Claim) (lease.Seen, bool
 }
 
 // Release deletes a holder key that has this value.
-func (t *Table) Release(id uint64, name string, c lease.Claim) (changed bool, err error) {
-	if t.sessions[id] == nil {
-		return false, lease.ErrLost
+func (t *Table) Release(now time.Duration, id uint64, name string, c lease.Claim) (changed bool, err error) {
+	if _, err := t.live(now, id); err != nil {
+		return false, err
 	}
 	j := t.jobs[name]
 	if j == nil || j.keys(c)[id] != c {
@@ -186,10 +198,10 @@ func (j *job) keys(c lease.Claim) map[uint64]lease.Claim {
 }
 
 // Lead makes the session the job's leader.
-func (t *Table) Lead(id uint64, name string) (lease.Token, error) {
-	s := t.sessions[id]
-	if s == nil {
-		return 0, lease.ErrLost
+func (t *Table) Lead(now time.Duration, id uint64, name string) (lease.Token, error) {
+	s, err := t.live(now, id)
+	if err != nil {
+		return 0, err
 	}
 	if t.jobs[name] == nil && len(t.jobs) >= MaxJobs {
 		return 0, fmt.Errorf("%w: %d jobs, as many as there may be", lease.ErrUnavailable, MaxJobs)

@@ -1,0 +1,169 @@
+// Package remote reaches a lease store that another process serves (package
+// serve), over gRPC: what the slicelets of a consistent job use where there is no etcd.
+//
+//	conn, err := grpc.NewClient("slicer:7000", ...)
+//	reader, err := lease.NewReader(lease.Config{Readers: remote.New(conn)})
+//
+// The connection stays the caller's. It should have keepalive parameters, so that a
+// peer that has vanished is noticed.
+package remote
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// silence ends a watch whose other end, which repeats itself every two seconds,
+// has said nothing.
+const silence = 7 * time.Second
+
+// Store is a served lease store. It implements lease.Readers.
+type Store struct{ client slicerv1.LeaseServiceClient }
+
+// New makes a store of a connection.
+func New(conn grpc.ClientConnInterface) *Store {
+	return &Store{slicerv1.NewLeaseServiceClient(conn)}
+}
+
+// OpenReader implements lease.Readers. The lease time is in whole milliseconds.
+func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+	if err := lease.CheckTTL(ttl); err != nil {
+		return nil, err
+	}
+	ttl = ttl.Truncate(time.Millisecond)
+	resp, err := s.client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: ttl.Milliseconds()})
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	return &session{s.client, resp.GetSession(), ttl}, nil
+}
+
+type session struct {
+	client slicerv1.LeaseServiceClient
+	id     uint64
+	ttl    time.Duration
+}
+
+func (n *session) ID() uint64         { return n.id }
+func (n *session) TTL() time.Duration { return n.ttl }
+
+func (n *session) KeepAlive(ctx context.Context) error {
+	_, err := n.client.RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: n.id})
+	return explain(ctx, err)
+}
+
+func (n *session) Close(ctx context.Context) error {
+	_, err := n.client.CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: n.id})
+	return explain(ctx, err)
+}
+
+func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease.Seen, bool, error) {
+	resp, err := n.client.AcquireClaim(ctx, &slicerv1.AcquireClaimRequest{Session: n.id, Job: job, Claim: claim(c)})
+	if err != nil {
+		return lease.Seen{}, false, explain(ctx, err)
+	}
+	seen, err := records(resp.GetRecords())
+	return seen, resp.GetAcquired(), err
+}
+
+func (n *session) Release(ctx context.Context, job string, c lease.Claim) error {
+	_, err := n.client.ReleaseClaim(ctx, &slicerv1.ReleaseClaimRequest{Session: n.id, Job: job, Claim: claim(c)})
+	return explain(ctx, err)
+}
+
+func claim(c lease.Claim) *slicerv1.Claim {
+	return &slicerv1.Claim{From: int64(c.From), To: int64(c.To)}
+}
+
+// records decodes what the network brings.
+func records(r *slicerv1.LeaseRecords) (lease.Seen, error) {
+	s := lease.Seen{
+		Revision: r.GetRevision(),
+		Guard:    lease.Guard{Generation: assignment.Generation(r.GetGuard()), Open: r.GetGuardOpen()},
+		Bridge:   lease.Bridge{From: assignment.Generation(r.GetBridgeFrom()), To: assignment.Generation(r.GetBridgeTo()), Open: r.GetBridgeOpen()},
+	}
+	g, b := s.Guard, s.Bridge
+	bad := s.Revision < 0 || g.Generation < 0 || g.Generation > assignment.MaxGeneration || g.Generation == 0 && g.Open ||
+		b != lease.Bridge{} && (b.From <= 0 || b.To <= b.From || b.To > assignment.MaxGeneration)
+	if bad {
+		return lease.Seen{}, fmt.Errorf("%w: guard %+v, bridge %+v, revision %d", lease.ErrCorrupt, g, b, s.Revision)
+	}
+	return s, nil
+}
+
+// Watch implements lease.ReadSession.
+func (n *session) Watch(ctx context.Context, job string) (lease.Watcher, error) {
+	// The stream outlives this call, until Close.
+	live, cancel := context.WithCancel(context.Background())
+	stream, err := n.client.WatchRecords(live, &slicerv1.WatchRecordsRequest{Job: job})
+	if err != nil {
+		cancel()
+		return nil, explain(ctx, err)
+	}
+	return &watcher{stream: stream, cancel: cancel}, nil
+}
+
+type watcher struct {
+	stream grpc.ServerStreamingClient[slicerv1.WatchRecordsResponse]
+	cancel context.CancelFunc
+	last   lease.Seen
+	begun  bool
+}
+
+// Next ends the stream when ctx ends, or nothing is heard.
+func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
+	stop := context.AfterFunc(ctx, w.cancel)
+	defer stop()
+	for {
+		quiet := time.AfterFunc(silence, w.cancel)
+		resp, err := w.stream.Recv()
+		quiet.Stop()
+		if err != nil {
+			return lease.Seen{}, explain(ctx, err)
+		}
+		seen, err := records(resp.GetRecords())
+		if err != nil {
+			return lease.Seen{}, err
+		}
+		if !w.begun || seen != w.last {
+			w.last, w.begun = seen, true
+			return seen, nil
+		}
+	}
+}
+
+func (w *watcher) Close() error {
+	w.cancel()
+	// Nothing of it is left once the stream has ended.
+	for {
+		if _, err := w.stream.Recv(); err != nil {
+			return nil
+		}
+	}
+}
+
+// explain maps a status onto the contract's errors.
+func explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil {
+		return ended
+	}
+	st := status.Convert(err)
+	switch st.Code() {
+	case codes.NotFound:
+		return fmt.Errorf("%w: %s", lease.ErrLost, st.Message())
+	case codes.InvalidArgument:
+		return fmt.Errorf("lease store: %s", st.Message())
+	}
+	return fmt.Errorf("%w: %s: %s", lease.ErrUnavailable, st.Code(), st.Message())
+}

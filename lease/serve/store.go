@@ -1,0 +1,241 @@
+package serve
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/table"
+)
+
+// Storage is the little that a Store keeps for good: a few short records a job.
+// Keys are printable ASCII and begin with "lease/".
+type Storage interface {
+	// Load returns all records whose keys begin with "lease/".
+	Load(ctx context.Context) (map[string][]byte, error)
+	// Put writes the records, all or none, and returns when they are durable.
+	Put(ctx context.Context, records map[string][]byte) error
+}
+
+// Config is what a store needs.
+type Config struct {
+	Storage Storage
+	// Clock is the time that leases are counted in; default lease.Boottime.
+	Clock func() time.Duration
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+const (
+	keyEpoch   = "lease/epoch"   // how often the store was opened
+	keyLongest = "lease/longest" // nanoseconds; no lease that may still run is longer
+	keyJobs    = "lease/job/"    // JOB/head, JOB/guard, JOB/bridge
+)
+
+// Store is a lease store in this process. It implements lease.Readers and
+// lease.Writers, and serves the former over gRPC.
+type Store struct {
+	storage Storage
+	clock   func() time.Duration
+	log     *slog.Logger
+
+	stop context.CancelFunc
+	done context.Context // ended by Close
+	wg   sync.WaitGroup
+	wake chan struct{} // a session was opened that may be the next to run out
+
+	mu      sync.Mutex
+	table   *table.Table
+	records bells // rung when guard or bridge change
+	touched bells // rung when anything in the job changes
+	longest time.Duration
+	fromT   time.Duration // nothing is granted before
+	err     error         // after a write that failed: nobody knows what is stored
+}
+
+// Open loads the records. It does not wait for what may have been granted
+// before; OpenReader and OpenWriter refuse until that has passed.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Storage == nil {
+		return nil, fmt.Errorf("served leases: %w", &assignment.FieldError{Field: "storage", Value: nil, Allowed: "where records are kept"})
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = lease.Boottime
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	stored, err := cfg.Storage.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("served leases: load: %w", err)
+	}
+	s := &Store{storage: cfg.Storage, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1), records: bells{}, touched: bells{}}
+	epoch, err := s.load(stored)
+	if err != nil {
+		return nil, fmt.Errorf("served leases: %w", err)
+	}
+	if err := cfg.Storage.Put(ctx, map[string][]byte{keyEpoch: number(epoch)}); err != nil {
+		return nil, fmt.Errorf("served leases: begin epoch %d: %w", epoch, err)
+	}
+	s.fromT = s.clock() + s.longest
+	s.done, s.stop = context.WithCancel(context.Background())
+	s.wg.Go(s.expire)
+	return s, nil
+}
+
+// load reads what is stored and returns the number of the epoch that begins.
+func (s *Store) load(stored map[string][]byte) (epoch uint64, err error) {
+	longest, err := parse(keyLongest, stored[keyLongest], uint64(lease.MaxTTL))
+	if err != nil {
+		return 0, err
+	}
+	s.longest = time.Duration(longest)
+	// Session ids, tokens and revisions of an epoch lie above those of all before.
+	const epochs = 1 << 30
+	if epoch, err = parse(keyEpoch, stored[keyEpoch], epochs); err != nil {
+		return 0, err
+	}
+	epoch++
+	s.table = table.New(epoch << 32)
+	jobs := map[string]lease.Records{}
+	for key, text := range stored {
+		rest, ok := strings.CutPrefix(key, keyJobs)
+		if !ok {
+			if key != keyEpoch && key != keyLongest {
+				return 0, fmt.Errorf("%s: %w: no such record", key, lease.ErrCorrupt)
+			}
+			continue
+		}
+		job, what, _ := strings.Cut(rest, "/")
+		r := jobs[job]
+		if err := decode(&r, what, text); err != nil {
+			return 0, fmt.Errorf("%s: %w", key, err)
+		}
+		jobs[job] = r
+	}
+	for job, r := range jobs {
+		s.table.Load(job, r)
+	}
+	return epoch, nil
+}
+
+func decode(r *lease.Records, what string, text []byte) error {
+	switch what {
+	case "head":
+		var c lease.Claim
+		if err := c.UnmarshalText(text); err != nil || c.Bridge() {
+			return fmt.Errorf("%w: head %.40q is no generation", lease.ErrCorrupt, text)
+		}
+		r.Head = c.To
+		return nil
+	case "guard":
+		return r.Guard.UnmarshalText(text)
+	case "bridge":
+		return r.Bridge.UnmarshalText(text)
+	}
+	return fmt.Errorf("%w: no such record", lease.ErrCorrupt)
+}
+
+// encode gives the records that differ.
+func encode(job string, was, is lease.Records) map[string][]byte {
+	out := map[string][]byte{}
+	if was.Head != is.Head {
+		out[keyJobs+job+"/head"], _ = lease.GuardClaim(is.Head).MarshalText()
+	}
+	if was.Guard != is.Guard {
+		out[keyJobs+job+"/guard"], _ = is.Guard.MarshalText()
+	}
+	if was.Bridge != is.Bridge {
+		var text []byte // none: the bridge is deleted
+		if is.Bridge != (lease.Bridge{}) {
+			text, _ = is.Bridge.MarshalText()
+		}
+		out[keyJobs+job+"/bridge"] = text
+	}
+	return out
+}
+
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func parse(key string, b []byte, most uint64) (uint64, error) {
+	switch {
+	case len(b) == 0:
+		return 0, nil
+	case len(b) != 8 || binary.BigEndian.Uint64(b) > most:
+		return 0, fmt.Errorf("%s: %w: 8 bytes are allowed, up to %d", key, lease.ErrCorrupt, most)
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+// Close ends all watches and waits for what the store runs. It waits for no
+// session: those that are open end with it.
+func (s *Store) Close() error {
+	s.stop()
+	s.wg.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || s.clock() < s.fromT {
+		return nil
+	}
+	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
+	if s.longest == 0 || s.table.Sessions() > 0 {
+		return nil
+	}
+	if err := s.storage.Put(context.Background(), map[string][]byte{keyLongest: number(0)}); err != nil {
+		return fmt.Errorf("served leases: close: %w", err)
+	}
+	return nil
+}
+
+// expire ends sessions when their time is up.
+func (s *Store) expire() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.done.Done():
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		s.mu.Lock()
+		now := s.clock()
+		for _, job := range s.table.Expire(now) {
+			s.log.Info("lease ran out", "job", job)
+			s.touched.ring(job)
+		}
+		next, ok := s.table.Wake()
+		s.mu.Unlock()
+		if ok {
+			timer.Reset(max(next-now, time.Millisecond))
+		}
+	}
+}
+
+// ready says whether anything can be granted. The lock is held.
+func (s *Store) ready() error {
+	if s.err != nil {
+		return s.err
+	}
+	if wait := s.fromT - s.clock(); wait > 0 {
+		return fmt.Errorf("%w: nothing is granted for another %s, until what was granted before the restart has run out", lease.ErrUnavailable, wait.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// put makes records durable. The lock is held: nothing that was compared
+// changes meanwhile.
+func (s *Store) put(ctx context.Context, records map[string][]byte) error {
+	if err := s.storage.Put(context.WithoutCancel(ctx), records); err != nil {
+		s.err = fmt.Errorf("%w: a record could not be stored: %w", lease.ErrUnavailable, err)
+		s.log.Error("lease store stops", "error", err)
+		return s.err
+	}
+	return nil
+}

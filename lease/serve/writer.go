@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"context"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+)
+
+// Lead implements lease.WriteSession.
+func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
+	if err := assignment.ValidateJobName(job); err != nil {
+		return 0, err
+	}
+	s := n.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	t, err := s.table.Lead(s.clock(), n.id, job)
+	if err == nil {
+		s.touched.ring(job)
+	}
+	return t, err
+}
+
+// Resign implements lease.WriteSession.
+func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
+	s := n.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table.Resign(job, t) {
+		s.touched.ring(job)
+	}
+	return s.err
+}
+
+// State implements lease.WriteSession.
+func (n *session) State(ctx context.Context, job string) (lease.State, error) {
+	n.s.mu.Lock()
+	defer n.s.mu.Unlock()
+	return n.s.table.State(job), n.s.err
+}
+
+// Commit implements lease.WriteSession. The step is durable before anybody sees it.
+func (n *session) Commit(ctx context.Context, job string, t lease.Token, read lease.State, step lease.Step) error {
+	s := n.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	o, err := s.table.Prepare(job, t, read, step)
+	if err != nil {
+		return err
+	}
+	if err := s.put(ctx, encode(job, read.Records, o.Records)); err != nil {
+		return err
+	}
+	s.table.Write(job, o.Records)
+	s.records.ring(job)
+	s.touched.ring(job)
+	return nil
+}
+
+// Changed implements lease.WriteSession.
+func (n *session) Changed(ctx context.Context, job string, since int64) error {
+	s := n.s
+	s.mu.Lock()
+	if s.table.Touched(job) > since {
+		s.mu.Unlock()
+		return nil
+	}
+	rung, leave := s.touched.wait(job)
+	s.mu.Unlock()
+	defer s.leave(leave)
+	return s.sleep(ctx, rung)
+}
