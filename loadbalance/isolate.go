@@ -5,7 +5,7 @@ import "github.com/slicer-project/slicer/assignment"
 const (
 	// A key is cut out into a slice of its own when it carries this share of what
 	// a task should, or is this much hotter than the mean slice if that is more.
-	hotKeyOfTask, hotKeyOfSlice = .1, 2
+	hotKeyOfTask, hotKeyOfSlice = .03, 2
 )
 
 // isolate gives the heaviest keys slices of their own, so that they can be

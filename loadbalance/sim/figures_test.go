@@ -108,8 +108,13 @@ func (s setting) judge(tb testing.TB) {
 		tb.Errorf("%g slices a task", w.MaxSlicesPerTask)
 	}
 	if s.replicas > 1 {
-		within(tb, "published: excess", p.MeanPostOverFloor-1, .034, .064)
-		within(tb, "published: key churn", p.MeanKeyChurn, .0067, .0117)
+		// The reference has 4.9 % and .92 %. Few cells are further from their mean.
+		slack := 1.0
+		if len(s.tasks) < 4 {
+			slack = 2
+		}
+		within(tb, "published: excess", p.MeanPostOverFloor-1, .049-slack*.015, .049+slack*.015)
+		within(tb, "published: key churn", p.MeanKeyChurn, .0092-slack*.0025, .0092+slack*.0025)
 		within(tb, "excess", w.MeanPostOverFloor-1, 0, .03)
 		within(tb, "key churn", w.MeanKeyChurn, 0, .0030)
 		within(tb, "load churn", w.MeanLoadChurn, 0, .0055)

@@ -81,10 +81,10 @@ func (m *meter) cut(a *assignment.Assignment) []assignment.SliceKey {
 	return m.cells
 }
 
-// hot finds the keys that a sketch would: those above a tenth of the mean task.
+// hot finds the keys that a sketch would: those above a fiftieth of the mean task.
 func (m *meter) hot(v *view, tasks int) []assignment.HotKey {
 	var hot []assignment.HotKey
-	least := v.total / float64(tasks) / 10
+	least := v.total / float64(tasks) / 50
 	for i, x := range v.w.Load {
 		if x > least {
 			hot = append(hot, assignment.HotKey{Key: v.w.Keys[i], Rate: m.count(x) * m.error(m.noise.Slice) / m.seconds})
