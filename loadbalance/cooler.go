@@ -16,7 +16,7 @@ type cooler struct {
 	spent     bool    // a move was left out because it did not fit into the budget
 }
 
-// Cooling goes over the tasks, hottest first. A task that nothing can cool is
+// cool goes over the tasks, hottest first. A task that nothing can cool is
 // set aside and the next one looked at, so that one unlucky task does not leave
 // the others uneven.
 func (b *board) cool() {
@@ -25,22 +25,15 @@ func (b *board) cool() {
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
 	c.floor = c.unavoidable()
 	start, stop := b.band(c.level)
-	start, stop = start*c.level, stop*c.level
-	acting := false
-	for c.hot.len() > 0 {
+	limit := start * c.level // until something is worth moving
+	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
-		if x := b.ratio(h); x <= stop || !acting && x <= start {
-			break
-		}
-		if b.ratio(h) <= start && !acting {
-			break
-		}
 		if b.ratio(h) <= c.floor && c.bound(h) {
 			c.hot.drop(h)
 			continue
 		}
 		if c.step(h) {
-			acting = true
+			limit = stop * c.level
 			continue
 		}
 		c.hot.drop(h)

@@ -1,7 +1,3 @@
-// Package loadbalance decides which task owns which slice: the five phases of
-// the weighted-move algorithm (Slicer paper, section 4.4.1), as published and
-// improved. It is pure: time, seeds and measurements come in as values, the
-// same input gives the same output, and nothing is ordered by a map.
 package loadbalance
 
 import (

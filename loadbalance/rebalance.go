@@ -17,7 +17,10 @@ func Rebalance(in Input) Output {
 		return Output{State: in.State, Stats: Stats{Skipped: ReasonNoTask},
 			Decisions: []Decision{{Kind: KindSkip, Reason: ReasonNoTask}}}
 	}
-	before := b.imbalanceOf(in)
+	before := 0.0
+	if b.known {
+		before = b.imbalance()
+	}
 	if in.Prev != nil {
 		b.reassign()
 		b.redundancy()
@@ -152,16 +155,10 @@ func (b *board) churn() (keys, load float64) {
 	return keys, load
 }
 
-// imbalanceOf is that of the assignment in force, on the loads of this round.
-func (b *board) imbalanceOf(in Input) float64 {
-	if !b.known {
-		return 0
-	}
-	return b.imbalance()
-}
-
 // floor bounds the imbalance from below by the hottest known key: all of it
 // lies on at most max tasks. A slice that cannot be split is a key, too.
+//
+// It does not heed that light keys come whole, too.
 func (b *board) floor() float64 {
 	if !b.known || b.total <= 0 {
 		return 1
@@ -170,6 +167,11 @@ func (b *board) floor() float64 {
 	if b.in.Loads != nil {
 		for _, h := range b.in.Loads.Hot {
 			top = max(top, sane(h.Rate)-sane(h.Error))
+		}
+	}
+	for i := b.head; i >= 0; i = b.pieces[i].next {
+		if p := &b.pieces[i]; p.end-p.start == 1 {
+			top = max(top, p.load)
 		}
 	}
 	// The largest capacities together are the best place for a hot key.

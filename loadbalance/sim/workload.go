@@ -35,7 +35,7 @@ type Workload struct {
 	// Requests a window, over all keys. Default 2,400,000: 8,000 a second for
 	// five minutes, as in the Slicer paper, section 5.2.3.
 	Requests float64
-	// Rounds is how many windows there are. Default 60.
+	// Rounds is how many windows there are. Default 288, a day of five minutes.
 	Rounds int
 	// IntervalMS is the length of a window. Default 300,000.
 	IntervalMS int64
@@ -77,7 +77,7 @@ func (w Workload) Open() (Source, error) {
 		w.Requests = 2.4e6
 	}
 	if w.Rounds == 0 {
-		w.Rounds = 60
+		w.Rounds = 288
 	}
 	if w.IntervalMS == 0 {
 		w.IntervalMS = 300_000

@@ -1,0 +1,47 @@
+// Package loadbalance decides which task owns which slice. It is pure: time,
+// seeds and measurements come in as values, the same input gives the same
+// output, and nothing is ordered by a map. Rebalance is one round; Measure makes
+// its loads from what tasks report.
+//
+// # Phases
+//
+// A round goes through the phases of section 4.4.1 of the Slicer paper:
+//
+//  1. slices of tasks that may not own any more go elsewhere (reassign.go), and
+//     a task that owns nothing is given its share (welcome.go);
+//  2. every slice gets at least the smallest and at most the largest number of
+//     replicas (reassign.go);
+//  3. adjacent cold slices are merged (merge.go);
+//  4. load is moved off the hottest tasks, at the least churn (published.go, and
+//     cooler.go for weighted-move);
+//  5. hot slices are split (split.go).
+//
+// Phases 3 to 5 depend on load, and are left out when only membership changed,
+// when no load is known, and when a job balanced by CPU is nowhere near busy.
+//
+// # Published and weighted-move
+//
+// The algorithm published does what the paper says, with its constants. The
+// default, weighted-move, differs in this:
+//
+//   - It decides on estimates of load, not on single measurements (estimate.go).
+//     Each slice's smoothing adapts to whether its errors keep their sign, a
+//     jump is believed at once as far as jumps have been found to last, and
+//     where measurements foretell little the width of a slice counts instead.
+//   - It moves nothing while the imbalance is within a band. The band is wider,
+//     and the budget for moving keyspace smaller, the less of the load can be
+//     foretold.
+//   - The benefit of a move is the fall of squared overload, so that it is not
+//     stuck when two tasks are equally hot.
+//   - When no single move helps, a compound one makes room for a hot slice
+//     (eject.go). When nothing helps, it goes on with the next task.
+//   - Heavy keys are cut out into slices of their own (isolate.go), which are
+//     next to no part of the keyspace and so can be moved and replicated at no
+//     churn of other keys.
+//   - Replicas that are no longer needed go (surplus.go), save when load comes in
+//     bursts that nobody could foretell: then more are added (bursts.go).
+//   - Neighbours on the same tasks are merged first, and others only when the
+//     number of slices comes near its limit.
+//
+// Package sim measures what that is worth.
+package loadbalance

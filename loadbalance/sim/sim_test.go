@@ -1,0 +1,233 @@
+package sim_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/sim"
+)
+
+func replay(t *testing.T, algorithm, workload string, tasks, rounds int) *sim.Result {
+	t.Helper()
+	src, err := sim.Workload{Name: workload, Tasks: tasks, Rounds: rounds, Seed: 3}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.Run(sim.Config{Algorithm: algorithm, Tasks: tasks, MaxReplicas: 10, Noise: noisy, Seed: 3}, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRunIsDeterministic(t *testing.T) {
+	for _, alg := range sim.Algorithms {
+		if d := cmp.Diff(replay(t, alg, "a", 5, 12).Summary, replay(t, alg, "a", 5, 12).Summary); d != "" {
+			t.Errorf("%s: %s", alg, d)
+		}
+	}
+}
+
+// TestEveryWorkload plays each workload through each algorithm.
+func TestEveryWorkload(t *testing.T) {
+	for w := range sim.Workloads {
+		for _, alg := range sim.Algorithms {
+			r := replay(t, alg, w, 4, 6)
+			if len(r.Rounds) != 6 {
+				t.Fatalf("%s, %s: %d rounds", w, alg, len(r.Rounds))
+			}
+			for i, round := range r.Rounds {
+				if round.Imbalance < 1-1e-9 || round.Post < 1-1e-9 || round.Floor < 1 || round.Rest < 1-1e-9 ||
+					round.KeyChurn < 0 || round.KeyChurn > 1+1e-9 || round.LoadChurn < 0 || round.LoadChurn > 1+1e-9 {
+					t.Errorf("%s, %s, round %d: %+v", w, alg, i, round)
+				}
+				if math.Abs(round.Requests-2.4e6) > 1 {
+					t.Errorf("%s: %f requests", w, round.Requests)
+				}
+			}
+		}
+	}
+}
+
+// TestJSON checks the names that scripts rely on.
+func TestJSON(t *testing.T) {
+	b, err := json.Marshal(replay(t, weighted, "a", 3, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Algorithm *string
+		Tasks     *int
+		Rounds    []map[string]float64
+		Summary   map[string]float64
+	}
+	if err := json.Unmarshal(b, &got); err != nil || got.Algorithm == nil || got.Tasks == nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	for _, k := range strings.Fields("start_ms requests imbalance post floor rest key_churn load_churn moves splits merges slices replicas decide_ms") {
+		if _, ok := got.Rounds[1][k]; !ok || len(got.Rounds[1]) != 14 {
+			t.Errorf("round: no %s in %v", k, got.Rounds[1])
+		}
+	}
+	for _, k := range strings.Fields("mean_imbalance p95_imbalance max_imbalance final_imbalance mean_over_floor " +
+		"mean_post_over_floor mean_rest mean_key_churn mean_load_churn max_slices_per_task") {
+		if _, ok := got.Summary[k]; !ok || len(got.Summary) != 10 {
+			t.Errorf("summary: no %s in %v", k, got.Summary)
+		}
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	rounds := make([]sim.Round, 40)
+	for i := range rounds {
+		rounds[i] = sim.Round{Imbalance: float64(i + 1), Post: 2, Floor: 2, Rest: 1, KeyChurn: .5, LoadChurn: .25, Slices: 10 * i}
+	}
+	want := sim.Summary{
+		MeanImbalance: 20.5, P95Imbalance: 38, MaxImbalance: 40, FinalImbalance: 40, MeanOverFloor: 10.25, MeanPostOverFloor: 1,
+		MeanRest: 1, MeanKeyChurn: .5, MeanLoadChurn: .25, MaxSlicesPerTask: 39,
+	}
+	if d := cmp.Diff(want, sim.Summarize(rounds, 10)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(sim.Summary{}, sim.Summarize(nil, 10)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestFloor(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		load        []float64
+		n, replicas int
+		want        float64
+	}{
+		{"no load", nil, 3, 1, 1},
+		{"even", []float64{1, 1, 1, 1}, 2, 1, 1},
+		{"one hot key", []float64{8, 1, 1}, 10, 1, 8},
+		{"replicated", []float64{8, 1, 1}, 10, 4, 2},
+		{"more replicas than tasks", []float64{8, 1, 1}, 2, 4, 1},
+		{"two keys must share a task", []float64{2, 2, 2}, 2, 1, 4. / 3},
+		{"three keys must share a task", []float64{3, 3, 3, 3, 3}, 2, 1, 9 / 7.5},
+	} {
+		if got := sim.Floor(c.load, c.n, c.replicas); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%s: %g, want %g", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWindows checks how records are cut into rounds.
+func TestWindows(t *testing.T) {
+	trace := "1000,a,1\n1500,b,2\n900,a,4\n2000,a,8\n9100,c,16\n"
+	r, err := sim.NewTraceReader(strings.NewReader(trace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := sim.Windows(r, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type window struct {
+		Start int64
+		Load  map[assignment.SliceKey]float64
+	}
+	a, b, c := assignment.KeyOf("a"), assignment.KeyOf("b"), assignment.KeyOf("c")
+	want := []window{
+		{1000, map[assignment.SliceKey]float64{a: 5, b: 2}},
+		{2000, map[assignment.SliceKey]float64{a: 8}},
+		{9000, map[assignment.SliceKey]float64{c: 16}},
+	}
+	var got []window
+	for {
+		w, err := src.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := window{w.StartMS, map[assignment.SliceKey]float64{}}
+		for i, k := range w.Keys {
+			x.Load[k] = w.Load[i]
+		}
+		got = append(got, x)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	good := sim.Config{Algorithm: weighted, Tasks: 3}
+	for field, change := range map[string]func(*sim.Config){
+		"algorithm":    func(c *sim.Config) { c.Algorithm = "x" },
+		"tasks":        func(c *sim.Config) { c.Tasks = 0 },
+		"interval":     func(c *sim.Config) { c.IntervalMS = -1 },
+		"parts":        func(c *sim.Config) { c.Parts = 100 },
+		"noise":        func(c *sim.Config) { c.Noise.Slice = math.NaN() },
+		"min_replicas": func(c *sim.Config) { c.MinReplicas, c.MaxReplicas = 5, 2 },
+	} {
+		c := good
+		change(&c)
+		src, err := sim.Workload{Name: "a", Tasks: 3, Rounds: 1}.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = sim.Run(c, src)
+		if fe := (*assignment.FieldError)(nil); !errors.As(err, &fe) || fe.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, w := range []sim.Workload{{Name: "x", Tasks: 1}, {Name: "a"}, {Name: "a", Tasks: 1, Requests: -1}, {Name: "a", Tasks: 1, Rounds: -1}} {
+		if _, err := w.Open(); err == nil {
+			t.Errorf("%+v was accepted", w)
+		}
+	}
+	r, err := sim.NewTraceReader(strings.NewReader("1,a,1\n1,a,x\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := sim.Windows(r, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.Run(good, src); err == nil || !strings.Contains(err.Error(), "line 2: load") {
+		t.Errorf("a broken trace: %v", err)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	results := []*sim.Result{replay(t, weighted, "a", 4, 8), replay(t, published, "a", 4, 8), {Algorithm: "nothing <yet>"}}
+	var svg, table bytes.Buffer
+	if err := sim.WriteSVG(&svg, results); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(svg.Bytes()))
+	lines := 0
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("not XML: %v", err)
+		}
+		if e, ok := tok.(xml.StartElement); ok && e.Name.Local == "polyline" {
+			lines++
+		}
+	}
+	if lines != 6 || strings.Contains(svg.String(), "NaN") {
+		t.Errorf("%d lines in %s", lines, svg.String())
+	}
+	if err := sim.WriteTable(&table, results); err != nil || strings.Count(table.String(), "\n") != 4 {
+		t.Errorf("%v: %s", err, table.String())
+	}
+}
