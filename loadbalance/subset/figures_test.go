@@ -17,8 +17,6 @@ func (f figure) check(t *testing.T, what string, got float64) {
 	}
 }
 
-var none = figure{0, 0}
-
 // The table of properties, over the article's whole grid; spread for N of 2k or
 // more. (Round robin's, for one, is .66 if the smaller N count too.)
 func TestTableOfProperties(t *testing.T) {
