@@ -35,7 +35,9 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 	var since time.Time
 	pause := 10 * time.Millisecond
 	for {
+		asked := time.Now()
 		read, err := w.State(ctx, c.Job)
+		cost := min(time.Since(asked), 50*time.Millisecond)
 		if err == nil {
 			s := Next(read, c.Wanted)
 			if s.Kind == Idle {
@@ -46,6 +48,7 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 			}
 			if s.Wait && time.Since(since) < c.Wait {
 				err = changed(ctx, w, c.Job, read.Revision, c.Wait-time.Since(since))
+				sleep(ctx, cost) // many readers come one after the other: at most half of the time goes into looking
 			} else if err = w.Commit(ctx, c.Job, c.Token, read, s); err == nil {
 				if c.Observe != nil {
 					c.Observe(s, read, time.Since(since))
@@ -60,6 +63,7 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 		case errors.Is(err, ErrReaders):
 			// Those who live let go; those who do not, run out: this ends within the lease time.
 			if err := changed(ctx, w, c.Job, read.Revision, time.Second); err == nil {
+				sleep(ctx, cost)
 				continue
 			}
 		case errors.Is(err, ErrDeposed), errors.Is(err, ErrLost), errors.Is(err, ErrCorrupt):

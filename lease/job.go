@@ -62,7 +62,7 @@ type Job struct {
 	held      *held
 	hands     map[assignment.Generation]*assignment.Assignment
 	told      *Belief
-	stopWatch context.CancelFunc
+	stopWatch func()
 }
 
 type looked struct {
@@ -194,8 +194,12 @@ func (j *Job) enter(h *held) {
 	}
 	j.step(Event{Kind: Opened, Session: h.session.ID()})
 	ctx, cancel := context.WithCancel(j.ctx)
-	j.stopWatch = cancel
-	j.wg.Go(func() { j.watch(ctx, h) })
+	done := make(chan struct{})
+	j.stopWatch = func() { cancel(); <-done } // so that no look of an old session takes the place of a new one's
+	j.wg.Go(func() {
+		defer close(done)
+		j.watch(ctx, h)
+	})
 }
 
 // next is how long until something is due without an event: a retry, or the

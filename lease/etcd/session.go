@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -17,6 +18,10 @@ type session struct {
 	s   *Store
 	id  clientv3.LeaseID
 	ttl time.Duration
+
+	mu        sync.Mutex
+	followers map[string]*follower // by job, of an assigner
+	closed    bool
 }
 
 func (n *session) ID() uint64         { return uint64(n.id) }
@@ -34,6 +39,7 @@ func (n *session) KeepAlive(ctx context.Context) error {
 }
 
 func (n *session) Close(ctx context.Context) error {
+	n.unfollow("", true)
 	if _, err := n.s.client.Revoke(ctx, n.id); err != nil {
 		if err = explain(ctx, err); !errors.Is(err, lease.ErrLost) {
 			return err

@@ -58,6 +58,9 @@ type Store struct {
 	client *clientv3.Client
 	prefix string
 	log    *slog.Logger
+	ctx    context.Context // of what runs until Close
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	checked map[uint64]bool // members whose version is known to do
@@ -89,15 +92,21 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("etcd leases: %v: %w", cfg.Endpoints, err)
 	}
 	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", log: cfg.Logger, checked: map[uint64]bool{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.checkVersions(ctx); err != nil {
-		client.Close()
+		s.Close()
 		return nil, fmt.Errorf("etcd leases: %w", err)
 	}
 	return s, nil
 }
 
-// Close ends the connections. Sessions run out, unless they were closed before.
-func (s *Store) Close() error { return s.client.Close() }
+// Close ends the connections and waits for what runs. Sessions run out, unless
+// they were closed before.
+func (s *Store) Close() error {
+	s.stop()
+	s.wg.Wait()
+	return s.client.Close()
+}
 
 // OpenReader implements lease.Readers.
 func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {

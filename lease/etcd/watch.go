@@ -2,7 +2,6 @@ package etcdlease
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/slicer-project/slicer/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -86,22 +85,4 @@ func (w *watcher) Close() error {
 	}
 	w.events, w.cancel = nil, nil
 	return nil
-}
-
-// Changed implements lease.WriteSession.
-func (n *session) Changed(ctx context.Context, job string, since int64) error {
-	live, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	for resp := range n.s.client.Watch(live, string(n.s.keys(job)), clientv3.WithPrefix(), clientv3.WithRev(since+1)) {
-		if err := resp.Err(); err != nil {
-			return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
-		}
-		if len(resp.Events) > 0 {
-			return nil
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: the watch has ended", lease.ErrUnavailable)
 }

@@ -34,6 +34,7 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 
 // Resign implements lease.WriteSession.
 func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
+	n.unfollow(job, false)
 	leader := n.s.keys(job).leader()
 	_, err := n.s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", int64(t))).
