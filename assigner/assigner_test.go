@@ -141,17 +141,6 @@ func TestSecondIncarnation(t *testing.T) {
 	})
 }
 
-func TestConvergence(t *testing.T) {
-	n, d, a := running(t, task("t1", 1))
-	d.acks(&slicerv1.Acks{Job: "job", MinGeneration: int64(a.Generation()) - 1, Stragglers: []string{"clerk 7"}, Clerks: 3, Slicelets: 1})
-	d.wait("the straggler", func() bool { return len(d.statuses["job"].GetStragglers()) == 1 })
-	d.acks(&slicerv1.Acks{Job: "job", MinGeneration: int64(a.Generation()), Clerks: 3, Slicelets: 1})
-	d.wait("convergence", func() bool { return d.statuses["job"].GetConvergedGeneration() == int64(a.Generation()) })
-	if i := n.inspect("job"); i.ConvergedGeneration != i.Generation || i.Clerks != 3 || i.Slicelets != 1 {
-		t.Errorf("inspect %v", i)
-	}
-}
-
 func TestDrain(t *testing.T) {
 	n, d, _ := running(t, task("t1", 1), task("t2", 1))
 	drain := func(task string, undo bool) (int64, error) {

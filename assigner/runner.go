@@ -71,6 +71,18 @@ func (r *runner) recheck() {
 	})
 }
 
+// release takes a Distributor off the watchers if there is no such job.
+func (r *runner) release(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known, exists := r.core.Job(); !known || exists {
+		return false
+	}
+	delete(r.watchers, s)
+	poke(r.wake)
+	return true
+}
+
 // forget takes note that a Distributor's stream has ended.
 func (r *runner) forget(s *session) {
 	r.mu.Lock()

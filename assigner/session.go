@@ -241,10 +241,25 @@ func (s *session) want(w *slicerv1.Want) {
 		s.enqueue(in, true, true)
 	}
 	s.mu.Unlock()
+	if w.GetStop() && s.release(in) {
+		return
+	}
 	in.runner.recheck()
 	in.runner.tell(func(c *generate.Core, now generate.Now) {
 		c.Wanted(now, s.id, !w.GetStop(), max(newest, assignment.Generation(w.GetGeneration())))
 	})
+}
+
+// release forgets a job that there is none of and that is not wanted any more:
+// names that somebody made up must not add up.
+func (s *session) release(in *interest) bool {
+	if !in.runner.release(s) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, in.job)
+	return true
 }
 
 func (s *session) acks(m *slicerv1.Acks) {

@@ -2,7 +2,6 @@ package assigner
 
 import (
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,34 +63,6 @@ func TestTakeover(t *testing.T) {
 	d2.holds("job", "all", ownedBy("t1", "t2", "t3"))
 }
 
-// An assigner without a Distributor is no candidate.
-func TestCandidacyFollowsDistributors(t *testing.T) {
-	st := openPebble(t)
-	stores := []NamedStore{{Backend: st}}
-	x := start(t, Config{ID: "x", Stores: stores})
-	y := start(t, Config{ID: "y", Stores: stores})
-	x.put(&slicerv1.JobConfig{Name: "job"})
-	dy := y.attach("d")
-	dy.preferred("job", "y")
-	if i := x.inspect("job"); i.Preferred {
-		t.Error("x is preferred without a Distributor")
-	}
-	dx := x.attach("d")
-	has := func(d *raw, n int) {
-		t.Helper()
-		d.wait("candidates", func() bool { return len(d.prefs[st.ID()].GetCandidates()) == n })
-	}
-	has(dy, 2)
-	dx.close()
-	has(dy, 1)
-	again := x.attach("d")
-	has(dy, 2)
-	has(again, 2)
-	if again.prefs[st.ID()].Revision != dy.prefs[st.ID()].Revision {
-		t.Error("two assigners that see the same number it differently")
-	}
-}
-
 // A job says which store is its own; what one store does is nothing to the other.
 func TestSeveralStores(t *testing.T) {
 	main, eu := openPebble(t), openPebble(t)
@@ -129,45 +100,4 @@ func TestSeveralStores(t *testing.T) {
 	d.holds("there", "t1 still", ownedBy("t1"))
 	stuck.hang(false)
 	d.holds("there", "t1 and t2 at last", ownedBy("t1", "t2"))
-}
-
-// A store that fails stops decisions, says so, and is tried again.
-func TestStoreFails(t *testing.T) {
-	f := newFaulty(openPebble(t))
-	n := start(t, Config{Stores: []NamedStore{{Backend: f}}})
-	n.put(&slicerv1.JobConfig{Name: "job"})
-	d := n.attach("d")
-	d.preferred("job", "a1")
-	d.want(&slicerv1.Want{Job: "job"})
-	d.reports("job", true, task("t1", 1))
-	d.holds("job", "t1", ownedBy("t1"))
-	f.fail(store.ErrUnavailable)
-	d.reports("job", false, task("t1", 1), task("t2", 1))
-	r := n.lookup("job")
-	waitFor(t, r, func() bool { return r.core.Err() != nil })
-	if i := n.inspect("job"); i.Holding == "" || len(i.Tasks) != 2 {
-		t.Errorf("holding %q, %d tasks", i.Holding, len(i.Tasks))
-	}
-	f.fail(nil)
-	d.holds("job", "t1 and t2", ownedBy("t1", "t2"))
-	if i := n.inspect("job"); i.Holding != "" && i.Holding != "waiting to hear from every Distributor" {
-		t.Errorf("holding %q", i.Holding)
-	}
-}
-
-// waitFor looks at a runner, with its lock, whenever it may have changed.
-func waitFor(t *testing.T, r *runner, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		r.mu.Lock()
-		ok := f()
-		r.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain")
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -745,8 +745,9 @@ type TaskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Smoothed load, units a second.
-	Load            float64 `protobuf:"fixed64,2,opt,name=load,proto3" json:"load,omitempty"`
-	LastReportAgeMs int64   `protobuf:"varint,3,opt,name=last_report_age_ms,json=lastReportAgeMs,proto3" json:"last_report_age_ms,omitempty"`
+	Load float64 `protobuf:"fixed64,2,opt,name=load,proto3" json:"load,omitempty"`
+	// -1 when it has not reported to this assigner.
+	LastReportAgeMs int64 `protobuf:"varint,3,opt,name=last_report_age_ms,json=lastReportAgeMs,proto3" json:"last_report_age_ms,omitempty"`
 	// False when no Distributor has a stream of this task.
 	Connected      bool    `protobuf:"varint,4,opt,name=connected,proto3" json:"connected,omitempty"`
 	MisroutedRate  float64 `protobuf:"fixed64,5,opt,name=misrouted_rate,json=misroutedRate,proto3" json:"misrouted_rate,omitempty"`
@@ -842,7 +843,8 @@ type Round struct {
 	KeyChurn   float64                `protobuf:"fixed64,3,opt,name=key_churn,json=keyChurn,proto3" json:"key_churn,omitempty"`
 	LoadChurn  float64                `protobuf:"fixed64,4,opt,name=load_churn,json=loadChurn,proto3" json:"load_churn,omitempty"`
 	// Why nothing was done, or empty.
-	Skipped       string      `protobuf:"bytes,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Skipped string `protobuf:"bytes,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// At most 1000, in the order in which they were taken.
 	Decisions     []*Decision `protobuf:"bytes,6,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
