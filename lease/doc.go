@@ -40,7 +40,8 @@
 // assignment store's own head may be ahead of it, written by an assigner that was deposed
 // meanwhile. That binds nobody: it comes in force, if at all, by a Write. The
 // store's collector must spare the generations that State names: head, guard, and both
-// sides of the bridge.
+// sides of the bridge. A job's records stay when the job is deleted: should it be made
+// anew, its first generation follows the old ones as any other would.
 //
 // # The other end, in a slicelet
 //
@@ -64,8 +65,8 @@
 // # Stores
 //
 // Readers and Writers are the contract, leasetest its conformance suite. Package
-// etcdlease keeps leases in etcd; package serve in the process that `slicer serve` is, and
-// package serve/client is how others reach that. This package links none of them.
+// etcdlease keeps leases in etcd; package serve in the process that `slicer serve`
+// is, and package remote is how slicelets reach that. This package links none of them.
 //
 // The protocol has a Promela model, test/model, that is explored exhaustively,
 // and the code here is run against itself by a random simulation (TestSimulation).

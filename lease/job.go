@@ -223,6 +223,7 @@ func (j *Job) tell() {
 	}
 	if b != j.told {
 		j.told = b
+		j.r.stats.beliefs.WithLabelValues(j.cfg.Job, b.holding()).Inc()
 		if j.cfg.Changed != nil {
 			j.cfg.Changed(b)
 		}

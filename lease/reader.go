@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/slicer-project/slicer/assignment"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	Clock func() time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
+	// Registerer takes the metrics; nil for none.
+	Registerer prometheus.Registerer
 }
 
 func (c Config) withDefaults() Config {
@@ -66,6 +69,7 @@ func (c Config) validate() error {
 // loop, for all the jobs that the process serves.
 type Reader struct {
 	cfg    Config
+	stats  *metrics
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -93,8 +97,12 @@ func NewReader(cfg Config) (*Reader, error) {
 		}
 		cfg.Clock = Boottime
 	}
+	stats, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("lease reader: metrics: %w", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Reader{cfg: cfg, cancel: cancel, jobs: map[*Job]struct{}{}}
+	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}}
 	r.wg.Go(func() { r.run(ctx) })
 	return r, nil
 }
@@ -138,6 +146,7 @@ func (r *Reader) run(ctx context.Context) {
 			continue
 		}
 		wait = r.cfg.TTL / 50
+		r.stats.sessions.Inc()
 		r.begin(h)
 		r.keep(ctx, h)
 		if ctx.Err() == nil {
@@ -170,6 +179,7 @@ func (r *Reader) keep(ctx context.Context, h *held) {
 			call, cancel := context.WithTimeout(ctx, ttl/4)
 			err := h.session.KeepAlive(call)
 			cancel()
+			r.stats.keepalives.WithLabelValues(result(err)).Inc()
 			if err == nil {
 				if h.term.extend(sent + ttl - r.cfg.Margin) {
 					r.poke()
@@ -181,6 +191,16 @@ func (r *Reader) keep(ctx context.Context, h *held) {
 			}
 		}
 	}
+}
+
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, ErrLost):
+		return "lost"
+	}
+	return "failed"
 }
 
 // begin makes h the session of all jobs.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/leasetest"
@@ -311,6 +313,22 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := r.Join(c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}
+	}
+}
+
+func TestMetricsAreShared(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	for range 2 {
+		unreachable := &cut{}
+		unreachable.off.Store(true)
+		r, err := lease.NewReader(lease.Config{Readers: unreachable, Registerer: reg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	if n, err := testutil.GatherAndCount(reg, "slicer_lease_sessions_total"); n != 1 || err != nil {
+		t.Errorf("%d series, %v", n, err)
 	}
 }
 
