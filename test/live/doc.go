@@ -1,0 +1,32 @@
+// Package live measures how soon Slicer reacts when load shifts, on the real
+// thing: the experiment of the Slicer paper, section 5.2.3, Figure 13.
+//
+//	go test ./test/live -run '^$' -bench Reaction -benchtime 1x -timeout 60m
+//
+// An assigner and a Distributor on Pebble, ten servers with slicelets and five
+// clients with clerks talk gRPC over loopback TCP, all in one process; nothing is
+// simulated and no setting of the job differs from its default. The clients offer
+// 100 keys, their popularity a power law of exponent 1.5, and each minute turn to
+// other keys as the hot ones, 20 times over. The servers count what reaches them.
+//
+// What is measured:
+//
+//   - The imbalance is the largest server's requests over the servers' mean, in a
+//     window of the last 3 s, looked at each quarter of a second. The paper's
+//     servers get 800 requests a second; these get 150, so that a small machine can
+//     keep up, and 450 in a window: chance alone makes the largest of ten about
+//     1.07 even if all are alike. In a window of 1 s it would make it 1.13, and
+//     imbalances of less than 1.1 would be taken for more than 1.2.
+//   - The reaction is the time from the shift to the end of the first window below
+//     1.2 from which on all windows of 5 s are below it. The window itself is part
+//     of it: load that is perfectly even 5 s after the shift is seen to be so after 7.
+//   - A shift is unrecovered if that does not happen before the next one.
+//   - The steady churn is the share of the keyspace that came to servers that did
+//     not have it, from the reaction on to the next shift, per minute. For
+//     comparison, churn in reaction is what came before.
+//
+// The times between shifts vary by up to 5 s, so that they do not keep step with
+// the assigner's rounds, which are 5 s apart.
+//
+// The plain test is the same with two shifts, each watched until it has recovered.
+package live

@@ -1,0 +1,209 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+const (
+	job        = "live"
+	numServers = 10
+	numClients = 5
+	perSecond  = 1500. // requests, all clients together
+
+	sampleEvery = 250 * time.Millisecond
+	window      = 3 * time.Second
+	limit       = 1.2
+	stay        = 5 * time.Second
+
+	setUpLimit = 30 * time.Second
+	// phase is by how much the times between shifts differ, at random, so that they
+	// do not keep step with the assigner's rounds.
+	phase = 5 * time.Second
+)
+
+// bed is a running system under load.
+type bed struct {
+	servers []*server
+	clients []*client
+	load    *popularity
+	rng     *rand.Rand
+	watch   *observer
+}
+
+// startBed returns when every server owns slices and the clients call. All of
+// it ends with the test.
+func startBed(tb testing.TB, seed uint64) *bed {
+	tb.Helper()
+	tb.Logf("seed %d", seed)
+	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)
+	defer cancel()
+	b := &bed{rng: rand.New(rand.NewPCG(seed, 0))}
+	b.load = newPopularity(b.rng)
+	addr := startPlane(tb)
+	if err := putJob(ctx, addr, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
+		tb.Fatal(err)
+	}
+	for i := range numServers {
+		b.servers = append(b.servers, startServer(tb, fmt.Sprintf("server-%d", i), addr))
+	}
+	b.watch = startObserver(tb, addr)
+	for i := range numClients {
+		b.clients = append(b.clients, startClient(tb, addr, b.load, rand.New(rand.NewPCG(seed, uint64(i+1))), perSecond/numClients))
+	}
+	for b.watch.owners() < numServers {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			tb.Fatalf("%d of %d servers own slices after %s", b.watch.owners(), numServers, setUpLimit)
+		}
+	}
+	return b
+}
+
+func (b *bed) sample() sample {
+	s := sample{at: time.Now()}
+	for _, srv := range b.servers {
+		s.seen = append(s.seen, srv.requests.Load())
+	}
+	return s
+}
+
+// record samples for a time, or until it has seen enough; a nil enough never has.
+func (b *bed) record(d time.Duration, enough func([]sample) bool) []sample {
+	samples := []sample{b.sample()}
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for end := samples[0].at.Add(d); samples[len(samples)-1].at.Before(end); {
+		<-ticker.C
+		samples = append(samples, b.sample())
+		if enough != nil && enough(samples) {
+			break
+		}
+	}
+	return samples
+}
+
+func (b *bed) failed() (n int64) {
+	for _, c := range b.clients {
+		n += c.failed.Load()
+	}
+	return n
+}
+
+// result is what became of one shift.
+type result struct {
+	took     time.Duration // zero if it did not recover
+	worst    float64       // imbalance
+	reacting float64       // churn until the reaction, a share of the keyspace
+	steady   float64       // churn from then on
+	calm     time.Duration // from then to the next shift
+	above    float64       // share of the windows from then on that are at or above the limit
+	rate     float64       // requests a second that arrived
+	trace    string        // the imbalance each second, with the changes of assignment
+}
+
+// shift makes other keys hot and sees what becomes of it until the next shift,
+// or until there is enough to see.
+func (b *bed) shift(between time.Duration, enough func([]sample) bool) result {
+	b.load.shift()
+	samples := b.record(between+time.Duration(b.rng.Int64N(int64(phase))), enough)
+	first, last := samples[0], samples[len(samples)-1]
+	all := readings(samples)
+	r := result{trace: b.trace(first.at, all)}
+	for i := range first.seen {
+		r.rate += float64(last.seen[i]-first.seen[i]) / last.at.Sub(first.at).Seconds()
+	}
+	for _, x := range all {
+		r.worst = max(r.worst, x.imbalance)
+	}
+	at, ok := reaction(all)
+	if !ok {
+		r.reacting = total(b.watch.between(first.at, last.at))
+		return r
+	}
+	r.took = at.Sub(first.at)
+	r.reacting = total(b.watch.between(first.at, at))
+	r.steady = total(b.watch.between(at, last.at))
+	r.calm = last.at.Sub(at)
+	r.above = share(slices.DeleteFunc(all, func(x reading) bool { return x.at.Before(at) }))
+	return r
+}
+
+// trace shows the first seconds: the imbalance once a second, and when the
+// assignment changed by how much of the keyspace.
+func (b *bed) trace(began time.Time, all []reading) string {
+	var out strings.Builder
+	next := began
+	for _, r := range all {
+		if r.at.Before(next) || r.at.Sub(began) > 40*time.Second {
+			continue
+		}
+		next = r.at.Add(time.Second)
+		fmt.Fprintf(&out, " %.2f", r.imbalance)
+	}
+	out.WriteString(";")
+	for _, c := range b.watch.between(began, began.Add(time.Hour)) {
+		fmt.Fprintf(&out, " %.1fs:%.2f%%", c.at.Sub(began).Seconds(), 100*c.churn)
+	}
+	fmt.Fprintf(&out, "; replicas of the hottest:")
+	for rank := range 4 {
+		fmt.Fprintf(&out, " %d", b.watch.replicas(b.load.name(rank)))
+	}
+	return out.String()
+}
+
+// summary is what became of all shifts.
+type summary struct {
+	results     []result
+	unrecovered int
+	median      time.Duration // unrecovered shifts count as longer than all others
+	steady      float64       // churn a minute, a share of the keyspace
+}
+
+// recovered says that no more need be seen to know the reaction.
+func recovered(samples []sample) bool {
+	_, ok := reaction(readings(samples))
+	return ok
+}
+
+// shifts carries out n shifts.
+func (b *bed) shifts(tb testing.TB, n int, between time.Duration, enough func([]sample) bool) summary {
+	tb.Helper()
+	var s summary
+	var took []time.Duration
+	var calm time.Duration
+	failed := b.failed()
+	for i := range n {
+		r := b.shift(between, enough)
+		s.results = append(s.results, r)
+		s.steady += r.steady
+		calm += r.calm
+		if r.took == 0 {
+			s.unrecovered++
+			took = append(took, time.Hour)
+			tb.Logf("shift %2d: NOT RECOVERED within %s, worst %.2f, churn %.2f %%, %.0f req/s", i+1, between, r.worst, 100*r.reacting, r.rate)
+		} else {
+			took = append(took, r.took)
+			tb.Logf("shift %2d: %5.1f s, worst %.2f, churn %.2f %% in reaction, %.3f %% in the %2.0f s after, %.1f %% of the windows after at or above %g, %.0f req/s",
+				i+1, r.took.Seconds(), r.worst, 100*r.reacting, 100*r.steady, r.calm.Seconds(), 100*r.above, limit, r.rate)
+		}
+		tb.Logf("  %s", r.trace)
+	}
+	slices.Sort(took)
+	s.median = (took[(n-1)/2] + took[n/2]) / 2
+	if calm > 0 {
+		s.steady /= calm.Minutes()
+	}
+	if n := b.failed() - failed; n > 0 {
+		tb.Logf("%d calls failed", n)
+	}
+	return s
+}

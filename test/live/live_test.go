@@ -1,0 +1,47 @@
+package live
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// warmUp is from the first assignment to the first shift: the load meets an
+	// assignment that knows nothing of it.
+	warmUp = 40 * time.Second
+	// What is asked for, and what the paper has.
+	medianLimit, paperMedian = 20 * time.Second, 480 * time.Second
+	steadyLimit              = .005 // of the keyspace, a minute
+)
+
+// BenchmarkReaction is the experiment in full.
+func BenchmarkReaction(b *testing.B) {
+	for b.Loop() {
+		bed := startBed(b, uint64(time.Now().UnixNano()))
+		bed.record(warmUp, nil)
+		s := bed.shifts(b, 20, time.Minute, nil)
+		b.Logf("median %.1f s (limit %.0f s; Slicer paper, Figure 13: %.0f s), %d of %d unrecovered (limit 0), steady churn %.3f %% of the keyspace a minute (limit %g %%)",
+			s.median.Seconds(), medianLimit.Seconds(), paperMedian.Seconds(), s.unrecovered, len(s.results), 100*s.steady, 100*steadyLimit)
+		b.ReportMetric(s.median.Seconds(), "s/median")
+		b.ReportMetric(paperMedian.Seconds(), "s/paper")
+		b.ReportMetric(float64(s.unrecovered), "unrecovered")
+		b.ReportMetric(100*s.steady, "%churn/min")
+		if s.unrecovered > 0 || s.median > medianLimit || s.steady > steadyLimit {
+			b.Error("a limit is missed")
+		}
+	}
+}
+
+// TestReaction is the experiment in short: two shifts, each watched until it has
+// recovered, which must be within half a minute even on a busy machine.
+func TestReaction(t *testing.T) {
+	b := startBed(t, uint64(time.Now().UnixNano()))
+	s := b.shifts(t, 2, 30*time.Second, recovered)
+	if s.unrecovered > 0 {
+		t.Errorf("%d of %d shifts did not recover", s.unrecovered, len(s.results))
+	}
+}
