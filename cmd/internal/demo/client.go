@@ -22,7 +22,7 @@ const (
 	// callLimit is within how long a call must be answered, retry included.
 	callLimit = time.Second
 	// tryLimit is how long the first task gets, so that a second can still answer.
-	tryLimit = callLimit / 2
+	tryLimit = callLimit * 3 / 4
 	// maxCalls bounds a client's calls in flight: past it the client has failed
 	// to call, which counts as an error.
 	maxCalls = 4096

@@ -26,9 +26,9 @@ Availability is the share of calls answered within a second. Imbalance is the
 largest load of a server over the mean, as the clients measured it.
 
 Exits with 0 if availability is at least 0.9998, the drain lost no call, the
-imbalance fell from above 2 to at most 1.3, and everything that was to happen
-did; otherwise with 1 and the reason. With --trace, whose load may be impossible
-to even out, the imbalance is reported but not judged.
+imbalance fell from above 2 (with 8 servers or more) to at most 1.3, and everything
+that was to happen did; otherwise with 1 and the reason. With --trace, whose load
+may be impossible to even out, the imbalance is reported but not judged.
 
 --json prints one JSON object a line: one each second, and a last one of the form
 {"summary": {...}}.`,
@@ -61,7 +61,7 @@ to even out, the imbalance is reported but not judged.
 	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s; the script is spread over it")
 	fs.IntVar(&c.Tasks, "tasks", 8, "cache servers at the start, 3 to 200")
 	fs.IntVar(&c.Clients, "clients", 4, "clients, 1 to 200")
-	fs.IntVar(&c.QPS, "qps", 2000, "calls a second by all clients together, 100 to 200000")
+	fs.IntVar(&c.QPS, "qps", 1000, "calls a second by all clients together, 100 to 200000")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of keys, arrival times and choice of servers")
 	fs.StringVar(&c.Trace, "trace", "", "replay `FILE` as the load: CSV or .csv.gz of unix_ms,key,load, or an Apache or nginx access log")
 	fs.Float64Var(&c.Speed, "speed", 0, "how many times as fast as recorded to replay the trace; 0 fits it into --duration")

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -39,6 +40,7 @@ type demo struct {
 	zipf    *zipf // nil when a trace is replayed
 	custom  bool
 	began   time.Time
+	stalled atomic.Int64 // nanoseconds, by which the load lags behind
 
 	mu          sync.Mutex
 	servers     map[string]*server
@@ -92,7 +94,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		os.RemoveAll(dir)
 		return err
 	}
-	if err := d.plane.putJob(ctx, d.custom); err != nil {
+	if err := d.plane.putJob(ctx, jobConfig(d.cfg.Tasks, d.custom)); err != nil {
 		return err
 	}
 	if d.watch, err = newObserver(jobName, d.plane.addrs); err != nil {
@@ -177,11 +179,13 @@ func (d *demo) addServer() (*server, error) {
 
 // perform runs load, script and view to the end of the run.
 func (d *demo) perform(ctx context.Context) (*Summary, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.cfg.Duration, errOver)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	d.out.begin(&d.cfg, d.plane.addrs.distributor, d.plane.addrs.backup)
 	d.watch.mark()
 	d.began = time.Now()
+	timed := make(chan struct{})
+	go func() { defer close(timed); d.end(ctx, cancel) }()
 
 	first := make(chan float64, 1)
 	go func() { first <- d.measureFirst(ctx) }()
@@ -191,7 +195,8 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	go func() { defer close(scripted); d.follow(ctx) }()
 
 	last, err := d.view(ctx)
-	cancel()
+	cancel(err)
+	<-timed
 	<-scripted
 	d.steps.Wait()
 	if perr := <-loaded; err == nil {
@@ -217,8 +222,31 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 // errOver is why a run that has gone to its end has ended.
 var errOver = errors.New("the run is over")
 
-// pace makes the calls, each when it is due: late calls are made at once, but
-// none is left out.
+// end ends the run when the load has gone on for its duration.
+func (d *demo) end(ctx context.Context, cancel context.CancelCauseFunc) {
+	timer := time.NewTimer(d.cfg.Duration)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		left := time.Until(d.began.Add(d.cfg.Duration + time.Duration(d.stalled.Load())))
+		if left <= 0 {
+			cancel(errOver)
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+// maxBehind is how late a call may be made.
+const maxBehind = 50 * time.Millisecond
+
+// pace makes the calls, each when it is due. When the process has not had the CPU
+// for a while, the load goes on from there instead of making up for it in one
+// burst, which would measure the machine; how long that was is reported.
 func (d *demo) pace(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -227,15 +255,19 @@ func (d *demo) pace(ctx context.Context) error {
 		if err != nil || !ok {
 			return err
 		}
-		if wait := time.Until(d.began.Add(a.at)); wait > 0 {
+		wait := time.Until(d.began.Add(a.at + time.Duration(d.stalled.Load())))
+		switch {
+		case wait > 0:
 			timer.Reset(wait)
 			select {
 			case <-timer.C:
 			case <-ctx.Done():
 				return nil
 			}
-		} else if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil
+		case -wait > maxBehind:
+			d.stalled.Add(int64(-wait))
 		}
 		d.clients[n%len(d.clients)].start(a.key, a.load)
 	}

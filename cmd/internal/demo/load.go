@@ -21,12 +21,12 @@ type source interface {
 	next() (a arrival, ok bool, err error)
 }
 
-// The synthetic load: keys of Zipf popularity. The hottest has about a quarter
-// of all calls, far more than a server's share, so an equal split is at its
-// worst more than twice off the mean and one key has to be spread over servers.
+// The synthetic load: keys of Zipf popularity. The hottest has a quarter of all
+// calls: from 8 servers on an equal split of the keys is more than twice off the
+// mean, wherever the keys lie, and one key has to be spread over several servers.
 const (
 	zipfKeys     = 1000
-	zipfExponent = 1.2
+	zipfExponent = 1.25
 )
 
 // zipf is a Poisson stream of calls. Not safe for concurrent use, but for shift.

@@ -76,7 +76,7 @@ func (d *demo) summary(first, last float64) *Summary {
 	s := &Summary{
 		Requests: shot.total.Requests, Errors: shot.total.Errors, Availability: shot.total.availability(),
 		Misrouted: shot.total.Misrouted, Retried: shot.total.Retried, HitRate: shot.total.hitRate(),
-		ImbalanceFirst: first, ImbalanceLast: last,
+		ImbalanceFirst: first, ImbalanceLast: last, StalledMS: time.Duration(d.stalled.Load()).Milliseconds(),
 	}
 	var churn float64
 	if s.Generations, churn = d.watch.progress(); s.Generations > 0 {
@@ -87,6 +87,6 @@ func (d *demo) summary(first, last float64) *Summary {
 	d.mu.Lock()
 	s.DrainErrors = d.drainErrors
 	d.mu.Unlock()
-	s.judge(d.zipf == nil)
+	s.judge(d.cfg.Tasks, d.zipf == nil)
 	return s
 }

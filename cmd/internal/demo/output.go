@@ -116,6 +116,9 @@ func (s *Summary) text() string {
 	fmt.Fprintf(&b, "imbalance %.2f at first, %.2f at the end; %d generations, %.2f%% of keys moved in each on average\n",
 		s.ImbalanceFirst, s.ImbalanceLast, s.Generations, 100*s.KeyChurnPerRound)
 	fmt.Fprintf(&b, "a lookup took %d ns (median) and %d ns (99th percentile); %.1f%% cache hits\n", s.LookupP50NS, s.LookupP99NS, 100*s.HitRate)
+	if s.StalledMS > 0 {
+		fmt.Fprintf(&b, "the machine kept this process from running for %.1f s\n", float64(s.StalledMS)/1000)
+	}
 	for _, f := range s.Failures {
 		fmt.Fprintf(&b, "FAILED: %s\n", f)
 	}

@@ -62,9 +62,11 @@ func closeAll(listeners []net.Listener) (err error) {
 
 // jobConfig is quicker than the defaults, so that half a minute shows what
 // otherwise takes minutes.
-func jobConfig(custom bool) assignment.JobConfig {
+func jobConfig(tasks int, custom bool) assignment.JobConfig {
 	c := assignment.JobConfig{
-		Name:             jobName,
+		Name: jobName,
+		// The hottest key may have to be on as many servers as there are.
+		MaxReplicas:      max(10, tasks),
 		HeartbeatTimeout: 2 * time.Second,
 		Balance:          assignment.BalanceConfig{Interval: time.Second, Smoothing: .5},
 	}
@@ -75,7 +77,7 @@ func jobConfig(custom bool) assignment.JobConfig {
 }
 
 // putJob makes the job as an operator would, through the Distributor.
-func (c *controlPlane) putJob(ctx context.Context, custom bool) error {
+func (c *controlPlane) putJob(ctx context.Context, job assignment.JobConfig) error {
 	conn, err := grpc.NewClient(c.addrs.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func (c *controlPlane) putJob(ctx context.Context, custom bool) error {
 	defer conn.Close()
 	admin := slicerv1.NewAdminServiceClient(conn)
 	for {
-		_, err = admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: wire.JobToProto(jobConfig(custom))})
+		_, err = admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: wire.JobToProto(job)})
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}

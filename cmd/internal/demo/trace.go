@@ -42,20 +42,24 @@ func scanTrace(path string) (traceInfo, error) {
 	return info, nil
 }
 
-// plan works out how long the replay takes and how fast it goes. A trace whose
-// records all have one time is spread evenly.
+// room is the part of a run that a trace takes up, so that its last record has
+// had its answer before the run is over.
+const room = .98
+
+// plan works out how long the run takes and how fast the replay goes. A trace
+// whose records all have one time is spread evenly.
 func (i traceInfo) plan(c *Config) (d time.Duration, speed float64, err error) {
 	span := time.Duration(i.last-i.first) * time.Millisecond
 	if c.Speed == 0 || span <= 0 {
-		return c.Duration, float64(span) / float64(c.Duration), nil
+		return c.Duration, float64(span) / float64(c.Duration) / room, nil
 	}
-	d = time.Duration(min(float64(span)/c.Speed, float64(maxDuration)))
+	d = time.Duration(min(float64(span)/c.Speed/room, float64(maxDuration)))
 	if c.durationSet {
 		d = min(d, c.Duration)
 	}
 	if d < MinDuration {
 		return 0, 0, fmt.Errorf("--speed: at %g the trace lasts %s, at least %s are needed to show anything: want at most %g",
-			c.Speed, d.Round(time.Millisecond), MinDuration, math.Floor(float64(span)/float64(MinDuration)))
+			c.Speed, d.Round(time.Millisecond), MinDuration, math.Floor(float64(span)/float64(MinDuration)/room))
 	}
 	return d, c.Speed, nil
 }
@@ -86,7 +90,7 @@ func (t *replay) next() (arrival, bool, error) {
 	if err != nil {
 		return arrival{}, false, err
 	}
-	at := time.Duration(float64(t.n) / float64(t.info.records) * float64(t.d))
+	at := time.Duration(float64(t.n) / float64(t.info.records) * float64(t.d) * room)
 	if t.speed > 0 {
 		at = time.Duration(float64(rec.UnixMS-t.info.first) * float64(time.Millisecond) / t.speed)
 	}
