@@ -59,6 +59,10 @@
 // is Valid before an operation may end during it: what must not be written by a former
 // owner carries the handle's fencing token to a store that compares it.
 //
+// A handle is good as long as its key was one's own in every belief that Changed
+// has told since, and the newest is Valid; its fencing token is the key's Since in
+// the guard's assignment in which that began. Under the bridge a key keeps its token.
+//
 // Core is the slicelet's side as a pure state machine; Job is the goroutine that
 // drives it.
 //

@@ -22,8 +22,11 @@ type JobConfig struct {
 	// already has or from a Distributor. It is called from several goroutines.
 	Fetch func(ctx context.Context, g assignment.Generation) (*assignment.Assignment, error)
 	// Changed, if not nil, is told of each change of belief, nil when there is none
-	// any more, from one goroutine, and when it is a loss before anybody else can own
-	// the keys. It must return at once: a release waits for it.
+	// any more, one call after the other, and when it is a loss before anybody else
+	// can own the keys. It must return at once: a release waits for it. No change is
+	// left out, so a key that was one's own in every belief told since some point has been
+	// so without a break. (nil and then the same *Belief again: the deadline had
+	// passed here, and then a keepalive was answered in time after all.)
 	Changed func(*Belief)
 }
 
