@@ -65,3 +65,41 @@ func BenchmarkRound(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkMembership is the round that gives a dead task's slices to others.
+func BenchmarkMembership(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
+			a, tasks, l := uneven(b, n)
+			tasks[n/2].State = assignment.TaskDead
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(assignment.AlgorithmWeightedMove, 1, 10), Loads: l, MembershipOnly: true}
+			for b.Loop() {
+				loadbalance.Rebalance(in)
+			}
+		})
+	}
+}
+
+// BenchmarkMeasure maps the reports of all tasks, in 8 parts a slice.
+func BenchmarkMeasure(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
+			a, _, l := uneven(b, n)
+			reports := make([]loadbalance.Report, n)
+			for t := range reports {
+				reports[t] = loadbalance.Report{Task: fmt.Sprint("t", t), Incarnation: 1}
+				reports[t].Load.Generation, reports[t].Load.Parts = 1, 8
+			}
+			for i := range a.NumSlices() {
+				r := &reports[a.Replicas(i).Position(0)].Load
+				r.Ranges, r.Rate = append(r.Ranges, a.Slice(i)), append(r.Rate, l.Slice[i])
+				for range 8 {
+					r.PartRate = append(r.PartRate, l.Slice[i]/8)
+				}
+			}
+			for b.Loop() {
+				loadbalance.Measure(a, reports)
+			}
+		})
+	}
+}

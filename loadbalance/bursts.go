@@ -15,10 +15,10 @@ const calm = .06
 // load comes and goes in bursts that do not last until the next round.
 func (b *board) worthMoving() float64 {
 	sigma := b.burstiness() * (1 - b.smooth.trust.lasting())
-	if b.smooth.trust.rounds < 3 && b.in.Config.LoadMetric == assignment.LoadRequests {
+	if b.smooth.trust.rounds < 3 && b.in.Elapsed > 0 && b.in.Config.LoadMetric == assignment.LoadRequests {
 		// Nothing is known yet of what lasts, but a count of requests is no more
 		// certain than its square root.
-		sigma = max(sigma, math.Sqrt(float64(len(b.live))/(b.total*max(b.in.Elapsed.Seconds(), 1e-3))))
+		sigma = max(sigma, math.Sqrt(float64(len(b.live))/(b.total*b.in.Elapsed.Seconds())))
 	}
 	if !(sigma > calm) {
 		return 1

@@ -200,6 +200,25 @@ func TestLoadThatIsNone(t *testing.T) {
 	})
 }
 
+// TestSameMeasurementAgain checks that what was measured once counts once.
+func TestSameMeasurementAgain(t *testing.T) {
+	tasks := fleet(4)
+	cfg := config(assignment.AlgorithmWeightedMove, 1, 1)
+	a := run(t, cfg, tasks, nil, 0)
+	even, skewed := measure(a, zipf(10_000, 0, 1e6)), measure(a, zipf(10_000, .8, 1e6))
+	out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: even})
+	if out.Stats.Skipped != "" {
+		t.Fatalf("the first measurement did not count: %s", out.Stats.Skipped)
+	}
+	again := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: skewed, State: out.State})
+	if again.Changed {
+		t.Error("loads that are no new measurement changed something")
+	}
+	if out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: skewed, State: out.State, Elapsed: minute}); !out.Changed {
+		t.Error("a new measurement changed nothing")
+	}
+}
+
 func TestIdleCPU(t *testing.T) {
 	algorithms(t, func(t *testing.T, alg string) {
 		tasks := fleet(4)

@@ -44,7 +44,8 @@ type Input struct {
 	Config assignment.JobConfig
 	// Loads are by slice of Prev; nil when there are none yet.
 	Loads *Loads
-	// Elapsed is the time since the loads were last measured anew, for smoothing.
+	// Elapsed is the time since the loads were last measured anew, for smoothing;
+	// 0 when they are those of the last round.
 	Elapsed time.Duration
 	// State is what the last round returned, nil at first. It is not changed.
 	State *State

@@ -37,7 +37,7 @@ func (b *board) sliceLoads() []float64 {
 		}
 	} else {
 		b.smooth = b.recall()
-		if measured && b.in.Elapsed > 0 && !b.in.MembershipOnly {
+		if measured && (b.in.Elapsed > 0 && !b.in.MembershipOnly || b.smooth.trust.rounds == 0) {
 			b.smooth.update(l.Slice, b.widths(), b.weightOfNew(), .25/float64(len(b.live)))
 		}
 		sum := 0.0
@@ -58,6 +58,9 @@ func (b *board) sliceLoads() []float64 {
 // weightOfNew is the configured weight of a measurement, adjusted to how long
 // ago the last one was.
 func (b *board) weightOfNew() float64 {
+	if b.in.Elapsed <= 0 {
+		return 1
+	}
 	intervals := float64(b.in.Elapsed) / float64(max(b.cfg.Interval, 1))
 	return 1 - math.Pow(1-min(max(b.cfg.Smoothing, 0), 1), min(max(intervals, .01), 100))
 }

@@ -3,7 +3,7 @@ package loadbalance
 // welcome gives tasks that own nothing their fair share, as far as the move
 // budget allows: moving by load alone would leave a newcomer to a large, even
 // job with nothing, because nobody there is hot. When no load is known it also
-// goes on filling tasks that own much less than their share of the keyspace.
+// goes on filling tasks that own less than half their share of the keyspace.
 // What does not fit into the budget follows in later rounds.
 func (b *board) welcome() {
 	var guests []uint32
@@ -25,7 +25,7 @@ func (b *board) welcome() {
 	if !b.known {
 		guests = guests[:0]
 		for _, t := range b.live {
-			if s.ratio(t) < .9*fair {
+			if s.ratio(t) < .5*fair {
 				guests = append(guests, t)
 			}
 		}
