@@ -57,6 +57,11 @@ func (c *client) explain(err error) error {
 		if _, why, ok := strings.Cut(msg, "name resolver error: "); ok {
 			return &codedError{fmt.Sprintf("cannot find %s: %s", c.server, why), exitUnreachable}
 		}
+		for _, broken := range []string{"error reading from server", "read tcp", "write tcp", "closing transport"} {
+			if strings.HasPrefix(msg, broken) {
+				return &codedError{fmt.Sprintf("the connection to %s broke: %s", c.server, msg), exitUnreachable}
+			}
+		}
 		return &codedError{fmt.Sprintf("%s cannot answer now: %s", c.server, msg), exitUnreachable}
 	case codes.DeadlineExceeded:
 		return &codedError{fmt.Sprintf("no answer from %s within %s", c.server, c.timeout), exitUnreachable}

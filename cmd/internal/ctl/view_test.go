@@ -155,6 +155,7 @@ func TestExplain(t *testing.T) {
 	}{
 		{status.Error(codes.Unavailable, dial), "cannot reach slicer:4720: dial tcp 127.0.0.1:1: connect: connection refused (--server or SLICER_SERVER says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, "no assigner is connected"), "slicer:4720 cannot answer now: no assigner is connected", 4},
+		{status.Error(codes.Unavailable, "write tcp a->b: broken pipe"), "the connection to slicer:4720 broke: write tcp a->b: broken pipe", 4},
 		{status.Error(codes.DeadlineExceeded, "context deadline exceeded"), "no answer from slicer:4720 within 1s", 4},
 		{context.DeadlineExceeded, "no answer from slicer:4720 within 1s", 4},
 		{status.Error(codes.NotFound, `job "x": not found`), `job "x": not found`, 3},

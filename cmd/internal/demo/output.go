@@ -70,7 +70,7 @@ func (o *plainOutput) tick(t *tick) error {
 		}
 		loads = append(loads, l)
 	}
-	_, err := fmt.Fprintf(o.w, "%6.1fs  %s  tasks %s\n", float64(t.AtMS)/1000, t.line(), strings.Join(loads, " "))
+	_, err := fmt.Fprintf(o.w, "%6.1fs  %s  %s  tasks %s\n", float64(t.AtMS)/1000, t.calls(), t.shards(), strings.Join(loads, " "))
 	return err
 }
 
@@ -87,10 +87,13 @@ func headline(c *Config) string {
 	return fmt.Sprintf("%d cache servers, %d clients, %s, %s", c.Tasks, c.Clients, load, c.Duration)
 }
 
-// line sums up a second.
-func (t *tick) line() string {
-	return fmt.Sprintf("%d calls  %d errors  %d misrouted  %.1f%% hits  imbalance %.2f  %.2f%% of keys moved  generation %d (+%d)  %d slices",
-		t.Requests, t.Errors, t.Misrouted, 100*t.HitRate, t.Imbalance, 100*t.KeyChurn, t.Generation, t.Generations, t.Slices)
+// calls and shards sum up a second as clients and as the control plane saw it.
+func (t *tick) calls() string {
+	return fmt.Sprintf("%d calls  %d errors  %d misrouted  %.1f%% hits  imbalance %.2f", t.Requests, t.Errors, t.Misrouted, 100*t.HitRate, t.Imbalance)
+}
+
+func (t *tick) shards() string {
+	return fmt.Sprintf("%.2f%% of keys moved  generation %d (+%d)  %d slices", 100*t.KeyChurn, t.Generation, t.Generations, t.Slices)
 }
 
 func (e event) line() string {

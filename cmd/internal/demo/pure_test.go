@@ -238,13 +238,13 @@ func TestOutputs(t *testing.T) {
 	}
 
 	b.Reset()
-	s := &screenOutput{w: &b, size: func() (int, int) { return 60, 9 }}
+	s := &screenOutput{w: &b, size: func() (int, int) { return 60, 10 }}
 	s.begin(cfg, "127.0.0.1:4720", "")
 	b.Reset()
 	s.tick(sampleTick())
 	rows := strings.Split(strings.TrimSuffix(b.String(), "\x1b[J"), "\n")
-	if len(rows) != 9 { // 8 and what follows the last line break
-		t.Errorf("%d rows on a screen of 9:\n%s", len(rows), b.String())
+	if len(rows) != 10 { // 9 and what follows the last line break
+		t.Errorf("%d rows on a screen of 10:\n%s", len(rows), b.String())
 	}
 	for _, r := range rows {
 		if n := len([]rune(strings.TrimSuffix(strings.TrimPrefix(r, "\x1b[H"), "\x1b[K"))); n > 60 {

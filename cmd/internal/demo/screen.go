@@ -53,7 +53,8 @@ func (o *screenOutput) tick(t *tick) error {
 func (o *screenOutput) lines(t *tick) []string {
 	lines := []string{
 		o.title, o.hint, "",
-		fmt.Sprintf("%d s of %d s   %s", t.Second, o.seconds, t.line()), "",
+		fmt.Sprintf("%3d s of %d s   %s", t.Second, o.seconds, t.calls()),
+		strings.Repeat(" ", len(fmt.Sprintf("%3d s of %d s   ", t.Second, o.seconds))) + t.shards(), "",
 	}
 	mean, largest, name := 0., 0., 0
 	for _, k := range t.Tasks {

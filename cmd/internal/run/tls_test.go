@@ -2,13 +2,6 @@ package run_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,62 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 )
-
-// authority signs certificates for tests.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	CA   string
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	a := &authority{t: t, dir: t.TempDir(), key: newKey(t)}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.CA = a.write(name+".pem", "CERTIFICATE", der)
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	return path
-}
-
-// issue makes a certificate for 127.0.0.1 and returns its files.
-func (a *authority) issue(name string) (cert, key string) {
-	k := newKey(a.t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &k.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	kder, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.write(name+".crt", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", kder)
-}
 
 func nothing(grpc.ServiceRegistrar) {}
 
@@ -102,10 +41,10 @@ func reach(t *testing.T, srv *run.Server, client run.TLS) error {
 }
 
 func TestTLS(t *testing.T) {
-	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
-	cert, key := ours.issue("server")
-	ccert, ckey := ours.issue("client")
-	ocert, okey := others.issue("stranger")
+	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")
+	cert, key := ours.Issue("server")
+	ccert, ckey := ours.Issue("client")
+	ocert, okey := others.Issue("stranger")
 
 	serve := func(f run.TLS) *run.Server {
 		creds, err := f.Server()
@@ -141,8 +80,8 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSRenewed(t *testing.T) {
-	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
-	cert, key := ours.issue("server")
+	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")
+	cert, key := ours.Issue("server")
 	creds, err := (&run.TLS{Cert: cert, Key: key}).Server()
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +107,7 @@ func TestTLSRenewed(t *testing.T) {
 		}
 		return data
 	}
-	ncert, nkey := others.issue("server")
+	ncert, nkey := others.Issue("server")
 	replace(key, read(nkey), time.Now())
 	replace(cert, read(ncert), time.Now().Add(time.Minute))
 	if err := reach(t, srv, run.TLS{CA: others.CA}); err != nil {
@@ -181,8 +120,8 @@ func TestTLSRenewed(t *testing.T) {
 }
 
 func TestTLSRefused(t *testing.T) {
-	ours := newAuthority(t, "ours")
-	cert, key := ours.issue("server")
+	ours := runtest.NewAuthority(t, "ours")
+	cert, key := ours.Issue("server")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
 	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
