@@ -132,7 +132,9 @@ type Stats struct {
 	// after; 0 when there is no load.
 	ImbalanceBefore, ImbalanceAfter float64
 	// Floor is what no assignment of whole keys can go below, at least 1.
-	Floor               float64
+	Floor float64
+	// KeyChurn is the share of the keyspace that got a task which did not own it,
+	// one or several, and LoadChurn the share of the load that such tasks carry.
 	KeyChurn, LoadChurn float64
 	Slices, Owners      int
 	// Skipped says why the load phases did nothing; empty when they ran.

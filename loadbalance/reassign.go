@@ -119,7 +119,7 @@ func (b *board) reassign() {
 	if !any {
 		return
 	}
-	var todo []orphan
+	var pending []orphan
 	for i := range b.pieces {
 		r := prev.Replicas(i)
 		var l []int
@@ -129,19 +129,19 @@ func (b *board) reassign() {
 			}
 		}
 		if l != nil {
-			todo = append(todo, orphan{int32(i), l, b.worth(&b.pieces[i])})
+			pending = append(pending, orphan{int32(i), l, b.worth(&b.pieces[i])})
 		}
 	}
-	for _, o := range todo {
+	for _, o := range pending {
 		for _, from := range o.lost {
 			if t := b.prevTask[from]; t >= 0 {
 				b.remove(o.i, uint32(t))
 			}
 		}
 	}
-	slices.SortStableFunc(todo, func(x, y orphan) int { return cmp.Compare(y.worth, x.worth) })
+	slices.SortStableFunc(pending, func(x, y orphan) int { return cmp.Compare(y.worth, x.worth) })
 	s := b.newScale()
-	for _, o := range todo {
+	for _, o := range pending {
 		for _, from := range o.lost {
 			b.rehome(s, o.i, from, back[from])
 		}
@@ -202,22 +202,22 @@ func (b *board) relaxed(p *piece) bool {
 // redundancy is phase 2: as many replicas as the configuration asks for and no
 // more than it allows.
 func (b *board) redundancy() {
-	var todo []int32
+	var pending []int32
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		if r := len(b.pieces[i].owners); r < b.min || r > b.max {
-			todo = append(todo, i)
+			pending = append(pending, i)
 		}
 	}
-	if len(todo) == 0 {
+	if len(pending) == 0 {
 		return
 	}
 	s := b.newScale()
 	// In steps across the keyspace: neighbours tend to lie on one task, which
 	// can be no replica of its own.
-	step := len(todo)/len(b.live) + 1
+	step := len(pending)/len(b.live) + 1
 	for from := range step {
-		for k := from; k < len(todo); k += step {
-			b.adjust(s, todo[k])
+		for k := from; k < len(pending); k += step {
+			b.adjust(s, pending[k])
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (s setting) judge(tb testing.TB) {
 // TestFigures is a small version of BenchmarkFigures.
 func TestFigures(t *testing.T) {
 	for _, r := range []int{10, 1} {
-		setting{strings.Split("cdefgh", ""), []int{10, 50}, r, 1, 50, 20}.judge(t)
+		setting{strings.Split("cdefgh", ""), []int{10, 50}, r, 1, 60, 20}.judge(t)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestShifts(t *testing.T) {
 	if n, u := shifts(t, weighted, 20); n != 240 || u != 0 {
 		t.Errorf("%d of %d shifts never recover", u, n)
 	}
-	n, u := shifts(t, published, 20)
+	n, u := shifts(t, published, 8)
 	within(t, "published: unrecovered", float64(u)/float64(n), .3, .5)
 }
 
