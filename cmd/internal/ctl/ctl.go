@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slicer-project/slicer/cmd/internal/plan"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
@@ -40,7 +41,8 @@ func New() *cobra.Command {
 		Short: "See and steer Slicer's jobs",
 		Long: `slicerctl shows and changes Slicer's jobs by asking a Distributor. Commands that
 only read (inspect, lookup, watch, job get, job list) work against a Backup
-Distributor too, without what only an assigner knows.
+Distributor too, without what only an assigner knows. simulate and subset need no
+server.
 
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
 no such job, task or assignment; 4 the server cannot be reached or did not answer
@@ -49,6 +51,7 @@ in time.`,
   slicerctl inspect my-job
   slicerctl lookup my-job user/4711
   slicerctl --server slicer.example.com:4720 watch my-job
+  slicerctl simulate --trace access.log --tasks 10 --all
   source <(slicerctl completion bash)`,
 	}
 	def := os.Getenv(ServerEnv)
@@ -61,6 +64,7 @@ in time.`,
 	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
 	a.tls.Bind(cmd)
 	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand())
+	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }
 

@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/cmd/internal/plot"
+	"github.com/slicer-project/slicer/loadbalance/sim"
+)
+
+// fewRounds is below which a replay says little.
+const fewRounds = 10
+
+// print is the answer for people.
+func (s *simulation) print(w io.Writer, results []*sim.Result, skipped int) error {
+	rounds := results[0].Rounds
+	fmt.Fprintf(w, "%s: %s of %s, %s, %d to %d replicas\n", s.subject(), count(len(rounds), "round"), span(s.interval), count(s.tasks, "task"), s.minReplicas, s.maxReplicas)
+	if len(rounds) == 0 {
+		fmt.Fprintln(w, "no load to replay")
+		return nil
+	}
+	requests, busiest, floor := 0.0, 0.0, 0.0
+	for _, r := range rounds {
+		requests += r.Requests
+		busiest = max(busiest, r.Requests)
+		floor += r.Floor / float64(len(rounds))
+	}
+	seconds := s.interval.Seconds()
+	fmt.Fprintf(w, "load %s in all, %s/s on the mean task in the busiest round; mean floor %.3f\n", number(requests), number(busiest/seconds/float64(s.tasks)), floor)
+	if skipped > 0 {
+		fmt.Fprintf(w, "%s of the log without a path left out\n", count(skipped, "line"))
+	}
+	if len(rounds) < fewRounds && s.trace != "" {
+		fmt.Fprintf(w, "so few rounds say little: choose a shorter --interval\n")
+	}
+	fmt.Fprintln(w)
+	if len(results) == 1 {
+		return s.printOne(w, results[0])
+	}
+	table := [][]string{{"algorithm", "imbalance", "p95", "max", "over floor", "rest", "key churn", "load churn", "slices/task", "peak/s"}}
+	for _, r := range results {
+		m := r.Summary
+		table = append(table, []string{
+			r.Algorithm, fmt.Sprintf("%.3f", m.MeanImbalance), fmt.Sprintf("%.3f", m.P95Imbalance), fmt.Sprintf("%.3f", m.MaxImbalance),
+			fmt.Sprintf("%.3f", m.MeanOverFloor), fmt.Sprintf("%.3f", m.MeanRest), percent(m.MeanKeyChurn), percent(m.MeanLoadChurn),
+			number(m.MaxSlicesPerTask), number(s.peak(r.Rounds).load),
+		})
+	}
+	return printTable(w, table)
+}
+
+func (s *simulation) printOne(w io.Writer, r *sim.Result) error {
+	m, p := r.Summary, s.peak(r.Rounds)
+	fmt.Fprintf(w, `%s
+  imbalance   %.3f on average, above %.3f in one round of twenty, %.3f at most, %.3f in the end
+  over floor  %.3f; %.3f right after deciding
+  rest        %.3f
+  key churn   %s a round, load churn %s
+  slices      at most %s a task
+  peak        %s/s on one task, in the round that began %s
+`, r.Algorithm, m.MeanImbalance, m.P95Imbalance, m.MaxImbalance, m.FinalImbalance, m.MeanOverFloor, m.MeanPostOverFloor, m.MeanRest,
+		percent(m.MeanKeyChurn), percent(m.MeanLoadChurn), number(m.MaxSlicesPerTask), number(p.load), s.moment(p.startMS))
+	return nil
+}
+
+// peak is the most that one task had to bear.
+type peak struct {
+	load    float64 // a second
+	startMS int64
+}
+
+// peak leaves out the first round, under an assignment that knew of no load.
+func (s *simulation) peak(rounds []sim.Round) (p peak) {
+	for i, r := range rounds {
+		load := r.Requests * r.Imbalance / float64(s.tasks) / s.interval.Seconds()
+		if load > p.load && (i > 0 || len(rounds) == 1) {
+			p = peak{load, r.StartMS}
+		}
+	}
+	return p
+}
+
+func (s *simulation) subject() string {
+	if s.workload != "" {
+		return "workload " + s.workload + " (" + sim.Workloads[s.workload] + ")"
+	}
+	return s.trace
+}
+
+// moment prints a time of the source: a date if it can be one.
+func (s *simulation) moment(ms int64) string {
+	if day := int64(86_400_000); s.trace != "" && ms > 365*day {
+		return time.UnixMilli(ms).UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("at %s", span(time.Duration(ms)*time.Millisecond))
+}
+
+// span prints a duration without units that are zero.
+func span(d time.Duration) string {
+	s := d.String()
+	if d >= time.Minute {
+		s = strings.Replace(s, "m0s", "m", 1)
+	}
+	if d >= time.Hour {
+		s = strings.Replace(s, "h0m", "h", 1)
+	}
+	return s
+}
+
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// figure draws imbalance and both churns over time.
+func (s *simulation) figure(results []*sim.Result) plot.Figure {
+	note := fmt.Sprintf("%s, %s of %s, %d to %d replicas", count(s.tasks, "task"), count(len(results[0].Rounds), "round"), span(s.interval), s.minReplicas, s.maxReplicas)
+	if n := plot.Averaged(len(results[0].Rounds)); n > 1 {
+		note += fmt.Sprintf("; means of %d rounds", n)
+	}
+	title := "workload " + s.workload
+	if s.trace != "" {
+		title = filepath.Base(s.trace)
+	}
+	imbalance := plot.Panel{YLabel: "max / mean task load", LogY: true}
+	churn := plot.Panel{YLabel: "key churn, % a round"}
+	load := plot.Panel{YLabel: "load churn, % a round"}
+	unit, name := timeUnit(results[0].Rounds)
+	load.XLabel = "time since the start, " + name
+	floor := plot.Series{Name: "floor"}
+	for _, r := range results {
+		var x, y, k, l []float64
+		for i, round := range r.Rounds {
+			x = append(x, float64(round.StartMS-r.Rounds[0].StartMS)/unit)
+			y = append(y, round.Imbalance)
+			k = append(k, 100*round.KeyChurn)
+			l = append(l, 100*round.LoadChurn)
+			if len(floor.Y) < len(r.Rounds) {
+				floor.X, floor.Y = append(floor.X, x[i]), append(floor.Y, round.Floor)
+			}
+		}
+		strong := r.Algorithm == s.algorithm
+		imbalance.Series = append(imbalance.Series, plot.Series{Name: r.Algorithm, X: x, Y: y, Strong: strong})
+		churn.Series = append(churn.Series, plot.Series{Name: r.Algorithm, X: x, Y: k, Strong: strong})
+		load.Series = append(load.Series, plot.Series{Name: r.Algorithm, X: x, Y: l, Strong: strong})
+	}
+	imbalance.Series = append(imbalance.Series, floor)
+	return plot.Figure{Title: "Load imbalance and churn of " + title, Notes: []string{note}, Panels: []plot.Panel{imbalance, churn, load}}
+}
+
+// timeUnit suits the length of a replay; in milliseconds.
+func timeUnit(rounds []sim.Round) (float64, string) {
+	if len(rounds) == 0 {
+		return 1000, "s"
+	}
+	switch span := rounds[len(rounds)-1].StartMS - rounds[0].StartMS; {
+	case span > 4*86_400_000:
+		return 86_400_000, "days"
+	case span > 3*3_600_000:
+		return 3_600_000, "hours"
+	case span > 5*60_000:
+		return 60_000, "min"
+	}
+	return 1000, "s"
+}

@@ -1,0 +1,269 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/loadbalance/sim"
+)
+
+// simulation is what the flags of simulate say.
+type simulation struct {
+	trace, workload          string
+	tasks                    int
+	interval                 time.Duration
+	minReplicas, maxReplicas int
+	algorithm                string
+	all                      bool
+	seed                     uint64
+	noise                    float64
+	plot                     string
+}
+
+// The noise of a task as a whole is less than that of a slice by this factor,
+// as in sim.DefaultNoise.
+const taskNoise = .4
+
+// perSecond is how many requests generated workloads have.
+const perSecond = 8000
+
+// Simulate returns "slicerctl simulate". asJSON is where --json ends up.
+func Simulate(asJSON *bool) *cobra.Command {
+	var s simulation
+	cmd := &cobra.Command{
+		Use:   "simulate (--trace FILE | --workload a..h) [flags]",
+		Short: "Replay traffic through sharding algorithms, to plan capacity; needs no server",
+		Long: `Replays a trace of your traffic, or a generated workload, through Slicer's sharding
+and through what you might use instead. Answers how evenly a number of tasks would
+share the load, what the hottest would have to bear, and how many keys would move.
+
+A TRACE is a CSV file of three columns, gzipped or not, in order of time:
+
+  unix_ms,key,load
+  1431857100000,user/4711,1
+
+where key is what you would shard by, and load counts requests or whatever they cost
+(CPU milliseconds, bytes). An Apache or nginx access log in common or combined format
+is taken as it is: a load of 1 on each request's path. To shard by something else,
+print it from the log. By client address, of lines that have a time as field 4:
+
+  awk '{ split(substr($4, 2), t, /[\/:]/)
+         m = (index("JanFebMarAprMayJunJulAugSepOctNovDec", t[2]) + 2) / 3
+         print mktime(t[3]" "m" "t[1]" "t[4]" "t[5]" "t[6]) "000," $1 ",1" }' access.log > clients.csv
+
+Keys are hashed at once, so a trace may as well hold hashes or pseudonyms of them.
+
+The time of the trace is cut into ROUNDS of --interval. Each round's load is served
+under the assignment that was in force, measured with the noise that real metering
+has, and answered by a new assignment. All tasks are equal and none dies. Choose
+rounds so long that each sees many requests a task; windows without any are left out.
+
+READING THE ANSWER
+
+  imbalance   load of the hottest task over that of the mean task, during a round
+  floor       the least imbalance that any assignment of whole keys could have: a key
+              with a quarter of all load on at most two of ten tasks makes it 1.25
+  over floor  mean of imbalance / floor: 1 is perfect
+  rest        imbalance right after a round's decision, among tasks without a key that
+              alone is more than a mean task's load
+  key churn   share of the keyspace that a round gave to tasks that did not own it:
+              what caches lose. load churn: share of the load, for the same reason
+  peak        the most load a second that one task had, as the mean over a round. The
+              first round, which is served before anything was measured, does not
+              count unless it is the only one
+
+PROVISION EACH TASK FOR THE PEAK, and for what your rounds average away: replay once
+more with a shorter --interval. If the peak is above what a task can bear, try more
+--tasks. Once more tasks do not lower it, single keys are too hot: more --max-replicas
+help, or finer keys. If imbalance is near the floor and the floor far above 1, no
+algorithm can do better.
+
+ALGORITHMS
+
+  weighted-move    Slicer's own, the default of jobs
+  published        the algorithm of the Slicer paper, section 4.4.1
+  static           100 equal slices a task, dealt out once; never replicates
+  consistent-hash  100 points a task on a hash ring; never replicates
+  bounded-load     the same where no task takes more than 1.25 mean loads
+  load-aware       the same whose tasks have more or fewer points by their load
+
+Only the first two heed --min-replicas.
+
+WORKLOADS are of 288 rounds, a day by default, and 8,000 requests a second:
+
+` + workloads() + `
+--json prints one object for the algorithm, with --all an array of them in the order
+above:
+
+  {"algorithm", "tasks",
+   "rounds": [{"start_ms", "requests", "imbalance", "post", "floor", "rest",
+     "key_churn", "load_churn", "moves", "splits", "merges", "slices", "replicas",
+     "decide_ms"}],
+   "summary": {"mean_imbalance", "p95_imbalance", "max_imbalance", "final_imbalance",
+     "mean_over_floor", "mean_post_over_floor", "mean_rest", "mean_key_churn",
+     "mean_load_churn", "max_slices_per_task"}}
+
+where post is the imbalance of the round's load under the assignment that was decided
+after it. Shares are of 1. All but decide_ms follow from the arguments.`,
+		Example: `  slicerctl simulate --trace access.log --tasks 10 --interval 10m
+  slicerctl simulate --trace access.log.gz --tasks 10 --interval 1h --all --plot load.svg
+  slicerctl simulate --trace clients.csv.gz --tasks 50 --max-replicas 1 --json
+  slicerctl simulate --workload e --tasks 20 --all`,
+		Args: run.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.check(cmd); err != nil {
+				return err
+			}
+			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *asJSON)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&s.trace, "trace", "", "replay `FILE`: CSV of unix_ms,key,load or an access log, gzipped or not")
+	fs.StringVar(&s.workload, "workload", "", "replay a generated workload, `a..h`")
+	fs.IntVar(&s.tasks, "tasks", 10, "how many tasks share the load")
+	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, at least 1ms")
+	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least")
+	fs.IntVar(&s.maxReplicas, "max-replicas", 10, "tasks that a slice may have at most; not below --min-replicas")
+	fs.StringVar(&s.algorithm, "algorithm", assignment.AlgorithmWeightedMove, "one of "+strings.Join(sim.Algorithms, ", ")+"; what --plot emphasizes")
+	fs.BoolVar(&s.all, "all", false, "compare all algorithms")
+	fs.Uint64Var(&s.seed, "seed", 1, "seed of the noise and of the workload")
+	fs.Float64Var(&s.noise, "noise", sim.DefaultNoise.Slice, "standard deviation of the measured load of a slice, as a share of it, 0 to 1; 0 measures exactly")
+	fs.StringVar(&s.plot, "plot", "", "draw imbalance and churn over time, of all algorithms, into `FILE.svg`")
+	complete(cmd, "algorithm", sim.Algorithms)
+	complete(cmd, "workload", workloadNames())
+	return cmd
+}
+
+func complete(cmd *cobra.Command, flag string, values []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // no such flag: a mistake in this package
+	}
+}
+
+func workloadNames() []string {
+	var names []string
+	for n := range sim.Workloads {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func workloads() string {
+	var b strings.Builder
+	for _, n := range workloadNames() {
+		b.WriteString("  " + n + "  " + sim.Workloads[n] + "\n")
+	}
+	return b.String()
+}
+
+// check finds what is wrong with the flags before anything is read.
+func (s *simulation) check(cmd *cobra.Command) error {
+	if (s.trace == "") == (s.workload == "") {
+		return run.Usagef("simulate: want --trace FILE or --workload a..h, and not both")
+	}
+	if !cmd.Flags().Changed("max-replicas") {
+		s.maxReplicas = max(s.maxReplicas, s.minReplicas)
+	}
+	for _, err := range []error{
+		check(s.workload == "" || sim.Workloads[s.workload] != "", "workload", s.workload, "one of a to h"),
+		check(s.tasks >= 1 && s.tasks <= assignment.MaxTasks, "tasks", s.tasks, fmt.Sprintf("1 to %d", assignment.MaxTasks)),
+		check(s.interval >= time.Millisecond && s.interval%time.Millisecond == 0, "interval", s.interval.String(), "whole milliseconds, at least 1ms"),
+		check(s.minReplicas >= 1 && s.minReplicas <= assignment.MaxReplicas, "min-replicas", s.minReplicas, fmt.Sprintf("1 to %d", assignment.MaxReplicas)),
+		check(s.maxReplicas >= s.minReplicas && s.maxReplicas <= assignment.MaxReplicas, "max-replicas", s.maxReplicas, fmt.Sprintf("%d (--min-replicas) to %d", s.minReplicas, assignment.MaxReplicas)),
+		check(slices.Contains(sim.Algorithms, s.algorithm), "algorithm", s.algorithm, "one of "+strings.Join(sim.Algorithms, ", ")),
+		check(s.noise >= 0 && s.noise <= 1 && !math.IsNaN(s.noise), "noise", s.noise, "0 to 1"),
+		checkPlot(cmd, s.plot),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *simulation) intervalMS() int64 { return s.interval.Milliseconds() }
+
+// source opens what is replayed. done closes it, and returns how many lines of
+// a log had no key.
+func (s *simulation) source() (src sim.Source, done func() int, err error) {
+	if s.workload != "" {
+		src, err = sim.Workload{
+			Name: s.workload, Tasks: s.tasks, IntervalMS: s.intervalMS(), Seed: s.seed,
+			Requests: perSecond * float64(s.intervalMS()) / 1000,
+		}.Open()
+		return src, func() int { return 0 }, err
+	}
+	r, err := sim.OpenTrace(s.trace)
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() int { r.Close(); return r.Skipped }
+	src, err = sim.Windows(r, s.intervalMS())
+	if err != nil {
+		done()
+	}
+	return src, done, err
+}
+
+func (s *simulation) config(algorithm string) sim.Config {
+	return sim.Config{
+		Algorithm: algorithm, Tasks: s.tasks, MinReplicas: s.minReplicas, MaxReplicas: s.maxReplicas,
+		IntervalMS: s.intervalMS(), Seed: s.seed, Clock: time.Now,
+		// The loads of a trace are counts already; those of a workload are means.
+		Noise: sim.Noise{Slice: s.noise, Task: s.noise * taskNoise, Poisson: s.workload != "" && s.noise > 0},
+	}
+}
+
+// run replays and prints.
+func (s *simulation) run(ctx context.Context, out, errs io.Writer, asJSON bool) error {
+	algorithms := []string{s.algorithm}
+	if s.all || s.plot != "" {
+		algorithms = sim.Algorithms
+	}
+	src, done, err := s.source()
+	if err != nil {
+		return explain(err)
+	}
+	p := newProgress(terminal(errs))
+	results, err := replay(ctx, src, algorithms, s.config, p.round)
+	p.end()
+	skipped := done()
+	if err != nil {
+		return explain(err)
+	}
+	if s.plot != "" {
+		if err := s.figure(results).WriteFile(s.plot); err != nil {
+			return err
+		}
+	}
+	if !s.all {
+		results = results[slices.Index(algorithms, s.algorithm):][:1]
+	}
+	if asJSON {
+		if s.all {
+			return printJSON(out, results)
+		}
+		return printJSON(out, results[0])
+	}
+	return s.print(out, results, skipped)
+}
+
+// terminal is w if somebody watches it, otherwise nil.
+func terminal(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		return f
+	}
+	return nil
+}
