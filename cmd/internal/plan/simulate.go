@@ -240,6 +240,9 @@ func (s *simulation) run(ctx context.Context, out, errs io.Writer, asJSON bool) 
 	results, err := replay(ctx, src, algorithms, s.config, p.round)
 	p.end()
 	skipped := done()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return explain(err)
 	}
