@@ -38,6 +38,7 @@ var sound = []run{
 	{name: "acquire compares the value only", defines: "-DACQUIRE_CLOSED -DN=2 -DASSIGNERS=1 -DFEW_FAULTS"},
 	{name: "bridge closed without waiting, the next one waits", defines: "-DCLOSE_NO_WAIT -DASSIGNERS=1 -DFEW_FAULTS -DNO_EXPIRY"},
 	{name: "bridge closed once free, the next one not compared", defines: "-DBRIDGE_NO_WAIT -DASSIGNERS=1 -DFEW_FAULTS -DNO_EXPIRY"},
+	{name: "I3, three generations, one assigner", defines: "-DI3 -DASSIGNERS=1", long: true},
 	{name: "I3, three generations", defines: "-DI3", long: true},
 	{name: "I2, nothing forgotten, two assigners", defines: "-DI2 -DN=2 -DUNTIDY", long: true},
 	{name: "acquire compares the value only, all faults", defines: "-DACQUIRE_CLOSED -DN=2", long: true},
