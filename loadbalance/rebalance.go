@@ -75,25 +75,27 @@ func (b *board) skip(why Reason) {
 func (b *board) output() Output {
 	out := Output{Decisions: b.decisions, State: b.remember()}
 	p := &out.Placement
-	owners := 0
-	for i := b.head; i >= 0; i = b.pieces[i].next {
-		owners += len(b.pieces[i].owners)
-	}
 	p.Starts = make([]assignment.SliceKey, 0, b.n)
-	p.Owners = make([]uint32, 0, owners)
-	if owners != b.n {
+	p.Owners = make([]uint32, 0, b.owners)
+	if b.owners != b.n {
 		p.Offsets = make([]uint32, 1, b.n+1)
 	}
-	for i := b.head; i >= 0; i = b.pieces[i].next {
-		p.Starts = append(p.Starts, b.pieces[i].start)
-		p.Owners = append(p.Owners, b.pieces[i].owners...)
+	whole := 0.0 // load of the hottest slice that cannot be split
+	for i := b.head; i >= 0; {
+		q := &b.pieces[i]
+		p.Starts = append(p.Starts, q.start)
+		p.Owners = append(p.Owners, q.owners...)
 		if p.Offsets != nil {
 			p.Offsets = append(p.Offsets, uint32(len(p.Owners)))
 		}
+		if q.end-q.start == 1 {
+			whole = max(whole, q.load)
+		}
+		i = q.next
 	}
 	st := &out.Stats
-	st.Slices, st.Owners, st.Skipped = b.n, owners, b.skipped
-	st.Floor = b.floor()
+	st.Slices, st.Owners, st.Skipped = b.n, b.owners, b.skipped
+	st.Floor = b.floorOf(whole)
 	if b.known {
 		st.ImbalanceAfter = b.imbalance()
 	}
@@ -155,23 +157,16 @@ func (b *board) churn() (keys, load float64) {
 	return keys, load
 }
 
-// floor bounds the imbalance from below by the hottest known key: all of it
-// lies on at most max tasks. A slice that cannot be split is a key, too.
-//
-// It does not heed that light keys come whole, too.
-func (b *board) floor() float64 {
+// floorOf bounds the imbalance from below by the hottest known key: all of it
+// lies on at most max tasks. A slice that cannot be split is a key, too; top is
+// the load of the hottest such. That light keys come whole, too, is not heeded.
+func (b *board) floorOf(top float64) float64 {
 	if !b.known || b.total <= 0 {
 		return 1
 	}
-	top := 0.0
 	if b.in.Loads != nil {
 		for _, h := range b.in.Loads.Hot {
 			top = max(top, sane(h.Rate)-sane(h.Error))
-		}
-	}
-	for i := b.head; i >= 0; i = b.pieces[i].next {
-		if p := &b.pieces[i]; p.end-p.start == 1 {
-			top = max(top, p.load)
 		}
 	}
 	// The largest capacities together are the best place for a hot key.

@@ -31,7 +31,7 @@ func WriteSVG(w io.Writer, results []*Result) error {
 	fmt.Fprintf(b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
 	over := panel{x: 60, y: 30, w: 640, h: 300, title: "imbalance (max / mean task load), by round", unit: "%.2g"}
 	churn := panel{x: 60, y: 390, w: 640, h: 300, title: "key churn (share of the keyspace), by round", unit: "%.2g %%"}
-	means := panel{x: 760, y: 30, w: 180, h: 300, title: "mean imbalance by mean key churn, %", unit: "%.2g"}
+	means := panel{x: 760, y: 30, w: 180, h: 300, title: "means: imbalance by key churn, %", unit: "%.2g"}
 	for _, r := range results {
 		for i, round := range r.Rounds {
 			over.reach(float64(i), round.Imbalance)
