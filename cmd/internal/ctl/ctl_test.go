@@ -223,6 +223,17 @@ func TestInspectAndLookup(t *testing.T) {
 			t.Errorf("lookup:\n%s", r.out)
 		}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var seen, errs lines
+	done := make(chan int, 1)
+	go func() {
+		done <- run.Execute(ctx, ctl.New(), []string{"--server", w.backup, "watch", "web"}, nil, &seen, &errs)
+	}()
+	w.eventually("watch at the backup shows the assignment in force", func() bool { return strings.Contains(seen.all()[0], "3 tasks") })
+	cancel()
+	if code := <-done; code != 0 {
+		t.Errorf("watch at the backup: exit %d: %s", code, errs.all())
+	}
 	if v := w.inspect(w.distributor, "web", "--task", "web-1"); len(v.Tasks) != 1 || v.Tasks[0].Name != "web-1" || v.SliceList != nil {
 		t.Errorf("inspect --task: %+v", v)
 	}

@@ -194,8 +194,11 @@ func (v *changeView) line(now time.Time) string {
 		}
 		parts = append(parts, percent(v.KeyChurn)+" of keys moved: "+strings.Join(moves, ", "))
 	}
-	if v.Splits+v.Merges > 0 {
-		parts = append(parts, fmt.Sprintf("%s, %s", plural(v.Splits, "split"), plural(v.Merges, "merge")))
+	if v.Splits > 0 {
+		parts = append(parts, plural(v.Splits, "split"))
+	}
+	if v.Merges > 0 {
+		parts = append(parts, plural(v.Merges, "merge"))
 	}
 	var ts []string
 	for _, n := range v.Arrived {

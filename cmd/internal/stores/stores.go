@@ -146,7 +146,7 @@ func await[S any](ctx context.Context, name string, log *slog.Logger, status *ru
 		case !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
 			return none, fmt.Errorf("--store: %w", err)
 		case time.Since(begun) >= patience:
-			return none, fmt.Errorf("--store: %s: no answer within %s: %w", name, patience, err)
+			return none, fmt.Errorf("--store: no answer within %s: %w", patience, err)
 		}
 		log.Warn("the store does not answer, trying again", "store", name, "error", err)
 		status.NotReady(fmt.Sprintf("store %s does not answer: %v", name, err))
