@@ -140,7 +140,7 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	before := c.over(h, c.load[h])
 	for _, i := range c.own[h] {
 		p := &c.pieces[i]
-		if p.load <= 0 {
+		if p.load <= 0 || c.surmised(i) {
 			continue
 		}
 		width := p.width()
@@ -175,6 +175,24 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	}
 	return best, to
 }
+
+// surmised says that piece i carries next to nothing for its width, and that even
+// this is what the width suggests and not what was seen. Where the load is on few
+// keys, most of the keyspace is like that: to move it would spend the budget round
+// after round, and cool nobody.
+func (c *cooler) surmised(i int32) bool {
+	p := &c.pieces[i]
+	return c.est != nil && c.est[i].level < seen*p.load && p.load < sparse*p.width()*c.total
+}
+
+const (
+	// seen is the share of a piece's load that it has been seen to carry if that is
+	// more than a guess.
+	seen = .8
+	// sparse is the load of next to nothing, as a share of what the piece would
+	// carry if all keys were alike.
+	sparse = .1
+)
 
 // gainOfAdding is the fall of squared overload when t joins the owners of p.
 func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {
