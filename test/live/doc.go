@@ -12,18 +12,19 @@
 // What is measured:
 //
 //   - The imbalance is the largest server's requests over the servers' mean, in a
-//     window of the last 3 s, looked at each quarter of a second. The paper's
+//     window of 3 s, looked at each quarter of a second. The paper's
 //     servers get 800 requests a second; these get 150, so that a small machine can
 //     keep up, and 450 in a window: chance alone makes the largest of ten about
 //     1.07 even if all are alike. In a window of 1 s it would make it 1.13, and
 //     imbalances of less than 1.1 would be taken for more than 1.2.
 //   - The reaction is the time from the shift to the end of the first window below
-//     1.2 from which on all windows of 5 s are below it. The window itself is part
-//     of it: load that is perfectly even 5 s after the shift is seen to be so after 7.
+//     1.2 from which on it stays below for 5 s. The window itself is part of it:
+//     load that is perfectly even from 5 s after the shift on is seen to be so a
+//     second or two later. No reaction can be less than the 3 s of a window.
 //   - A shift is unrecovered if that does not happen before the next one.
-//   - The steady churn is the share of the keyspace that came to servers that did
-//     not have it, from the reaction on to the next shift, per minute. For
-//     comparison, churn in reaction is what came before.
+//   - The churn of a shift is the share of the keyspace that in the 30 s after it
+//     came to servers that did not have it: the reaction and what settles after it.
+//     The steady churn is that from then on to the next shift, per minute.
 //
 // The times between shifts vary by up to 5 s, so that they do not keep step with
 // the assigner's rounds, which are 5 s apart.

@@ -22,6 +22,8 @@ const (
 	window      = 3 * time.Second
 	limit       = 1.2
 	stay        = 5 * time.Second
+	// settled is when the reaction to a shift is over and all is steady.
+	settled = 30 * time.Second
 
 	setUpLimit = 30 * time.Second
 	// phase is by how much the times between shifts differ, at random, so that they
@@ -102,10 +104,10 @@ func (b *bed) failed() (n int64) {
 type result struct {
 	took     time.Duration // zero if it did not recover
 	worst    float64       // imbalance
-	reacting float64       // churn until the reaction, a share of the keyspace
+	reacting float64       // churn until it has settled, a share of the keyspace
 	steady   float64       // churn from then on
 	calm     time.Duration // from then to the next shift
-	above    float64       // share of the windows from then on that are at or above the limit
+	above    float64       // share of the windows after the reaction that are at or above the limit
 	rate     float64       // requests a second that arrived
 	trace    string        // the imbalance each second, with the changes of assignment
 }
@@ -124,16 +126,13 @@ func (b *bed) shift(between time.Duration, enough func([]sample) bool) result {
 	for _, x := range all {
 		r.worst = max(r.worst, x.imbalance)
 	}
-	at, ok := reaction(all)
-	if !ok {
-		r.reacting = total(b.watch.between(first.at, last.at))
-		return r
+	from := first.at.Add(settled)
+	r.reacting, r.steady = total(b.watch.between(first.at, from)), total(b.watch.between(from, last.at))
+	r.calm = max(last.at.Sub(from), 0)
+	if at, ok := reaction(all); ok {
+		r.took = at.Sub(first.at)
+		r.above = share(slices.DeleteFunc(all, func(x reading) bool { return x.at.Before(at) }))
 	}
-	r.took = at.Sub(first.at)
-	r.reacting = total(b.watch.between(first.at, at))
-	r.steady = total(b.watch.between(at, last.at))
-	r.calm = last.at.Sub(at)
-	r.above = share(slices.DeleteFunc(all, func(x reading) bool { return x.at.Before(at) }))
 	return r
 }
 
@@ -160,45 +159,44 @@ func (b *bed) trace(began time.Time, all []reading) string {
 	return out.String()
 }
 
-// summary is what became of all shifts.
-type summary struct {
-	results     []result
-	unrecovered int
-	median      time.Duration // unrecovered shifts count as longer than all others
-	steady      float64       // churn a minute, a share of the keyspace
-}
-
 // recovered says that no more need be seen to know the reaction.
 func recovered(samples []sample) bool {
 	_, ok := reaction(readings(samples))
 	return ok
 }
 
+// summary is what became of all shifts.
+type summary struct {
+	took        []time.Duration // in order of time, unrecovered shifts as an hour
+	unrecovered int
+	median      time.Duration
+	reacting    float64 // churn a shift, a share of the keyspace
+	steady      float64 // churn a minute when settled
+}
+
 // shifts carries out n shifts.
 func (b *bed) shifts(tb testing.TB, n int, between time.Duration, enough func([]sample) bool) summary {
 	tb.Helper()
 	var s summary
-	var took []time.Duration
 	var calm time.Duration
 	failed := b.failed()
 	for i := range n {
 		r := b.shift(between, enough)
-		s.results = append(s.results, r)
+		s.reacting += r.reacting / float64(n)
 		s.steady += r.steady
 		calm += r.calm
+		took := fmt.Sprintf("%.1f s", r.took.Seconds())
 		if r.took == 0 {
+			took, r.took = "NOT RECOVERED", time.Hour
 			s.unrecovered++
-			took = append(took, time.Hour)
-			tb.Logf("shift %2d: NOT RECOVERED within %s, worst %.2f, churn %.2f %%, %.0f req/s", i+1, between, r.worst, 100*r.reacting, r.rate)
-		} else {
-			took = append(took, r.took)
-			tb.Logf("shift %2d: %5.1f s, worst %.2f, churn %.2f %% in reaction, %.3f %% in the %2.0f s after, %.1f %% of the windows after at or above %g, %.0f req/s",
-				i+1, r.took.Seconds(), r.worst, 100*r.reacting, 100*r.steady, r.calm.Seconds(), 100*r.above, limit, r.rate)
 		}
+		s.took = append(s.took, r.took)
+		tb.Logf("shift %2d: %s; worst %.2f, churn %.2f %% in %s and %.2f %% in the %.0f s after, %.1f %% of the windows from the reaction on not below %g, %.0f req/s",
+			i+1, took, r.worst, 100*r.reacting, settled, 100*r.steady, r.calm.Seconds(), 100*r.above, limit, r.rate)
 		tb.Logf("  %s", r.trace)
 	}
-	slices.Sort(took)
-	s.median = (took[(n-1)/2] + took[n/2]) / 2
+	sorted := slices.Sorted(slices.Values(s.took))
+	s.median = (sorted[(n-1)/2] + sorted[n/2]) / 2
 	if calm > 0 {
 		s.steady /= calm.Minutes()
 	}
