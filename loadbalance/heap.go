@@ -22,9 +22,8 @@ func newTaskHeap(tasks int, ids []uint32, key func(uint32) float64) *taskHeap {
 	return h
 }
 
-func (h *taskHeap) len() int          { return len(h.ids) }
-func (h *taskHeap) top() uint32       { return h.ids[0] }
-func (h *taskHeap) has(t uint32) bool { return h.at[t] >= 0 }
+func (h *taskHeap) len() int    { return len(h.ids) }
+func (h *taskHeap) top() uint32 { return h.ids[0] }
 
 // set changes the key of a task, if it is in the heap.
 func (h *taskHeap) set(t uint32, key float64) {
@@ -48,17 +47,6 @@ func (h *taskHeap) drop(t uint32) {
 	if i < last {
 		h.down(h.up(i))
 	}
-}
-
-// put brings a task in, or changes its key.
-func (h *taskHeap) put(t uint32, key float64) {
-	if h.at[t] >= 0 {
-		h.set(t, key)
-		return
-	}
-	h.key[t], h.at[t] = key, int32(len(h.ids))
-	h.ids = append(h.ids, t)
-	h.up(len(h.ids) - 1)
 }
 
 // first returns the task with the smallest key among those that ok accepts.

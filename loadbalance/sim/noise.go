@@ -29,7 +29,6 @@ type meter struct {
 	rng     *rand.Rand
 	parts   int
 	seconds float64 // of a window
-	loads   []float64
 	cells   []assignment.SliceKey
 	cell    []float64
 }
