@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -175,8 +174,7 @@ func TestShifts(t *testing.T) {
 
 // BenchmarkTraces is Figure 11 of the Slicer paper on recorded traces: each
 // algorithm's load imbalance and churn, with and without redundancy. The
-// environment variable SLICER_TRACES names the folder of the traces and
-// SLICER_PLOTS one to draw them into.
+// environment variable SLICER_TRACES names the folder of the traces.
 func BenchmarkTraces(b *testing.B) {
 	dir := os.Getenv("SLICER_TRACES")
 	files, err := filepath.Glob(filepath.Join(dir, "*.csv.gz"))
@@ -204,7 +202,6 @@ func traces(tb testing.TB, file string, n, replicas int) {
 	}
 	var pub, own sim.Summary
 	best := 1e9
-	var all []*sim.Result
 	for _, alg := range sim.Algorithms {
 		tr, err := sim.OpenTrace(file)
 		if err != nil {
@@ -219,7 +216,6 @@ func traces(tb testing.TB, file string, n, replicas int) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		all = append(all, r)
 		s := r.Summary
 		tb.Logf("%-26s n=%-3d R=%-2d %-16s imbalance %6.3f, over floor %.4f, key churn %6.3f %%, load churn %6.2f %%",
 			filepath.Base(file), n, replicas, alg, s.MeanImbalance, s.MeanOverFloor, 100*s.MeanKeyChurn, 100*s.MeanLoadChurn)
@@ -231,17 +227,6 @@ func traces(tb testing.TB, file string, n, replicas int) {
 			fallthrough
 		default:
 			best = min(best, s.MeanOverFloor)
-		}
-	}
-	if dir := os.Getenv("SLICER_PLOTS"); dir != "" {
-		var svg bytes.Buffer
-		err := sim.WriteSVG(&svg, all)
-		if err == nil {
-			name := fmt.Sprintf("%s-n%d-r%d.svg", strings.TrimSuffix(filepath.Base(file), ".csv.gz"), n, replicas)
-			err = os.WriteFile(filepath.Join(dir, name), svg.Bytes(), 0o644)
-		}
-		if err != nil {
-			tb.Fatal(err)
 		}
 	}
 	if own.MeanOverFloor > best {

@@ -1,9 +1,7 @@
 package sim_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"io"
 	"math"
@@ -201,33 +199,5 @@ func TestBadInput(t *testing.T) {
 	}
 	if _, err := sim.Run(good, src); err == nil || !strings.Contains(err.Error(), "line 2: load") {
 		t.Errorf("a broken trace: %v", err)
-	}
-}
-
-func TestPlot(t *testing.T) {
-	results := []*sim.Result{replay(t, weighted, "a", 4, 8), replay(t, published, "a", 4, 8), {Algorithm: "nothing <yet>"}}
-	var svg, table bytes.Buffer
-	if err := sim.WriteSVG(&svg, results); err != nil {
-		t.Fatal(err)
-	}
-	d := xml.NewDecoder(bytes.NewReader(svg.Bytes()))
-	lines := 0
-	for {
-		tok, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("not XML: %v", err)
-		}
-		if e, ok := tok.(xml.StartElement); ok && e.Name.Local == "polyline" {
-			lines++
-		}
-	}
-	if lines != 6 || strings.Contains(svg.String(), "NaN") {
-		t.Errorf("%d lines in %s", lines, svg.String())
-	}
-	if err := sim.WriteTable(&table, results); err != nil || strings.Count(table.String(), "\n") != 4 {
-		t.Errorf("%v: %s", err, table.String())
 	}
 }
