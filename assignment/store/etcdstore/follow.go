@@ -165,7 +165,7 @@ func (s *Store) checkIdentity(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	resp, err := s.commit(ctx, txn{do: []clientv3.Op{clientv3.OpGet(s.layout.ID())}})
+	resp, err := s.view(ctx, clientv3.OpGet(s.layout.ID()))
 	if err != nil {
 		return err
 	}

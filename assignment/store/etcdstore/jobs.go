@@ -81,7 +81,7 @@ func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64
 
 func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect int64) (store.Job, error) {
 	key, gone := s.layout.Config(c.Name), s.layout.Gone(c.Name)
-	resp, err := s.commit(ctx, txn{do: []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(gone)}})
+	resp, err := s.view(ctx, clientv3.OpGet(key), clientv3.OpGet(gone))
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -161,12 +161,11 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 	l := &s.layout
 	generations, chunks, attempts := l.Generations(name), l.Chunks(name), l.Attempts(name)
 	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name)}
-	resp, err := s.commit(ctx, txn{do: []clientv3.Op{
+	resp, err := s.view(ctx,
 		clientv3.OpGet(keys[0]), clientv3.OpGet(keys[1], clientv3.WithKeysOnly()), clientv3.OpGet(keys[2]),
 		// The newest generation, from its key: the head may be corrupt.
 		clientv3.OpGet(generations, clientv3.WithRange(record.After(generations)), clientv3.WithKeysOnly(),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-	}})
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)))
 	if err != nil {
 		return false, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
@@ -90,7 +89,7 @@ func (s *Store) loadOnce(ctx context.Context, job string) (st state, err error) 
 		from := s.layout.Generation(job, known.a.Generation()+1)
 		ops = append(ops, clientv3.OpGet(from, clientv3.WithRange(record.After(s.layout.Generations(job))), clientv3.WithLimit(record.MaxSegment)))
 	}
-	resp, err := s.commit(ctx, txn{do: ops})
+	resp, err := s.view(ctx, ops...)
 	if err != nil {
 		return st, err
 	}
@@ -138,7 +137,7 @@ func (s *Store) ReadGeneration(ctx context.Context, job string, g assignment.Gen
 	if err := assignment.ValidateJobName(job); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotFound, err)
 	}
-	if g <= 0 || g >= math.MaxInt64 {
+	if g <= 0 || g > assignment.MaxGeneration {
 		return nil, fmt.Errorf("generation %d of job %s: %w", g, job, store.ErrNotFound)
 	}
 	ctx, done, err := s.begin(ctx)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // begin starts a call: ctx with the deadline that every call has, ended by the
@@ -51,6 +54,31 @@ func (s *Store) commit(ctx context.Context, t txn) (*clientv3.TxnResponse, error
 	}
 	return resp, nil
 }
+
+// view sends a transaction that only reads, again as long as no member takes it.
+// The client does so for single gets; a transaction that writes may have been
+// carried out and is not sent twice.
+func (s *Store) view(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	for backoff := viewBackoffMin; ; backoff = min(2*backoff, viewBackoffMax) {
+		resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+		if err == nil {
+			return resp, nil
+		}
+		if codeOf(err) != codes.Unavailable && status.Code(err) != codes.Unavailable {
+			return nil, s.explain(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, s.explain(ctx, err)
+		case <-time.After(backoff/2 + rand.N(backoff)):
+		}
+	}
+}
+
+const (
+	viewBackoffMin = 10 * time.Millisecond
+	viewBackoffMax = 300 * time.Millisecond
+)
 
 // got is the i-th answer of a transaction, to a get of one key: its value and its
 // mod revision, which is 0 if there is none.
@@ -114,8 +142,10 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {
 	case s.ctx.Err() != nil:
 		return store.ErrClosed
-	case errors.Is(ended, context.DeadlineExceeded):
+	case errors.Is(ended, context.DeadlineExceeded) && errors.Is(err, ended):
 		return fmt.Errorf("%w: no answer from %v in time: %w", store.ErrUnavailable, s.cfg.Endpoints, ended)
+	case errors.Is(ended, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no answer from %v in time: %w: %w", store.ErrUnavailable, s.cfg.Endpoints, ended, err)
 	case ended != nil:
 		return ended
 	case codeOf(err) == codes.OutOfRange:

@@ -70,7 +70,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// identify reads the store's identity, or gives it one.
+// identify reads the store's identity, or gives it one. An etcd that is just
+// starting is waited for.
 func (s *Store) identify(ctx context.Context) error {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -78,17 +79,24 @@ func (s *Store) identify(ctx context.Context) error {
 	}
 	defer done()
 	key := s.layout.ID()
-	value := s.layout.EncodeIdentity(record.Identity{StoreID: random()})
-	resp, err := s.commit(ctx, txn{
-		when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-		do:   []clientv3.Op{clientv3.OpPut(key, string(value))},
-		els:  []clientv3.Op{clientv3.OpGet(key)},
-	})
+	resp, err := s.view(ctx, clientv3.OpGet(key))
 	if err != nil {
 		return err
 	}
-	if !resp.Succeeded {
-		value = resp.Responses[0].GetResponseRange().Kvs[0].Value
+	value, rev := got(resp, 0)
+	if rev == 0 {
+		value = s.layout.EncodeIdentity(record.Identity{StoreID: random()})
+		resp, err = s.commit(ctx, txn{
+			when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+			do:   []clientv3.Op{clientv3.OpPut(key, string(value))},
+			els:  []clientv3.Op{clientv3.OpGet(key)},
+		})
+		if err != nil {
+			return err
+		}
+		if !resp.Succeeded {
+			value, _ = got(resp, 0)
+		}
 	}
 	id, err := s.layout.DecodeIdentity(value)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +55,7 @@ func TestDamagedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(names)
 	outcomes := make(map[string]int)
 	for _, name := range names {
 		if name == "LOCK" || strings.HasPrefix(name, "OPTIONS") {

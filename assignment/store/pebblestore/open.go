@@ -19,7 +19,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		cfg: cfg, dir: filepath.Clean(dir), failed: make(chan struct{}),
+		cfg: cfg, dir: filepath.Clean(dir), failed: make(chan struct{}), stopped: make(chan struct{}),
 		jobs: make(map[string]*job), watchers: make(map[*watcher]struct{}),
 	}
 	if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
@@ -39,7 +39,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 		var err error
 		defer func() {
 			if r := recover(); r != nil {
-				err = s.fail(fmt.Errorf("%v", r))
+				err = s.stop(fmt.Errorf("%v", r))
 			}
 			result <- err
 		}()
@@ -47,7 +47,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 	}()
 	select {
 	case err = <-result:
-	case <-s.failed:
+	case <-s.stopped:
 		err = s.Err()
 	}
 	if err != nil {
@@ -78,6 +78,9 @@ func (s *Store) start(lock *pebble.Lock) error {
 	err = s.identify()
 	if err == nil {
 		err = s.load()
+	}
+	if err == nil {
+		err = s.Err()
 	}
 	if err != nil {
 		return errors.Join(err, s.shut())
@@ -202,6 +205,6 @@ func (l *logger) Errorf(format string, args ...any) {
 // where it stands, with whatever locks it holds, so that nothing is done to the
 // files any more; the process is to end, by Store.Failed.
 func (l *logger) Fatalf(format string, args ...any) {
-	_ = l.s.fail(fmt.Errorf(format, args...))
+	_ = l.s.stop(fmt.Errorf(format, args...))
 	select {}
 }

@@ -25,6 +25,7 @@ type Store struct {
 
 	running sync.WaitGroup // calls under way
 	failed  chan struct{}
+	stopped chan struct{} // closed when Pebble stands still, perhaps with its locks held
 
 	mu       sync.RWMutex
 	closed   bool
@@ -77,8 +78,21 @@ func (s *Store) fail(why error) error {
 	return s.err
 }
 
+// stop is for errors after which Pebble must not be touched any more.
+func (s *Store) stop(why error) error {
+	err := s.fail(why)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.stopped:
+	default:
+		close(s.stopped)
+	}
+	return err
+}
+
 // Close implements store.Store. It waits for calls under way and unlocks the
-// directory, unless the store has failed: then only the process's end does.
+// directory. After some failures only the process's end does: it returns Err then.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	first := !s.closed
@@ -99,12 +113,11 @@ func (s *Store) Close() error {
 	select {
 	case err := <-result:
 		if err != nil {
-			return fmt.Errorf("close store directory %s: %w", s.dir, err)
+			return fmt.Errorf("%w: close store directory %s: %w", store.ErrUnavailable, s.dir, err)
 		}
-		return nil
-	case <-s.failed:
-		return s.Err()
+	case <-s.stopped:
 	}
+	return s.Err()
 }
 
 // ready says what keeps a call from being made.
@@ -146,7 +159,7 @@ func call[T any](ctx context.Context, s *Store, f func(ctx context.Context) (T, 
 		var o outcome
 		defer func() {
 			if r := recover(); r != nil { // Pebble does so when it cannot go on
-				o.err = s.fail(fmt.Errorf("%v", r))
+				o.err = s.stop(fmt.Errorf("%v", r))
 			}
 			result <- o
 		}()
