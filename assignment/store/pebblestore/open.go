@@ -66,7 +66,7 @@ func (s *Store) start(lock *pebble.Lock) error {
 	db, err := pebble.Open(s.dir, s.options(lock))
 	err = errors.Join(err, lock.Close())
 	if err != nil {
-		if errors.Is(err, pebble.ErrCorruption) {
+		if pebble.IsCorruptionError(err) {
 			err = record.Corrupt(s.dir, "%w", err)
 		}
 		return err
@@ -100,13 +100,13 @@ func (s *Store) options(lock *pebble.Lock) *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
-				if !errors.Is(err, pebble.ErrCorruption) {
+				if !pebble.IsCorruptionError(err) {
 					_ = s.fail(err)
 				}
 			},
 			// Whoever reads what is damaged is told.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				s.cfg.Logger.Error("damaged file", "dir", s.dir, "file", info.Path, "error", info.Details)
+				s.cfg.Logger.Error("damaged file", "dir", s.dir, "file", info.Path, "error", info.Details.Error())
 			},
 		},
 	}

@@ -63,11 +63,11 @@ func child(dir, fault string) (int, error) {
 	a, err := s.Read(ctx, "a")
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		a = storetest.First("a", s.ID(), 1, 5, 5000)
+		a = storetest.First("a", s.ID(), 1, 5, 3000)
 		err = s.Write(ctx, a)
 	case err == nil:
 	}
-	for i := 0; err == nil && i < 400; i++ {
+	for i := 0; err == nil && i < 200; i++ {
 		fmt.Println(a.Generation(), a.Checksum())
 		next := storetest.Next(a, a.Generation()+1, .05, fmt.Sprint(os.Getpid()), rng)
 		if i%10 == 9 { // fills memory tables
@@ -221,8 +221,8 @@ func TestKill9(t *testing.T) {
 // TestFaultyDisk lets the disk fail at one write or another: the process ends
 // cleanly, and nothing acknowledged is lost.
 func TestFaultyDisk(t *testing.T) {
-	faults := []string{"size:4096", "size:100000", "size:400000"}
-	for i := 1; i < 700; i += 4 + i/3 {
+	faults := []string{"size:4096", "size:40000", "size:150000"}
+	for i := 1; i < 400; i += 5 + i/2 {
 		faults = append(faults, fmt.Sprintf("full:%d", i), fmt.Sprintf("once:%d", i+1))
 	}
 	codes := make(map[int]int)

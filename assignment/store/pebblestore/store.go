@@ -73,7 +73,7 @@ func (s *Store) fail(why error) error {
 	if s.err == nil {
 		s.err = fmt.Errorf("%w: directory %s: %w", store.ErrUnavailable, s.dir, why)
 		close(s.failed)
-		s.cfg.Logger.Error("store failed", "dir", s.dir, "error", why)
+		s.cfg.Logger.Error("store failed", "dir", s.dir, "error", why.Error())
 	}
 	return s.err
 }
@@ -244,7 +244,7 @@ func (s *Store) scan(from, to string) (kvs []record.KV, err error) {
 
 // unreadable maps an error of a read onto those of the contract.
 func (s *Store) unreadable(key string, err error) error {
-	if errors.Is(err, pebble.ErrCorruption) {
+	if pebble.IsCorruptionError(err) {
 		return record.Corrupt(key, "%w", err)
 	}
 	return fmt.Errorf("%w: directory %s: key %s: %w", store.ErrUnavailable, s.dir, key, err)
