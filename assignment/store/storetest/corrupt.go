@@ -129,6 +129,7 @@ func testCorrupt(t *testing.T, h *harness) {
 		for i, damage := range []func([]byte) []byte{
 			func(v []byte) []byte { v[rng.IntN(len(v))] ^= 1 << rng.IntN(8); return v },
 			func(v []byte) []byte { return v[:rng.IntN(len(v))] },
+			func(v []byte) []byte { return append(v, 0) },
 			func([]byte) []byte { return nil },
 		} {
 			bad := damage(append([]byte(nil), good...))
