@@ -31,6 +31,7 @@ type AttachRequest struct {
 	//	*AttachRequest_Want
 	//	*AttachRequest_Reports
 	//	*AttachRequest_Acks
+	//	*AttachRequest_Clients
 	Message       isAttachRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -109,6 +110,15 @@ func (x *AttachRequest) GetAcks() *Acks {
 	return nil
 }
 
+func (x *AttachRequest) GetClients() *Clients {
+	if x != nil {
+		if x, ok := x.Message.(*AttachRequest_Clients); ok {
+			return x.Clients
+		}
+	}
+	return nil
+}
+
 type isAttachRequest_Message interface {
 	isAttachRequest_Message()
 }
@@ -129,6 +139,10 @@ type AttachRequest_Acks struct {
 	Acks *Acks `protobuf:"bytes,4,opt,name=acks,proto3,oneof"`
 }
 
+type AttachRequest_Clients struct {
+	Clients *Clients `protobuf:"bytes,5,opt,name=clients,proto3,oneof"`
+}
+
 func (*AttachRequest_Hello) isAttachRequest_Message() {}
 
 func (*AttachRequest_Want) isAttachRequest_Message() {}
@@ -136,6 +150,8 @@ func (*AttachRequest_Want) isAttachRequest_Message() {}
 func (*AttachRequest_Reports) isAttachRequest_Message() {}
 
 func (*AttachRequest_Acks) isAttachRequest_Message() {}
+
+func (*AttachRequest_Clients) isAttachRequest_Message() {}
 
 type DistributorHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -510,6 +526,141 @@ func (x *Acks) GetEmpty() bool {
 	return false
 }
 
+// Clients names the clerks of a job that are connected to a Distributor, for
+// the job's preferred assigner to give them indexes. As with TaskReports the
+// first for a job is complete.
+type Clients struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`
+	Clients       []*Client              `protobuf:"bytes,3,rep,name=clients,proto3" json:"clients,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clients) Reset() {
+	*x = Clients{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clients) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clients) ProtoMessage() {}
+
+func (x *Clients) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clients.ProtoReflect.Descriptor instead.
+func (*Clients) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Clients) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Clients) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *Clients) GetClients() []*Client {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+type Client struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// The index that it holds, if any.
+	Index *uint32 `protobuf:"varint,2,opt,name=index,proto3,oneof" json:"index,omitempty"`
+	// For how long it has been connected, milliseconds: of two that hold one
+	// index the older keeps it.
+	AgeMs int64 `protobuf:"varint,3,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// Its stream to this Distributor has ended.
+	Disconnected  bool `protobuf:"varint,4,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Client) Reset() {
+	*x = Client{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Client) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Client) ProtoMessage() {}
+
+func (x *Client) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Client.ProtoReflect.Descriptor instead.
+func (*Client) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Client) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *Client) GetIndex() uint32 {
+	if x != nil && x.Index != nil {
+		return *x.Index
+	}
+	return 0
+}
+
+func (x *Client) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *Client) GetDisconnected() bool {
+	if x != nil {
+		return x.Disconnected
+	}
+	return false
+}
+
 type AttachResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -519,6 +670,7 @@ type AttachResponse struct {
 	//	*AttachResponse_Assignment
 	//	*AttachResponse_Status
 	//	*AttachResponse_RefuseTask
+	//	*AttachResponse_ClientIndexes
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -526,7 +678,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -538,7 +690,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -551,7 +703,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachResponse) GetMessage() isAttachResponse_Message {
@@ -606,6 +758,15 @@ func (x *AttachResponse) GetRefuseTask() *RefuseTask {
 	return nil
 }
 
+func (x *AttachResponse) GetClientIndexes() *ClientIndexes {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_ClientIndexes); ok {
+			return x.ClientIndexes
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -630,6 +791,10 @@ type AttachResponse_RefuseTask struct {
 	RefuseTask *RefuseTask `protobuf:"bytes,5,opt,name=refuse_task,json=refuseTask,proto3,oneof"`
 }
 
+type AttachResponse_ClientIndexes struct {
+	ClientIndexes *ClientIndexes `protobuf:"bytes,6,opt,name=client_indexes,json=clientIndexes,proto3,oneof"`
+}
+
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
 
 func (*AttachResponse_Preference) isAttachResponse_Message() {}
@@ -639,6 +804,8 @@ func (*AttachResponse_Assignment) isAttachResponse_Message() {}
 func (*AttachResponse_Status) isAttachResponse_Message() {}
 
 func (*AttachResponse_RefuseTask) isAttachResponse_Message() {}
+
+func (*AttachResponse_ClientIndexes) isAttachResponse_Message() {}
 
 type AssignerHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -650,7 +817,7 @@ type AssignerHello struct {
 
 func (x *AssignerHello) Reset() {
 	*x = AssignerHello{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +829,7 @@ func (x *AssignerHello) String() string {
 func (*AssignerHello) ProtoMessage() {}
 
 func (x *AssignerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +842,7 @@ func (x *AssignerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerHello.ProtoReflect.Descriptor instead.
 func (*AssignerHello) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AssignerHello) GetAssignerId() string {
@@ -710,7 +877,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +889,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +902,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Preference) GetRevision() int64 {
@@ -777,7 +944,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +956,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +969,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Candidate) GetAssignerId() string {
@@ -837,7 +1004,7 @@ type JobPreference struct {
 
 func (x *JobPreference) Reset() {
 	*x = JobPreference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1016,7 @@ func (x *JobPreference) String() string {
 func (*JobPreference) ProtoMessage() {}
 
 func (x *JobPreference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1029,7 @@ func (x *JobPreference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPreference.ProtoReflect.Descriptor instead.
 func (*JobPreference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JobPreference) GetJob() string {
@@ -894,7 +1061,7 @@ type JobAssignment struct {
 
 func (x *JobAssignment) Reset() {
 	*x = JobAssignment{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1073,7 @@ func (x *JobAssignment) String() string {
 func (*JobAssignment) ProtoMessage() {}
 
 func (x *JobAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1086,7 @@ func (x *JobAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssignment.ProtoReflect.Descriptor instead.
 func (*JobAssignment) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JobAssignment) GetJob() string {
@@ -988,7 +1155,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1167,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1180,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -1080,7 +1247,7 @@ type RefuseTask struct {
 
 func (x *RefuseTask) Reset() {
 	*x = RefuseTask{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1259,7 @@ func (x *RefuseTask) String() string {
 func (*RefuseTask) ProtoMessage() {}
 
 func (x *RefuseTask) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1272,7 @@ func (x *RefuseTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseTask.ProtoReflect.Descriptor instead.
 func (*RefuseTask) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RefuseTask) GetJob() string {
@@ -1143,16 +1310,123 @@ func (x *RefuseTask) GetMessage() string {
 	return ""
 }
 
+// ClientIndexes gives indexes to clients that were named by Clients. A client
+// keeps what it has until it is given another.
+type ClientIndexes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Indexes       []*ClientIndex         `protobuf:"bytes,2,rep,name=indexes,proto3" json:"indexes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientIndexes) Reset() {
+	*x = ClientIndexes{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientIndexes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientIndexes) ProtoMessage() {}
+
+func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientIndexes.ProtoReflect.Descriptor instead.
+func (*ClientIndexes) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ClientIndexes) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ClientIndexes) GetIndexes() []*ClientIndex {
+	if x != nil {
+		return x.Indexes
+	}
+	return nil
+}
+
+type ClientIndex struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientIndex) Reset() {
+	*x = ClientIndex{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientIndex) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientIndex) ProtoMessage() {}
+
+func (x *ClientIndex) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientIndex.ProtoReflect.Descriptor instead.
+func (*ClientIndex) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ClientIndex) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ClientIndex) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 var File_slicer_v1_assigner_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\n" +
-	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x1aslicer/v1/subscriber.proto\"\xd1\x01\n" +
+	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x1aslicer/v1/subscriber.proto\"\x81\x02\n" +
 	"\rAttachRequest\x123\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1b.slicer.v1.DistributorHelloH\x00R\x05hello\x12%\n" +
 	"\x04want\x18\x02 \x01(\v2\x0f.slicer.v1.WantH\x00R\x04want\x122\n" +
 	"\areports\x18\x03 \x01(\v2\x16.slicer.v1.TaskReportsH\x00R\areports\x12%\n" +
-	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acksB\t\n" +
+	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acks\x12.\n" +
+	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclientsB\t\n" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
@@ -1183,7 +1457,17 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"stragglers\x12\x16\n" +
 	"\x06clerks\x18\x04 \x01(\rR\x06clerks\x12\x1c\n" +
 	"\tslicelets\x18\x05 \x01(\rR\tslicelets\x12\x14\n" +
-	"\x05empty\x18\x06 \x01(\bR\x05empty\"\xac\x02\n" +
+	"\x05empty\x18\x06 \x01(\bR\x05empty\"d\n" +
+	"\aClients\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12+\n" +
+	"\aclients\x18\x03 \x03(\v2\x11.slicer.v1.ClientR\aclients\"\x85\x01\n" +
+	"\x06Client\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x19\n" +
+	"\x05index\x18\x02 \x01(\rH\x00R\x05index\x88\x01\x01\x12\x15\n" +
+	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x12\"\n" +
+	"\fdisconnected\x18\x04 \x01(\bR\fdisconnectedB\b\n" +
+	"\x06_index\"\xef\x02\n" +
 	"\x0eAttachResponse\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.slicer.v1.AssignerHelloH\x00R\x05hello\x127\n" +
 	"\n" +
@@ -1194,7 +1478,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"assignment\x12.\n" +
 	"\x06status\x18\x04 \x01(\v2\x14.slicer.v1.JobStatusH\x00R\x06status\x128\n" +
 	"\vrefuse_task\x18\x05 \x01(\v2\x15.slicer.v1.RefuseTaskH\x00R\n" +
-	"refuseTaskB\t\n" +
+	"refuseTask\x12A\n" +
+	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexesB\t\n" +
 	"\amessage\"D\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
@@ -1239,7 +1524,13 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\rR\x04code\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage2T\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"S\n" +
+	"\rClientIndexes\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x120\n" +
+	"\aindexes\x18\x02 \x03(\v2\x16.slicer.v1.ClientIndexR\aindexes\"@\n" +
+	"\vClientIndex\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index2T\n" +
 	"\x0fAssignerService\x12A\n" +
 	"\x06Attach\x12\x18.slicer.v1.AttachRequest\x1a\x19.slicer.v1.AttachResponse(\x010\x01B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
@@ -1255,7 +1546,7 @@ func file_slicer_v1_assigner_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assigner_proto_rawDescData
 }
 
-var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*AttachRequest)(nil),    // 0: slicer.v1.AttachRequest
 	(*DistributorHello)(nil), // 1: slicer.v1.DistributorHello
@@ -1263,45 +1554,53 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*TaskReports)(nil),      // 3: slicer.v1.TaskReports
 	(*TaskReport)(nil),       // 4: slicer.v1.TaskReport
 	(*Acks)(nil),             // 5: slicer.v1.Acks
-	(*AttachResponse)(nil),   // 6: slicer.v1.AttachResponse
-	(*AssignerHello)(nil),    // 7: slicer.v1.AssignerHello
-	(*Preference)(nil),       // 8: slicer.v1.Preference
-	(*Candidate)(nil),        // 9: slicer.v1.Candidate
-	(*JobPreference)(nil),    // 10: slicer.v1.JobPreference
-	(*JobAssignment)(nil),    // 11: slicer.v1.JobAssignment
-	(*JobStatus)(nil),        // 12: slicer.v1.JobStatus
-	(*RefuseTask)(nil),       // 13: slicer.v1.RefuseTask
-	(*Task)(nil),             // 14: slicer.v1.Task
-	(*Report)(nil),           // 15: slicer.v1.Report
-	(*Chunk)(nil),            // 16: slicer.v1.Chunk
-	(*Trailer)(nil),          // 17: slicer.v1.Trailer
-	(Mode)(0),                // 18: slicer.v1.Mode
+	(*Clients)(nil),          // 6: slicer.v1.Clients
+	(*Client)(nil),           // 7: slicer.v1.Client
+	(*AttachResponse)(nil),   // 8: slicer.v1.AttachResponse
+	(*AssignerHello)(nil),    // 9: slicer.v1.AssignerHello
+	(*Preference)(nil),       // 10: slicer.v1.Preference
+	(*Candidate)(nil),        // 11: slicer.v1.Candidate
+	(*JobPreference)(nil),    // 12: slicer.v1.JobPreference
+	(*JobAssignment)(nil),    // 13: slicer.v1.JobAssignment
+	(*JobStatus)(nil),        // 14: slicer.v1.JobStatus
+	(*RefuseTask)(nil),       // 15: slicer.v1.RefuseTask
+	(*ClientIndexes)(nil),    // 16: slicer.v1.ClientIndexes
+	(*ClientIndex)(nil),      // 17: slicer.v1.ClientIndex
+	(*Task)(nil),             // 18: slicer.v1.Task
+	(*Report)(nil),           // 19: slicer.v1.Report
+	(*Chunk)(nil),            // 20: slicer.v1.Chunk
+	(*Trailer)(nil),          // 21: slicer.v1.Trailer
+	(Mode)(0),                // 22: slicer.v1.Mode
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
 	2,  // 1: slicer.v1.AttachRequest.want:type_name -> slicer.v1.Want
 	3,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
 	5,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
-	4,  // 4: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
-	14, // 5: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
-	15, // 6: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
-	7,  // 7: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
-	8,  // 8: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
-	11, // 9: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
-	12, // 10: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
-	13, // 11: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
-	9,  // 12: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
-	10, // 13: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
-	16, // 14: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
-	17, // 15: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
-	18, // 16: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
-	0,  // 17: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	6,  // 18: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	18, // [18:19] is the sub-list for method output_type
-	17, // [17:18] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	6,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
+	4,  // 5: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
+	18, // 6: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
+	19, // 7: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
+	7,  // 8: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
+	9,  // 9: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
+	10, // 10: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
+	13, // 11: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
+	14, // 12: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
+	15, // 13: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
+	16, // 14: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
+	11, // 15: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
+	12, // 16: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
+	20, // 17: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
+	21, // 18: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
+	22, // 19: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
+	17, // 20: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 21: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	8,  // 22: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	22, // [22:23] is the sub-list for method output_type
+	21, // [21:22] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }
@@ -1316,15 +1615,18 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachRequest_Want)(nil),
 		(*AttachRequest_Reports)(nil),
 		(*AttachRequest_Acks)(nil),
+		(*AttachRequest_Clients)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[6].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[7].OneofWrappers = []any{}
+	file_slicer_v1_assigner_proto_msgTypes[8].OneofWrappers = []any{
 		(*AttachResponse_Hello)(nil),
 		(*AttachResponse_Preference)(nil),
 		(*AttachResponse_Assignment)(nil),
 		(*AttachResponse_Status)(nil),
 		(*AttachResponse_RefuseTask)(nil),
+		(*AttachResponse_ClientIndexes)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[11].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[13].OneofWrappers = []any{
 		(*JobAssignment_Chunk)(nil),
 		(*JobAssignment_Trailer)(nil),
 	}
@@ -1334,7 +1636,7 @@ func file_slicer_v1_assigner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assigner_proto_rawDesc), len(file_slicer_v1_assigner_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -190,7 +190,9 @@ type Hello struct {
 	// between hello and the first report.
 	Report *Report `protobuf:"bytes,8,opt,name=report,proto3" json:"report,omitempty"`
 	// Where the subscriber runs; may be empty.
-	Zone          string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Clerks only: the client index that it was given before, if any.
+	ClientIndex   *uint32 `protobuf:"varint,10,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -286,6 +288,13 @@ func (x *Hello) GetZone() string {
 		return x.Zone
 	}
 	return ""
+}
+
+func (x *Hello) GetClientIndex() uint32 {
+	if x != nil && x.ClientIndex != nil {
+		return *x.ClientIndex
+	}
+	return 0
 }
 
 // Report says how a slicelet is; about once a second.
@@ -804,7 +813,11 @@ type Status struct {
 	// nothing else, at least this often: a subscriber that hears nothing for three
 	// times as long takes it for dead and goes elsewhere. 0: it promises nothing,
 	// and only the connection's keepalive tells.
-	RepeatMs      int64 `protobuf:"varint,7,opt,name=repeat_ms,json=repeatMs,proto3" json:"repeat_ms,omitempty"`
+	RepeatMs int64 `protobuf:"varint,7,opt,name=repeat_ms,json=repeatMs,proto3" json:"repeat_ms,omitempty"`
+	// Clerks only: the client's index among the job's, dense from 0, by which it
+	// picks its subset of tasks. Missing as long as nobody has given one; then the
+	// one held stays.
+	ClientIndex   *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -888,6 +901,13 @@ func (x *Status) GetRepeatMs() int64 {
 	return 0
 }
 
+func (x *Status) GetClientIndex() uint32 {
+	if x != nil && x.ClientIndex != nil {
+		return *x.ClientIndex
+	}
+	return 0
+}
+
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -950,7 +970,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x10.slicer.v1.HelloH\x00R\x05hello\x12+\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportH\x00R\x06report\x12\"\n" +
 	"\x03ack\x18\x03 \x01(\v2\x0e.slicer.v1.AckH\x00R\x03ackB\t\n" +
-	"\amessage\"\x96\x02\n" +
+	"\amessage\"\xcf\x02\n" +
 	"\x05Hello\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.slicer.v1.RoleR\x04role\x12\x1b\n" +
@@ -962,7 +982,10 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\bchecksum\x18\x06 \x01(\x06R\bchecksum\x12#\n" +
 	"\x04task\x18\a \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12)\n" +
 	"\x06report\x18\b \x01(\v2\x11.slicer.v1.ReportR\x06report\x12\x12\n" +
-	"\x04zone\x18\t \x01(\tR\x04zone\"\x92\x01\n" +
+	"\x04zone\x18\t \x01(\tR\x04zone\x12&\n" +
+	"\fclient_index\x18\n" +
+	" \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
+	"\r_client_index\"\x92\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
 	"\x06age_ms\x18\x02 \x01(\x03R\x05ageMs\x12*\n" +
@@ -1008,7 +1031,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\x91\x02\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\xca\x02\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1019,7 +1042,9 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"loadMetric\x12#\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12#\n" +
 	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
-	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\"@\n" +
+	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\x12&\n" +
+	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
+	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1100,11 +1125,13 @@ func file_slicer_v1_subscriber_proto_init() {
 		(*WatchRequest_Report)(nil),
 		(*WatchRequest_Ack)(nil),
 	}
+	file_slicer_v1_subscriber_proto_msgTypes[1].OneofWrappers = []any{}
 	file_slicer_v1_subscriber_proto_msgTypes[5].OneofWrappers = []any{
 		(*WatchResponse_Chunk)(nil),
 		(*WatchResponse_Trailer)(nil),
 		(*WatchResponse_Status)(nil),
 	}
+	file_slicer_v1_subscriber_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
