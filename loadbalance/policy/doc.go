@@ -1,0 +1,26 @@
+// Package policy chooses which of several tasks gets a request: one of the
+// owners of its slice, or, for a request without a key, any task of a client's
+// subset.
+//
+//	i := policy.Choose(policy.LeastLoaded, policy.List{
+//		{Condition: policy.Ready, InSubset: true, Outstanding: 4},
+//		{Condition: policy.Ready, InSubset: true, Outstanding: 1},
+//	}, rand.Uint64())
+//
+// The choice is in two steps. First only the most preferred tasks stay, in the
+// order of Candidate.Rank: those that a connection is ready to come before those
+// that would have to be waited for, members of the subset before others, draining
+// and failing tasks last. Among these the Kind decides:
+//
+//   - RoundRobin takes turns.
+//   - LeastLoaded draws two and takes the one with fewer requests outstanding
+//     (the power of two choices: M. Mitzenmacher, "The Power of Two Choices in
+//     Randomized Load Balancing", IEEE Transactions on Parallel and Distributed
+//     Systems 12(10), 2001).
+//   - Weighted draws in proportion to Candidate.Weight, which Utilization derives
+//     from what tasks report, as gRPC's weighted round robin does (gRFC A58).
+//
+// The package is pure: no clock, no goroutine, no I/O, no randomness but the
+// number that comes in. Nothing allocates. Utilization is a plain value, which
+// its user guards; all else is safe for concurrent use.
+package policy

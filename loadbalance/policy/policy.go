@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Kind says how one of equally preferred tasks is chosen.
+type Kind uint8
+
+// The kinds. The zero value is RoundRobin.
+const (
+	RoundRobin Kind = iota
+	LeastLoaded
+	Weighted
+)
+
+var kindNames = [...]string{RoundRobin: "round_robin", LeastLoaded: "least_loaded", Weighted: "weighted"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// ParseKind reads what String prints. The error is an *assignment.FieldError.
+func ParseKind(s string) (Kind, error) {
+	for k, name := range kindNames {
+		if s == name {
+			return Kind(k), nil
+		}
+	}
+	return 0, &assignment.FieldError{Field: "policy", Value: s, Allowed: "round_robin, least_loaded or weighted"}
+}
+
+// Condition is what is known of the connection to a task, best first.
+type Condition uint8
+
+// The conditions. The zero value is Ready.
+const (
+	Ready      Condition = iota // a request can be sent now
+	Connecting                  // soon
+	Idle                        // not connected, nobody has tried
+	Failing                     // the last attempt failed, or the task says that it does not serve
+)
+
+// Candidate is a task that a request may go to.
+type Candidate struct {
+	// Weight is the task's share of the requests relative to others, for Weighted.
+	// What is not above 0 and finite is not known, and stands for the mean of those
+	// that are.
+	Weight float64
+	// Outstanding is how many requests the client has sent that are not answered.
+	Outstanding int64
+	Condition   Condition
+	// Draining tasks give their slices up: they still answer.
+	Draining bool
+	// InSubset says that the client keeps a warm connection to the task.
+	InSubset bool
+	// Tried tasks were asked before and did not answer.
+	Tried bool
+}
+
+// Ranks is how many different ranks there are.
+const Ranks = 2*(int(Failing)+1)*2 + 1
+
+// Rank is the place of the candidate in the order of preference, 0 (ready, in the
+// subset) to Ranks-1. Ready, connecting and idle tasks come in this order, then
+// those of them that drain, then failing ones, then those that were tried; within
+// each, members of the subset come first.
+func (c Candidate) Rank() int {
+	const conditions = int(Failing)
+	rank := min(int(c.Condition), conditions)
+	switch {
+	case c.Tried:
+		rank = 2*conditions + 1
+	case rank == conditions:
+		rank = 2 * conditions
+	case c.Draining:
+		rank += conditions
+	}
+	rank *= 2
+	if !c.InSubset {
+		rank++
+	}
+	return rank
+}
+
+// Candidates are tasks to choose among.
+type Candidates interface {
+	Len() int
+	At(i int) Candidate
+}
+
+// List is the simplest Candidates.
+type List []Candidate
+
+// Len is Candidates'.
+func (l List) Len() int { return len(l) }
+
+// At is Candidates'.
+func (l List) At(i int) Candidate { return l[i] }
+
+// draws is how often LeastLoaded draws before it looks at all candidates.
+const draws = 4
+
+// Choose returns the position of the candidate that gets the request, or -1 if
+// there is none. The number is a counter that each choice advances by one for
+// RoundRobin, else uniformly random. It does not allocate.
+//
+// Where all candidates are of rank 0, which is usual, RoundRobin and LeastLoaded
+// take a time that does not depend on how many there are.
+func Choose[C Candidates](k Kind, c C, number uint64) int {
+	n := c.Len()
+	if n <= 1 {
+		return n - 1
+	}
+	switch k {
+	case LeastLoaded:
+		// Drawing again until both are of rank 0 makes all pairs of these equally
+		// likely, as drawing from a list of them would.
+		for range draws {
+			i, j := pair(number, n)
+			if a, b := c.At(i), c.At(j); a.Rank() == 0 && b.Rank() == 0 {
+				return lighter(i, j, a, b)
+			}
+			number = mix(number + 1)
+		}
+	case RoundRobin:
+		if i := int(number % uint64(n)); c.At(i).Rank() == 0 {
+			return i
+		}
+		// The turns of those that are passed over are spread over the others: the next
+		// one would get them all.
+		number = mix(number)
+	}
+	return chooseBest(k, c, n, number)
+}
+
+// chooseBest is Choose for candidates of any rank.
+func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
+	best, count, sum, known := Ranks, 0, 0., 0
+	for i := range n {
+		t := c.At(i)
+		rank := t.Rank()
+		if rank > best {
+			continue
+		}
+		if rank < best {
+			best, count, sum, known = rank, 0, 0, 0
+		}
+		count++
+		if t.weighted() {
+			sum += t.Weight
+			known++
+		}
+	}
+	mean := sum / float64(known)
+	switch {
+	case k == LeastLoaded && count > 1:
+		i, j := pair(number, count)
+		i, j = nth(c, n, best, i), nth(c, n, best, j)
+		return lighter(i, j, c.At(i), c.At(j))
+	case k == Weighted && known > 0 && !math.IsInf(mean*float64(count), 0):
+		return draw(c, n, best, mean, count, number)
+	}
+	return nth(c, n, best, below(number, count))
+}
+
+// nth finds the i-th candidate of a rank.
+func nth[C Candidates](c C, n, rank, i int) int {
+	for at := range n {
+		if c.At(at).Rank() != rank {
+			continue
+		}
+		if i == 0 {
+			return at
+		}
+		i--
+	}
+	return n - 1
+}
+
+// draw draws one of the count candidates of a rank in proportion to their
+// weights, of which the known ones are mean on average.
+func draw[C Candidates](c C, n, rank int, mean float64, count int, number uint64) int {
+	left := float64(number>>11) / (1 << 53) * mean * float64(count)
+	last := n - 1
+	for i := range n {
+		t := c.At(i)
+		if t.Rank() != rank {
+			continue
+		}
+		last = i
+		if t.weighted() {
+			left -= t.Weight
+		} else {
+			left -= mean
+		}
+		if left < 0 {
+			break
+		}
+	}
+	return last
+}
+
+func (c Candidate) weighted() bool { return c.Weight > 0 && !math.IsInf(c.Weight, 0) }
+
+// pair draws two different numbers below n, which is at least 2.
+func pair(random uint64, n int) (i, j int) {
+	i = below(random, n)
+	j = below(mix(random), n-1)
+	if j >= i {
+		j++
+	}
+	return i, j
+}
+
+// below scales a random number to 0..n-1.
+func below(random uint64, n int) int {
+	hi, _ := bits.Mul64(random, uint64(n))
+	return int(hi)
+}
+
+// lighter prefers the first when both have as much: it was drawn at random.
+func lighter(i, j int, a, b Candidate) int {
+	if b.Outstanding < a.Outstanding {
+		return j
+	}
+	return i
+}
+
+// mix is the finalizer of SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014): a bijection that
+// makes numbers in a row look random.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,211 @@
+package policy
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+func candidate(t *rapid.T) Candidate {
+	return Candidate{
+		Weight: rapid.OneOf(rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{0, -1, math.NaN(), math.Inf(1),
+			math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64})).Draw(t, "weight"),
+		Outstanding: rapid.Int64Range(0, 5).Draw(t, "outstanding"),
+		Condition:   Condition(rapid.Uint8Range(0, uint8(Failing)+1).Draw(t, "condition")),
+		Draining:    rapid.Bool().Draw(t, "draining"),
+		InSubset:    rapid.Bool().Draw(t, "in subset"),
+		Tried:       rapid.Bool().Draw(t, "tried"),
+	}
+}
+
+// TestBestRank: whatever the candidates and the number, one of the best is chosen.
+func TestBestRank(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := List(rapid.SliceOfN(rapid.Custom(candidate), 0, 12).Draw(t, "candidates"))
+		kind := Kind(rapid.Uint8Range(0, 3).Draw(t, "kind"))
+		i := Choose(kind, list, rapid.Uint64().Draw(t, "number"))
+		if len(list) == 0 {
+			if i != -1 {
+				t.Fatalf("%d of none", i)
+			}
+			return
+		}
+		for j := range list {
+			if list[j].Rank() < list[i].Rank() {
+				t.Fatalf("chose %d of rank %d, and %d has %d", i, list[i].Rank(), j, list[j].Rank())
+			}
+		}
+	})
+}
+
+// TestRankOrder holds Rank against the order in words.
+func TestRankOrder(t *testing.T) {
+	order := []Candidate{
+		{Condition: Ready}, {Condition: Connecting}, {Condition: Idle},
+		{Condition: Ready, Draining: true}, {Condition: Connecting, Draining: true}, {Condition: Idle, Draining: true},
+		{Condition: Failing}, {Condition: Ready, Tried: true},
+	}
+	last := -1
+	for _, c := range order {
+		c.InSubset = true
+		in := c.Rank()
+		c.InSubset = false
+		out := c.Rank()
+		if in <= last || out <= in || out >= Ranks {
+			t.Errorf("%+v: ranks %d and %d after %d, of %d", c, in, out, last, Ranks)
+		}
+		last = out
+	}
+	for _, same := range [][2]Candidate{
+		{{Condition: Failing}, {Condition: Failing, Draining: true}},
+		{{Condition: Failing}, {Condition: Failing + 7}},
+		{{Tried: true}, {Tried: true, Draining: true, Condition: Failing}},
+	} {
+		if same[0].Rank() != same[1].Rank() {
+			t.Errorf("%+v and %+v differ", same[0], same[1])
+		}
+	}
+}
+
+// shares is how often each is chosen.
+func shares(k Kind, list List) []float64 {
+	const n = 200_000
+	rng := rand.New(rand.NewPCG(1, uint64(k)))
+	out := make([]float64, len(list))
+	for turn := range uint64(n) {
+		number := rng.Uint64()
+		if k == RoundRobin {
+			number = turn
+		}
+		out[Choose(k, list, number)] += 1. / n
+	}
+	return out
+}
+
+func TestShares(t *testing.T) {
+	bad := Candidate{Condition: Failing, InSubset: true}
+	good := func(weight float64, outstanding int64) Candidate {
+		return Candidate{Weight: weight, Outstanding: outstanding, InSubset: true}
+	}
+	for _, test := range []struct {
+		name string
+		kind Kind
+		list List
+		want []float64
+	}{
+		{"turns", RoundRobin, List{good(0, 0), good(0, 9), good(5, 0)}, []float64{1. / 3, 1. / 3, 1. / 3}},
+		{"turns past a failing one", RoundRobin, List{good(0, 0), bad, good(0, 9), good(5, 0)}, []float64{1. / 3, 0, 1. / 3, 1. / 3}},
+		{"turns of the second best", RoundRobin, List{bad, {}, {}, bad}, []float64{0, .5, .5, 0}},
+		{"equal load", LeastLoaded, List{good(0, 3), good(0, 3), good(0, 3), good(0, 3)}, []float64{.25, .25, .25, .25}},
+		// Of the six pairs the lightest is in three, the next in two more.
+		{"unequal load", LeastLoaded, List{good(0, 3), good(0, 2), good(0, 1), good(0, 0)}, []float64{0, 1. / 6, 2. / 6, 3. / 6}},
+		{"load past failing ones", LeastLoaded, List{bad, bad, good(0, 2), bad, bad, good(0, 1), bad, good(0, 0)}, []float64{0, 0, 0, 0, 0, 1. / 3, 0, 2. / 3}},
+		{"one of many", LeastLoaded, List{bad, bad, bad, good(0, 7), bad}, []float64{0, 0, 0, 1, 0}},
+		{"weights", Weighted, List{good(1, 0), good(3, 9), bad, good(4, 0)}, []float64{1. / 8, 3. / 8, 0, 4. / 8}},
+		{"unknown weights are the mean", Weighted, List{good(1, 0), good(0, 0), good(3, 0), good(math.NaN(), 0)}, []float64{1. / 8, 2. / 8, 3. / 8, 2. / 8}},
+		{"no weights", Weighted, List{good(0, 0), good(-1, 0), good(math.Inf(1), 0)}, []float64{1. / 3, 1. / 3, 1. / 3}},
+		{"weights too large to add up", Weighted, List{good(math.MaxFloat64, 0), good(math.MaxFloat64, 0)}, []float64{.5, .5}},
+		{"a mean too large to multiply", Weighted, List{good(math.MaxFloat64, 0), good(0, 0)}, []float64{.5, .5}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := shares(test.kind, test.list)
+			for i := range got {
+				if math.Abs(got[i]-test.want[i]) > .01 || test.want[i] == 0 && got[i] > 0 {
+					t.Fatalf("shares %.3f, want %.3f", got, test.want)
+				}
+			}
+		})
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	list := make(List, 10)
+	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+		number := uint64(0)
+		if n := testing.AllocsPerRun(100, func() { number += 0x123456789abcdef1; Choose(k, list, number) }); n != 0 {
+			t.Errorf("%s: %v allocations", k, n)
+		}
+	}
+}
+
+func TestKindNames(t *testing.T) {
+	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+		if got, err := ParseKind(k.String()); got != k || err != nil {
+			t.Errorf("%v is read as %v, %v", k, got, err)
+		}
+	}
+	_, err := ParseKind("random")
+	var field *assignment.FieldError
+	if !errors.As(err, &field) || Kind(77).String() != "unknown" {
+		t.Error(err)
+	}
+}
+
+func TestWeightOfReport(t *testing.T) {
+	for _, test := range []struct {
+		r    Report
+		want float64
+	}{
+		{Report{Utilization: .5, Requests: 100}, 200},
+		{Report{Utilization: 2, Requests: 100}, 50},
+		{Report{Utilization: .5, Requests: 100, Errors: 50}, 100},
+		{Report{Utilization: .5, Requests: 100, Errors: -50}, 200},
+		{Report{Requests: 100}, 0},
+		{Report{Utilization: .5}, 0},
+		{Report{Utilization: math.NaN(), Requests: 1}, 0},
+		{Report{Utilization: math.Inf(1), Requests: 1}, 0},
+		{Report{Utilization: .5, Requests: math.Inf(1)}, 0},
+	} {
+		if got := test.r.Weight(); got != test.want {
+			t.Errorf("%+v: %v, want %v", test.r, got, test.want)
+		}
+	}
+}
+
+func TestBlackoutAndExpiry(t *testing.T) {
+	var u Utilization
+	is := func(now time.Duration, want float64) {
+		t.Helper()
+		if got := u.Weight(now); got != want {
+			t.Errorf("at %v: %v, want %v", now, got, want)
+		}
+	}
+	is(0, 0)
+	u.Report(time.Second, Report{Utilization: .5, Requests: 50})
+	is(time.Second+Blackout-1, 0)
+	is(time.Second+Blackout, 100)
+	u.Report(time.Minute, Report{Utilization: .5, Requests: 100})
+	u.Report(time.Minute, Report{}) // says nothing
+	is(time.Minute, 200)
+	is(time.Minute+Expiry-1, 200)
+	is(time.Minute+Expiry, 0)
+	// It reports again: a new beginning.
+	u.Report(time.Hour, Report{Utilization: .5, Requests: 100})
+	is(time.Hour, 0)
+	is(time.Hour+Blackout, 200)
+}
+
+func BenchmarkChoose(b *testing.B) {
+	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+		for _, n := range []int{2, 10} {
+			b.Run(k.String()+"/"+string(rune('0'+n/10))+string(rune('0'+n%10)), func(b *testing.B) {
+				list := make(List, n)
+				for i := range list {
+					list[i] = Candidate{InSubset: true, Weight: float64(i)}
+				}
+				number := uint64(0)
+				b.ReportAllocs()
+				for b.Loop() {
+					number += 0x9e3779b97f4a7c15
+					Choose(k, list, number)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// Blackout is how long a task must have reported before its weight counts: the
+	// first reports of a task that warms up mislead. Expiry is how old the last
+	// report may be. Both are gRPC's defaults (gRFC A58).
+	Blackout = 10 * time.Second
+	Expiry   = 3 * time.Minute
+	// Penalty is by how much errors count against a task (gRFC A58).
+	Penalty = 1.0
+)
+
+// Report is what a task says about itself: an ORCA load report.
+type Report struct {
+	// Utilization is the share of the task's capacity that is in use. It is more
+	// than 0, and may exceed 1; otherwise there is no report.
+	Utilization float64
+	// Requests and Errors are rates, per second.
+	Requests, Errors float64
+}
+
+// Weight is the share of the requests that the task should get, relative to
+// others: the requests that it would carry at full utilization,
+// requests / (utilization + Penalty * errors / requests). It is 0 if the report
+// says nothing.
+func (r Report) Weight() float64 {
+	if !(r.Utilization > 0) || !(r.Requests > 0) {
+		return 0
+	}
+	w := r.Requests / (r.Utilization + Penalty*max(r.Errors, 0)/r.Requests)
+	if !(w > 0) || math.IsInf(w, 0) {
+		return 0
+	}
+	return w
+}
+
+// Utilization follows the reports of one task. Times are on a clock of the
+// user's that does not go backwards. The zero value has none.
+type Utilization struct {
+	weight      float64
+	since, last time.Duration
+}
+
+// Report takes a report into account. One that says nothing is passed over.
+func (u *Utilization) Report(now time.Duration, r Report) {
+	w := r.Weight()
+	if w == 0 {
+		return
+	}
+	if u.weight == 0 || now-u.last >= Expiry {
+		u.since = now
+	}
+	u.weight, u.last = w, now
+}
+
+// Weight is for Candidate: 0, which is not known, in the first Blackout of
+// reports and when the last is older than Expiry.
+func (u *Utilization) Weight(now time.Duration) float64 {
+	if u.weight == 0 || now-u.last >= Expiry || now-u.since < Blackout {
+		return 0
+	}
+	return u.weight
+}
