@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // Config says who the task is, and who is to know about it.
@@ -34,6 +35,10 @@ type Config struct {
 	// a task that is restarted at the same address while all of Slicer is dead goes
 	// on with its slices, in affinity mode.
 	CacheFile string
+	// Leases are what a task of a job in consistent mode holds, one Reader for all
+	// slicelets of the process; nil will do for affinity mode. It is the caller's,
+	// who closes it after the slicelet.
+	Leases *lease.Reader
 	// Listener is told which keys arrive and depart; may be nil.
 	Listener Listener
 	// Logger may be nil, which is silent.

@@ -145,6 +145,10 @@ func (s *Slicelet) Slices() []assignment.Slice {
 // Assignment is the newest that has arrived, nil if none yet.
 func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
 
+// Mode is the job's: what ownership means here. It is 0 while the control plane
+// has not said, and until then the task owns nothing in consistent mode.
+func (s *Slicelet) Mode() assignment.Mode { return s.sub.State().Status.Mode }
+
 // settleTime is how long a Distributor has to put up with a task that no
 // assignment names before the task counts as ready: whether its name is taken is
 // for an assigner to say, a moment later.

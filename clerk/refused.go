@@ -1,0 +1,65 @@
+package clerk
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Refused is the error of a request that a task refused since the key is not its
+// own: nothing was done, and the owner may be asked. Adapters return it as a
+// value, wrapped or not; find it with errors.As.
+type Refused struct {
+	// Job and Task say who refused.
+	Job, Task string
+	// Generation is the newest assignment that the task knows, 0 if it did not say.
+	Generation assignment.Generation
+	// Times is how often the request has been refused before, one time after the
+	// other: whoever tries again counts it, and AwaitOwner waits longer by it.
+	Times int
+}
+
+func (r Refused) Error() string {
+	return fmt.Sprintf("task %q of job %q does not own the key, by generation %d", r.Task, r.Job, r.Generation)
+}
+
+// GRPCStatus makes gRPC send the refusal as it travels from a slicelet: as
+// UNAVAILABLE with a slicerv1.Refusal.
+func (r Refused) GRPCStatus() *status.Status {
+	s := status.New(codes.Unavailable, r.Error())
+	with, err := s.WithDetails(&slicerv1.Refusal{Job: r.Job, Task: r.Task, Generation: int64(r.Generation)})
+	if err != nil { // a name that is not UTF-8
+		return s
+	}
+	return with
+}
+
+// RefusedFromStatus finds a refusal in the status of an RPC, if it is one: its
+// code is UNAVAILABLE and a slicerv1.Refusal among its details. What it says is
+// bounded, since it comes from the network.
+func RefusedFromStatus(err error) (r Refused, ok bool) {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return Refused{}, false
+	}
+	for _, d := range s.Details() {
+		if m, ok := d.(*slicerv1.Refusal); ok {
+			g := assignment.Generation(max(m.GetGeneration(), 0))
+			return Refused{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: min(g, assignment.MaxGeneration)}, true
+		}
+	}
+	return Refused{}, false
+}
+
+func clip(name string) string { return name[:min(len(name), assignment.MaxNameLen)] }
+
+// Unreached is the error of a request that no task has taken: no connection, or
+// an answer that says so. In affinity mode Do gives it to another task.
+type Unreached struct{ Err error }
+
+func (u Unreached) Error() string { return u.Err.Error() }
+func (u Unreached) Unwrap() error { return u.Err }
