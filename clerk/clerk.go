@@ -30,6 +30,8 @@ type Config struct {
 	ClientID string
 	// Zone is where the client runs, at most 63 such characters; may be empty.
 	Zone string
+	// Subset says which tasks to keep connections to; the default is all.
+	Subset SubsetConfig
 	// Logger may be nil, which is silent.
 	Logger *slog.Logger
 	// Registerer takes the clerk's metrics; nil is none. Clerks may share one.
@@ -48,8 +50,14 @@ var (
 
 // Clerk looks keys up. All methods are safe for concurrent use.
 type Clerk struct {
-	newest atomic.Pointer[assignment.Assignment]
-	tally  *tally
+	newest      atomic.Pointer[assignment.Assignment]
+	subset      atomic.Pointer[Subset]
+	tally       *tally
+	connections connections
+	chooser     chooser
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when newest or subset change
 
 	sub        *subscriber.Subscriber
 	unregister func()
@@ -62,24 +70,45 @@ func New(cfg Config) (*Clerk, error) {
 	if cfg.ClientID == "" {
 		cfg.ClientID = subscriber.NewClientID("")
 	}
-	c := &Clerk{tally: newTally()}
-	var err error
+	chooser, err := newChooser(cfg.Subset, cfg.ClientID)
+	if err != nil {
+		return nil, err
+	}
+	c := &Clerk{tally: newTally(), chooser: chooser, changed: make(chan struct{})}
 	c.sub, err = subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Clerk, ClientID: cfg.ClientID, Zone: cfg.Zone,
 		Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
 		Logger: cfg.Logger, DialOptions: cfg.DialOptions,
-		Observe: func(s subscriber.State) { c.newest.Store(s.Assignment) },
+		Observe: c.observe,
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.unregister, err = subscriber.Register(cfg.Registerer, "clerk", prometheus.Labels{"job": cfg.Job},
-		subscriber.NewCollector("clerk", c.sub), c.tally)
+		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections)
 	if err != nil {
 		_ = c.sub.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// observe takes over what the subscriber has. Calls are serial.
+func (c *Clerk) observe(s subscriber.State) {
+	a := s.Assignment
+	if a == nil {
+		return
+	}
+	const given = -1
+	if index, known := c.chooser.index(given); c.subset.Load().same(a, index, known) {
+		return
+	}
+	c.newest.Store(a)
+	c.subset.Store(c.chooser.choose(a, given))
+	c.mu.Lock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+	c.mu.Unlock()
 }
 
 // Lookup returns the tasks that own a key; they are in no particular order of
@@ -102,12 +131,25 @@ func (c *Clerk) Assignment() *assignment.Assignment { return c.newest.Load() }
 
 // Ready waits until there is an assignment, be it from the cache file. Otherwise
 // its error matches ctx's, or ErrClosed, and says why there is none.
-func (c *Clerk) Ready(ctx context.Context) error { return c.sub.Ready(ctx) }
+func (c *Clerk) Ready(ctx context.Context) error {
+	if err := c.sub.Ready(ctx); err != nil {
+		return err
+	}
+	// The subscriber has one. In a moment, observe has too.
+	for changed := c.Changed(); c.subset.Load() == nil; changed = c.Changed() {
+		<-changed
+	}
+	return nil
+}
 
-// Changed returns a channel that is closed at the next change of the assignment.
-// To miss none, call it before looking at Assignment, and again for the change
-// after.
-func (c *Clerk) Changed() <-chan struct{} { return c.sub.Changed() }
+// Changed returns a channel that is closed at the next change of the assignment
+// or of the subset. To miss none, call it before looking at Assignment or Subset,
+// and again for the change after.
+func (c *Clerk) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
 
 // Close says goodbye to the Distributor and waits until all has ended, at most
 // about a second. Lookup goes on with the last assignment.
