@@ -24,6 +24,7 @@ type Config struct {
 	// Default 1 min.
 	HoleAge time.Duration
 	Freeze  Freeze
+	Damping Damping
 }
 
 // Freeze says when so many tasks vanish that the assigner suspects itself.
@@ -57,6 +58,7 @@ func (c Config) withDefaults() Config {
 	if c.Freeze.MinTasks == 0 {
 		c.Freeze.MinTasks = 4
 	}
+	c.Damping = c.Damping.withDefaults()
 	return c
 }
 

@@ -25,6 +25,10 @@
 // ears and freezes: nobody is declared dead until they are heard again or the
 // freeze has lasted long enough.
 //
+// A task that keeps dying, or restarting without having drained, is damped: each
+// time it comes back it has to stay up for longer before it may own slices. See
+// Damping.
+//
 // # Names and indexes
 //
 // A task restarts as a new incarnation of its name. While the older incarnation

@@ -68,6 +68,8 @@ type Status struct {
 	Indexed   bool
 	Connected bool          // some Distributor has a stream of it
 	Age       time.Duration // of its newest report; -1 when there is none
+	// Damped is for how long it will own nothing because it has failed too often.
+	Damped time.Duration
 }
 
 // Statuses are those of all tasks, in order of name.
@@ -77,6 +79,9 @@ func (t *Table) Statuses(now time.Duration) []Status {
 		x := k.cur
 		x.State = k.shown()
 		out[i] = Status{Task: x, Indexed: k.indexed, Connected: len(k.carriers) > 0, Age: -1}
+		if k.record.damped {
+			out[i].Damped = max(k.record.left(now, &t.cfg.Damping), time.Millisecond)
+		}
 		if k.spoken {
 			out[i].Age = now - k.report
 		}

@@ -17,6 +17,8 @@ const (
 	Dead      Kind = "dead"      // its reports stopped
 	Refused   Kind = "refused"   // its stream is to be ended
 	Renumber  Kind = "renumbered"
+	Damped    Kind = "damped" // it fails too often, and has to wait for its slices
+	Undamped  Kind = "undamped"
 	Frozen    Kind = "frozen"
 	Thawed    Kind = "thawed"
 )

@@ -157,6 +157,7 @@ func (t *Table) Advance(now time.Duration) {
 	t.scan = t.now + t.cfg.scanEvery()
 	for _, k := range t.tasks {
 		t.settle(k)
+		t.undamp(k)
 	}
 	t.judge()
 }

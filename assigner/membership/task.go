@@ -37,8 +37,9 @@ type task struct {
 	lostWith string // the Distributor that took its stream along
 	waited   bool   // for that Distributor's return
 
-	next *candidate
-	old  []past // other incarnations that were heard of, newest last
+	record record
+	next   *candidate
+	old    []past // other incarnations that were heard of, newest last
 }
 
 // candidate is an incarnation that does not count yet.
@@ -121,7 +122,7 @@ func (k *task) shown() assignment.TaskState {
 		return assignment.TaskDead
 	case k.draining:
 		return assignment.TaskDraining
-	case k.state == assignment.TaskRunning:
+	case k.state == assignment.TaskRunning && !k.record.damped:
 		return assignment.TaskRunning
 	}
 	return assignment.TaskStarting
@@ -131,6 +132,9 @@ func (k *task) shown() assignment.TaskState {
 func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	if k.cur.Incarnation != c.task.Incarnation {
 		k.retire(k.cur.Incarnation, k.seq)
+		if kind == Restarted && k.alive() && !k.draining {
+			t.failed(k)
+		}
 	}
 	if i := k.past(c.task.Incarnation); i >= 0 {
 		k.old = slices.Delete(k.old, i, i+1)
@@ -146,6 +150,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.next = nil
 	k.state = assignment.TaskUnknown
 	t.say(k, kind, "%s", why)
+	t.damp(k)
 	t.report(k, c.state)
 }
 

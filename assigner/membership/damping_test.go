@@ -1,0 +1,186 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// pen is a table with one Distributor, and tasks that report each second.
+type pen struct {
+	table *Table
+	now   time.Duration
+	up    map[string]*proc
+	born  uint64
+}
+
+func newPen(cfg Config, tasks int) *pen {
+	p := &pen{table: New(cfg, 0, nil), up: map[string]*proc{}}
+	p.table.Attach(0, 1, "d")
+	p.table.Report(0, 1, true, nil)
+	for i := range tasks {
+		p.start(fmt.Sprint(i))
+	}
+	p.pass(5 * time.Second)
+	return p
+}
+
+func (p *pen) start(name string) {
+	p.born++
+	p.up[name] = &proc{task: assignment.Task{Name: name, Incarnation: p.born, Address: "x:1", Weight: 1, State: assignment.TaskRunning}}
+	p.report(name)
+}
+
+func (p *pen) report(name string) {
+	x := p.up[name]
+	x.seq++
+	p.table.Report(p.now, 1, false, []Report{{Task: x.task, Said: true, Sequence: x.seq, State: x.task.State}})
+}
+
+// stop ends a task whose Distributor sees its stream end.
+func (p *pen) stop(name string) {
+	x := p.up[name]
+	delete(p.up, name)
+	p.table.Report(p.now, 1, false, []Report{{Task: x.task, Disconnected: true}})
+}
+
+func (p *pen) pass(d time.Duration) {
+	for end := p.now + d; p.now < end; {
+		p.now = min(end, p.now+250*time.Millisecond)
+		p.table.Heard(p.now, 1, p.now)
+		if p.now%time.Second == 0 {
+			for _, name := range names(p.up) {
+				p.report(name)
+			}
+		}
+		p.table.Advance(p.now)
+	}
+}
+
+func names(m map[string]*proc) (out []string) {
+	for i := range 100 {
+		if n := fmt.Sprint(i); m[n] != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (p *pen) state(name string) Status {
+	for _, s := range p.table.Statuses(p.now) {
+		if s.Task.Name == name {
+			return s
+		}
+	}
+	return Status{}
+}
+
+func (p *pen) damped() (n int) {
+	for _, s := range p.table.Statuses(p.now) {
+		if s.Damped > 0 && s.Task.State != assignment.TaskDead {
+			n++
+		}
+	}
+	return n
+}
+
+func TestFlappingTaskIsDamped(t *testing.T) {
+	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
+	for crash := 1; crash <= 3; crash++ {
+		if s := p.state("0"); s.Task.State != assignment.TaskRunning {
+			t.Fatalf("after %d crashes it is %s", crash-1, s.Task.State)
+		}
+		p.stop("0")
+		p.start("0")
+		p.pass(2 * time.Second)
+	}
+	s := p.state("0")
+	if s.Task.State != assignment.TaskStarting || s.Damped < 50*time.Second || s.Damped > time.Minute {
+		t.Fatalf("after 3 crashes it is %s, damped for %s", s.Task.State, s.Damped)
+	}
+	// A fourth one makes it longer.
+	p.stop("0")
+	p.start("0")
+	if more := p.state("0").Damped; more <= s.Damped {
+		t.Fatalf("damped for %s after the fourth crash, %s before it", more, s.Damped)
+	}
+	wait := p.state("0").Damped
+	p.pass(wait - time.Second)
+	if s := p.state("0"); s.Task.State != assignment.TaskStarting {
+		t.Fatalf("a second too early it is %s", s.Task.State)
+	}
+	p.pass(2 * time.Second)
+	if s := p.state("0"); s.Task.State != assignment.TaskRunning || s.Damped != 0 {
+		t.Fatalf("in the end it is %s, damped for %s", s.Task.State, s.Damped)
+	}
+}
+
+func TestDrainedRestartsAreNotDamped(t *testing.T) {
+	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
+	for range 10 {
+		p.up["0"].task.State = assignment.TaskDraining
+		p.report("0")
+		p.pass(time.Second)
+		p.stop("0")
+		p.start("0")
+		p.pass(time.Second)
+		if s := p.state("0"); s.Task.State != assignment.TaskRunning {
+			t.Fatalf("it is %s", s.Task.State)
+		}
+	}
+}
+
+// Whatever fails, no more than a share is damped, somebody runs, and who stays up
+// for long enough owns slices again.
+func TestDampingProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 20).Draw(t, "tasks")
+		p := newPen(Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}}, n)
+		for range rapid.IntRange(1, 40).Draw(t, "crashes") {
+			name := fmt.Sprint(rapid.IntRange(0, n-1).Draw(t, "which") % rapid.IntRange(1, n).Draw(t, "of"))
+			if p.up[name] == nil {
+				p.start(name)
+			} else if p.stop(name); rapid.Bool().Draw(t, "at once") {
+				p.start(name)
+			}
+			p.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "pass")) * 250 * time.Millisecond)
+			up := 0
+			for _, s := range p.table.Statuses(p.now) {
+				if s.Task.State != assignment.TaskDead {
+					up++
+				}
+			}
+			running, damped := p.table.Running(), p.damped()
+			// Those who end while others are damped may leave the share too large.
+			if n < 4 && damped > 0 || damped > (n+3)/4 || damped > 0 && running == 0 && len(p.up) > damped {
+				t.Fatalf("%d of %d tasks are damped, %d run", damped, up, running)
+			}
+		}
+		for i := range n {
+			if name := fmt.Sprint(i); p.up[name] == nil {
+				p.start(name)
+			}
+		}
+		p.pass(2*time.Minute + 10*time.Second)
+		if r := p.table.Running(); r != n {
+			t.Fatalf("%d of %d run after two minutes without failures", r, n)
+		}
+	})
+}
+
+func TestDampingConfig(t *testing.T) {
+	for _, d := range []Damping{{HalfLife: time.Millisecond}, {Suppress: 1}, {Reuse: 4}, {Reuse: -1}, {Most: 2}, {Share: 1.5}} {
+		if d.Validate() == nil {
+			t.Errorf("%+v is allowed", d)
+		}
+	}
+	for _, d := range []Damping{{}, {Share: -1}, {HalfLife: time.Hour, Suppress: 10, Reuse: 9, Most: 10, Share: 1}} {
+		if err := d.Validate(); err != nil {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+}
