@@ -40,7 +40,7 @@ func New() *cobra.Command {
 		Use:   "slicerctl",
 		Short: "See and steer Slicer's jobs",
 		Long: `slicerctl shows and changes Slicer's jobs by asking a Distributor. Commands that
-only read (inspect, lookup, watch, job get, job list) work against a Backup
+only read (inspect, lookup, watch, probe, job get, job list) work against a Backup
 Distributor too, without what only an assigner knows. simulate and subset need no
 server.
 
@@ -63,7 +63,7 @@ in time.`,
 	fs.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
 	a.tls.Bind(cmd)
-	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand())
+	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }
