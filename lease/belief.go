@@ -28,9 +28,10 @@ type view struct {
 type term struct {
 	clock    func() time.Duration
 	deadline atomic.Int64
+	lapses   atomic.Uint32 // how often it was extended when it had passed
 }
 
-func (t *term) valid() bool { return t.clock() < time.Duration(t.deadline.Load()) }
+func (t *term) valid() bool { return noDeadline || t.clock() < time.Duration(t.deadline.Load()) }
 
 // extend moves the deadline forward, and says whether it had passed.
 func (t *term) extend(to time.Duration) (revived bool) {
@@ -38,8 +39,12 @@ func (t *term) extend(to time.Duration) (revived bool) {
 	if int64(to) > was {
 		t.deadline.Store(int64(to))
 	}
+	// Whoever found it passed read the clock before this.
 	now := int64(t.clock())
-	return was <= now && now < int64(to)
+	if revived = was <= now && now < int64(to); revived {
+		t.lapses.Add(1)
+	}
+	return revived
 }
 
 func (v view) owns(k assignment.SliceKey) bool {
