@@ -1,0 +1,102 @@
+package httpkey
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Headers between Slicer's own programs. Proxies take them out of what comes
+// from outside.
+const (
+	// Prefix begins all of them.
+	Prefix = "Slicer-"
+	// HeaderKey is the request's key, by EncodeKey.
+	HeaderKey = "Slicer-Key"
+	// HeaderGeneration is the generation of the assignment that the sender
+	// went by, decimal.
+	HeaderGeneration = "Slicer-Generation"
+	// HeaderRefused comes with 421 Misdirected Request and names the task that does
+	// not own the key, in consistent mode, and has done nothing.
+	HeaderRefused = "Slicer-Refused-Task"
+)
+
+// Strip deletes all headers that begin with Prefix.
+func Strip(h http.Header) {
+	for name := range h {
+		if len(name) >= len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) {
+			delete(h, name)
+		}
+	}
+}
+
+// EncodeKey gives a key a form that fits a header: what is not printable ASCII,
+// and percent signs, as % and two hexadecimal digits.
+func EncodeKey(key string) string {
+	n := 0
+	for i := range len(key) {
+		if !plain(key[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return key
+	}
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(key)+2*n)
+	for i := range len(key) {
+		if c := key[i]; plain(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}
+
+func plain(c byte) bool { return c > ' ' && c < 0x7f && c != '%' }
+
+// DecodeKey reads what EncodeKey wrote. It is not ok when the text is none of
+// that, or the key longer than MaxLen.
+func DecodeKey(text string) (key string, ok bool) {
+	if len(text) > 3*MaxLen {
+		return "", false
+	}
+	var b []byte
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '%':
+			if i+2 >= len(text) {
+				return "", false
+			}
+			hi, lo := nibble(text[i+1]), nibble(text[i+2])
+			if hi < 0 || lo < 0 {
+				return "", false
+			}
+			if b == nil {
+				b = append(make([]byte, 0, len(text)), text[:i]...)
+			}
+			b = append(b, byte(hi<<4|lo))
+			i += 2
+		case !plain(c):
+			return "", false
+		case b != nil:
+			b = append(b, c)
+		}
+	}
+	if key = text; b != nil {
+		key = string(b)
+	}
+	return key, len(key) <= MaxLen
+}
+
+func nibble(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
