@@ -31,11 +31,12 @@ func testTasks(n int) []assignment.Task {
 func firstOf(t testing.TB, job string, store uint64, g assignment.Generation, slices int) *assignment.Assignment {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(uint64(g), 1))
+	tasks := testTasks(max(10, slices/100))
 	p := assignment.Placement{Starts: assignment.Equal(slices), Owners: make([]uint32, slices)}
 	for i := range p.Owners {
-		p.Owners[i] = uint32(rnd.IntN(10))
+		p.Owners[i] = uint32(rnd.IntN(len(tasks)))
 	}
-	a, err := assignment.Successor(nil, assignment.Header{Job: job, StoreID: store, Generation: g}, testTasks(10), p)
+	a, err := assignment.Successor(nil, assignment.Header{Job: job, StoreID: store, Generation: g}, tasks, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +51,11 @@ func after(t testing.TB, prev *assignment.Assignment, moves int) *assignment.Ass
 	p := assignment.Placement{Starts: append([]assignment.SliceKey(nil), c.Starts...), Owners: append([]uint32(nil), c.Owners...)}
 	for range moves {
 		i := rnd.IntN(len(p.Owners))
-		p.Owners[i] = (p.Owners[i] + 1 + uint32(rnd.IntN(9))) % 10
+		p.Owners[i] = (p.Owners[i] + 1 + uint32(rnd.IntN(prev.NumTasks()-1))) % uint32(prev.NumTasks())
 	}
 	h := prev.Header()
 	h.Generation++
-	a, err := assignment.Successor(prev, h, testTasks(10), p)
+	a, err := assignment.Successor(prev, h, testTasks(prev.NumTasks()), p)
 	if err != nil {
 		t.Fatal(err)
 	}
