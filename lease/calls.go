@@ -13,7 +13,8 @@ import (
 // fetch for each generation that guard and bridge name.
 
 // acquire is not cut short when the job is closed: what it has taken must be
-// known, to be released.
+// known, to be released. Nor is release, which must not come late and take what
+// was acquired anew.
 func (j *Job) acquire(h *held, c Claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL/2)
 	defer cancel()
@@ -31,7 +32,7 @@ func (j *Job) acquire(h *held, c Claim) {
 }
 
 func (j *Job) release(h *held, c Claim) {
-	ctx, cancel := j.call()
+	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL/2)
 	defer cancel()
 	e := Event{Kind: Released, Session: h.session.ID(), Claim: c}
 	err := h.session.Release(ctx, j.cfg.Job, c)
@@ -40,6 +41,7 @@ func (j *Job) release(h *held, c Claim) {
 		e.Kind = Gone
 	case err != nil:
 		e.Kind, e.Release, e.Retry = Unknown, true, j.retry()
+		j.unsure.Store(true)
 	}
 	j.answer(answer{Event: e})
 }

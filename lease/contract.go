@@ -23,6 +23,8 @@ var (
 	ErrReaders = errors.New("record has readers")
 	// ErrUnavailable: the store did not answer, or does not grant anything yet.
 	ErrUnavailable = errors.New("lease store unavailable")
+	// ErrJoined: the reader takes part in the job already.
+	ErrJoined = errors.New("job is joined already")
 	// ErrCorrupt: a record does not decode; the error names it.
 	ErrCorrupt = errors.New("corrupt lease record")
 )

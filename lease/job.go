@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,9 +25,9 @@ type JobConfig struct {
 	// Changed, if not nil, is told of each change of belief, nil when there is none
 	// any more, one call after the other, and when it is a loss before anybody else
 	// can own the keys. It must return at once: a release waits for it. No change is
-	// left out, so a key that was one's own in every belief told since some point has been
-	// so without a break. (nil and then the same *Belief again: the deadline had
-	// passed here, and then a keepalive was answered in time after all.)
+	// left out, so a key that was one's own in every belief told since some point has
+	// been so without a break. (nil and then the same *Belief again: the deadline had
+	// passed here, seen or not, and then a keepalive was answered in time after all.)
 	Changed func(*Belief)
 }
 
@@ -65,7 +66,13 @@ type Job struct {
 	held      *held
 	hands     map[assignment.Generation]*assignment.Assignment
 	told      *Belief
+	lapses    uint32 // of told's term, when it was told
 	stopWatch func()
+	seen      bool
+
+	looked chan struct{} // closed when the records have been seen
+	// unsure: a release was sent and nobody knows whether it will be carried out.
+	unsure atomic.Bool
 }
 
 type looked struct {
@@ -78,7 +85,10 @@ type answer struct {
 	hand *assignment.Assignment
 }
 
-// Join begins to take part in a job.
+// Join begins to take part in a job. What is held in a job is held once a session,
+// so a reader takes part in a job once at a time: the error matches ErrJoined
+// until the one before is closed, and longer, until the next session, if the store
+// did not answer when it was.
 func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
@@ -86,12 +96,12 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &Job{cfg: cfg, r: r, ctx: ctx, cancel: cancel, core: NewCore(r.cfg.Patience),
 		sessions: make(chan *held, 1), looks: make(chan looked, 1), answers: make(chan answer),
-		hands: map[assignment.Generation]*assignment.Assignment{}, stopWatch: func() {}}
+		hands: map[assignment.Generation]*assignment.Assignment{}, stopWatch: func() {}, looked: make(chan struct{})}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if err := r.admit(cfg.Job); err != nil {
 		cancel()
-		return nil, fmt.Errorf("lease: job %s: the reader is closed", cfg.Job)
+		return nil, fmt.Errorf("lease: job %s: %w", cfg.Job, err)
 	}
 	r.jobs[j] = struct{}{}
 	j.session(r.current)
@@ -117,19 +127,41 @@ func (j *Job) Owns(k assignment.SliceKey) bool { return j.belief.Load().Owns(k) 
 // If the store does not answer, the rest is held until the reader's session ends,
 // and the error says so.
 func (j *Job) Close() error {
-	j.r.mu.Lock()
-	delete(j.r.jobs, j)
-	j.r.mu.Unlock()
 	j.stop()
+	err := j.releaseAll()
+	j.r.leave(j, err == nil && !j.unsure.Load())
+	return err
+}
+
+func (j *Job) releaseAll() error {
 	if j.held == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL)
 	defer cancel()
 	for _, c := range j.core.Claims() {
-		if err := j.held.session.Release(ctx, j.cfg.Job, c); err != nil {
+		switch err := j.held.session.Release(ctx, j.cfg.Job, c); {
+		case errors.Is(err, ErrLost):
+			return nil
+		case err != nil:
 			return fmt.Errorf("lease: job %s: %s is not released and held until the session ends: %w", j.cfg.Job, c, err)
 		}
+	}
+	return nil
+}
+
+// Ready waits until a session is open and guard and bridge have been seen, which
+// does not mean that there is anything to believe in. Its error matches ctx's, or
+// ErrUnavailable.
+func (j *Job) Ready(ctx context.Context) error {
+	select {
+	case <-j.looked:
+	case <-ctx.Done():
+		return fmt.Errorf("lease: job %s: %w: %w", j.cfg.Job, context.Cause(ctx), j.r.why())
+	case <-j.ctx.Done():
+	}
+	if j.ctx.Err() != nil {
+		return fmt.Errorf("lease: job %s: closed", j.cfg.Job)
 	}
 	return nil
 }
@@ -192,6 +224,7 @@ func (j *Job) enter(h *held) {
 		j.step(Event{Kind: Gone, Session: j.held.session.ID()})
 	}
 	j.held = h
+	j.unsure.Store(false) // what comes late is for another session
 	if h == nil {
 		return
 	}
@@ -220,21 +253,36 @@ func (j *Job) next() time.Duration {
 
 // tell tells of a change of belief, be it that the clock alone has ended it.
 func (j *Job) tell() {
-	b := j.belief.Load()
+	b, lapses := j.belief.Load(), uint32(0)
+	if b != nil {
+		lapses = b.term.lapses.Load()
+	}
 	if !b.Valid() {
 		b = nil
 	}
+	if j.told != nil && j.told.term.lapses.Load() != j.lapses {
+		j.change(nil)
+	}
 	if b != j.told {
-		j.told = b
-		j.r.stats.beliefs.WithLabelValues(j.cfg.Job, b.holding()).Inc()
-		if j.cfg.Changed != nil {
-			j.cfg.Changed(b)
-		}
+		j.lapses = lapses
+		j.change(b)
+	}
+}
+
+func (j *Job) change(b *Belief) {
+	j.told = b
+	j.r.stats.beliefs.WithLabelValues(j.cfg.Job, b.holding()).Inc()
+	if j.cfg.Changed != nil {
+		j.cfg.Changed(b)
 	}
 }
 
 func (j *Job) step(e Event) {
 	valid := j.held != nil && j.held.term.valid()
+	if e.Kind == Looked && !j.seen {
+		j.seen = true
+		close(j.looked)
+	}
 	for _, a := range j.core.Step(j.r.cfg.Clock(), valid, e) {
 		j.act(a)
 	}

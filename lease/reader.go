@@ -76,7 +76,9 @@ type Reader struct {
 	mu      sync.Mutex
 	current *held // nil between sessions
 	jobs    map[*Job]struct{}
+	stuck   map[string]bool // jobs that were left in the current session, nobody knows how
 	closed  bool
+	err     error // why there is no session
 }
 
 // held is a session with its deadline.
@@ -102,7 +104,7 @@ func NewReader(cfg Config) (*Reader, error) {
 		return nil, fmt.Errorf("lease reader: metrics: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}}
+	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}, stuck: map[string]bool{}, err: fmt.Errorf("%w: no answer yet", ErrUnavailable)}
 	r.wg.Go(func() { r.run(ctx) })
 	return r, nil
 }
@@ -141,6 +143,7 @@ func (r *Reader) run(ctx context.Context) {
 		h, err := r.open(ctx)
 		if err != nil {
 			r.cfg.Logger.Warn("no lease session", "error", err, "again_in", wait)
+			r.failed(err)
 			sleep(ctx, jitter(wait))
 			wait = min(2*wait, r.cfg.TTL/2)
 			continue
@@ -208,8 +211,50 @@ func (r *Reader) begin(h *held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = h
+	clear(r.stuck)
 	for j := range r.jobs {
 		j.session(h)
+	}
+}
+
+func (r *Reader) failed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err = err; !errors.Is(err, ErrUnavailable) {
+		r.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}
+
+// why says why the last attempt at a session failed.
+func (r *Reader) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// admit says why a job cannot be joined. The reader's lock is held.
+func (r *Reader) admit(job string) error {
+	if r.closed {
+		return errors.New("the reader is closed")
+	}
+	joined := r.stuck[job]
+	for j := range r.jobs {
+		joined = joined || j.cfg.Job == job
+	}
+	if joined {
+		return ErrJoined
+	}
+	return nil
+}
+
+// leave forgets a job that is closed; clean is whether everything that it held in
+// its session is known to be released.
+func (r *Reader) leave(j *Job, clean bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.jobs, j)
+	if !clean && j.held == r.current {
+		r.stuck[j.cfg.Job] = true
 	}
 }
 
