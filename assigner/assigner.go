@@ -65,6 +65,7 @@ func New(cfg Config) (*Assigner, error) {
 		a.goRun(s.watchJobs)
 		a.goRun(s.watchCandidates)
 		a.goRun(s.stand)
+		a.goRun(s.leases.run)
 	}
 	a.goRun(a.prefer)
 	return a, nil

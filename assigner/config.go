@@ -2,12 +2,14 @@ package assigner
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // NamedStore is a store that the assigner serves.
@@ -16,6 +18,11 @@ type NamedStore struct {
 	Name string
 	// Backend stays the caller's, who closes it after the Assigner.
 	Backend store.Backend
+	// Leases is where the leases of its jobs in consistent mode are kept, and stays
+	// the caller's too. Without it such jobs are refused, and those that are
+	// stored already are held. On etcd it is to be in the cluster and below the prefix
+	// of the Backend, which then compares the job lease with each write.
+	Leases lease.Writers
 }
 
 // Config says what an Assigner is.
@@ -32,6 +39,10 @@ type Config struct {
 	// Freeze says when so many tasks vanish at once that the assigner suspects
 	// itself. The zero value is more than half of at least 4 tasks, for 30 s.
 	Freeze membership.Freeze
+	// LeaseTTL is the lease time of the assigner's own session in consistent mode,
+	// 1 s to 10 min, default 5 s: after a crash, its jobs in that mode are
+	// taken over so much later.
+	LeaseTTL time.Duration
 	// Logger is silent if nil.
 	Logger *slog.Logger
 	// Registerer takes the metrics, none if nil. Several assigners may share one:
@@ -47,7 +58,13 @@ func (c *Config) check() error {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = 5 * time.Second
+	}
 	if err := c.candidate().Validate(); err != nil {
+		return err
+	}
+	if err := lease.CheckTTL(c.LeaseTTL); err != nil {
 		return err
 	}
 	if len(c.Stores) == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -46,6 +47,23 @@ func openPebble(t testing.TB) store.Backend {
 	}
 	t.Cleanup(func() { st.Close() })
 	return st
+}
+
+// openLeases serves leases on a store's disk.
+func openLeases(t testing.TB, st store.Backend) *serve.Store {
+	t.Helper()
+	begun := time.Now()
+	s, err := serve.Open(t.Context(), serve.Config{
+		Storage: st.(*pebblestore.Store).Leases(), Clock: func() time.Duration { return time.Since(begun) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 func testLogger(t testing.TB) *slog.Logger {
@@ -74,7 +92,8 @@ func startOn(t testing.TB, cfg Config, lis net.Listener, dial func(context.Conte
 		cfg.Address = "127.0.0.1:1"
 	}
 	if cfg.Stores == nil {
-		cfg.Stores = []NamedStore{{Backend: openPebble(t)}}
+		st := openPebble(t)
+		cfg.Stores = []NamedStore{{Backend: st, Leases: openLeases(t, st)}}
 	}
 	cfg.Logger = testLogger(t)
 	a, err := New(cfg)

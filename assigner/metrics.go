@@ -19,6 +19,11 @@ type metrics struct {
 	rejected                                                                              prometheus.Counter
 	roundSeconds                                                                          prometheus.Histogram
 
+	// Of consistent mode.
+	leaseChanges, leaseHeld, leaseDeposed, leaseLost *prometheus.CounterVec
+	leaseStep                                        *prometheus.HistogramVec
+	leaseChange                                      prometheus.Histogram
+
 	tasks, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
 }
 
@@ -45,6 +50,16 @@ func newMetrics(a *Assigner) *metrics {
 		rejected:    prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "messages_rejected_total", Help: "Malformed parts of Distributors' messages that were ignored."}),
 		roundSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "round_seconds", Help: "How long a round took to work out.", Buckets: prometheus.ExponentialBuckets(.0005, 4, 8)}),
+		leaseChanges: counter("lease_changes_total", "Generations that have come in force, in consistent mode.", "job"),
+		leaseHeld:    counter("lease_held_by_others_total", "Attempts to take a job lease that another assigner held.", "job"),
+		leaseDeposed: counter("lease_deposed_total", "Job leases that were lost.", "job"),
+		leaseLost:    counter("lease_sessions_lost_total", "Sessions in a lease store that were lost, and with them all their job leases.", "store"),
+		leaseStep: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "lease_step_seconds", Help: "How long a step of a change was called for before it could be carried out, by step.",
+			Buckets: prometheus.ExponentialBuckets(.001, 3, 10)}, []string{"step"}),
+		leaseChange: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: prefix + "lease_change_seconds", Help: "How long a change took from the stored generation to its bridge's end.",
+			Buckets: prometheus.ExponentialBuckets(.002, 3, 10)}),
 		tasks:        gauge("tasks", "Tasks of jobs that this assigner is preferred for, by state.", "job", "state"),
 		imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
 		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
@@ -56,7 +71,8 @@ func newMetrics(a *Assigner) *metrics {
 }
 
 func (m *metrics) vectors() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.bytes}
+	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.bytes,
+		m.leaseChanges, m.leaseHeld, m.leaseDeposed, m.leaseLost}
 }
 
 func (m *metrics) register(r prometheus.Registerer, id string) error {
@@ -80,6 +96,8 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	}
 	m.rejected.Describe(c)
 	m.roundSeconds.Describe(c)
+	m.leaseStep.Describe(c)
+	m.leaseChange.Describe(c)
 	for _, d := range []*prometheus.Desc{m.tasks, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
 		c <- d
 	}
@@ -92,6 +110,8 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	}
 	m.rejected.Collect(c)
 	m.roundSeconds.Collect(c)
+	m.leaseStep.Collect(c)
+	m.leaseChange.Collect(c)
 	mine := 0
 	for _, r := range m.a.runners() {
 		if m.collectJob(c, r) {
@@ -144,6 +164,16 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 func (m *metrics) observe(job string, e generate.Effects) {
 	if e.Conflicts > 0 {
 		m.conflicts.WithLabelValues(job).Add(float64(e.Conflicts))
+	}
+	if e.Held > 0 {
+		m.leaseHeld.WithLabelValues(job).Add(float64(e.Held))
+	}
+	if e.Deposed > 0 {
+		m.leaseDeposed.WithLabelValues(job).Add(float64(e.Deposed))
+	}
+	for _, took := range e.Changes {
+		m.leaseChanges.WithLabelValues(job).Inc()
+		m.leaseChange.Observe(took.Seconds())
 	}
 	for _, w := range e.Ahead {
 		m.ahead.WithLabelValues(job, w).Inc()

@@ -55,6 +55,11 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 }
 
 func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobConfig, expect int64) (*slicerv1.PutJobResponse, error) {
+	if cfg.Mode == assignment.Consistent {
+		if err := home.leases.refusal(ctx); err != nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
+		}
+	}
 	cur, at, err := v.a.find(ctx, cfg.Name)
 	onto := store.NoVersion
 	switch {

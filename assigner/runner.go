@@ -8,7 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
-	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -29,6 +29,11 @@ type runner struct {
 	exists   bool
 	turn     chan struct{} // closed when assignment or preference change
 	mine     bool
+
+	// The job's goroutine's: the session under which the job lease was asked for,
+	// and what ends the change under way.
+	session lease.WriteSession
+	abandon context.CancelFunc
 }
 
 func newRunner(a *Assigner, job string) *runner {
@@ -94,7 +99,7 @@ func (r *runner) forget(s *session) {
 // idleLocked says whether nobody would miss the runner.
 func (r *runner) idleLocked() bool {
 	_, known, exists := r.core.Job()
-	return known && !exists && len(r.watchers) == 0
+	return known && !exists && len(r.watchers) == 0 && !r.core.Leading()
 }
 
 // whereabouts say which store keeps the job, and in which zone it runs. ok is
@@ -128,8 +133,22 @@ func (r *runner) run() {
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			continue
 		case generate.Write:
-			err := r.write(x.Next)
+			err := r.write(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
+			continue
+		case generate.Lead:
+			token, err := r.lead()
+			r.tell(func(c *generate.Core, now generate.Now) { c.Led(now, token, err) })
+			continue
+		case generate.Change:
+			r.change(x)
+			continue
+		case generate.Abandon:
+			r.abandon()
+			continue
+		case generate.Resign:
+			err := r.resign(x.Token)
+			r.tell(func(c *generate.Core, now generate.Now) { c.Resigned(now, err) })
 			continue
 		}
 		r.mu.Lock()
@@ -170,12 +189,6 @@ func (r *runner) whose() *shelf {
 
 // writeWithin bounds one write.
 const writeWithin = 10 * time.Second
-
-func (r *runner) write(next *assignment.Assignment) error {
-	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
-	defer cancel()
-	return r.whose().backend.Write(ctx, next)
-}
 
 // settle passes on what the core has to say and what has changed in it. r.mu is held.
 func (r *runner) settle() {

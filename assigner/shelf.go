@@ -19,6 +19,7 @@ type shelf struct {
 	name    string
 	backend store.Backend
 	log     *slog.Logger
+	leases  *keeper
 	manned  chan struct{} // holds a token when a Distributor has come or gone
 
 	mu         sync.Mutex
@@ -30,7 +31,9 @@ type shelf struct {
 }
 
 func newShelf(a *Assigner, index int, s NamedStore) *shelf {
-	return &shelf{a: a, index: index, name: s.Name, backend: s.Backend, log: a.log.With("store", s.label()), manned: make(chan struct{}, 1)}
+	sh := &shelf{a: a, index: index, name: s.Name, backend: s.Backend, log: a.log.With("store", s.label()), manned: make(chan struct{}, 1)}
+	sh.leases = newKeeper(sh, s.Leases, a.cfg.LeaseTTL)
+	return sh
 }
 
 func (s NamedStore) label() string {

@@ -90,6 +90,8 @@ type Core struct {
 	alarm     string                // a clock or generation is too far ahead
 	alarmAt   time.Duration
 
+	tenure tenure // of a job in consistent mode
+
 	last     Round  // the last one that has something to tell
 	lastSkip string // label of the last skipped round, so that it is said once
 	floor    float64

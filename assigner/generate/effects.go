@@ -2,6 +2,7 @@ package generate
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/slicer-project/slicer/assigner/membership"
 )
@@ -23,6 +24,10 @@ type Effects struct {
 	Rounds   []Round
 	// Conflicts counts writes that somebody else's was before.
 	Conflicts int
+	// In consistent mode: how often the job lease was held by another, how often
+	// it was lost, and how long changes took that have been completed.
+	Held, Deposed int
+	Changes       []time.Duration
 	// Ahead says whose generation, "stored", "reported" or "clock", was more than a
 	// day ahead, once a refusal.
 	Ahead []string

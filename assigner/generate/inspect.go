@@ -57,6 +57,8 @@ func (c *Core) Holding() string {
 		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
 	case c.alarm != "":
 		return c.alarm
+	case c.leaseHolding() != "":
+		return c.leaseHolding()
 	case len(c.sessions) == 0:
 		return c.table.Listening()
 	case c.table.Running() == 0:

@@ -6,17 +6,23 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// Action is what a Core wants done next: Load, *Plan, Write, or nil for nothing.
+// Action is what a Core wants done next: Load, *Plan, Write, one of those of
+// consistent mode, or nil for nothing.
 type Action any
 
 // Load asks for the job's config and its newest assignment to be read.
 type Load struct{}
 
-// Write asks for an assignment to be written.
-type Write struct{ Next *assignment.Assignment }
+// Write asks for an assignment to be written, if Token is not 0 on condition that
+// it is still that of the job lease.
+type Write struct {
+	Next  *assignment.Assignment
+	Token lease.Token
+}
 
 // Next says what to do now. When there is nothing, wake is when to ask again at
 // the latest; anything that is heard may make it sooner.
@@ -31,9 +37,12 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.loadDue = false // what changes from now on calls for another one
 		return Load{}, 0
 	}
-	if p := c.pending; p != nil && c.isPreferred() {
+	if o := c.order(); o != nil {
+		return o, 0
+	}
+	if p := c.pending; p != nil && c.isPreferred() && c.mayDecide() {
 		c.pending, c.unsure = nil, p
-		return Write{p.Next}, 0
+		return Write{p.Next, c.tenure.token}, 0
 	}
 	if p := c.plan(); p != nil {
 		return p, 0
@@ -60,6 +69,9 @@ func (c *Core) wake() time.Duration {
 			earlier(c.strayAt + straysFor + time.Millisecond)
 		}
 	}
+	if t, ok := c.leaseWake(); ok {
+		earlier(t)
+	}
 	if c.ready() {
 		if _, due, ok := c.round(); ok {
 			earlier(due)
@@ -70,7 +82,7 @@ func (c *Core) wake() time.Duration {
 
 // ready says whether rounds are held here at all.
 func (c *Core) ready() bool {
-	return c.isPreferred() && c.mine && c.exists && !c.loadDue && c.table != nil
+	return c.isPreferred() && c.mine && c.exists && !c.loadDue && c.table != nil && c.mayDecide()
 }
 
 // round is the next one and when it is due.
@@ -150,7 +162,9 @@ const (
 	labelAhead   = "generation too far ahead"
 	labelWaiting = "waiting for distributors"
 	labelDefect  = "defect"
+	labelQuiet   = "nothing moves"
 
+	skipQuiet  = "nobody's keys change, nor who is reached for them: left to the next round by load"
 	skipFrozen = "a large part of the tasks fell silent at once"
 )
 

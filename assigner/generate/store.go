@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -140,6 +141,11 @@ func (c *Core) Planned(now Now, d *Planned) {
 		c.alarm = ""
 		c.finish(r)
 		c.complete(d)
+	case c.quiet(d):
+		c.alarm = ""
+		r.Skipped, r.Label = skipQuiet, labelQuiet
+		c.finish(r)
+		c.complete(d)
 	default:
 		c.alarm = ""
 		c.pending = d
@@ -160,6 +166,10 @@ func (c *Core) Written(now Now, err error) {
 		c.recovered()
 		c.wrote(d)
 		c.replace(d.Next)
+	case errors.Is(err, lease.ErrDeposed):
+		c.unsure = nil
+		c.again(d)
+		c.deposed(err)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		if errors.As(err, &conflict) && d.in.Prev == nil {
 			// The numbers of a job that was deleted and made anew go on.

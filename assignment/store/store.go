@@ -35,6 +35,8 @@ var (
 	ErrCorrupt = errors.New("corrupt record")
 	// ErrUnavailable: the store did not answer in time, or has no quorum.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrFenced: the job lease is not that of the writer any more. Nothing was written.
+	ErrFenced = errors.New("job lease was lost")
 	// ErrClosed: the store has been closed here.
 	ErrClosed = errors.New("store closed")
 )
@@ -106,6 +108,14 @@ type Store interface {
 
 	// Close releases what the store holds here and ends its watchers and registrations.
 	Close() error
+}
+
+// Fencer is a Store that lies beside the leases of jobs in consistent mode and
+// can compare them.
+type Fencer interface {
+	// WriteFenced is Write on condition that, in the moment in which next is stored,
+	// token is that of the job lease; else it returns ErrFenced.
+	WriteFenced(ctx context.Context, next *assignment.Assignment, token int64) error
 }
 
 // Watcher tells which jobs have changed, in config or assignment. It holds at

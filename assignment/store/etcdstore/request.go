@@ -162,3 +162,12 @@ func codeOf(err error) codes.Code {
 	}
 	return codes.Unknown
 }
+
+// createdAt is the create revision of what the i-th operation got, 0 if nothing.
+func createdAt(resp *clientv3.TxnResponse, i int) int64 {
+	kvs := resp.Responses[i].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return 0
+	}
+	return kvs[0].CreateRevision
+}

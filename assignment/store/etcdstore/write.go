@@ -23,6 +23,19 @@ const (
 // Write implements store.Store. It takes one request when the assignment that
 // next follows is known here from a Read or Write, and the change is small.
 func (s *Store) Write(ctx context.Context, next *assignment.Assignment) error {
+	return s.write(ctx, next, 0)
+}
+
+// WriteFenced implements store.Fencer. The token is the create revision of the
+// key that package lease/etcd keeps the job lease in, below the same prefix.
+func (s *Store) WriteFenced(ctx context.Context, next *assignment.Assignment, token int64) error {
+	if token <= 0 {
+		return fmt.Errorf("job %s: token %d: %w", next.Job(), token, store.ErrFenced)
+	}
+	return s.write(ctx, next, token)
+}
+
+func (s *Store) write(ctx context.Context, next *assignment.Assignment, token int64) error {
 	if next.StoreID() != s.ID() {
 		return fmt.Errorf("%w: the assignment is of store %016x, this is %016x", store.ErrConflict, next.StoreID(), s.ID())
 	}
@@ -48,7 +61,7 @@ func (s *Store) Write(ctx context.Context, next *assignment.Assignment) error {
 	if err != nil {
 		return err
 	}
-	a := attempt{s: s, job: job, next: next, st: st, change: change}
+	a := attempt{s: s, job: job, next: next, st: st, change: change, token: token}
 	return a.run(ctx)
 }
 
@@ -81,6 +94,7 @@ type attempt struct {
 	st     state // that next follows
 	change *record.Change
 	marker string // key; empty when everything fits one transaction
+	token  int64  // of the job lease, if it counts; else 0
 }
 
 func (a *attempt) run(ctx context.Context) error {
@@ -116,6 +130,9 @@ func (a *attempt) unmoved() []clientv3.Cmp {
 		// No head now and no head before does not mean that there was none between.
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Gone(a.job)), "=", a.st.goneRev))
 	}
+	if a.token != 0 {
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(l.Leader(a.job)), "=", a.token))
+	}
 	return cmps
 }
 
@@ -127,6 +144,7 @@ func (a *attempt) why() []clientv3.Op {
 		clientv3.OpGet(l.Config(a.job), clientv3.WithKeysOnly()),
 		clientv3.OpGet(l.Head(a.job)),
 		clientv3.OpGet(l.Gone(a.job)),
+		clientv3.OpGet(l.Leader(a.job)),
 	}
 }
 
@@ -194,6 +212,9 @@ func (a *attempt) finish(ctx context.Context) error {
 func (a *attempt) refused(resp *clientv3.TxnResponse) error {
 	if err := a.s.sameIdentity(resp, 0); err != nil {
 		return err
+	}
+	if a.token != 0 && createdAt(resp, 4) != a.token {
+		return fmt.Errorf("job %s: generation %d: %w", a.job, a.next.Generation(), store.ErrFenced)
 	}
 	if _, rev := got(resp, 1); rev == 0 {
 		return fmt.Errorf("job %s: %w", a.job, store.ErrNotFound)

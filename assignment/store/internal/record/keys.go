@@ -13,6 +13,7 @@
 //	chunks/JOB/GENERATION/ATTEMPT/wNNNN  pieces of a whole assignment
 //	attempts/JOB/GENERATION/ATTEMPT      marker of a write under way (etcd only)
 //	assigners/ID                         a registered assigner (etcd only)
+//	lease/...                            leases of consistent mode, not the store's
 //
 // GENERATION and ATTEMPT are 16 lower-case hex digits, so that order of keys is
 // order of generations; an ATTEMPT is random.
@@ -64,6 +65,10 @@ func (l Layout) GoneAll() string { return l.Prefix + "gone/" }
 
 // Gone is the key of a job's tombstone.
 func (l Layout) Gone(job string) string { return l.GoneAll() + job }
+
+// Leader is the key of a job's lease, which is not the store's: in consistent
+// mode writes compare it.
+func (l Layout) Leader(job string) string { return l.Prefix + "lease/" + job + "/leader" }
 
 // Generations is the prefix of a job's generations.
 func (l Layout) Generations(job string) string { return l.Prefix + "generations/" + job + "/" }

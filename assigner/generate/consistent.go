@@ -1,0 +1,306 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+)
+
+// A job in consistent mode is decided on in one order only, that of package
+// lease: take the job lease (Lead), read the store (Load), complete what is under
+// way and bring what is stored in force (Change), and only then decide (Plan),
+// store (Write), and bring that in force (Change). While a change is under way
+// nothing is decided: what has happened meanwhile is answered by the next one.
+
+// Lead asks for the job lease to be taken.
+type Lead struct{}
+
+// Change asks for lease.Advance, beside whatever else is done. It ends with
+// Changed.
+type Change struct {
+	Token  lease.Token
+	Wanted assignment.Generation
+	Wait   time.Duration
+}
+
+// Abandon asks for the Change under way to be ended, wherever it is.
+type Abandon struct{}
+
+// Resign asks for the job lease to be given back. Token is 0 when it is not known
+// whether it was had.
+type Resign struct{ Token lease.Token }
+
+// tenure is how far a consistent job has come in the order above. The zero value
+// is that of one without the job lease.
+type tenure struct {
+	token      lease.Token // 0 without the job lease
+	maybe      bool        // the job lease is held, or was asked for with an unknown outcome
+	lost       error       // the session is gone, in the middle of a change
+	settled    bool        // a change has been completed, or there was none to complete
+	inForce    assignment.Generation
+	changing   bool
+	abandoning bool
+	since      time.Duration // when the change under way began
+
+	retryAt  time.Duration
+	failures int   // in a row
+	err      error // of the last attempt to take the lease, or to bring a change about
+}
+
+// leads says whether this assigner is to have the job lease.
+func (c *Core) leads() bool {
+	return c.isPreferred() && c.known && c.exists && c.job.Config.Mode == assignment.Consistent
+}
+
+// order is what a consistent job calls for next, nil when it is to wait or to decide.
+func (c *Core) order() Action {
+	t := &c.tenure
+	switch {
+	case t.changing && !c.leads() && !t.abandoning:
+		t.abandoning = true
+		return Abandon{}
+	case t.changing:
+		return nil
+	case !c.leads():
+		if !t.maybe {
+			c.tenure = tenure{}
+			return nil
+		}
+		if c.now.Mono < t.retryAt {
+			return nil
+		}
+		return Resign{t.token}
+	case c.now.Mono < t.retryAt:
+		return nil
+	case t.token == 0:
+		t.maybe = true
+		return Lead{}
+	case !c.mine || c.loadDue:
+		return nil // read the store first
+	case !t.settled, c.fit() && generation(c.stored) > t.inForce:
+		t.changing, t.abandoning, t.since = true, false, c.now.Mono
+		wanted := generation(c.stored)
+		if !c.fit() {
+			wanted = 0
+		}
+		return Change{t.token, wanted, c.job.Config.LeaseDuration}
+	}
+	return nil
+}
+
+// fit says whether what is stored may come in force. What a job in affinity mode
+// has left behind may give a key to several.
+func (c *Core) fit() bool {
+	return c.stored == nil || single(c.stored)
+}
+
+func single(a *assignment.Assignment) bool { return a.NumOwners() == a.NumSlices() }
+
+// mayDecide says whether the order has come to deciding.
+func (c *Core) mayDecide() bool {
+	if c.job.Config.Mode != assignment.Consistent {
+		return true
+	}
+	t := &c.tenure
+	return t.token != 0 && t.settled && !t.changing && c.now.Mono >= t.retryAt && (!c.fit() || generation(c.stored) <= t.inForce)
+}
+
+// Led takes in what came of a Lead.
+func (c *Core) Led(now Now, token lease.Token, err error) {
+	c.tick(now)
+	t := &c.tenure
+	if err != nil {
+		if errors.Is(err, lease.ErrHeld) {
+			c.effects.Held++
+			t.maybe = false
+		}
+		t.maybe = t.maybe && !errors.Is(err, lease.ErrLost)
+		c.leaseFailed("take the job lease", err)
+		return
+	}
+	if t.err != nil {
+		c.say(levelInfo, "leases work again", "after", t.err.Error())
+	}
+	*t = tenure{token: token, maybe: true}
+	c.say(levelInfo, "job lease taken", "token", int64(token), "why", "this assigner is preferred")
+	if p := c.pending; p != nil {
+		c.pending = nil // it was decided before
+		c.again(p)
+	}
+	// What the one before has stored last counts.
+	c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
+}
+
+// Changed takes in how a Change has ended, and the records as they are then.
+func (c *Core) Changed(now Now, st lease.State, err error) {
+	c.tick(now)
+	t := &c.tenure
+	abandoned := t.abandoning
+	t.changing, t.abandoning = false, false
+	if t.lost != nil {
+		err = t.lost
+	}
+	switch {
+	case errors.Is(err, lease.ErrDeposed), errors.Is(err, lease.ErrLost):
+		c.deposed(err)
+		return
+	case abandoned && err != nil:
+		return
+	case err != nil:
+		c.leaseFailed("bring a change about", err)
+		return
+	}
+	t.failures, t.err = 0, nil
+	if st.Head > t.inForce {
+		took := c.now.Mono - t.since
+		c.effects.Changes = append(c.effects.Changes, took)
+		c.say(levelInfo, "generation in force", "generation", int64(st.Head), "took", took.String())
+	}
+	t.settled, t.inForce = true, st.Head
+	switch {
+	case !c.fit():
+		c.hurry = ReasonConfig
+	case st.Head > generation(c.stored):
+		// The store was wiped, or the job deleted and made anew: the numbers go on.
+		c.above = max(c.above, st.Head)
+		if c.stored != nil {
+			c.hurry = ReasonReported
+		}
+	}
+}
+
+// Resigned takes in what came of a Resign. Somebody who cannot say so holds up
+// the next one until its session ends: it is tried again.
+func (c *Core) Resigned(now Now, err error) {
+	c.tick(now)
+	if err != nil && !errors.Is(err, lease.ErrLost) {
+		c.leaseFailed("resign", err)
+		return
+	}
+	c.tenure = tenure{}
+	c.say(levelInfo, "job lease given back", "why", "another assigner is preferred, or the job is not in consistent mode any more")
+}
+
+// Lost says that the session is gone under which the job lease was held.
+func (c *Core) Lost(now Now, err error) {
+	c.tick(now)
+	switch t := &c.tenure; {
+	case t.changing:
+		t.lost = err
+	case t.maybe:
+		c.deposed(err)
+	}
+}
+
+// deposed lets go of the job, until the lease can be had again.
+func (c *Core) deposed(err error) {
+	c.tenure = tenure{}
+	c.effects.Deposed++
+	if p := c.pending; p != nil {
+		c.pending = nil
+		c.again(p)
+	}
+	c.leaseFailed("keep the job lease", err)
+}
+
+// leaseFailed puts off the next attempt.
+func (c *Core) leaseFailed(what string, err error) {
+	t := &c.tenure
+	most := time.Second
+	if errors.Is(err, lease.ErrCorrupt) {
+		most = 30 * time.Second
+	}
+	wait := c.backoff(t.failures, 50*time.Millisecond, most)
+	level := levelWarn
+	if t.failures > 0 && errors.Is(err, lease.ErrHeld) {
+		level = levelDebug // it has been said
+	}
+	t.failures++
+	t.err = fmt.Errorf("%s: %w", what, err)
+	t.retryAt = c.now.Mono + wait
+	c.say(level, "leases failed", "why", t.err.Error(), "failures", t.failures, "again_in", wait.String())
+}
+
+// leaseWake is when order or mayDecide may turn out otherwise.
+func (c *Core) leaseWake() (at time.Duration, ok bool) {
+	t := &c.tenure
+	return t.retryAt, (c.leads() || t.maybe) && !t.changing && t.retryAt > c.now.Mono
+}
+
+// leaseHolding says what of the order keeps decisions from being taken, or
+// returns "". A change that is being carried out does not count until its readers
+// have had their time.
+func (c *Core) leaseHolding() string {
+	t := &c.tenure
+	switch took := c.now.Mono - t.since; {
+	case c.job.Config.Mode != assignment.Consistent:
+		return ""
+	case t.err != nil:
+		return "consistent mode: " + t.err.Error()
+	case t.token == 0:
+		return "consistent mode: the job lease is not taken yet"
+	case t.changing && took > c.job.Config.LeaseDuration:
+		return fmt.Sprintf("consistent mode: a change has been under way for %s", took.Round(time.Second))
+	}
+	return ""
+}
+
+// Leading says whether the job lease is held here, may be, or a change is under way.
+func (c *Core) Leading() bool { return c.tenure.maybe || c.tenure.changing }
+
+// Token is the job lease's, 0 without it.
+func (c *Core) Token() lease.Token { return c.tenure.token }
+
+// quiet says whether a round for the members' sake may wait for the next one by
+// load: nobody's keys, and nothing that leads to them, changes. In consistent
+// mode each generation takes a change that all slicelets have part in.
+func (c *Core) quiet(d *Planned) bool {
+	if c.job.Config.Mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
+		return false
+	}
+	prev, next := d.in.Prev, d.Next
+	for _, t := range next.Tasks() {
+		pos, ok := prev.Position(t.Name)
+		was := assignment.TaskState(0)
+		if ok {
+			was = prev.Task(pos).State
+		}
+		if (t.State == assignment.TaskDraining) != (was == assignment.TaskDraining) {
+			return false // an operator waits for it
+		}
+	}
+	return sameOwners(prev, next)
+}
+
+// sameOwners says whether every key has the same owner, at the same address, in both.
+func sameOwners(x, y *assignment.Assignment) bool {
+	cx, cy := x.Columns(), y.Columns()
+	if len(cx.Owners) != len(cx.Starts) || len(cy.Owners) != len(cy.Starts) {
+		return false
+	}
+	for i, j := 0, 0; i < len(cx.Starts) && j < len(cy.Starts); {
+		a, b := x.Task(int(cx.Owners[i])), y.Task(int(cy.Owners[j]))
+		if !a.Same(b) || a.Address != b.Address {
+			return false
+		}
+		switch endX, endY := end(cx.Starts, i), end(cy.Starts, j); {
+		case endX < endY:
+			i++
+		case endX > endY:
+			j++
+		default:
+			i, j = i+1, j+1
+		}
+	}
+	return true
+}
+
+func end(starts []assignment.SliceKey, i int) assignment.SliceKey {
+	if i+1 < len(starts) {
+		return starts[i+1]
+	}
+	return assignment.KeyspaceEnd
+}

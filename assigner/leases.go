@@ -1,0 +1,267 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease"
+)
+
+// errNoLeases: nobody gave the assigner a lease store for this store.
+var errNoLeases = errors.New("this assigner has no lease store for it, and serves no jobs in consistent mode")
+
+const (
+	// leaseWithin bounds one request to the lease store.
+	leaseWithin = 3 * time.Second
+	// endWithin bounds the giving back of the session when the assigner closes.
+	endWithin = 2 * time.Second
+)
+
+// keeper holds the assigner's one session in a store's lease store: opened when
+// the first job needs it, renewed, and opened anew when it is lost.
+type keeper struct {
+	s       *shelf
+	writers lease.Writers // nil if there is none
+	ttl     time.Duration
+	wanted  chan struct{} // holds a token when somebody needs a session
+
+	mu      sync.Mutex
+	session lease.WriteSession // nil if there is none now
+	err     error              // why
+	turn    chan struct{}      // closed when session or err change
+}
+
+func newKeeper(s *shelf, w lease.Writers, ttl time.Duration) *keeper {
+	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), turn: make(chan struct{})}
+}
+
+func (k *keeper) set(session lease.WriteSession, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.session, k.err = session, err
+	close(k.turn)
+	k.turn = make(chan struct{})
+}
+
+// peek is the session, or why there is none. Both are nil when nobody has needed
+// one, or the first is being opened.
+func (k *keeper) peek() (lease.WriteSession, error) {
+	if k.writers == nil {
+		return nil, errNoLeases
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.session, k.err
+}
+
+// get waits for the session, unless the last attempt to have one has failed.
+func (k *keeper) get(ctx context.Context) (lease.WriteSession, error) {
+	for {
+		k.mu.Lock()
+		turn := k.turn
+		k.mu.Unlock()
+		session, err := k.peek()
+		if session != nil || err != nil {
+			return session, err
+		}
+		poke(k.wanted)
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: no session yet: %w", lease.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+// refusal says why jobs in consistent mode cannot be served at all. A store that
+// is merely silent just now is no reason.
+func (k *keeper) refusal(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseWithin)
+	defer cancel()
+	_, err := k.get(ctx)
+	if err == nil || errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrLost) {
+		return nil
+	}
+	return fmt.Errorf("consistent mode: store %s: %w", k.s.label(), err)
+}
+
+// run is the keeper's goroutine.
+func (k *keeper) run() {
+	select {
+	case <-k.wanted:
+	case <-k.s.a.ctx.Done():
+		return
+	}
+	k.s.forever("hold a lease session", func(ctx context.Context) (progress bool, err error) {
+		call, cancel := context.WithTimeout(ctx, leaseWithin)
+		session, err := k.writers.OpenWriter(call, k.ttl)
+		cancel()
+		if err != nil {
+			k.set(nil, err)
+			return false, err
+		}
+		k.s.log.Info("lease session opened", "session", session.ID(), "ttl", session.TTL().String())
+		k.set(session, nil)
+		err = k.renew(ctx, session)
+		if ctx.Err() != nil {
+			return true, k.end(session)
+		}
+		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
+		k.set(nil, err)
+		for _, r := range k.s.a.runners() {
+			r.lost(k.s, err)
+		}
+		return true, err
+	})
+}
+
+// renew keeps the session alive until it is lost or ctx ends. Nothing here trusts
+// a session to be alive, since every step compares the job lease in the store:
+// so one that cannot be reached is not given up before the store says so.
+func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
+	third := session.TTL() / 3
+	wait := third
+	for sleep(ctx, wait) {
+		call, cancel := context.WithTimeout(ctx, third)
+		err := session.KeepAlive(call)
+		cancel()
+		switch {
+		case err == nil:
+			wait = third
+		case errors.Is(err, lease.ErrLost):
+			return err
+		default:
+			k.s.log.Warn("lease session not renewed", "why", err)
+			wait = third/8 + rand.N(third/4)
+		}
+	}
+	return ctx.Err()
+}
+
+// end gives the session back, so that others take its jobs over at once.
+func (k *keeper) end(session lease.WriteSession) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+	defer cancel()
+	if err := session.Close(ctx); err != nil {
+		k.s.log.Warn("lease session not given back: it runs out", "why", err)
+	}
+	return nil
+}
+
+// lost tells the job that the session in a store's lease store is gone.
+func (r *runner) lost(s *shelf, why error) {
+	r.mu.Lock()
+	home := r.home
+	r.mu.Unlock()
+	if home == s {
+		r.tell(func(c *generate.Core, now generate.Now) { c.Lost(now, why) })
+	}
+}
+
+// lead takes the job lease.
+func (r *runner) lead() (lease.Token, error) {
+	ctx, cancel := context.WithTimeout(r.a.ctx, leaseWithin)
+	defer cancel()
+	session, err := r.whose().leases.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	r.session = session
+	return session.Lead(ctx, r.name)
+}
+
+// resign gives it back. Who does not know whether it has it asks.
+func (r *runner) resign(token lease.Token) error {
+	if r.session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.a.ctx, leaseWithin)
+	defer cancel()
+	if token == 0 {
+		t, err := r.session.Lead(ctx, r.name)
+		if errors.Is(err, lease.ErrHeld) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		token = t
+	}
+	return r.session.Resign(ctx, r.name, token)
+}
+
+// change carries a change out, beside the job's goroutine.
+func (r *runner) change(x generate.Change) {
+	ctx, cancel := context.WithCancel(r.a.ctx)
+	r.abandon = cancel
+	session := r.session
+	r.a.goRun(func() {
+		defer cancel()
+		st, err := lease.Advance(ctx, session, lease.Change{Job: r.name, Token: x.Token, Wanted: x.Wanted, Wait: x.Wait, Observe: r.stepped})
+		r.tell(func(c *generate.Core, now generate.Now) { c.Changed(now, st, err) })
+	})
+}
+
+// stepped takes note of a step of a change.
+func (r *runner) stepped(s lease.Step, read lease.State, took time.Duration) {
+	r.a.metrics.leaseStep.WithLabelValues(s.Kind.String()).Observe(took.Seconds())
+	o, _ := s.Outcome(read.Records)
+	attrs := []any{"step", s.Kind.String(), "why", whyStep(s, read), "took", took.String(), "head", int64(o.Head),
+		"guard", int64(o.Guard.Generation), "guard_open", o.Guard.Open,
+		"bridge_from", int64(o.Bridge.From), "bridge_to", int64(o.Bridge.To), "bridge_open", o.Bridge.Open}
+	if s.Wait {
+		r.log.Warn("lease step taken", attrs...)
+	} else {
+		r.log.Debug("lease step taken", attrs...)
+	}
+}
+
+func whyStep(s lease.Step, read lease.State) string {
+	switch s.Kind {
+	case lease.Write:
+		return "the generation is stored"
+	case lease.Boot:
+		return "there is a first generation"
+	case lease.Span:
+		return "the keys that stay are to stay usable"
+	case lease.Recall:
+		if s.Wait {
+			return fmt.Sprintf("%d readers of the guard had time enough to come onto the bridge", read.GuardOnly)
+		}
+		return "every reader of the guard holds the bridge"
+	case lease.Rewrite:
+		return "nobody holds the guard any more"
+	case lease.Retire:
+		if s.Wait {
+			return fmt.Sprintf("%d readers of the bridge had time enough to come onto the guard", read.BridgeOnly)
+		}
+		return "every reader of the bridge holds the guard"
+	case lease.Close:
+		return "nobody holds the bridge any more"
+	}
+	return ""
+}
+
+// write stores an assignment. In consistent mode a store that can do so compares
+// the job lease in the very transaction. With one that cannot, an assigner that
+// was deposed may store what it has decided last; that binds nobody, since it
+// comes in force by a step that compares the token, or not at all.
+func (r *runner) write(x generate.Write) error {
+	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
+	defer cancel()
+	b := r.whose().backend
+	f, ok := b.(store.Fencer)
+	if x.Token == 0 || !ok {
+		return b.Write(ctx, x.Next)
+	}
+	err := f.WriteFenced(ctx, x.Next, int64(x.Token))
+	if errors.Is(err, store.ErrFenced) {
+		return fmt.Errorf("%w: %w", lease.ErrDeposed, err)
+	}
+	return err
+}
