@@ -4,6 +4,7 @@ package assignerd
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,12 +12,14 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/stores"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // Command returns the program, which decides which task owns which keys.
 func Command() *cobra.Command {
 	var f run.Flags
 	var urls []string
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "assigner --store URL [flags]",
 		Short: "Decide which task owns which keys, and keep that in etcd",
@@ -26,7 +29,11 @@ etcd. Run two or more on one store: for each job one is preferred, those of the
 job's zone first, and another takes over within seconds when it dies.
 
 Distributors are told of assigners by their --assigners, and find those that are
-registered in the store by themselves.`,
+registered in the store by themselves.
+
+Jobs in consistent mode need etcd 3.5.13 or later on every member. Their leases
+are kept beside the assignments, below lease/ of the store's prefix; with an older
+etcd such jobs are refused, and all others are served.`,
 		Example: `  assigner --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/slicer
   assigner --store main=etcd://etcd-1:2379/slicer --store eu=etcd://eu-etcd:2379/slicer --zone eu-1
   assigner --store 'etcd://etcd-1:2379/slicer?ca=/etc/etcd/ca.pem&cert=/etc/etcd/client.pem&key=/etc/etcd/client.key'`,
@@ -37,12 +44,16 @@ registered in the store by themselves.`,
 		if err != nil {
 			return err
 		}
+		if err := lease.CheckTTL(ttl); err != nil {
+			return run.Usagef("--lease-ttl: %w", err)
+		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
-			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, Logger: p.Log, Registerer: p.Registry})
+			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Logger: p.Log, Registerer: p.Registry})
 		})
 	}
 	f.Bind(cmd, "", run.AssignerPort)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
+	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "`time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m")
 	return cmd
 }
 
@@ -55,7 +66,9 @@ func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, cfg 
 		}
 		opened.Closes(b.Close)
 		opened.Endings = append(opened.Endings, run.Ending{Done: b.Failed(), Err: b.Err})
-		cfg.Stores = append(cfg.Stores, assigner.NamedStore{Name: s.Name, Backend: b})
+		leases := stores.NewLeases(s, p.Log)
+		opened.Closes(leases.Close)
+		cfg.Stores = append(cfg.Stores, assigner.NamedStore{Name: s.Name, Backend: b, Leases: leases})
 	}
 	a, err := assigner.New(cfg)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/distributor"
+	"github.com/slicer-project/slicer/lease/serve"
 )
 
 // Config says what a control plane is made of.
@@ -27,6 +28,9 @@ type Config struct {
 	ID, Zone string
 	// Store stays the caller's, who closes it after the plane.
 	Store store.Backend
+	// Leases are those of jobs in consistent mode, which are refused without. They
+	// are served to slicelets where the Distributor is; the plane closes them.
+	Leases *serve.Store
 	// Distributor and Backup are where those serve; the plane takes them over.
 	Distributor, Backup net.Listener
 	// Assigner is where the assigner serves the Distributor: within the process
@@ -43,6 +47,7 @@ type Plane struct {
 	assigner    *assigner.Assigner
 	distributor *distributor.Distributor
 	backup      *backupdist.Server
+	leases      *serve.Store // nil if there are none
 
 	// In the order in which they stop: subscribers first.
 	servers [3]*run.Server
@@ -54,7 +59,7 @@ const inProcess = "127.0.0.1:1"
 
 // Start starts a control plane. It does not wait until that is ready.
 func Start(cfg Config) (*Plane, error) {
-	p := &Plane{}
+	p := &Plane{leases: cfg.Leases}
 	lis, address, dial := cfg.Assigner, inProcess, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if lis == nil {
 		pipe := bufconn.Listen(1 << 20)
@@ -70,16 +75,28 @@ func Start(cfg Config) (*Plane, error) {
 		return nil, errors.Join(err, p.closeParts())
 	}
 	p.servers = [3]*run.Server{
-		run.Serve(cfg.Distributor, cfg.Credentials, p.distributor.Register, distributor.ServerOptions()...),
+		run.Serve(cfg.Distributor, cfg.Credentials, p.register, distributor.ServerOptions()...),
 		run.Serve(cfg.Backup, cfg.Credentials, p.backup.Register, backupdist.ServerOptions()...),
 		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
 	}
 	return p, nil
 }
 
+// register has subscribers find everything at one address.
+func (p *Plane) register(r grpc.ServiceRegistrar) {
+	p.distributor.Register(r)
+	if p.leases != nil {
+		p.leases.Register(r)
+	}
+}
+
 func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err error) {
+	named := assigner.NamedStore{Backend: cfg.Store}
+	if cfg.Leases != nil {
+		named.Leases = cfg.Leases
+	}
 	p.assigner, err = assigner.New(assigner.Config{
-		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{{Backend: cfg.Store}},
+		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named},
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err != nil {
@@ -109,10 +126,20 @@ func (p *Plane) Endings() []run.Ending {
 // Close ends it in an orderly way.
 func (p *Plane) Close() error {
 	return errors.Join(
-		p.servers[0].Stop(p.distributor.Close),
+		p.servers[0].Stop(p.closeFront),
 		p.servers[1].Stop(p.backup.Close),
 		p.servers[2].Stop(p.assigner.Close),
 	)
+}
+
+// closeFront ends what subscribers have open. The assigner gives its session back
+// before the leases end: when nobody else has one, the next start need not wait.
+func (p *Plane) closeFront() error {
+	err := p.distributor.Close()
+	if p.leases != nil {
+		err = errors.Join(err, p.assigner.Close(), p.leases.Close())
+	}
+	return err
 }
 
 // closeParts is for a start that fails half way.
@@ -126,6 +153,9 @@ func (p *Plane) closeParts() error {
 	}
 	if p.assigner != nil {
 		errs = append(errs, p.assigner.Close())
+	}
+	if p.leases != nil {
+		errs = append(errs, p.leases.Close())
 	}
 	return errors.Join(errs...)
 }

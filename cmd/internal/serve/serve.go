@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	leaseserve "github.com/slicer-project/slicer/lease/serve"
 )
 
 // Command returns the command, which is the whole control plane in one process.
@@ -29,7 +30,9 @@ embedded store in a directory. That is all that one machine needs; it is as
 available as that machine. For more, run those programs as processes of their own
 on etcd.
 
-Clerks, slicelets and slicerctl connect to --listen. Every assignment is on disk
+Clerks, slicelets and slicerctl connect to --listen; the leases of jobs in
+consistent mode are served there too. After a restart nothing is granted until the
+longest lease from before has run out. Every assignment is on disk
 before anybody hears of it; a disk that is full ends the process.`,
 		Example: `  slicer serve
   slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721`,
@@ -107,9 +110,13 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup string) error {
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
+	leases, err := leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), Logger: p.Log})
+	if err != nil {
+		return errors.Join(fmt.Errorf("--store: %w", err), db.Close())
+	}
 	id := f.Identity(advertised)
 	all, err := plane.Start(plane.Config{
-		ID: id, Zone: f.Zone, Store: db, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
+		ID: id, Zone: f.Zone, Store: db, Leases: leases, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
