@@ -601,7 +601,9 @@ type InspectJobResponse struct {
 	// Unix milliseconds at which the generation was made.
 	GenerationUnixMs int64 `protobuf:"varint,14,opt,name=generation_unix_ms,json=generationUnixMs,proto3" json:"generation_unix_ms,omitempty"`
 	// Hottest key's bound on imbalance: no assignment of whole keys goes below.
-	Floor         float64 `protobuf:"fixed64,15,opt,name=floor,proto3" json:"floor,omitempty"`
+	Floor float64 `protobuf:"fixed64,15,opt,name=floor,proto3" json:"floor,omitempty"`
+	// How the leases of a job in consistent mode stand; absent in affinity mode.
+	Consistency   *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +743,172 @@ func (x *InspectJobResponse) GetFloor() float64 {
 	return 0
 }
 
+func (x *InspectJobResponse) GetConsistency() *Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return nil
+}
+
+// Consistency is the records of a job in consistent mode, at one moment, and how
+// the change under way stands.
+type Consistency struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest generation that may come in force.
+	Head int64 `protobuf:"varint,1,opt,name=head,proto3" json:"head,omitempty"`
+	// The generation in force, 0 before the first; recalled while it is replaced.
+	Guard     int64 `protobuf:"varint,2,opt,name=guard,proto3" json:"guard,omitempty"`
+	GuardOpen bool  `protobuf:"varint,3,opt,name=guard_open,json=guardOpen,proto3" json:"guard_open,omitempty"`
+	// The change under way, 0 and 0 when there is none.
+	BridgeFrom int64 `protobuf:"varint,4,opt,name=bridge_from,json=bridgeFrom,proto3" json:"bridge_from,omitempty"`
+	BridgeTo   int64 `protobuf:"varint,5,opt,name=bridge_to,json=bridgeTo,proto3" json:"bridge_to,omitempty"`
+	BridgeOpen bool  `protobuf:"varint,6,opt,name=bridge_open,json=bridgeOpen,proto3" json:"bridge_open,omitempty"`
+	// How many slicelets' processes hold the guard, or a bridge.
+	GuardReaders  uint32 `protobuf:"varint,7,opt,name=guard_readers,json=guardReaders,proto3" json:"guard_readers,omitempty"`
+	BridgeReaders uint32 `protobuf:"varint,8,opt,name=bridge_readers,json=bridgeReaders,proto3" json:"bridge_readers,omitempty"`
+	// Of those, how many are not on the other side of the change yet.
+	GuardOnly  uint32 `protobuf:"varint,9,opt,name=guard_only,json=guardOnly,proto3" json:"guard_only,omitempty"`
+	BridgeOnly uint32 `protobuf:"varint,10,opt,name=bridge_only,json=bridgeOnly,proto3" json:"bridge_only,omitempty"`
+	// The step that is called for, empty when none is, and since when, milliseconds;
+	// -1 when this assigner does not carry it out.
+	Step   string `protobuf:"bytes,11,opt,name=step,proto3" json:"step,omitempty"`
+	StepMs int64  `protobuf:"varint,12,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
+	// Whether this assigner has the job lease.
+	Leading bool `protobuf:"varint,13,opt,name=leading,proto3" json:"leading,omitempty"`
+	// Why the records are not known; then only leading means something.
+	Error         string `protobuf:"bytes,14,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Consistency) Reset() {
+	*x = Consistency{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Consistency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Consistency) ProtoMessage() {}
+
+func (x *Consistency) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
+func (*Consistency) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Consistency) GetHead() int64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+func (x *Consistency) GetGuard() int64 {
+	if x != nil {
+		return x.Guard
+	}
+	return 0
+}
+
+func (x *Consistency) GetGuardOpen() bool {
+	if x != nil {
+		return x.GuardOpen
+	}
+	return false
+}
+
+func (x *Consistency) GetBridgeFrom() int64 {
+	if x != nil {
+		return x.BridgeFrom
+	}
+	return 0
+}
+
+func (x *Consistency) GetBridgeTo() int64 {
+	if x != nil {
+		return x.BridgeTo
+	}
+	return 0
+}
+
+func (x *Consistency) GetBridgeOpen() bool {
+	if x != nil {
+		return x.BridgeOpen
+	}
+	return false
+}
+
+func (x *Consistency) GetGuardReaders() uint32 {
+	if x != nil {
+		return x.GuardReaders
+	}
+	return 0
+}
+
+func (x *Consistency) GetBridgeReaders() uint32 {
+	if x != nil {
+		return x.BridgeReaders
+	}
+	return 0
+}
+
+func (x *Consistency) GetGuardOnly() uint32 {
+	if x != nil {
+		return x.GuardOnly
+	}
+	return 0
+}
+
+func (x *Consistency) GetBridgeOnly() uint32 {
+	if x != nil {
+		return x.BridgeOnly
+	}
+	return 0
+}
+
+func (x *Consistency) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *Consistency) GetStepMs() int64 {
+	if x != nil {
+		return x.StepMs
+	}
+	return 0
+}
+
+func (x *Consistency) GetLeading() bool {
+	if x != nil {
+		return x.Leading
+	}
+	return false
+}
+
+func (x *Consistency) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type TaskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -759,7 +927,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +939,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +952,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -852,7 +1020,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1032,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1045,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -941,7 +1109,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1121,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1134,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Decision) GetKind() string {
@@ -1065,7 +1233,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\x9c\x04\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xd6\x04\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1088,7 +1256,29 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"last_round\x18\r \x01(\v2\x10.slicer.v1.RoundR\tlastRound\x12,\n" +
 	"\x12generation_unix_ms\x18\x0e \x01(\x03R\x10generationUnixMs\x12\x14\n" +
-	"\x05floor\x18\x0f \x01(\x01R\x05floor\"\xfd\x01\n" +
+	"\x05floor\x18\x0f \x01(\x01R\x05floor\x128\n" +
+	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\"\x9e\x03\n" +
+	"\vConsistency\x12\x12\n" +
+	"\x04head\x18\x01 \x01(\x03R\x04head\x12\x14\n" +
+	"\x05guard\x18\x02 \x01(\x03R\x05guard\x12\x1d\n" +
+	"\n" +
+	"guard_open\x18\x03 \x01(\bR\tguardOpen\x12\x1f\n" +
+	"\vbridge_from\x18\x04 \x01(\x03R\n" +
+	"bridgeFrom\x12\x1b\n" +
+	"\tbridge_to\x18\x05 \x01(\x03R\bbridgeTo\x12\x1f\n" +
+	"\vbridge_open\x18\x06 \x01(\bR\n" +
+	"bridgeOpen\x12#\n" +
+	"\rguard_readers\x18\a \x01(\rR\fguardReaders\x12%\n" +
+	"\x0ebridge_readers\x18\b \x01(\rR\rbridgeReaders\x12\x1d\n" +
+	"\n" +
+	"guard_only\x18\t \x01(\rR\tguardOnly\x12\x1f\n" +
+	"\vbridge_only\x18\n" +
+	" \x01(\rR\n" +
+	"bridgeOnly\x12\x12\n" +
+	"\x04step\x18\v \x01(\tR\x04step\x12\x17\n" +
+	"\astep_ms\x18\f \x01(\x03R\x06stepMs\x12\x18\n" +
+	"\aleading\x18\r \x01(\bR\aleading\x12\x14\n" +
+	"\x05error\x18\x0e \x01(\tR\x05error\"\xfd\x01\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -1140,7 +1330,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),      // 1: slicer.v1.PutJobRequest
@@ -1155,40 +1345,42 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*DrainTaskResponse)(nil),  // 10: slicer.v1.DrainTaskResponse
 	(*InspectJobRequest)(nil),  // 11: slicer.v1.InspectJobRequest
 	(*InspectJobResponse)(nil), // 12: slicer.v1.InspectJobResponse
-	(*TaskStatus)(nil),         // 13: slicer.v1.TaskStatus
-	(*Round)(nil),              // 14: slicer.v1.Round
-	(*Decision)(nil),           // 15: slicer.v1.Decision
-	(*JobConfig)(nil),          // 16: slicer.v1.JobConfig
-	(*Task)(nil),               // 17: slicer.v1.Task
+	(*Consistency)(nil),        // 13: slicer.v1.Consistency
+	(*TaskStatus)(nil),         // 14: slicer.v1.TaskStatus
+	(*Round)(nil),              // 15: slicer.v1.Round
+	(*Decision)(nil),           // 16: slicer.v1.Decision
+	(*JobConfig)(nil),          // 17: slicer.v1.JobConfig
+	(*Task)(nil),               // 18: slicer.v1.Task
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	16, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	16, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	17, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	17, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	13, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	14, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	17, // 8: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	15, // 9: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	1,  // 10: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 11: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 12: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 13: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 14: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 15: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	2,  // 16: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 17: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 18: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 19: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 20: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 21: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	15, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	13, // 8: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	18, // 9: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	16, // 10: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	1,  // 11: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 12: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 13: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 14: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 15: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 16: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	2,  // 17: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 18: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 19: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 20: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 21: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 22: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -1203,7 +1395,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
