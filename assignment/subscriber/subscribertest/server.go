@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -28,6 +29,8 @@ type Server struct {
 	status  *slicerv1.Status
 	refusal error
 	silent  bool
+	fetches int
+	forged  []*slicerv1.WatchResponse
 	streams map[*Stream]bool
 	heard   []*slicerv1.WatchRequest
 	news    chan struct{} // closed and replaced when something was heard or a stream changed
@@ -178,6 +181,51 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, sl
 			return status.FromContextError(stream.Context().Err()).Err()
 		}
 	}
+}
+
+// Forge makes Fetch send these messages, whatever is asked for.
+func (s *Server) Forge(ms ...*slicerv1.WatchResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forged = append([]*slicerv1.WatchResponse{}, ms...)
+}
+
+// Fetch serves what was Put.
+func (s *Server) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerStreamingServer[slicerv1.WatchResponse]) error {
+	s.mu.Lock()
+	a, silent, send := s.newest, s.silent, s.forged
+	if g := assignment.Generation(r.GetGeneration()); g != 0 && (a == nil || g != a.Generation()) {
+		a = s.before[g]
+	}
+	s.fetches++
+	s.mu.Unlock()
+	switch {
+	case silent:
+		<-stream.Context().Done()
+		return status.FromContextError(stream.Context().Err()).Err()
+	case send == nil && (a == nil || a.Job() != r.GetJob()):
+		return status.Errorf(codes.NotFound, "generation %d is not held here", r.GetGeneration())
+	}
+	if send == nil {
+		frame, err := wire.WholeFrame(a)
+		if err != nil {
+			return err
+		}
+		send = Messages(frame)
+	}
+	for _, m := range send {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fetches is how often something was fetched, or tried to be.
+func (s *Server) Fetches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fetches
 }
 
 func (s *Server) enter(st *Stream, hello *slicerv1.WatchRequest) {
