@@ -2,9 +2,13 @@ package assigner
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -22,6 +26,7 @@ func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequ
 	defer done()
 	if r := v.a.lookup(m.GetJob()); r != nil {
 		if resp := r.inspect(); resp != nil {
+			resp.Consistency = r.consistency(ctx)
 			return resp, nil
 		}
 	}
@@ -89,4 +94,46 @@ func decisionToProto(d loadbalance.Decision) *slicerv1.Decision {
 		Kind: string(d.Kind), Reason: string(d.Reason), Start: uint64(d.Slice.Start), End: uint64(d.Slice.End),
 		From: d.From, To: d.To, Benefit: d.Benefit, KeyChurn: d.KeyChurn, LoadChurn: d.LoadChurn,
 	}
+}
+
+// stateWithin bounds how long the lease store is waited for.
+const stateWithin = 2 * time.Second
+
+// consistency is how the job's leases stand, nil when it is in affinity mode.
+func (r *runner) consistency(ctx context.Context) *slicerv1.Consistency {
+	r.mu.Lock()
+	job, _, _ := r.core.Job()
+	home, wanted, since, now := r.home, r.core.Target(), r.stepSince, r.a.now().Mono
+	out := &slicerv1.Consistency{Leading: r.core.Token() != 0, StepMs: -1}
+	changing := r.core.Changing()
+	r.mu.Unlock()
+	if job.Config.Mode != assignment.Consistent {
+		return nil
+	}
+	session, err := home.leases.peek()
+	if err == nil && session == nil {
+		err = errors.New("no lease session is open here")
+	}
+	var st lease.State
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, stateWithin)
+		defer cancel()
+		st, err = session.State(ctx, r.name)
+	}
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.Head = int64(st.Head)
+	out.Guard, out.GuardOpen = int64(st.Guard.Generation), st.Guard.Open
+	out.BridgeFrom, out.BridgeTo, out.BridgeOpen = int64(st.Bridge.From), int64(st.Bridge.To), st.Bridge.Open
+	out.GuardReaders, out.BridgeReaders = uint32(st.GuardReaders), uint32(st.BridgeReaders)
+	out.GuardOnly, out.BridgeOnly = uint32(st.GuardOnly), uint32(st.BridgeOnly)
+	if s := lease.Next(st, wanted); s.Kind != lease.Idle {
+		out.Step = s.Kind.String()
+		if changing {
+			out.StepMs = (now - since).Milliseconds()
+		}
+	}
+	return out
 }

@@ -200,6 +200,7 @@ func (r *runner) change(x generate.Change) {
 	ctx, cancel := context.WithCancel(r.a.ctx)
 	r.abandon = cancel
 	session := r.session
+	r.stepsOn()
 	r.a.goRun(func() {
 		defer cancel()
 		st, err := lease.Advance(ctx, session, lease.Change{Job: r.name, Token: x.Token, Wanted: x.Wanted, Wait: x.Wait, Observe: r.stepped})
@@ -207,8 +208,15 @@ func (r *runner) change(x generate.Change) {
 	})
 }
 
+func (r *runner) stepsOn() {
+	r.mu.Lock()
+	r.stepSince = r.a.now().Mono
+	r.mu.Unlock()
+}
+
 // stepped takes note of a step of a change.
 func (r *runner) stepped(s lease.Step, read lease.State, took time.Duration) {
+	r.stepsOn()
 	r.a.metrics.leaseStep.WithLabelValues(s.Kind.String()).Observe(took.Seconds())
 	o, _ := s.Outcome(read.Records)
 	attrs := []any{"step", s.Kind.String(), "why", whyStep(s, read), "took", took.String(), "head", int64(o.Head),

@@ -29,6 +29,8 @@ type runner struct {
 	exists   bool
 	turn     chan struct{} // closed when assignment or preference change
 	mine     bool
+	// stepSince is when the change under way began or went one step further.
+	stepSince time.Duration
 
 	// The job's goroutine's: the session under which the job lease was asked for,
 	// and what ends the change under way.

@@ -82,11 +82,7 @@ func (c *Core) order() Action {
 		return nil // read the store first
 	case !t.settled, c.fit() && generation(c.stored) > t.inForce:
 		t.changing, t.abandoning, t.since = true, false, c.now.Mono
-		wanted := generation(c.stored)
-		if !c.fit() {
-			wanted = 0
-		}
-		return Change{t.token, wanted, c.job.Config.LeaseDuration}
+		return Change{t.token, c.Target(), c.job.Config.LeaseDuration}
 	}
 	return nil
 }
@@ -253,6 +249,17 @@ func (c *Core) Leading() bool { return c.tenure.maybe || c.tenure.changing }
 
 // Token is the job lease's, 0 without it.
 func (c *Core) Token() lease.Token { return c.tenure.token }
+
+// Changing says whether a change is under way here.
+func (c *Core) Changing() bool { return c.tenure.changing }
+
+// Target is the generation that may come in force next, 0 if none.
+func (c *Core) Target() assignment.Generation {
+	if !c.fit() {
+		return 0
+	}
+	return generation(c.stored)
+}
 
 // quiet says whether a round for the members' sake may wait for the next one by
 // load: nobody's keys, and nothing that leads to them, changes. In consistent

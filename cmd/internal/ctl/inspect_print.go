@@ -54,6 +54,9 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, ", takes no decisions: %s", c.Holding)
 	}
 	fmt.Fprintln(w)
+	if l := c.Leases; l != nil {
+		fmt.Fprintln(w, l.describe())
+	}
 	who := fmt.Sprintf("%s, %s, %s", plural(int(c.Distributors), "distributor"), plural(int(c.Clerks), "clerk"), plural(int(c.Slicelets), "slicelet"))
 	if c.Converged {
 		fmt.Fprintf(w, "converged: everyone connected holds this generation (%s)\n", who)
