@@ -602,6 +602,8 @@ type InspectJobResponse struct {
 	GenerationUnixMs int64 `protobuf:"varint,14,opt,name=generation_unix_ms,json=generationUnixMs,proto3" json:"generation_unix_ms,omitempty"`
 	// Hottest key's bound on imbalance: no assignment of whole keys goes below.
 	Floor float64 `protobuf:"fixed64,15,opt,name=floor,proto3" json:"floor,omitempty"`
+	// Of the Distributor that passed this on; nothing where there is nothing to say.
+	Autosharding []*AutoshardingClients `protobuf:"bytes,16,rep,name=autosharding,proto3" json:"autosharding,omitempty"`
 	// How the leases of a job in consistent mode stand; absent in affinity mode.
 	Consistency   *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -741,6 +743,13 @@ func (x *InspectJobResponse) GetFloor() float64 {
 		return x.Floor
 	}
 	return 0
+}
+
+func (x *InspectJobResponse) GetAutosharding() []*AutoshardingClients {
+	if x != nil {
+		return x.Autosharding
+	}
+	return nil
 }
 
 func (x *InspectJobResponse) GetConsistency() *Consistency {
@@ -909,6 +918,103 @@ func (x *Consistency) GetError() string {
 	return ""
 }
 
+// AutoshardingClients are the clients of a job that speak gRPC's auto-sharding
+// protocol with one Distributor. They count among the clerks.
+type AutoshardingClients struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DistributorId string                 `protobuf:"bytes,1,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
+	Clients       uint32                 `protobuf:"varint,2,opt,name=clients,proto3" json:"clients,omitempty"`
+	// Those of them whose last answer was a refusal: nobody waits for them.
+	Refusing uint32 `protobuf:"varint,3,opt,name=refusing,proto3" json:"refusing,omitempty"`
+	// All since the job came to be served there.
+	Acks  uint64 `protobuf:"varint,4,opt,name=acks,proto3" json:"acks,omitempty"`
+	Nacks uint64 `protobuf:"varint,5,opt,name=nacks,proto3" json:"nacks,omitempty"`
+	// The words of the last refusal, and how old it is.
+	LastNack      string `protobuf:"bytes,6,opt,name=last_nack,json=lastNack,proto3" json:"last_nack,omitempty"`
+	LastNackAgeMs int64  `protobuf:"varint,7,opt,name=last_nack_age_ms,json=lastNackAgeMs,proto3" json:"last_nack_age_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutoshardingClients) Reset() {
+	*x = AutoshardingClients{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutoshardingClients) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutoshardingClients) ProtoMessage() {}
+
+func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
+func (*AutoshardingClients) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AutoshardingClients) GetDistributorId() string {
+	if x != nil {
+		return x.DistributorId
+	}
+	return ""
+}
+
+func (x *AutoshardingClients) GetClients() uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetRefusing() uint32 {
+	if x != nil {
+		return x.Refusing
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetAcks() uint64 {
+	if x != nil {
+		return x.Acks
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetNacks() uint64 {
+	if x != nil {
+		return x.Nacks
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetLastNack() string {
+	if x != nil {
+		return x.LastNack
+	}
+	return ""
+}
+
+func (x *AutoshardingClients) GetLastNackAgeMs() int64 {
+	if x != nil {
+		return x.LastNackAgeMs
+	}
+	return 0
+}
+
 type TaskStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -927,7 +1033,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1045,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1058,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -1020,7 +1126,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1138,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1151,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -1109,7 +1215,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1227,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1240,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Decision) GetKind() string {
@@ -1233,7 +1339,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\xd6\x04\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\x9a\x05\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1256,7 +1362,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"last_round\x18\r \x01(\v2\x10.slicer.v1.RoundR\tlastRound\x12,\n" +
 	"\x12generation_unix_ms\x18\x0e \x01(\x03R\x10generationUnixMs\x12\x14\n" +
-	"\x05floor\x18\x0f \x01(\x01R\x05floor\x128\n" +
+	"\x05floor\x18\x0f \x01(\x01R\x05floor\x12B\n" +
+	"\fautosharding\x18\x10 \x03(\v2\x1e.slicer.v1.AutoshardingClientsR\fautosharding\x128\n" +
 	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\"\x9e\x03\n" +
 	"\vConsistency\x12\x12\n" +
 	"\x04head\x18\x01 \x01(\x03R\x04head\x12\x14\n" +
@@ -1278,7 +1385,15 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04step\x18\v \x01(\tR\x04step\x12\x17\n" +
 	"\astep_ms\x18\f \x01(\x03R\x06stepMs\x12\x18\n" +
 	"\aleading\x18\r \x01(\bR\aleading\x12\x14\n" +
-	"\x05error\x18\x0e \x01(\tR\x05error\"\xfd\x01\n" +
+	"\x05error\x18\x0e \x01(\tR\x05error\"\xe2\x01\n" +
+	"\x13AutoshardingClients\x12%\n" +
+	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x18\n" +
+	"\aclients\x18\x02 \x01(\rR\aclients\x12\x1a\n" +
+	"\brefusing\x18\x03 \x01(\rR\brefusing\x12\x12\n" +
+	"\x04acks\x18\x04 \x01(\x04R\x04acks\x12\x14\n" +
+	"\x05nacks\x18\x05 \x01(\x04R\x05nacks\x12\x1b\n" +
+	"\tlast_nack\x18\x06 \x01(\tR\blastNack\x12'\n" +
+	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xfd\x01\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -1330,57 +1445,59 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_slicer_v1_admin_proto_goTypes = []any{
-	(*Job)(nil),                // 0: slicer.v1.Job
-	(*PutJobRequest)(nil),      // 1: slicer.v1.PutJobRequest
-	(*PutJobResponse)(nil),     // 2: slicer.v1.PutJobResponse
-	(*GetJobRequest)(nil),      // 3: slicer.v1.GetJobRequest
-	(*GetJobResponse)(nil),     // 4: slicer.v1.GetJobResponse
-	(*ListJobsRequest)(nil),    // 5: slicer.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),   // 6: slicer.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),   // 7: slicer.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),  // 8: slicer.v1.DeleteJobResponse
-	(*DrainTaskRequest)(nil),   // 9: slicer.v1.DrainTaskRequest
-	(*DrainTaskResponse)(nil),  // 10: slicer.v1.DrainTaskResponse
-	(*InspectJobRequest)(nil),  // 11: slicer.v1.InspectJobRequest
-	(*InspectJobResponse)(nil), // 12: slicer.v1.InspectJobResponse
-	(*Consistency)(nil),        // 13: slicer.v1.Consistency
-	(*TaskStatus)(nil),         // 14: slicer.v1.TaskStatus
-	(*Round)(nil),              // 15: slicer.v1.Round
-	(*Decision)(nil),           // 16: slicer.v1.Decision
-	(*JobConfig)(nil),          // 17: slicer.v1.JobConfig
-	(*Task)(nil),               // 18: slicer.v1.Task
+	(*Job)(nil),                 // 0: slicer.v1.Job
+	(*PutJobRequest)(nil),       // 1: slicer.v1.PutJobRequest
+	(*PutJobResponse)(nil),      // 2: slicer.v1.PutJobResponse
+	(*GetJobRequest)(nil),       // 3: slicer.v1.GetJobRequest
+	(*GetJobResponse)(nil),      // 4: slicer.v1.GetJobResponse
+	(*ListJobsRequest)(nil),     // 5: slicer.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),    // 6: slicer.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),    // 7: slicer.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),   // 8: slicer.v1.DeleteJobResponse
+	(*DrainTaskRequest)(nil),    // 9: slicer.v1.DrainTaskRequest
+	(*DrainTaskResponse)(nil),   // 10: slicer.v1.DrainTaskResponse
+	(*InspectJobRequest)(nil),   // 11: slicer.v1.InspectJobRequest
+	(*InspectJobResponse)(nil),  // 12: slicer.v1.InspectJobResponse
+	(*Consistency)(nil),         // 13: slicer.v1.Consistency
+	(*AutoshardingClients)(nil), // 14: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),          // 15: slicer.v1.TaskStatus
+	(*Round)(nil),               // 16: slicer.v1.Round
+	(*Decision)(nil),            // 17: slicer.v1.Decision
+	(*JobConfig)(nil),           // 18: slicer.v1.JobConfig
+	(*Task)(nil),                // 19: slicer.v1.Task
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	17, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	17, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	18, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	18, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	14, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	15, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	13, // 8: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	18, // 9: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	16, // 10: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	1,  // 11: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 12: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 13: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 14: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 15: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 16: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	2,  // 17: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 18: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 19: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 20: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 21: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 22: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	16, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	14, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	13, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	19, // 10: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	17, // 11: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	1,  // 12: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 13: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 14: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 15: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 16: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 17: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	2,  // 18: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 19: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 20: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 21: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 22: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 23: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -1395,7 +1512,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
