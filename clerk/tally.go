@@ -49,6 +49,16 @@ func (t *tally) found() {
 	t.pool.Put(c)
 }
 
+// Selected counts a selection as Lookup does. It is for whoever looks keys up in
+// Assignment or in Subset's, as gRPC's balancer does.
+func (c *Clerk) Selected(found bool) {
+	if found {
+		c.tally.found()
+	} else {
+		c.tally.missed.Add(1)
+	}
+}
+
 func (t *tally) sum() (n uint64) {
 	for i := range t.cells {
 		n += t.cells[i].n.Load()
