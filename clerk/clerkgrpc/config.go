@@ -1,0 +1,190 @@
+package clerkgrpc
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	_ "google.golang.org/grpc/health" // clients of servers that tell their health
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// Scheme of the targets: "slicer:///job".
+const Scheme = "slicer"
+
+const (
+	// KeyHeader is the metadata that carries the key to the server, where Config
+	// does not name another. A key that is not printable ASCII, or that begins or
+	// ends with a space, travels in the same with "-bin" behind it.
+	KeyHeader = "slicer-key"
+	// GenerationHeader is the metadata that carries the generation of the
+	// assignment that an RPC was routed by, in decimal.
+	GenerationHeader = "slicer-generation"
+)
+
+// Keyless says what becomes of an RPC that has no key.
+type Keyless uint8
+
+const (
+	// RefuseKeyless fails it with INVALID_ARGUMENT before it is sent.
+	RefuseKeyless Keyless = iota
+	// AnyTask sends it to any task of the subset, by Config.Policy.
+	AnyTask
+)
+
+// DefaultIdleClose is how long a connection outside the subset may be unused.
+const DefaultIdleClose = 2 * time.Minute
+
+// Config says how RPCs are routed. Give either Clerk or Shared.
+type Config struct {
+	// Clerk says who knows about the job: Distributors and all else that a clerk
+	// takes. Its Job is that of the target and is left empty here. Connections made
+	// with one call's DialOptions to one job share a clerk, which is closed with the
+	// last of them.
+	Clerk clerk.Config
+	// Shared is a clerk of the caller's, who closes it after the connections.
+	Shared *clerk.Clerk
+
+	// The key of an RPC is the one of clerk.WithKey; else the value of the outgoing
+	// metadata Header, unless Header is empty or there is none; else what Key returns,
+	// unless it is nil or returns false. Key gets the full method, such as
+	// "/helloworld.Greeter/SayHello", and the request, nil for a stream. It must be
+	// safe for concurrent use.
+	Header string
+	Key    func(method string, request any) (key string, ok bool)
+	// Keyless says what becomes of RPCs without a key.
+	Keyless Keyless
+	// SendKey names the metadata that carries the key to the server, lower case;
+	// empty stands for KeyHeader. "-" sends none, for servers that find the key in
+	// Header or in the request.
+	SendKey string
+
+	// Policy chooses among the owners of a slice, and among all tasks of the subset
+	// for RPCs without a key.
+	Policy policy.Kind
+	// IdleClose is how long a connection to a task outside the subset may be unused
+	// before it is closed: 1 s to 24 h, 0 stands for DefaultIdleClose.
+	IdleClose time.Duration
+	// ServiceConfig is a gRPC service config in JSON, for what else it can say:
+	// timeouts, retries (each picks anew), the service name of health checks.
+	ServiceConfig string
+	// Authority is the name that a task's certificate must be for; nil stands for
+	// the job's name.
+	Authority func(assignment.Task) string
+}
+
+// Validate names the first field that is not allowed (*assignment.FieldError). An
+// RPC through a config that is not allowed fails with FAILED_PRECONDITION.
+func (c Config) Validate() error {
+	bad := func(field string, value any, allowed string) error {
+		return &assignment.FieldError{Field: field, Value: value, Allowed: allowed}
+	}
+	switch {
+	case c.Shared != nil && len(c.Clerk.Distributors)+len(c.Clerk.Backups) > 0:
+		return bad("shared", "and clerk", "one of both")
+	case c.Shared == nil && len(c.Clerk.Distributors)+len(c.Clerk.Backups) == 0:
+		return bad("clerk.distributors", "", "at least one, or a shared clerk")
+	case c.Clerk.Job != "":
+		return bad("clerk.job", c.Clerk.Job, "empty: the job is that of the target")
+	case !validHeader(c.Header, true):
+		return bad("header", c.Header, headerAllowed)
+	case c.SendKey != "-" && (!validHeader(c.SendKey, true) || strings.HasSuffix(c.SendKey, binSuffix)):
+		return bad("send_key", c.SendKey, headerAllowed+", without -bin at the end, or a single -")
+	case c.Keyless > AnyTask:
+		return bad("keyless", uint8(c.Keyless), "RefuseKeyless or AnyTask")
+	case c.Policy > policy.Weighted:
+		return bad("policy", uint8(c.Policy), "round_robin, least_loaded or weighted")
+	case c.IdleClose != 0 && (c.IdleClose < time.Second || c.IdleClose > 24*time.Hour):
+		return bad("idle_close", c.IdleClose, "1s to 24h")
+	}
+	_, err := serviceConfig(c.ServiceConfig)
+	return err
+}
+
+const (
+	binSuffix     = "-bin"
+	headerAllowed = "1 to 128 lower-case letters, digits, -, _ and ., not beginning with grpc-"
+)
+
+func validHeader(name string, orEmpty bool) bool {
+	if name == "" {
+		return orEmpty
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return false
+		}
+	}
+	return len(name) <= 128 && !strings.HasPrefix(name, "grpc-")
+}
+
+// serviceConfig is the user's, with this package's balancing in it, and health
+// checks of the whole server unless it says otherwise. A server without a health
+// service counts as healthy.
+func serviceConfig(user string) (string, error) {
+	fields := map[string]json.RawMessage{"healthCheckConfig": json.RawMessage(`{"serviceName":""}`)}
+	if user != "" {
+		if err := json.Unmarshal([]byte(user), &fields); err != nil {
+			return "", fmt.Errorf("%w: %w", &assignment.FieldError{Field: "service_config", Value: user, Allowed: "a JSON object"}, err)
+		}
+		for _, name := range []string{"loadBalancingConfig", "loadBalancingPolicy"} {
+			if _, ok := fields[name]; ok {
+				return "", &assignment.FieldError{Field: "service_config." + name, Value: "set", Allowed: "absent: see Config.Policy"}
+			}
+		}
+	}
+	if fields == nil { // JSON's null
+		return "", &assignment.FieldError{Field: "service_config", Value: user, Allowed: "a JSON object"}
+	}
+	fields["loadBalancingConfig"] = json.RawMessage(`[{"` + balancerName + `":{}}]`)
+	out, err := json.Marshal(fields)
+	return string(out), err
+}
+
+func (c Config) withDefaults() Config {
+	if c.IdleClose == 0 {
+		c.IdleClose = DefaultIdleClose
+	}
+	switch c.SendKey {
+	case "":
+		c.SendKey = KeyHeader
+	case "-":
+		c.SendKey = ""
+	}
+	return c
+}
+
+// DialOptions returns what grpc.NewClient needs for targets "slicer:///job", in
+// front of options of the caller's own, which win: credentials, keepalive, more
+// interceptors. Do not set an idle timeout: an idle gRPC channel closes its warm
+// connections and its clerk, if that is not Config.Shared.
+func DialOptions(cfg Config) []grpc.DialOption {
+	s := newSource(cfg)
+	opts := []grpc.DialOption{
+		grpc.WithResolvers(s),
+		grpc.WithChainUnaryInterceptor(s.unary),
+		grpc.WithChainStreamInterceptor(s.stream),
+		grpc.WithIdleTimeout(0),
+		// An owner that cannot be reached is tried again soon: until then others do
+		// its work.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: 5 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		// A machine that vanished is noticed within half a minute.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+	}
+	if sc, err := serviceConfig(cfg.ServiceConfig); err == nil {
+		opts = append(opts, grpc.WithDefaultServiceConfig(sc))
+	}
+	return opts
+}

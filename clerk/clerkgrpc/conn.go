@@ -1,0 +1,130 @@
+package clerkgrpc
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	_ "google.golang.org/grpc/orca" // makes DoneInfo.ServerLoad of the trailers
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// connKey is what makes two tasks of two assignments the same to a connection.
+type connKey struct{ name, address string }
+
+// conn is the connection to a task, or its absence.
+type conn struct {
+	// What picks look at, without a lock. ready is nil unless RPCs can be sent.
+	ready       atomic.Pointer[subConn]
+	condition   atomic.Uint32 // policy.Condition
+	outstanding atomic.Int64  // counted only for policy.LeastLoaded
+	weight      atomic.Uint64 // bits of a float64, only for policy.Weighted
+	// What picks leave behind: somebody waits for a connection, or would use it if
+	// it could be had; and, outside the subset, that it was used.
+	wanted, used atomic.Bool
+	// done is told of each RPC's end, if the policy has to know.
+	done func(balancer.DoneInfo)
+
+	// The rest is guarded by the balancer's lock.
+	task  assignment.Task
+	warm  bool
+	left  bool // was warm before
+	sub   *subConn
+	state connectivity.State
+	since time.Time // when state became Connecting
+	// failing is from the first failure, or from when connecting took too long, to
+	// the next success: to try again does not make a task fit (gRFC A62).
+	failing bool
+	counted bool // as opened, by the clerk
+	err     error
+	idle    int // sweeps that found it unused
+
+	mu          sync.Mutex
+	utilization policy.Utilization
+}
+
+// subConn is one of a conn's connections, one after the other.
+type subConn struct{ sc balancer.SubConn }
+
+// want asks for a connection. It says whether nobody has asked yet.
+func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true) }
+
+// follow makes the condition that picks see fit the state.
+func (c *conn) follow() {
+	switch {
+	case c.task.State == assignment.TaskDead, c.failing && c.state != connectivity.Ready:
+		c.condition.Store(uint32(policy.Failing))
+	case c.state == connectivity.Ready:
+		c.condition.Store(uint32(policy.Ready))
+	case c.state == connectivity.Connecting:
+		c.condition.Store(uint32(policy.Connecting))
+	default:
+		c.condition.Store(uint32(policy.Idle))
+	}
+}
+
+// opened and closed tell the clerk, once each.
+func (c *conn) opened(ck *clerk.Clerk) {
+	if c.counted {
+		return
+	}
+	c.counted = true
+	if c.warm {
+		ck.ConnectionOpened(clerk.OpenWarm)
+	} else {
+		ck.ConnectionOpened(clerk.OpenOnDemand)
+	}
+}
+
+func (c *conn) closed(ck *clerk.Clerk, why clerk.CloseCause) {
+	if c.counted {
+		c.counted = false
+		ck.ConnectionClosed(why)
+	}
+}
+
+// epoch is where the times of utilization count from.
+var epoch = time.Now()
+
+// measure is what done is for a policy; nil if it needs to know nothing.
+func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
+	switch k {
+	case policy.LeastLoaded:
+		return func(balancer.DoneInfo) { c.outstanding.Add(-1) }
+	case policy.Weighted:
+		return func(info balancer.DoneInfo) {
+			// It may be a nil pointer in an interface.
+			if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); ok && load != nil {
+				c.reported(load)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *conn) reported(load *orcav3.OrcaLoadReport) {
+	r := policy.Report{Utilization: load.GetApplicationUtilization(), Requests: load.GetRpsFractional(), Errors: load.GetEps()}
+	if !(r.Utilization > 0) {
+		r.Utilization = load.GetCpuUtilization()
+	}
+	now := time.Since(epoch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.utilization.Report(now, r)
+	c.weight.Store(math.Float64bits(c.utilization.Weight(now)))
+}
+
+// age takes the weight back when the reports are old.
+func (c *conn) age() {
+	now := time.Since(epoch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.weight.Store(math.Float64bits(c.utilization.Weight(now)))
+}

@@ -1,0 +1,46 @@
+// Package clerkgrpc routes the RPCs of ordinary gRPC stubs to the tasks that own
+// their keys.
+//
+//	conn, err := grpc.NewClient("slicer:///cache", append(
+//		clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:7000"}}}),
+//		grpc.WithTransportCredentials(creds))...)
+//	if err != nil {
+//		return err
+//	}
+//	defer conn.Close()
+//	client := pb.NewCacheClient(conn)
+//	answer, err := client.Get(clerk.WithKey(ctx, "user/4711"), request)
+//
+// The key may also be in metadata that the program sends anyway, or a function
+// may find it in the request: see Config. The server learns it from the metadata
+// KeyHeader, and GenerationHeader tells it which assignment the RPC was routed by.
+//
+// # What happens to an RPC
+//
+// It waits for the first assignment, within its deadline. Then it goes to an owner
+// of its key; if there are several, to one that is connected, in the client's
+// subset, not draining and not failing, by Config.Policy. It waits while a
+// connection is being made.
+//
+// When no owner can be reached, or takes longer than a second to accept a
+// connection, an RPC of a job in affinity mode goes to another running task, the
+// same one for the same key. In consistent mode it waits for the owner.
+//
+// An RPC that may have reached a task is not sent again, unless the retry policy
+// of Config.ServiceConfig says so, or unless the task has refused it, in
+// consistent mode: then it is sent to the newest owner until its deadline. A
+// stream is sent again only if the task refuses it before the first message has
+// come back and before more than eight have been sent.
+//
+// # Connections
+//
+// Tasks of the clerk's subset have a warm connection. Others get one when an RPC is
+// to go there, and lose it when it is not used for Config.IdleClose. A server that
+// says NOT_SERVING in gRPC's health service gets no new RPCs, as if it could not
+// be reached. Connections opened and closed are metrics of the clerk.
+//
+// # What it stands on
+//
+// The package uses only public packages of grpc-go, of which resolver, balancer
+// and orca are marked as experimental. No other package of Slicer uses them.
+package clerkgrpc

@@ -1,0 +1,188 @@
+package clerkgrpc
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// table is a picker: an assignment, and the connections to its tasks. Only the
+// connections change.
+type table struct {
+	job        *job
+	kind       policy.Kind
+	turns      *turns
+	bell       chan struct{}
+	assignment *assignment.Assignment
+	entries    []entry // by position in the assignment
+	// any holds the positions of the running tasks of the subset: for RPCs without
+	// a key, and for those whose owners cannot be reached.
+	any []uint32
+	// metadata goes with every RPC. gRPC only reads it.
+	metadata metadata.MD
+}
+
+type entry struct {
+	conn               *conn
+	draining, inSubset bool
+}
+
+func (e *entry) candidate(last *conn) policy.Candidate {
+	return policy.Candidate{
+		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining, InSubset: e.inSubset,
+		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()), Tried: e.conn == last,
+	}
+}
+
+// owners are the candidates for a key.
+type owners struct {
+	t    *table
+	of   assignment.Replicas
+	last *conn
+}
+
+func (o owners) Len() int                  { return o.of.Len() }
+func (o owners) At(i int) policy.Candidate { return o.t.entries[o.of.Position(i)].candidate(o.last) }
+
+// anybody are the candidates when there is no key.
+type anybody struct {
+	t    *table
+	last *conn
+}
+
+func (o anybody) Len() int                  { return len(o.t.any) }
+func (o anybody) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.last) }
+
+// Pick is balancer.Picker's. It takes no lock and does not allocate unless it
+// fails.
+func (t *table) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	r, ok := info.Ctx.Value(routeOfContext{}).(*route)
+	if !ok {
+		// Not through the interceptors: somebody uses the picker as it is.
+		key, ok := clerk.KeyOf(info.Ctx)
+		if !ok {
+			return t.pickAny(nil)
+		}
+		return t.pickOwner(assignment.KeyOf(key), nil)
+	}
+	if !r.keyed {
+		return t.pickAny(r)
+	}
+	return t.pickOwner(r.hash, r)
+}
+
+func (t *table) pickOwner(k assignment.SliceKey, r *route) (balancer.PickResult, error) {
+	of := t.assignment.Lookup(k)
+	i := 0
+	if of.Len() > 1 {
+		var last *conn
+		if r != nil {
+			last = r.last.Load()
+		}
+		i = policy.Choose(t.kind, owners{t, of, last}, t.turns.next(k, t.kind, rand.Uint64))
+	}
+	e := &t.entries[of.Position(i)]
+	if sub := e.conn.ready.Load(); sub != nil {
+		t.job.clerk.Selected(true)
+		return t.send(e, sub, r), nil
+	}
+	t.want(e)
+	if policy.Condition(e.conn.condition.Load()) != policy.Failing || t.job.clerk.Mode() == assignment.Consistent {
+		t.job.tally.waited.Add(1)
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	t.job.clerk.Selected(false)
+	return t.pickElsewhere(k, r)
+}
+
+// pickElsewhere finds somebody in the owner's place: the same for the same key,
+// as long as nothing changes, so that what it caches is of use.
+func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickResult, error) {
+	wait := false
+	if n := len(t.any); n > 0 {
+		for at, left := int(uint64(k)%uint64(n)), n; left > 0; at, left = (at+1)%n, left-1 {
+			e := &t.entries[t.any[at]]
+			if sub := e.conn.ready.Load(); sub != nil {
+				t.job.tally.elsewhere.Add(1)
+				return t.send(e, sub, r), nil
+			}
+			if !wait && policy.Condition(e.conn.condition.Load()) != policy.Failing {
+				t.want(e)
+				wait = true
+			}
+		}
+	}
+	// Nobody in the subset.
+	for i := range t.entries {
+		e := &t.entries[i]
+		if sub := e.conn.ready.Load(); sub != nil {
+			t.job.tally.elsewhere.Add(1)
+			return t.send(e, sub, r), nil
+		}
+		if !wait && policy.Condition(e.conn.condition.Load()) != policy.Failing {
+			t.want(e)
+			wait = true
+		}
+	}
+	if wait {
+		t.job.tally.waited.Add(1)
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	return balancer.PickResult{}, t.unreachable()
+}
+
+func (t *table) pickAny(r *route) (balancer.PickResult, error) {
+	var last *conn
+	if r != nil {
+		last = r.last.Load()
+	}
+	t.job.tally.keyless.Add(1)
+	if i := policy.Choose(t.kind, anybody{t, last}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
+		e := &t.entries[t.any[i]]
+		if sub := e.conn.ready.Load(); sub != nil {
+			return t.send(e, sub, r), nil
+		}
+		t.want(e)
+		if policy.Condition(e.conn.condition.Load()) != policy.Failing {
+			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+		}
+	}
+	return t.pickElsewhere(0, r)
+}
+
+func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
+	c := e.conn
+	if !e.inSubset && !c.used.Load() {
+		c.used.Store(true)
+	}
+	if r != nil {
+		r.last.Store(c)
+	}
+	if t.kind == policy.LeastLoaded {
+		c.outstanding.Add(1)
+	}
+	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: t.metadata}
+}
+
+// want has the keeper connect.
+func (t *table) want(e *entry) {
+	if e.conn.want() {
+		ring(t.bell)
+	}
+}
+
+// unreachable is the error when there is nobody to wait for. RPCs that wait for
+// ready wait all the same.
+func (t *table) unreachable() error {
+	if len(t.entries) == 0 {
+		return fmt.Errorf("job %q has no tasks", t.assignment.Job())
+	}
+	return fmt.Errorf("none of the %d tasks of job %q can be reached", len(t.entries), t.assignment.Job())
+}

@@ -1,0 +1,85 @@
+package clerkgrpc
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+)
+
+type routeOfContext struct{}
+
+// route is what an RPC is routed by, and where it went. The interceptor makes it,
+// the picker reads it.
+type route struct {
+	key   string
+	hash  assignment.SliceKey
+	keyed bool
+	// last is where the newest attempt went, nil if none went anywhere.
+	last atomic.Pointer[conn]
+}
+
+// start finds the key of an RPC, puts its route into the context, and the key
+// into the metadata for the server.
+func (s *source) start(ctx context.Context, method string, request any) (context.Context, *route, error) {
+	if s.err != nil {
+		return nil, nil, s.err
+	}
+	r := &route{}
+	r.key, r.keyed = s.find(ctx, method, request)
+	if r.keyed {
+		r.hash = assignment.KeyOf(r.key)
+		if name := s.cfg.SendKey; name != "" {
+			if !printable(r.key) {
+				name += binSuffix
+			}
+			ctx = metadata.AppendToOutgoingContext(ctx, name, r.key)
+		}
+	} else if s.cfg.Keyless == RefuseKeyless {
+		return nil, nil, status.Error(codes.InvalidArgument, s.missing(method))
+	}
+	return context.WithValue(ctx, routeOfContext{}, r), r, nil
+}
+
+func (s *source) find(ctx context.Context, method string, request any) (key string, ok bool) {
+	if key, ok = clerk.KeyOf(ctx); ok {
+		return key, true
+	}
+	if s.cfg.Header != "" {
+		if v := metadata.ValueFromOutgoingContext(ctx, s.cfg.Header); len(v) > 0 {
+			return v[0], true
+		}
+	}
+	if s.cfg.Key != nil {
+		return s.cfg.Key(method, request)
+	}
+	return "", false
+}
+
+func (s *source) missing(method string) string {
+	tried := []string{"clerk.WithKey"}
+	if s.cfg.Header != "" {
+		tried = append(tried, fmt.Sprintf("the metadata %q", s.cfg.Header))
+	}
+	if s.cfg.Key != nil {
+		tried = append(tried, "Config.Key")
+	}
+	return fmt.Sprintf("clerkgrpc: %s has no key: %s gives none", method, strings.Join(tried, " or "))
+}
+
+// printable says whether a key can travel as it is.
+func printable(key string) bool {
+	for i := range len(key) {
+		if c := key[i]; c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return key == "" || key[0] != ' ' && key[len(key)-1] != ' '
+}
