@@ -7,6 +7,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/test/bed"
 )
 
 // change is an assignment that came, and the share of the keyspace that with it
@@ -35,7 +36,7 @@ func startObserver(tb testing.TB, distributorAddr string) *observer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	closeAtEnd(tb, o.sub.Close)
+	bed.CloseAtEnd(tb, o.sub.Close)
 	return o
 }
 

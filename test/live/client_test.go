@@ -15,6 +15,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/test/bed"
 )
 
 const (
@@ -55,7 +56,7 @@ func startClient(tb testing.TB, distributorAddr string, load *popularity, rng *r
 		tb.Fatal(err)
 	}
 	go c.offer()
-	closeAtEnd(tb, c.close)
+	bed.CloseAtEnd(tb, c.close)
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/test/bed"
 )
 
 const (
@@ -31,8 +32,8 @@ const (
 	phase = 5 * time.Second
 )
 
-// bed is a running system under load.
-type bed struct {
+// experiment is a running system under load.
+type experiment struct {
 	servers []*server
 	clients []*client
 	load    *popularity
@@ -40,17 +41,18 @@ type bed struct {
 	watch   *observer
 }
 
-// startBed returns when every server owns slices and the clients call. All of
+// startExperiment returns when every server owns slices and the clients call. All of
 // it ends with the test.
-func startBed(tb testing.TB, seed uint64) *bed {
+func startExperiment(tb testing.TB, seed uint64) *experiment {
 	tb.Helper()
 	tb.Logf("seed %d", seed)
 	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)
 	defer cancel()
-	b := &bed{rng: rand.New(rand.NewPCG(seed, 0))}
+	b := &experiment{rng: rand.New(rand.NewPCG(seed, 0))}
 	b.load = newPopularity(b.rng)
-	addr := startPlane(tb)
-	if err := putJob(ctx, addr, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
+	plane := bed.Start(tb, bed.Config{})
+	addr := plane.Addrs()[0]
+	if err := plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range numServers {
@@ -70,7 +72,7 @@ func startBed(tb testing.TB, seed uint64) *bed {
 	return b
 }
 
-func (b *bed) sample() sample {
+func (b *experiment) sample() sample {
 	s := sample{at: time.Now()}
 	for _, srv := range b.servers {
 		s.seen = append(s.seen, srv.requests.Load())
@@ -79,7 +81,7 @@ func (b *bed) sample() sample {
 }
 
 // record samples for a time, or until it has seen enough; a nil enough never has.
-func (b *bed) record(d time.Duration, enough func([]sample) bool) []sample {
+func (b *experiment) record(d time.Duration, enough func([]sample) bool) []sample {
 	samples := []sample{b.sample()}
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
@@ -93,7 +95,7 @@ func (b *bed) record(d time.Duration, enough func([]sample) bool) []sample {
 	return samples
 }
 
-func (b *bed) failed() (n int64) {
+func (b *experiment) failed() (n int64) {
 	for _, c := range b.clients {
 		n += c.failed.Load()
 	}
@@ -114,7 +116,7 @@ type result struct {
 
 // shift makes other keys hot and sees what becomes of it until the next shift,
 // or until there is enough to see.
-func (b *bed) shift(between time.Duration, enough func([]sample) bool) result {
+func (b *experiment) shift(between time.Duration, enough func([]sample) bool) result {
 	b.load.shift()
 	samples := b.record(between+time.Duration(b.rng.Int64N(int64(phase))), enough)
 	first, last := samples[0], samples[len(samples)-1]
@@ -138,7 +140,7 @@ func (b *bed) shift(between time.Duration, enough func([]sample) bool) result {
 
 // trace shows the first seconds: the imbalance once a second, and when the
 // assignment changed by how much of the keyspace.
-func (b *bed) trace(began time.Time, all []reading) string {
+func (b *experiment) trace(began time.Time, all []reading) string {
 	var out strings.Builder
 	next := began
 	for _, r := range all {
@@ -175,7 +177,7 @@ type summary struct {
 }
 
 // shifts carries out n shifts.
-func (b *bed) shifts(tb testing.TB, n int, between time.Duration, enough func([]sample) bool) summary {
+func (b *experiment) shifts(tb testing.TB, n int, between time.Duration, enough func([]sample) bool) summary {
 	tb.Helper()
 	var s summary
 	var calm time.Duration

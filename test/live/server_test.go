@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/bed"
 )
 
 const methodTouch = "/slicer.live.Service/Touch"
@@ -23,7 +24,7 @@ type server struct {
 
 func startServer(tb testing.TB, name, distributorAddr string) *server {
 	tb.Helper()
-	lis := listen(tb)
+	lis := bed.Listen(tb)
 	s := &server{name: name}
 	var err error
 	s.slicelet, err = slicelet.New(slicelet.Config{
@@ -32,7 +33,7 @@ func startServer(tb testing.TB, name, distributorAddr string) *server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	serve(tb, lis, func(r grpc.ServiceRegistrar) { r.RegisterService(&service, s) }, s.slicelet.Close)
+	bed.Serve(tb, lis, func(r grpc.ServiceRegistrar) { r.RegisterService(&service, s) }, s.slicelet.Close)
 	return s
 }
 
