@@ -1,0 +1,71 @@
+package sliceletgrpc
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/orca"
+
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+const (
+	// KeyHeader is the metadata that carries the key, where Config does not name
+	// another; one that is not printable is in the same with "-bin" behind it.
+	KeyHeader = "slicer-key"
+	// GenerationHeader is the metadata that carries the generation of the
+	// assignment that the client routed by.
+	GenerationHeader = "slicer-generation"
+)
+
+// Config says how RPCs are looked at. The zero value will do.
+type Config struct {
+	// The key of an RPC is the value of the metadata Header, or of the same with
+	// "-bin" behind it; empty stands for KeyHeader. Else it is what Key returns,
+	// unless Key is nil or returns false. Key gets the full method, such as
+	// "/helloworld.Greeter/SayHello", and the request; of a stream the first one. It
+	// must be safe for concurrent use.
+	Header string
+	Key    func(method string, request any) (key string, ok bool)
+	// RequireKey refuses RPCs without a key with INVALID_ARGUMENT, save those of
+	// gRPC's own services, whose names begin with "grpc.". Otherwise they are served,
+	// and no load.
+	RequireKey bool
+	// Consistent says that the job is in consistent mode, so that RPCs for keys that
+	// the task does not own are refused even before the control plane has said so.
+	Consistent bool
+	// Utilization is the share of the server's capacity in use, above 0; it may
+	// exceed 1. nil stands for the process's CPU as a share of what it may use.
+	Utilization func() float64
+	// Registerer takes the metrics; nil is none.
+	Registerer prometheus.Registerer
+}
+
+// ServerOptions returns what grpc.NewServer needs, in front of options of the
+// caller's own. It panics if the registerer refuses the metrics, as
+// prometheus.MustRegister does; one registerer takes one server of a task.
+func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
+	if cfg.Header == "" {
+		cfg.Header = KeyHeader
+	}
+	cfg.Header = strings.ToLower(cfg.Header)
+	g := &gate{slicelet: s, cfg: cfg, metrics: newMetrics(), bin: cfg.Header + "-bin"}
+	g.load.recorder = orca.NewServerMetricsRecorder()
+	g.load.source = cfg.Utilization
+	if cfg.Utilization == nil {
+		g.load.source = s.CPU
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(g.metrics.all()...)
+	}
+	return []grpc.ServerOption{
+		orca.CallMetricsServerOption(g.load.recorder),
+		grpc.ChainUnaryInterceptor(g.unary),
+		grpc.ChainStreamInterceptor(g.stream),
+		// Clients find out that a machine has vanished by asking every 20 s.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}

@@ -1,0 +1,32 @@
+// Package sliceletgrpc puts a slicelet in front of an ordinary gRPC server's
+// handlers.
+//
+//	s, err := slicelet.New(slicelet.Config{
+//		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080", Distributors: []string{"slicer:7000"},
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
+//	pb.RegisterCacheServer(server, cache)
+//	go server.Serve(listener)
+//	<-terminated
+//	return sliceletgrpc.Drain(ctx, s, server, nil)
+//
+// Listen before slicelet.New: from then on clients may come.
+//
+// Each RPC with a key is counted as load (Slicelet.Handle), and its handler finds
+// the slicelet.Handle with HandleFrom. The key is in the metadata that
+// clerkgrpc sends, or in other metadata, or a function finds it in the request:
+// see Config.
+//
+// An RPC for a key that the task does not own is misrouted. In affinity mode it is
+// served and counted; in consistent mode it is refused with UNAVAILABLE and a
+// slicerv1.Refusal, upon which clerkgrpc asks the owner. The metric of misrouted
+// RPCs says whether the client was behind (it routed by an older assignment than
+// this task holds) or ahead.
+//
+// Latency and errors by method are metrics. The process's utilization goes to
+// clients in the trailers of RPCs (ORCA load reports), for clients that choose by
+// it: clerkgrpc with policy.Weighted, or gRPC's weighted_round_robin.
+package sliceletgrpc

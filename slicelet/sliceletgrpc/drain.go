@@ -1,0 +1,74 @@
+package sliceletgrpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+const (
+	// drainDelay is from when clients are told that the server does not serve to
+	// when it stops to accept: for those that hear of it by asking.
+	drainDelay = 500 * time.Millisecond
+	// reserve is how much of the time that is left a drain keeps for RPCs that are
+	// being served: a quarter, at most maxReserve.
+	maxReserve = 10 * time.Second
+)
+
+// Drain ends a server in the order in which no RPC is lost, and returns when it
+// has ended:
+//
+//  1. The task's slices move to others, and clients learn of it (Slicelet.Drain).
+//  2. The health service, if h is not nil, says NOT_SERVING, and half a second
+//     passes.
+//  3. The server stops to accept RPCs and ends those that it has
+//     (Server.GracefulStop).
+//  4. The slicelet is closed.
+//
+// If ctx ends first, the server and the RPCs that are left end at once. The error
+// is the first of those of the slicelet, a *slicelet.DrainError, and of ctx; the
+// server has ended all the same. Of the time that ctx leaves, a quarter but at
+// most 10 s is kept for the third step.
+func Drain(ctx context.Context, s *slicelet.Slicelet, server *grpc.Server, h *health.Server) error {
+	err := drainSlices(ctx, s)
+	if h != nil {
+		h.Shutdown()
+		pause := time.NewTimer(drainDelay)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		server.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+		server.Stop()
+		<-stopped
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+	}
+	if closed := s.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+func drainSlices(ctx context.Context, s *slicelet.Slicelet) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxReserve)))
+		defer cancel()
+	}
+	return s.Drain(ctx)
+}

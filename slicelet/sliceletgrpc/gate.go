@@ -1,0 +1,185 @@
+package sliceletgrpc
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// gate is what every RPC passes.
+type gate struct {
+	slicelet *slicelet.Slicelet
+	cfg      Config
+	bin      string // the header for keys that are not printable
+	metrics  *metrics
+	load     load
+}
+
+type callOfContext struct{}
+
+// call is an RPC at the gate. For a stream whose key is in its first message it is
+// filled in when that arrives.
+type call struct {
+	handle slicelet.Handle
+	keyed  bool
+}
+
+// HandleFrom returns the handle of the RPC's key; false if it has none. In a
+// stream whose key is in the first message there is none before that was received.
+func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
+	c, _ := ctx.Value(callOfContext{}).(*call)
+	if c == nil {
+		return slicelet.Handle{}, false
+	}
+	return c.handle, c.keyed
+}
+
+func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	began := time.Now()
+	var answer any
+	c := &call{}
+	key, ok := g.keyOf(ctx)
+	if !ok && g.cfg.Key != nil {
+		key, ok = g.cfg.Key(info.FullMethod, request)
+	}
+	err := g.admit(ctx, c, info.FullMethod, key, ok)
+	if err == nil {
+		answer, err = handler(context.WithValue(ctx, callOfContext{}, c), request)
+	}
+	g.ended(ctx, info.FullMethod, began, err)
+	return answer, err
+}
+
+func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	began := time.Now()
+	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod}
+	s.ctx = context.WithValue(ss.Context(), callOfContext{}, &s.call)
+	key, ok := g.keyOf(ss.Context())
+	var err error
+	if ok || g.cfg.Key == nil {
+		err = g.admit(ss.Context(), &s.call, info.FullMethod, key, ok)
+	} else {
+		s.ask = true
+	}
+	if err == nil {
+		err = handler(srv, s)
+	}
+	if s.refused != nil {
+		err = s.refused // whatever the handler made of it
+	}
+	g.ended(ss.Context(), info.FullMethod, began, err)
+	return err
+}
+
+// stream is a stream whose context has a call.
+type stream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	gate    *gate
+	method  string
+	call    call
+	ask     bool // the first message has the key
+	refused error
+}
+
+func (s *stream) Context() context.Context { return s.ctx }
+
+func (s *stream) RecvMsg(m any) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	err := s.ServerStream.RecvMsg(m)
+	if err != nil || !s.ask {
+		return err
+	}
+	s.ask = false
+	key, ok := s.gate.cfg.Key(s.method, m)
+	s.refused = s.gate.admit(s.ctx, &s.call, s.method, key, ok)
+	return s.refused
+}
+
+// keyOf finds the key in the metadata.
+func (g *gate) keyOf(ctx context.Context) (key string, ok bool) {
+	if v := metadata.ValueFromIncomingContext(ctx, g.cfg.Header); len(v) > 0 {
+		return v[0], true
+	}
+	if v := metadata.ValueFromIncomingContext(ctx, g.bin); len(v) > 0 {
+		return v[0], true
+	}
+	return "", false
+}
+
+// admit counts an RPC and says whether it may go on.
+func (g *gate) admit(ctx context.Context, c *call, method, key string, keyed bool) error {
+	if !keyed {
+		if g.cfg.RequireKey && !strings.HasPrefix(method, "/grpc.") {
+			return status.Error(codes.InvalidArgument, fmt.Sprintf("%s has no key: it is taken from the metadata %q", method, g.cfg.Header))
+		}
+		return nil
+	}
+	c.handle, c.keyed = g.slicelet.Handle(key), true
+	if c.handle.Owned() {
+		return nil
+	}
+	mode := g.slicelet.Mode()
+	refuse := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
+	a := g.slicelet.Assignment()
+	g.metrics.astray(g.routeOf(ctx, a), refuse)
+	if !refuse {
+		return nil
+	}
+	return g.refusal(a)
+}
+
+// routeOf says how the assignment that the client has routed by stands to the one
+// here.
+func (g *gate) routeOf(ctx context.Context, a *assignment.Assignment) string {
+	v := metadata.ValueFromIncomingContext(ctx, GenerationHeader)
+	if len(v) == 0 || a == nil {
+		return "unknown"
+	}
+	n, err := strconv.ParseInt(v[0], 10, 64)
+	switch here := int64(a.Generation()); {
+	case err != nil:
+		return "unknown"
+	case n < here:
+		return "older"
+	case n > here:
+		return "newer"
+	}
+	return "same"
+}
+
+func (g *gate) refusal(a *assignment.Assignment) error {
+	m := &slicerv1.Refusal{Task: g.slicelet.Task()}
+	if a != nil {
+		m.Job, m.Generation = a.Job(), int64(a.Generation())
+	}
+	st := status.New(codes.Unavailable, fmt.Sprintf("task %q of job %q does not own the key, by generation %d", m.Task, m.Job, m.Generation))
+	if with, err := st.WithDetails(m); err == nil {
+		st = with
+	}
+	return st.Err()
+}
+
+// ended counts an RPC that has been answered, and tells the client of the load.
+func (g *gate) ended(ctx context.Context, method string, began time.Time, err error) {
+	now := time.Now()
+	g.metrics.answered(method, status.Code(err), now.Sub(began))
+	if g.load.count(now, err != nil) {
+		// To ask for the recorder is what makes it part of the trailers.
+		orca.CallMetricsRecorderFromContext(ctx)
+	}
+}
