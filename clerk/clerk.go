@@ -50,6 +50,7 @@ var (
 
 // Clerk looks keys up. All methods are safe for concurrent use.
 type Clerk struct {
+	job         string
 	newest      atomic.Pointer[assignment.Assignment]
 	subset      atomic.Pointer[Subset]
 	tally       *tally
@@ -74,9 +75,13 @@ func New(cfg Config) (*Clerk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{tally: newTally(), chooser: chooser, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), chooser: chooser, changed: make(chan struct{})}
+	var index *uint32
+	if i := cfg.Subset.Index; i != nil {
+		index = new(uint32(*i))
+	}
 	c.sub, err = subscriber.New(subscriber.Config{
-		Job: cfg.Job, Role: subscriber.Clerk, ClientID: cfg.ClientID, Zone: cfg.Zone,
+		Job: cfg.Job, Role: subscriber.Clerk, ClientID: cfg.ClientID, Zone: cfg.Zone, ClientIndex: index,
 		Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
 		Logger: cfg.Logger, DialOptions: cfg.DialOptions,
 		Observe: c.observe,
@@ -99,12 +104,11 @@ func (c *Clerk) observe(s subscriber.State) {
 	if a == nil {
 		return
 	}
-	const given = -1
-	if index, known := c.chooser.index(given); c.subset.Load().same(a, index, known) {
+	if index, known := c.chooser.index(s.ClientIndex); c.subset.Load().same(a, index, known) {
 		return
 	}
 	c.newest.Store(a)
-	c.subset.Store(c.chooser.choose(a, given))
+	c.subset.Store(c.chooser.choose(a, s.ClientIndex))
 	c.mu.Lock()
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -124,6 +128,9 @@ func (c *Clerk) Lookup(key string) assignment.Replicas {
 	c.tally.found()
 	return a.Lookup(assignment.KeyOf(key))
 }
+
+// Job is the job's name.
+func (c *Clerk) Job() string { return c.job }
 
 // Assignment is the newest that the clerk has seen, nil if none yet. Lookup uses
 // this one or a newer one.

@@ -28,7 +28,11 @@ type SubsetConfig struct {
 	Size int
 	// Index is the client's number among the job's clients, dense from 0 (such as
 	// its ordinal in a StatefulSet) and below 16,777,216. No two clients of the
-	// job should have the same. nil has the control plane give one.
+	// job should have the same. nil has the control plane give one, the smallest
+	// free, which stays the client's for as long as it lives; with a CacheFile and
+	// a ClientID also when it is started again. Until it has come, or when none does
+	// because only a Backup Distributor is there, the client goes by a provisional
+	// one that is derived from its id.
 	Index *int
 }
 
@@ -36,12 +40,11 @@ type SubsetConfig struct {
 type chooser struct {
 	algorithm   subset.Algorithm // nil is all
 	size        int
-	configured  int // -1 if none
 	provisional int
 }
 
 func newChooser(cfg SubsetConfig, clientID string) (chooser, error) {
-	c := chooser{size: cfg.Size, configured: -1, provisional: provisionalIndex(clientID)}
+	c := chooser{size: cfg.Size, provisional: provisionalIndex(clientID)}
 	name := cfg.Algorithm
 	if name == "" {
 		name = subset.Rocksteadier{}.Name()
@@ -58,11 +61,8 @@ func newChooser(cfg SubsetConfig, clientID string) (chooser, error) {
 	if cfg.Size == 0 {
 		c.algorithm = nil
 	}
-	if i := cfg.Index; i != nil {
-		if *i < 0 || *i >= subset.MaxTasks {
-			return chooser{}, &assignment.FieldError{Field: "subset index", Value: *i, Allowed: fmt.Sprintf("0 to %d, or nil for one from the control plane", subset.MaxTasks-1)}
-		}
-		c.configured = *i
+	if i := cfg.Index; i != nil && (*i < 0 || *i >= subset.MaxTasks) {
+		return chooser{}, &assignment.FieldError{Field: "subset index", Value: *i, Allowed: fmt.Sprintf("0 to %d, or nil for one from the control plane", subset.MaxTasks-1)}
 	}
 	return c, nil
 }
@@ -85,14 +85,11 @@ func provisionalIndex(clientID string) int {
 	return int(xxhash.Sum64String(clientID) % subset.MaxTasks)
 }
 
-// index is the one to go by; given is what the control plane says, negative if
-// nothing. known is false for a provisional one.
-func (c *chooser) index(given int) (index int, known bool) {
-	switch {
-	case c.configured >= 0:
-		return c.configured, true
-	case given >= 0:
-		return given, true
+// index is the one to go by, where the client has that one, or none if it is
+// negative. known is false for a provisional one.
+func (c *chooser) index(has int) (index int, known bool) {
+	if has >= 0 {
+		return has, true
 	}
 	return c.provisional, false
 }

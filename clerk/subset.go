@@ -62,10 +62,11 @@ func (s *Subset) Tasks() iter.Seq2[int, assignment.Task] {
 // before there is a request for it.
 func (s *Subset) Index() (index int, known bool) { return s.index, s.known }
 
-// choose works the subset out. It takes time linear in the number of tasks.
-func (c *chooser) choose(a *assignment.Assignment, given int) *Subset {
+// choose works the subset out for a client that has an index, or none if that is
+// negative. It takes time linear in the number of tasks.
+func (c *chooser) choose(a *assignment.Assignment, has int) *Subset {
 	s := &Subset{assignment: a, in: make([]uint64, (a.NumTasks()+63)/64)}
-	s.index, s.known = c.index(given)
+	s.index, s.known = c.index(has)
 	present := make([]int, 0, a.NumTasks()) // indexes
 	at := make([]int, 0, a.NumTasks())      // and the positions of them
 	for pos, t := range a.Tasks() {

@@ -19,7 +19,13 @@ import (
 type cacheEntry struct {
 	assignment *assignment.Assignment
 	mode       assignment.Mode // 0 if not known
+	// index is a clerk's, -1 if it has none, and client its clientHash: others who
+	// share the file have indexes of their own.
+	index  int
+	client uint64
 }
+
+func clientHash(id string) uint64 { return xxhash.Sum64String(id) }
 
 // A cache file is, in order and with integers little-endian:
 //
@@ -27,12 +33,16 @@ type cacheEntry struct {
 //	1        mode
 //	8        store id
 //	1        length of the job's name, and the name
+//	4        a clerk's index and 1, 0 if it has none (not in version 1)
+//	8        XXH64 of its client id (not in version 1)
 //	4        length of the encoded assignment (wire.EncodeAssignment), and that
 //	8        XXH64 of everything before
 const (
-	cacheMagic   = "SLICERC\x01"
-	cacheFixed   = len(cacheMagic) + 1 + 8 + 1 + 4 + 8
-	maxCacheSize = cacheFixed + 255 + wire.MaxEncodedSize
+	cacheMagic   = "SLICERC\x02"
+	cacheMagic1  = "SLICERC\x01"
+	cacheFixed   = len(cacheMagic) + 1 + 8 + 1 + 4 + 8 // of version 1
+	cacheClient  = 4 + 8
+	maxCacheSize = cacheFixed + cacheClient + 255 + wire.MaxEncodedSize
 )
 
 // errCache is matched by the errors of decodeCache.
@@ -47,12 +57,14 @@ func encodeCache(e cacheEntry) ([]byte, error) {
 		return nil, fmt.Errorf("assignment of %d bytes, at most %d are cached", len(data), wire.MaxEncodedSize)
 	}
 	job := e.assignment.Job()
-	b := make([]byte, 0, cacheFixed+len(job)+len(data))
+	b := make([]byte, 0, cacheFixed+cacheClient+len(job)+len(data))
 	b = append(b, cacheMagic...)
 	b = append(b, byte(e.mode))
 	b = binary.LittleEndian.AppendUint64(b, e.assignment.StoreID())
 	b = append(b, byte(len(job)))
 	b = append(b, job...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.index+1))
+	b = binary.LittleEndian.AppendUint64(b, e.client)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
 	b = append(b, data...)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)), nil
@@ -67,7 +79,8 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if len(b) < cacheFixed || len(b) > maxCacheSize {
 		return bad("%d bytes, %d to %d are allowed", len(b), cacheFixed, maxCacheSize)
 	}
-	if string(b[:len(cacheMagic)]) != cacheMagic {
+	version1 := string(b[:len(cacheMagic)]) == cacheMagic1
+	if string(b[:len(cacheMagic)]) != cacheMagic && !version1 {
 		return bad("it begins with %q, not with %q", b[:len(cacheMagic)], cacheMagic)
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
@@ -79,7 +92,11 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if mode > assignment.Consistent {
 		return bad("mode %d, 0 to %d are allowed", mode, assignment.Consistent)
 	}
-	if body = body[10:]; len(body) < n+4 {
+	more := cacheClient
+	if version1 {
+		more = 0
+	}
+	if body = body[10:]; len(body) < n+more+4 {
 		return bad("%d bytes for a job's name of %d and an assignment", len(body), n)
 	}
 	name := string(body[:n])
@@ -87,6 +104,15 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 		return bad("it is of job %q, this is %q", name, job)
 	}
 	body = body[n:]
+	e := &cacheEntry{mode: mode, index: -1}
+	if !version1 {
+		index := binary.LittleEndian.Uint32(body)
+		if index > MaxClientIndex+1 {
+			return bad("client index %d, at most %d is allowed", index-1, MaxClientIndex)
+		}
+		e.index, e.client = int(index)-1, binary.LittleEndian.Uint64(body[4:])
+		body = body[more:]
+	}
 	if size := binary.LittleEndian.Uint32(body); uint64(size) != uint64(len(body)-4) {
 		return bad("assignment of %d bytes, it says %d", len(body)-4, size)
 	}
@@ -97,7 +123,8 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if a.Job() != job || a.StoreID() != store {
 		return bad("it holds an assignment of job %q from store %016x, but says job %q, store %016x", a.Job(), a.StoreID(), job, store)
 	}
-	return &cacheEntry{a, mode}, nil
+	e.assignment = a
+	return e, nil
 }
 
 // readCache returns nil without an error if there is no file.

@@ -19,7 +19,7 @@ func TestCacheRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache")
 	past := history(t, 7, 5)
 	for _, a := range past {
-		if err := writeCache(path, cacheEntry{a, assignment.Affinity}); err != nil {
+		if err := writeCache(path, cacheEntry{assignment: a, mode: assignment.Affinity, index: -1}); err != nil {
 			t.Fatal(err)
 		}
 		e, err := readCache(path, "job")
@@ -43,8 +43,37 @@ func TestCacheRoundTrip(t *testing.T) {
 	}
 }
 
+// A clerk's index comes back, and a file of the version without one is read.
+func TestCacheIndex(t *testing.T) {
+	a := history(t, 7, 3)[2]
+	for _, want := range []cacheEntry{
+		{a, assignment.Consistent, 0, clientHash("me")},
+		{a, assignment.Affinity, MaxClientIndex, clientHash("me")},
+		{a, assignment.Affinity, -1, 0},
+	} {
+		b, err := encodeCache(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeCache(b, "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.index != want.index || got.client != want.client || got.mode != want.mode {
+			t.Errorf("%+v came back as %+v", want, got)
+		}
+		at := len(cacheMagic) + 1 + 8 + 1 + len("job")
+		body := append(bytes.Clone(b[:at]), b[at+cacheClient:len(b)-8]...)
+		copy(body, cacheMagic1)
+		got, err = decodeCache(binary.LittleEndian.AppendUint64(body, xxhash.Sum64(body)), "job")
+		if err != nil || got.assignment.Checksum() != a.Checksum() || got.index != -1 || got.mode != want.mode {
+			t.Errorf("version 1: %+v, %v", got, err)
+		}
+	}
+}
+
 func TestCacheRefused(t *testing.T) {
-	good, err := encodeCache(cacheEntry{history(t, 7, 3)[2], assignment.Affinity})
+	good, err := encodeCache(cacheEntry{assignment: history(t, 7, 3)[2], mode: assignment.Affinity, index: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,13 +96,14 @@ func TestCacheRefused(t *testing.T) {
 		{"cut short", good[:len(good)-1], "job", "checksum"},
 		{"one bit", append(append([]byte(nil), good[:40]...), append([]byte{good[40] ^ 1}, good[41:]...)...), "job", "checksum"},
 		{"another program's", bytes.Repeat([]byte("x"), 100), "job", "begins with"},
-		{"another version", edit(func(b []byte) { b[7] = 2 }), "job", "begins with"},
+		{"another version", edit(func(b []byte) { b[7] = 3 }), "job", "begins with"},
 		{"another job", good, "other", `job "job"`},
 		{"mode", edit(func(b []byte) { b[8] = 9 }), "job", "mode"},
 		{"another store", edit(func(b []byte) { b[9] ^= 1 }), "job", "store"},
 		{"long name", edit(func(b []byte) { b[17] = 255 }), "job", "name"},
-		{"wrong length", edit(func(b []byte) { b[21]++ }), "job", "bytes"},
-		{"not an assignment", edit(func(b []byte) { clear(b[25 : len(b)-8]) }), "job", "malformed"},
+		{"client index", edit(func(b []byte) { b[24] = 2 }), "job", "client index"},
+		{"wrong length", edit(func(b []byte) { b[33]++ }), "job", "bytes"},
+		{"not an assignment", edit(func(b []byte) { clear(b[37 : len(b)-8]) }), "job", "malformed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, err := decodeCache(c.b, c.job)
@@ -99,7 +129,7 @@ func TestCacheFileOdd(t *testing.T) {
 	if _, err := readCache(pipe, "job"); !errors.Is(err, errCache) {
 		t.Errorf("a pipe: %v", err)
 	}
-	if err := writeCache(filepath.Join(dir, "no", "such", "folder"), cacheEntry{history(t, 7, 1)[0], 0}); err == nil {
+	if err := writeCache(filepath.Join(dir, "no", "such", "folder"), cacheEntry{assignment: history(t, 7, 1)[0], mode: 0, index: -1}); err == nil {
 		t.Error("written into a folder that does not exist")
 	}
 }
@@ -108,7 +138,7 @@ func TestCacheFileOdd(t *testing.T) {
 // of this job and survives being written again.
 func FuzzCache(f *testing.F) {
 	for _, a := range history(f, 7, 3) {
-		b, err := encodeCache(cacheEntry{a, assignment.Affinity})
+		b, err := encodeCache(cacheEntry{assignment: a, mode: assignment.Affinity, index: -1})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -129,7 +159,8 @@ func FuzzCache(f *testing.F) {
 			t.Fatal(err)
 		}
 		e2, err := decodeCache(again, "job")
-		if err != nil || e2.assignment.Checksum() != e.assignment.Checksum() || e.assignment.Job() != "job" {
+		if err != nil || e2.assignment.Checksum() != e.assignment.Checksum() || e.assignment.Job() != "job" ||
+			e2.index != e.index || e.index < -1 || e.index > MaxClientIndex {
 			t.Fatalf("%v: came back as %v", err, e2)
 		}
 	})

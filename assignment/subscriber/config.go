@@ -44,10 +44,14 @@ type Config struct {
 	// First is a slicelet's first report, so that even the first hello has one; may
 	// be nil.
 	First *slicerv1.Report
+	// ClientIndex is the index that a clerk has by itself, at most MaxClientIndex.
+	// nil has the control plane give one.
+	ClientIndex *uint32
 	// Distributors and Backups are host:port, at most 256 each and at least one
 	// altogether. A name with several addresses stands for any one of them.
 	Distributors, Backups []string
-	// CacheFile keeps the newest assignment across restarts; empty is none.
+	// CacheFile keeps the newest assignment across restarts, and a clerk's index for
+	// the one that has the same ClientID; empty is none.
 	CacheFile string
 	// Observe is called with every change of state, first by New; may be nil. Calls
 	// are serial and never overlap with each other. It must not block: the next
@@ -59,6 +63,9 @@ type Config struct {
 	// DialOptions go to gRPC; none means an insecure transport.
 	DialOptions []grpc.DialOption
 }
+
+// MaxClientIndex bounds the index of a clerk among its job's clients.
+const MaxClientIndex = 1<<24 - 1
 
 const (
 	maxServers  = 256
@@ -78,6 +85,8 @@ func (c *Config) Validate() error {
 		return &assignment.FieldError{Field: "client id", Value: c.ClientID, Allowed: "1 to 128 printable ASCII characters without space or slash"}
 	case c.Zone != "" && !printable(c.Zone, assignment.MaxZoneLen):
 		return &assignment.FieldError{Field: "zone", Value: c.Zone, Allowed: "at most 63 printable ASCII characters without space or slash"}
+	case c.ClientIndex != nil && (c.Role != Clerk || *c.ClientIndex > MaxClientIndex):
+		return &assignment.FieldError{Field: "client index", Value: *c.ClientIndex, Allowed: fmt.Sprintf("0 to %d, and only for clerks", MaxClientIndex)}
 	case len(c.Distributors)+len(c.Backups) == 0:
 		return &assignment.FieldError{Field: "distributors", Value: 0, Allowed: "at least one address of a Distributor or a Backup Distributor"}
 	}

@@ -52,6 +52,7 @@ type core struct {
 	source Source
 	status Status
 	report stamped // newest, for the next hello
+	index  int     // the clerk's, -1 if none
 
 	// lost is since when no Distributor has served reliably.
 	lost     time.Time
@@ -96,13 +97,19 @@ type action struct {
 func newCore(cfg *Config, seed uint64, cached *cacheEntry) *core {
 	c := &core{
 		cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)),
-		status: statusFromProto(nil),
+		status: statusFromProto(nil), index: -1,
 	}
 	c.dist = lane{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
 	c.back = lane{source: Backup, addrs: c.shuffled(cfg.Backups)}
 	c.patience = 1 + c.rng.Float64()/3
 	if cached != nil {
 		c.held, c.source, c.status.Mode = cached.assignment, Cache, cached.mode
+		if cfg.Role == Clerk && cached.client == clientHash(cfg.ClientID) {
+			c.index = cached.index
+		}
+	}
+	if cfg.ClientIndex != nil {
+		c.index = int(*cfg.ClientIndex)
 	}
 	return c
 }
@@ -125,7 +132,7 @@ func (c *core) take() []action {
 }
 
 func (c *core) state() State {
-	s := State{Assignment: c.held, Source: c.source, Alone: c.alone, Status: c.status}
+	s := State{Assignment: c.held, Source: c.source, Alone: c.alone, Status: c.status, ClientIndex: c.index}
 	switch {
 	case c.dist.phase == serving:
 		s.Link, s.Peer = Distributor, c.dist.addr()
@@ -261,6 +268,9 @@ func (c *core) hello() *slicerv1.WatchRequest {
 	h := &slicerv1.Hello{Job: c.cfg.Job, Role: slicerv1.Role(c.cfg.Role), ClientId: c.cfg.ClientID, Zone: c.cfg.Zone}
 	if a := c.held; a != nil {
 		h.Generation, h.StoreId, h.Checksum = int64(a.Generation()), a.StoreID(), a.Checksum()
+	}
+	if c.index >= 0 {
+		h.ClientIndex = new(uint32(c.index))
 	}
 	if c.cfg.Role == Slicelet {
 		h.Task, h.Report = wire.TaskToProto(c.cfg.Task), c.report.Report

@@ -64,7 +64,15 @@ func newScript(t *testing.T, d *datadriven.TestData) *script {
 	if d.HasArg("cached") {
 		var gen int
 		d.ScanArgs(t, "cached", &gen)
-		cached = &cacheEntry{s.assignment(t, 1, gen, "job"), assignment.Affinity}
+		cached = &cacheEntry{assignment: s.assignment(t, 1, gen, "job"), mode: assignment.Affinity, index: -1}
+		client := cfg.ClientID
+		d.MaybeScanArgs(t, "cached-client", &client)
+		d.MaybeScanArgs(t, "cached-index", &cached.index)
+		cached.client = clientHash(client)
+	}
+	if index := 0; d.HasArg("index") {
+		d.ScanArgs(t, "index", &index)
+		cfg.ClientIndex = new(uint32(index))
 	}
 	s.core = newCore(cfg, 1, cached)
 	s.core.start(s.now)
@@ -124,6 +132,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		d.MaybeScanArgs(t, "repeat-ms", &repeat)
 		d.MaybeScanArgs(t, "converged", &converged)
 		m.RepeatMs, m.ConvergedGeneration = int64(repeat), int64(converged)
+		if index := 0; d.HasArg("index") {
+			d.ScanArgs(t, "index", &index)
+			m.ClientIndex = new(uint32(index))
+		}
 		s.core.received(id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, s.now)
 	case "report":
 		s.core.newReport(stamped{&slicerv1.Report{Sequence: uint64(gen), State: slicerv1.TaskState_TASK_STATE_RUNNING}, s.now})
@@ -208,6 +220,9 @@ func (s *script) settle() {
 			gen = st.Assignment.Generation()
 		}
 		fmt.Fprintf(&s.out, "%sholds %d from %s, served by %s %s", at, gen, st.Source, st.Link, st.Peer)
+		if st.ClientIndex >= 0 {
+			fmt.Fprintf(&s.out, ", index %d", st.ClientIndex)
+		}
 		if st.Alone {
 			s.out.WriteString(", alone")
 		}
@@ -233,6 +248,9 @@ func brief(m *slicerv1.WatchRequest) string {
 	case *slicerv1.WatchRequest_Hello:
 		h := m.Hello
 		text := fmt.Sprintf("hello generation=%d store=%d", h.Generation, h.StoreId)
+		if h.ClientIndex != nil {
+			text += fmt.Sprintf(" index=%d", *h.ClientIndex)
+		}
 		if h.Report != nil {
 			text += fmt.Sprintf(" report=%d", h.Report.Sequence)
 		}

@@ -192,6 +192,7 @@ func aged(m outgoing, now time.Time) *slicerv1.WatchRequest {
 			return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: &slicerv1.Hello{
 				Job: h.Job, Role: h.Role, ClientId: h.ClientId, Generation: h.Generation, StoreId: h.StoreId,
 				Checksum: h.Checksum, Task: h.Task, Report: with(h.Report), Zone: h.Zone,
+				ClientIndex: h.ClientIndex,
 			}}}
 		}
 	}

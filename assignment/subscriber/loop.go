@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // loop carries out what core decides. One goroutine owns it, and core with it.
@@ -28,7 +26,7 @@ func newLoop(s *Subscriber, c *core) *loop {
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if s.cfg.CacheFile != "" {
 		l.cache = startCacheWriter(s.cfg.CacheFile, s.log)
-		l.cached = cacheEntry{c.held, c.status.Mode}
+		l.cached = l.entry()
 	}
 	return l
 }
@@ -131,12 +129,18 @@ func (l *loop) publish() {
 		s.changed = make(chan struct{})
 	}
 	s.mu.Unlock()
-	l.keep(state.Assignment, state.Status.Mode)
+	l.keep()
+}
+
+// entry is what the cache file is to hold.
+func (l *loop) entry() cacheEntry {
+	c := l.core
+	return cacheEntry{c.held, c.status.Mode, c.index, clientHash(l.s.cfg.ClientID)}
 }
 
 // keep has the cache file written if there is something new.
-func (l *loop) keep(a *assignment.Assignment, mode assignment.Mode) {
-	if e := (cacheEntry{a, mode}); l.cache != nil && a != nil && e != l.cached {
+func (l *loop) keep() {
+	if e := l.entry(); l.cache != nil && e.assignment != nil && e != l.cached {
 		l.cached = e
 		l.cache.offer(e)
 	}

@@ -193,7 +193,7 @@ func TestAnythingGoes(t *testing.T) {
 		}
 		var cached *cacheEntry
 		if at := rapid.IntRange(-1, 5).Draw(t, "cached"); at >= 0 {
-			cached = &cacheEntry{past[0][at], assignment.Affinity}
+			cached = &cacheEntry{assignment: past[0][at], mode: assignment.Affinity, index: -1}
 		}
 		w := &world{t: t, now: time.Unix(1e9, 0), past: past, up: make(map[linkID]string), seen: make(map[uint64]assignment.Generation)}
 		w.c = newCore(cfg, rapid.Uint64().Draw(t, "seed"), cached)
@@ -221,7 +221,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(delta.Data, delta.Trailer.Generation, delta.Trailer.Base, delta.Trailer.Checksum, delta.Trailer.Size, int64(-1), "")
 	f.Fuzz(func(t *testing.T, data []byte, gen, base int64, sum, size uint64, ms int64, text string) {
 		cfg := &Config{Job: "job", Role: Clerk, ClientID: "me", Distributors: []string{"d"}}
-		c := newCore(cfg, 1, &cacheEntry{past[0], 0})
+		c := newCore(cfg, 1, &cacheEntry{assignment: past[0], mode: 0, index: -1})
 		now := time.Unix(0, 0)
 		c.start(now)
 		c.linked(c.dist.link, now)

@@ -107,6 +107,9 @@ func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
 	if l == &c.back && c.dist.phase == serving {
 		return
 	}
+	if l == &c.dist {
+		c.given(m)
+	}
 	mode := c.status.Mode
 	c.status = statusFromProto(m)
 	if c.status.Mode == 0 {
@@ -116,4 +119,16 @@ func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
 		c.status.Converged, c.status.Stragglers = 0, nil
 	}
 	c.do(action{do: publish})
+}
+
+// given takes the index that a Distributor gives a clerk, if it does. Backup
+// Distributors give none.
+func (c *core) given(m *slicerv1.Status) {
+	if m == nil || m.ClientIndex == nil || c.cfg.Role != Clerk || c.cfg.ClientIndex != nil || *m.ClientIndex > MaxClientIndex {
+		return
+	}
+	if index := int(*m.ClientIndex); index != c.index {
+		c.say(slog.LevelInfo, fmt.Sprintf("client index %d, before it %d", index, c.index), nil)
+		c.index = index
+	}
 }

@@ -34,6 +34,10 @@ type State struct {
 	Link Source
 	// Peer is that server's address.
 	Peer string
+	// ClientIndex is a clerk's index among the clients of its job: the one configured,
+	// or that a Distributor has given last; -1 while there is none. It is kept when
+	// Distributors die, and with a cache file across restarts.
+	ClientIndex int
 	// Alone is set when no Distributor could be brought to serve: Backup
 	// Distributors are used then, if there are any.
 	Alone bool
