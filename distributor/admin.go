@@ -44,7 +44,9 @@ func (s adminService) DrainTask(ctx context.Context, r *slicerv1.DrainTaskReques
 }
 
 func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
-	return passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
+	resp, err := passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
+	s.d.addGuests(time.Now(), r.GetJob(), resp)
+	return resp, err
 }
 
 // passOn asks the assigners in turn until one is not unavailable.

@@ -166,6 +166,7 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 		msgs = append(msgs, wantRequest(w))
 	}
 	if p.reports {
+		j.fillIn(now)
 		for _, tr := range j.tasks.take(now, j.name, p.complete) {
 			if tr.Complete || len(tr.Reports) > 0 {
 				msgs = append(msgs, reportsRequest(tr))

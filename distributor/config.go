@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/autosharding"
 )
 
 // Config says what a Distributor needs to know.
@@ -27,6 +28,10 @@ type Config struct {
 	// has addresses of both families only the IPv4 ones are used. Assigners that
 	// these tell of are connected to as well.
 	Assigners []string
+	// AutoshardingEndpoint says what clients of gRPC's auto-sharding protocol call a
+	// task: "address" (the default), "name", or "name." and a suffix. See
+	// autosharding.Config.
+	AutoshardingEndpoint string
 	// Logger may be nil: silent.
 	Logger *slog.Logger
 	// Registerer may be nil: no metrics. All metrics carry the label
@@ -59,6 +64,9 @@ func (c Config) validate() error {
 		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: fmt.Sprintf(token, assignment.MaxZoneLen)}
 	case len(c.Assigners) == 0:
 		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port"}
+	}
+	if err := autosharding.CheckEndpoint("AutoshardingEndpoint", c.AutoshardingEndpoint); err != nil {
+		return err
 	}
 	for i, a := range c.Assigners {
 		if _, _, err := splitHostPort(a); err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/autosharding"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -35,6 +36,7 @@ type Distributor struct {
 	log        *slog.Logger
 	metrics    *metrics
 	lookupHost lookupFunc
+	guests     *autosharding.Service
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -73,16 +75,25 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
 	}
+	d.guests, err = autosharding.New(autosharding.Config{
+		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
+	})
+	if err != nil {
+		cancel()
+		m.close()
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
 	d.wg.Add(1)
 	go d.maintain(ctx)
 	return d, nil
 }
 
-// Register adds SubscriberService and AdminService, which is passed on to the
-// assigners, to a server. See ServerOptions.
+// Register adds SubscriberService, gRPC's AutoshardingService, and AdminService,
+// which is passed on to the assigners, to a server. See ServerOptions.
 func (d *Distributor) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{d: d})
 	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
+	d.guests.Register(r)
 }
 
 // Ready is nil once an assigner has been attached: from then on there is, or may
@@ -113,9 +124,10 @@ func (d *Distributor) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
+	err := d.guests.Close()
 	d.wg.Wait()
 	d.metrics.close()
-	return nil
+	return err
 }
 
 // enter counts a handler in; false says that it is too late.
@@ -197,6 +209,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.log.Info("job dropped, nobody has needed it for a while")
 	delete(d.jobs, j.name)
 	j.m.drop()
+	d.guests.Forget(j.name)
 	if target != nil {
 		target.mark(j.name) // to take the Want back
 	}

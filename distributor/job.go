@@ -53,6 +53,8 @@ type job struct {
 	slow      slowWatch
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
+
+	guestLoads guestLoads
 }
 
 // answer is what the assigner that is asked has said about the job.

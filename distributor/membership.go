@@ -15,11 +15,8 @@ import (
 func (j *job) join(now time.Time, s *subscription) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.answer.unknown && j.answer.by == j.target {
-		if now.Sub(j.answer.at) < unknownFor {
-			return j.notFound()
-		}
-		j.askAnewLocked(now)
+	if err := j.admitLocked(now); err != nil {
+		return err
 	}
 	if s.in.role == slicerv1.Role_ROLE_SLICELET {
 		if err := j.admitTask(now, s); err != nil {
@@ -40,6 +37,18 @@ func (j *job) join(now time.Time, s *subscription) error {
 	j.measure(now)
 	j.kick(s)
 	j.poke()
+	return nil
+}
+
+// admitLocked refuses everybody while there is no such job. After a while it has
+// the assigner asked again instead.
+func (j *job) admitLocked(now time.Time) error {
+	if j.answer.unknown && j.answer.by == j.target {
+		if now.Sub(j.answer.at) < unknownFor {
+			return j.notFound()
+		}
+		j.askAnewLocked(now)
+	}
 	return nil
 }
 

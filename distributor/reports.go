@@ -43,6 +43,8 @@ type reported struct {
 	task   *slicerv1.Task
 	report *slicerv1.Report
 	at     time.Time // when it came
+	// measured says that the task has reported load since it connected.
+	measured bool
 }
 
 func newReports() reports {
@@ -79,6 +81,7 @@ func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1
 
 func (t *reported) take(now time.Time, report *slicerv1.Report) (changed bool) {
 	t.report, t.at = report, now
+	t.measured = t.measured || report.GetLoad().GetTotalRate() > 0
 	s := report.GetState()
 	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
 		return false

@@ -1,0 +1,224 @@
+package distributor
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/autosharding"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// source gives the clients of gRPC's auto-sharding protocol what it has.
+type source struct{ d *Distributor }
+
+// guest is one such client. It counts as a clerk, save while it refuses what it
+// is sent: then as an observer, which nobody waits for.
+type guest struct {
+	id   uint64
+	name string
+	job  *job
+
+	// Guarded by the job's lock.
+	joined   time.Time
+	held     assignment.Generation
+	refusing bool
+	left     bool
+}
+
+// Join implements autosharding.Source.
+func (s source) Join(job, name string, held assignment.Generation) (autosharding.Feed, error) {
+	j, err := s.d.acquire(job)
+	if err != nil {
+		return nil, err
+	}
+	g := &guest{id: s.d.number(), name: name, job: j, held: held}
+	if err := j.admitGuest(time.Now(), g); err != nil {
+		s.d.release(j)
+		return nil, err
+	}
+	return g, nil
+}
+
+func (j *job) admitGuest(now time.Time, g *guest) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.admitLocked(now); err != nil {
+		return err
+	}
+	g.joined = now
+	j.conv.join(g.id, slicerv1.Role_ROLE_CLERK, g.name, g.markLocked())
+	j.up.acksChanged(now)
+	j.noteReported(now, g.held)
+	j.m.subscribers(slicerv1.Role_ROLE_CLERK, 1)
+	j.measure(now)
+	j.poke()
+	return nil
+}
+
+// markLocked is what the guest counts as holding. It cannot say of which store that is:
+// it is taken to be of the one that assignments are of now.
+func (g *guest) markLocked() mark {
+	if newest := g.job.shelf.newest(); newest != nil && g.held != 0 {
+		return mark{newest.StoreID(), g.held}
+	}
+	return mark{gen: g.held}
+}
+
+// Newest implements autosharding.Feed.
+func (g *guest) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, time.Duration, error) {
+	j := g.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.answer.unknown && j.answer.by == j.target {
+		return nil, nil, 0, j.notFound()
+	}
+	if newest := j.shelf.newest(); newest != nil {
+		g.countLocked(now)
+		return newest, j.changed, 0, nil
+	}
+	if j.known() {
+		return nil, j.changed, patience, nil
+	}
+	since := g.joined
+	if j.lostAt.After(since) {
+		since = j.lostAt
+	}
+	if again := since.Add(patience).Sub(now); again > 0 {
+		return nil, j.changed, again, nil
+	}
+	return nil, nil, 0, j.unavailable()
+}
+
+// countLocked has the guest counted as holding what it holds.
+func (g *guest) countLocked(now time.Time) {
+	j := g.job
+	if !g.left && j.conv.hold(g.id, g.markLocked()) {
+		j.up.acksChanged(now)
+		j.measure(now)
+		j.poke()
+	}
+}
+
+// Metric implements autosharding.Feed.
+func (g *guest) Metric() string {
+	g.job.mu.Lock()
+	defer g.job.mu.Unlock()
+	return g.job.answer.status.GetLoadMetric()
+}
+
+// Holds implements autosharding.Feed.
+func (g *guest) Holds(now time.Time, gen assignment.Generation) {
+	g.job.mu.Lock()
+	defer g.job.mu.Unlock()
+	if g.left {
+		return
+	}
+	g.held = gen
+	g.job.noteReported(now, gen)
+	g.setRefusingLocked(now, false)
+	g.countLocked(now)
+}
+
+// Refuses implements autosharding.Feed.
+func (g *guest) Refuses(now time.Time) {
+	g.job.mu.Lock()
+	defer g.job.mu.Unlock()
+	if !g.left {
+		g.job.m.refused()
+		g.setRefusingLocked(now, true)
+	}
+}
+
+func (g *guest) setRefusingLocked(now time.Time, refusing bool) {
+	if g.refusing == refusing {
+		return
+	}
+	g.refusing = refusing
+	role := slicerv1.Role_ROLE_CLERK
+	if refusing {
+		role = slicerv1.Role_ROLE_OBSERVER
+	}
+	j := g.job
+	j.conv.join(g.id, role, g.name, g.markLocked())
+	j.up.acksChanged(now)
+	j.measure(now)
+	j.poke()
+}
+
+// Leave implements autosharding.Feed.
+func (g *guest) Leave(now time.Time) {
+	j := g.job
+	j.mu.Lock()
+	left := g.left
+	if !left {
+		g.left = true
+		j.conv.leave(g.id)
+		j.up.acksChanged(now)
+		j.m.subscribers(slicerv1.Role_ROLE_CLERK, -1)
+		j.measure(now)
+		j.poke()
+	}
+	j.mu.Unlock()
+	if !left {
+		j.d.release(j)
+	}
+}
+
+// guestLoads is what guests say to have sent. It has a lock of its own, taken
+// after the job's.
+type guestLoads struct {
+	mu    sync.Mutex
+	loads autosharding.Loads
+}
+
+// Report implements autosharding.Feed.
+func (g *guest) Report(now time.Time, r *autosharding.Report) {
+	j := g.job
+	j.mu.Lock()
+	newest := j.shelf.newest()
+	j.mu.Unlock()
+	if newest == nil {
+		return
+	}
+	j.guestLoads.mu.Lock()
+	defer j.guestLoads.mu.Unlock()
+	j.guestLoads.loads.Add(now, newest, r)
+}
+
+// fillIn gives tasks that measure nothing themselves the load that guests say to
+// have sent them, as if they had reported it.
+func (j *job) fillIn(now time.Time) {
+	newest := j.shelf.newest()
+	if newest == nil {
+		return
+	}
+	j.guestLoads.mu.Lock()
+	defer j.guestLoads.mu.Unlock()
+	for name := range j.tasks.news {
+		t := j.tasks.tasks[name]
+		if t.measured {
+			continue
+		}
+		if l := j.guestLoads.loads.Take(now, newest, name); l != nil {
+			l.CPU = float64(t.report.GetLoad().GetCpuUtilization())
+			t.report = proto.CloneOf(t.report)
+			t.report.Load = wire.LoadToProto(l)
+		}
+	}
+}
+
+// addGuests adds what only this Distributor knows.
+func (d *Distributor) addGuests(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+	c := d.guests.Counts(now, job)
+	if r == nil || c == (autosharding.Counts{}) {
+		return
+	}
+	r.Autosharding = append(r.Autosharding, &slicerv1.AutoshardingClients{
+		DistributorId: d.cfg.ID, Clients: uint32(c.Clients), Refusing: uint32(c.Refusing), Acks: c.Acks, Nacks: c.Nacks,
+		LastNack: c.LastNack, LastNackAgeMs: c.LastNackAge.Milliseconds(),
+	})
+}

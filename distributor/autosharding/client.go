@@ -1,0 +1,225 @@
+package autosharding
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
+)
+
+// reportGap is the least time between two load reports of one client.
+const reportGap = time.Second
+
+// client is one client's stream. It costs the handler's goroutine, which watches
+// the feed, and one that receives; a third one sends, and lives only while there
+// is something to send, so that a client that does not read can be told to go.
+type client struct {
+	s      *Service
+	in     introduction
+	feed   Feed
+	stream serverStream
+	job    *job
+	wake   chan struct{} // holds a token when run is to look again
+
+	finish sync.Once
+	done   chan struct{} // closed when the stream is to end
+	err    error         // why, to be read after done
+
+	mu       sync.Mutex
+	progress progress
+	refusing bool // the last answer was a refusal
+	left     bool
+
+	reportedAt time.Time // of receive alone
+}
+
+func newClient(s *Service, in introduction, feed Feed, stream serverStream) *client {
+	return &client{
+		s: s, in: in, feed: feed, stream: stream, job: s.enterJob(in.job), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), progress: progress{held: in.held},
+	}
+}
+
+func (c *client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.job.leave(c.refusing)
+	c.left = true
+}
+
+// end has the stream end with err, the first that is given.
+func (c *client) end(err error) {
+	c.finish.Do(func() {
+		c.err = err
+		close(c.done)
+	})
+}
+
+func (c *client) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run has the client sent what it lacks until its stream ends.
+func (c *client) run() error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		a, changed, again, err := c.feed.Newest(now)
+		if err != nil {
+			return err
+		}
+		until, err := c.step(now, a)
+		if err != nil {
+			return err
+		}
+		if again > 0 {
+			until = sooner(until, now.Add(again))
+		}
+		if until.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(until.Sub(now))
+		}
+		select {
+		case <-changed:
+		case <-c.wake:
+		case <-timer.C:
+		case <-c.done:
+			return c.err
+		case <-c.s.stop:
+			return errClosing
+		}
+	}
+}
+
+// sooner is the earlier of two times, the zero time being never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// step begins to send the newest assignment, if it is time, and says until when
+// the client has to have moved.
+func (c *client) step(now time.Time, newest *assignment.Assignment) (until time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if newest != nil && c.progress.wants(newest.Generation()) {
+		p := c.job.payload(newest, c.s.name)
+		c.progress.begin(now, p.a.Generation())
+		c.s.wg.Add(1)
+		go c.send(p)
+	}
+	until = c.progress.deadline()
+	if !until.IsZero() && !until.After(now) {
+		return until, status.Errorf(codes.DeadlineExceeded, "generation %d has been neither read nor acknowledged for %s", c.progress.sent, answerWithin)
+	}
+	return until, nil
+}
+
+// send sends all of an assignment: there is no way to abandon it half-way.
+func (c *client) send(p *payload) {
+	defer c.s.wg.Done()
+	err := p.send(c.stream, func(bytes int) {
+		c.job.sent(bytes)
+		c.mu.Lock()
+		c.progress.took(time.Now())
+		c.mu.Unlock()
+	})
+	if err != nil {
+		c.end(err)
+		return
+	}
+	c.job.m.sent.Inc()
+	c.mu.Lock()
+	c.progress.finished(time.Now())
+	c.mu.Unlock()
+	c.poke()
+}
+
+// receive takes what the client says until its stream ends.
+func (c *client) receive() {
+	for {
+		m, err := c.stream.Recv()
+		if err == nil {
+			err = c.handle(time.Now(), m)
+		}
+		if err != nil {
+			if _, ok := status.FromError(err); !ok {
+				err = nil // the client has nothing more to say
+			}
+			c.end(err)
+			return
+		}
+	}
+}
+
+func (c *client) handle(now time.Time, m *autoshardingv1.WatchShardingAssignmentRequest) error {
+	switch {
+	case m.GetAssignmentAck() != nil:
+		return c.ack(now, m.GetAssignmentAck())
+	case m.GetLoadReport() != nil:
+		return c.report(now, m.GetLoadReport())
+	case m.GetInitialClientConfig() != nil:
+		return status.Error(codes.InvalidArgument, "initial_client_config: said before")
+	}
+	return status.Error(codes.InvalidArgument, "a message is neither a load_report nor an assignment_ack")
+}
+
+func (c *client) ack(now time.Time, a *autoshardingv1.AssignmentAck) error {
+	if err := checkAck(a); err != nil {
+		return err
+	}
+	g := assignment.Generation(a.GetGeneration())
+	c.mu.Lock()
+	ok := c.progress.answered(g, a.GetAccepted())
+	sent, was, left := c.progress.sent, c.refusing, c.left
+	if ok && !left {
+		c.refusing = !a.GetAccepted()
+	}
+	c.mu.Unlock()
+	switch {
+	case left:
+		return nil // the stream has ended
+	case !ok:
+		return invalid("assignment_ack", &assignment.FieldError{
+			Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("that of the assignment sent last (%d), once", sent)})
+	case a.GetAccepted():
+		c.job.accepted(was, a.GetErrorMessage())
+		c.feed.Holds(now, g)
+	default:
+		c.job.refused(now, was, c.in.name, g, a.GetErrorMessage())
+		c.feed.Refuses(now)
+	}
+	c.poke()
+	return nil
+}
+
+func (c *client) report(now time.Time, m *autoshardingv1.LoadReport) error {
+	if !c.reportedAt.IsZero() && now.Sub(c.reportedAt) < reportGap {
+		c.job.m.early.Inc()
+		return nil
+	}
+	c.reportedAt = now
+	r, err := checkReport(m, c.feed.Metric())
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		c.job.m.ignored.Inc()
+	default:
+		c.job.m.taken.Inc()
+		c.feed.Report(now, r)
+	}
+	return nil
+}

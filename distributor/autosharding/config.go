@@ -1,0 +1,84 @@
+package autosharding
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Config says what a Service needs to know.
+type Config struct {
+	// Source is where assignments come from.
+	Source Source
+	// Endpoint says what clients call a task, which has to be what their resolver
+	// calls it (an endpoint's hostname attribute, failing that its first address):
+	// EndpointAddress, EndpointName, or "name." and a suffix, for the task's name
+	// with that suffix behind a dot, such as name.web.default.svc.cluster.local.
+	// Default: EndpointAddress.
+	Endpoint string
+	// Logger may be nil: silent.
+	Logger *slog.Logger
+	// Registerer may be nil: no metrics.
+	Registerer prometheus.Registerer
+}
+
+// What Config.Endpoint may be.
+const (
+	EndpointAddress = "address"
+	EndpointName    = "name"
+)
+
+// Source is where assignments come from, and who keeps count of who holds what: a
+// Distributor.
+type Source interface {
+	// Join enters a client of a job under a name that logs can bear, with the
+	// generation that it says it holds, 0 if none. The error, a gRPC status, ends
+	// the client's stream.
+	Join(job, name string, held assignment.Generation) (Feed, error)
+}
+
+// Feed is what one client gets of its job, until Leave. All methods are safe for
+// concurrent use; what is said after Leave is ignored.
+type Feed interface {
+	// Newest is the job's newest assignment, nil if there is none. It is worth
+	// asking again when changed is closed, and after a while if that is not 0. The
+	// error, a gRPC status, ends the client's stream.
+	Newest(now time.Time) (a *assignment.Assignment, changed <-chan struct{}, again time.Duration, err error)
+	// Metric is the job's load metric.
+	Metric() string
+	// Holds says that the client uses a generation that it was sent.
+	Holds(now time.Time, g assignment.Generation)
+	// Refuses says that the client goes on with what it held: until it says Holds
+	// again nobody is to wait for it.
+	Refuses(now time.Time)
+	// Report takes what the client has sent to whom.
+	Report(now time.Time, r *Report)
+	Leave(now time.Time)
+}
+
+// CheckEndpoint says why a value is not allowed for Config.Endpoint; the error is
+// a *assignment.FieldError for the field of that name, or nil.
+func CheckEndpoint(field, value string) error {
+	_, err := naming(field, value)
+	return err
+}
+
+// naming is what a task is called.
+func naming(field, value string) (func(assignment.Task) string, error) {
+	suffix, suffixed := strings.CutPrefix(value, EndpointName+".")
+	switch {
+	case value == "" || value == EndpointAddress:
+		return func(t assignment.Task) string { return t.Address }, nil
+	case value == EndpointName:
+		return func(t assignment.Task) string { return t.Name }, nil
+	case suffixed && printable(suffix, assignment.MaxNameLen):
+		return func(t assignment.Task) string { return t.Name + "." + suffix }, nil
+	}
+	return nil, &assignment.FieldError{Field: field, Value: value,
+		Allowed: fmt.Sprintf("%s, %s, or %s. and a suffix of at most %d printable ASCII characters without space", EndpointAddress, EndpointName, EndpointName, assignment.MaxNameLen)}
+}

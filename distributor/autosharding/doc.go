@@ -1,0 +1,62 @@
+// Package autosharding serves gRPC's own auto-sharding protocol (gRFC A119, a
+// draft): with it a stock gRPC client in any language, whose load balancing
+// policy is autosharding_experimental, is sharded by Slicer without any of
+// Slicer's code. A Distributor serves it beside its own protocol:
+//
+//	s, err := autosharding.New(autosharding.Config{Source: distributor})
+//	s.Register(server)
+//	defer s.Close()
+//
+// # What a client sees
+//
+// The target is the name of a job. Keys are slice keys in text form, 16 lower-case
+// hex digits, so that the protocol's order of bytes is the order of numbers; the
+// client puts the key in the request header that its configuration names. Endpoint
+// names are the tasks' addresses, or what Config.Endpoint makes of their names:
+// they have to equal what the client's resolver calls them.
+//
+// The first slice begins at 0000000000000000 and the last one ends at
+// 8000000000000000: what lies outside is no slice key. A client that sends raw
+// keys by mistake thus finds no owner for most of them, rather than having them
+// all land on the task with the last slice: the call fails, or, if the client may
+// fall back, it reaches any task and counts as misrouted there. A client may
+// remark on that gap in its acknowledgements, which are counted as any other.
+//
+// An assignment comes whole, never as a delta, in messages below 1 MiB and then
+// its generation. It is encoded once for all clients of the job. The protocol has
+// no way to abandon one half-way (the client joins all chunks before a
+// generation), so what has been begun is finished; the next is the newest by then,
+// and waits for the acknowledgement of the one before. A slow client so costs one
+// assignment on its way, whatever else has come since. One that neither reads nor
+// acknowledges for 30 s has its stream ended, with DEADLINE_EXCEEDED; it may
+// connect again.
+//
+// No generation follows a higher one: to a client that says that it has the newest
+// nothing is sent until there is a newer one, and when it has a newer one than the
+// Distributor, the assigners are told and go on from there.
+//
+// # Who is waited for
+//
+// A client counts as a clerk: a generation has converged, and a drain may end,
+// when the connected clients have acknowledged it too. One that refuses an
+// assignment goes on with its old one, and would hold up every drain for as long as
+// it lives. So nobody waits for it until it next accepts one; it is counted, its
+// words are logged (every 10 s at most for a job) and shown by slicerctl inspect,
+// and the generation is not sent to it again. Drains still wait until no requests
+// arrive at the task.
+//
+// # Jobs in consistent mode
+//
+// They are served. That at most one task owns a key is ensured by the leases of
+// the tasks, whatever a client believes: a task refuses what it does not own, with
+// UNAVAILABLE. A stock client tries again only if its service config says so, with
+// a retryPolicy for UNAVAILABLE; each attempt picks anew.
+//
+// # Load
+//
+// Load is measured by slicelets, where it arises, and clients are not asked for it
+// (LoadReportingConfig is never sent; today's clients ignore it). Reports that
+// come all the same are counted, and used for those tasks whose slicelet has
+// measured nothing itself since it connected, such as one that stands beside a
+// server in another language: never twice. See [Loads].
+package autosharding
