@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/slicer-project/slicer/cmd/internal/plot"
+	"github.com/slicer-project/slicer/deploy/plot"
 	"github.com/slicer-project/slicer/loadbalance/subset"
 )
 

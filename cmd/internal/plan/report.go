@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slicer-project/slicer/cmd/internal/plot"
+	"github.com/slicer-project/slicer/deploy/plot"
 	"github.com/slicer-project/slicer/loadbalance/sim"
 )
 

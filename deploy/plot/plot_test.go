@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slicer-project/slicer/cmd/internal/plot"
+	"github.com/slicer-project/slicer/deploy/plot"
 )
 
 func draw(t *testing.T, f plot.Figure) string {

@@ -1,4 +1,4 @@
-// Package plot draws the figures of slicerctl as SVG: panels of lines or of
+// Package plot draws the figures of slicerctl and of the docs as SVG: panels of lines or of
 // clouds of points, in a grid, under one title and with one legend.
 //
 //	f := plot.Figure{Title: "Load", Panels: []plot.Panel{{YLabel: "requests/s", Series: []plot.Series{{Name: "a", X: xs, Y: ys}}}}}
