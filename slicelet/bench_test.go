@@ -29,7 +29,7 @@ func benchSlicelet(b *testing.B) (*Slicelet, []string) {
 		b.Fatal(err)
 	}
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
-	v := emptyView().next(stateOf(a), me)
+	v := emptyView().next(stateOf(a), nil, me)
 	s.view.Store(v)
 	s.recorder.follow(v, time.Now())
 	var own []string
@@ -112,7 +112,7 @@ func BenchmarkMetering(b *testing.B) {
 	}
 	spread(b, func(i int) {
 		i &= 1<<14 - 1
-		s.meter.request(ks[i], own, at[i])
+		s.meter.request(ks[i], own, at[i], true)
 	})
 }
 

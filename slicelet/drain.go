@@ -105,7 +105,8 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time
 		d.quiet = now
 	}
 	d.served = served
-	e := &DrainError{Task: d.me.Name, Slices: len(v.own.entries)}
+	// In consistent mode it loses them after the assignment has moved them.
+	e := &DrainError{Task: d.me.Name, Slices: max(len(v.own.entries), len(v.metered.entries))}
 	switch {
 	case e.Slices > 0:
 		d.moved, d.quiet = 0, time.Time{}

@@ -29,9 +29,8 @@ func (h Handle) AssignedContinuously() bool {
 	if !h.owned {
 		return false
 	}
-	v := h.s.view.Load()
-	i := v.own.find(h.key)
-	return i >= 0 && v.epoch == h.epoch && v.tokenOf(i, h.key) == h.token
+	v, i, owned := h.s.find(h.key)
+	return owned && v.epoch == h.epoch && v.tokenOf(i, h.key) == h.token
 }
 
 // FencingToken is the generation since which this incarnation of the task has

@@ -45,7 +45,7 @@ const (
 type tally struct {
 	cells  []float64 // by cell of the layout; nil if nothing was counted
 	sketch *sketch   // likewise
-	// lost is load that came to no cell: not owned, or owned by another layout.
+	// lost is load that came to no cell: in no slice, or in one of another layout.
 	lost float64
 }
 
@@ -95,11 +95,11 @@ func (m *meter) release(s *stripe) {
 	m.pool.Put(s)
 }
 
-// request counts one for a key in the i-th slice of lay, or not owned if i is -1.
-func (m *meter) request(k assignment.SliceKey, lay *layout, i int) {
+// request counts one for a key in the i-th slice of lay, in none if i is -1.
+func (m *meter) request(k assignment.SliceKey, lay *layout, i int, owned bool) {
 	s := m.acquire()
 	s.n.requests++
-	if i < 0 {
+	if !owned {
 		s.n.misrouted++
 	}
 	s.add(requests, k, lay, i, 1)

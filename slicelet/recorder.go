@@ -35,14 +35,14 @@ func newRecorder(m *meter, cpu func() (time.Duration, bool), now time.Time) *rec
 func (r *recorder) follow(v *view, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation = v.a.Generation()
-	if v.own == r.window.lay {
+	r.generation = v.generation()
+	if v.metered == r.window.lay {
 		return
 	}
-	counted, hot := r.meter.relay(v.own)
+	counted, hot := r.meter.relay(v.metered)
 	r.window.watch(now.Sub(r.laid).Seconds(), counted)
 	before := r.window
-	r.window = before.project(v.own, hot)
+	r.window = before.project(v.metered, hot)
 	for i := range r.gone {
 		r.gone[i] += max(amount(before.counted[i])-amount(r.window.counted[i]), 0)
 	}

@@ -50,7 +50,7 @@ func (b *bench) own(gen assignment.Generation, eighths ...[2]int) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.v = b.v.next(stateOf(a), me)
+	b.v = b.v.next(stateOf(a), nil, me)
 	b.r.follow(b.v, b.now)
 }
 
@@ -58,7 +58,7 @@ func eighth(i int) assignment.SliceKey { return assignment.KeyspaceEnd / 8 * ass
 
 func (b *bench) requests(k assignment.SliceKey, n int) {
 	for range n {
-		b.m.request(k, b.v.own, b.v.own.find(k))
+		b.m.request(k, b.v.own, b.v.own.find(k), b.v.own.find(k) >= 0)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestMeterCountsAll(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				k, lay := eighth(i%8)+assignment.SliceKey(g), layouts[i%3]
-				b.m.request(k, lay, lay.find(k))
+				b.m.request(k, lay, lay.find(k), true)
 				b.m.custom(k, lay, lay.find(k), 2)
 			}
 		})

@@ -15,20 +15,33 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // Slicelet is a task's end of Slicer. All methods are safe for concurrent use.
 type Slicelet struct {
-	view  atomic.Pointer[view]
-	meter *meter
+	view atomic.Pointer[view]
+	// lapsed: the leases of views of earlier epochs have been found to be lost.
+	lapsed atomic.Uint64
+	meter  *meter
 
+	job      string
 	me       assignment.Task
 	log      *slog.Logger
 	recorder *recorder
 	sub      *subscriber.Subscriber
+	leases   *lease.Reader
+
+	// mu is of those who change the view.
+	mu       sync.Mutex
+	newest   *subscriber.State // as it was last observed
+	belief   *lease.Belief     // as it was last told
+	lease    *lease.Job        // in consistent mode
+	joined   bool
+	leaseErr error // why there is none although there should be
+	closing  bool
 
 	draining atomic.Bool
-	warned   bool // of observe
 	// Of capacity 1: the reporter, and the listener's caller, have something to do.
 	reportNow, tellNow chan struct{}
 
@@ -46,7 +59,7 @@ func New(cfg Config) (*Slicelet, error) {
 		return nil, err
 	}
 	s := &Slicelet{
-		meter: newMeter(), me: cfg.task(), log: cfg.Logger,
+		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: cfg.Logger, leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), tellNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	if s.log == nil {
@@ -55,8 +68,7 @@ func New(cfg Config) (*Slicelet, error) {
 	s.log = s.log.With("job", cfg.Job, "task", cfg.Task)
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
-	var err error
-	s.sub, err = subscriber.New(subscriber.Config{
+	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
 		Zone: cfg.Zone, Task: s.me, First: firstReport(), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
 		Logger: cfg.Logger, DialOptions: cfg.DialOptions, Observe: s.observe,
@@ -64,10 +76,14 @@ func New(cfg Config) (*Slicelet, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	s.sub = sub
+	s.join(sub.State().Status.Mode)
+	s.mu.Unlock()
 	s.unregister, err = subscriber.Register(cfg.Registerer, "slicelet", prometheus.Labels{"job": cfg.Job, "task": cfg.Task},
 		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
 	if err != nil {
-		_ = s.sub.Close()
+		_, _ = s.leave(), s.sub.Close()
 		return nil, err
 	}
 	s.wg.Go(s.report)
@@ -79,18 +95,23 @@ func New(cfg Config) (*Slicelet, error) {
 
 // observe puts an assignment to use, before it is acknowledged.
 func (s *Slicelet) observe(st subscriber.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newest = &st
+	s.join(st.Status.Mode)
+	s.look()
+}
+
+// look brings the view up to date. s.mu is held.
+func (s *Slicelet) look() {
 	before := s.view.Load()
-	v := before.next(&st, s.me)
+	v := before.next(s.newest, s.belief, s.me)
 	if v == before {
 		return
 	}
-	if st.Status.Mode == assignment.Consistent && !s.warned {
-		s.warned = true
-		s.log.Error("this task will own nothing", "err", ErrConsistent)
-	}
 	s.view.Store(v)
 	s.recorder.follow(v, time.Now())
-	s.log.Debug("ownership", "generation", v.a.Generation(), "slices", len(v.own.entries), "provisional", v.provisional)
+	s.log.Debug("ownership", "generation", v.generation(), "slices", len(v.own.entries), "provisional", v.provisional)
 	ring(s.tellNow)
 }
 
@@ -104,20 +125,21 @@ func ring(bell chan struct{}) {
 // IsAffinitized says whether this task owns the key, to tell misrouted requests.
 // It counts nothing, takes no lock and does not allocate.
 func (s *Slicelet) IsAffinitized(key string) bool {
-	return s.view.Load().own.find(assignment.KeyOf(key)) >= 0
+	_, _, owned := s.find(assignment.KeyOf(key))
+	return owned
 }
 
 // Handle counts one request for the key and returns its handle. Call it once a
 // request, when it arrives: this is what load is balanced by. It takes tens of
 // nanoseconds on however many cores, and does not allocate.
 func (s *Slicelet) Handle(key string) Handle {
-	k, v := assignment.KeyOf(key), s.view.Load()
-	i := v.own.find(k)
-	s.meter.request(k, v.own, i)
-	h := Handle{s: s, key: k, epoch: v.epoch}
-	if i >= 0 {
-		h.owned, h.token = true, v.tokenOf(i, k)
+	k := assignment.KeyOf(key)
+	v, i, owned := s.find(k)
+	h := Handle{s: s, key: k, epoch: v.epoch, owned: owned}
+	if owned {
+		h.token = v.tokenOf(i, k)
 	}
+	s.count(k, v, i, owned)
 	return h
 }
 
@@ -129,12 +151,16 @@ func (s *Slicelet) ReportLoad(key string, load float64) {
 		return
 	}
 	k, v := assignment.KeyOf(key), s.view.Load()
-	s.meter.custom(k, v.own, v.own.find(k), min(load, wire.MaxRate))
+	s.meter.custom(k, v.metered, v.metered.find(k), min(load, wire.MaxRate))
 }
 
 // Slices returns the slices that this task owns, in key order.
 func (s *Slicelet) Slices() []assignment.Slice {
-	own := s.view.Load().own
+	v := s.view.Load()
+	if v.leased && !s.believes(v) {
+		return nil
+	}
+	own := v.own
 	out := make([]assignment.Slice, len(own.entries))
 	for i := range out {
 		out[i] = own.slice(i)
@@ -155,23 +181,42 @@ func (s *Slicelet) Mode() assignment.Mode { return s.sub.State().Status.Mode }
 const settleTime = time.Second
 
 // Ready waits until there is an assignment and either a server stands behind it
-// or none can be reached, and the cache file has to do. The task need not own
-// anything yet. Otherwise the error matches ctx's, or ErrClosed, and says why,
-// such as ErrTaskNameTaken. It is ErrConsistent at once in a job in that mode.
+// or none can be reached, and the cache file has to do; in consistent mode also
+// until the lease store has answered. The task need not own anything yet.
+// Otherwise the error matches ctx's, or ErrClosed, and says why, such as
+// ErrTaskNameTaken. It is ErrConsistent at once in a job in that mode if there are
+// no Leases.
 func (s *Slicelet) Ready(ctx context.Context) error {
+	if err := s.placed(ctx); err != nil {
+		return err
+	}
+	held, err := s.held()
+	if err == nil && held != nil {
+		err = held.Ready(ctx)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case s.closed():
+		err = ErrClosed
+	}
+	return fmt.Errorf("task %q: %w", s.me.Name, err)
+}
+
+// placed waits until the subscriber is ready, and nobody objects to the task.
+func (s *Slicelet) placed(ctx context.Context) error {
 	served := func(st *subscriber.State) bool {
-		return st.Assignment != nil && (st.Link != subscriber.None || st.Alone)
+		return st.Assignment != nil && st.Status.Mode != 0 && (st.Link != subscriber.None || st.Alone)
 	}
 	settled := func(st *subscriber.State) bool { return s.named(st.Assignment) || !served(st) }
 	for {
 		if err := s.sub.Await(ctx, "an assignment", served); err != nil {
 			return err
 		}
-		st := s.sub.State()
-		switch {
-		case st.Status.Mode == assignment.Consistent:
-			return fmt.Errorf("task %q: %w", s.me.Name, ErrConsistent)
-		case s.named(st.Assignment) || st.Alone:
+		if _, err := s.held(); err != nil {
+			return nil // which Ready goes into
+		}
+		if st := s.sub.State(); s.named(st.Assignment) || st.Alone {
 			return nil
 		}
 		wait, cancel := context.WithTimeout(ctx, settleTime)
@@ -196,16 +241,19 @@ func (s *Slicelet) named(a *assignment.Assignment) bool {
 }
 
 // Close says goodbye to the Distributor, which takes the task for gone at once,
-// and waits until all has ended, at most about a second and as long as a call of
-// the Listener takes. Afterwards the task owns nothing and handles are not valid;
-// the Listener is not told. Drain first, so that no request is lost.
+// gives the leases back, and waits until all has ended: at most about a second and
+// as long as a call of the Listener takes, and one and a half lease times if the
+// lease store does not answer. Afterwards the task owns nothing and handles are
+// not valid; the Listener is not told. Drain first, so that no request is lost.
 func (s *Slicelet) Close() error {
 	s.close.Do(func() {
 		s.unregister()
 		close(s.stop)
 	})
+	left := make(chan error, 1)
+	go func() { left <- s.leave() }()
 	s.wg.Wait()
-	err := s.sub.Close()
+	err := errors.Join(s.sub.Close(), <-left)
 	// Nobody changes the view any more.
 	gone := emptyView()
 	gone.epoch = s.view.Load().epoch + 1
@@ -214,4 +262,13 @@ func (s *Slicelet) Close() error {
 		return fmt.Errorf("task %q: %w", s.me.Name, err)
 	}
 	return nil
+}
+
+func (s *Slicelet) closed() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
 }

@@ -16,14 +16,13 @@ type run struct {
 // when, given what it owned in generation held of the same job and store; runs is
 // nil, and held 0, if nothing is known of the time before.
 //
-// If a follows directly on held, ownership is without a break exactly for the
-// keys that are in both. If generations were skipped, the task may have lost a
+// If a is direct, which is to say that it follows on held with nothing in between,
+// ownership is without a break exactly for the keys that are in both. If generations were skipped, the task may have lost a
 // key and got it back: then the token stays only where Since says that the task
 // has owned the whole of the slice since held or before, and a break is assumed
 // elsewhere. So no token ever claims more than is true.
-func advance(runs []run, held assignment.Generation, a *assignment.Assignment, pos int) []run {
+func advance(runs []run, held assignment.Generation, direct bool, a *assignment.Assignment, pos int) []run {
 	var out []run
-	direct := held != 0 && a.Previous() == held
 	next := 0 // of runs
 	for s, replicas := range a.All() {
 		since, owns := sinceOf(replicas, pos)

@@ -95,7 +95,8 @@ func (p *past) add(a *assignment.Assignment) {
 }
 
 func stateOf(a *assignment.Assignment) *subscriber.State {
-	return &subscriber.State{Assignment: a, Source: subscriber.Distributor, Link: subscriber.Distributor}
+	return &subscriber.State{Assignment: a, Source: subscriber.Distributor, Link: subscriber.Distributor,
+		Status: subscriber.Status{Mode: assignment.Affinity}}
 }
 
 var me = assignment.Task{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1}
@@ -121,7 +122,7 @@ func TestTokens(t *testing.T) {
 				continue
 			}
 			before := v
-			v = v.next(stateOf(a), me)
+			v = v.next(stateOf(a), nil, me)
 			s.view.Store(v)
 			for i := range points {
 				truth := p.since[n][i]
@@ -263,7 +264,7 @@ func TestTokenExample(t *testing.T) {
 		if prev = a; step.hidden {
 			continue
 		}
-		v = v.next(stateOf(a), me)
+		v = v.next(stateOf(a), nil, me)
 		got := ""
 		for i := range 4 {
 			if n := v.own.find(q(i)); n >= 0 {

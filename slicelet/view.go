@@ -5,6 +5,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // view is what this incarnation owns at one moment. It never changes; the
@@ -17,11 +18,19 @@ type view struct {
 	// epoch is another when ownership before and after cannot be compared: tokens
 	// of different epochs are never the same.
 	epoch uint64
+	// belief is what own was taken from in consistent mode: nothing is owned when it
+	// is not valid. leased is set in that mode, whether or not there is a belief.
+	belief *lease.Belief
+	leased bool
 
-	a   *assignment.Assignment // that this is a view of, nil if there is none
+	// metered is what load is counted by: the task's slices in a. It is own itself
+	// when they are the same, and always in affinity mode.
+	metered *layout
+
+	a   *assignment.Assignment // the newest, nil if there is none
 	pos int                    // of this task in its table, if mine
 	// mine: a names this incarnation. Provisional: it does not, but nobody who
-	// could is alive (see next).
+	// could is alive (see place).
 	mine, provisional bool
 	// ever: an assignment has named this incarnation.
 	ever bool
@@ -34,72 +43,115 @@ const (
 	provisionalToken assignment.Generation = -1
 )
 
-func emptyView() *view { return &view{own: newLayout(nil)} }
+var emptyLayout = newLayout(nil)
 
-// next returns the view that follows v when a subscriber's state is s; v itself
-// if nothing changes.
-//
-// An assignment that names this incarnation counts. Besides, in affinity mode a
-// task that was restarted while Slicer is dead goes on with the placement of its
-// predecessor, if that had the same name and address: clients will ask it anyway.
-// This ends with the first assignment that a Distributor sends.
-func (v *view) next(s *subscriber.State, me assignment.Task) *view {
-	a := s.Assignment
-	if a == nil {
+func emptyView() *view { return &view{own: emptyLayout, metered: emptyLayout} }
+
+// next returns the view that follows v when a subscriber's state is s and b is
+// what the leases let the task believe in; v itself if nothing changes. As long as
+// the mode of the job is not known the task owns nothing.
+func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *view {
+	n := &view{a: s.Assignment, epoch: v.epoch, ever: v.ever, leased: s.Status.Mode == assignment.Consistent}
+	n.place(s, v, me)
+	if n.leased {
+		n.belief = b
+	}
+	if n.a == v.a && n.mine == v.mine && n.provisional == v.provisional && n.belief == v.belief && n.leased == v.leased {
 		return v
 	}
-	n := &view{a: a, epoch: v.epoch, ever: v.ever}
-	if pos, ok := a.Position(me.Name); ok && s.Status.Mode != assignment.Consistent {
-		t := a.Task(pos)
-		n.pos, n.mine = pos, t.Incarnation == me.Incarnation
-		n.provisional = !n.mine && !v.ever && t.Address == me.Address && s.Status.Mode == assignment.Affinity &&
-			s.Source != subscriber.Distributor && (s.Alone || v.provisional)
+	n.ever = n.ever || n.mine
+	if n.leased != v.leased {
+		n.epoch++
 	}
-	if a == v.a && n.mine == v.mine && n.provisional == v.provisional {
-		return v
+	n.meter(v)
+	if n.leased {
+		n.believe(v, me)
+		return n
 	}
 	switch {
+	case n.mine && v.mine && !v.leased && v.a.StoreID() == n.a.StoreID() && v.a.Generation() < n.a.Generation():
+		held := v.a.Generation()
+		n.runs = advance(v.runs, held, n.a.Previous() == held, n.a, n.pos)
 	case n.mine:
-		n.ever = true
-		if v.mine && v.a.StoreID() == a.StoreID() && v.a.Generation() < a.Generation() {
-			n.runs = advance(v.runs, v.a.Generation(), a, n.pos)
-		} else {
-			n.epoch++
-			n.runs = advance(nil, 0, a, n.pos)
-		}
+		n.epoch++
+		n.runs = advance(nil, 0, false, n.a, n.pos)
 	case n.provisional:
-		for s, replicas := range a.All() {
+		for s, replicas := range n.a.All() {
 			if replicas.Has(n.pos) {
 				n.runs = extend(n.runs, run{s, provisionalToken})
 			}
 		}
 	}
-	n.build(v.own)
+	n.own = n.metered
+	n.tokens()
 	return n
 }
 
-// build fills in what the request path reads. The layout of the view before is
-// kept if it fits: when only others' slices have moved, metering goes on as it is.
-func (v *view) build(before *layout) {
+// generation is the newest assignment's, 0 if there is none.
+func (v *view) generation() assignment.Generation {
+	if v.a == nil {
+		return 0
+	}
+	return v.a.Generation()
+}
+
+// place finds the task in the newest assignment.
+//
+// An assignment that names this incarnation counts. Besides, in affinity mode a
+// task that was restarted while Slicer is dead goes on with the placement of its
+// predecessor, if that had the same name and address: clients will ask it anyway.
+// This ends with the first assignment that a Distributor sends.
+func (n *view) place(s *subscriber.State, v *view, me assignment.Task) {
+	if n.a == nil || s.Status.Mode == 0 {
+		return
+	}
+	pos, ok := n.a.Position(me.Name)
+	if !ok {
+		return
+	}
+	t := n.a.Task(pos)
+	n.pos, n.mine = pos, t.Incarnation == me.Incarnation
+	n.provisional = !n.mine && !v.ever && t.Address == me.Address && s.Status.Mode == assignment.Affinity &&
+		s.Source != subscriber.Distributor && (s.Alone || v.provisional)
+}
+
+// meter sets what load is counted by. The layout of the view before is kept if it
+// fits: when only others' slices have moved, metering goes on as it is.
+func (n *view) meter(v *view) {
 	var slices []assignment.Slice
-	if v.mine || v.provisional {
-		for s, replicas := range v.a.All() {
-			if replicas.Has(v.pos) {
+	if n.mine || n.provisional {
+		for s, replicas := range n.a.All() {
+			if replicas.Has(n.pos) {
 				slices = append(slices, s)
 			}
 		}
 	}
-	if v.own = before; !before.is(slices) {
-		v.own = newLayout(slices)
+	n.metered = layoutOf(slices, v.metered)
+}
+
+// layoutOf is one of those given, if it fits, or a new one.
+func layoutOf(slices []assignment.Slice, known ...*layout) *layout {
+	for _, l := range known {
+		if l.is(slices) {
+			return l
+		}
 	}
-	v.token = make([]assignment.Generation, len(slices))
+	if len(slices) == 0 {
+		return emptyLayout
+	}
+	return newLayout(slices)
+}
+
+// tokens fills in the tokens that the request path reads.
+func (v *view) tokens() {
+	v.token = make([]assignment.Generation, len(v.own.entries))
 	r := 0
-	for i, s := range slices {
-		for v.runs[r].End <= s.Start {
+	for i, e := range v.own.entries {
+		for v.runs[r].End <= e.start {
 			r++
 		}
 		v.token[i] = v.runs[r].token
-		if v.runs[r].End < s.End {
+		if v.runs[r].End < e.end {
 			v.token[i] = mixed
 		}
 	}

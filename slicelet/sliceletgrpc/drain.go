@@ -14,8 +14,10 @@ const (
 	// drainDelay is from when clients are told that the server does not serve to
 	// when it stops to accept: for those that hear of it by asking.
 	drainDelay = 500 * time.Millisecond
-	// reserve is how much of the time that is left a drain keeps for RPCs that are
-	// being served: a quarter, at most maxReserve.
+	// DrainTimeout bounds a drain whose context has no deadline.
+	DrainTimeout = time.Minute
+	// maxReserve bounds how much of the time that is left a drain keeps for RPCs that are
+	// being served, which is a quarter.
 	maxReserve = 10 * time.Second
 )
 
@@ -32,8 +34,14 @@ const (
 // If ctx ends first, the server and the RPCs that are left end at once. The error
 // is the first of those of the slicelet, a *slicelet.DrainError, and of ctx; the
 // server has ended all the same. Of the time that ctx leaves, a quarter but at
-// most 10 s is kept for the third step.
+// most 10 s is kept for the third step. A ctx without a deadline gets one after
+// DrainTimeout.
 func Drain(ctx context.Context, s *slicelet.Slicelet, server *grpc.Server, h *health.Server) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DrainTimeout)
+		defer cancel()
+	}
 	err := drainSlices(ctx, s)
 	if h != nil {
 		h.Shutdown()
@@ -65,10 +73,8 @@ func Drain(ctx context.Context, s *slicelet.Slicelet, server *grpc.Server, h *he
 }
 
 func drainSlices(ctx context.Context, s *slicelet.Slicelet) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxReserve)))
-		defer cancel()
-	}
+	deadline, _ := ctx.Deadline()
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxReserve)))
+	defer cancel()
 	return s.Drain(ctx)
 }

@@ -41,7 +41,7 @@ func (n *Network) Start(addr string) *Server {
 	s := &Server{
 		net: n, addr: addr, done: make(chan struct{}),
 		before:  make(map[assignment.Generation]*assignment.Assignment),
-		status:  &slicerv1.Status{TakesReports: true},
+		status:  &slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY},
 		streams: make(map[*Stream]bool),
 		news:    make(chan struct{}),
 		grpc: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
