@@ -29,5 +29,9 @@
 // The times between shifts vary by up to 5 s, so that they do not keep step with
 // the assigner's rounds, which are 5 s apart.
 //
-// The plain test is the same with two shifts, each watched until it has recovered.
+// BenchmarkOutage is Figure 12: the assigner is away while the load goes on
+// shifting, and returns.
+//
+// The plain tests are the same in short: two shifts, each watched until it has
+// recovered, and a short outage.
 package live

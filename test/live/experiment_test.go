@@ -39,34 +39,35 @@ type experiment struct {
 	load    *popularity
 	rng     *rand.Rand
 	watch   *observer
+	plane   *bed.Plane
 }
 
 // startExperiment returns when every server owns slices and the clients call. All of
 // it ends with the test.
-func startExperiment(tb testing.TB, seed uint64) *experiment {
+func startExperiment(tb testing.TB, seed uint64, servers int) *experiment {
 	tb.Helper()
 	tb.Logf("seed %d", seed)
 	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)
 	defer cancel()
 	b := &experiment{rng: rand.New(rand.NewPCG(seed, 0))}
 	b.load = newPopularity(b.rng)
-	plane := bed.Start(tb, bed.Config{})
-	addr := plane.Addrs()[0]
-	if err := plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
+	b.plane = bed.Start(tb, bed.Config{})
+	addr := b.plane.Addrs()[0]
+	if err := b.plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
 		tb.Fatal(err)
 	}
-	for i := range numServers {
+	for i := range servers {
 		b.servers = append(b.servers, startServer(tb, fmt.Sprintf("server-%d", i), addr))
 	}
 	b.watch = startObserver(tb, addr)
 	for i := range numClients {
 		b.clients = append(b.clients, startClient(tb, addr, b.load, rand.New(rand.NewPCG(seed, uint64(i+1))), perSecond/numClients))
 	}
-	for b.watch.owners() < numServers {
+	for b.watch.owners() < servers {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			tb.Fatalf("%d of %d servers own slices after %s", b.watch.owners(), numServers, setUpLimit)
+			tb.Fatalf("%d of %d servers own slices after %s", b.watch.owners(), servers, setUpLimit)
 		}
 	}
 	return b
