@@ -82,6 +82,6 @@ func FuzzPattern(f *testing.F) {
 				t.Fatalf("http.ServeMux refuses %q: %v", text, why)
 			}
 		}()
-		http.NewServeMux().HandleFunc(text, func(http.ResponseWriter, *http.Request) {})
+		http.NewServeMux().HandleFunc("GET "+text, func(http.ResponseWriter, *http.Request) {})
 	})
 }

@@ -1,0 +1,115 @@
+package clerkhttp
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// Missing says what becomes of a request without a key.
+type Missing uint8
+
+const (
+	// AnyTask: it goes to a task of the clerk's subset.
+	AnyTask Missing = iota
+	// Refuse: it is an error that matches ErrNoKey.
+	Refuse
+)
+
+var missingNames = [...]string{AnyTask: "any", Refuse: "refuse"}
+
+func (m Missing) String() string { return missingNames[min(int(m), len(missingNames)-1)] }
+
+// ParseMissing reads what String prints.
+func ParseMissing(s string) (Missing, error) {
+	for m, name := range missingNames {
+		if s == name {
+			return Missing(m), nil
+		}
+	}
+	return 0, &assignment.FieldError{Field: "missing", Value: s, Allowed: "any or refuse"}
+}
+
+// What errors of RoundTrip may match, besides clerk.Refused and the network's.
+var (
+	ErrNoKey  = errors.New("the request has no key")
+	ErrNoTask = errors.New("the job has no assignment, or no task that could be asked")
+	ErrClosed = errors.New("the transport is closed")
+)
+
+const (
+	defaultPatience = 10 * time.Second
+	maxPatience     = time.Hour
+	dialTimeout     = 2 * time.Second
+	// idleWarm and idleOnDemand are how long connections stay open without a request,
+	// to tasks in the subset and to others.
+	idleWarm     = 5 * time.Minute
+	idleOnDemand = 10 * time.Second
+	maxIdle      = 256 // connections to a task
+)
+
+// Config says how a Transport sends requests.
+type Config struct {
+	// Clerk looks the keys up. It is the caller's, to close after the Transport.
+	Clerk *clerk.Clerk
+	// Key finds the key of a request that clerk.WithKey has given none, such as the
+	// method Find of an httpkey.Finder; nil finds none.
+	Key func(*http.Request) (key string, ok bool)
+	// Missing is for requests without a key.
+	Missing Missing
+	// Policy chooses among the owners of a key, and for requests without one among
+	// the tasks of the subset: policy.RoundRobin or policy.LeastLoaded.
+	Policy policy.Kind
+	// Patience is how long a request may wait for the first assignment, or in
+	// consistent mode for its owner, if its context does not end before: up to 1 h,
+	// default 10 s.
+	Patience time.Duration
+	// Base is what the transports of all tasks are cloned from; nil is one like
+	// http.DefaultTransport without proxies, with a dial timeout of 2 s, and with up
+	// to 256 idle connections a task, for 5 min.
+	Base *http.Transport
+	// Registerer takes the metrics; nil is none. Transports may share one.
+	Registerer prometheus.Registerer
+}
+
+func (c *Config) validate() error {
+	refuse := func(field string, value any, allowed string) error {
+		return &assignment.FieldError{Field: field, Value: value, Allowed: allowed}
+	}
+	switch {
+	case c.Clerk == nil:
+		return refuse("clerk", "none", "a clerk")
+	case c.Missing > Refuse:
+		return refuse("missing", int(c.Missing), "AnyTask or Refuse")
+	case c.Policy != policy.RoundRobin && c.Policy != policy.LeastLoaded:
+		return refuse("policy", c.Policy.String(), policy.RoundRobin.String()+" or "+policy.LeastLoaded.String())
+	case c.Patience < 0 || c.Patience > maxPatience:
+		return refuse("patience", c.Patience.String(), "0 to "+maxPatience.String())
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+	if c.Base == nil {
+		c.Base = defaultBase()
+	}
+	return nil
+}
+
+func defaultBase() *http.Transport {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   maxIdle,
+		IdleConnTimeout:       idleWarm,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+}

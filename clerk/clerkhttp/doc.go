@@ -1,0 +1,35 @@
+// Package clerkhttp sends HTTP requests to the tasks that own their keys (Slicer
+// paper, sections 2.3 and 3.4): as a client's http.RoundTripper, or as a reverse proxy
+// whose rules say where the key is, which is the paper's HTTP front end.
+//
+//	t, err := clerkhttp.NewTransport(clerkhttp.Config{Clerk: c})
+//	if err != nil {
+//		return err
+//	}
+//	defer t.Close()
+//	client := http.Client{Transport: t}
+//	req, err := http.NewRequestWithContext(clerk.WithKey(ctx, user), "GET", "http://profiles/profile?user="+user, nil)
+//	...
+//	resp, err := client.Do(req) // by the task that owns the user
+//
+// The key is clerk.WithKey's, or else what Config.Key finds. Only the address
+// that is connected to changes: the Host header stays what the URL says.
+//
+// # When a task does not answer
+//
+// A request that no task has taken is sent again, if its body was not read yet
+// or can be had anew. One whose connection broke later is sent again only if
+// it is idempotent, by net/http's rules: a GET, HEAD, OPTIONS or TRACE, or one
+// with an Idempotency-Key. In affinity mode it goes to another owner of the
+// key, else to another task, four in all; tasks that were not reached lately come
+// last. In consistent mode only the owner will do: the request waits for it,
+// within its deadline and Config.Patience. So does one that a task has refused by
+// 421 Misdirected Request; bodies up to 64 KiB are kept for that.
+//
+// # Connections
+//
+// Each task has a pool of connections, an http.Transport. Those of tasks in the
+// clerk's subset stay open; those of other tasks are opened on demand and closed
+// when they have been idle for a short while; those of tasks that leave are
+// closed. The clerk counts them by cause.
+package clerkhttp

@@ -1,0 +1,109 @@
+package clerkhttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/slicer-project/slicer/clerk"
+)
+
+// pool is the connections to one task.
+type pool struct {
+	http *http.Transport
+	warm bool
+	// why is 1 + the clerk.CloseCause of the pool's end, 0 before.
+	why atomic.Int32
+}
+
+// newPool makes one without connections.
+func newPool(base *http.Transport, ck *clerk.Clerk, warm bool) *pool {
+	p := &pool{http: base.Clone(), warm: warm}
+	if !warm && (p.http.IdleConnTimeout == 0 || p.http.IdleConnTimeout > idleOnDemand) {
+		p.http.IdleConnTimeout = idleOnDemand
+	}
+	if p.http.DialContext == nil {
+		p.http.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	p.http.DialContext = p.counted(ck, p.http.DialContext)
+	if p.http.DialTLSContext != nil {
+		p.http.DialTLSContext = p.counted(ck, p.http.DialTLSContext)
+	}
+	return p
+}
+
+// retire closes idle connections, and others once their requests are done.
+func (p *pool) retire(why clerk.CloseCause) {
+	p.why.CompareAndSwap(0, int32(why)+1)
+	p.http.CloseIdleConnections()
+}
+
+type dial = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// counted has the clerk count connections; an error says that nobody was reached.
+func (p *pool) counted(ck *clerk.Clerk, d dial) dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		nc, err := d(ctx, network, address)
+		if err != nil {
+			return nil, clerk.Unreached{Err: err}
+		}
+		why := clerk.OpenOnDemand
+		if p.warm {
+			why = clerk.OpenWarm
+		}
+		ck.ConnectionOpened(why)
+		return &conn{Conn: nc, pool: p, clerk: ck}, nil
+	}
+}
+
+// conn knows why it ends.
+type conn struct {
+	net.Conn
+	pool   *pool
+	clerk  *clerk.Clerk
+	broken atomic.Bool
+	closed atomic.Bool
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.broken.Store(true)
+	}
+	return n, err
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.broken.Store(true)
+	}
+	return n, err
+}
+
+// ReadFrom lets files be sent without a copy.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
+
+// CloseWrite ends one direction, which upgraded connections use.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+func (c *conn) Close() error {
+	if c.closed.CompareAndSwap(false, true) {
+		why := clerk.CloseIdle
+		if retired := c.pool.why.Load(); retired > 0 {
+			why = clerk.CloseCause(retired - 1)
+		} else if c.broken.Load() {
+			why = clerk.CloseFailed
+		}
+		c.clerk.ConnectionClosed(why)
+	}
+	return c.Conn.Close()
+}

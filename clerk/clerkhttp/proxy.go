@@ -1,0 +1,370 @@
+package clerkhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// ProxyConfig says what a Proxy sends where.
+type ProxyConfig struct {
+	Rules Rules
+	// Clerk makes the clerk of a job that a rule names, once a job. The proxy closes
+	// it when no rule names the job any more.
+	Clerk func(job string) (*clerk.Clerk, error)
+	// Policy, Patience and Base are as in Config. Of Base the proxy changes how
+	// it compresses, which it does not, and which protocols it speaks.
+	Policy   policy.Kind
+	Patience time.Duration
+	Base     *http.Transport
+	// Logger may be nil, which is silent.
+	Logger *slog.Logger
+	// Registerer takes the metrics, those of the transports too; nil is none.
+	Registerer prometheus.Registerer
+}
+
+// Proxy is a reverse proxy: a http.Handler that sends each request to a task that
+// owns its key. It is net/http/httputil's ReverseProxy with another transport, so
+// bodies stream, upgraded connections such as WebSockets pass, trailers too, and
+// hop-by-hop headers end here. Headers that begin with Slicer- are taken out of
+// requests and of answers. All methods are safe for concurrent use.
+type Proxy struct {
+	cfg     ProxyConfig
+	log     *slog.Logger
+	buffers buffers
+	metrics *proxyMetrics
+
+	table atomic.Pointer[table]
+	mu    sync.Mutex // of changes to what follows
+	jobs  map[string]*job
+	over  bool
+}
+
+// table is the rules in force. It is never changed.
+type table struct {
+	rules   []*compiled
+	routes  []*route // by rule
+	trusted int
+}
+
+// job is one that the rules name.
+type job struct {
+	clerk  *clerk.Clerk
+	routes map[Upstream]*route
+}
+
+// route is the tasks of a job, spoken to in one way.
+type route struct {
+	job       string
+	clerk     *clerk.Clerk
+	transport *Transport
+	reverse   *httputil.ReverseProxy
+	counts    *routeCounts
+}
+
+// NewProxy validates the config and starts the clerks; it does not wait for their
+// assignments. See Ready.
+func NewProxy(cfg ProxyConfig) (*Proxy, error) {
+	if cfg.Clerk == nil {
+		return nil, &assignment.FieldError{Field: "clerk", Value: "none", Allowed: "a function that makes the clerk of a job"}
+	}
+	p := &Proxy{cfg: cfg, log: cfg.Logger, jobs: map[string]*job{}}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if p.metrics, err = newProxyMetrics(cfg.Registerer); err != nil {
+		return nil, err
+	}
+	if err := p.SetRules(cfg.Rules); err != nil {
+		p.metrics.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// SetRules puts other rules in force, all at once: requests that are on their way
+// stay on it. On an error the old rules stay in force.
+func (p *Proxy) SetRules(rules Rules) error {
+	list, err := rules.compile()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return ErrClosed
+	}
+	next := &table{rules: list, trusted: rules.TrustedProxies}
+	named := map[string]bool{}
+	var fresh []string
+	for _, c := range list {
+		j := p.jobs[c.Job]
+		if j == nil {
+			ck, err := p.cfg.Clerk(c.Job)
+			if err != nil {
+				p.dropLocked(fresh)
+				return err
+			}
+			j = &job{clerk: ck, routes: map[Upstream]*route{}}
+			p.jobs[c.Job] = j
+			fresh = append(fresh, c.Job)
+		}
+		r := j.routes[c.Upstream]
+		if r == nil {
+			if r, err = p.newRoute(j.clerk, c.Upstream); err != nil {
+				p.dropLocked(fresh)
+				return err
+			}
+			j.routes[c.Upstream] = r
+		}
+		named[c.Job] = true
+		next.routes = append(next.routes, r)
+	}
+	p.table.Store(next)
+	p.dropLocked(slices.DeleteFunc(p.namesLocked(), func(name string) bool { return named[name] }))
+	for _, j := range p.jobs {
+		for u, r := range j.routes {
+			if !slices.Contains(next.routes, r) {
+				delete(j.routes, u)
+				r.close(p)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) namesLocked() (names []string) {
+	for name := range p.jobs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// dropLocked ends jobs. Requests on their way go on.
+func (p *Proxy) dropLocked(names []string) {
+	for _, name := range names {
+		j := p.jobs[name]
+		delete(p.jobs, name)
+		for _, r := range j.routes {
+			r.close(p)
+		}
+		if err := j.clerk.Close(); err != nil {
+			p.log.Warn("closing a clerk", "job", name, "err", err)
+		}
+	}
+}
+
+func (p *Proxy) newRoute(ck *clerk.Clerk, u Upstream) (*route, error) {
+	base := p.cfg.Base
+	if base == nil {
+		base = defaultBase()
+	}
+	base = base.Clone()
+	// What a client and a task agree on about compression is not the proxy's.
+	base.DisableCompression = true
+	base.Protocols = new(http.Protocols)
+	switch u {
+	case HTTP:
+		base.Protocols.SetHTTP1(true)
+	case HTTPS:
+		base.Protocols.SetHTTP1(true)
+		base.Protocols.SetHTTP2(true)
+	case H2C:
+		base.Protocols.SetUnencryptedHTTP2(true)
+	}
+	t, err := NewTransport(Config{
+		Clerk: ck, Policy: p.cfg.Policy, Patience: p.cfg.Patience, Base: base, Registerer: p.cfg.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &route{job: ck.Job(), clerk: ck, transport: t, counts: p.metrics.of(ck.Job())}
+	r.reverse = &httputil.ReverseProxy{
+		Rewrite:        func(pr *httputil.ProxyRequest) { p.rewrite(pr, u) },
+		Transport:      t,
+		BufferPool:     &p.buffers,
+		ModifyResponse: r.answer,
+		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { r.fail(p, w, req, err) },
+		ErrorLog:       slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	return r, nil
+}
+
+func (r *route) close(p *Proxy) {
+	_ = r.transport.Close()
+	p.metrics.drop(r.job)
+}
+
+// rewrite makes the request that goes to a task. Which one, the transport says.
+func (p *Proxy) rewrite(pr *httputil.ProxyRequest, u Upstream) {
+	httpkey.Strip(pr.Out.Header)
+	pr.Out.URL.Scheme = u.scheme()
+	if p.table.Load().trusted > 0 {
+		for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+			if v, ok := pr.In.Header[name]; ok {
+				pr.Out.Header[name] = v
+			}
+		}
+		pr.SetXForwarded()
+		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if v, ok := pr.In.Header[name]; ok {
+				pr.Out.Header[name] = v
+			}
+		}
+		return
+	}
+	pr.SetXForwarded()
+}
+
+// ServeHTTP is http.Handler's.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	t := p.table.Load()
+	c, r := t.find(req)
+	if r == nil {
+		p.metrics.noRule.Inc()
+		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", clip(req.Host), clip(req.URL.Path)), http.StatusNotFound)
+		return
+	}
+	if c.finder != nil {
+		key, ok := c.finder.Find(req)
+		switch {
+		case ok:
+			req = req.WithContext(clerk.WithKey(req.Context(), key))
+		case c.Missing == Refuse:
+			r.counts.noKey.Inc()
+			http.Error(w, "slicer: "+c.finder.Explain(req).Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	begun := time.Now()
+	r.reverse.ServeHTTP(w, req)
+	r.counts.seconds.Observe(time.Since(begun).Seconds())
+}
+
+func (t *table) find(req *http.Request) (*compiled, *route) {
+	if t != nil {
+		for i, c := range t.rules {
+			if c.fits(req) {
+				return c, t.routes[i]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// answer looks at a task's answer before it goes to the client.
+func (r *route) answer(resp *http.Response) error {
+	if refused, ok := refusal(r.job, resp); ok {
+		return refused
+	}
+	httpkey.Strip(resp.Header)
+	r.counts.of(resp.StatusCode).Inc()
+	return nil
+}
+
+// fail answers a request that no task has answered.
+func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
+	code, text := verdict(r.job, err)
+	if req.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		r.counts.gone.Inc() // nobody reads the answer
+	} else {
+		r.counts.of(code).Inc()
+	}
+	p.log.Debug("request failed", "job", r.job, "code", code, "err", err)
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w, text, code)
+}
+
+// verdict chooses the answer for an error. It does not show the network's details
+// to strangers.
+func verdict(job string, err error) (code int, text string) {
+	say := func(code int, format string, args ...any) (int, string) {
+		return code, "slicer: " + fmt.Sprintf(format, args...)
+	}
+	refused, isRefused := errors.AsType[clerk.Refused](err)
+	timedOut := errors.Is(err, context.DeadlineExceeded)
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case isTooLarge:
+		return say(http.StatusRequestEntityTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
+	case isRefused && timedOut:
+		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
+	case isRefused:
+		return say(http.StatusMisdirectedRequest, "task %q of job %q does not own the request's key and has done nothing: send it again", clip(refused.Task), job)
+	case errors.Is(err, ErrNoTask), errors.Is(err, ErrClosed):
+		return say(http.StatusServiceUnavailable, "job %q has no task to send the request to", job)
+	case isUnreached(err):
+		return say(http.StatusBadGateway, "no task of job %q could be reached", job)
+	case timedOut:
+		return say(http.StatusGatewayTimeout, "no task of job %q answered in time", job)
+	}
+	return say(http.StatusBadGateway, "a task of job %q broke the connection off", job)
+}
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
+
+// Ready says which job has no assignment yet, if any.
+func (p *Proxy) Ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return ErrClosed
+	}
+	for _, name := range p.namesLocked() {
+		if p.jobs[name].clerk.Assignment() == nil {
+			return fmt.Errorf("job %q has no assignment yet", name)
+		}
+	}
+	return nil
+}
+
+// Close ends the clerks and closes connections that have no request; those with
+// one go on. Requests after it are answered by 404 or 503.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.over = true
+		p.table.Store(nil)
+		p.dropLocked(p.namesLocked())
+		p.metrics.close()
+	}
+	return nil
+}
+
+// buffers is httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return p[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(p []byte) {
+	if len(p) == bufferSize {
+		b.pool.Put((*[bufferSize]byte)(p))
+	}
+}

@@ -1,0 +1,383 @@
+package clerkhttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// maxTries is how many tasks an affinity request is sent to at most.
+const maxTries = 4
+
+// Transport is a http.RoundTripper. All methods are safe for concurrent use.
+type Transport struct {
+	cfg   Config
+	clerk *clerk.Clerk
+	turn  atomic.Uint64
+	tally tally
+
+	view atomic.Pointer[view]
+	mu   sync.Mutex // of changes to view
+	over bool       // under mu
+
+	stop       chan struct{}
+	wg         sync.WaitGroup
+	unregister func()
+}
+
+// NewTransport validates the config. Close the Transport before its clerk.
+func NewTransport(cfg Config) (*Transport, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	t := &Transport{cfg: cfg, clerk: cfg.Clerk, stop: make(chan struct{})}
+	var err error
+	t.unregister, err = subscriber.Register(cfg.Registerer, "transport", prometheus.Labels{"job": cfg.Clerk.Job()}, &t.tally)
+	if err != nil {
+		return nil, err
+	}
+	t.wg.Go(t.follow)
+	return t, nil
+}
+
+// follow closes the connections to tasks that leave, requests or not.
+func (t *Transport) follow() {
+	for {
+		changed := t.clerk.Changed()
+		t.current()
+		select {
+		case <-changed:
+		case <-t.stop:
+			return
+		}
+	}
+}
+
+// current is the view of the clerk's newest assignment, nil if there is none
+// yet or the transport is closed.
+func (t *Transport) current() *view {
+	v, s := t.view.Load(), t.clerk.Subset()
+	if s == nil || v != nil && v.subset == s {
+		return v
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return nil
+	}
+	v, s = t.view.Load(), t.clerk.Subset()
+	if v == nil || v.subset != s {
+		v = newView(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
+		t.view.Store(v)
+	}
+	return v
+}
+
+// CloseIdleConnections closes connections that have no request at the moment.
+func (t *Transport) CloseIdleConnections() {
+	if v := t.view.Load(); v != nil {
+		for _, b := range v.backends {
+			b.pool.Load().http.CloseIdleConnections()
+		}
+	}
+}
+
+// Close closes idle connections, and others when their requests are done, which
+// it does not wait for. Requests after it fail with ErrClosed.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	first := !t.over
+	t.over = true
+	v := t.view.Swap(nil)
+	t.mu.Unlock()
+	if first {
+		t.unregister()
+		close(t.stop)
+		if v != nil {
+			for _, b := range v.backends {
+				b.pool.Load().retire(clerk.CloseShutdown)
+			}
+		}
+	}
+	t.wg.Wait()
+	return nil
+}
+
+func (t *Transport) closed() bool {
+	select {
+	case <-t.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// RoundTrip is http.RoundTripper's. Errors that are not the network's match
+// ErrNoKey, ErrNoTask, ErrClosed, clerk.Refused or the context's.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	key, keyed := clerk.KeyOf(req.Context())
+	if !keyed && t.cfg.Key != nil {
+		key, keyed = t.cfg.Key(req)
+	}
+	var err error
+	switch {
+	case req.URL == nil:
+		err = errors.New("clerkhttp: the request has no URL")
+	case !keyed && t.cfg.Missing == Refuse:
+		err = ErrNoKey
+	case len(key) > httpkey.MaxLen:
+		err = &assignment.FieldError{Field: "key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d", httpkey.MaxLen)}
+	}
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	return t.route(newTrip(t, req, key, keyed))
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// trip is one request on its way.
+type trip struct {
+	t      *Transport
+	in     *http.Request
+	out    *http.Request
+	key    string
+	keyed  bool
+	begun  time.Time
+	body   *body // nil if there is none, or GetBody makes new ones
+	tried  tried
+	last   error // of a task that did not answer
+	waits  int
+	expire context.CancelFunc // of wait
+	wait   context.Context
+}
+
+// newTrip copies of the request what will be changed.
+func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
+	r := &trip{t: t, in: req, key: key, keyed: keyed, begun: time.Now()}
+	out, u := *req, *req.URL
+	r.out, out.URL = &out, &u
+	if out.Host == "" {
+		out.Host = u.Host
+	}
+	out.Header = maps.Clone(req.Header)
+	if out.Header == nil {
+		out.Header = http.Header{}
+	}
+	httpkey.Strip(out.Header)
+	if keyed {
+		out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
+	}
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		r.body = newBody(req.Body, t.clerk.Mode() == assignment.Consistent)
+		out.Body = r.body.now
+	}
+	return r
+}
+
+// route sends the request until an answer, or an error, is to be returned.
+func (t *Transport) route(r *trip) (resp *http.Response, err error) {
+	defer func() {
+		if r.expire != nil {
+			r.expire()
+		}
+		if r.body != nil {
+			r.body.last(err)
+		}
+	}()
+	for {
+		v, err := r.ready()
+		if err != nil {
+			closeBody(r.out)
+			t.tally.requests[unanswered].Add(1)
+			return nil, err
+		}
+		consistent := r.keyed && t.clerk.Mode() == assignment.Consistent
+		var owners assignment.Replicas
+		if r.keyed {
+			t.clerk.Lookup(r.key) // which counts it
+			owners = v.a.Lookup(assignment.KeyOf(r.key))
+		}
+		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, time.Now())
+		if b == nil {
+			closeBody(r.out)
+			t.tally.requests[unanswered].Add(1)
+			return nil, cmp.Or(r.last, ErrNoTask)
+		}
+		resp, err := r.send(v, b)
+		refused, isRefused := refusal(v.a.Job(), resp)
+		if err == nil && !isRefused {
+			t.tally.sent(r.keyed, owner)
+			return resp, nil
+		}
+		if !isRefused && !consistent {
+			r.tried.add(b)
+		}
+		if r.tried.n == maxTries || !r.mayRepeat(err) {
+			t.tally.requests[unanswered].Add(1)
+			return resp, err
+		}
+		switch {
+		case isRefused:
+			t.tally.retries[refusedOnce].Add(1)
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+			_ = resp.Body.Close()
+			err = refused
+		case consistent:
+			refused = clerk.Refused{Job: v.a.Job(), Task: b.name}
+			t.tally.retries[failedOnce].Add(1)
+		default:
+			t.tally.retries[failedOnce].Add(1)
+			r.last = err
+			continue
+		}
+		refused.Times = r.waits
+		r.waits++
+		if t.clerk.AwaitOwner(r.patience(), r.key, refused) != nil {
+			closeBody(r.out)
+			t.tally.requests[unanswered].Add(1)
+			return nil, fmt.Errorf("%w: no owner served the key for %s: %w", err, time.Since(r.begun).Round(time.Millisecond), context.Cause(r.patience()))
+		}
+	}
+}
+
+// number is for policy.Choose.
+func (t *Transport) number() uint64 {
+	if t.cfg.Policy == policy.RoundRobin {
+		return t.turn.Add(1)
+	}
+	return rand.Uint64()
+}
+
+// ready waits for an assignment.
+func (r *trip) ready() (*view, error) {
+	if v := r.t.current(); v != nil {
+		return v, nil
+	}
+	if r.t.closed() {
+		return nil, ErrClosed
+	}
+	if err := r.t.clerk.Ready(r.patience()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoTask, err)
+	}
+	if v := r.t.current(); v != nil {
+		return v, nil
+	}
+	return nil, ErrClosed
+}
+
+// patience is a context for waits.
+func (r *trip) patience() context.Context {
+	if r.wait == nil {
+		r.wait, r.expire = context.WithDeadlineCause(r.in.Context(), r.begun.Add(r.t.cfg.Patience),
+			fmt.Errorf("waited for %s: %w", r.t.cfg.Patience, context.DeadlineExceeded))
+	}
+	return r.wait
+}
+
+// send sends the request to a task once.
+func (r *trip) send(v *view, b *backend) (*http.Response, error) {
+	r.out.URL.Host = b.address
+	r.out.Header[httpkey.HeaderGeneration] = v.generation
+	b.probe(r.begun)
+	counted := r.t.cfg.Policy == policy.LeastLoaded
+	if counted {
+		b.outstanding.Add(1)
+	}
+	resp, err := b.pool.Load().http.RoundTrip(r.out)
+	switch {
+	case err == nil:
+		b.answered()
+	case isUnreached(err) && r.in.Context().Err() == nil:
+		b.failed(time.Now())
+	}
+	switch {
+	case !counted:
+	case err != nil:
+		b.outstanding.Add(-1)
+	default:
+		resp.Body = countedBody(resp.Body, b)
+	}
+	return resp, err
+}
+
+// isUnreached says whether an error came before anything was sent.
+func isUnreached(err error) bool {
+	_, ok := errors.AsType[clerk.Unreached](err)
+	return ok
+}
+
+// mayRepeat says whether the request may be sent again after an error, or nil
+// for a refusal, and makes it ready.
+func (r *trip) mayRepeat(err error) bool {
+	if r.in.Context().Err() != nil || err != nil && !isUnreached(err) && !idempotent(r.in) {
+		return false
+	}
+	switch {
+	case r.body != nil:
+		next := r.body.again()
+		if next == nil {
+			return false
+		}
+		r.out.Body = next
+	case r.in.Body != nil && r.in.Body != http.NoBody:
+		again, berr := r.in.GetBody()
+		if berr != nil {
+			return false
+		}
+		r.out.Body = again
+	}
+	// A header map is the last transport's, perhaps for some time to come.
+	r.out.Header = maps.Clone(r.out.Header)
+	out, u := *r.out, *r.out.URL
+	r.out, out.URL = &out, &u
+	return true
+}
+
+// idempotent is net/http's rule.
+func idempotent(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return req.Header["Idempotency-Key"] != nil || req.Header["X-Idempotency-Key"] != nil
+}
+
+// refusal tells an answer by which a task of a consistent job says that it
+// does not own the key. What it says is bounded, since it comes from the network.
+func refusal(job string, resp *http.Response) (clerk.Refused, bool) {
+	if resp == nil || resp.StatusCode != http.StatusMisdirectedRequest {
+		return clerk.Refused{}, false
+	}
+	task := resp.Header.Get(httpkey.HeaderRefused)
+	if task == "" || len(task) > assignment.MaxNameLen {
+		return clerk.Refused{}, false
+	}
+	n, err := strconv.ParseInt(resp.Header.Get(httpkey.HeaderGeneration), 10, 64)
+	if err != nil || n < 0 || n > int64(assignment.MaxGeneration) {
+		n = 0
+	}
+	return clerk.Refused{Job: job, Task: task, Generation: assignment.Generation(n)}, true
+}
