@@ -203,8 +203,13 @@ func (r *runner) change(x generate.Change) {
 	r.stepsOn()
 	r.a.goRun(func() {
 		defer cancel()
-		st, err := lease.Advance(ctx, session, lease.Change{Job: r.name, Token: x.Token, Wanted: x.Wanted, Wait: x.Wait, Observe: r.stepped})
-		r.tell(func(c *generate.Core, now generate.Now) { c.Changed(now, st, err) })
+		steps := 0
+		st, err := lease.Advance(ctx, session, lease.Change{Job: r.name, Token: x.Token, Wanted: x.Wanted, Wait: x.Wait,
+			Observe: func(s lease.Step, read lease.State, took time.Duration) {
+				steps++
+				r.stepped(s, read, took)
+			}})
+		r.tell(func(c *generate.Core, now generate.Now) { c.Changed(now, st, steps, err) })
 	})
 }
 

@@ -130,8 +130,9 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 	c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
 }
 
-// Changed takes in how a Change has ended, and the records as they are then.
-func (c *Core) Changed(now Now, st lease.State, err error) {
+// Changed takes in how a Change has ended after so many steps, and the records as
+// they are then.
+func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	c.tick(now)
 	t := &c.tenure
 	abandoned := t.abandoning
@@ -150,7 +151,7 @@ func (c *Core) Changed(now Now, st lease.State, err error) {
 		return
 	}
 	t.failures, t.err = 0, nil
-	if st.Head > t.inForce {
+	if steps > 0 {
 		took := c.now.Mono - t.since
 		c.effects.Changes = append(c.effects.Changes, took)
 		c.say(levelInfo, "generation in force", "generation", int64(st.Head), "took", took.String())

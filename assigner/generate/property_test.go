@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease"
 )
 
 // cluster is two assigners' cores on one store, a Distributor that reports to
@@ -23,6 +25,7 @@ type cluster struct {
 	job      store.Job
 	proposed map[assignment.Generation]map[uint64]bool // checksums
 	faulty   bool
+	leases   *leases
 	told     int // whom the Distributor reports to
 	tasks    map[string]*process
 	seq      uint64
@@ -51,12 +54,22 @@ func (c *cluster) drive(i, n int) {
 			}
 			core.Loaded(c.now(), l)
 		case *Plan:
+			c.leases.mayDecide(i)
 			core.Planned(c.now(), a.Run())
 			if c.faulty && i == 0 && rapid.IntRange(0, 3).Draw(c.T, "before the write") == 0 {
 				c.drive(1, 3)
 			}
 		case Write:
-			core.Written(c.now(), c.write(a.Next))
+			core.Written(c.now(), c.fenced(i, a))
+		case Lead:
+			token, err := c.leases.lead(i)
+			core.Led(c.now(), token, err)
+		case Change:
+			c.leases.begin(i, a)
+		case Abandon:
+			c.leases.end(i, lease.State{}, context.Canceled)
+		case Resign:
+			core.Resigned(c.now(), c.leases.resign(i, a))
 		default:
 			return
 		}
@@ -118,13 +131,14 @@ func (c *cluster) pass(d time.Duration) {
 		}
 		for i := range c.cores {
 			c.drive(i, 10)
+			c.leases.run(i, 10)
 		}
 	}
 }
 
 func (c *cluster) act() {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(c.T, "task")
-	switch rapid.IntRange(0, 9).Draw(c.T, "act") {
+	switch rapid.IntRange(0, 9+c.leases.more()).Draw(c.T, "act") {
 	case 0, 1:
 		c.seq++
 		c.tasks[name] = &process{incarnation: c.seq, state: assignment.TaskRunning}
@@ -147,13 +161,15 @@ func (c *cluster) act() {
 		c.beat(true)
 	case 6:
 		c.job.Version++
-		c.job.Config.MinReplicas = rapid.IntRange(1, 3).Draw(c.T, "min replicas")
+		c.configure()
 		for _, core := range c.cores {
 			core.StoreChanged(c.now())
 		}
 	case 7:
 		i := rapid.IntRange(0, 1).Draw(c.T, "which")
 		c.drive(i, rapid.IntRange(1, 3).Draw(c.T, "steps"))
+	case 10, 11:
+		c.leases.act()
 	default:
 		c.pass(time.Duration(rapid.IntRange(1, 40).Draw(c.T, "pass")) * 100 * time.Millisecond)
 	}
@@ -173,17 +189,21 @@ func TestTwoAssigners(t *testing.T) {
 				rt.Fatalf("generation %d is none that was proposed", s.Generation())
 			}
 		}
-		// In the end one is preferred, everybody agrees, and nothing fails.
-		c.faulty = false
-		for _, core := range c.cores {
-			core.Preferred(c.now(), "0")
-		}
-		c.told = 0
-		c.beat(true)
-		c.tasks["a"] = &process{incarnation: 1 << 40, state: assignment.TaskRunning}
-		c.pass(90 * time.Second)
-		c.settled()
+		c.end()
 	})
+}
+
+// end is when one is preferred, everybody agrees, and nothing fails.
+func (c *cluster) end() {
+	c.faulty = false
+	for _, core := range c.cores {
+		core.Preferred(c.now(), "0")
+	}
+	c.told = 0
+	c.beat(true)
+	c.tasks["a"] = &process{incarnation: 1 << 40, state: assignment.TaskRunning}
+	c.pass(90 * time.Second)
+	c.settled()
 }
 
 // settled checks that who runs owns something, and nobody else anything.

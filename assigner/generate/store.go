@@ -124,6 +124,9 @@ func (c *Core) Planned(now Now, d *Planned) {
 	r.Decisions = slices.DeleteFunc(r.Decisions, func(x loadbalance.Decision) bool {
 		return x.Kind == loadbalance.KindSkip && x.Reason == d.Out.Stats.Skipped // Skipped says it
 	})
+	if d.Next != nil && c.job.Config.Mode == assignment.Consistent && !single(d.Next) {
+		d.Next, d.Err = nil, errors.New("a key would have several owners, in consistent mode")
+	}
 	switch {
 	case !c.isPreferred() || !c.exists:
 		return

@@ -38,6 +38,7 @@ type script struct {
 	fault  string // of the next write
 	broken bool   // the store cannot be read
 	seq    map[string]uint64
+	leases scriptLeases
 	out    strings.Builder
 }
 
@@ -103,6 +104,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.broken = false
 	case "rival":
 		s.rival(t)
+	case "leases":
+		s.leases.held, s.leases.slow = d.HasArg("held"), d.HasArg("slow")
+	case "finish", "depose":
+		s.finish(t, d.Cmd == "depose")
 	case "skew":
 		var by string
 		d.ScanArgs(t, "by", &by)
@@ -136,6 +141,8 @@ func (s *script) drive(t *testing.T) {
 			s.core.Planned(s.now(), a.Run())
 		case Write:
 			s.core.Written(s.now(), s.write(t, a.Next))
+		default:
+			s.order(t, a)
 		}
 		s.effects()
 		if action == nil {
@@ -198,6 +205,8 @@ func (s *script) put(t *testing.T, d *datadriven.TestData) {
 			c.MinReplicas, _ = strconv.Atoi(a.Vals[0])
 		case "max":
 			c.MaxReplicas, _ = strconv.Atoi(a.Vals[0])
+		case "mode":
+			c.Mode, _ = assignment.ParseMode(a.Vals[0])
 		}
 	}
 	version := int64(1)
