@@ -94,6 +94,8 @@ type controlView struct {
 	Clerks       uint32     `json:"clerks"`
 	Slicelets    uint32     `json:"slicelets"`
 	LastRound    *roundView `json:"last_round,omitempty"`
+	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
+	Autosharding []autoshardingView `json:"autosharding,omitempty"`
 	// Leases are those of a job in consistent mode.
 	Leases *leaseView `json:"leases,omitempty"`
 }
@@ -262,7 +264,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Imbalance: info.Imbalance, Floor: info.Floor,
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets,
-		LastRound: newRound(info.LastRound), Leases: newLeases(info.Consistency),
+		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
 	}
 }
 

@@ -67,6 +67,9 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 		}
 		fmt.Fprintln(w)
 	}
+	for _, v := range c.Autosharding {
+		fmt.Fprintln(w, v.describe())
+	}
 	if r := c.LastRound; r != nil {
 		fmt.Fprintf(w, "last round %s ago: %s\n", age(now.Sub(r.At)), r.describe())
 	}

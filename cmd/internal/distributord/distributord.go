@@ -16,6 +16,7 @@ import (
 func Command() *cobra.Command {
 	var f run.Flags
 	var assigners []string
+	var endpoint string
 	cmd := &cobra.Command{
 		Use:   "distributor --assigners HOST:PORT,... [flags]",
 		Short: "Bring assignments to clerks and slicelets, and their health and load to assigners",
@@ -23,6 +24,9 @@ func Command() *cobra.Command {
 health and load to each job's preferred assigner, and assignments to everybody who
 subscribes. It keeps no state on disk: run as many as there are subscribers for,
 about one for ten thousand, and two at least.
+
+It also serves gRPC's own auto-sharding protocol, to clients in any language whose
+load balancing policy is autosharding_experimental: the target is a job's name.
 
 While all assigners are dead it goes on serving what it holds.`,
 		Example: `  distributor --assigners assigner-1:4710,assigner-2:4710
@@ -38,6 +42,9 @@ While all assigners are dead it goes on serving what it holds.`,
 				return err
 			}
 		}
+		if err := run.CheckEndpoint(endpoint); err != nil {
+			return err
+		}
 		return daemon.Serve(cmd, &f, func(_ context.Context, p *run.Process, _, id string) (*daemon.Part, error) {
 			creds, err := f.TLS.Client()
 			if err != nil {
@@ -45,7 +52,8 @@ While all assigners are dead it goes on serving what it holds.`,
 			}
 			d, err := distributor.New(distributor.Config{
 				ID: id, Zone: f.Zone, Assigners: assigners, Logger: p.Log, Registerer: p.Registry,
-				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
+				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
+				AutoshardingEndpoint: endpoint,
 			})
 			if err != nil {
 				return nil, err
@@ -54,6 +62,7 @@ While all assigners are dead it goes on serving what it holds.`,
 		})
 	}
 	f.Bind(cmd, "", run.DistributorPort)
+	run.BindEndpoint(cmd, &endpoint)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	return cmd
 }

@@ -40,6 +40,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
+	// AutoshardingEndpoint is the Distributor's.
+	AutoshardingEndpoint string
 }
 
 // Plane is a control plane that serves.
@@ -104,7 +106,7 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 	}
 	p.distributor, err = distributor.New(distributor.Config{
 		ID: cfg.ID, Zone: cfg.Zone, Assigners: []string{address}, DialOptions: dial,
-		Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Logger: cfg.Logger, Registerer: cfg.Registerer, AutoshardingEndpoint: cfg.AutoshardingEndpoint,
 	})
 	if err != nil {
 		return err

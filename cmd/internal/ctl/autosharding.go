@@ -1,0 +1,46 @@
+package ctl
+
+import (
+	"fmt"
+	"time"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// autoshardingView are the clients of gRPC's auto-sharding protocol at one
+// Distributor; they count among the clerks.
+type autoshardingView struct {
+	Distributor string `json:"distributor"`
+	Clients     uint32 `json:"clients"`
+	// Refusing are those whose last answer was a refusal: nobody waits for them.
+	Refusing uint32 `json:"refusing"`
+	// Acks and Nacks are counted since the job came to be served there.
+	Acks          uint64 `json:"acks"`
+	Nacks         uint64 `json:"nacks"`
+	LastNack      string `json:"last_nack,omitempty"`
+	LastNackAgeMS int64  `json:"last_nack_age_ms,omitempty"`
+}
+
+func newAutosharding(all []*slicerv1.AutoshardingClients) (out []autoshardingView) {
+	for _, m := range all {
+		out = append(out, autoshardingView{
+			Distributor: m.GetDistributorId(), Clients: m.GetClients(), Refusing: m.GetRefusing(), Acks: m.GetAcks(), Nacks: m.GetNacks(),
+			LastNack: m.GetLastNack(), LastNackAgeMS: m.GetLastNackAgeMs(),
+		})
+	}
+	return out
+}
+
+// describe is one line for people. What the client wrote is quoted: it may hold
+// anything.
+func (v autoshardingView) describe() string {
+	s := fmt.Sprintf("gRPC auto-sharding at %s: %s, %s, %s", v.Distributor,
+		plural(int(v.Clients), "client"), plural(int(v.Acks), "ack"), plural(int(v.Nacks), "nack"))
+	if v.Refusing > 0 {
+		s += fmt.Sprintf(", %d refusing now", v.Refusing)
+	}
+	if v.Nacks > 0 {
+		s += fmt.Sprintf("; last nack %s ago: %q", age(time.Duration(v.LastNackAgeMS)*time.Millisecond), v.LastNack)
+	}
+	return s
+}
