@@ -165,6 +165,8 @@ type raw struct {
 	statuses map[string]*slicerv1.JobStatus
 	counts   map[string]int // of statuses
 	refused  []*slicerv1.RefuseTask
+	indexes  map[string]uint32 // of clients
+	grants   []int             // how many of them came in each message
 	err      error
 	pieces   map[string]*wire.Assembler
 
@@ -189,7 +191,7 @@ func (n *node) open() *raw {
 	}
 	d := &raw{t: n.t, stream: stream, cancel: cancel, done: make(chan struct{}), change: make(chan struct{}),
 		prefs: map[uint64]*slicerv1.Preference{}, held: map[string]*assignment.Assignment{}, trailers: map[string][]*slicerv1.Trailer{},
-		statuses: map[string]*slicerv1.JobStatus{}, counts: map[string]int{}, pieces: map[string]*wire.Assembler{}, seq: map[string]uint64{}}
+		statuses: map[string]*slicerv1.JobStatus{}, counts: map[string]int{}, pieces: map[string]*wire.Assembler{}, seq: map[string]uint64{}, indexes: map[string]uint32{}}
 	go d.receive()
 	n.t.Cleanup(d.close)
 	return d
@@ -230,6 +232,11 @@ func (d *raw) take(m *slicerv1.AttachResponse) {
 		d.counts[x.Status.Job]++
 	case *slicerv1.AttachResponse_RefuseTask:
 		d.refused = append(d.refused, x.RefuseTask)
+	case *slicerv1.AttachResponse_ClientIndexes:
+		d.grants = append(d.grants, len(x.ClientIndexes.Indexes))
+		for _, c := range x.ClientIndexes.Indexes {
+			d.indexes[c.ClientId] = c.Index
+		}
 	case *slicerv1.AttachResponse_Assignment:
 		job := x.Assignment.Job
 		if d.pieces[job] == nil {

@@ -98,7 +98,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.roundSeconds.Describe(c)
 	m.leaseStep.Describe(c)
 	m.leaseChange.Describe(c)
-	for _, d := range []*prometheus.Desc{m.tasks, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
+	for _, d := range []*prometheus.Desc{clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
 		c <- d
 	}
 }
@@ -151,6 +151,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	if !mine {
 		return false
 	}
+	m.collectClients(c, r)
 	for s, n := range states {
 		gauge(c, m.tasks, float64(n), r.name, s.String())
 	}

@@ -69,6 +69,10 @@ func (s *session) mark(r *runner, assignment, status bool) {
 func (s *session) enqueue(in *interest, assignment, status bool) {
 	in.assignment = in.assignment || assignment
 	in.status = in.status || status
+	s.enqueueLocked(in)
+}
+
+func (s *session) enqueueLocked(in *interest) {
 	if !in.queued {
 		in.queued = true
 		s.queue = append(s.queue, in)
@@ -137,12 +141,17 @@ func (s *session) sendNext() (more bool, err error) {
 	in := s.queue[0]
 	s.queue = s.queue[1:]
 	in.queued = false
-	status, assignment := in.status, in.assignment && in.wants
-	in.status, in.assignment = false, false
+	status, assignment, indexes := in.status, in.assignment && in.wants, in.indexes
+	in.status, in.assignment, in.indexes = false, false, false
 	held, newest := in.held, in.newest
 	s.mu.Unlock()
 	if status {
 		if err := s.sendStatus(in); err != nil {
+			return false, err
+		}
+	}
+	if indexes {
+		if err := s.sendIndexes(in); err != nil {
 			return false, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/clientindex"
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/lease"
@@ -23,6 +24,7 @@ type runner struct {
 	core     *generate.Core
 	home     *shelf                // the store that keeps the job, nil when it is not known
 	watchers map[*session]struct{} // Distributors that have asked about the job
+	clients  *clientindex.Table
 	frames   frames
 	status   *slicerv1.JobStatus // nil before the store has answered
 	version  int64               // of the config, as last looked at for preference
@@ -43,7 +45,7 @@ func newRunner(a *Assigner, job string) *runner {
 	r := &runner{
 		a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1),
 		core:     generate.New(generate.Config{ID: a.cfg.ID, Freeze: a.cfg.Freeze}, job, now),
-		watchers: make(map[*session]struct{}), turn: make(chan struct{}),
+		watchers: make(map[*session]struct{}), turn: make(chan struct{}), clients: clientindex.New(clientindex.Config{}),
 	}
 	for _, s := range a.sessions() {
 		r.core.Attach(now, s.id, s.name)
@@ -179,6 +181,7 @@ func (r *runner) next() (action generate.Action, wait time.Duration) {
 		}
 	}
 	action, wake := r.core.Next(now)
+	wake = min(wake, r.indexClients(now))
 	r.settle()
 	return action, max(wake-now.Mono, time.Millisecond)
 }

@@ -102,7 +102,7 @@ type interest struct {
 	// newest is what its subscribers hold: nothing older is sent.
 	newest assignment.Generation
 	// What is to be sent: whatever is newest when its turn comes.
-	assignment, status, queued bool
+	assignment, status, indexes, queued bool
 }
 
 func (s *session) finish(err error) {
@@ -177,6 +177,8 @@ func (s *session) receive() error {
 			s.reports(x.Reports)
 		case *slicerv1.AttachRequest_Acks:
 			s.acks(x.Acks)
+		case *slicerv1.AttachRequest_Clients:
+			s.clients(x.Clients)
 		}
 	}
 }
