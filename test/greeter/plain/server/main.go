@@ -1,0 +1,31 @@
+// Command server greets. It is the program before it was sharded.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net"
+	"os/signal"
+	"syscall"
+
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/test/greeter/hello"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "where to serve, host:port")
+	flag.Parse()
+	lis, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer()
+	hello.RegisterGreeterServer(server, hello.Greeter{From: lis.Addr().String()})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	go server.Serve(lis)
+	<-ctx.Done()
+	server.GracefulStop()
+}

@@ -1,0 +1,114 @@
+package greeter
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/test/bed"
+)
+
+// maxAdded and maxLines are what README promises.
+const maxAdded, maxLines = 10, 40
+
+func TestLines(t *testing.T) {
+	for _, side := range []string{"server", "client"} {
+		plain, sharded := lines(t, "plain", side), lines(t, side)
+		if len(sharded) > maxLines {
+			t.Errorf("%s has %d lines, not %d", side, len(sharded), maxLines)
+		}
+		left := map[string]int{}
+		for _, line := range plain {
+			left[line]++
+		}
+		added := 0
+		for _, line := range sharded {
+			if left[line]--; left[line] < 0 && !strings.HasPrefix(line, "//") {
+				added++
+			}
+		}
+		t.Logf("%s: %d lines added or changed, of %d", side, added, len(sharded))
+		if added == 0 || added > maxAdded {
+			t.Errorf("%s: %d lines added, limit %d", side, added, maxAdded)
+		}
+	}
+}
+
+func lines(t *testing.T, folder ...string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(append(folder, "main.go")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+}
+
+// TestPrograms runs the sharded programs as their users would.
+func TestPrograms(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./server", "./client").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	plane := bed.Start(t, bed.Config{})
+	if err := plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
+		t.Fatal(err)
+	}
+	slicer := plane.Addrs()[0]
+	var servers []*exec.Cmd
+	for i := range 2 {
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, "server"), "-task", fmt.Sprintf("greeter-%d", i), "-slicer", slicer)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if cmd.ProcessState == nil {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+		})
+		servers = append(servers, cmd)
+	}
+	ck, err := clerk.New(clerk.Config{Job: job, Distributors: []string{slicer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.CloseAtEnd(t, ck.Close)
+	await(t, "both servers own slices", func() bool { return owning(ck.Assignment()) == 2 })
+
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("person-%d", i))
+	}
+	greet := func() {
+		t.Helper()
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "client"), append([]string{"-slicer", slicer}, names...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+			if want := fmt.Sprintf("hello %s, this is %s", names[i], ck.Lookup(names[i]).At(0).Address); line != want {
+				t.Errorf("%q, want %q", line, want)
+			}
+		}
+	}
+	greet()
+	// One goes, as its orchestrator would have it.
+	if err := servers[0].Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers[0].Wait(); err != nil {
+		t.Error(err)
+	}
+	await(t, "one server owns all", func() bool { return owning(ck.Assignment()) == 1 })
+	greet()
+}

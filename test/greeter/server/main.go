@@ -1,0 +1,39 @@
+// Command server greets, as a task of the job greeter.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net"
+	"os/signal"
+	"syscall"
+
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
+	"github.com/slicer-project/slicer/test/greeter/hello"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "where to serve, host:port")
+	task := flag.String("task", "greeter-0", "the server's name, kept across restarts")
+	slicer := flag.String("slicer", "127.0.0.1:7000", "a Distributor, host:port")
+	flag.Parse()
+	lis, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := slicelet.New(slicelet.Config{Job: "greeter", Task: *task, Address: lis.Addr().String(), Distributors: []string{*slicer}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
+	hello.RegisterGreeterServer(server, hello.Greeter{From: lis.Addr().String()})
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	go server.Serve(lis)
+	<-ctx.Done()
+	sliceletgrpc.Drain(context.Background(), s, server, nil)
+}
