@@ -95,8 +95,10 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
 		}
 		b.conns[key] = c
 		in := s.Contains(pos)
-		b.fit(c, task, in && settled, now)
-		t.entries[pos] = entry{conn: c, draining: task.State == assignment.TaskDraining, inSubset: in}
+		// A task that is said to be dead need not be: its reports have stopped. If it
+		// still owns something it is still asked.
+		b.fit(c, task, in && settled && task.State != assignment.TaskDead, now)
+		t.entries[pos] = entry{conn: c, draining: task.State == assignment.TaskDraining, inSubset: in, warm: c.warm}
 		if in && task.State == assignment.TaskRunning {
 			t.any = append(t.any, uint32(pos))
 		}
@@ -109,10 +111,7 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
 
 // fit makes a connection fit what is known of its task now.
 func (b *keyBalancer) fit(c *conn, task assignment.Task, warm bool, now time.Time) {
-	if task.State == assignment.TaskDead {
-		b.shut(c, clerk.CloseTaskGone)
-		warm = false
-	} else if task.Incarnation != c.task.Incarnation && c.state != connectivity.Ready {
+	if task.Incarnation != c.task.Incarnation && c.state != connectivity.Ready {
 		// Another process: whatever kept the one before from answering is over.
 		b.shut(c, clerk.CloseFailed)
 		c.failing = false
@@ -128,7 +127,7 @@ func (b *keyBalancer) fit(c *conn, task assignment.Task, warm bool, now time.Tim
 
 // connect begins to connect, unless gRPC is waiting before it tries again.
 func (b *keyBalancer) connect(c *conn, now time.Time) {
-	if c.task.State == assignment.TaskDead || b.ended {
+	if b.ended {
 		return
 	}
 	if c.sub == nil {
@@ -138,7 +137,7 @@ func (b *keyBalancer) connect(c *conn, now time.Time) {
 			address.ServerName = b.config.Authority(c.task)
 		}
 		sc, err := b.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{
-			HealthCheckEnabled: true,
+			HealthCheckEnabled: b.config.HealthCheck,
 			StateListener:      func(s balancer.SubConnState) { b.heard(c, sub, s) },
 		})
 		if err != nil {

@@ -73,6 +73,10 @@ type Config struct {
 	// IdleClose is how long a connection to a task outside the subset may be unused
 	// before it is closed: 1 s to 24 h, 0 stands for DefaultIdleClose.
 	IdleClose time.Duration
+	// HealthCheck has gRPC's health service asked on each connection: a task that says
+	// NOT_SERVING gets no new RPCs. gRPC logs an error for servers that do not have
+	// the service; they count as healthy.
+	HealthCheck bool
 	// ServiceConfig is a gRPC service config in JSON, for what else it can say:
 	// timeouts, retries (each picks anew), the service name of health checks.
 	ServiceConfig string
@@ -105,7 +109,7 @@ func (c Config) Validate() error {
 	case c.IdleClose != 0 && (c.IdleClose < time.Second || c.IdleClose > 24*time.Hour):
 		return bad("idle_close", c.IdleClose, "1s to 24h")
 	}
-	_, err := serviceConfig(c.ServiceConfig)
+	_, err := c.serviceConfig()
 	return err
 }
 
@@ -127,11 +131,13 @@ func validHeader(name string, orEmpty bool) bool {
 	return len(name) <= 128 && !strings.HasPrefix(name, "grpc-")
 }
 
-// serviceConfig is the user's, with this package's balancing in it, and health
-// checks of the whole server unless it says otherwise. A server without a health
-// service counts as healthy.
-func serviceConfig(user string) (string, error) {
-	fields := map[string]json.RawMessage{"healthCheckConfig": json.RawMessage(`{"serviceName":""}`)}
+// serviceConfig is the user's, with this package's balancing in it. Health checks
+// are of the whole server unless it says otherwise.
+func (c Config) serviceConfig() (string, error) {
+	user, fields := c.ServiceConfig, map[string]json.RawMessage{}
+	if c.HealthCheck {
+		fields["healthCheckConfig"] = json.RawMessage(`{"serviceName":""}`)
+	}
 	if user != "" {
 		if err := json.Unmarshal([]byte(user), &fields); err != nil {
 			return "", fmt.Errorf("%w: %w", &assignment.FieldError{Field: "service_config", Value: user, Allowed: "a JSON object"}, err)
@@ -183,7 +189,7 @@ func DialOptions(cfg Config) []grpc.DialOption {
 		// A machine that vanished is noticed within half a minute.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
-	if sc, err := serviceConfig(cfg.ServiceConfig); err == nil {
+	if sc, err := cfg.serviceConfig(); err == nil {
 		opts = append(opts, grpc.WithDefaultServiceConfig(sc))
 	}
 	return opts

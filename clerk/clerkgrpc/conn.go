@@ -27,7 +27,7 @@ type conn struct {
 	outstanding atomic.Int64  // counted only for policy.LeastLoaded
 	weight      atomic.Uint64 // bits of a float64, only for policy.Weighted
 	// What picks leave behind: somebody waits for a connection, or would use it if
-	// it could be had; and, outside the subset, that it was used.
+	// it could be had; and, where it is not kept warm, that it was used.
 	wanted, used atomic.Bool
 	// done is told of each RPC's end, if the policy has to know.
 	done func(balancer.DoneInfo)
@@ -59,7 +59,7 @@ func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(
 // follow makes the condition that picks see fit the state.
 func (c *conn) follow() {
 	switch {
-	case c.task.State == assignment.TaskDead, c.failing && c.state != connectivity.Ready:
+	case c.failing && c.state != connectivity.Ready:
 		c.condition.Store(uint32(policy.Failing))
 	case c.state == connectivity.Ready:
 		c.condition.Store(uint32(policy.Ready))

@@ -35,9 +35,9 @@
 // # Connections
 //
 // Tasks of the clerk's subset have a warm connection. Others get one when an RPC is
-// to go there, and lose it when it is not used for Config.IdleClose. A server that
-// says NOT_SERVING in gRPC's health service gets no new RPCs, as if it could not
-// be reached. Connections opened and closed are metrics of the clerk.
+// to go there, and lose it when it is not used for Config.IdleClose. With
+// Config.HealthCheck, a server that says NOT_SERVING in gRPC's health service gets
+// no new RPCs, as if it could not be reached. Connections opened and closed are metrics of the clerk.
 //
 // # What it stands on
 //

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 )
 
@@ -83,11 +84,15 @@ func (b *keyBalancer) sweep(c *conn) bool {
 		c.idle = 0
 		return false
 	}
-	if c.idle++; c.idle < sweeps+1 {
+	dead := c.task.State == assignment.TaskDead
+	if c.idle++; c.idle < sweeps+1 && !dead {
 		return false
 	}
 	why := clerk.CloseIdle
-	if c.left {
+	switch {
+	case dead:
+		why = clerk.CloseTaskGone
+	case c.left:
 		why = clerk.CloseLeftSubset
 	}
 	b.shut(c, why)

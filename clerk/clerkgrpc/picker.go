@@ -30,8 +30,8 @@ type table struct {
 }
 
 type entry struct {
-	conn               *conn
-	draining, inSubset bool
+	conn                     *conn
+	draining, inSubset, warm bool
 }
 
 func (e *entry) candidate(last *conn) policy.Candidate {
@@ -159,7 +159,7 @@ func (t *table) pickAny(r *route) (balancer.PickResult, error) {
 
 func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 	c := e.conn
-	if !e.inSubset && !c.used.Load() {
+	if !e.warm && !c.used.Load() {
 		c.used.Store(true)
 	}
 	if r != nil {
