@@ -100,10 +100,12 @@ func (e *encoder) slice(s assignment.Slice, r assignment.Replicas) {
 
 func (e *encoder) key(field protowire.Number, k assignment.SliceKey) {
 	const digits = "0123456789abcdef"
-	e.body = appendLen(e.body, field, keySize)
-	for shift := 60; shift >= 0; shift -= 4 {
-		e.body = append(e.body, digits[k>>shift&15])
+	var text [keySize]byte
+	for i := range text {
+		text[i] = digits[k>>60&15]
+		k <<= 4
 	}
+	e.body = append(appendLen(e.body, field, keySize), text[:]...)
 }
 
 // indexSize is the size of a PerSliceEndpointState.
