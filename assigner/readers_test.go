@@ -118,12 +118,17 @@ type judge struct {
 	parts []*part
 	looks int
 	keys  int // times a key had an owner
+	// overlaps are the first keys that were seen with two owners.
+	overlaps []string
+	expected bool
 }
 
 const judged = 128 // keys
 
 func newJudge(t testing.TB) *judge {
-	return &judge{t: t, stop: make(chan struct{}), done: make(chan struct{})}
+	j := &judge{t: t, stop: make(chan struct{}), done: make(chan struct{})}
+	t.Cleanup(j.end)
+	return j
 }
 
 func (j *judge) add(ps ...*part) {
@@ -148,11 +153,19 @@ func (j *judge) begin(pause time.Duration) {
 }
 
 func (j *judge) end() {
+	select {
+	case <-j.stop:
+		return
+	default:
+	}
 	close(j.stop)
 	<-j.done
 	share := 0.
 	if j.looks > 0 {
 		share = 100 * float64(j.keys) / float64(j.looks*judged)
+	}
+	if (len(j.overlaps) > 0) != j.expected {
+		j.t.Errorf("overlaps: %q", j.overlaps)
 	}
 	j.t.Logf("%d looks at %d keys, which had an owner %.2f %% of the time", j.looks, judged, share)
 }
@@ -174,7 +187,7 @@ func (j *judge) look() {
 			had = true
 			for m, o := range j.parts {
 				if m != n && o.job.Owns(k) && b.Owns(k) && p.job.Belief() == b {
-					j.t.Errorf("key %s is owned by %s/%d and %s/%d", k, p.name, p.incarnation, o.name, o.incarnation)
+					j.overlaps = append(j.overlaps[:min(len(j.overlaps), 8)], fmt.Sprintf("key %s is owned by %s/%d and %s/%d", k, p.name, p.incarnation, o.name, o.incarnation))
 				}
 			}
 		}
