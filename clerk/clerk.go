@@ -55,6 +55,7 @@ type Clerk struct {
 	subset      atomic.Pointer[Subset]
 	tally       *tally
 	connections connections
+	retries     retries
 	chooser     chooser
 
 	mu      sync.Mutex
@@ -90,7 +91,7 @@ func New(cfg Config) (*Clerk, error) {
 		return nil, err
 	}
 	c.unregister, err = subscriber.Register(cfg.Registerer, "clerk", prometheus.Labels{"job": cfg.Job},
-		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections)
+		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections, &c.retries)
 	if err != nil {
 		_ = c.sub.Close()
 		return nil, err

@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
 )
 
 const (
-	// The wait after the first refusal, on average; each is twice the one before.
+	// The wait after the first refusal, on average; each is twice the one before,
+	// up to longWait. A change of assignment takes tens of milliseconds.
 	firstWait = 4 * time.Millisecond
 	longWait  = 100 * time.Millisecond
 	// maxTasks is how many tasks an affinity request is given to at most.
@@ -28,30 +33,44 @@ func wait(times int) time.Duration {
 // Mode of the job, 0 while the control plane has not said.
 func (c *Clerk) Mode() assignment.Mode { return c.sub.State().Status.Mode }
 
-// AwaitOwner waits before a refused request is sent again: until the newest
-// assignment names another owner of the key than the one that refused, or for a
-// few milliseconds, and longer by Refused.Times, up to about 100 ms. In consistent
-// mode the new owner of a key may not know yet that it is. It returns nil when it
-// is time to look the key up again; otherwise the error matches the refusal
-// and ctx's.
+// AwaitOwner waits before a refused request is sent again: until an assignment
+// arrives that names another owner of the key than the task that refused, or for a
+// few milliseconds, and longer by Refused.Times, up to about 100 ms: in consistent
+// mode the next owner of a key does not own it as soon as it is assigned. If the
+// first refusal comes from a task that is the owner no longer, it returns at once.
+//
+// It returns nil when it is time to look the key up again; otherwise the error
+// matches the refusal and ctx's.
 func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) error {
-	timer := time.NewTimer(wait(refused.Times))
+	c.retries.refusals.Add(1)
+	if err := c.await(ctx, key, refused.Task, refused.Times); err != nil {
+		return fmt.Errorf("%w: %w", refused, err)
+	}
+	c.retries.refused.Add(1)
+	return nil
+}
+
+// await is AwaitOwner without the words.
+func (c *Clerk) await(ctx context.Context, key, task string, times int) error {
+	timer := time.NewTimer(wait(times))
 	defer timer.Stop()
-	k, due := assignment.KeyOf(key), refused.Times == 0
-	for {
-		changed, a := c.sub.Changed(), c.newest.Load()
-		if due && ctx.Err() == nil && a != nil && !names(a.Lookup(k), refused.Task) {
+	k := assignment.KeyOf(key)
+	// Only once at once: a server may answer under another name than it is known
+	// by, for ever.
+	for news := times == 0; ctx.Err() == nil; {
+		changed := c.Changed()
+		if a := c.newest.Load(); news && a != nil && !names(a.Lookup(k), task) {
 			return nil
 		}
 		select {
 		case <-changed:
-			due = true
+			news = true
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 		}
 	}
+	return context.Cause(ctx)
 }
 
 func names(r assignment.Replicas, task string) bool {
@@ -64,34 +83,111 @@ func names(r assignment.Replicas, task string) bool {
 }
 
 // Do sends a request for a key to a task that owns it, and again where the error
-// allows it, until ctx ends: call sends it once.
+// of call, which sends it once, allows that:
 //
-// In consistent mode only the owner can serve the key. A Refused or Unreached
-// request waits, as AwaitOwner does, and goes to the newest owner. In affinity mode
-// any task can: it goes to another owner of the key at once, or else to other
-// running tasks, four in all. Any other error is returned as it is, and so is the
-// last one when there is nobody left to try.
+//   - Refused: the task does not own the key. After a wait, as AwaitOwner's, the
+//     request goes to the owner by the newest assignment.
+//   - Unreached: no task has taken the request. In affinity mode any task can
+//     serve it, so it goes at once to another owner of the key, if there is one, or to
+//     other running tasks, four tasks in all. In consistent mode it waits for the
+//     owner, or its successor.
+//   - Any other error is returned as it is: the request may have been carried out.
+//
+// Do goes on until ctx ends, so give it a deadline. Its error then matches the
+// last error of call and ctx's. It waits for the first assignment if there is none
+// yet, and does not end calls: a task that takes a request and never answers is
+// the business of call and its ctx.
 func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Context, task assignment.Task) error) error {
-	if err := c.Ready(ctx); err != nil {
-		return err
+	if c.newest.Load() == nil {
+		if err := c.Ready(ctx); err != nil {
+			return err
+		}
 	}
-	for times := 0; ; times++ {
-		task := c.Lookup(key).At(0)
+	var tried []string // in affinity mode, since they were not reached
+	var last error
+	var again *atomic.Uint64 // why it is sent again
+	for times := 0; ; {
+		task, ok := c.pick(key, tried)
+		if !ok || len(tried) == maxTasks {
+			return last
+		}
+		if c.tally.found(); again != nil {
+			again.Add(1)
+		}
 		err := call(ctx, task)
 		var refused Refused
 		var unreached Unreached
+		again = &c.retries.unreached
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &refused):
-		case errors.As(err, &unreached):
-			refused = Refused{Job: c.Assignment().Job(), Task: task.Name}
-		default:
+		case errors.As(err, &refused) && (refused.Job == c.job || refused.Job == ""):
+			c.retries.refusals.Add(1)
+			again, tried = &c.retries.refused, nil
+		case !errors.As(err, &unreached):
 			return err
+		case c.Mode() != assignment.Consistent:
+			last, tried = err, append(tried, task.Name)
 		}
-		refused.Times = times
-		if wait := c.AwaitOwner(ctx, key, refused); wait != nil {
-			return err
+		ended := context.Cause(ctx)
+		if len(tried) == 0 {
+			ended = c.await(ctx, key, task.Name, times)
+			times++
+		}
+		if ended != nil {
+			return fmt.Errorf("%w: %w", err, ended)
 		}
 	}
+}
+
+// pick chooses the task for a request that others have been tried for in vain.
+func (c *Clerk) pick(key string, tried []string) (assignment.Task, bool) {
+	a := c.newest.Load()
+	owners := a.Lookup(assignment.KeyOf(key))
+	t, ok := pick(owners.Len(), owners.At, func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) })
+	if !ok {
+		t, ok = pick(a.NumTasks(), a.Task, func(t assignment.Task) bool {
+			return t.State == assignment.TaskRunning && !slices.Contains(tried, t.Name)
+		})
+	}
+	return t, ok
+}
+
+// pick chooses one of n tasks at random that will do.
+func pick(n int, at func(int) assignment.Task, will func(assignment.Task) bool) (assignment.Task, bool) {
+	for i, first := 0, rand.IntN(n); i < n; i++ {
+		if t := at((first + i) % n); will(t) {
+			return t, true
+		}
+	}
+	return assignment.Task{}, false
+}
+
+// retries counts refusals, and what was sent again. It is a prometheus.Collector.
+type retries struct {
+	refusals           atomic.Uint64
+	refused, unreached atomic.Uint64 // sent again, by reason
+}
+
+var (
+	refusedDesc = prometheus.NewDesc("slicer_clerk_refused_total",
+		"Requests that a task refused since the key is not its own.", nil, nil)
+	retriesDesc = prometheus.NewDesc("slicer_clerk_retries_total",
+		"Requests sent again, by reason: refused (the task does not own the key) or unreached (no task has taken it).", []string{"reason"}, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (r *retries) Describe(ch chan<- *prometheus.Desc) {
+	ch <- refusedDesc
+	ch <- retriesDesc
+}
+
+// Collect is prometheus.Collector's.
+func (r *retries) Collect(ch chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n *atomic.Uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
+	}
+	count(refusedDesc, &r.refusals)
+	count(retriesDesc, &r.refused, "refused")
+	count(retriesDesc, &r.unreached, "unreached")
 }

@@ -1,0 +1,309 @@
+package clerk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// retrial is a clerk of a job of six tasks, in virtual time.
+type retrial struct {
+	t      *testing.T
+	c      *Clerk
+	server *subscribertest.Server
+	tasks  []assignment.Task
+	last   *assignment.Assignment
+	reg    *prometheus.Registry
+	// asked are the tasks that were called, and when.
+	asked []string
+	at    []time.Duration
+	began time.Time
+}
+
+func newRetrial(t *testing.T, mode slicerv1.Mode, owners ...uint32) *retrial {
+	n := subscribertest.NewNetwork()
+	r := &retrial{t: t, server: n.Start(distributor), reg: prometheus.NewRegistry()}
+	for i := range uint32(6) {
+		r.tasks = append(r.tasks, subscribertest.Task(string(rune('a'+i)), i))
+	}
+	r.server.Say(&slicerv1.Status{Mode: mode})
+	cfg := config(n)
+	cfg.Registerer = r.reg
+	var err error
+	if r.c, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.put(owners...)
+	return r
+}
+
+func (r *retrial) put(owners ...uint32) {
+	g := assignment.Generation(1)
+	if r.last != nil {
+		g = r.last.Generation() + 1
+	}
+	r.last = subscribertest.Equal(r.t, r.last, header(g), r.tasks, owners...)
+	r.server.Put(r.last)
+	synctest.Wait()
+}
+
+func (r *retrial) stop() {
+	if err := r.c.Close(); err != nil {
+		r.t.Error(err)
+	}
+	r.server.Stop()
+}
+
+// do calls Do with answers by task and the number of the try.
+func (r *retrial) do(deadline time.Duration, answer func(task string, try int) error) error {
+	r.asked, r.at, r.began = nil, nil, time.Now()
+	ctx, cancel := context.WithTimeout(r.t.Context(), deadline)
+	defer cancel()
+	return r.c.Do(ctx, "k", func(_ context.Context, task assignment.Task) error {
+		r.asked, r.at = append(r.asked, task.Name), append(r.at, time.Since(r.began))
+		return answer(task.Name, len(r.asked)-1)
+	})
+}
+
+func (r *retrial) refusal(task string) error {
+	return fmt.Errorf("adapter: %w", Refused{Job: "job", Task: task, Generation: 1})
+}
+
+func (r *retrial) wantMetrics(refused, afterRefusal, afterUnreached int) {
+	r.t.Helper()
+	want := fmt.Sprintf(`
+# HELP slicer_clerk_refused_total Requests that a task refused since the key is not its own.
+# TYPE slicer_clerk_refused_total counter
+slicer_clerk_refused_total{clerk="0",job="job"} %d
+# HELP slicer_clerk_retries_total Requests sent again, by reason: refused (the task does not own the key) or unreached (no task has taken it).
+# TYPE slicer_clerk_retries_total counter
+slicer_clerk_retries_total{clerk="0",job="job",reason="refused"} %d
+slicer_clerk_retries_total{clerk="0",job="job",reason="unreached"} %d
+`, refused, afterRefusal, afterUnreached)
+	if err := testutil.GatherAndCompare(r.reg, strings.NewReader(want), "slicer_clerk_refused_total", "slicer_clerk_retries_total"); err != nil {
+		r.t.Error(err)
+	}
+}
+
+var errOther = errors.New("may have been carried out")
+
+// In consistent mode the owner is asked until it owns the key, at growing
+// distances.
+func TestRefusedUntilTheOwnerOwns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		if r.c.Mode() != assignment.Consistent {
+			t.Errorf("mode %s", r.c.Mode())
+		}
+		err := r.do(10*time.Second, func(task string, try int) error {
+			if try < 20 {
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || len(r.asked) != 21 || slices.ContainsFunc(r.asked, func(s string) bool { return s != "a" }) {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+		for i := range r.at[1:] {
+			d, usual := r.at[i+1]-r.at[i], min(firstWait<<min(i, 10), longWait)
+			if d < usual/2 || d > usual*3/2 {
+				t.Errorf("wait %d is %s, want about %s", i, d, usual)
+			}
+		}
+		r.wantMetrics(20, 20, 0)
+	})
+}
+
+// A new assignment ends the wait.
+func TestRefusedThenMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		err := r.do(10*time.Second, func(task string, try int) error {
+			if try == 9 {
+				go r.put(1)
+			}
+			if task == "a" {
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || len(r.asked) != 11 || r.asked[10] != "b" || r.at[10] != r.at[9] {
+			t.Errorf("%v, asked %v at %v", err, r.asked, r.at)
+		}
+		// The clerk knows already, for the first refusal; but it does not believe
+		// for ever in a task that is not who it is taken for.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began, waits := time.Now(), 0
+		for times := 0; r.c.AwaitOwner(ctx, "k", Refused{Job: "job", Task: "a", Times: times}) == nil; times++ {
+			if waits++; times == 0 && time.Since(began) > 0 {
+				t.Error("it waits for an assignment that it has")
+			}
+		}
+		if waits > 20 || time.Since(began) != time.Second {
+			t.Errorf("%d tries in %s", waits, time.Since(began))
+		}
+	})
+}
+
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		var refused Refused
+		err := r.do(time.Second, func(task string, _ int) error { return r.refusal(task) })
+		if !errors.As(err, &refused) || refused.Task != "a" || !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != time.Second {
+			t.Errorf("always refused: %v after %s", err, time.Since(r.began))
+		}
+		if s, _ := status.FromError(err); s.Code() != codes.Unavailable {
+			t.Errorf("its status is %s", s.Code())
+		}
+		// A dead owner is waited for, and its successor asked.
+		err = r.do(time.Second, func(task string, try int) error {
+			if try == 2 {
+				go r.put(2)
+			}
+			if task == "a" {
+				return Unreached{errOther}
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(r.asked, []string{"a", "a", "a", "c"}) {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+		err = r.do(time.Second, func(string, int) error { return Unreached{errOther} })
+		if !errors.Is(err, errOther) || !errors.Is(err, context.DeadlineExceeded) || len(r.asked) > 20 {
+			t.Errorf("never reached: %v, asked %d times", err, len(r.asked))
+		}
+		for _, final := range []error{errOther, Refused{Job: "another", Task: "x"}} {
+			if err := r.do(time.Second, func(string, int) error { return final }); err != final || len(r.asked) != 1 {
+				t.Errorf("%v, asked %v", err, r.asked)
+			}
+		}
+	})
+}
+
+// In affinity mode others do as well: the owners first, then whoever runs.
+func TestUnreachedInAffinityMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		r.tasks[3].State, r.tasks[4].State = assignment.TaskDraining, assignment.TaskDead
+		var place assignment.Placement
+		place.Add(0, 1, 3, 5) // b, d, f
+		next, err := assignment.Successor(r.last, header(2), r.tasks, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.server.Put(next)
+		synctest.Wait()
+		seen := map[string]int{}
+		for range 200 {
+			err := r.do(time.Second, func(string, int) error { return Unreached{errOther} })
+			owners, others := slices.Sorted(slices.Values(r.asked[:3])), r.asked[3:]
+			if err != (Unreached{errOther}) || !slices.Equal(owners, []string{"b", "d", "f"}) || len(others) != 1 || others[0] != "a" && others[0] != "c" {
+				t.Fatalf("%v, asked %v", err, r.asked)
+			}
+			seen[r.asked[0]]++
+			seen[others[0]]++
+		}
+		if len(seen) != 5 || time.Since(r.began) != 0 {
+			t.Errorf("first and last were %v", seen)
+		}
+		r.wantMetrics(0, 0, 600)
+		// A refusal is not a matter of one task: the newest owner is asked again.
+		err = r.do(time.Second, func(task string, try int) error {
+			switch try {
+			case 0:
+				return Unreached{errOther}
+			case 1:
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || len(r.asked) != 3 || r.at[2] == 0 {
+			t.Errorf("%v, asked %v at %v", err, r.asked, r.at)
+		}
+		// There are not that many tasks.
+		r.tasks = r.tasks[:2]
+		r.last = nil
+		r.server.Put(subscribertest.Equal(t, nil, assignment.Header{Job: "job", StoreID: 2, Generation: 3}, r.tasks, 0))
+		synctest.Wait()
+		if err := r.do(time.Second, func(string, int) error { return Unreached{errOther} }); !errors.Is(err, errOther) || !slices.Equal(r.asked, []string{"a", "b"}) {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		err = r.c.Do(ctx, "k", func(context.Context, assignment.Task) error { n++; cancel(); return Unreached{errOther} })
+		if n != 1 || !errors.Is(err, context.Canceled) || !errors.Is(err, errOther) {
+			t.Errorf("cancelled: %v after %d calls", err, n)
+		}
+	})
+}
+
+// Do waits for the first assignment, within its deadline.
+func TestDoBeforeTheFirstAssignment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := subscribertest.NewNetwork()
+		c, err := New(config(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		called := false
+		err = c.Do(ctx, "k", func(context.Context, assignment.Task) error { called = true; return nil })
+		if called || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
+			t.Errorf("called: %t, %v", called, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRefusedOnTheWire(t *testing.T) {
+	want := Refused{Job: "job", Task: "a", Generation: 7}
+	err := status.Convert(fmt.Errorf("handler: %w", want)).Err()
+	if got, ok := RefusedFromStatus(fmt.Errorf("call: %w", err)); !ok || got != want {
+		t.Errorf("%v comes back as %+v, %t", err, got, ok)
+	}
+	with := func(code codes.Code, m *slicerv1.Refusal) error {
+		s, err := status.New(code, "").WithDetails(&slicerv1.Chunk{}, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Err()
+	}
+	for _, err := range []error{nil, errOther, status.Error(codes.Unavailable, "down"), with(codes.Internal, &slicerv1.Refusal{Job: "job"}), context.Canceled} {
+		if r, ok := RefusedFromStatus(err); ok {
+			t.Errorf("%v is taken for %v", err, r)
+		}
+	}
+	long := strings.Repeat("x", 1<<20)
+	for _, g := range []int64{-1, 1 << 62} {
+		r, ok := RefusedFromStatus(with(codes.Unavailable, &slicerv1.Refusal{Job: long, Task: long, Generation: g}))
+		if !ok || len(r.Job) > 253 || len(r.Task) > 253 || r.Generation < 0 || r.Generation > assignment.MaxGeneration {
+			t.Errorf("generation %d, names of %d and %d bytes", r.Generation, len(r.Job), len(r.Task))
+		}
+	}
+	if s := (Refused{Job: "\xff"}).GRPCStatus(); s.Code() != codes.Unavailable {
+		t.Errorf("status %v", s)
+	}
+}
