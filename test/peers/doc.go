@@ -14,4 +14,14 @@
 //     same hash, its partitions as many as the slices. It places keys by their
 //     hash modulo the partitions: no range of keys can be moved, split or given
 //     to several tasks by load, which is what slices are for.
+//
+// BenchmarkPick measures the picker of clerk/clerkgrpc beside grpc-go's ring_hash,
+// which is what a gRPC program would use otherwise, with all connections ready:
+//
+//	cd test/peers && go test -run '^$' -bench Pick -benchtime 1x
+//
+// Both take an RPC's context to a connection. Ours finds the key where
+// clerk.WithKey has put it, theirs in the outgoing metadata, as it must; ours hashes
+// it and looks it up in 10,000 slices, theirs in a ring of 4096 entries, the most
+// that it takes.
 package peers
