@@ -135,7 +135,8 @@ func (a *attachment) messages(name string, vacant bool, wanted map[string]struct
 	} else if vacant {
 		msgs = append(msgs,
 			reportsRequest(&slicerv1.TaskReports{Job: name, Complete: true}),
-			&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: &slicerv1.Acks{Job: name, Empty: true}}})
+			&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: &slicerv1.Acks{Job: name, Empty: true}}},
+			clientsRequest(&slicerv1.Clients{Job: name, Complete: true}))
 	}
 	_, was := wanted[name]
 	switch {
@@ -177,6 +178,13 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 		if v := j.conv.view(markOf(newest)); p.complete || !v.equal(j.acksSent) {
 			j.acksSent = v
 			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.toProto(j.name)}})
+		}
+	}
+	if p.clients {
+		for _, c := range j.clients.take(now, j.name, p.allClients) {
+			if c.Complete || len(c.Clients) > 0 {
+				msgs = append(msgs, clientsRequest(c))
+			}
 		}
 	}
 	j.poke() // other things may be due now, at other times

@@ -32,6 +32,8 @@ type introduction struct {
 	sum    uint64
 	task   *slicerv1.Task // slicelets only
 	report *slicerv1.Report
+	client string // clerks only: the client id
+	index  int    // and the index that it holds, -1 if none
 }
 
 // checkHello validates the first message of a stream. now bounds the generation
@@ -44,7 +46,7 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 	}
 	in := introduction{
 		job: h.GetJob(), role: h.GetRole(),
-		held: mark{h.GetStoreId(), assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(),
+		held: mark{h.GetStoreId(), assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(), index: -1,
 	}
 	if in.held.gen == 0 {
 		in.held, in.sum = mark{}, 0
@@ -60,7 +62,13 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 	}
 	switch in.role {
 	case slicerv1.Role_ROLE_CLERK:
-		in.name = "clerk " + h.GetClientId()
+		in.name, in.client = "clerk "+h.GetClientId(), h.GetClientId()
+		if h.ClientIndex != nil {
+			in.index = int(h.GetClientIndex())
+		}
+		if in.index > maxIndex {
+			return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_index", Value: in.index, Allowed: fmt.Sprintf("0 to %d", maxIndex)})
+		}
 	case slicerv1.Role_ROLE_OBSERVER:
 		in.name = "observer " + h.GetClientId()
 	case slicerv1.Role_ROLE_SLICELET:

@@ -40,6 +40,7 @@ type job struct {
 	shelf     shelf
 	conv      convergence
 	tasks     reports
+	clients   clients
 	up        upstream
 	subs      map[uint64]*subscription
 	preferred *attachment // nil when it is not attached
@@ -69,7 +70,7 @@ func newJob(d *Distributor, name string) *job {
 	j := &job{
 		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		conv: newConvergence(), tasks: newReports(), subs: make(map[uint64]*subscription),
+		conv: newConvergence(), tasks: newReports(), clients: newClients(), subs: make(map[uint64]*subscription),
 	}
 	j.shelf.encoded = j.m.encoded
 	return j

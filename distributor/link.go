@@ -218,6 +218,10 @@ func (l *link) receive(stream slicerv1.AssignerService_AttachClient, a *attachme
 			if j := l.d.lookup(m.RefuseTask.GetJob()); j != nil {
 				j.refuse(m.RefuseTask)
 			}
+		case *slicerv1.AttachResponse_ClientIndexes:
+			if j := l.d.lookup(m.ClientIndexes.GetJob()); j != nil {
+				j.indexed(a, m.ClientIndexes)
+			}
 			// Anything else is from a newer assigner, and can be done without.
 		}
 	}

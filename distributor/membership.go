@@ -30,6 +30,7 @@ func (j *job) join(now time.Time, s *subscription) error {
 	s.joined = now
 	s.progress = progress{held: s.in.held, sum: s.in.sum}
 	j.subs[s.id] = s
+	j.joinClient(now, s)
 	j.conv.join(s.id, s.in.role, s.in.name, j.heldBy(s))
 	j.up.acksChanged(now)
 	j.noteReported(now, s.in.held.gen)
@@ -116,6 +117,7 @@ func (j *job) removeLocked(now time.Time, s *subscription) {
 	s.left = true
 	delete(j.subs, s.id)
 	j.conv.leave(s.id)
+	j.leaveClient(now, s)
 	j.up.acksChanged(now)
 	j.m.subscribers(s.in.role, -1)
 	j.measure(now)
@@ -187,7 +189,7 @@ func (j *job) kick(s *subscription) {
 }
 
 func (j *job) lacks(s *subscription) bool {
-	if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version) {
+	if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
 		return true
 	}
 	next := j.nextStep(s)
@@ -208,9 +210,9 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !s.left {
-		if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version) {
+		if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
 			s.repeat, s.statusSeen = false, version
-			return outgoing{payload: st}, true
+			return outgoing{payload: j.statusFor(s, st)}, true
 		}
 		switch j.nextStep(s) {
 		case stepDelta:

@@ -35,6 +35,7 @@ type subscription struct {
 	left       bool      // not a member of the job any more
 	flightAt   time.Time // since when an acknowledgement has been waited for
 	reportedAt time.Time // when a slicelet was last heard
+	index      int       // a clerk's, as far as it knows, -1 if none
 }
 
 // end has the stream end with err, the first that is given.

@@ -15,6 +15,8 @@ const (
 	reportGap = 500 * time.Millisecond
 	// urgentGap is the time that urgent reports wait for others of their kind.
 	urgentGap = 20 * time.Millisecond
+	// clientsGap is the least time between two messages of Clients.
+	clientsGap = 50 * time.Millisecond
 	// acksGap is the least time between two Acks.
 	acksGap = 50 * time.Millisecond
 	// Waits before asking again for the whole after an assignment that would not
@@ -41,6 +43,9 @@ type upstream struct {
 	reports  due
 	complete bool
 	acks     due
+
+	clients    due
+	allClients bool
 }
 
 // due is something that is to be sent at a time, if at is not zero.
@@ -70,6 +75,8 @@ type plan struct {
 	reports  bool
 	complete bool // with reports
 	acks     bool
+	// clients, and with it whether all of them, and not only what has changed.
+	clients, allClients bool
 }
 
 // setPeers says who there is: the session of the preferred assigner, 0 if it is
@@ -86,6 +93,7 @@ func (u *upstream) setPeers(now time.Time, preferred, standIn session) {
 	}
 	if preferred != u.preferred {
 		u.reports, u.complete, u.acks = due{at: now}, true, due{at: now}
+		u.clients, u.allClients = due{at: now}, true
 	}
 	u.target, u.preferred = target, preferred
 }
@@ -131,6 +139,17 @@ func (u *upstream) reportsChanged(now time.Time, urgent bool) {
 // snapshotInstead has a complete snapshot take the place of what waits.
 func (u *upstream) snapshotInstead(now time.Time) { u.reports.at, u.complete = now, true }
 
+// knowsClients says whether the preferred assigner has been told of the clients so
+// far: only then is it news that one has gone.
+func (u *upstream) knowsClients() bool { return u.preferred != 0 && !u.allClients }
+
+// clientsChanged notes that clerks have come or gone.
+func (u *upstream) clientsChanged(now time.Time) {
+	if u.preferred != 0 {
+		u.clients.after(now, clientsGap)
+	}
+}
+
 // acksChanged notes that the subscribers have moved.
 func (u *upstream) acksChanged(now time.Time) {
 	if u.preferred != 0 {
@@ -162,6 +181,7 @@ func (u *upstream) wake() (at time.Time) {
 	earlier(u.target, u.want)
 	earlier(u.preferred, u.reports)
 	earlier(u.preferred, u.acks)
+	earlier(u.preferred, u.clients)
 	return at
 }
 
@@ -178,6 +198,8 @@ func (u *upstream) plan(s session, now time.Time) (p plan) {
 		p.complete = p.reports && u.complete
 		// The assigner makes nothing of acknowledgements before it knows who is there.
 		p.acks = u.acks.ready(now) && (p.complete || !u.complete)
+		p.clients = u.clients.ready(now)
+		p.allClients = p.clients && u.allClients
 	}
 	return p
 }
@@ -197,6 +219,10 @@ func (u *upstream) take(s session, now time.Time, asked assignment.Generation) p
 	}
 	if p.acks {
 		u.acks.sent(now)
+	}
+	if p.clients {
+		u.clients.sent(now)
+		u.allClients = false
 	}
 	return p
 }

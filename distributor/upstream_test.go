@@ -38,7 +38,7 @@ func TestUpstreamPacing(t *testing.T) {
 	u.acksChanged(now)
 	expect(time.Second, 0, plan{}) // a stand-in is told nothing
 	u.setPeers(now, 2, 3)
-	expect(time.Second, 2, plan{want: true, reports: true, complete: true, acks: true})
+	expect(time.Second, 2, plan{want: true, reports: true, complete: true, acks: true, clients: true, allClients: true})
 	if !u.wake().IsZero() {
 		t.Fatal("something is still due")
 	}
@@ -69,12 +69,20 @@ func TestUpstreamPacing(t *testing.T) {
 	u.snapshotInstead(now)
 	u.acksChanged(now)
 	expect(1800*ms, 2, plan{reports: true, complete: true, acks: true})
+	now = epoch.Add(1849 * ms)
+	u.clientsChanged(now)
+	u.clientsChanged(now)
+	expect(1849*ms, 2, plan{clients: true})
+	u.clientsChanged(now)
+	expect(1898*ms, 0, plan{})
+	expect(1899*ms, 2, plan{clients: true})
 	u.setPeers(now, 0, 0)
 	u.acksChanged(now)
+	u.clientsChanged(now)
 	u.askAnew(now)
 	expect(time.Minute, 0, plan{})
 	u.setPeers(now, 4, 0)
-	expect(time.Minute, 4, plan{want: true, reports: true, complete: true, acks: true})
+	expect(time.Minute, 4, plan{want: true, reports: true, complete: true, acks: true, clients: true, allClients: true})
 }
 
 func TestUpstreamFailuresAreAskedAboutLessAndLess(t *testing.T) {

@@ -1,0 +1,205 @@
+package distributor
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// maxNamed is how many clients one message to an assigner names: with the
+	// longest names some 600 KB.
+	maxNamed = 4096
+	// maxIndex is the highest client index that is believed.
+	maxIndex = 1<<24 - 1
+)
+
+// clients are the clerks of one job that are connected, and the indexes by which
+// they pick their subsets of tasks. The preferred assigner gives the indexes; it
+// is told who is there, and passes on what it says. Nothing is lost with the
+// Distributor: the clerks bring their indexes along. Pure.
+type clients struct {
+	byID map[string]*client
+	// news are the clients that have come and that the assigner has not been told
+	// of, gone those that have left since it was told of them.
+	news, gone map[string]struct{}
+}
+
+// client is one clerk, with one stream here or, for a moment, several.
+type client struct {
+	index   int // -1 if none
+	since   time.Time
+	streams map[uint64]struct{} // subscribers' numbers
+	told    bool                // the assigner knows of it
+}
+
+func newClients() clients {
+	return clients{byID: make(map[string]*client), news: make(map[string]struct{}), gone: make(map[string]struct{})}
+}
+
+// join enters a clerk's stream; index is what it says that it holds, or negative.
+func (c *clients) join(now time.Time, by uint64, id string, index int) {
+	k := c.byID[id]
+	if k == nil {
+		k = &client{index: -1, since: now, streams: make(map[uint64]struct{})}
+		c.byID[id] = k
+	}
+	k.streams[by] = struct{}{}
+	if k.index < 0 {
+		k.index = index
+	}
+	c.news[id] = struct{}{}
+	if _, gone := c.gone[id]; gone {
+		k.told = true
+		delete(c.gone, id)
+	}
+}
+
+// leave takes a stream away, and says whether it was the client's last. With
+// remember that is news.
+func (c *clients) leave(by uint64, id string, remember bool) bool {
+	k := c.byID[id]
+	if k == nil {
+		return false
+	}
+	delete(k.streams, by)
+	if len(k.streams) > 0 {
+		return false
+	}
+	delete(c.byID, id)
+	delete(c.news, id)
+	if remember && k.told {
+		c.gone[id] = struct{}{}
+	}
+	return true
+}
+
+// index is a client's, -1 if it has none.
+func (c *clients) index(id string) int {
+	if k := c.byID[id]; k != nil {
+		return k.index
+	}
+	return -1
+}
+
+// grant gives a client an index, and returns the streams that are to be told.
+func (c *clients) grant(id string, index uint32) map[uint64]struct{} {
+	k := c.byID[id]
+	if k == nil || index > maxIndex {
+		return nil
+	}
+	k.index = int(index)
+	return k.streams
+}
+
+// take returns what the assigner is to be told: everybody, or what has changed.
+// The first message is there even if there is nothing. Those who hold an index
+// come first, lest it is given to those who hold none.
+func (c *clients) take(now time.Time, job string, complete bool) []*slicerv1.Clients {
+	var all []*slicerv1.Client
+	names := c.news
+	if complete {
+		names = nil
+		for id := range c.byID {
+			all = append(all, c.said(now, id))
+		}
+	} else {
+		for id := range c.gone {
+			all = append(all, &slicerv1.Client{ClientId: id, Disconnected: true})
+		}
+	}
+	for id := range names {
+		all = append(all, c.said(now, id))
+	}
+	clear(c.news)
+	clear(c.gone)
+	slices.SortFunc(all, func(x, y *slicerv1.Client) int {
+		return cmp.Or(cmp.Compare(indexed(y), indexed(x)), cmp.Compare(x.ClientId, y.ClientId))
+	})
+	var out []*slicerv1.Clients
+	for first := true; first || len(all) > 0; first = false {
+		n := min(len(all), maxNamed)
+		out = append(out, &slicerv1.Clients{Job: job, Complete: complete && first, Clients: all[:n]})
+		all = all[n:]
+	}
+	return out
+}
+
+// indexed is 1 for a client that holds an index.
+func indexed(c *slicerv1.Client) int {
+	if c.Index != nil {
+		return 1
+	}
+	return 0
+}
+
+func (c *clients) said(now time.Time, id string) *slicerv1.Client {
+	k := c.byID[id]
+	k.told = true
+	m := &slicerv1.Client{ClientId: id, AgeMs: max(now.Sub(k.since), 0).Milliseconds()}
+	if k.index >= 0 {
+		m.Index = new(uint32(k.index))
+	}
+	return m
+}
+
+// joinClient enters a subscriber if it is a clerk that says who it is.
+func (j *job) joinClient(now time.Time, s *subscription) {
+	if s.in.client == "" {
+		return
+	}
+	s.index = s.in.index
+	j.clients.join(now, s.id, s.in.client, s.in.index)
+	j.up.clientsChanged(now)
+}
+
+func (j *job) leaveClient(now time.Time, s *subscription) {
+	if s.in.client != "" && j.clients.leave(s.id, s.in.client, j.up.knowsClients()) {
+		j.up.clientsChanged(now)
+	}
+}
+
+// indexed takes the indexes that an assigner gives.
+func (j *job) indexed(from *attachment, m *slicerv1.ClientIndexes) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if from != j.preferred {
+		return // it is not for it to say, not any more
+	}
+	for _, x := range m.GetIndexes() {
+		for id := range j.clients.grant(x.GetClientId(), x.GetIndex()) {
+			if s := j.subs[id]; s != nil {
+				j.kick(s)
+			}
+		}
+	}
+}
+
+// owesIndex says whether a clerk has an index that it does not know of.
+func (j *job) owesIndex(s *subscription) bool {
+	if s.in.client == "" {
+		return false
+	}
+	index := j.clients.index(s.in.client)
+	return index >= 0 && index != s.index
+}
+
+// statusFor is the status for one subscriber: the one that all share, and only
+// when it is to be told its index one of its own.
+func (j *job) statusFor(s *subscription, shared *payload) *payload {
+	if !j.owesIndex(s) {
+		return shared
+	}
+	s.index = j.clients.index(s.in.client)
+	own := proto.CloneOf(j.board.shown)
+	own.ClientIndex = new(uint32(s.index))
+	return statusPayload(own)
+}
+
+func clientsRequest(c *slicerv1.Clients) *slicerv1.AttachRequest {
+	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Clients{Clients: c}}
+}

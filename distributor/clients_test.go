@@ -1,0 +1,294 @@
+package distributor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// TestClientsAreTold: whoever listens to all messages since a complete one knows
+// who is connected and what index each has, and hears of nobody else.
+func TestClientsAreTold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newClients()
+		connected := make(map[uint64]string) // streams
+		holds := make(map[string]int)
+		heard := make(map[string]int)
+		knows, now, next := false, epoch, uint64(0)
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			now = now.Add(time.Second)
+			switch rapid.IntRange(0, 4).Draw(t, "act") {
+			case 0, 1:
+				next++
+				id, index := name.Draw(t, "joins"), rapid.IntRange(-1, 3).Draw(t, "index")
+				if !slices.Contains(slices.Collect(maps.Values(connected)), id) {
+					holds[id] = index
+				} else if holds[id] < 0 {
+					holds[id] = index
+				}
+				connected[next] = id
+				c.join(now, next, id, index)
+			case 2:
+				if len(connected) == 0 {
+					continue
+				}
+				by := rapid.SampledFrom(slices.Sorted(maps.Keys(connected))).Draw(t, "leaves")
+				id := connected[by]
+				delete(connected, by)
+				last := !slices.Contains(slices.Collect(maps.Values(connected)), id)
+				if c.leave(by, id, knows) != last {
+					t.Fatalf("leave of %s does not say %v", id, last)
+				}
+				if last {
+					delete(holds, id)
+				}
+			case 3:
+				id, index := name.Draw(t, "granted"), rapid.IntRange(0, 9).Draw(t, "grant")
+				if _, named := heard[id]; !named {
+					continue // only those that it knows of get one
+				}
+				told := slices.Sorted(maps.Keys(c.grant(id, uint32(index))))
+				var want []uint64
+				for by, other := range connected {
+					if other == id {
+						want = append(want, by)
+					}
+				}
+				slices.Sort(want)
+				if !slices.Equal(told, want) {
+					t.Fatalf("streams %v are told, want %v", told, want)
+				}
+				if len(want) > 0 {
+					holds[id], heard[id] = index, index // the assigner knows
+				}
+			case 4:
+				complete := !knows || rapid.Bool().Draw(t, "complete")
+				knows = true
+				for i, m := range c.take(now, "job", complete) {
+					if m.Complete != (complete && i == 0) {
+						t.Fatal("complete is not the first")
+					}
+					if m.Complete {
+						clear(heard)
+					}
+					for _, x := range m.Clients {
+						if x.Disconnected {
+							if _, ok := heard[x.ClientId]; !ok {
+								t.Fatalf("%s has gone, of whom nothing was said", x.ClientId)
+							}
+							delete(heard, x.ClientId)
+							continue
+						}
+						heard[x.ClientId] = -1
+						if x.Index != nil {
+							heard[x.ClientId] = int(*x.Index)
+						}
+					}
+				}
+				if !maps.Equal(heard, holds) {
+					t.Fatalf("heard %v, want %v", heard, holds)
+				}
+			}
+		}
+		if len(c.news)+len(c.gone) > 10 {
+			t.Fatalf("%d news, %d gone", len(c.news), len(c.gone))
+		}
+	})
+}
+
+func TestManyClientsAreNamedInPieces(t *testing.T) {
+	c := newClients()
+	for i := range uint64(10000) {
+		c.join(epoch, i, fmt.Sprintf("%0*d", maxClientID, i), int(i%2)*int(i+1)-1)
+	}
+	n, last := 0, slicerv1.Client{Index: new(uint32)}
+	for i, m := range c.take(epoch.Add(time.Minute), "job", true) {
+		if size := proto.Size(m); size > 1<<20 || m.Complete != (i == 0) {
+			t.Errorf("message %d: %d bytes, complete %v", i, size, m.Complete)
+		}
+		for _, x := range m.Clients {
+			n++
+			if x.Index != nil && last.Index == nil {
+				t.Fatal("one who holds an index comes after one who does not")
+			}
+			if x.AgeMs != 60000 {
+				t.Fatalf("age %d ms", x.AgeMs)
+			}
+			last.Index = x.Index
+		}
+	}
+	if n != 10000 {
+		t.Errorf("%d clients named", n)
+	}
+}
+
+// clients says in one line each what was heard of clients.
+func (f *fakeAssigner) clients() (lines []string) {
+	for _, m := range f.hear() {
+		c := m.GetClients()
+		if c == nil {
+			continue
+		}
+		line := c.Job
+		if c.Complete {
+			line += " complete"
+		}
+		for _, x := range c.Clients {
+			line += " " + x.ClientId
+			if x.Index != nil {
+				line += fmt.Sprintf("=%d", *x.Index)
+			}
+			if x.Disconnected {
+				line += " gone"
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (f *fakeAssigner) grant(id string, index uint32) {
+	f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_ClientIndexes{ClientIndexes: &slicerv1.ClientIndexes{
+		Job: testJob, Indexes: []*slicerv1.ClientIndex{{ClientId: id, Index: index}}}}})
+}
+
+func named(t *testing.T, f *fakeAssigner, want ...string) {
+	t.Helper()
+	time.Sleep(time.Second)
+	if got := f.clients(); !slices.Equal(got, want) {
+		t.Errorf("%s was told %q, want %q", f.id, got, want)
+	}
+}
+
+// index is what the subscriber was told last, -1 if nothing.
+func (s *fakeSub) index() int {
+	if st := s.lastStatus(); st != nil && st.ClientIndex != nil {
+		return int(*st.ClientIndex)
+	}
+	return -1
+}
+
+func TestClientIndexesArePassedOn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f1, f2 := n.assigner(t, "a1", assigner1), n.assigner(t, "a2", assigner2)
+		a := firstOf(t, testJob, testStore, baseGen, 10)
+		f1.set(a)
+		f2.set(a)
+		f1.prefer(1, "a1")
+		w := newWorld(t, n, assigner1, assigner2)
+		named(t, f1, "web complete")
+		s1 := subscribe(t, w.cc, clerkHello("c1"), nil)
+		s2 := subscribe(t, w.cc, clerkHello("c2"), nil)
+		sl := subscribe(t, w.cc, sliceletHello("s1", 1), nil)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if told := strings.Join(f1.clients(), " "); strings.Count(told, "c1") != 1 || strings.Count(told, "c2") != 1 || strings.Contains(told, "s1") {
+			t.Errorf("told %q", told)
+		}
+		// One is told its index, the others nothing: not that one, nor another status.
+		before := s2.statuses
+		f1.grant("c1", 7)
+		f1.grant("nobody", 8)
+		f1.grant("c-s1", 8)
+		f1.grant("c2", 1<<30)
+		if s1.index() != 7 || s2.index() != -1 || sl.index() != -1 || s2.statuses != before {
+			t.Errorf("indexes %d, %d, %d, statuses %d, before %d", s1.index(), s2.index(), sl.index(), s2.statuses, before)
+		}
+		if st := s1.lastStatus(); st.RepeatMs == 0 || st.Mode == 0 || !st.TakesReports {
+			t.Errorf("the status with the index lacks the rest: %v", st)
+		}
+		// The status after it is the same for all.
+		time.Sleep(6 * time.Second)
+		if s1.index() != -1 || !proto.Equal(s1.lastStatus(), s2.lastStatus()) {
+			t.Errorf("%v, %v", s1.lastStatus(), s2.lastStatus())
+		}
+		// Another assigner has no say.
+		f2.grant("c2", 3)
+		if s2.index() != -1 {
+			t.Error("an index from an assigner that is not preferred")
+		}
+		// It learns everything when it is preferred.
+		f1.clients()
+		f2.prefer(2, "a2")
+		named(t, f2, "web complete c1=7 c2")
+		named(t, f1)
+		f2.grant("c2", 3)
+		if s2.index() != 3 {
+			t.Errorf("index %d", s2.index())
+		}
+		// c1 reconnects, and its older stream ends only then.
+		h := clerkHello("c1")
+		h.ClientIndex = new(uint32(7))
+		again := subscribe(t, w.cc, holding(h, a), a)
+		synctest.Wait()
+		s1.close()
+		named(t, f2, "web c1=7")
+		if again.index() != -1 {
+			t.Errorf("it is told what it knows: %d", again.index())
+		}
+		// One that has another than it should is told.
+		h = clerkHello("c2")
+		h.ClientIndex = new(uint32(5))
+		if s := subscribe(t, w.cc, holding(h, a), a); s.index() != 3 {
+			t.Errorf("index %d", s.index())
+		}
+		again.close()
+		time.Sleep(time.Second)
+		if told := strings.Join(f2.clients(), " "); !strings.Contains(told, "c1 gone") || strings.Contains(told, "c2 gone") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// After a restart of the Distributor the clerks' hellos say what they hold.
+func TestClientIndexesSurviveTheDistributor(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		a := firstOf(t, testJob, testStore, baseGen, 10)
+		f.set(a)
+		f.prefer(1, "a1")
+		w := newWorld(t, n, assigner1)
+		for i := range 3 {
+			h := clerkHello(fmt.Sprint("c", i))
+			if i > 0 {
+				h.ClientIndex = new(uint32(10 * i))
+			}
+			s := subscribe(t, w.cc, holding(h, a), a)
+			if s.index() != -1 {
+				t.Errorf("index %d", s.index())
+			}
+		}
+		time.Sleep(time.Second)
+		f.clients()
+		f.prefer(2, "")
+		f.prefer(3, "a1")
+		named(t, f, "web complete c1=10 c2=20 c0")
+	})
+}
+
+func TestHelloIndexRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		f.prefer(1, "a1")
+		w := newWorld(t, n, assigner1)
+		h := clerkHello("c1")
+		h.ClientIndex = new(uint32(1 << 24))
+		if code := subscribe(t, w.cc, h, nil).ended(); code != codes.InvalidArgument {
+			t.Errorf("ended with %s", code)
+		}
+	})
+}
