@@ -31,7 +31,7 @@ balance:
 
 // cluster is a whole Slicer on a three-process etcd.
 type cluster struct {
-	t                                       *testing.T
+	t                                       testing.TB
 	dir                                     string
 	etcdAddrs, assignerAddrs, distAddrs     []string
 	backupAddr                              string
@@ -41,7 +41,7 @@ type cluster struct {
 	clients                                 []*clientProcess
 }
 
-func startCluster(t *testing.T) *cluster {
+func startCluster(t testing.TB) *cluster {
 	c := &cluster{t: t, dir: t.TempDir(), servers: map[string]*process{}, serverAddrs: map[string]string{}}
 	addrs := freePorts(t, 3+3+2+2+1)
 	c.etcdAddrs, c.assignerAddrs, c.distAddrs, c.backupAddr = addrs[0:3], addrs[6:8], addrs[8:10], addrs[10]

@@ -51,7 +51,7 @@ func buildAndRun(m *testing.M) (int, error) {
 
 // process is one real process, with a log kept in memory for when a test fails.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	name string
 	argv []string
 	env  []string
@@ -64,7 +64,7 @@ type process struct {
 }
 
 // start runs argv until the test ends or somebody kills it.
-func start(t *testing.T, name string, env []string, pipes bool, argv ...string) *process {
+func start(t testing.TB, name string, env []string, pipes bool, argv ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, argv: argv, env: env, log: &ring{limit: 64 << 10}}
 	p.run(pipes)
@@ -146,7 +146,7 @@ func (r *ring) String() string {
 }
 
 // freePorts returns loopback addresses that were free a moment ago.
-func freePorts(t *testing.T, n int) []string {
+func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	addrs := make([]string, n)
 	for i := range addrs {
@@ -161,7 +161,7 @@ func freePorts(t *testing.T, n int) []string {
 }
 
 // eventually polls until f returns nil, and returns how long that took.
-func eventually(t *testing.T, limit time.Duration, what string, f func() error) time.Duration {
+func eventually(t testing.TB, limit time.Duration, what string, f func() error) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	var err error
