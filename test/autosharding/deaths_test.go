@@ -55,16 +55,24 @@ func (s *servers) own(c *client) {
 			found := autoshardingtest.Lookup(filled, assignment.KeyOf(key).String())
 			for _, e := range found.Endpoints {
 				x := s.by[a.Endpoints[e]]
-				for int64(x.Assignment().Generation()) < a.Generation {
+				for generationOf(x) < a.Generation {
 					time.Sleep(5 * time.Millisecond)
 				}
-				if int64(x.Assignment().Generation()) == a.Generation && !x.IsAffinitized(key) {
+				if generationOf(x) == a.Generation && !x.IsAffinitized(key) {
 					s.t.Errorf("generation %d: key %s is not at %s", a.Generation, key, a.Endpoints[e])
 				}
 			}
 		}
 		return true
 	})
+}
+
+// generationOf is what the server holds, 0 if nothing.
+func generationOf(x *slicelet.Slicelet) int64 {
+	if a := x.Assignment(); a != nil {
+		return int64(a.Generation())
+	}
+	return 0
 }
 
 // A client sees strictly increasing generations across the death of the assigner
