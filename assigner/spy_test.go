@@ -4,10 +4,10 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
-	"time"
 )
 
 // spy is a lease store that notes what comes in force, across all assigners that
@@ -22,6 +22,8 @@ type spy struct {
 	steps    int
 	dieAfter int // so many steps; 0 is never
 	taken    map[lease.Kind]int
+	recalled time.Time
+	recalls  []time.Duration // from the recall to the new guard
 }
 
 func newSpy(t testing.TB, w lease.Writers) *spy {
@@ -72,6 +74,12 @@ func (s *spy) committed(st lease.Step, read lease.State) (die bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken[st.Kind]++
+	switch st.Kind {
+	case lease.Recall:
+		s.recalled = time.Now()
+	case lease.Rewrite:
+		s.recalls = append(s.recalls, time.Since(s.recalled))
+	}
 	if st.Kind == lease.Rewrite || st.Kind == lease.Boot {
 		g := o.Guard.Generation
 		if n := len(s.guards); n > 0 && g <= s.guards[n-1] {
