@@ -46,12 +46,21 @@ type Told struct {
 	Departed []assignment.Slice
 }
 
+// Standstill is a time in which an owner did not look at its handles, though it
+// should have: its process was stopped, or had no CPU.
+type Standstill struct{ From, To time.Duration }
+
 // History is all of it.
 type History struct {
-	Facts  []Fact
-	Ops    []Op
-	Told   []Told
+	Facts []Fact
+	Ops   []Op
+	Told  []Told
+	// Standstills by owner, of StandstillAtLeast or longer.
+	Standstills map[string][]Standstill
 	Counts map[string]int
 	// Checks is how many answers were yes.
 	Checks int
 }
+
+// StandstillAtLeast is the shortest that is noted.
+const StandstillAtLeast = 100 * time.Millisecond

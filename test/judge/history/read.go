@@ -35,12 +35,12 @@ func ReadDir(dir string) (*History, error) {
 }
 
 // New makes an empty history.
-func New() *History { return &History{Counts: map[string]int{}} }
+func New() *History { return &History{Counts: map[string]int{}, Standstills: map[string][]Standstill{}} }
 
 // Read adds one process's log. A last line that was not written whole is left out.
 func (h *History) Read(r io.Reader) error {
 	lines := bufio.NewReader(r)
-	p := &process{h: h, kept: map[string]map[string]*kept{}}
+	p := &process{h: h, kept: map[string]map[string]*kept{}, looked: map[string]time.Duration{}}
 	for n := 1; ; n++ {
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {
@@ -66,6 +66,8 @@ type kept struct {
 type process struct {
 	h    *History
 	kept map[string]map[string]*kept // by owner and key
+	// looked is when an owner last had looked at its handles.
+	looked map[string]time.Duration
 }
 
 // fields reads a line's fields one after the other, and remembers the first
@@ -230,6 +232,10 @@ func (p *process) held(f *fields) error {
 		return fmt.Errorf("%s has checked %d handles, and took %d", owner, n, len(p.kept[owner]))
 	}
 	p.h.Checks += int(n)
+	if last, ok := p.looked[owner]; ok && ended-last >= StandstillAtLeast {
+		p.h.Standstills[owner] = append(p.h.Standstills[owner], Standstill{last, ended})
+	}
+	p.looked[owner] = ended
 	for _, k := range p.kept[owner] {
 		if began < k.fact.Began || began < k.last {
 			return fmt.Errorf("%s has checked %s before the check before", owner, k.fact.Key)

@@ -1,0 +1,277 @@
+package judge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/judge/history"
+)
+
+const job = "registers"
+
+// jobFile has assignments change about every second, as load does.
+const jobFile = `name: registers
+mode: consistent
+load_metric: custom
+heartbeat_timeout: 1500ms
+lease_duration: 2s
+balance:
+  interval: 1s
+  smoothing: 1
+  min_slices_per_task: 4
+  max_slices_per_task: 12
+`
+
+const leaseTime = 2 * time.Second
+
+// plan is the size of a run, and what is wrong with it.
+type plan struct {
+	seed                     uint64
+	processes, slicelets     int // slicelets in each process
+	clients, perSecond       int
+	probes, registers        int
+	recycle                  time.Duration
+	noDeadline, ignoreTokens bool
+	think                    time.Duration
+}
+
+// bed is a Slicer with its application.
+type bed struct {
+	t    *testing.T
+	plan plan
+	net  network
+	dir  string
+
+	etcds, assigners, distributors, backups, owners, clients []*process
+	store                                                    *process
+	etcdAddrs                                                []string
+	distAddrs                                                []string
+
+	troubled map[*process]bool
+
+	mu      sync.Mutex
+	changes []time.Time
+}
+
+func newBed(t *testing.T, n network, p plan) *bed {
+	t.Helper()
+	needBinaries(t)
+	if p.noDeadline {
+		needSabotage(t)
+	}
+	b := &bed{t: t, plan: p, net: n, dir: t.TempDir(), troubled: map[*process]bool{}}
+	logs := b.logs()
+	if err := os.Mkdir(logs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.startEtcd()
+	url := "--store=etcd://" + strings.Join(b.etcdAddrs, ",") + "/slicer"
+	var assigners []string
+	for i := range 2 {
+		host := fmt.Sprintf("assigner-%d", i)
+		addr := n.listen(host, toPlane, 1)[0]
+		assigners = append(assigners, addr)
+		b.assigners = append(b.assigners, b.run(host, nil, "assigner", "--id", host, "--listen", addr, url, "--http="))
+	}
+	for i := range 2 {
+		host := fmt.Sprintf("distributor-%d", i)
+		addr := n.listen(host, toPlane, 1)[0]
+		b.distAddrs = append(b.distAddrs, addr)
+		b.distributors = append(b.distributors, b.run(host, nil, "distributor", "--id", host, "--listen", addr, "--assigners", strings.Join(assigners, ","), "--http="))
+	}
+	backup := n.listen("backup", toPlane, 1)
+	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", backup[0], url, "--http="))
+
+	file := filepath.Join(b.dir, "job.yaml")
+	if err := os.WriteFile(file, []byte(jobFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "apply the job", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+
+	storeAddr := n.listen("store", toPlane, 1)
+	b.store = b.actor("store", actorConfig{Role: "store", Addresses: storeAddr, IgnoreTokens: p.ignoreTokens})
+	for i := range p.processes {
+		host := fmt.Sprintf("owner-%d", i)
+		b.owners = append(b.owners, b.actor(host, actorConfig{Role: "slicelets",
+			Distributors: n.via(host, toPlane, b.distAddrs), Backups: n.via(host, toPlane, backup), Etcd: n.via(host, toEtcd, b.etcdAddrs),
+			Addresses: n.listen(host, toPlane, p.slicelets), Store: n.via(host, toPlane, storeAddr)[0], Recycle: p.recycle, Think: p.think}))
+	}
+	for i := range p.clients {
+		b.clients = append(b.clients, b.actor(fmt.Sprintf("client-%d", i), actorConfig{Role: "clients",
+			Distributors: b.distAddrs, Backups: backup, PerSecond: p.perSecond}))
+	}
+	b.countChanges()
+	return b
+}
+
+func (b *bed) logs() string { return filepath.Join(b.dir, "logs") }
+
+// run starts one of our programs at a host of its own.
+func (b *bed) run(host string, env []string, program string, args ...string) *process {
+	b.t.Helper()
+	return start(b.t, host, env, b.net.command(host, append([]string{filepath.Join(bin, program)}, args...)...)...)
+}
+
+func (b *bed) startEtcd() {
+	const members = 3
+	var peers, initial []string
+	for i := range members {
+		host := fmt.Sprintf("etcd-%d", i)
+		addrs := b.net.listen(host, toEtcd, 2)
+		b.etcdAddrs, peers = append(b.etcdAddrs, addrs[0]), append(peers, addrs[1])
+		initial = append(initial, fmt.Sprintf("%s=http://%s", host, addrs[1]))
+	}
+	for i := range members {
+		host := fmt.Sprintf("etcd-%d", i)
+		b.etcds = append(b.etcds, b.run(host, nil, "etcd", "--name", host, "--data-dir", filepath.Join(b.dir, host),
+			"--listen-peer-urls", "http://"+peers[i], "--initial-advertise-peer-urls", "http://"+peers[i],
+			"--listen-client-urls", "http://"+b.etcdAddrs[i], "--advertise-client-urls", "http://"+b.etcdAddrs[i],
+			"--initial-cluster", strings.Join(initial, ","), "--log-level", "error",
+			// What a killed process has written is in the kernel's hands, and the disk is not what is judged here.
+			"--unsafe-no-fsync"))
+	}
+}
+
+// actorConfig is what the actor takes.
+type actorConfig struct {
+	Role, Name, Logs, Job       string
+	Distributors, Backups, Etcd []string
+	Addresses                   []string
+	Store                       string
+	TTL                         time.Duration
+	Seed                        uint64
+	Probes, Registers           int
+	PerSecond                   int
+	Recycle, Think              time.Duration
+	IgnoreTokens                bool
+}
+
+func (b *bed) actor(host string, cfg actorConfig) *process {
+	b.t.Helper()
+	cfg.Name, cfg.Logs, cfg.Job, cfg.TTL, cfg.Seed = host, b.logs(), job, leaseTime, b.plan.seed
+	cfg.Probes, cfg.Registers = b.plan.probes, b.plan.registers
+	data, err := json.Marshal(cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	program, env := "actor", []string{"SLICER_ACTOR=" + string(data)}
+	if b.plan.noDeadline && cfg.Role == "slicelets" {
+		program, env = "actor-sabotage", append(env, "SLICER_SABOTAGE=no-deadline")
+	}
+	return b.run(host, env, program)
+}
+
+// countChanges counts how often the guard is opened for another generation.
+func (b *bed) countChanges() {
+	cli, err := clientv3.New(clientv3.Config{Endpoints: b.etcdAddrs, Logger: zap.NewNop()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var last lease.Guard
+		for resp := range cli.Watch(clientv3.WithRequireLeader(ctx), "/slicer/lease/"+job+"/r/guard", clientv3.WithRev(1)) {
+			for _, e := range resp.Events {
+				var g lease.Guard
+				if g.UnmarshalText(e.Kv.Value) == nil && g.Open && g.Generation > last.Generation {
+					last = g
+					b.mu.Lock()
+					b.changes = append(b.changes, time.Now())
+					b.mu.Unlock()
+				}
+			}
+		}
+	})
+	b.t.Cleanup(func() {
+		cancel()
+		_ = cli.Close()
+		wg.Wait()
+	})
+}
+
+// changed is when there were changes of the assignment in force since.
+func (b *bed) changed(since time.Time) []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.changes), func(at time.Time) bool { return at.Before(since) })
+}
+
+// read reads what has been written down so far.
+func (b *bed) read() *history.History {
+	b.t.Helper()
+	h, err := history.ReadDir(b.logs())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return h
+}
+
+// flows waits until clients' operations succeed again.
+func (b *bed) flows(limit time.Duration) {
+	b.t.Helper()
+	before := b.written()
+	eventually(b.t, limit, "operations succeed", func() error {
+		for _, p := range b.all() {
+			if p.ended() {
+				b.t.Fatalf("%s has ended: %s", p.name, p.cmd.ProcessState)
+			}
+		}
+		if n := b.written(); n < before+10<<10 {
+			return fmt.Errorf("clients have written %d bytes, %d before", n, before)
+		}
+		return nil
+	})
+}
+
+// written is how much clients have written down.
+func (b *bed) written() (n int64) {
+	files, _ := filepath.Glob(filepath.Join(b.logs(), "client-*.log"))
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil {
+			n += st.Size()
+		}
+	}
+	return n
+}
+
+func (b *bed) all() []*process {
+	all := []*process{b.store}
+	for _, ps := range [][]*process{b.etcds, b.assigners, b.distributors, b.backups, b.owners, b.clients} {
+		all = append(all, ps...)
+	}
+	return all
+}
+
+// end has clients and slicelets finish what they do, and write it down.
+func (b *bed) end() {
+	b.t.Helper()
+	for _, ps := range [][]*process{b.clients, b.owners} {
+		var wg sync.WaitGroup
+		for _, p := range ps {
+			wg.Go(func() { p.end(30 * time.Second) })
+		}
+		wg.Wait()
+	}
+}
