@@ -10,6 +10,14 @@ import (
 // maxKept bounds how much of a body is kept to be sent again, bytes.
 const maxKept = 64 << 10
 
+// BodyError is that of a request whose own body could not be read.
+type BodyError struct{ Err error }
+
+func (e *BodyError) Error() string { return "read the request's body: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *BodyError) Unwrap() error { return e.Err }
+
 var errSuperseded = errors.New("the request is being sent again")
 
 // body is a request's body that may have to be sent again: until it has been
@@ -23,7 +31,8 @@ type body struct {
 	lost    bool   // something was read that is not in head
 	reading bool
 	now     *attempt
-	final   bool // now is the last
+	final   bool  // now is the last
+	err     error // of src, but for its end
 }
 
 // attempt is what one http.Transport reads, perhaps for some time after its
@@ -63,6 +72,9 @@ func (a *attempt) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = false
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
 	switch {
 	case n <= 0:
 	case b.keep && !b.lost && len(b.head)+n <= maxKept:
@@ -92,7 +104,7 @@ func (a *attempt) Close() error {
 func (b *body) again() *attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.reading || b.lost {
+	if b.reading || b.lost || b.err != nil {
 		return nil
 	}
 	b.now = &attempt{b: b}
@@ -100,13 +112,18 @@ func (b *body) again() *attempt {
 }
 
 // last says that the attempt is the last, and with an error that nobody
-// waits for what it does with the body.
-func (b *body) last(err error) {
+// waits for what it does with the body. The error returned is the body's own, if
+// that is behind it.
+func (b *body) last(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.final = true
+	if err != nil && b.err != nil {
+		err = &BodyError{b.err}
+	}
 	if b.now.closed || err != nil && !b.reading {
 		b.now.closed = true
 		_ = b.src.Close()
 	}
+	return err
 }

@@ -303,9 +303,12 @@ func verdict(job string, err error) (code int, text string) {
 	refused, isRefused := errors.AsType[clerk.Refused](err)
 	timedOut := errors.Is(err, context.DeadlineExceeded)
 	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
+	_, isBody := errors.AsType[*BodyError](err)
 	switch {
 	case isTooLarge:
 		return say(http.StatusRequestEntityTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
+	case isBody:
+		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
 	case isRefused && timedOut:
 		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
 	case isRefused:

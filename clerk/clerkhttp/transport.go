@@ -130,7 +130,7 @@ func (t *Transport) closed() bool {
 }
 
 // RoundTrip is http.RoundTripper's. Errors that are not the network's match
-// ErrNoKey, ErrNoTask, ErrClosed, clerk.Refused or the context's.
+// ErrNoKey, ErrNoTask, ErrClosed, *BodyError, clerk.Refused or the context's.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	key, keyed := clerk.KeyOf(req.Context())
 	if !keyed && t.cfg.Key != nil {
@@ -204,7 +204,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.expire()
 		}
 		if r.body != nil {
-			r.body.last(err)
+			err = r.body.last(err)
 		}
 	}()
 	for {

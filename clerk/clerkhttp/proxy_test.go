@@ -1,0 +1,260 @@
+package clerkhttp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
+)
+
+func TestProxyRoutesByEachKindOfKey(t *testing.T) {
+	users, err := httpkey.ParsePattern("/users/{id}/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFront(t, 4, affinity, Rules{TrustedProxies: 1, List: []Rule{
+		{Host: "header.example", Job: "job", Key: []httpkey.Source{httpkey.Header("X-User")}},
+		{Host: "cookie.example", Job: "job", Key: []httpkey.Source{httpkey.Cookie("sid")}},
+		{Host: "query.example", Job: "job", Key: []httpkey.Source{httpkey.Query("user")}},
+		{Host: "segment.example", Job: "job", Key: []httpkey.Source{httpkey.Segment(2)}},
+		{Host: "*.path.example", Path: "/users/{id}/", Job: "job", Key: []httpkey.Source{httpkey.Wildcard(users, "id")}},
+		{Host: "address.example", Job: "job", Key: []httpkey.Source{httpkey.ClientAddress(1)}},
+		{Host: "chain.example", Job: "job", Key: []httpkey.Source{httpkey.Header("X-User"), httpkey.Cookie("sid"), httpkey.Segment(1)}},
+	}}, nil)
+	tasks := map[string]bool{}
+	for i := range 12 {
+		key := fmt.Sprintf("user %d", i)
+		esc := strings.ReplaceAll(key, " ", "%20")
+		ip := fmt.Sprintf("192.0.2.%d", i)
+		for _, c := range []struct {
+			key, target string
+			headers     []string
+		}{
+			{key, "/", []string{"Host: header.example", "X-User: " + key}},
+			{key, "/", []string{"Host: HEADER.example:80", "X-User: " + key}},
+			{key, "/", []string{"Host: cookie.example", "Cookie: sid=\"" + key + "\""}},
+			{key, "/a?x=1&user=" + esc, []string{"Host: query.example"}},
+			{key, "/users/" + esc, []string{"Host: segment.example"}},
+			{key, "/users/" + esc + "/mail", []string{"Host: a.b.path.example"}},
+			{ip, "/", []string{"Host: address.example", "X-Forwarded-For: 8.8.8.8, " + ip}},
+			{key, "/x", []string{"Host: chain.example", "X-User: " + key, "Cookie: sid=1"}},
+			{key, "/x", []string{"Host: chain.example", "X-User: " + strings.Repeat("x", 64<<10), "Cookie: sid=\"" + key + "\""}},
+			{key, "/" + esc, []string{"Host: chain.example"}},
+		} {
+			resp, _ := f.ask("GET", c.target, nil, c.headers...)
+			want := f.owner(c.key)
+			tasks[want] = true
+			if got := resp.Header.Get("Task"); resp.StatusCode != 200 || got != want {
+				t.Errorf("%.40s %.60s: %d by %s, want %s", c.target, c.headers, resp.StatusCode, got, want)
+			}
+			if got, _ := httpkey.DecodeKey(f.last().Header.Get(httpkey.HeaderKey)); got != c.key {
+				t.Errorf("%.40s %.60s: key %q", c.target, c.headers, got)
+			}
+		}
+	}
+	if len(tasks) != 4 {
+		t.Errorf("only %v were asked: the test shows little", tasks)
+	}
+	for _, c := range []struct{ host, path string }{{"path.example", "/users/1/"}, {"a.path.example", "/user/1"}, {"other.example", "/"}, {"xheader.example", "/"}} {
+		if resp, body := f.ask("GET", c.path, nil, "Host: "+c.host); resp.StatusCode != 404 || !strings.Contains(body, "no rule fits host") {
+			t.Errorf("%s%s: %d %s", c.host, c.path, resp.StatusCode, body)
+		}
+	}
+	if n := testutil.ToFloat64(f.proxy.metrics.noRule); n != 4 {
+		t.Errorf("%v counted as without a rule", n)
+	}
+	if problems, err := testutil.GatherAndLint(f.metrics); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+func TestProxyWithoutKey(t *testing.T) {
+	rules := Rules{List: []Rule{
+		{Path: "/strict", Job: "job", Key: []httpkey.Source{httpkey.Header("X-User"), httpkey.Cookie("sid"), httpkey.Query("u")}, Missing: Refuse},
+		{Path: "/any", Job: "job", Key: []httpkey.Source{httpkey.Header("X-User")}},
+	}}
+	f := newFront(t, 2, affinity, rules, nil)
+	for _, c := range []struct{ target, header, want string }{
+		{"/strict", "A: b", "header X-User is absent, cookie sid is absent, query parameter u is absent"},
+		{"/strict", "X-User: " + strings.Repeat("x", 64<<10), "header X-User is longer than 4096 bytes"},
+		{"/strict", "Cookie: sid=", "cookie sid is empty"},
+		{"/strict?u=%zz", "A: b", "query parameter u is malformed"},
+	} {
+		resp, body := f.ask("GET", c.target, nil, c.header)
+		if resp.StatusCode != 400 || !strings.Contains(body, c.want) {
+			t.Errorf("%s %.20s: %d %s", c.target, c.header, resp.StatusCode, body)
+		}
+	}
+	tasks := map[string]int{}
+	for range 10 {
+		resp, _ := f.ask("GET", "/any", nil)
+		tasks[resp.Header.Get("Task")]++
+	}
+	if tasks["t0"] != 5 || tasks["t1"] != 5 {
+		t.Errorf("requests without a key went to %v", tasks)
+	}
+	// A path that is no path does not come as far as the rules.
+	_, r := f.raw("GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n")
+	if line, _ := r.ReadString('\n'); !strings.Contains(line, "400") {
+		t.Errorf("a bad percent-escape in the path: %s", line)
+	}
+}
+
+func TestProxyHeaders(t *testing.T) {
+	forge := func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Slicer-Inside", "secret") }
+	headers := []string{
+		"X-User: anna", "Slicer-Key: forged", "Slicer-Generation: 99", "Slicer-Other: x",
+		"X-Forwarded-For: 6.6.6.6", "X-Forwarded-Proto: https", "X-Forwarded-Host: evil", "Forwarded: for=6.6.6.6",
+		"Connection: X-Hop", "X-Hop: 1", "Keep-Alive: x", "Proxy-Authorization: x", "X-End: kept",
+	}
+	for trusted, want := range map[int]string{
+		0: "127.0.0.1|http|app.example|",
+		1: "6.6.6.6, 127.0.0.1|https|evil|for=6.6.6.6",
+	} {
+		rules := anyPath(httpkey.Header("X-User"))
+		rules.TrustedProxies = trusted
+		f := newFront(t, 1, affinity, rules, forge)
+		resp, _ := f.ask("GET", "/", nil, append(headers, "Host: app.example")...)
+		if len(resp.Header["Slicer-Inside"]) > 0 {
+			t.Error("what is between Slicer's programs got out")
+		}
+		r := f.last()
+		h := r.Header
+		got := strings.Join([]string{h.Get("X-Forwarded-For"), h.Get("X-Forwarded-Proto"), h.Get("X-Forwarded-Host"), h.Get("Forwarded")}, "|")
+		if got != want {
+			t.Errorf("with %d trusted proxies %s, want %s", trusted, got, want)
+		}
+		for name, want := range map[string]string{
+			httpkey.HeaderKey: "anna", httpkey.HeaderGeneration: "1", "Slicer-Other": "",
+			"X-Hop": "", "Keep-Alive": "", "Proxy-Authorization": "", "X-End": "kept",
+		} {
+			if h.Get(name) != want {
+				t.Errorf("%s is %q, want %q", name, h.Get(name), want)
+			}
+		}
+		if r.Host != "app.example" {
+			t.Errorf("Host is %q", r.Host)
+		}
+	}
+}
+
+// TestProxySmuggling: a request that says its length in two ways is one request.
+func TestProxySmuggling(t *testing.T) {
+	bodies := make(chan string, 10)
+	f := newFront(t, 1, affinity, anyPath(httpkey.Segment(1)), func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- string(body)
+	})
+	_, r := f.raw("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n27\r\nGET /smuggled HTTP/1.1\r\nX: 1234567890\r\n\r\n0\r\n\r\n")
+	if line, _ := r.ReadString('\n'); strings.Contains(line, "200") {
+		if body := <-bodies; !strings.HasPrefix(body, "GET /smuggled") {
+			t.Errorf("the body is %q", body)
+		}
+	} else if !strings.Contains(line, "400") {
+		t.Errorf("answered by %s", line)
+	}
+	for _, bad := range []string{
+		"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+		"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+		"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+		"GET /a HTTP/1.1\r\nHost: h\r\nX-User : x\r\n\r\n",
+	} {
+		_, r := f.raw(bad)
+		if line, _ := r.ReadString('\n'); !strings.Contains(line, " 400 ") && !strings.Contains(line, " 501 ") {
+			t.Errorf("%q: %s", bad, line)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.seen {
+		if r.URL.Path != "/a" || r.ContentLength != -1 {
+			t.Errorf("a task got %s of %d bytes", r.URL, r.ContentLength)
+		}
+	}
+}
+
+func TestProxyErrors(t *testing.T) {
+	code := func(f *front, method string, body io.Reader, want int, words string) {
+		t.Helper()
+		resp, text := f.ask(method, "/a", body)
+		if resp.StatusCode != want || !strings.HasPrefix(text, "slicer: ") || !strings.Contains(text, words) {
+			t.Errorf("%d %s, want %d %s", resp.StatusCode, text, want, words)
+		}
+		if (want == 503) != (resp.Header.Get("Retry-After") == "1") {
+			t.Errorf("%d with Retry-After %q", want, resp.Header.Get("Retry-After"))
+		}
+		if len(resp.Header["Slicer-Refused-Task"]) > 0 {
+			t.Error("the refusal got out")
+		}
+	}
+	none := newFront(t, 0, affinity, anyPath(httpkey.Segment(1)), nil)
+	code(none, "GET", nil, 503, `job "job" has no task`)
+	if err := none.proxy.Ready(); err == nil || err.Error() != `job "job" has no assignment yet` {
+		t.Errorf("Ready: %v", err)
+	}
+
+	broken := newFront(t, 1, affinity, anyPath(httpkey.Segment(1)), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if err := broken.proxy.Ready(); err != nil {
+		t.Error(err)
+	}
+	code(broken, "POST", strings.NewReader("x"), 502, "broke the connection off")
+
+	refusing := newFront(t, 1, consistent, anyPath(httpkey.Segment(1)), func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse("t0")(w, r)
+	})
+	code(refusing, "GET", nil, 503, "owned the request's key in time")
+	code(refusing, "POST", strings.NewReader("small"), 503, "in time")
+	code(refusing, "POST", strings.NewReader(strings.Repeat("x", 1<<20)), 421, "send it again")
+	if n := testutil.ToFloat64(refusing.proxy.metrics.counts["job"].of(503)); n != 2 {
+		t.Errorf("%v counted as 5xx", n)
+	}
+}
+
+func TestSetRules(t *testing.T) {
+	f := newFront(t, 2, affinity, anyPath(httpkey.Header("X-User")), nil)
+	if err := f.proxy.SetRules(Rules{}); err == nil {
+		t.Error("no rules are allowed")
+	}
+	var fe *assignment.FieldError
+	if err := f.proxy.SetRules(Rules{List: []Rule{{Job: "other"}, {Job: "x", Path: "y"}}}); !errors.As(err, &fe) || !strings.HasPrefix(err.Error(), "rule 2: path: ") {
+		t.Errorf("bad rules: %v", err)
+	}
+	if len(f.proxy.jobs) != 1 {
+		t.Error("a half of bad rules is in force")
+	}
+	if resp, _ := f.ask("GET", "/", nil, "X-User: anna"); resp.Header.Get("Task") != f.owner("anna") {
+		t.Error("the old rules are not in force")
+	}
+	if err := f.proxy.SetRules(Rules{List: []Rule{{Path: "/o/", Job: "other"}, {Job: "job", Key: []httpkey.Source{httpkey.Header("X-Other")}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, _ := f.ask("GET", "/", nil, "X-Other: ben"); resp.Header.Get("Task") != f.owner("ben") {
+		t.Error("the new rules are not in force")
+	}
+	if len(f.proxy.jobs) != 2 {
+		t.Errorf("%d jobs", len(f.proxy.jobs))
+	}
+	if err := f.proxy.SetRules(Rules{List: []Rule{{Job: "other"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := f.proxy.jobs["job"]; ok || len(f.proxy.jobs) != 1 {
+		t.Error("a job that nobody names any more is kept")
+	}
+	if err := f.proxy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.proxy.SetRules(anyPath()); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if resp, _ := f.ask("GET", "/", nil); resp.StatusCode != 404 {
+		t.Errorf("closed: %d", resp.StatusCode)
+	}
+}
