@@ -56,8 +56,12 @@ func stop(which func(*bed) []*process, lo, hi time.Duration) func(*bed, *rand.Ra
 }
 
 func cut(lo, hi time.Duration, sides ...side) func(*bed, *rand.Rand) (string, time.Duration, func()) {
+	return cutOff(owners, lo, hi, sides...)
+}
+
+func cutOff(which func(*bed) []*process, lo, hi time.Duration, sides ...side) func(*bed, *rand.Rand) (string, time.Duration, func()) {
 	return func(b *bed, rng *rand.Rand) (string, time.Duration, func()) {
-		p := free(b, rng, owners(b))
+		p := free(b, rng, which(b))
 		if p == nil {
 			return "", 0, nil
 		}

@@ -29,13 +29,13 @@ func small(seed uint64) plan {
 const findTime = 2 * time.Minute
 
 // run is a storm over a bed, and the verdict.
-func run(t *testing.T, n network, p plan, lasts, pause time.Duration) {
+func run(t *testing.T, n network, p plan, lasts, pause time.Duration, kinds []fault) {
 	setUp := time.Now()
 	b := newBed(t, n, p)
 	b.flows(60 * time.Second)
 	t.Logf("set up in %.1f s", time.Since(setUp).Seconds())
 	began := time.Now()
-	counts := b.storm(lasts, pause, faults)
+	counts := b.storm(lasts, pause, kinds)
 	took, changes := time.Since(began), b.changed(began)
 	calm := time.Now()
 	b.flows(60 * time.Second)
@@ -71,7 +71,7 @@ func run(t *testing.T, n network, p plan, lasts, pause time.Duration) {
 
 // TestJudge is the short run: real processes, real signals, and relays that are cut.
 func TestJudge(t *testing.T) {
-	run(t, newLoopback(t), small(seed(t)), 20*time.Second, time.Second)
+	run(t, newLoopback(t), small(seed(t)), 20*time.Second, time.Second, faults)
 }
 
 // convicts runs storms until the judge finds what is wrong.

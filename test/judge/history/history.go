@@ -57,7 +57,7 @@ type History struct {
 	Told  []Told
 	// Standstills by owner, of StandstillAtLeast or longer.
 	Standstills map[string][]Standstill
-	Counts map[string]int
+	Counts      map[string]int
 	// Checks is how many answers were yes.
 	Checks int
 }

@@ -35,7 +35,9 @@ func ReadDir(dir string) (*History, error) {
 }
 
 // New makes an empty history.
-func New() *History { return &History{Counts: map[string]int{}, Standstills: map[string][]Standstill{}} }
+func New() *History {
+	return &History{Counts: map[string]int{}, Standstills: map[string][]Standstill{}}
+}
 
 // Read adds one process's log. A last line that was not written whole is left out.
 func (h *History) Read(r io.Reader) error {
