@@ -243,7 +243,7 @@ func TestConsistentModeWithSlicerDead(t *testing.T) {
 		cache := filepath.Join(t.TempDir(), "cache")
 		r := newRealm(t, "b")
 		defer func() { r.store.Close() }()
-		r.members = append(r.members, r.begin("a", func(c *Config) { c.CacheFile = cache }))
+		r.members = append(r.members, r.begin("a", nil, func(c *Config) { c.CacheFile = cache }))
 		synctest.Wait()
 		a, b := r.member("a"), r.member("b")
 		r.put("aabb")
@@ -253,7 +253,7 @@ func TestConsistentModeWithSlicerDead(t *testing.T) {
 			t.Error(err)
 		}
 		r.server.Stop()
-		a = r.begin("a", func(c *Config) { c.CacheFile = cache })
+		a = r.begin("a", nil, func(c *Config) { c.CacheFile = cache })
 		r.members[1] = a
 		if err := a.s.Ready(t.Context()); err != nil {
 			t.Errorf("Ready: %v", err)
@@ -297,22 +297,77 @@ func TestFetchesWhatIsInForce(t *testing.T) {
 	})
 }
 
+// A slicelet that comes back during a change gets the bridge before the guard: the
+// keys that are about to move are its own again for a moment, with a token that
+// the next owner's exceeds.
+func TestBridgeBeforeGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRealm(t, "a", "b")
+		defer r.stop()
+		a, b := r.member("a"), r.member("b")
+		first := r.put("aabb")
+		r.advance()
+		a.line.off.Store(true)
+		time.Sleep(2 * ttl)
+		a.told.take()
+		// The guard is not recalled before b has the bridge.
+		a.line.gate = func(c lease.Claim) {
+			if !c.Bridge() {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		b.line.gate = func(c lease.Claim) {
+			if c.Bridge() {
+				time.Sleep(ttl / 2)
+			}
+		}
+		second := r.put("abbb")
+		change := make(chan error, 1)
+		go func() {
+			_, err := lease.Advance(context.Background(), r.w, lease.Change{Job: "job", Token: r.token, Wanted: second, Wait: 10 * time.Second})
+			change <- err
+		}()
+		synctest.Wait()
+		a.line.off.Store(false)
+		for len(a.s.Slices()) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.wantOwners("a-bb")
+		time.Sleep(200 * time.Millisecond)
+		r.wantOwners("aabb")
+		h := a.s.Handle(keyIn(1, 4))
+		if h.FencingToken() != first {
+			t.Errorf("under the guard of %d its token is %d", first, h.FencingToken())
+		}
+		if err := <-change; err != nil {
+			t.Error(err)
+		}
+		r.wantOwners("abbb")
+		if got := b.s.Handle(keyIn(1, 4)).FencingToken(); got != second || h.AssignedContinuously() {
+			t.Errorf("the next owner's token is %d; the handle before is valid: %t", got, h.AssignedContinuously())
+		}
+		if got, want := a.told.take(), []string{"+0 -", "+1 -", "+ -1"}; !slices.Equal(got, want) {
+			t.Errorf("the listener was told %q, want %q", got, want)
+		}
+	})
+}
+
 func TestLeasesThatCannotBeHad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRealm(t, "a")
 		defer r.stop()
 		// Two slicelets of one job cannot share a reader.
-		second := r.begin("b", func(c *Config) { c.Leases = r.member("a").reader })
+		second := r.begin("b", nil, func(c *Config) { c.Leases = r.member("a").reader })
 		r.put("aaaa")
 		r.advance()
 		if err := second.s.Ready(t.Context()); !errors.Is(err, lease.ErrJoined) {
 			t.Errorf("a reader of two slicelets of one job: %v", err)
 		}
-		third := r.begin("c", func(c *Config) { c.Leases = nil })
+		third := r.begin("c", nil, func(c *Config) { c.Leases = nil })
 		if err := third.s.Ready(t.Context()); !errors.Is(err, ErrConsistent) {
 			t.Errorf("without leases: %v", err)
 		}
-		fourth := r.begin("d", nil)
+		fourth := r.begin("d", nil, nil)
 		fourth.line.off.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -33,6 +33,7 @@ type realm struct {
 	// members are by name, in order of index.
 	members []*member
 	last    *assignment.Assignment
+	ttl     time.Duration
 }
 
 // member is a task's process.
@@ -43,11 +44,12 @@ type member struct {
 	line   *line
 	told   *recorded
 	skew   atomic.Int64 // by which its clock is ahead
+	rate   float64      // of its clock
 }
 
 func newRealm(t *testing.T, names ...string) *realm {
 	t.Helper()
-	r := &realm{t: t, start: time.Now(), net: subscribertest.NewNetwork()}
+	r := &realm{t: t, start: time.Now(), net: subscribertest.NewNetwork(), ttl: ttl}
 	var err error
 	if r.store, err = serve.Open(t.Context(), serve.Config{Storage: &storage{}, Clock: r.clock}); err != nil {
 		t.Fatal(err)
@@ -61,7 +63,7 @@ func newRealm(t *testing.T, names ...string) *realm {
 	r.server = r.net.Start(distributor)
 	r.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
 	for _, n := range names {
-		r.members = append(r.members, r.begin(n, nil))
+		r.members = append(r.members, r.begin(n, nil, nil))
 	}
 	synctest.Wait()
 	return r
@@ -70,12 +72,17 @@ func newRealm(t *testing.T, names ...string) *realm {
 func (r *realm) clock() time.Duration { return time.Since(r.start) }
 
 // begin starts a process.
-func (r *realm) begin(name string, change func(*Config)) *member {
+func (r *realm) begin(name string, tune func(*member), change func(*Config)) *member {
 	r.t.Helper()
-	m := &member{name: name, line: &line{Readers: r.store}, told: &recorded{}}
+	m := &member{name: name, line: &line{Readers: r.store}, told: &recorded{}, rate: 1}
+	if tune != nil {
+		tune(m)
+	}
 	var err error
-	m.reader, err = lease.NewReader(lease.Config{Readers: m.line, TTL: ttl,
-		Clock: func() time.Duration { return r.clock() + time.Duration(m.skew.Load()) }})
+	m.reader, err = lease.NewReader(lease.Config{Readers: m.line, TTL: r.ttl,
+		Clock: func() time.Duration {
+			return time.Duration(m.rate*float64(r.clock())) + time.Duration(m.skew.Load())
+		}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -187,6 +194,8 @@ type line struct {
 	off atomic.Bool
 	// delay, if set, is called before a call and before its answer.
 	delay func()
+	// gate, if set, is called before a claim is acquired.
+	gate func(lease.Claim)
 }
 
 func (w *line) pass() error {
@@ -229,6 +238,9 @@ func (s *wired) KeepAlive(ctx context.Context) error {
 }
 
 func (s *wired) Acquire(ctx context.Context, job string, c lease.Claim) (seen lease.Seen, ok bool, err error) {
+	if s.w.gate != nil {
+		s.w.gate(c)
+	}
 	err = s.call(func() (err error) { seen, ok, err = s.ReadSession.Acquire(ctx, job, c); return err })
 	return seen, ok, err
 }

@@ -30,8 +30,9 @@ func advance(runs []run, held assignment.Generation, direct bool, a *assignment.
 			continue
 		}
 		// Whoever did not own a key in held has owned it only since a later one,
-		// whatever anybody says.
-		fresh := max(since, held+1)
+		// whatever anybody says. (Under the leases a may be held itself: the bridge was
+		// acquired before the guard.)
+		fresh := max(since, min(held+1, a.Generation()))
 		keep := direct || since <= held
 		at := s.Start
 		for ; next < len(runs) && runs[next].Start < s.End; next++ {
