@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assigner/membership"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -196,14 +195,11 @@ func (s *session) sendAssignment(in *interest, held mark) error {
 		in.held = markOf(a)
 	}
 	s.mu.Unlock()
-	piece := func(p *slicerv1.JobAssignment) error {
-		return s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}})
-	}
-	for data := range wire.Chunks(f.Data) {
-		if err := piece(&slicerv1.JobAssignment{Job: in.job, Piece: &slicerv1.JobAssignment_Chunk{Chunk: &slicerv1.Chunk{Data: data}}}); err != nil {
+	for p := range f.Pieces(in.job) {
+		if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}); err != nil {
 			return err
 		}
 	}
 	s.a.metrics.sent(in.job, f)
-	return piece(&slicerv1.JobAssignment{Job: in.job, Piece: &slicerv1.JobAssignment_Trailer{Trailer: f.Trailer}})
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // update is a job's newest assignment, ready to be sent.
@@ -63,7 +62,7 @@ func (e *encoding) prepare(stream grpc.ServerStream) {
 		return
 	}
 	e.size = len(f.Data)
-	for m := range responses(f) {
+	for m := range f.Responses() {
 		p := new(grpc.PreparedMsg)
 		if e.err = p.Encode(stream, m); e.err != nil {
 			return
@@ -77,24 +76,12 @@ func (e *encoding) sendUnshared(stream grpc.ServerStream) (int, error) {
 	if err != nil {
 		return 0, status.Errorf(codes.Internal, "the assignment does not encode: %v", err)
 	}
-	for m := range responses(f) {
+	for m := range f.Responses() {
 		if err := stream.SendMsg(m); err != nil {
 			return 0, err
 		}
 	}
 	return len(f.Data), nil
-}
-
-// responses are the chunks of a frame and its trailer.
-func responses(f *wire.Frame) func(yield func(*slicerv1.WatchResponse) bool) {
-	return func(yield func(*slicerv1.WatchResponse) bool) {
-		for data := range wire.Chunks(f.Data) {
-			if !yield(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Chunk{Chunk: &slicerv1.Chunk{Data: data}}}) {
-				return
-			}
-		}
-		yield(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: f.Trailer}})
-	}
 }
 
 // plain says whether messages prepared for one plain stream are good for another:

@@ -3,6 +3,7 @@ package distributor
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -33,11 +34,7 @@ func framePayload(frame func() (*wire.Frame, error), encoded func()) *payload {
 			return nil, err
 		}
 		encoded()
-		var msgs []*slicerv1.WatchResponse
-		for data := range wire.Chunks(f.Data) {
-			msgs = append(msgs, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Chunk{Chunk: &slicerv1.Chunk{Data: data}}})
-		}
-		return append(msgs, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: f.Trailer}}), nil
+		return slices.Collect(f.Responses()), nil
 	}}
 }
 

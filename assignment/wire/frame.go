@@ -34,6 +34,39 @@ type Frame struct {
 	Trailer *slicerv1.Trailer
 }
 
+// Responses are the frame as subscribers get it: chunks, then the trailer.
+func (f *Frame) Responses() iter.Seq[*slicerv1.WatchResponse] {
+	return messages(f,
+		func(c *slicerv1.Chunk) *slicerv1.WatchResponse {
+			return &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Chunk{Chunk: c}}
+		},
+		func(t *slicerv1.Trailer) *slicerv1.WatchResponse {
+			return &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: t}}
+		})
+}
+
+// Pieces are the frame as Distributors get it, of the job.
+func (f *Frame) Pieces(job string) iter.Seq[*slicerv1.JobAssignment] {
+	return messages(f,
+		func(c *slicerv1.Chunk) *slicerv1.JobAssignment {
+			return &slicerv1.JobAssignment{Job: job, Piece: &slicerv1.JobAssignment_Chunk{Chunk: c}}
+		},
+		func(t *slicerv1.Trailer) *slicerv1.JobAssignment {
+			return &slicerv1.JobAssignment{Job: job, Piece: &slicerv1.JobAssignment_Trailer{Trailer: t}}
+		})
+}
+
+func messages[M any](f *Frame, chunk func(*slicerv1.Chunk) M, trailer func(*slicerv1.Trailer) M) iter.Seq[M] {
+	return func(yield func(M) bool) {
+		for data := range Chunks(f.Data) {
+			if !yield(chunk(&slicerv1.Chunk{Data: data})) {
+				return
+			}
+		}
+		yield(trailer(f.Trailer))
+	}
+}
+
 // WholeFrame encodes an assignment whole.
 func WholeFrame(a *assignment.Assignment) (*Frame, error) {
 	data, err := EncodeAssignment(a)

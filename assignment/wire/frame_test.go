@@ -134,3 +134,29 @@ func TestAssemblerIsBounded(t *testing.T) {
 		t.Errorf("afterwards: %v, %v", got, err)
 	}
 }
+
+func TestFramesAreTheSameForAll(t *testing.T) {
+	f := &wire.Frame{Data: bytes.Repeat([]byte("0123456789"), wire.MaxChunk/8), Trailer: &slicerv1.Trailer{Generation: 7, Size: 1}}
+	var chunks []byte
+	var last *slicerv1.WatchResponse
+	for m := range f.Responses() {
+		chunks, last = append(chunks, m.GetChunk().GetData()...), m
+	}
+	if !bytes.Equal(chunks, f.Data) || last.GetTrailer() != f.Trailer {
+		t.Errorf("%d bytes of %d, then %v", len(chunks), len(f.Data), last.GetTrailer())
+	}
+	chunks = nil
+	var piece *slicerv1.JobAssignment
+	for m := range f.Pieces("web") {
+		if m.Job != "web" {
+			t.Errorf("a piece of job %q", m.Job)
+		}
+		chunks, piece = append(chunks, m.GetChunk().GetData()...), m
+	}
+	if !bytes.Equal(chunks, f.Data) || piece.GetTrailer() != f.Trailer {
+		t.Errorf("%d bytes of %d, then %v", len(chunks), len(f.Data), piece.GetTrailer())
+	}
+	for range f.Responses() {
+		break
+	}
+}

@@ -1,6 +1,7 @@
 package subscribertest
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -305,9 +306,5 @@ func (s *Server) todo(st *Stream) (msgs []*slicerv1.WatchResponse, over bool, er
 
 // Messages are a frame as it is sent.
 func Messages(f *wire.Frame) []*slicerv1.WatchResponse {
-	var ms []*slicerv1.WatchResponse
-	for c := range wire.Chunks(f.Data) {
-		ms = append(ms, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Chunk{Chunk: &slicerv1.Chunk{Data: c}}})
-	}
-	return append(ms, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Trailer{Trailer: f.Trailer}})
+	return slices.Collect(f.Responses())
 }
