@@ -1,0 +1,135 @@
+package slicelethttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// Config says how requests are looked at. The zero value will do behind
+// slicerproxy or clerkhttp.
+type Config struct {
+	// Key finds the key of a request that does not bring one in httpkey.HeaderKey,
+	// such as the method Find of an httpkey.Finder; nil finds none. It must be safe
+	// for concurrent use.
+	Key func(*http.Request) (key string, ok bool)
+	// RequireKey refuses requests without a key with 400. Otherwise they are served,
+	// and no load.
+	RequireKey bool
+	// Consistent says that the job is in consistent mode, so that requests for keys
+	// that the task does not own are refused even before the control plane has said
+	// so.
+	Consistent bool
+	// Registerer takes the metrics; nil is none. One registerer takes one handler.
+	Registerer prometheus.Registerer
+}
+
+// Handler returns a handler that looks at each request before next does. The error
+// is the registerer's.
+func Handler(s *slicelet.Slicelet, next http.Handler, cfg Config) (http.Handler, error) {
+	g := &gate{slicelet: s, next: next, cfg: cfg, metrics: newMetrics()}
+	if cfg.Registerer != nil {
+		for _, c := range g.metrics.all() {
+			if err := cfg.Registerer.Register(c); err != nil {
+				return nil, fmt.Errorf("metrics: %w", err)
+			}
+		}
+	}
+	return g, nil
+}
+
+type handleOfContext struct{}
+
+// HandleFrom returns the handle of the request's key, which Handler has put into
+// the request's context. It is not ok if the request has no key.
+func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
+	h, ok = ctx.Value(handleOfContext{}).(slicelet.Handle)
+	return h, ok
+}
+
+// gate is http.Handler.
+type gate struct {
+	slicelet *slicelet.Slicelet
+	next     http.Handler
+	cfg      Config
+	metrics  *metrics
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	defer func() {
+		// A panic, which the server takes for the connection's end, is an error.
+		g.metrics.answered(rec.code, time.Since(begun))
+	}()
+	key, ok := g.keyOf(r)
+	if !ok {
+		if g.cfg.RequireKey {
+			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
+			return
+		}
+	} else {
+		h := g.slicelet.Handle(key)
+		if !h.Owned() && g.refuse(rec, r) {
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), handleOfContext{}, h))
+	}
+	g.next.ServeHTTP(rec, r)
+	if rec.code == 0 {
+		rec.code = http.StatusOK // which the server says then
+	}
+}
+
+func (g *gate) keyOf(r *http.Request) (string, bool) {
+	if v := r.Header[httpkey.HeaderKey]; len(v) > 0 {
+		return httpkey.DecodeKey(v[0])
+	}
+	if g.cfg.Key != nil {
+		return g.cfg.Key(r)
+	}
+	return "", false
+}
+
+// refuse counts a misrouted request, and answers it if it must not be served.
+func (g *gate) refuse(w http.ResponseWriter, r *http.Request) bool {
+	mode, a := g.slicelet.Mode(), g.slicelet.Assignment()
+	refused := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
+	g.metrics.astray(routeOf(r, a), refused)
+	if !refused {
+		return false
+	}
+	var job string
+	var generation assignment.Generation
+	if a != nil {
+		job, generation = a.Job(), a.Generation()
+	}
+	w.Header().Set(httpkey.HeaderRefused, g.slicelet.Task())
+	w.Header().Set(httpkey.HeaderGeneration, strconv.FormatInt(int64(generation), 10))
+	http.Error(w, fmt.Sprintf("slicer: task %q of job %q does not own the key, by generation %d", g.slicelet.Task(), job, generation), http.StatusMisdirectedRequest)
+	return true
+}
+
+// routeOf says how the assignment that the client has routed by stands to the one
+// here.
+func routeOf(r *http.Request, a *assignment.Assignment) string {
+	n, err := strconv.ParseInt(r.Header.Get(httpkey.HeaderGeneration), 10, 64)
+	if err != nil || a == nil {
+		return "unknown"
+	}
+	switch here := int64(a.Generation()); {
+	case n < here:
+		return "older"
+	case n > here:
+		return "newer"
+	}
+	return "same"
+}
