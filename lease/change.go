@@ -56,6 +56,9 @@ func Next(s State, wanted assignment.Generation) Step {
 	case !g.Open:
 		return Step{Kind: Rewrite}
 	case b == Bridge{} && s.Head > g.Generation:
+		if noBridge {
+			return Step{Kind: Recall}
+		}
 		return Step{Kind: Span}
 	case b == Bridge{}:
 		if wanted > s.Head {
@@ -98,6 +101,9 @@ func (s Step) Outcome(r Records) (Outcome, error) {
 		o.Guard.Open = false
 	case Rewrite:
 		o.Guard = Guard{r.Bridge.To, true}
+		if noBridge {
+			o.Guard.Generation = r.Head
+		}
 		o.NoGuardReaders = true
 	case Retire:
 		o.Bridge.Open = false

@@ -2,6 +2,9 @@
 
 package lease
 
-// noDeadline stands for a belief that never looks at the clock. Only the build
-// tag sabotage can bring that about: tests show with it that they would notice.
-const noDeadline = false
+// Only the build tag sabotage can bring these about: tests show with them that
+// they would notice, and what the bridge is good for.
+const (
+	noDeadline = false // beliefs never look at the clock
+	noBridge   = false // the guard is recalled and rewritten without one
+)

@@ -4,5 +4,7 @@ package lease
 
 import "os"
 
-// noDeadline has beliefs never look at the clock.
-var noDeadline = os.Getenv("SLICER_SABOTAGE") == "no-deadline"
+var (
+	noDeadline = os.Getenv("SLICER_SABOTAGE") == "no-deadline"
+	noBridge   = os.Getenv("SLICER_SABOTAGE") == "no-bridge"
+)
