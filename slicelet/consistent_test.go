@@ -367,8 +367,7 @@ func TestLeasesThatCannotBeHad(t *testing.T) {
 		if err := third.s.Ready(t.Context()); !errors.Is(err, ErrConsistent) {
 			t.Errorf("without leases: %v", err)
 		}
-		fourth := r.begin("d", nil, nil)
-		fourth.line.off.Store(true)
+		fourth := r.begin("d", func(m *member) { m.line.off.Store(true) }, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := fourth.s.Ready(ctx); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"d"`) {
