@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -33,23 +35,24 @@ const (
 // client calls as a user's program would: a clerk says who owns the key, and
 // connections to tasks are made when they are first needed.
 type client struct {
-	clerk *clerk.Clerk
-	meter *meter
-	slots chan struct{}
-	calls sync.WaitGroup
+	clerk      *clerk.Clerk
+	meter      *meter
+	consistent bool
+	slots      chan struct{}
+	calls      sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[string]*grpc.ClientConn // by address
 }
 
-func newClient(name, job string, plane addresses, m *meter) (*client, error) {
+func newClient(name, job string, plane addresses, m *meter, consistent bool) (*client, error) {
 	ck, err := clerk.New(clerk.Config{
 		Job: job, ClientID: name, Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &client{clerk: ck, meter: m, slots: make(chan struct{}, maxCalls), conns: map[string]*grpc.ClientConn{}}, nil
+	return &client{clerk: ck, meter: m, consistent: consistent, slots: make(chan struct{}, maxCalls), conns: map[string]*grpc.ClientConn{}}, nil
 }
 
 // start makes a call without waiting for its answer.
@@ -77,8 +80,9 @@ func (c *client) call(key string, load float64) {
 	}
 	out := outcome{load: load}
 	began := time.Now()
-	owners := c.clerk.Lookup(key)
-	if owners.Len() > 0 {
+	if c.consistent {
+		c.insist(ctx, key, &out)
+	} else if owners := c.clerk.Lookup(key); owners.Len() > 0 {
 		owner := owners.At(rand.IntN(owners.Len()))
 		c.try(ctx, tryLimit, key, owner, &out)
 		if !out.answered {
@@ -114,6 +118,9 @@ func (c *client) try(ctx context.Context, limit time.Duration, key string, t ass
 	}
 	var flags wrapperspb.UInt32Value
 	if err := conn.Invoke(ctx, methodGet, wrapperspb.String(key), &flags); err != nil {
+		if status.Code(err) == codes.FailedPrecondition {
+			out.refused++
+		}
 		return
 	}
 	out.answered, out.task = true, t.Name

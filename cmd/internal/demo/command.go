@@ -30,10 +30,18 @@ imbalance fell from above 2 (with 8 servers or more) to at most 1.3, and everyth
 that was to happen did; otherwise with 1 and the reason. With --trace, whose load
 may be impossible to even out, the imbalance is reported but not judged.
 
+With --consistent the servers hold leases: at most one believes that it owns a key,
+whatever happens. They refuse keys that are not theirs, and clients ask again. The
+keys of the server that is killed have no owner until its lease has run out; calls
+that this costs are told apart and not held against availability. A key cannot be
+on several servers, so the hot keys are less hot, and the imbalance is judged only
+if they allow it. The run fails if any key was seen with two owners.
+
 --json prints one JSON object a line: one each second, and a last one of the form
 {"summary": {...}}.`,
 		Example: `  slicer demo
   slicer demo --duration 2m --tasks 16 --clients 8 --qps 5000
+  slicer demo --consistent
   slicer demo --duration 30s --json | tail -n 1
   slicer demo --trace access.log --duration 1m
   slicerctl --server ADDRESS inspect demo    # with the address that the demo prints`,
@@ -58,13 +66,14 @@ may be impossible to even out, the imbalance is reported but not judged.
 		},
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s; the script is spread over it")
+	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s, 30s with --consistent; the script is spread over it")
 	fs.IntVar(&c.Tasks, "tasks", 8, "cache servers at the start, 3 to 200")
 	fs.IntVar(&c.Clients, "clients", 4, "clients, 1 to 200")
 	fs.IntVar(&c.QPS, "qps", 1000, "calls a second by all clients together, 100 to 200000")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of keys, arrival times and choice of servers")
 	fs.StringVar(&c.Trace, "trace", "", "replay `FILE` as the load: CSV or .csv.gz of unix_ms,key,load, or an Apache or nginx access log")
 	fs.Float64Var(&c.Speed, "speed", 0, "how many times as fast as recorded to replay the trace; 0 fits it into --duration")
+	fs.BoolVar(&c.Consistent, "consistent", false, "run the job in consistent mode, for at least 30s")
 	fs.BoolVar(&c.JSON, "json", false, "print JSON lines alone")
 	fs.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`host:port` of the distributor; port 0 takes a free one")
 	return cmd

@@ -48,6 +48,8 @@ type demo struct {
 	events      []event
 	steps       sync.WaitGroup
 	drainErrors int64
+	killErrors  int64
+	overlaps    overlaps
 }
 
 // Run carries out a demo and reports to w; screen, unless nil, tells the size of
@@ -94,7 +96,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		os.RemoveAll(dir)
 		return err
 	}
-	if err := d.plane.putJob(ctx, jobConfig(d.cfg.Tasks, d.custom)); err != nil {
+	if err := d.plane.putJob(ctx, jobConfig(d.cfg.Tasks, d.custom, d.cfg.Consistent)); err != nil {
 		return err
 	}
 	if d.watch, err = newObserver(jobName, d.plane.addrs); err != nil {
@@ -106,7 +108,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		}
 	}
 	for i := range d.cfg.Clients {
-		c, err := newClient(fmt.Sprintf("client-%d", i), jobName, d.plane.addrs, d.meter)
+		c, err := newClient(fmt.Sprintf("client-%d", i), jobName, d.plane.addrs, d.meter, d.cfg.Consistent)
 		if err != nil {
 			return err
 		}
@@ -117,7 +119,11 @@ func (d *demo) setUp(ctx context.Context) error {
 
 func (d *demo) openLoad() error {
 	if d.cfg.Trace == "" {
-		d.zipf = newZipf(d.cfg.QPS, d.cfg.Seed)
+		exponent := zipfExponent
+		if d.cfg.Consistent {
+			exponent = zipfConsistent
+		}
+		d.zipf = newZipf(d.cfg.QPS, d.cfg.Seed, exponent)
 		d.load = d.zipf
 		return nil
 	}
@@ -152,7 +158,7 @@ func (d *demo) settle(ctx context.Context) error {
 			return fmt.Errorf("a client has no assignment: %w", err)
 		}
 	}
-	return nil
+	return d.believing(ctx)
 }
 
 func ownEvery(a *assignment.Assignment, tasks []string) bool {
@@ -168,7 +174,7 @@ func (d *demo) addServer() (*server, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := fmt.Sprintf("cache-%d", d.used)
-	s, err := startServer(name, jobName, d.plane.addrs, d.custom)
+	s, err := startServer(name, jobName, d.plane.addrs, d.custom, d.cfg.Consistent)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +197,8 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	go func() { first <- d.measureFirst(ctx) }()
 	loaded := make(chan error, 1)
 	go func() { loaded <- d.pace(ctx) }()
+	looked := make(chan struct{})
+	go func() { defer close(looked); d.lookOut(ctx) }()
 	scripted := make(chan struct{})
 	go func() { defer close(scripted); d.follow(ctx) }()
 
@@ -198,6 +206,7 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	cancel(err)
 	<-timed
 	<-scripted
+	<-looked
 	d.steps.Wait()
 	if perr := <-loaded; err == nil {
 		err = perr

@@ -65,6 +65,22 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestDemoConsistent runs a short demo in consistent mode: shorter than users may,
+// so that calls may be lost to the killed server while another is drained.
+func TestDemoConsistent(t *testing.T) {
+	t.Parallel()
+	out := &silent{}
+	s, err := newDemo(Config{Duration: MinDuration, Tasks: 4, Clients: 2, QPS: 200, Listen: "127.0.0.1:0", Consistent: true}, out).run(t.Context())
+	if s == nil {
+		t.Fatal(err)
+	}
+	happenedAll(t, s)
+	if s.Mode != "consistent" || s.Looks == 0 || s.Overlaps != 0 || s.Misrouted != 0 {
+		t.Errorf("%+v", s)
+	}
+	t.Logf("%d calls, %d errors, %d refusals, %d looks", s.Requests, s.Errors, s.Refused, s.Looks)
+}
+
 // compare has slicerctl inspect the running demo and wants it to say what each
 // server believes.
 func compare(t *testing.T, d *demo) {

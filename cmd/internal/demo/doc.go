@@ -8,6 +8,10 @@
 // calls are answered (open loop). A client is as a user's would be: it calls a
 // task that owns the key, and when that does not answer, one other task, once.
 //
+// In consistent mode servers hold leases on the same control plane and refuse keys
+// that are not theirs, and a client goes on asking the newest owner until its call
+// is over. All the while somebody looks for a key that two servers believe in.
+//
 // All that is reported is measured in the clients, save lines that name another
 // source.
 package demo
@@ -29,6 +33,8 @@ type Config struct {
 	// than it was recorded; 0 fits it into Duration.
 	Trace string
 	Speed float64
+	// Consistent runs the job in consistent mode.
+	Consistent bool
 	// JSON prints machine output alone.
 	JSON bool
 	// Listen is where the Distributor serves.
@@ -41,12 +47,15 @@ type Config struct {
 // Bounds of what can be shown.
 const (
 	MinDuration = 10 * time.Second
-	maxDuration = 24 * time.Hour
-	minTasks    = 3 // one is killed, one is drained
-	maxTasks    = 200
-	maxClients  = 200
-	minQPS      = 100
-	maxQPS      = 200_000
+	// MinConsistent is MinDuration in consistent mode, where what a dead server
+	// costs must have passed before the next thing happens.
+	MinConsistent = 30 * time.Second
+	maxDuration   = 24 * time.Hour
+	minTasks      = 3 // one is killed, one is drained
+	maxTasks      = 200
+	maxClients    = 200
+	minQPS        = 100
+	maxQPS        = 200_000
 )
 
 // Validate names the first flag whose value is not allowed.
@@ -54,6 +63,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Duration < MinDuration || c.Duration > maxDuration:
 		return run.Usagef("--duration: %s is not allowed: want %s to %s", c.Duration, MinDuration, maxDuration)
+	case c.Consistent && c.Duration < MinConsistent:
+		return run.Usagef("--duration: %s is not allowed with --consistent: want %s to %s", c.Duration, MinConsistent, maxDuration)
 	case c.Tasks < minTasks || c.Tasks > maxTasks:
 		return run.Usagef("--tasks: %d is not allowed: want %d to %d", c.Tasks, minTasks, maxTasks)
 	case c.Clients < 1 || c.Clients > maxClients:

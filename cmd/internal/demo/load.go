@@ -27,6 +27,8 @@ type source interface {
 const (
 	zipfKeys     = 1000
 	zipfExponent = 1.25
+	// In consistent mode a key is on one server: the hottest has a tenth.
+	zipfConsistent = .9
 )
 
 // zipf is a Poisson stream of calls. Not safe for concurrent use, but for shift.
@@ -39,14 +41,14 @@ type zipf struct {
 	epoch atomic.Uint32
 }
 
-func newZipf(qps int, seed uint64) *zipf {
+func newZipf(qps int, seed uint64, exponent float64) *zipf {
 	z := &zipf{
 		rng: rand.New(rand.NewPCG(seed, 0x5115)), gap: 1 / float64(qps),
 		cdf: make([]float64, zipfKeys), keys: make([]string, zipfKeys),
 	}
 	sum := 0.
 	for i := range z.cdf {
-		sum += math.Pow(float64(i+1), -zipfExponent)
+		sum += math.Pow(float64(i+1), -exponent)
 		z.cdf[i] = sum
 	}
 	for i := range z.cdf {
@@ -57,6 +59,9 @@ func newZipf(qps int, seed uint64) *zipf {
 	}
 	return z
 }
+
+// hottest is the hottest key's share of the calls.
+func (z *zipf) hottest() float64 { return z.cdf[0] }
 
 // shift makes other keys the hot ones, from the next call on.
 func (z *zipf) shift() { z.epoch.Add(1) }

@@ -76,6 +76,7 @@ func (d *demo) summary(first, last float64) *Summary {
 	s := &Summary{
 		Requests: shot.total.Requests, Errors: shot.total.Errors, Availability: shot.total.availability(),
 		Misrouted: shot.total.Misrouted, Retried: shot.total.Retried, HitRate: shot.total.hitRate(),
+		Mode: assignment.Affinity.String(), Refused: shot.total.Refused,
 		ImbalanceFirst: first, ImbalanceLast: last, StalledMS: time.Duration(d.stalled.Load()).Milliseconds(),
 	}
 	var churn float64
@@ -86,7 +87,16 @@ func (d *demo) summary(first, last float64) *Summary {
 	s.Events, _ = d.eventsAfter(0)
 	d.mu.Lock()
 	s.DrainErrors = d.drainErrors
+	s.KillErrors = d.killErrors
 	d.mu.Unlock()
-	s.judge(d.cfg.Tasks, d.zipf == nil)
+	if d.cfg.Consistent {
+		s.Mode = assignment.Consistent.String()
+		d.overlaps.tell(s)
+	}
+	hottest := 0.
+	if d.zipf != nil {
+		hottest = d.zipf.hottest()
+	}
+	s.judge(d.cfg.Tasks, d.zipf == nil, hottest)
 	return s
 }

@@ -13,6 +13,7 @@ type outcome struct {
 	retried   bool
 	misrouted bool // answered by a task that does not own the key, or a retry
 	hit       bool // the cache had it
+	refused   int  // times, by a task that does not own the key
 }
 
 // counts add up outcomes.
@@ -21,6 +22,7 @@ type counts struct {
 	Errors    int64 `json:"errors"`
 	Misrouted int64 `json:"misrouted"`
 	Retried   int64 `json:"retried"`
+	Refused   int64 `json:"refused"`
 	Hits      int64 `json:"hits"`
 }
 
@@ -38,10 +40,11 @@ func (c *counts) add(o outcome) {
 	if o.hit {
 		c.Hits++
 	}
+	c.Refused += int64(o.refused)
 }
 
 func (c counts) minus(d counts) counts {
-	return counts{c.Requests - d.Requests, c.Errors - d.Errors, c.Misrouted - d.Misrouted, c.Retried - d.Retried, c.Hits - d.Hits}
+	return counts{c.Requests - d.Requests, c.Errors - d.Errors, c.Misrouted - d.Misrouted, c.Retried - d.Retried, c.Refused - d.Refused, c.Hits - d.Hits}
 }
 
 // availability is the share of calls that were answered in time.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // tick is what one second was like. Its JSON form is part of the output.
@@ -84,7 +86,11 @@ func headline(c *Config) string {
 	if c.Trace != "" {
 		load = "the load of " + c.Trace
 	}
-	return fmt.Sprintf("%d cache servers, %d clients, %s, %s", c.Tasks, c.Clients, load, c.Duration)
+	mode := ""
+	if c.Consistent {
+		mode = ", consistent mode"
+	}
+	return fmt.Sprintf("%d cache servers, %d clients, %s, %s%s", c.Tasks, c.Clients, load, c.Duration, mode)
 }
 
 // calls and shards sum up a second as clients and as the control plane saw it.
@@ -121,6 +127,9 @@ func (s *Summary) text() string {
 	fmt.Fprintf(&b, "a lookup took %d ns (median) and %d ns (99th percentile); %.1f%% cache hits\n", s.LookupP50NS, s.LookupP99NS, 100*s.HitRate)
 	if s.StalledMS > 0 {
 		fmt.Fprintf(&b, "the machine kept this process from running for %.1f s\n", float64(s.StalledMS)/1000)
+	}
+	if s.Mode == assignment.Consistent.String() {
+		fmt.Fprintf(&b, "consistent mode: %d refusals, %d calls lost to the kill, %d overlaps in %d looks\n", s.Refused, s.KillErrors, s.Overlaps, s.Looks)
 	}
 	for _, f := range s.Failures {
 		fmt.Fprintf(&b, "FAILED: %s\n", f)

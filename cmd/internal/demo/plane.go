@@ -17,6 +17,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -42,9 +43,13 @@ func startControlPlane(dir, listen string) (*controlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]))
 	}
+	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases()})
+	if err != nil {
+		return nil, errors.Join(err, closeAll(listeners[:]), db.Close())
+	}
 	c := &controlPlane{dir: dir, db: db, addrs: addresses{listeners[0].Addr().String(), listeners[1].Addr().String()}}
 	c.all, err = plane.Start(plane.Config{
-		ID: "demo", Store: db, Distributor: listeners[0], Backup: listeners[1], Assigner: listeners[2],
+		ID: "demo", Store: db, Leases: leases, Distributor: listeners[0], Backup: listeners[1], Assigner: listeners[2],
 		Credentials: insecure.NewCredentials(),
 	})
 	if err != nil {
@@ -62,13 +67,16 @@ func closeAll(listeners []net.Listener) (err error) {
 
 // jobConfig is quicker than the defaults, so that half a minute shows what
 // otherwise takes minutes.
-func jobConfig(tasks int, custom bool) assignment.JobConfig {
+func jobConfig(tasks int, custom, consistent bool) assignment.JobConfig {
 	c := assignment.JobConfig{
 		Name: jobName,
 		// The hottest key may have to be on as many servers as there are.
 		MaxReplicas:      max(10, tasks),
 		HeartbeatTimeout: 2 * time.Second,
 		Balance:          assignment.BalanceConfig{Interval: time.Second, Smoothing: .5},
+	}
+	if consistent {
+		c.Mode, c.MaxReplicas, c.LeaseDuration = assignment.Consistent, 1, leaseTTL
 	}
 	if custom {
 		c.LoadMetric = assignment.LoadCustom

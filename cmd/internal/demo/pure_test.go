@@ -20,6 +20,7 @@ func TestValidate(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Config){
 		"--duration: 9s is not allowed":     func(c *Config) { c.Duration = 9 * time.Second },
+		"--duration: 29s is not allowed wi": func(c *Config) { c.Duration, c.Consistent = 29*time.Second, true },
 		"--tasks: 2 is not allowed: want 3": func(c *Config) { c.Tasks = 2 },
 		"--clients: 0 is not allowed":       func(c *Config) { c.Clients = 0 },
 		"--qps: 1 is not allowed: want 100": func(c *Config) { c.QPS = 1 },
@@ -38,7 +39,7 @@ func TestValidate(t *testing.T) {
 
 func TestZipf(t *testing.T) {
 	for _, seed := range []uint64{0, 1, 2} {
-		z := newZipf(1000, seed)
+		z := newZipf(1000, seed, zipfExponent)
 		count := func() (hottest string, share float64, seconds float64) {
 			seen := map[string]int{}
 			from := z.now
@@ -113,16 +114,45 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// In consistent mode the calls that a death costs are not held against it, nor an
+// imbalance that its keys make; a key with two owners is.
+func TestJudgeConsistent(t *testing.T) {
+	base := Summary{Mode: "consistent", Requests: 10000, Errors: 50, Availability: .995, KillErrors: 50, Looks: 1, ImbalanceFirst: 1.5, ImbalanceLast: 1.2}
+	for _, k := range expected(false) {
+		base.Events = append(base.Events, event{Kind: k})
+	}
+	for name, c := range map[string]struct {
+		change func(s *Summary)
+		tasks  int
+		want   string
+	}{
+		"well":            {func(s *Summary) {}, 8, ""},
+		"other errors":    {func(s *Summary) { s.KillErrors = 40 }, 8, "availability is 0.99900"},
+		"two owners":      {func(s *Summary) { s.Overlaps = 2 }, 8, "a key had two owners, 2 times"},
+		"nobody looked":   {func(s *Summary) { s.Looks = 0 }, 8, "nobody has looked"},
+		"uneven":          {func(s *Summary) { s.ImbalanceLast = 1.4 }, 8, "imbalance is 1.40 at the end"},
+		"cannot be even":  {func(s *Summary) { s.ImbalanceLast = 1.9 }, 20, ""},
+		"in another mode": {func(s *Summary) { s.Mode = "affinity"; s.ImbalanceFirst, s.ImbalanceLast = 3, 1.9 }, 20, "imbalance is 1.90"},
+	} {
+		s := base
+		c.change(&s)
+		s.judge(c.tasks, false, .095)
+		if got := strings.Join(s.Failures, "; "); s.OK != (c.want == "") || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	s := Summary{Requests: 10000, Availability: 1, ImbalanceFirst: 2.5, ImbalanceLast: 1.1}
 	for _, k := range expected(false) {
 		s.Events = append(s.Events, event{Kind: k})
 	}
-	if s.judge(8, false); !s.OK || s.Err() != nil {
+	if s.judge(8, false, 0); !s.OK || s.Err() != nil {
 		t.Errorf("a good run: %v", s.Failures)
 	}
 	bad := Summary{Requests: 10000, Availability: .9997, DrainErrors: 1, ImbalanceFirst: 2, ImbalanceLast: 1.31, Events: append(s.Events[1:], event{Kind: evTrouble, Task: "x", Detail: "y"})}
-	if bad.judge(8, false); bad.OK || len(bad.Failures) != 6 || bad.Err() == nil {
+	if bad.judge(8, false, 0); bad.OK || len(bad.Failures) != 6 || bad.Err() == nil {
 		t.Errorf("a bad run: %q", bad.Failures)
 	}
 }

@@ -27,14 +27,15 @@ type server struct {
 	cable    *cable
 	grpc     *grpc.Server
 	slicelet *slicelet.Slicelet
-	custom   bool // the job's load is what calls carry
+	leases   *leases // nil in affinity mode
+	custom   bool    // the job's load is what calls carry
 	stopped  chan struct{}
 
 	mu   sync.Mutex
 	rows map[string]struct{}
 }
 
-func startServer(name, job string, plane addresses, custom bool) (*server, error) {
+func startServer(name, job string, plane addresses, custom, consistent bool) (*server, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -43,8 +44,14 @@ func startServer(name, job string, plane addresses, custom bool) (*server, error
 		name: name, addr: lis.Addr().String(), cable: newCable(), grpc: grpc.NewServer(),
 		custom: custom, stopped: make(chan struct{}), rows: map[string]struct{}{},
 	}
+	if consistent {
+		if s.leases, err = openLeases(plane.distributor, s.cable); err != nil {
+			lis.Close()
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	s.slicelet, err = slicelet.New(slicelet.Config{
-		Job: job, Task: name, Address: s.addr, Listener: s,
+		Job: job, Task: name, Address: s.addr, Listener: s, Leases: s.leases.forSlicelet(),
 		Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
 		DialOptions: []grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -53,6 +60,7 @@ func startServer(name, job string, plane addresses, custom bool) (*server, error
 	})
 	if err != nil {
 		lis.Close()
+		s.leases.close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	s.grpc.RegisterService(&cacheService, s)
@@ -64,9 +72,20 @@ func startServer(name, job string, plane addresses, custom bool) (*server, error
 	return s, nil
 }
 
-// get answers whoever asks, the owner or not: in affinity mode both are right.
+// get answers whoever asks, the owner or not: in affinity mode both are right. In
+// consistent mode it refuses what is not its own, from the first moment to the last.
 func (s *server) get(ctx context.Context, key string) (flags uint32, err error) {
 	h := s.slicelet.Handle(key)
+	if s.leases != nil {
+		if !h.Owned() {
+			return 0, errNotMine
+		}
+		defer func() {
+			if !h.AssignedContinuously() {
+				flags, err = 0, errNotMine
+			}
+		}()
+	}
 	if s.custom {
 		load := 1.
 		if v := metadata.ValueFromIncomingContext(ctx, loadHeader); len(v) == 1 {
@@ -108,7 +127,11 @@ func (s *server) kill() {
 	s.cable.sever()
 	// The rest is housekeeping within this process; no byte of it gets out.
 	s.grpc.Stop()
+	if s.leases != nil {
+		time.Sleep(leaseTTL) // it believes in its keys, cut off as it is, until its lease is over
+	}
 	s.slicelet.Close()
+	s.leases.close()
 	<-s.stopped
 }
 
@@ -135,5 +158,6 @@ func (s *server) stop() {
 		<-done
 	}
 	s.slicelet.Close()
+	s.leases.close()
 	<-s.stopped
 }

@@ -66,11 +66,15 @@ func (d *demo) kill(ctx context.Context) {
 	}
 	a, _ := d.watch.now()
 	n, share := owned(a, s.name)
+	before := d.meter.snapshot().total
 	d.happened(evKill, s.name, fmt.Sprintf("without a word, owning %d slices, %.1f%% of the keys", n, 100*share))
 	at := time.Now()
 	d.steps.Go(s.kill)
 	if d.until(ctx, func(a *assignment.Assignment) bool { n, _ := owned(a, s.name); return n == 0 }) {
 		d.happened(evReassigned, s.name, fmt.Sprintf("others own its keys %.1f s after it died", time.Since(at).Seconds()))
+	}
+	if d.cfg.Consistent {
+		d.countKill(ctx, before)
 	}
 }
 
