@@ -1,6 +1,7 @@
 package autosharding
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
@@ -130,12 +132,15 @@ func (c *client) step(now time.Time, newest *assignment.Assignment) (until time.
 // send sends all of an assignment: there is no way to abandon it half-way.
 func (c *client) send(p *payload) {
 	defer c.s.wg.Done()
-	err := p.send(c.stream, func(bytes int) {
+	err := p.messages.Send(c.stream, func(bytes int) {
 		c.job.sent(bytes)
 		c.mu.Lock()
 		c.progress.took(time.Now())
 		c.mu.Unlock()
 	})
+	if errors.Is(err, prepared.ErrBuild) {
+		err = status.Errorf(codes.Internal, "job %q, generation %d: %v", c.in.job, p.a.Generation(), err)
+	}
 	if err != nil {
 		c.end(err)
 		return

@@ -113,7 +113,7 @@ func (j *job) payload(a *assignment.Assignment, name func(assignment.Task) strin
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if p := j.newest; p == nil || p.a.StoreID() != a.StoreID() || p.a.Generation() < a.Generation() {
-		j.newest = &payload{a: a, name: name, encoded: j.m.encodes.Inc}
+		j.newest = newPayload(a, name, j.m.encodes.Inc)
 	}
 	return j.newest
 }
