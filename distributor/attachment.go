@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -30,12 +31,24 @@ type attachment struct {
 	// being, told of completely. Guarded by Distributor.mu.
 	told map[string]struct{}
 
+	// assemblers of assignments, by job, are the receiver's.
+	assemblers map[string]*wire.Assembler
+
 	mu     sync.Mutex
 	queue  []string            // marked jobs, oldest first
 	marked map[string]struct{} // the same, as a set
 	// vacant are marked jobs that nobody here subscribes to: the assigner is to
 	// know that, too.
 	vacant map[string]struct{}
+}
+
+// newAttachment begins a stream to an assigner that has said hello.
+func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, address string, conn grpc.ClientConnInterface, cancel context.CancelFunc) *attachment {
+	return &attachment{
+		d: d, id: h.GetAssignerId(), zone: h.GetZone(), address: address, conn: conn, cancel: cancel,
+		wake: make(chan struct{}, 1), told: make(map[string]struct{}), assemblers: make(map[string]*wire.Assembler),
+		marked: make(map[string]struct{}), vacant: make(map[string]struct{}),
+	}
 }
 
 func (a *attachment) name() string {
@@ -131,7 +144,7 @@ func (a *attachment) messages(name string, vacant bool, wanted map[string]struct
 	j := a.d.lookup(name)
 	asked := false
 	if j != nil {
-		msgs, asked = j.take(time.Now(), a)
+		msgs, asked = j.take(a.d.host.now(), a)
 	} else if vacant {
 		msgs = append(msgs,
 			reportsRequest(&slicerv1.TaskReports{Job: name, Complete: true}),

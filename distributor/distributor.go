@@ -36,7 +36,8 @@ type Distributor struct {
 	log        *slog.Logger
 	metrics    *metrics
 	lookupHost lookupFunc
-	guests     *autosharding.Service
+	guests     *autosharding.Service // nil when it is driven
+	host       host
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -75,6 +76,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
 	}
+	d.host = host{now: time.Now, send: func(f func()) { d.goRun(f) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
@@ -83,9 +85,26 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		m.close()
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
-	d.wg.Add(1)
-	go d.maintain(ctx)
+	d.goRun(func() { d.maintain(ctx) })
 	return d, nil
+}
+
+// host is what a Distributor gets from whoever runs it: the time, and somebody to
+// do what may take long (send what a subscriber lacks) and what falls due (keep a
+// job).
+type host struct {
+	now  func() time.Time
+	send func(func())
+	keep func(*job)
+}
+
+// goRun runs f in a goroutine that Close waits for.
+func (d *Distributor) goRun(f func()) {
+	d.wg.Add(1)
+	go func() {
+		defer d.wg.Done()
+		f()
+	}()
 }
 
 // Register adds SubscriberService, gRPC's AutoshardingService, and AdminService,
@@ -156,9 +175,8 @@ func (d *Distributor) acquire(name string) (*job, error) {
 	case j == nil:
 		j = newJob(d, name)
 		d.jobs[name] = j
-		d.wireJob(time.Now(), j)
-		d.wg.Add(1)
-		go j.run()
+		d.wireJob(d.host.now(), j)
+		d.host.keep(j)
 	}
 	j.refs++
 	return j, nil
@@ -168,7 +186,7 @@ func (d *Distributor) release(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if j.refs--; j.refs == 0 {
-		j.idleSince = time.Now()
+		j.idleSince = d.host.now()
 		j.poke()
 	}
 }
@@ -209,7 +227,9 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.log.Info("job dropped, nobody has needed it for a while")
 	delete(d.jobs, j.name)
 	j.m.drop()
-	d.guests.Forget(j.name)
+	if d.guests != nil {
+		d.guests.Forget(j.name)
+	}
 	if target != nil {
 		target.mark(j.name) // to take the Want back
 	}

@@ -79,7 +79,6 @@ func newJob(d *Distributor, name string) *job {
 // run does what falls due until nobody has needed the job for a while or the
 // Distributor closes.
 func (j *job) run() {
-	defer j.d.wg.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -78,7 +78,6 @@ func (d *Distributor) newLink(address, name string) (*link, error) {
 
 // run attaches again and again until ctx ends.
 func (l *link) run(ctx context.Context) {
-	defer l.d.wg.Done()
 	defer close(l.stopped)
 	defer l.conn.Close()
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -142,11 +141,7 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	case !late.Stop():
 		return "", errNoHello
 	}
-	a := &attachment{
-		d: l.d, id: h.GetAssignerId(), zone: h.GetZone(), address: l.address, conn: l.conn, cancel: cancel,
-		wake: make(chan struct{}, 1), told: make(map[string]struct{}),
-		marked: make(map[string]struct{}), vacant: make(map[string]struct{}),
-	}
+	a := l.d.newAttachment(h, l.address, l.conn, cancel)
 	l.d.attached(a)
 	sent := make(chan error, 1)
 	go func() {
@@ -194,46 +189,49 @@ func endOfAttach(stream slicerv1.AssignerService_AttachClient, err error) error 
 
 // receive takes what the assigner says until the stream ends.
 func (l *link) receive(stream slicerv1.AssignerService_AttachClient, a *attachment) error {
-	assemblers := make(map[string]*wire.Assembler)
 	for {
 		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		switch m := m.GetMessage().(type) {
-		case *slicerv1.AttachResponse_Preference:
-			l.d.prefer(a, m.Preference)
-		case *slicerv1.AttachResponse_Assignment:
-			if j := l.d.lookup(m.Assignment.GetJob()); j != nil {
-				l.assignment(now, j, a, m.Assignment, assemblers)
-			} else {
-				delete(assemblers, m.Assignment.GetJob())
-			}
-		case *slicerv1.AttachResponse_Status:
-			if j := l.d.lookup(m.Status.GetJob()); j != nil {
-				j.told(now, a, m.Status)
-			}
-		case *slicerv1.AttachResponse_RefuseTask:
-			if j := l.d.lookup(m.RefuseTask.GetJob()); j != nil {
-				j.refuse(m.RefuseTask)
-			}
-		case *slicerv1.AttachResponse_ClientIndexes:
-			if j := l.d.lookup(m.ClientIndexes.GetJob()); j != nil {
-				j.indexed(a, m.ClientIndexes)
-			}
-			// Anything else is from a newer assigner, and can be done without.
+		a.received(l.d.host.now(), m)
+	}
+}
+
+// received takes what the assigner says.
+func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
+	switch m := m.GetMessage().(type) {
+	case *slicerv1.AttachResponse_Preference:
+		a.d.prefer(a, m.Preference)
+	case *slicerv1.AttachResponse_Assignment:
+		if j := a.d.lookup(m.Assignment.GetJob()); j != nil {
+			a.assignment(now, j, m.Assignment)
+		} else {
+			delete(a.assemblers, m.Assignment.GetJob())
 		}
+	case *slicerv1.AttachResponse_Status:
+		if j := a.d.lookup(m.Status.GetJob()); j != nil {
+			j.told(now, a, m.Status)
+		}
+	case *slicerv1.AttachResponse_RefuseTask:
+		if j := a.d.lookup(m.RefuseTask.GetJob()); j != nil {
+			j.refuse(m.RefuseTask)
+		}
+	case *slicerv1.AttachResponse_ClientIndexes:
+		if j := a.d.lookup(m.ClientIndexes.GetJob()); j != nil {
+			j.indexed(a, m.ClientIndexes)
+		}
+		// Anything else is from a newer assigner, and can be done without.
 	}
 }
 
 // assignment takes a piece of an assignment. What does not decode is asked for
 // again, whole; nothing else suffers.
-func (l *link) assignment(now time.Time, j *job, from *attachment, m *slicerv1.JobAssignment, assemblers map[string]*wire.Assembler) {
-	s := assemblers[j.name]
+func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment) {
+	s := a.assemblers[j.name]
 	if s == nil {
 		s = new(wire.Assembler)
-		assemblers[j.name] = s
+		a.assemblers[j.name] = s
 	}
 	var err error
 	if c := m.GetChunk(); c != nil {
@@ -242,23 +240,23 @@ func (l *link) assignment(now time.Time, j *job, from *attachment, m *slicerv1.J
 		}
 	}
 	// The buffer is not kept for a next one that may be small.
-	delete(assemblers, j.name)
-	var a *assignment.Assignment
+	delete(a.assemblers, j.name)
+	var got *assignment.Assignment
 	if t := m.GetTrailer(); err == nil && t != nil {
-		a, err = s.Finish(t, j.base(assignment.Generation(t.GetBase())))
+		got, err = s.Finish(t, j.base(assignment.Generation(t.GetBase())))
 	} else if err == nil {
 		err = fmt.Errorf("neither a chunk nor a trailer")
 	}
 	if err != nil {
 		j.m.verdict(verdictMalformed)
-		l.log.Error("assignment does not decode, asking for the whole", "job", j.name, "assigner", from.id, "error", err)
-		j.failed(now, from)
+		j.log.Error("assignment does not decode, asking for the whole", "assigner", a.id, "address", a.address, "error", err)
+		j.failed(now, a)
 		return
 	}
-	v := j.accept(now, from, a)
+	v := j.accept(now, a, got)
 	j.m.verdict(v)
 	if v == verdictMalformed || v == verdictForeign {
-		l.log.Error("assignment not accepted", "job", j.name, "assigner", from.id, "verdict", string(v),
-			"generation", a.Generation(), "store", a.StoreID(), "of_job", a.Job())
+		j.log.Error("assignment not accepted", "assigner", a.id, "address", a.address, "verdict", string(v),
+			"generation", got.Generation(), "store", got.StoreID(), "of_job", got.Job())
 	}
 }

@@ -184,8 +184,7 @@ func (j *job) kick(s *subscription) {
 		return
 	}
 	s.sending = true
-	j.d.wg.Add(1)
-	go s.send()
+	j.d.host.send(s.send)
 }
 
 func (j *job) lacks(s *subscription) bool {
@@ -231,7 +230,7 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
 	newest := j.shelf.newest()
 	s.progress.sent(markOf(newest), newest.Checksum(), kind == kindWhole)
-	s.flightAt = time.Now()
+	s.flightAt = j.d.host.now()
 	return outgoing{p, kind}
 }
 

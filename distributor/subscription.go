@@ -26,6 +26,7 @@ type subscription struct {
 	finish sync.Once
 	done   chan struct{} // closed when the stream is to end
 	err    error         // why, to be read after done
+	ended  func(error)   // called with it, if not nil; must not call back
 
 	// Guarded by the job's lock.
 	progress   progress
@@ -43,6 +44,9 @@ func (s *subscription) end(err error) {
 	s.finish.Do(func() {
 		s.err = err
 		close(s.done)
+		if s.ended != nil {
+			s.ended(err)
+		}
 	})
 }
 
@@ -77,10 +81,10 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 		if err := checkReport(m.GetReport()); err != nil {
 			return err
 		}
-		s.job.report(time.Now(), s, m.GetReport())
+		s.job.report(s.job.d.host.now(), s, m.GetReport())
 		return nil
 	case m.GetAck() != nil:
-		return s.job.ack(time.Now(), s, m.GetAck())
+		return s.job.ack(s.job.d.host.now(), s, m.GetAck())
 	case m.GetHello() != nil:
 		return status.Error(codes.InvalidArgument, "hello: said before")
 	}
@@ -95,7 +99,6 @@ type outgoing struct {
 
 // send sends until there is nothing more to send.
 func (s *subscription) send() {
-	defer s.job.d.wg.Done()
 	for {
 		out, ok := s.job.nextFor(s)
 		if !ok {

@@ -82,7 +82,6 @@ func (t *targets) addresses(ctx context.Context, host string) []netip.Addr {
 // maintain keeps one link to each address that the configuration and the
 // assigners name, until the Distributor closes.
 func (d *Distributor) maintain(ctx context.Context) {
-	defer d.wg.Done()
 	t := targets{lookup: d.lookupHost}
 	links := make(map[string]*link)
 	defer func() {
@@ -131,7 +130,6 @@ func (d *Distributor) startLink(ctx context.Context, address, name string) *link
 		return nil
 	}
 	ctx, l.cancel = context.WithCancel(ctx)
-	d.wg.Add(1)
-	go l.run(ctx)
+	d.goRun(func() { l.run(ctx) })
 	return l
 }

@@ -23,7 +23,7 @@ func (d *Distributor) attached(a *attachment) {
 	delete(d.errs, a.address)
 	d.metrics.assigners.Set(float64(len(d.attachments)))
 	d.log.Info("assigner attached", "assigner", a.id, "zone", a.zone, "address", a.address)
-	d.wire(time.Now())
+	d.wire(d.host.now())
 }
 
 // detached removes a stream that has ended, and says whether another to the same
@@ -37,7 +37,7 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 	delete(d.attachments, a.id)
 	d.prefs.forget(a.id)
 	d.metrics.assigners.Set(float64(len(d.attachments)))
-	d.wire(time.Now())
+	d.wire(d.host.now())
 	return false
 }
 
@@ -50,7 +50,7 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	}
 	before := d.prefs.candidates()
 	d.prefs.update(a.id, m)
-	d.wire(time.Now())
+	d.wire(d.host.now())
 	if !slices.Equal(before, d.prefs.candidates()) {
 		select {
 		case d.candidates <- struct{}{}:

@@ -1,0 +1,199 @@
+package distributor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Driven is a Distributor without clock, goroutine and network: its driver says
+// what happens and when, and carries messages. It decides by the very code that
+// New's does; what it leaves out is how connections are made and kept, Fetch, the
+// services for operators and gRPC's auto-sharding protocol. The same events give
+// the same messages, though not always in the same order to different peers. It
+// is not safe for concurrent use.
+//
+// After each call the driver has been told all that is to be sent. Step is to be
+// called when the time that it returned last has come, and after other calls.
+type Driven struct {
+	d       *Distributor
+	now     time.Time
+	pending []func()
+	kept    map[*job]struct{}
+	peers   []*AssignerPeer
+}
+
+// AssignerPeer is a stream to an assigner.
+type AssignerPeer struct {
+	a      *attachment
+	send   func(*slicerv1.AttachRequest)
+	wanted map[string]struct{}
+	said   time.Time
+}
+
+// SubscriberPeer is a stream of a subscriber.
+type SubscriberPeer struct {
+	j *job
+	s *subscription
+}
+
+// NewDriven makes one. Of the config only ID, Zone, Logger and Registerer matter.
+func NewDriven(cfg Config, now time.Time) (*Driven, error) {
+	cfg = cfg.withDefaults()
+	cfg.Assigners = []string{"driven.invalid:1"}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
+	m, err := newMetrics(cfg.ID, cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
+	v := &Driven{now: now, kept: map[*job]struct{}{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	v.d = &Distributor{
+		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
+		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
+		host: host{now: func() time.Time { return v.now }, send: func(f func()) { v.pending = append(v.pending, f) }, keep: func(j *job) { v.kept[j] = struct{}{} }},
+	}
+	return v, nil
+}
+
+func (v *Driven) at(now time.Time) {
+	if now.After(v.now) {
+		v.now = now
+	}
+}
+
+// Attached says that a stream to an assigner stands and both have said hello.
+// send carries a message to it; end has the stream ended.
+func (v *Driven) Attached(now time.Time, h *slicerv1.AssignerHello, address string, send func(*slicerv1.AttachRequest), end func()) *AssignerPeer {
+	v.at(now)
+	p := &AssignerPeer{a: v.d.newAttachment(h, address, nil, end), send: send, wanted: map[string]struct{}{}, said: now}
+	v.peers = append(v.peers, p)
+	v.d.attached(p.a)
+	v.flush()
+	return p
+}
+
+// Detached says that it has ended.
+func (v *Driven) Detached(now time.Time, p *AssignerPeer) {
+	v.at(now)
+	v.peers = slices.DeleteFunc(v.peers, func(q *AssignerPeer) bool { return p == q })
+	v.d.detached(p.a)
+	v.flush()
+}
+
+// FromAssigner says what an assigner has sent.
+func (v *Driven) FromAssigner(now time.Time, p *AssignerPeer, m *slicerv1.AttachResponse) {
+	v.at(now)
+	p.a.received(now, m)
+	v.flush()
+}
+
+// Join begins a subscriber's stream with its first message. send carries a
+// message to it; end is called, once, when the stream is to end, nil standing for
+// an orderly end. The error is why it ends at once.
+func (v *Driven) Join(now time.Time, hello *slicerv1.WatchRequest, send func(*slicerv1.WatchResponse), end func(error)) (*SubscriberPeer, error) {
+	v.at(now)
+	defer v.flush()
+	in, err := checkHello(hello, now)
+	if err != nil {
+		return nil, err
+	}
+	j, err := v.d.acquire(in.job)
+	if err != nil {
+		return nil, err
+	}
+	s := &subscription{id: v.d.number(), in: in, stream: carrier{send: send}, job: j, done: make(chan struct{}), ended: end}
+	if err := j.join(now, s); err != nil {
+		v.d.release(j)
+		return nil, err
+	}
+	return &SubscriberPeer{j, s}, nil
+}
+
+// FromSubscriber says what a subscriber has sent.
+func (v *Driven) FromSubscriber(now time.Time, p *SubscriberPeer, m *slicerv1.WatchRequest) {
+	v.at(now)
+	if err := p.s.handle(m); err != nil {
+		p.s.end(endOf(err))
+	}
+	v.flush()
+}
+
+// Left says that a subscriber's stream has ended, by whomever.
+func (v *Driven) Left(now time.Time, p *SubscriberPeer) {
+	v.at(now)
+	p.j.leave(now, p.s)
+	v.d.release(p.j)
+	v.flush()
+}
+
+// Step does what is due and returns when it has to be called again at the latest.
+func (v *Driven) Step(now time.Time) (next time.Time) {
+	v.at(now)
+	next = now.Add(heartbeat)
+	for _, j := range slices.SortedFunc(maps.Keys(v.kept), func(x, y *job) int { return cmp.Compare(x.name, y.name) }) {
+		next = sooner(next, j.step(now))
+		at, dropped := v.d.dropIfIdle(j, now)
+		if dropped {
+			delete(v.kept, j)
+		}
+		next = sooner(next, at)
+	}
+	v.flush()
+	for _, p := range v.peers {
+		if now.Sub(p.said) >= heartbeat {
+			p.say(now, reportsRequest(&slicerv1.TaskReports{}))
+		}
+		next = sooner(next, p.said.Add(heartbeat))
+	}
+	return next
+}
+
+func (p *AssignerPeer) say(now time.Time, m *slicerv1.AttachRequest) {
+	p.said = now
+	p.send(m)
+}
+
+// flush carries out what the calls before have left to do.
+func (v *Driven) flush() {
+	for len(v.pending) > 0 {
+		f := v.pending[0]
+		v.pending = v.pending[1:]
+		f()
+	}
+	for _, p := range v.peers {
+		for job, vacant, ok := p.a.pop(); ok; job, vacant, ok = p.a.pop() {
+			for _, m := range p.a.messages(job, vacant, p.wanted) {
+				p.say(v.now, m)
+			}
+		}
+	}
+}
+
+// carrier is a subscriber's stream to a driver.
+type carrier struct {
+	grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
+	send func(*slicerv1.WatchResponse)
+}
+
+func (c carrier) Context() context.Context     { return context.Background() }
+func (c carrier) SetHeader(metadata.MD) error  { return nil }
+func (c carrier) SendHeader(metadata.MD) error { return nil }
+
+func (c carrier) SendMsg(m any) error {
+	c.send(m.(*slicerv1.WatchResponse))
+	return nil
+}
+
+func (c carrier) Send(m *slicerv1.WatchResponse) error { return c.SendMsg(m) }
