@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,20 @@ type plan struct {
 	recycle                  time.Duration
 	noDeadline, ignoreTokens bool
 	think                    time.Duration
+
+	// What is measured rather than judged.
+	file           string        // the job, instead of jobFile
+	ttl            time.Duration // lease time, instead of leaseTime
+	callers        int           // processes
+	callersEach    int
+	callsPerSecond int // of each caller
+	shift          time.Duration
+	noBridge       bool
 }
+
+func (p plan) sabotaged() bool { return p.noDeadline || p.noBridge }
+
+func (p plan) leaseTime() time.Duration { return cmp.Or(p.ttl, leaseTime) }
 
 // bed is a Slicer with its application.
 type bed struct {
@@ -55,21 +69,28 @@ type bed struct {
 	net  network
 	dir  string
 
-	etcds, assigners, distributors, backups, owners, clients []*process
-	store                                                    *process
-	etcdAddrs                                                []string
-	distAddrs                                                []string
+	etcds, assigners, distributors, backups, owners, clients, callers []*process
+	store                                                             *process
+	etcdAddrs                                                         []string
+	distAddrs                                                         []string
 
 	troubled map[*process]bool
 
 	mu      sync.Mutex
 	changes []time.Time
+	recalls []recall
+}
+
+// recall is how long it took from a guard's recall to the next guard.
+type recall struct {
+	at   time.Time
+	took time.Duration
 }
 
 func newBed(t *testing.T, n network, p plan) *bed {
 	t.Helper()
 	needBinaries(t)
-	if p.noDeadline {
+	if p.sabotaged() {
 		needSabotage(t)
 	}
 	b := &bed{t: t, plan: p, net: n, dir: t.TempDir(), troubled: map[*process]bool{}}
@@ -79,12 +100,16 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	}
 	b.startEtcd()
 	url := "--store=etcd://" + strings.Join(b.etcdAddrs, ",") + "/slicer"
+	assigner, assignerEnv := "assigner", []string(nil)
+	if p.noBridge {
+		assigner, assignerEnv = "assigner-sabotage", []string{"SLICER_SABOTAGE=no-bridge"}
+	}
 	var assigners []string
 	for i := range 2 {
 		host := fmt.Sprintf("assigner-%d", i)
 		addr := n.listen(host, toPlane, 1)[0]
 		assigners = append(assigners, addr)
-		b.assigners = append(b.assigners, b.run(host, nil, "assigner", "--id", host, "--listen", addr, url, "--http="))
+		b.assigners = append(b.assigners, b.run(host, assignerEnv, assigner, "--id", host, "--listen", addr, url, "--http="))
 	}
 	for i := range 2 {
 		host := fmt.Sprintf("distributor-%d", i)
@@ -96,7 +121,7 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", backup[0], url, "--http="))
 
 	file := filepath.Join(b.dir, "job.yaml")
-	if err := os.WriteFile(file, []byte(jobFile), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(cmp.Or(p.file, jobFile)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 30*time.Second, "apply the job", func() error {
@@ -121,7 +146,11 @@ func newBed(t *testing.T, n network, p plan) *bed {
 		b.clients = append(b.clients, b.actor(fmt.Sprintf("client-%d", i), actorConfig{Role: "clients",
 			Distributors: b.distAddrs, Backups: backup, PerSecond: p.perSecond}))
 	}
-	b.countChanges()
+	for i := range p.callers {
+		b.callers = append(b.callers, b.actor(fmt.Sprintf("caller-%d", i), actorConfig{Role: "callers",
+			Distributors: b.distAddrs, Backups: backup, PerSecond: p.callsPerSecond, Callers: p.callersEach, Shift: p.shift}))
+	}
+	b.watchGuard()
 	return b
 }
 
@@ -162,14 +191,14 @@ type actorConfig struct {
 	TTL                         time.Duration
 	Seed                        uint64
 	Probes, Registers           int
-	PerSecond                   int
-	Recycle, Think              time.Duration
+	PerSecond, Callers          int
+	Recycle, Think, Shift       time.Duration
 	IgnoreTokens                bool
 }
 
 func (b *bed) actor(host string, cfg actorConfig) *process {
 	b.t.Helper()
-	cfg.Name, cfg.Logs, cfg.Job, cfg.TTL, cfg.Seed = host, b.logs(), job, leaseTime, b.plan.seed
+	cfg.Name, cfg.Logs, cfg.Job, cfg.TTL, cfg.Seed = host, b.logs(), job, b.plan.leaseTime(), b.plan.seed
 	cfg.Probes, cfg.Registers = b.plan.probes, b.plan.registers
 	data, err := json.Marshal(cfg)
 	if err != nil {
@@ -182,8 +211,8 @@ func (b *bed) actor(host string, cfg actorConfig) *process {
 	return b.run(host, env, program)
 }
 
-// countChanges counts how often the guard is opened for another generation.
-func (b *bed) countChanges() {
+// watchGuard notes when the guard is opened for another generation.
+func (b *bed) watchGuard() {
 	cli, err := clientv3.New(clientv3.Config{Endpoints: b.etcdAddrs, Logger: zap.NewNop()})
 	if err != nil {
 		b.t.Fatal(err)
@@ -192,13 +221,21 @@ func (b *bed) countChanges() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		var last lease.Guard
+		var recalled time.Time
 		for resp := range cli.Watch(clientv3.WithRequireLeader(ctx), "/slicer/lease/"+job+"/r/guard", clientv3.WithRev(1)) {
 			for _, e := range resp.Events {
 				var g lease.Guard
-				if g.UnmarshalText(e.Kv.Value) == nil && g.Open && g.Generation > last.Generation {
+				switch err := g.UnmarshalText(e.Kv.Value); {
+				case err != nil:
+				case !g.Open:
+					recalled = time.Now()
+				case g.Generation > last.Generation:
 					last = g
 					b.mu.Lock()
 					b.changes = append(b.changes, time.Now())
+					if !recalled.IsZero() {
+						b.recalls = append(b.recalls, recall{recalled, time.Since(recalled)})
+					}
 					b.mu.Unlock()
 				}
 			}
@@ -258,7 +295,7 @@ func (b *bed) written() (n int64) {
 
 func (b *bed) all() []*process {
 	all := []*process{b.store}
-	for _, ps := range [][]*process{b.etcds, b.assigners, b.distributors, b.backups, b.owners, b.clients} {
+	for _, ps := range [][]*process{b.etcds, b.assigners, b.distributors, b.backups, b.owners, b.clients, b.callers} {
 		all = append(all, ps...)
 	}
 	return all
@@ -267,7 +304,7 @@ func (b *bed) all() []*process {
 // end has clients and slicelets finish what they do, and write it down.
 func (b *bed) end() {
 	b.t.Helper()
-	for _, ps := range [][]*process{b.clients, b.owners} {
+	for _, ps := range [][]*process{b.clients, b.callers, b.owners} {
 		var wg sync.WaitGroup
 		for _, p := range ps {
 			wg.Go(func() { p.end(30 * time.Second) })

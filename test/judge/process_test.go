@@ -59,7 +59,9 @@ func needBinaries(t *testing.T) {
 // needSabotage builds slicelets that can be told to ignore their deadline.
 func needSabotage(t *testing.T) {
 	t.Helper()
-	goBuild(t, "sabotage", []string{"-tags", "sabotage", "-o", filepath.Join(bin, "actor-sabotage"), "./actor"})
+	goBuild(t, "sabotage",
+		[]string{"-tags", "sabotage", "-o", filepath.Join(bin, "actor-sabotage"), "./actor"},
+		[]string{"-tags", "sabotage", "-o", filepath.Join(bin, "assigner-sabotage"), "../../cmd/assigner"})
 }
 
 // process is a real process, with the end of what it says kept for when a test fails.

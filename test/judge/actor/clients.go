@@ -90,7 +90,7 @@ func (c *clients) one(op history.Op) {
 	err := c.clerk.Do(ctx, op.Key, func(ctx context.Context, t assignment.Task) error {
 		var resp Response
 		op.Call = lease.Boottime()
-		err := c.peers.call(ctx, t.Address, "Registers.Do", Request{op.Key, op.Write, op.Arg}, &resp)
+		err := c.peers.call(ctx, t.Address, "Registers.Do", Request{Key: op.Key, Write: op.Write, Arg: op.Arg}, &resp)
 		op.Return = lease.Boottime()
 		switch {
 		case errors.Is(err, errNotSent):

@@ -1,6 +1,6 @@
 // Command actor is the application of a judged run: processes with slicelets
-// whose owners keep registers in memory, processes with clients of those, and
-// the store that registers are written through to. Each writes down what it sees.
+// whose owners keep registers in memory, processes with clients of those or with
+// callers that only want to be served, and the store that registers are written through to. Each writes down what it sees.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 
 // Config comes in the environment, as JSON, in SLICER_ACTOR.
 type Config struct {
-	Role string // slicelets, clients or store
+	Role string // slicelets, clients, callers or store
 	Name string // of the process
 	Logs string // the directory
 	Job  string
@@ -31,8 +31,11 @@ type Config struct {
 	TTL                   time.Duration
 	Seed                  uint64
 	Probes, Registers     int
-	// PerSecond is how many operations a client process begins.
+	// PerSecond is how many operations a client process begins, or a caller.
 	PerSecond int
+	// Callers is how many a process has; Shift is how often other keys become hot.
+	Callers int
+	Shift   time.Duration
 	// Recycle is how long a slicelet lives on average until it is drained and
 	// another takes its name and address; 0 is for ever.
 	Recycle time.Duration
@@ -69,6 +72,8 @@ func run() error {
 		err = runOwners(ctx, cfg, log)
 	case "clients":
 		err = runClients(ctx, cfg, log)
+	case "callers":
+		err = runCallers(ctx, cfg, log)
 	default:
 		err = fmt.Errorf("no role %q", cfg.Role)
 	}

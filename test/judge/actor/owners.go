@@ -184,7 +184,9 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 			delete(kept, key)
 			s.log.Lost(name, key)
 		}
-		s.log.Held(name, len(kept), began, ended)
+		if len(keys) > 0 {
+			s.log.Held(name, len(kept), began, ended)
+		}
 		for _, key := range keys {
 			if _, ok := kept[key]; ok || !sl.IsAffinitized(key) {
 				continue
@@ -204,7 +206,7 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 			usable = set
 			s.log.Set(name, within(keys, set), began, ended)
 		}
-		if began > loaded+loadEvery {
+		if s.cfg.Registers > 0 && began > loaded+loadEvery {
 			loaded = began
 			for key := range kept {
 				sl.ReportLoad(key, s.load(key, began))

@@ -18,6 +18,7 @@ type Request struct {
 	Key   string
 	Write bool
 	Arg   string
+	Touch bool // only to be served, and not written down
 }
 
 // Response is the owner's answer. Refused: nothing was done.
@@ -82,6 +83,12 @@ func (r *registers) do(req Request, resp *Response) {
 	u.Token = h.FencingToken()
 	if !h.Owned() {
 		r.refuse(resp)
+		return
+	}
+	if req.Touch {
+		if !h.AssignedContinuously() {
+			r.refuse(resp)
+		}
 		return
 	}
 	// The handle that the value is held by is an older one, perhaps; the use is of this one.

@@ -46,6 +46,13 @@ type Told struct {
 	Departed []assignment.Slice
 }
 
+// Rate is how a caller's calls have fared that ended in the second before At.
+type Rate struct {
+	Client                   string
+	At                       time.Duration
+	Asked, Satisfied, Served int
+}
+
 // Standstill is a time in which an owner did not look at its handles, though it
 // should have: its process was stopped, or had no CPU.
 type Standstill struct{ From, To time.Duration }
@@ -55,6 +62,7 @@ type History struct {
 	Facts []Fact
 	Ops   []Op
 	Told  []Told
+	Rates []Rate
 	// Standstills by owner, of StandstillAtLeast or longer.
 	Standstills map[string][]Standstill
 	Counts      map[string]int

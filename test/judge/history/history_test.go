@@ -35,6 +35,8 @@ func TestLog(t *testing.T) {
 	done, open := Op{Client: "c", Key: "k", Write: true, Arg: "v", Got: "", Call: 1, Return: 2}, Op{Client: "c", Key: "k", Write: true, Arg: "w", Unknown: true, Call: 3, Return: 4}
 	l.Did(done)
 	l.Did(open)
+	rate := Rate{"c", 90, 10, 9, 8}
+	l.Rate(rate)
 	l.Count("refused", 3)
 	l.Count("refused", 4)
 	if err := l.Close(); err != nil {
@@ -75,6 +77,9 @@ func TestLog(t *testing.T) {
 	if d := cmp.Diff([]Told{told}, h.Told); d != "" {
 		t.Error(d)
 	}
+	if d := cmp.Diff([]Rate{rate}, h.Rates); d != "" {
+		t.Error(d)
+	}
 	if h.Counts["refused"] != 7 || h.Checks != 3+5+4+2 {
 		t.Errorf("counts %v, checks %d", h.Counts, h.Checks)
 	}
@@ -86,7 +91,7 @@ func FuzzRead(f *testing.F) {
 		"used b k 9 60 61 2 65 66\nset b 80 81 .,k,m\ntold b 82 .,1-2 .\n",
 		"did c k write =v = 1 2\ndid c k read = ? 3 4\ncount refused 3\n",
 		"took a k 7 10 9\n", "held a 1 1 2\n", "set b 1 2 k\n", "told b 1 .,2-1 .\n", "did c k write v =\n", "nonsense\n", "took a k 1 2 3\nheld a 1 1 2\n",
-		"count x -1\n", "took a k 1 2 3 4\n",
+		"count x -1\n", "rate c 1 2 3\n", "took a k 1 2 3 4\n",
 	} {
 		f.Add(s)
 	}

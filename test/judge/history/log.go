@@ -98,6 +98,11 @@ func (l *Log) Did(o Op) {
 	l.line("did %s %s %s =%s %s %d %d", o.Client, o.Key, kind, o.Arg, got, o.Call, o.Return)
 }
 
+// Rate says how calls have fared.
+func (l *Log) Rate(r Rate) {
+	l.line("rate %s %d %d %d %d", r.Client, r.At, r.Asked, r.Satisfied, r.Served)
+}
+
 // Count adds to a figure.
 func (l *Log) Count(name string, n int) { l.line("count %s %d", name, n) }
 

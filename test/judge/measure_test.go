@@ -1,0 +1,286 @@
+//go:build system
+
+package judge
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/test/judge/history"
+)
+
+var measure = flag.Duration("judge.measure", time.Minute, "how long each phase of the measurements lasts")
+
+// experimentFile moves at most 1 % of the keys every 5 s, to follow a load that
+// shifts as often (Slicer paper, section 5.3.5).
+const experimentFile = `name: registers
+mode: consistent
+heartbeat_timeout: 5s
+lease_duration: 5s
+balance:
+  interval: 5s
+  smoothing: 1
+  merge_budget: 0
+  move_budget: 0.01
+  min_slices_per_task: 20
+  max_slices_per_task: 60
+`
+
+// experiment is 25 clients and 50 slicelets.
+func experiment(seed uint64) plan {
+	return plan{seed: seed, processes: 10, slicelets: 5, callers: 5, callersEach: 5, callsPerSecond: 20, shift: 5 * time.Second,
+		file: experimentFile, ttl: 5 * time.Second}
+}
+
+// moves watches how large a share of the keys each change moves.
+type moves struct {
+	c    *clerk.Clerk
+	stop chan struct{}
+	done chan struct{}
+	got  []float64
+}
+
+func watchMoves(t *testing.T, b *bed) *moves {
+	t.Helper()
+	c, err := clerk.New(clerk.Config{Job: job, Distributors: b.distAddrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &moves{c: c, stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(m.done)
+		var last *assignment.Assignment
+		for {
+			changed := c.Changed()
+			if a := c.Assignment(); a != nil && a != last {
+				if last != nil {
+					m.got = append(m.got, moved(last, a))
+				}
+				last = a
+			}
+			select {
+			case <-changed:
+			case <-m.stop:
+				return
+			}
+		}
+	}()
+	return m
+}
+
+// end returns the average share, of the changes that moved anything.
+func (m *moves) end(t *testing.T) (average float64, n int) {
+	close(m.stop)
+	<-m.done
+	if err := m.c.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, x := range m.got {
+		if x > 0 {
+			average += x
+			n++
+		}
+	}
+	return average / float64(max(n, 1)), n
+}
+
+// moved is the share of the keys that are another's in next.
+func moved(old, next *assignment.Assignment) (share float64) {
+	for i, j := 0, 0; i < old.NumSlices() && j < next.NumSlices(); {
+		s, t := old.Slice(i), next.Slice(j)
+		if both, _ := s.Intersect(t); old.Replicas(i).At(0).Name != next.Replicas(j).At(0).Name {
+			share += both.Fraction()
+		}
+		if s.End <= t.End {
+			i++
+		}
+		if t.End <= s.End {
+			j++
+		}
+	}
+	return share
+}
+
+// fared is how calls have fared that ended in a time.
+func fared(h *history.History, from, to time.Duration) (r history.Rate) {
+	for _, x := range h.Rates {
+		if x.At > from && x.At <= to {
+			r.Asked += x.Asked
+			r.Satisfied += x.Satisfied
+			r.Served += x.Served
+		}
+	}
+	return r
+}
+
+func percent(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) }
+
+// ready waits until every slicelet believes and calls are served.
+func (b *bed) ready() {
+	b.t.Helper()
+	eventually(b.t, time.Minute, "all calls are served", func() error {
+		now := lease.Boottime()
+		r := fared(b.read(), now-2*time.Second, now)
+		if r.Asked < b.plan.callers*b.plan.callersEach*b.plan.callsPerSecond || r.Served < r.Asked {
+			return fmt.Errorf("%d of %d calls", r.Served, r.Asked)
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second) // the first load is balanced
+}
+
+func quantiles(recalls []recall) string {
+	if len(recalls) == 0 {
+		return "no recalls"
+	}
+	var d []time.Duration
+	for _, r := range recalls {
+		d = append(d, r.took)
+	}
+	slices.Sort(d)
+	return fmt.Sprintf("%d recalls: median %s, 99th percentile %s, longest %s", len(d), d[len(d)/2].Round(time.Millisecond/10),
+		d[min(len(d)-1, len(d)*99/100)].Round(time.Millisecond/10), d[len(d)-1].Round(time.Millisecond/10))
+}
+
+// phase is what is seen in a time in which nothing is the matter.
+func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
+	b := newBed(t, newLoopback(t), p)
+	b.ready()
+	m := watchMoves(t, b)
+	from, began := lease.Boottime(), time.Now()
+	time.Sleep(*measure)
+	to := lease.Boottime()
+	share, n := m.end(t)
+	r := fared(b.read(), from, to)
+	b.mu.Lock()
+	for _, x := range b.recalls {
+		if x.at.After(began) {
+			recalls = append(recalls, x)
+		}
+	}
+	b.mu.Unlock()
+	t.Logf("bridge %-5t %d changes that moved %.2f %% of the keys on average; %d calls, %.3f %% satisfied, %.3f %% served; %s",
+		!p.noBridge, n, 100*share, r.Asked, percent(r.Satisfied, r.Asked), percent(r.Served, r.Asked), quantiles(recalls))
+	b.end()
+	for _, x := range b.all() {
+		x.kill()
+	}
+	return percent(r.Satisfied, r.Asked), recalls
+}
+
+// TestAvailability is the paper's experiment, with the bridge and without.
+func TestAvailability(t *testing.T) {
+	p := experiment(seed(t))
+	with, _ := availability(t, p)
+	p.noBridge = true
+	without, _ := availability(t, p)
+	if with < 99.95 || without >= with {
+		t.Errorf("%.3f %% with the bridge and %.3f %% without; want at least 99.95 %% with, and less without", with, without)
+	}
+}
+
+// TestRecalls is how long recalls last, when all readers live and when one is dead.
+func TestRecalls(t *testing.T) {
+	p := experiment(seed(t))
+	p.file = jobFile // a change each second
+	p.ttl, p.probes, p.registers = leaseTime, 64, 64
+	b := newBed(t, newLoopback(t), p)
+	b.ready()
+	count := func() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.recalls) }
+	first := count()
+	time.Sleep(*measure)
+	b.mu.Lock()
+	alive := slices.Clone(b.recalls[first:])
+	b.mu.Unlock()
+	t.Logf("all readers live: %s", quantiles(alive))
+	var dead []recall
+	for range 5 {
+		before := count()
+		victim := b.owners[0]
+		victim.kill()
+		eventually(t, 20*time.Second, "two recalls", func() error {
+			if count() < before+2 {
+				return fmt.Errorf("%d", count()-before)
+			}
+			return nil
+		})
+		b.mu.Lock()
+		dead = append(dead, b.recalls[before:before+2]...)
+		b.mu.Unlock()
+		victim.restart()
+		time.Sleep(5 * time.Second)
+	}
+	t.Logf("after five slicelets died at once, five times: %s; lease time %s", quantiles(dead), leaseTime)
+	slices.SortFunc(alive, func(a, b recall) int { return int(a.took - b.took) })
+	if m, q := alive[len(alive)/2].took, alive[len(alive)*99/100].took; m > 50*time.Millisecond || q > 250*time.Millisecond {
+		t.Errorf("median %s, 99th percentile %s; want at most 50ms and 250ms", m, q)
+	}
+	for _, r := range dead {
+		if r.took > leaseTime+time.Second {
+			t.Errorf("a recall took %s with a dead reader, want at most %s", r.took, leaseTime+time.Second)
+		}
+	}
+}
+
+// TestSlicerDead kills everything of Slicer, and then etcd.
+func TestSlicerDead(t *testing.T) {
+	p := experiment(seed(t))
+	p.probes, p.shift = 500, time.Minute
+	b := newBed(t, newLoopback(t), p)
+	b.ready()
+	for _, ps := range [][]*process{b.assigners, b.distributors, b.backups} {
+		for _, x := range ps {
+			x.kill()
+		}
+	}
+	from := lease.Boottime()
+	time.Sleep(61 * time.Second)
+	to := lease.Boottime()
+	r := fared(b.read(), from, to)
+	t.Logf("assigners, distributors and backup distributor killed: in 60 s %d calls, %d not served, %.3f %% satisfied", r.Asked, r.Asked-r.Served, percent(r.Satisfied, r.Asked))
+	if r.Served != r.Asked || r.Asked == 0 {
+		t.Errorf("%d of %d calls were not served", r.Asked-r.Served, r.Asked)
+	}
+
+	for _, x := range b.etcds {
+		x.signal(syscall.SIGKILL)
+	}
+	for _, x := range b.etcds {
+		x.kill()
+	}
+	killed := lease.Boottime()
+	time.Sleep(3 * p.ttl)
+	last := map[string]time.Duration{}
+	for _, f := range b.read().Facts {
+		if f.Ended < killed {
+			continue
+		}
+		at := f.Began // the check began at the latest then
+		if f.Throughout {
+			at = f.Ended
+		}
+		last[f.Owner] = max(last[f.Owner], at-killed)
+	}
+	var all []time.Duration
+	for _, at := range last {
+		all = append(all, at)
+	}
+	slices.Sort(all)
+	if len(all) < p.processes*p.slicelets {
+		t.Fatalf("%d of %d slicelets believed in anything after etcd was killed", len(all), p.processes*p.slicelets)
+	}
+	now := lease.Boottime()
+	r = fared(b.read(), now-2*time.Second, now)
+	t.Logf("etcd killed: %d slicelets stopped to believe %s to %s later, median %s; lease time %s; now %d of %d calls are served",
+		len(all), all[0].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), all[len(all)/2].Round(time.Millisecond), p.ttl, r.Served, r.Asked)
+	if all[len(all)-1] > p.ttl || r.Served > 0 {
+		t.Error("somebody went on for longer than the lease time")
+	}
+}
