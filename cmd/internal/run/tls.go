@@ -48,8 +48,24 @@ func (t *TLS) validateServer() error {
 
 // Server returns the credentials of a gRPC server.
 func (t *TLS) Server() (credentials.TransportCredentials, error) {
+	cfg, err := t.ServerConfig()
+	if err != nil {
+		return nil, err
+	}
+	return credentialsOf(cfg), nil
+}
+
+func credentialsOf(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(cfg)
+}
+
+// ServerConfig is what a server needs, nil if it is to do without TLS.
+func (t *TLS) ServerConfig() (*tls.Config, error) {
 	if !t.on() {
-		return insecure.NewCredentials(), nil
+		return nil, nil
 	}
 	if err := t.validateServer(); err != nil {
 		return nil, err
@@ -69,13 +85,22 @@ func (t *TLS) Server() (credentials.TransportCredentials, error) {
 		}
 		cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}
-	return credentials.NewTLS(cfg), nil
+	return cfg, nil
 }
 
 // Client returns the credentials of a gRPC client.
 func (t *TLS) Client() (credentials.TransportCredentials, error) {
+	cfg, err := t.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	return credentialsOf(cfg), nil
+}
+
+// ClientConfig is what a client needs, nil if it is to do without TLS.
+func (t *TLS) ClientConfig() (*tls.Config, error) {
 	if !t.on() {
-		return insecure.NewCredentials(), nil
+		return nil, nil
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -95,7 +120,7 @@ func (t *TLS) Client() (credentials.TransportCredentials, error) {
 		}
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.get() }
 	}
-	return credentials.NewTLS(cfg), nil
+	return cfg, nil
 }
 
 func loadCA(file string) (*x509.CertPool, error) {
