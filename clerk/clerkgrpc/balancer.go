@@ -82,7 +82,13 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
 		metadata: metadata.Pairs(GenerationHeader, strconv.FormatInt(int64(a.Generation()), 10)),
 	}
 	_, settled := s.Index()
-	settled = settled || s.Len() == a.NumTasks() // no index would make it another
+	alive := 0
+	for _, task := range a.Tasks() {
+		if task.State != assignment.TaskDead {
+			alive++
+		}
+	}
+	settled = settled || s.Len() == alive // no index would make it another
 	before := b.conns
 	b.conns = make(map[connKey]*conn, a.NumTasks())
 	for pos, task := range a.Tasks() {

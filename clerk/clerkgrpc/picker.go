@@ -25,7 +25,7 @@ type table struct {
 	// any holds the positions of the running tasks of the subset: for RPCs without
 	// a key, and for those whose owners cannot be reached.
 	any []uint32
-	// metadata goes with every RPC. gRPC only reads it.
+	// metadata, which is the generation, goes with every RPC. It is only read.
 	metadata metadata.MD
 }
 
@@ -162,13 +162,18 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 	if !e.warm && !c.used.Load() {
 		c.used.Store(true)
 	}
+	md := t.metadata
 	if r != nil {
 		r.last.Store(c)
+		if r.metadata != nil {
+			r.metadata[GenerationHeader] = md[GenerationHeader]
+			md = r.metadata
+		}
 	}
 	if t.kind == policy.LeastLoaded {
 		c.outstanding.Add(1)
 	}
-	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: t.metadata}
+	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}
 }
 
 // want has the keeper connect.

@@ -22,30 +22,48 @@ type route struct {
 	key   string
 	hash  assignment.SliceKey
 	keyed bool
+	// metadata is for the server: the key, and the generation as soon as that is
+	// known. The picker changes it, one attempt at a time.
+	metadata metadata.MD
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
 }
 
-// start finds the key of an RPC, puts its route into the context, and the key
-// into the metadata for the server.
-func (s *source) start(ctx context.Context, method string, request any) (context.Context, *route, error) {
-	if s.err != nil {
-		return nil, nil, s.err
+// routed is the context of an RPC. It is the route as well, to spare an allocation.
+type routed struct {
+	context.Context
+	route route
+}
+
+// Value is context.Context's.
+func (c *routed) Value(key any) any {
+	if key == (routeOfContext{}) {
+		return &c.route
 	}
-	r := &route{}
+	return c.Context.Value(key)
+}
+
+// start finds the key of an RPC.
+func (s *source) start(ctx context.Context, method string, request any) (*routed, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	c := &routed{Context: ctx}
+	r := &c.route
 	r.key, r.keyed = s.find(ctx, method, request)
+	if !r.keyed && s.cfg.Keyless == RefuseKeyless {
+		return nil, status.Error(codes.InvalidArgument, s.missing(method))
+	}
 	if r.keyed {
 		r.hash = assignment.KeyOf(r.key)
-		if name := s.cfg.SendKey; name != "" {
-			if !printable(r.key) {
-				name += binSuffix
-			}
-			ctx = metadata.AppendToOutgoingContext(ctx, name, r.key)
-		}
-	} else if s.cfg.Keyless == RefuseKeyless {
-		return nil, nil, status.Error(codes.InvalidArgument, s.missing(method))
 	}
-	return context.WithValue(ctx, routeOfContext{}, r), r, nil
+	if name := s.cfg.SendKey; r.keyed && name != "" {
+		if !printable(r.key) {
+			name += binSuffix
+		}
+		r.metadata = metadata.MD{name: {r.key}, GenerationHeader: nil}
+	}
+	return c, nil
 }
 
 func (s *source) find(ctx context.Context, method string, request any) (key string, ok bool) {

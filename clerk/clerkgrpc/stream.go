@@ -19,19 +19,19 @@ const maxReplay = 8
 // stream gives a streaming RPC its route. Where tasks may refuse it, in consistent
 // mode, it is one that can be opened again.
 func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, r, err := s.start(ctx, method, nil)
+	c, err := s.start(ctx, method, nil)
 	if err != nil {
 		return nil, err
 	}
-	reopen := func() (grpc.ClientStream, error) { return open(ctx, desc, cc, method, opts...) }
+	reopen := func() (grpc.ClientStream, error) { return open(c, desc, cc, method, opts...) }
 	first, err := reopen()
 	if err != nil {
-		return nil, s.explain(targetJob(cc), r, err)
+		return nil, s.explain(targetJob(cc), &c.route, err)
 	}
-	if j := s.jobOf(targetJob(cc)); !r.keyed || j == nil || j.clerk.Mode() == assignment.Affinity {
+	if j := s.jobOf(targetJob(cc)); !c.route.keyed || j == nil || j.clerk.Mode() == assignment.Affinity {
 		return first, nil
 	}
-	again := func(failed error, times int) (bool, error) { return s.again(ctx, cc, r, failed, times) }
+	again := func(failed error, times int) (bool, error) { return s.again(c, cc, failed, times) }
 	return &stream{cs: first, reopen: reopen, again: again}, nil
 }
 

@@ -13,16 +13,16 @@ import (
 
 // unary gives an RPC its route, and sends one that was refused again.
 func (s *source) unary(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	ctx, r, err := s.start(ctx, method, request)
+	c, err := s.start(ctx, method, request)
 	if err != nil {
 		return err
 	}
 	for times := 0; ; times++ {
-		err = invoke(ctx, method, request, reply, cc, opts...)
+		err = invoke(c, method, request, reply, cc, opts...)
 		if err == nil {
 			return nil
 		}
-		if again, wait := s.again(ctx, cc, r, err, times); !again {
+		if again, wait := s.again(c, cc, err, times); !again {
 			return wait
 		}
 	}
@@ -30,7 +30,8 @@ func (s *source) unary(ctx context.Context, method string, request, reply any, c
 
 // again waits until it is time to send an RPC again that has failed, if it is a
 // matter of who owns its key. Otherwise it returns the error to fail with.
-func (s *source) again(ctx context.Context, cc *grpc.ClientConn, r *route, failed error, times int) (bool, error) {
+func (s *source) again(c *routed, cc *grpc.ClientConn, failed error, times int) (bool, error) {
+	r := &c.route
 	name := targetJob(cc)
 	refused, ok := clerk.RefusedFromStatus(failed)
 	if !ok || !r.keyed {
@@ -42,8 +43,8 @@ func (s *source) again(ctx context.Context, cc *grpc.ClientConn, r *route, faile
 	}
 	j.tally.refused.Add(1)
 	refused.Times = times
-	if err := j.clerk.AwaitOwner(ctx, r.key, refused); err != nil {
-		return false, status.Error(status.FromContextError(ctx.Err()).Code(), err.Error())
+	if err := j.clerk.AwaitOwner(c, r.key, refused); err != nil {
+		return false, status.Error(status.FromContextError(c.Err()).Code(), err.Error())
 	}
 	return true, nil
 }

@@ -1,0 +1,203 @@
+package clerkgrpc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// many tasks that run, each with a slice of its own.
+func many(n int) (tasks []assignment.Task, owners [][]uint32) {
+	for i := range n {
+		t := subscribertest.Task(fmt.Sprintf("t%03d", i), uint32(i))
+		t.Address = fmt.Sprintf("10.0.%d.%d:80", i/200, i%200+1)
+		tasks, owners = append(tasks, t), append(owners, []uint32{uint32(i)})
+	}
+	return tasks, owners
+}
+
+// TestPool: warm connections are those of the subset; others come on demand and go
+// when they are not used.
+func TestPool(t *testing.T) {
+	const n, size = 20, 4
+	index := 0
+	r := prometheus.NewRegistry()
+	cfg := Config{Clerk: clerk.Config{Registerer: r, Subset: clerk.SubsetConfig{Size: size, Index: &index}}, IdleClose: time.Minute}
+	run(t, cfg, func(b *bed) {
+		tasks, owners := many(n)
+		for _, task := range tasks {
+			b.serve(task)
+		}
+		b.put(tasks, owners...)
+		b.conn.Connect() // as the first RPC would
+		connections := func(want float64) {
+			b.t.Helper()
+			synctest.Wait()
+			b.expect(r, map[string]float64{"slicer_clerk_connections": want})
+		}
+		connections(size)
+		for i := range n {
+			b.answers(keyOf(i, n), tasks[i].Name)
+		}
+		connections(n)
+		// What is used stays.
+		for range 8 {
+			time.Sleep(20 * time.Second)
+			for i := range n / 2 {
+				b.answers(keyOf(i, n), tasks[i].Name)
+			}
+		}
+		for i := range n {
+			if b.dialsOf(tasks[i]) != 1 {
+				b.t.Errorf("%s was dialled %d times", tasks[i].Name, b.dialsOf(tasks[i]))
+			}
+		}
+		// The rest, and then all but the subset, goes.
+		time.Sleep(2 * time.Minute)
+		connections(size)
+		b.expect(r, map[string]float64{
+			"slicer_clerk_connections_opened_total warm": size, "slicer_clerk_connections_opened_total on_demand": n - size,
+			"slicer_clerk_connections_closed_total idle": n - size,
+		})
+		// And comes again.
+		for i := range n {
+			b.answers(keyOf(i, n), tasks[i].Name)
+		}
+		connections(n)
+		// Tasks that are gone take their connections with them.
+		b.put(tasks[:n-1], owners[:n-1]...)
+		connections(n - 1)
+	})
+}
+
+func (b *bed) dialsOf(t assignment.Task) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dials[t.Address]
+}
+
+// TestIdleSpares: a stream that lasts keeps going when its connection counts as
+// unused.
+func TestIdleSpares(t *testing.T) {
+	index := 0
+	run(t, Config{Clerk: clerk.Config{Subset: clerk.SubsetConfig{Size: 1, Index: &index}}, IdleClose: time.Second}, func(b *bed) {
+		tasks, owners := many(3)
+		release := make(chan struct{})
+		for _, task := range tasks {
+			b.serve(task).block = release
+		}
+		b.put(tasks, owners...)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(clerk.WithKey(b.t.Context(), keyOf(i, 3)), time.Hour)
+				defer cancel()
+				if answer, err := b.stub.SayHello(ctx, wrapperspb.String("")); err != nil || answer.Value != tasks[i].Name {
+					b.t.Errorf("%q, %v", answer.GetValue(), err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		close(release)
+		wg.Wait()
+	})
+}
+
+func TestLeastLoaded(t *testing.T) {
+	run(t, Config{Policy: policy.LeastLoaded}, func(b *bed) {
+		tasks := three()
+		servers := make([]*server, 3)
+		for i, task := range tasks {
+			servers[i] = b.serve(task)
+		}
+		b.put(tasks, []uint32{0, 1})
+		ctx := clerk.WithKey(b.t.Context(), "k")
+		if _, err := b.ask(ctx); err != nil {
+			b.t.Fatal(err)
+		}
+		synctest.Wait()
+		// One is stuck: what comes goes to the other.
+		stuck := make(chan struct{})
+		servers[0].mu.Lock()
+		servers[0].block = stuck
+		servers[0].mu.Unlock()
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { _, _ = b.ask(ctx) })
+			synctest.Wait()
+		}
+		if n := servers[0].count(); n > 3 {
+			b.t.Errorf("%d RPCs went to the one that is stuck", n)
+		}
+		close(stuck)
+		wg.Wait()
+		// Nothing is left of it.
+		servers[0].mu.Lock()
+		servers[0].block = nil
+		servers[0].mu.Unlock()
+		before := servers[0].count()
+		for range 200 {
+			if _, err := b.ask(ctx); err != nil {
+				b.t.Error(err)
+			}
+		}
+		if n := servers[0].count() - before; n < 60 || n > 140 {
+			b.t.Errorf("%d of 200 RPCs went to one of two", n)
+		}
+	})
+}
+
+// TestWeighted: tasks that report half the utilization get twice the RPCs.
+func TestWeighted(t *testing.T) {
+	run(t, Config{Policy: policy.Weighted}, func(b *bed) {
+		tasks := three()[:2]
+		for i, task := range tasks {
+			m := orca.NewServerMetricsRecorder()
+			m.SetQPS(100)
+			m.SetApplicationUtilization([]float64{.25, .5}[i])
+			b.serve(task, orca.CallMetricsServerOption(m), grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+				orca.CallMetricsRecorderFromContext(ctx)
+				return handle(ctx, req)
+			}))
+		}
+		b.put(tasks, []uint32{0, 1})
+		share := func(n int) float64 {
+			a := 0.
+			for range n {
+				got, err := b.ask(clerk.WithKey(b.t.Context(), "k"))
+				if err != nil {
+					b.t.Error(err)
+				}
+				if got == "a" {
+					a++
+				}
+			}
+			return a / float64(n)
+		}
+		if s := share(400); s < .4 || s > .6 {
+			b.t.Errorf("share %.2f before anything is known for long", s)
+		}
+		time.Sleep(policy.Blackout)
+		share(50)
+		if s := share(600); s < .6 || s > .73 {
+			b.t.Errorf("share %.2f, want 2/3", s)
+		}
+		time.Sleep(policy.Expiry + DefaultIdleClose)
+		if s := share(400); s < .4 || s > .6 {
+			b.t.Errorf("share %.2f when all reports are old", s)
+		}
+	})
+}
