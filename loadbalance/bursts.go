@@ -11,19 +11,23 @@ import (
 // to which the whole budget may be spent on moving.
 const calm = .06
 
+// trickle is the least share of the budget that may always be spent: enough to
+// take away, in time, what lies beside keys that are known to stay hot.
+const trickle = .01
+
 // worthMoving shrinks the budget where moving keyspace buys little, because
 // load comes and goes in bursts that do not last until the next round.
 func (b *board) worthMoving() float64 {
 	sigma := b.burstiness() * (1 - b.smooth.trust.lasting())
-	if b.smooth.trust.rounds < 3 && b.in.Elapsed > 0 && b.in.Config.LoadMetric == assignment.LoadRequests {
+	if b.smooth.trust.rounds < 3 {
 		// Nothing is known yet of what lasts, but a count of requests is no more
 		// certain than its square root.
-		sigma = max(sigma, math.Sqrt(float64(len(b.live))/(b.total*b.in.Elapsed.Seconds())))
+		sigma = max(sigma, math.Sqrt(float64(len(b.live))*b.countNoise()/b.total))
 	}
 	if !(sigma > calm) {
 		return 1
 	}
-	return math.Pow(calm/sigma, 4)
+	return max(math.Pow(calm/sigma, 4), trickle)
 }
 
 // burstiness is the standard deviation of what a task will carry next, as a

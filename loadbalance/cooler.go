@@ -89,7 +89,7 @@ func (b *board) band(level float64) (start, stop float64) {
 
 // bandNoise is the standard deviation of a task's load, as a share of the mean,
 // that the configured band allows for.
-const bandNoise = .07
+const bandNoise = .1
 
 // over is the squared overload of a task with some load.
 func (c *cooler) over(t uint32, load float64) float64 {

@@ -18,6 +18,7 @@ type estimate struct {
 	// if it did not jump at the last measurement.
 	from, leap float64
 	age        int32 // measurements that level is made of, 0 if it is a guess
+	fromAge    int32 // those of from
 }
 
 const (
@@ -36,6 +37,12 @@ const (
 	firstUnrest = .16
 	// slowest is the smallest gain, as a part of the configured one.
 	slowest = .2
+	// drift is by how much of itself a load is taken to change from one
+	// measurement to the next without a jump, at most: a measurement that is less
+	// certain than that counts accordingly less, as in a Kalman filter.
+	drift = .15
+	// longest is how many measurements may outlive a jump that is not believed.
+	longest = 20
 )
 
 // part is the estimate of a part of a slice with a share of its load; age says
@@ -74,6 +81,9 @@ type trust struct {
 	// relative error: what comes from counting single requests. It is learnt,
 	// because the unit may be any.
 	scale float64
+	// count is the variance per unit of load of counting requests; 0 when the
+	// load is not requests.
+	count float64
 	// unrest is the variance of what slices will carry next, as a share of the
 	// squared total, added up over all that are no large part of a task.
 	unrest float64
@@ -180,7 +190,7 @@ func (s *smoother) judge(rate []float64, total float64) {
 		kept += (x - c.from) * c.leap
 		leapt += c.leap * c.leap
 		if math.Abs(x-c.from) < math.Abs(x-c.level) {
-			c.level = c.from
+			c.level, c.age = c.from, max(c.age, c.fromAge)
 		}
 		c.leap = 0
 	}
@@ -253,7 +263,9 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	}
 	excess = max(square-sliceNoise*level*sliceNoise*level, 0)
 	if math.Abs(err) > jump*max(c.level, x) && err*err > jumpSigma*jumpSigma*noise {
-		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: 1}
+		// As far as the jump is doubted, what was measured before still counts.
+		age := 1 + int32((1-lasting)*float64(min(c.age, longest)))
+		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: age, fromAge: c.age}
 		return excess, level
 	}
 	c.age = min(c.age+1, 1<<20)
@@ -269,6 +281,15 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	c.gain = min(max(c.gain, weight*slowest), 1)
 	c.mean += trackWeight * (err*err - c.mean)
 	c.last = err
-	c.level += max(c.gain, 1/float64(c.age)) * err
+	c.level += max(min(c.gain, t.surest(level)), 1/float64(c.age)) * err
 	return excess, level
+}
+
+// surest is the largest gain that the counting of requests allows.
+func (t *trust) surest(level float64) float64 {
+	if t.count <= 0 {
+		return 1
+	}
+	q := drift * drift * level
+	return q / (q + t.count)
 }

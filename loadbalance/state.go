@@ -38,6 +38,7 @@ func (b *board) sliceLoads() []float64 {
 	} else {
 		b.smooth = b.recall()
 		if measured && (b.in.Elapsed > 0 && !b.in.MembershipOnly || b.smooth.trust.rounds == 0) {
+			b.smooth.trust.count = b.countNoise()
 			b.smooth.update(l.Slice, b.widths(), b.weightOfNew(), .25/float64(len(b.live)))
 		}
 		sum := 0.0
@@ -63,6 +64,15 @@ func (b *board) weightOfNew() float64 {
 	}
 	intervals := float64(b.in.Elapsed) / float64(max(b.cfg.Interval, 1))
 	return 1 - math.Pow(1-min(max(b.cfg.Smoothing, 0), 1), min(max(intervals, .01), 100))
+}
+
+// countNoise is the variance of a measured rate of 1 a second when all that is
+// measured is how many requests came.
+func (b *board) countNoise() float64 {
+	if b.in.Config.LoadMetric != assignment.LoadRequests || b.in.Elapsed <= 0 {
+		return 0
+	}
+	return 1 / b.in.Elapsed.Seconds()
 }
 
 func (b *board) widths() []float64 {
