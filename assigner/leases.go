@@ -19,6 +19,9 @@ var errNoLeases = errors.New("this assigner has no lease store for it, and serve
 const (
 	// leaseWithin bounds one request to the lease store.
 	leaseWithin = 3 * time.Second
+	// leaseRetryMax is the longest wait between attempts to open a session: no
+	// consistent job gets on without.
+	leaseRetryMax = time.Second
 	// endWithin bounds the giving back of the session when the assigner closes.
 	endWithin = 2 * time.Second
 )
@@ -98,7 +101,7 @@ func (k *keeper) run() {
 	case <-k.s.a.ctx.Done():
 		return
 	}
-	k.s.forever("hold a lease session", func(ctx context.Context) (progress bool, err error) {
+	k.s.foreverWithin(leaseRetryMax, "hold a lease session", func(ctx context.Context) (progress bool, err error) {
 		call, cancel := context.WithTimeout(ctx, leaseWithin)
 		session, err := k.writers.OpenWriter(call, k.ttl)
 		cancel()

@@ -9,6 +9,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/clientindex"
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -29,8 +30,9 @@ type runner struct {
 	status   *slicerv1.JobStatus // nil before the store has answered
 	version  int64               // of the config, as last looked at for preference
 	exists   bool
-	turn     chan struct{} // closed when assignment or preference change
+	turn     chan struct{} // closed when assignment, preference or what is in force change
 	mine     bool
+	inForce  assignment.Generation
 	// stepSince is when the change under way began or went one step further.
 	stepSince time.Duration
 
@@ -221,6 +223,9 @@ func (r *runner) settle() {
 	}
 	if mine := r.core.IsPreferred(); mine != r.mine {
 		r.mine, turned = mine, true
+	}
+	if g := r.core.InForce(); g != r.inForce {
+		r.inForce, turned = g, true
 	}
 	if turned {
 		close(r.turn)

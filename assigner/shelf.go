@@ -84,6 +84,11 @@ const (
 // forever calls f again and again until ctx ends, waiting longer and longer
 // between failures. f says whether it got anywhere.
 func (s *shelf) forever(what string, f func(ctx context.Context) (progress bool, err error)) {
+	s.foreverWithin(retryMax, what, f)
+}
+
+// foreverWithin is forever with waits of at most so long, or half as long again.
+func (s *shelf) foreverWithin(most time.Duration, what string, f func(ctx context.Context) (progress bool, err error)) {
 	ctx := s.a.ctx
 	for wait := retryMin; ; {
 		progress, err := f(ctx)
@@ -99,7 +104,7 @@ func (s *shelf) forever(what string, f func(ctx context.Context) (progress bool,
 		if !sleep(ctx, wait/2+rand.N(wait)) {
 			return
 		}
-		wait = min(2*wait, retryMax)
+		wait = min(2*wait, most)
 	}
 }
 

@@ -211,12 +211,13 @@ func (c *Core) leaseFailed(what string, err error) {
 		most = 30 * time.Second
 	}
 	wait := c.backoff(t.failures, 50*time.Millisecond, most)
-	level := levelWarn
-	if t.failures > 0 && errors.Is(err, lease.ErrHeld) {
-		level = levelDebug // it has been said
-	}
+	before := t.err
 	t.failures++
 	t.err = fmt.Errorf("%s: %w", what, err)
+	level := levelWarn
+	if before != nil && before.Error() == t.err.Error() {
+		level = levelDebug // it has been said
+	}
 	t.retryAt = c.now.Mono + wait
 	c.say(level, "leases failed", "why", t.err.Error(), "failures", t.failures, "again_in", wait.String())
 }
@@ -250,6 +251,9 @@ func (c *Core) Leading() bool { return c.tenure.maybe || c.tenure.changing }
 
 // Token is the job lease's, 0 without it.
 func (c *Core) Token() lease.Token { return c.tenure.token }
+
+// InForce is the generation in force in consistent mode, as of the last change.
+func (c *Core) InForce() assignment.Generation { return c.tenure.inForce }
 
 // Changing says whether a change is under way here.
 func (c *Core) Changing() bool { return c.tenure.changing }

@@ -27,12 +27,17 @@ func (c *Core) Drain(now Now, task string, undo bool) error {
 }
 
 // Drained says whether the stored assignment has a task draining and owning
-// nothing, or with undo not draining, and what its generation is.
+// nothing, or with undo not draining, and what its generation is. In consistent
+// mode that generation is in force, so that the task may go without anybody having
+// to wait for its lease.
 func (c *Core) Drained(task string, undo bool) (assignment.Generation, bool) {
 	if c.stored == nil {
 		return 0, false
 	}
 	g := c.stored.Generation()
+	if c.job.Config.Mode == assignment.Consistent && c.tenure.inForce < g {
+		return g, false
+	}
 	pos, ok := c.stored.Position(task)
 	if !ok {
 		// It has never been given anything, or has gone.
