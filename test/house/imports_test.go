@@ -42,8 +42,9 @@ var mayImport = map[string][]string{
 
 // mustNotLink says what the programs of our users must not carry.
 var mustNotLink = map[string][]string{
-	"clerk":                 {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/"},
-	"slicelet":              {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/"},
+	"clerk": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/"},
+	"slicelet": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/",
+		module + "/lease/etcd", module + "/lease/serve", module + "/lease/remote"},
 	"assignment/subscriber": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/"},
 	"backupdist":            {module + "/assigner", module + "/distributor", "github.com/cockroachdb/", "go.etcd.io/"},
 	"distributor":           {module + "/assigner", "go.etcd.io/", "github.com/cockroachdb/"},
