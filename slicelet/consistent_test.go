@@ -109,7 +109,7 @@ func TestLostLease(t *testing.T) {
 				if lost == 0 && !h.AssignedContinuously() {
 					lost = time.Since(cut)
 				}
-				if len(a.told.take()) > 0 {
+				if a.told.any() {
 					told = time.Since(cut)
 				}
 			}

@@ -143,6 +143,13 @@ func (r *realm) advance() {
 	synctest.Wait()
 }
 
+// any says whether the listener was told anything.
+func (r *recorded) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.calls) > 0
+}
+
 // owners says who believes in each quarter: - for nobody.
 func (r *realm) owners() string {
 	text := ""
