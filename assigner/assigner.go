@@ -22,7 +22,7 @@ type Assigner struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	start   time.Time
+	host    host
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -48,8 +48,23 @@ func New(cfg Config) (*Assigner, error) {
 		return nil, fmt.Errorf("assigner: %w", err)
 	}
 	a := &Assigner{
-		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID), start: time.Now(),
+		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID),
 		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner),
+	}
+	start := time.Now()
+	a.host = host{
+		now: func() generate.Now {
+			now := time.Now()
+			// Without its monotonic part a wall time shows when the wall clock jumps.
+			return generate.Now{Mono: now.Sub(start), Wall: now.Round(0)}
+		},
+		keep: func(r *runner) {
+			a.wg.Add(1)
+			go func() {
+				defer a.wg.Done()
+				r.run()
+			}()
+		},
 	}
 	a.attached.Store(new([]*session))
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -125,12 +140,15 @@ func (a *Assigner) Close() error {
 	return nil
 }
 
-// now is this moment, on both clocks.
-func (a *Assigner) now() generate.Now {
-	now := time.Now()
-	// Without its monotonic part a wall time shows when the wall clock jumps.
-	return generate.Now{Mono: now.Sub(a.start), Wall: now.Round(0)}
+// host is what an assigner gets from whoever runs it: the time, and somebody to
+// carry out what a job's core asks for.
+type host struct {
+	now  func() generate.Now
+	keep func(*runner)
 }
+
+// now is this moment, on both clocks.
+func (a *Assigner) now() generate.Now { return a.host.now() }
 
 // sessions are the attached Distributors; not to be changed.
 func (a *Assigner) sessions() []*session { return *a.attached.Load() }
@@ -158,11 +176,7 @@ func (a *Assigner) runnerLocked(job string) *runner {
 	}
 	r := newRunner(a, job)
 	a.jobs[job] = r
-	a.wg.Add(1)
-	go func() {
-		defer a.wg.Done()
-		r.run()
-	}()
+	a.host.keep(r)
 	return r
 }
 

@@ -90,21 +90,24 @@ func (s *session) send(ctx context.Context) error {
 		if !s.live() {
 			continue // not before the hello
 		}
-		if !s.greeted {
-			s.greeted = true
-			hello := &slicerv1.AssignerHello{AssignerId: s.a.cfg.ID, Zone: s.a.cfg.Zone}
-			if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}}); err != nil {
-				return err
-			}
+		if err := s.sendAll(); err != nil {
+			return err
 		}
-		for {
-			more, err := s.sendNext()
-			if err != nil {
-				return err
-			}
-			if !more {
-				break
-			}
+	}
+}
+
+// sendAll sends what there is to send now.
+func (s *session) sendAll() error {
+	if !s.greeted {
+		s.greeted = true
+		hello := &slicerv1.AssignerHello{AssignerId: s.a.cfg.ID, Zone: s.a.cfg.Zone}
+		if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}}); err != nil {
+			return err
+		}
+	}
+	for {
+		if more, err := s.sendNext(); err != nil || !more {
+			return err
 		}
 	}
 }
@@ -112,7 +115,7 @@ func (s *session) send(ctx context.Context) error {
 func (s *session) put(m *slicerv1.AttachResponse) error {
 	s.sending.Store(int64(s.a.now().Mono) + 1)
 	defer s.sending.Store(0)
-	return s.stream.Send(m)
+	return s.out.Send(m)
 }
 
 // sendNext sends what is due next: who is preferred, then refusals, then about

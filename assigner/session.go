@@ -32,12 +32,11 @@ var (
 // Attach implements AssignerService.
 func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) error {
 	a := v.a
-	s := &session{a: a, stream: stream, kick: make(chan struct{}, 1), end: make(chan error, 1), jobs: make(map[string]*interest)}
-	s.opened.Store(int64(a.now().Mono))
+	s := newSession(a, stream)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	// Receiving and sending end when this handler has returned.
-	if !a.goRun(func() { s.finish(s.receive()) }) {
+	if !a.goRun(func() { s.finish(s.receive(stream)) }) {
 		return errClosing
 	}
 	if !a.goRun(func() { s.finish(s.send(ctx)) }) {
@@ -66,12 +65,23 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 	return err
 }
 
+func newSession(a *Assigner, out sender) *session {
+	s := &session{a: a, out: out, kick: make(chan struct{}, 1), end: make(chan error, 1), jobs: make(map[string]*interest)}
+	s.opened.Store(int64(a.now().Mono))
+	return s
+}
+
+// sender takes a message to the Distributor.
+type sender interface {
+	Send(*slicerv1.AttachResponse) error
+}
+
 // session is one Distributor's stream.
 type session struct {
-	a      *Assigner
-	stream slicerv1.AssignerService_AttachServer
-	kick   chan struct{} // holds a token when there may be something to send
-	end    chan error    // why the stream ends; the first counts
+	a    *Assigner
+	out  sender
+	kick chan struct{} // holds a token when there may be something to send
+	end  chan error    // why the stream ends; the first counts
 
 	// Set by the hello.
 	id   membership.Session
@@ -157,9 +167,9 @@ func (s *session) leave() bool {
 }
 
 // receive takes in what the Distributor says.
-func (s *session) receive() error {
+func (s *session) receive(stream slicerv1.AssignerService_AttachServer) error {
 	for first := true; ; first = false {
-		m, err := s.stream.Recv()
+		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
@@ -169,17 +179,21 @@ func (s *session) receive() error {
 			}
 			continue
 		}
-		s.heard.Store(int64(s.a.now().Mono))
-		switch x := m.GetMessage().(type) {
-		case *slicerv1.AttachRequest_Want:
-			s.want(x.Want)
-		case *slicerv1.AttachRequest_Reports:
-			s.reports(x.Reports)
-		case *slicerv1.AttachRequest_Acks:
-			s.acks(x.Acks)
-		case *slicerv1.AttachRequest_Clients:
-			s.clients(x.Clients)
-		}
+		s.received(m)
+	}
+}
+
+func (s *session) received(m *slicerv1.AttachRequest) {
+	s.heard.Store(int64(s.a.now().Mono))
+	switch x := m.GetMessage().(type) {
+	case *slicerv1.AttachRequest_Want:
+		s.want(x.Want)
+	case *slicerv1.AttachRequest_Reports:
+		s.reports(x.Reports)
+	case *slicerv1.AttachRequest_Acks:
+		s.acks(x.Acks)
+	case *slicerv1.AttachRequest_Clients:
+		s.clients(x.Clients)
 	}
 }
 
