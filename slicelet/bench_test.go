@@ -1,20 +1,24 @@
 package slicelet
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/serve"
 )
 
 // benchSlicelet owns 100 of 10,000 slices; keys are of 16 bytes and all its own,
 // with a Zipf-like popularity.
-func benchSlicelet(b *testing.B) (*Slicelet, []string) {
+func benchSlicelet(b *testing.B, mode assignment.Mode) (*Slicelet, []string) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s := &Slicelet{meter: newMeter()}
+	s := &Slicelet{meter: newMeter(), me: me, log: slog.New(slog.DiscardHandler)}
 	tasks := []assignment.Task{
 		{Name: "me", Incarnation: 1, Address: "me:1", Weight: 1},
 		{Name: "other", Incarnation: 1, Address: "other:1", Index: 1, Weight: 1},
@@ -29,9 +33,13 @@ func benchSlicelet(b *testing.B) (*Slicelet, []string) {
 		b.Fatal(err)
 	}
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
-	v := emptyView().next(stateOf(a), nil, me)
-	s.view.Store(v)
-	s.recorder.follow(v, time.Now())
+	s.newest = stateOf(a)
+	s.newest.Status.Mode = mode
+	s.view.Store(emptyView())
+	s.look()
+	if mode == assignment.Consistent {
+		benchLease(b, s, a)
+	}
 	var own []string
 	for len(own) < 10_000 {
 		if k := fmt.Sprintf("user/%011d", rng.Int64N(1e11)); s.IsAffinitized(k) {
@@ -44,6 +52,55 @@ func benchSlicelet(b *testing.B) (*Slicelet, []string) {
 		keys[i] = own[zipf.Uint64()]
 	}
 	return s, keys
+}
+
+// benchLease has the slicelet believe in the assignment, under a real lease that is
+// renewed meanwhile.
+func benchLease(b *testing.B, s *Slicelet, a *assignment.Assignment) {
+	store, err := serve.Open(b.Context(), serve.Config{Storage: &storage{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := store.OpenWriter(b.Context(), lease.MaxTTL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	token, err := w.Lead(b.Context(), "job")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := lease.Advance(b.Context(), w, lease.Change{Job: "job", Token: token, Wanted: a.Generation()}); err != nil {
+		b.Fatal(err)
+	}
+	reader, err := lease.NewReader(lease.Config{Readers: store, TTL: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	believes := make(chan struct{}, 2)
+	_, err = reader.Join(lease.JobConfig{Job: "job", Task: me.Name, Incarnation: me.Incarnation,
+		Fetch:   func(context.Context, assignment.Generation) (*assignment.Assignment, error) { return a, nil },
+		Changed: func(bf *lease.Belief) { s.believed(bf); believes <- struct{}{} }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { reader.Close(); store.Close() })
+	<-believes
+}
+
+// modes runs a benchmark in both modes.
+func modes(b *testing.B, f func(b *testing.B, s *Slicelet, keys []string)) {
+	for _, mode := range []assignment.Mode{assignment.Affinity, assignment.Consistent} {
+		b.Run("mode="+mode.String(), func(b *testing.B) {
+			s, keys := benchSlicelet(b, mode)
+			f(b, s, keys)
+		})
+	}
+}
+
+// BenchmarkClock is what the reading of CLOCK_BOOTTIME costs, a system call, of
+// each of the others in consistent mode.
+func BenchmarkClock(b *testing.B) {
+	spread(b, func(int) { lease.Boottime() })
 }
 
 // spread runs f on 1, 2, 8, 16 and 64 goroutines. cpu-ns/op is the CPU time of all
@@ -71,39 +128,42 @@ func spread(b *testing.B, f func(i int)) {
 }
 
 func BenchmarkIsAffinitized(b *testing.B) {
-	s, keys := benchSlicelet(b)
-	spread(b, func(i int) {
-		if !s.IsAffinitized(keys[i&(1<<14-1)]) {
-			b.Error("not owned")
-		}
+	modes(b, func(b *testing.B, s *Slicelet, keys []string) {
+		spread(b, func(i int) {
+			if !s.IsAffinitized(keys[i&(1<<14-1)]) {
+				b.Error("not owned")
+			}
+		})
 	})
 }
 
 func BenchmarkHandle(b *testing.B) {
-	s, keys := benchSlicelet(b)
-	spread(b, func(i int) {
-		if !s.Handle(keys[i&(1<<14-1)]).Owned() {
-			b.Error("not owned")
-		}
+	modes(b, func(b *testing.B, s *Slicelet, keys []string) {
+		spread(b, func(i int) {
+			if !s.Handle(keys[i&(1<<14-1)]).Owned() {
+				b.Error("not owned")
+			}
+		})
 	})
 }
 
 func BenchmarkAssignedContinuously(b *testing.B) {
-	s, keys := benchSlicelet(b)
-	handles := make([]Handle, len(keys))
-	for i, k := range keys {
-		handles[i] = s.Handle(k)
-	}
-	spread(b, func(i int) {
-		if !handles[i&(1<<14-1)].AssignedContinuously() {
-			b.Error("not valid")
+	modes(b, func(b *testing.B, s *Slicelet, keys []string) {
+		handles := make([]Handle, len(keys))
+		for i, k := range keys {
+			handles[i] = s.Handle(k)
 		}
+		spread(b, func(i int) {
+			if !handles[i&(1<<14-1)].AssignedContinuously() {
+				b.Error("not valid")
+			}
+		})
 	})
 }
 
 // BenchmarkMetering is what counting a request costs of a Handle.
 func BenchmarkMetering(b *testing.B) {
-	s, keys := benchSlicelet(b)
+	s, keys := benchSlicelet(b, assignment.Affinity)
 	own := s.view.Load().own
 	ks, at := make([]assignment.SliceKey, len(keys)), make([]int, len(keys))
 	for i, k := range keys {
@@ -118,7 +178,7 @@ func BenchmarkMetering(b *testing.B) {
 
 // BenchmarkMeasure is what a report costs, once a second.
 func BenchmarkMeasure(b *testing.B) {
-	s, keys := benchSlicelet(b)
+	s, keys := benchSlicelet(b, assignment.Affinity)
 	now := time.Now()
 	for b.Loop() {
 		for _, k := range keys[:1000] {
