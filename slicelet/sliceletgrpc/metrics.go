@@ -53,9 +53,6 @@ func (m *metrics) answered(method string, code codes.Code, took time.Duration) {
 	}
 	o.(prometheus.Observer).Observe(took.Seconds())
 	if code != codes.OK {
-		if _, known := m.methods.Load(method); !known {
-			method = "other"
-		}
 		m.errors.WithLabelValues(method, code.String()).Inc()
 	}
 }

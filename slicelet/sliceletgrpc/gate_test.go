@@ -1,0 +1,309 @@
+package sliceletgrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/greeter/hello"
+)
+
+const distributor = "10.255.0.1:1"
+
+// bed is a server of a job, its control plane and a client, in a bubble of virtual
+// time. Of the keyspace the task a owns the first half and b the other.
+type bed struct {
+	t        *testing.T
+	plane    *subscribertest.Server
+	slicelet *slicelet.Slicelet
+	server   *grpc.Server
+	service  *service
+	health   *health.Server
+	stub     hello.GreeterClient
+	conn     *grpc.ClientConn
+	ended    chan struct{}
+}
+
+// service notes the handle of each RPC, and may keep RPCs waiting.
+type service struct {
+	hello.Greeter
+	owned, keyed bool
+	block        chan struct{}
+}
+
+func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	h, ok := HandleFrom(ctx)
+	s.owned, s.keyed = h.Owned(), ok
+	if s.block != nil {
+		<-s.block
+	}
+	if name.GetValue() == "fail" {
+		return nil, status.Error(codes.NotFound, "no such name")
+	}
+	return name, nil
+}
+
+func (s *service) SayHellos(name *wrapperspb.StringValue, stream grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
+	h, ok := HandleFrom(stream.Context())
+	s.owned, s.keyed = h.Owned(), ok
+	return s.Greeter.SayHellos(name, stream)
+}
+
+func run(t *testing.T, cfg Config, test func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := subscribertest.NewNetwork()
+		b := &bed{t: t, plane: n.Start(distributor), service: &service{}, health: health.NewServer(), ended: make(chan struct{})}
+		defer b.plane.Stop()
+		var err error
+		b.slicelet, err = slicelet.New(slicelet.Config{
+			Job: "job", Task: "a", Address: "10.0.0.1:80", Distributors: []string{distributor}, DialOptions: n.DialOptions(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.slicelet.Close()
+		b.server = grpc.NewServer(ServerOptions(b.slicelet, cfg)...)
+		hello.RegisterGreeterServer(b.server, b.service)
+		healthv1.RegisterHealthServer(b.server, b.health)
+		lis := bufconn.Listen(1 << 16)
+		go func() {
+			defer close(b.ended)
+			_ = b.server.Serve(lis)
+		}()
+		b.conn, err = grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.stub = hello.NewGreeterClient(b.conn)
+		defer func() {
+			b.conn.Close()
+			b.server.Stop()
+			<-b.ended
+			synctest.Wait()
+		}()
+		test(b)
+	})
+}
+
+// assign gives the task under test, as the control plane has heard of it, the
+// first half.
+func (b *bed) assign(g assignment.Generation, owners ...uint32) {
+	b.t.Helper()
+	synctest.Wait()
+	a, other := subscribertest.Task("a", 0), subscribertest.Task("b", 1)
+	for _, m := range b.plane.Heard() {
+		if task := m.GetHello().GetTask(); task != nil {
+			a.Incarnation, a.Address = task.GetIncarnation(), task.GetAddress()
+		}
+	}
+	b.plane.Put(subscribertest.Equal(b.t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: g}, []assignment.Task{a, other}, owners...))
+	synctest.Wait()
+}
+
+// keyOf finds a key in the first or the second half of the keyspace.
+func keyOf(half int) string {
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		if int(assignment.KeyOf(key)>>62) == half {
+			return key
+		}
+	}
+	panic("no key")
+}
+
+func (b *bed) with(pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(b.t.Context(), pairs...)
+}
+
+func (b *bed) ask(ctx context.Context, name string, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	_, err := b.stub.SayHello(ctx, wrapperspb.String(name), opts...)
+	return err
+}
+
+func (b *bed) watch(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s, err := b.stub.SayHellos(ctx, wrapperspb.String(name))
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := s.Recv(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// saw checks what the handler saw of the last RPC.
+func (b *bed) saw(err error, keyed, owned bool) {
+	b.t.Helper()
+	if err != nil || b.service.keyed != keyed || b.service.owned != owned {
+		b.t.Errorf("%v; keyed %v, owned %v, want %v and %v", err, b.service.keyed, b.service.owned, keyed, owned)
+	}
+}
+
+func TestAffinity(t *testing.T) {
+	r := prometheus.NewRegistry()
+	run(t, Config{Registerer: r}, func(b *bed) {
+		b.assign(5, 0, 1)
+		b.saw(b.ask(b.with(KeyHeader, keyOf(0)), "x"), true, true)
+		b.saw(b.ask(b.with(KeyHeader+"-bin", keyOf(0)), "x"), true, true)
+		b.saw(b.watch(b.with(KeyHeader, keyOf(0)), "x"), true, true)
+		b.saw(b.ask(b.t.Context(), "x"), false, false)
+		b.saw(b.watch(b.t.Context(), "x"), false, false)
+		for _, generation := range []string{"4", "5", "6", "six"} {
+			b.saw(b.ask(b.with(KeyHeader, keyOf(1), GenerationHeader, generation), "x"), true, false)
+		}
+		b.saw(b.watch(b.with(KeyHeader, keyOf(1)), "x"), true, false)
+		if err := b.ask(b.t.Context(), "fail"); status.Code(err) != codes.NotFound {
+			b.t.Error(err)
+		}
+		want := `
+# HELP slicer_sliceletgrpc_errors_total RPCs that failed, by method and code.
+# TYPE slicer_sliceletgrpc_errors_total counter
+slicer_sliceletgrpc_errors_total{code="NotFound",method="/hello.Greeter/SayHello"} 1
+# HELP slicer_sliceletgrpc_misrouted_total RPCs for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.
+# TYPE slicer_sliceletgrpc_misrouted_total counter
+slicer_sliceletgrpc_misrouted_total{result="served",route="newer"} 1
+slicer_sliceletgrpc_misrouted_total{result="served",route="older"} 1
+slicer_sliceletgrpc_misrouted_total{result="served",route="same"} 1
+slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 2
+`
+		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "slicer_sliceletgrpc_errors_total", "slicer_sliceletgrpc_misrouted_total"); err != nil {
+			b.t.Error(err)
+		}
+		if n := testutil.CollectAndCount(r, "slicer_sliceletgrpc_rpc_seconds"); n != 2 {
+			b.t.Errorf("latencies of %d methods", n)
+		}
+		if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
+			b.t.Errorf("%v, %v", problems, err)
+		}
+	})
+}
+
+// refused checks that an RPC was turned away as clerkgrpc understands it, and that
+// no handler has seen it.
+func (b *bed) refused(err error) {
+	b.t.Helper()
+	s := status.Convert(err)
+	var m *slicerv1.Refusal
+	for _, d := range s.Details() {
+		m, _ = d.(*slicerv1.Refusal)
+	}
+	if s.Code() != codes.Unavailable || m.GetTask() != "a" || m.GetJob() != "job" || m.GetGeneration() != 5 || b.service.keyed {
+		b.t.Errorf("%v, detail %v, seen %v", err, m, b.service.keyed)
+	}
+}
+
+// TestConsistent: without leases the task owns nothing, and refuses.
+func TestConsistent(t *testing.T) {
+	r := prometheus.NewRegistry()
+	of := func(_ string, request any) (string, bool) {
+		v, ok := request.(*wrapperspb.StringValue)
+		return v.GetValue(), ok && v.GetValue() != ""
+	}
+	run(t, Config{Registerer: r, Key: of}, func(b *bed) {
+		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
+		b.assign(5, 0, 1)
+		b.refused(b.ask(b.with(KeyHeader, keyOf(1)), "x"))
+		b.refused(b.ask(b.t.Context(), keyOf(1)))
+		b.refused(b.watch(b.with(KeyHeader, keyOf(1)), "x"))
+		b.refused(b.watch(b.t.Context(), keyOf(1))) // by its first message
+		b.saw(b.ask(b.t.Context(), ""), false, false)
+		b.saw(b.watch(b.t.Context(), ""), false, false)
+	})
+}
+
+func TestConsistentBeforeAnybodySaysSo(t *testing.T) {
+	for _, consistent := range []bool{false, true} {
+		run(t, Config{Consistent: consistent}, func(b *bed) {
+			b.plane.Say(nil)
+			b.plane.Refuse(status.Error(codes.Unavailable, "later"))
+			if err := b.ask(b.with(KeyHeader, "k"), "x"); (err != nil) != (consistent && b.slicelet.Mode() == 0) {
+				b.t.Errorf("consistent %v, mode %v: %v", consistent, b.slicelet.Mode(), err)
+			}
+		})
+	}
+}
+
+func TestRequireKey(t *testing.T) {
+	run(t, Config{Header: "X-User", RequireKey: true}, func(b *bed) {
+		b.assign(5, 0, 1)
+		b.saw(b.ask(b.with("x-user", keyOf(0)), "x"), true, true)
+		for _, err := range []error{b.ask(b.with(KeyHeader, "k"), "x"), b.watch(b.t.Context(), "x")} {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"x-user"`) {
+				b.t.Error(err)
+			}
+		}
+		if _, err := healthv1.NewHealthClient(b.conn).Check(b.t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+// TestUtilization: what the server says of its load is in the trailers.
+func TestUtilization(t *testing.T) {
+	run(t, Config{Utilization: func() float64 { return .75 }}, func(b *bed) {
+		var carried int
+		for range 40 {
+			var trailer metadata.MD
+			if err := b.ask(b.t.Context(), "x", grpc.Trailer(&trailer)); err != nil {
+				b.t.Fatal(err)
+			}
+			if v := trailer.Get("endpoint-load-metrics-bin"); len(v) == 1 && len(v[0]) > 10 {
+				carried++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if carried < 25 {
+			b.t.Errorf("%d of 40 RPCs carried the load", carried)
+		}
+	})
+	// A busy server says it with some RPCs only.
+	l := &load{source: func() float64 { return 0 }, recorder: noRecorder{}}
+	now, n := time.Now(), 0
+	for i := range 10_000 {
+		if l.count(now.Add(time.Duration(i)*time.Millisecond), false) && i >= 2000 {
+			n++
+		}
+	}
+	if n != 500 {
+		t.Errorf("%d of 8000 RPCs", n)
+	}
+}
+
+func TestMethodsAreBounded(t *testing.T) {
+	m := newMetrics()
+	for i := range 2 * maxMethods {
+		m.answered("/made.up/"+strings.Repeat("x", i), codes.Unimplemented, time.Second)
+	}
+	if n := testutil.CollectAndCount(m.errors); n != maxMethods+1 {
+		t.Errorf("%d methods have metrics", n)
+	}
+}
