@@ -97,12 +97,12 @@ func (c *Config) validate() error {
 		c.Patience = defaultPatience
 	}
 	if c.Base == nil {
-		c.Base = defaultBase()
+		c.Base = DefaultBase()
 	}
 	return nil
 }
 
-func defaultBase() *http.Transport {
+func DefaultBase() *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		DialContext:           dialer.DialContext,

@@ -174,7 +174,7 @@ func (p *Proxy) dropLocked(names []string) {
 func (p *Proxy) newRoute(ck *clerk.Clerk, u Upstream) (*route, error) {
 	base := p.cfg.Base
 	if base == nil {
-		base = defaultBase()
+		base = DefaultBase()
 	}
 	base = base.Clone()
 	// What a client and a task agree on about compression is not the proxy's.

@@ -1,0 +1,180 @@
+// Package proxyd is the program slicerproxy.
+package proxyd
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/clerkhttp/rulefile"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+// flags are those of the program besides the ones that every server has.
+type flags struct {
+	run.Flags
+	tls                   run.TLS
+	plain, check          bool
+	config, cacheDir      string
+	distributors, backups []string
+	policy                string
+	subset, index         int
+	patience              time.Duration
+}
+
+// Command returns the program, which is the HTTP front end.
+func Command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "slicerproxy --config FILE --distributors HOST:PORT,... [flags]",
+		Short: "Send HTTP requests to the tasks that own their keys",
+		Long: `A reverse proxy. Rules in a YAML file say, by host and path, which job's tasks serve
+a request and where its key is: in a header, a cookie, a query parameter, a part of
+the path, the client's address, or the first of these that the request has. It
+takes HTTP/1.1 and HTTP/2, with TLS or without, and passes streams and WebSockets.
+
+SIGHUP has it read the file again. If there is anything wrong with it, the rules stay
+what they are. SIGTERM has it end the requests that it has.
+
+With --tls-cert it serves HTTPS, shows that certificate to Distributors and tasks, and
+by --tls-ca checks theirs. Its own clients need none.`,
+		Example: `  slicerproxy --config rules.yaml --check
+  slicerproxy --config rules.yaml --distributors slicer-1:4720,slicer-2:4720 --backups slicer-backup:4730`,
+		Args: run.Args(),
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		// From the start: a SIGHUP must not end the program.
+		hup := make(chan os.Signal, 1)
+		signal.Notify(hup, syscall.SIGHUP)
+		defer signal.Stop(hup)
+		if err := f.validate(); err != nil {
+			return err
+		}
+		rules, err := readRules(f.config)
+		if err != nil {
+			return &run.UsageError{Err: fmt.Errorf("--config: %w", err)}
+		}
+		if f.check {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.config, summary(rules))
+			return err
+		}
+		return serve(cmd, &f, rules, hup)
+	}
+	f.bind(cmd)
+	return cmd
+}
+
+func (f *flags) bind(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.config, "config", "", "YAML `file` with the rules; read again on SIGHUP")
+	fs.BoolVar(&f.check, "check", false, "only say whether the rules are in order: exit 2 if not")
+	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or HTTPS with --tls-cert; port 0 takes a free one")
+	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP; empty for none")
+	fs.StringSliceVar(&f.distributors, "distributors", nil, "`host:port,...` of distributors")
+	fs.StringSliceVar(&f.backups, "backups", nil, "`host:port,...` of backup distributors")
+	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when nobody answers; empty for none")
+	fs.StringVar(&f.policy, "policy", policy.LeastLoaded.String(), "how to `choose` among the owners of a key, and for requests without one: least_loaded or round_robin")
+	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
+	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; -1 has the control plane give one")
+	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
+	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
+	f.BindLog(cmd)
+	f.tls.Bind(cmd)
+	fs.BoolVar(&f.plain, "plain", false, "serve HTTP though there is a --tls-cert")
+}
+
+func (f *flags) validate() error {
+	if f.config == "" {
+		return run.Usagef("--config is missing: want a YAML file with rules")
+	}
+	if f.check {
+		return nil
+	}
+	if err := f.Flags.Validate(); err != nil {
+		return err
+	}
+	if err := f.tls.Validate(); err != nil {
+		return err
+	}
+	if len(f.distributors)+len(f.backups) == 0 {
+		return run.Usagef("--distributors is missing: want host:port of one distributor or more, separated by commas")
+	}
+	for _, l := range []struct {
+		flag  string
+		addrs []string
+	}{{"--distributors", f.distributors}, {"--backups", f.backups}} {
+		for _, a := range l.addrs {
+			if err := run.CheckDialable(l.flag, a); err != nil {
+				return err
+			}
+		}
+	}
+	switch kind, err := policy.ParseKind(f.policy); {
+	case err != nil || kind != policy.LeastLoaded && kind != policy.RoundRobin:
+		return run.Usagef("--policy: %q is not allowed: want %s or %s", f.policy, policy.LeastLoaded, policy.RoundRobin)
+	case f.subset < 0 || f.subset > maxNumber:
+		return run.Usagef("--subset: %d is not allowed: want 0 to %d", f.subset, maxNumber)
+	case f.index < -1 || f.index >= maxNumber:
+		return run.Usagef("--client-index: %d is not allowed: want -1 to %d", f.index, maxNumber-1)
+	case f.patience <= 0 || f.patience > time.Hour:
+		return run.Usagef("--patience: %s is not allowed: want more than 0, at most 1h", f.patience)
+	}
+	if f.cacheDir != "" {
+		if err := os.MkdirAll(f.cacheDir, 0o700); err != nil {
+			return fmt.Errorf("--cache-dir: %w", err)
+		}
+	}
+	return nil
+}
+
+// maxNumber bounds sizes and indexes of subsets, as clerk.SubsetConfig does.
+const maxNumber = 1 << 24
+
+func readRules(file string) (clerkhttp.Rules, error) {
+	info, err := os.Stat(file)
+	if err == nil && info.Size() > rulefile.MaxSize {
+		err = fmt.Errorf("%s: %d bytes, at most %d are allowed", file, info.Size(), rulefile.MaxSize)
+	}
+	if err != nil {
+		return clerkhttp.Rules{}, err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return clerkhttp.Rules{}, err
+	}
+	return rulefile.Parse(file, data)
+}
+
+// summary says in words what rules there are.
+func summary(rules clerkhttp.Rules) string {
+	var jobs []string
+	for _, r := range rules.List {
+		jobs = append(jobs, r.Job)
+	}
+	slices.Sort(jobs)
+	jobs = slices.Compact(jobs)
+	count := func(n int, what string) string {
+		if n == 1 {
+			return "1 " + what
+		}
+		return fmt.Sprintf("%d %ss", n, what)
+	}
+	return fmt.Sprintf("%s for %s: %s", count(len(rules.List), "rule"), count(len(jobs), "job"), strings.Join(jobs, ", "))
+}
+
+// cacheFile is where a job's newest assignment is kept, empty for nowhere.
+func (f *flags) cacheFile(job string) string {
+	if f.cacheDir == "" {
+		return ""
+	}
+	return filepath.Join(f.cacheDir, job+".assignment")
+}

@@ -1,0 +1,199 @@
+package proxyd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/loadbalance/policy"
+)
+
+const (
+	// shutdownLimit is how long requests may take to end after a signal.
+	shutdownLimit = 10 * time.Second
+	headerLimit   = 10 * time.Second // to read a request's header in
+	idleLimit     = 3 * time.Minute  // of clients' connections
+)
+
+// serve is the process from its flags to its end.
+func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules, hup <-chan os.Signal) error {
+	p, err := run.Start(cmd.Name(), &f.Flags, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	serving, err := f.serverTLS()
+	if err != nil {
+		return err
+	}
+	proxy, err := f.newProxy(p, rules)
+	if err != nil {
+		return err
+	}
+	lis, err := run.Listen("--listen", f.Listen)
+	if err != nil {
+		return errors.Join(err, proxy.Close())
+	}
+	srv := newServer(proxy, serving, p.Log)
+	done, served := make(chan struct{}), error(nil)
+	go func() {
+		defer close(done)
+		served = serveOn(srv, lis)
+	}()
+	r := newReloader(f.config, proxy, p, hup)
+	p.Status.SetReady(proxy.Ready)
+	p.Log.Info("serving", "listen", lis.Addr().String(), "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
+	stop := func() error {
+		r.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			p.Log.Warn("requests were cut off", "err", err)
+			srv.Close()
+		}
+		<-done
+		return proxy.Close()
+	}
+	return p.Wait(cmd.Context(), stop, run.Ending{Done: done, Err: func() error {
+		return fmt.Errorf("the HTTP server at %s has ended: %w", lis.Addr(), served)
+	}})
+}
+
+func serveOn(srv *http.Server, lis net.Listener) error {
+	if srv.TLSConfig != nil {
+		return srv.ServeTLS(lis, "", "")
+	}
+	return srv.Serve(lis)
+}
+
+func newServer(h http.Handler, serving *tls.Config, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: h, TLSConfig: serving, Protocols: protocols,
+		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serverTLS is nil to serve without.
+func (f *flags) serverTLS() (*tls.Config, error) {
+	if f.plain || f.tls.Cert == "" {
+		return nil, nil
+	}
+	cfg, err := f.tls.ServerConfig()
+	if err != nil {
+		return nil, err
+	}
+	// Clients are anybody.
+	cfg.ClientCAs, cfg.ClientAuth = nil, tls.NoClientCert
+	return cfg, nil
+}
+
+func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Proxy, error) {
+	asClient, err := f.tls.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	creds := insecure.NewCredentials()
+	if asClient != nil {
+		creds = credentials.NewTLS(asClient)
+	}
+	kind, err := policy.ParseKind(f.policy)
+	if err != nil {
+		return nil, err
+	}
+	var index *int
+	if f.index >= 0 {
+		index = &f.index
+	}
+	base := clerkhttp.DefaultBase()
+	base.TLSClientConfig = asClient
+	return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
+		Rules: rules, Policy: kind, Patience: f.patience, Base: base, Logger: p.Log, Registerer: p.Registry,
+		Clerk: func(job string) (*clerk.Clerk, error) {
+			return clerk.New(clerk.Config{
+				Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
+				Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, Logger: p.Log, Registerer: p.Registry,
+				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
+			})
+		},
+	})
+}
+
+// reloader reads the rules again when told to.
+type reloader struct {
+	file    string
+	proxy   *clerkhttp.Proxy
+	log     *slog.Logger
+	reloads *prometheus.CounterVec
+	since   prometheus.Gauge
+	quit    chan struct{}
+	wg      sync.WaitGroup
+}
+
+func newReloader(file string, proxy *clerkhttp.Proxy, p *run.Process, hup <-chan os.Signal) *reloader {
+	r := &reloader{
+		file: file, proxy: proxy, log: p.Log, quit: make(chan struct{}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slicer_proxy_reloads_total", Help: "Times that the rules were read again, by whether they were in order; if not, the old ones stay.",
+		}, []string{"result"}),
+		since: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slicer_proxy_rules_loaded_timestamp_seconds", Help: "When the rules in force were read.",
+		}),
+	}
+	for _, result := range []string{"loaded", "refused"} {
+		r.reloads.WithLabelValues(result)
+	}
+	p.Registry.MustRegister(r.reloads, r.since)
+	r.since.SetToCurrentTime()
+	r.wg.Go(func() {
+		for {
+			select {
+			case <-hup:
+				r.reload()
+			case <-r.quit:
+				return
+			}
+		}
+	})
+	return r
+}
+
+func (r *reloader) reload() {
+	rules, err := readRules(r.file)
+	if err == nil {
+		err = r.proxy.SetRules(rules)
+	}
+	if err != nil {
+		r.reloads.WithLabelValues("refused").Inc()
+		r.log.Error("the rules stay what they are", "err", err)
+		return
+	}
+	r.reloads.WithLabelValues("loaded").Inc()
+	r.since.SetToCurrentTime()
+	r.log.Info("rules read again", "rules", summary(rules))
+}
+
+func (r *reloader) stop() {
+	close(r.quit)
+	r.wg.Wait()
+}
