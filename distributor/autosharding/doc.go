@@ -28,7 +28,7 @@
 // generation), so what has been begun is finished; the next is the newest by then,
 // and waits for the acknowledgement of the one before. A slow client so costs one
 // assignment on its way, whatever else has come since. One that neither reads nor
-// acknowledges for 30 s has its stream ended, with DEADLINE_EXCEEDED; it may
+// acknowledges for two minutes has its stream ended, with DEADLINE_EXCEEDED; it may
 // connect again.
 //
 // No generation follows a higher one: to a client that says that it has the newest

@@ -122,17 +122,3 @@ func TestEndpointNames(t *testing.T) {
 		t.Error("an endpoint that is not allowed was taken")
 	}
 }
-
-func BenchmarkEncode(b *testing.B) {
-	a := makeAssignment(b, baseGen, 1000, 100_000, false)
-	b.ReportAllocs()
-	size := 0
-	for b.Loop() {
-		size = 0
-		for _, m := range encode(a, address) {
-			size += len(m)
-		}
-	}
-	b.SetBytes(int64(size))
-	b.ReportMetric(float64(size)/1e5, "bytes/slice")
-}

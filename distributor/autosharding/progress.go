@@ -8,7 +8,10 @@ import (
 
 // answerWithin is how long a client may take to read a message, and then to
 // acknowledge what it has read.
-const answerWithin = 30 * time.Second
+//
+// It is patient: a client may be slow because many are sent much at once, and one
+// that is let go comes back and is sent all of it again.
+const answerWithin = 2 * time.Minute
 
 // progress is one client's place in its job's generations. At most one assignment
 // is on its way at a time. Pure.

@@ -161,6 +161,25 @@ func (c *Client) Next() (*Assignment, error) {
 	}
 }
 
+// Skim is Next for crowds: it looks at nothing but the generation.
+func (c *Client) Skim() (generation int64, err error) {
+	for generation == 0 {
+		var b []byte
+		if err := c.stream.RecvMsg(&b); err != nil {
+			return 0, err
+		}
+		if field, _, n := protowire.ConsumeTag(b); n < 0 || field != 3 {
+			continue
+		}
+		a, err := c.take(b)
+		if err != nil {
+			return 0, err
+		}
+		generation = a.Generation
+	}
+	return generation, nil
+}
+
 // take takes a response.
 func (c *Client) take(b []byte) (*Assignment, error) {
 	c.sizes = append(c.sizes, len(b))
