@@ -20,5 +20,21 @@
 // it or is about to come; in affinity mode it may answer all the same.
 //
 // When an owner does not answer, a client in affinity mode asks another task:
-// another owner if there is one, else any running task of Assignment.
+// another owner if there is one, else any running task of Assignment. Do does that:
+//
+//	err := c.Do(ctx, "user/4711", func(ctx context.Context, task assignment.Task) error {
+//		conn, err := dial(ctx, task.Address)
+//		if err != nil {
+//			return clerk.Unreached{Err: err} // nobody has taken the request
+//		}
+//		return send(ctx, conn)
+//	})
+//
+// In consistent mode only the owner serves a key, and for a moment, while a key
+// moves, nobody does. A task refuses a request for a key that is not its own; send
+// returns that as a Refused, and Do tries again at the newest owner, after
+// milliseconds and then less often, until ctx ends. So give it a deadline. The
+// adapters clerkgrpc and clerkhttp do the same with ordinary RPCs and HTTP
+// requests; whoever writes another one uses AwaitOwner. The clerk learns the mode
+// from the control plane, and takes no leases.
 package clerk

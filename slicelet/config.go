@@ -87,5 +87,5 @@ var (
 )
 
 // ErrConsistent: the job is in consistent mode, in which a task that holds no
-// lease owns nothing.
+// lease owns nothing, and Config.Leases is nil.
 var ErrConsistent = errors.New("job is in consistent mode, which takes leases")

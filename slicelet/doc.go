@@ -27,9 +27,37 @@
 // arrived here; for a moment, while an assignment spreads, two tasks may believe
 // that they own a key. It survives the death of Slicer: the last assignment
 // stays, and with a cache file even a task that is restarted while Slicer is dead
-// goes on with its predecessor's slices. A slicelet owns nothing in a job in
-// consistent mode, where at most one task may ever believe in a key: that takes
-// leases as well as assignments.
+// goes on with its predecessor's slices. As long as the mode of the job is not
+// known the task owns nothing.
+//
+// # Consistent mode
+//
+// In a job in consistent mode at most one task ever believes in a key, whatever
+// dies, stops or is cut off (section 4.5). That takes leases as well as
+// assignments, so give the slicelet a Reader, one for the whole process:
+//
+//	store, err := etcdlease.Open(ctx, etcdlease.Config{Endpoints: etcd}) // or remote.New(conn)
+//	...
+//	leases, err := lease.NewReader(lease.Config{Readers: store})
+//	...
+//	defer leases.Close() // after the slicelet
+//	s, err := slicelet.New(slicelet.Config{..., Leases: leases})
+//
+// Only the program that does so links a lease store. All else stays as it is:
+//
+//   - Handle and AssignedContinuously read the clock each time, in a system call,
+//     and are good only until the local deadline, which lies before the store's.
+//   - A request for a key that is not owned is to be refused: the client asks the
+//     owner (see clerk.Refused). It counts as misrouted, and as load.
+//   - A newer assignment that arrives is put to use when its turn comes; meanwhile
+//     the keys that it leaves alone stay owned, and handles to them valid.
+//   - When the lease is lost, all keys depart: the Listener is told at the local
+//     deadline, lease.Config.Margin before anybody else can own them.
+//   - What the task writes to a store while it owns a key may arrive when it does so
+//     no longer. FencingToken, which is for that, has an example.
+//   - With all of Slicer dead nothing changes, for as long as the lease store lives;
+//     with the lease store dead nothing is owned after the lease time.
+//   - A task that restarts owns nothing until it is assigned something.
 //
 // Shutting down: Drain, which moves the slices away and waits until clients have
 // noticed; then stop serving; then Close.

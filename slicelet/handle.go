@@ -17,14 +17,17 @@ type Handle struct {
 // Key is the slice key.
 func (h Handle) Key() assignment.SliceKey { return h.key }
 
-// Owned says whether this task owned the key when the handle was taken.
+// Owned says whether this task owned the key when the handle was taken. In
+// consistent mode no other task did then.
 func (h Handle) Owned() bool { return h.owned }
 
 // AssignedContinuously says whether this task has owned the key at every moment
 // since the handle was taken, and owns it now. Looking at both ends would not do:
 // the key might have been away in between, and another task might have written.
 // Once false it stays false; a handle taken while the key was not owned never is
-// valid. It takes no lock and does not allocate.
+// valid. It takes no lock and does not allocate; in consistent mode it reads
+// the clock each time, so that a process that was stopped for longer than its lease
+// finds its handles broken at once.
 func (h Handle) AssignedContinuously() bool {
 	if !h.owned {
 		return false
@@ -34,16 +37,26 @@ func (h Handle) AssignedContinuously() bool {
 }
 
 // FencingToken is the generation since which this incarnation of the task has
-// owned the key without a break; 0 if it does not own it, or only provisionally.
-// Splits, merges and the moves of other keys leave it alone. A later owner of the
-// key has a higher token, so a store that remembers the highest it has seen for
-// the key and refuses lower ones is safe from owners that were paused between
-// the check and the write.
+// owned the key without a break, or a later one; 0 if it does not own it, or only
+// provisionally. Splits, merges and the moves of other keys leave it alone.
+//
+// It is for what no check can do. Whatever the task has checked, it may be stopped
+// the moment after, for longer than its lease, and then go on to write to a store
+// what it has checked before: another task owns the key by now, and has written.
+// A later owner of the key has a higher token. So send the token with each write to
+// a store that keeps the highest it has seen for the key and refuses lower ones,
+// and, as a new owner, let the store see the token before reading what is there:
+// from then on nothing can change behind your back. See the example. What cannot
+// be fenced, such as a mail that is sent, can be done twice.
+//
+// In affinity mode two tasks may own a key at once, and tokens only say who is
+// later.
 func (h Handle) FencingToken() assignment.Generation { return max(h.token, 0) }
 
 // Shed counts the request as refused for want of room. Handle has counted it as
 // load before, and it stays load: what is turned away is what the task could not
-// carry.
+// carry. A request that is refused since the key is not owned has been counted as
+// misrouted, and is not shed.
 func (h Handle) Shed() {
 	if h.s != nil {
 		h.s.meter.shed()
