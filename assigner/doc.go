@@ -22,10 +22,30 @@
 // as one, slower. An assigner that dies is replaced when its registration has
 // run out, after some seconds.
 //
+// # Consistent mode
+//
+// A store with NamedStore.Leases serves jobs in consistent mode too (section 4.5).
+// The assigner holds one session there, opened when the first such job needs it,
+// and for each of these jobs that it is preferred for the job lease. Then it keeps to
+// the order of package lease: read the store, complete the change that is under
+// way, bring what is stored in force, and only then decide, store, and bring that
+// in force. While a change is under way nothing is decided; what happens meanwhile
+// is answered by the next one. A round that moves nobody's keys waits for
+// the balancing interval, since every slicelet has part in every change.
+//
+// Each step of a change compares the job lease, in the store of the leases, and so does each write of an
+// assignment where the store can (store.Fencer). A deposed assigner changes nothing, and
+// another goes on from whatever step it has left behind. Between two changes only
+// one assignment is written, so the generations that the leases name, of which there
+// are two at most, are the two newest: a store that keeps two has what
+// slicelets need.
+//
 // # What it promises
 //
 //   - Generations of a job strictly increase, across assigners and a store that
 //     was wiped, and no assignment is stored but one that an assigner decided whole.
+//   - In consistent mode, no generation comes in force but the stored one, whole,
+//     with one owner a key; and none again.
 //   - A task is declared dead by the rules of package membership, and by no other.
 //   - A job whose store fails or hangs holds, says so, and harms no other job.
 //   - Every generation, every decision and every round that was left out says why:

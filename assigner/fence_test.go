@@ -181,6 +181,55 @@ func TestConsistentAnew(t *testing.T) {
 	})
 }
 
+// Real readers on etcd follow changes while the assigner's session is taken from it
+// between and in the middle of them.
+func TestConsistentOnEtcd(t *testing.T) {
+	st, leases := onEtcd(t)
+	s := newSpy(t, leases)
+	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})
+	n.put(consistentJob())
+	d := n.attach("d1")
+	d.preferred("job", "a1")
+	d.want(&slicerv1.Want{Job: "job"})
+	tasks := []*slicerv1.Task{task("t1", 1), task("t2", 1), task("t3", 1)}
+	var parts []*part
+	for _, x := range tasks {
+		parts = append(parts, joinAs(t, st, leases, x, 2*time.Second, nil))
+	}
+	j := newJudge(t)
+	j.add(parts...)
+	j.begin(time.Millisecond)
+	settled := func() {
+		t.Helper()
+		eventually(t, "all believe in what is stored", func() bool {
+			d.reports("job", false, tasks...)
+			a, err := st.Read(t.Context(), "job")
+			return err == nil && s.inForce() == a.Generation() && together(a.Generation(), parts...)()
+		})
+	}
+	d.reports("job", true, tasks...)
+	settled()
+	for i := range 6 {
+		drained := make(chan error, 1)
+		go func() {
+			_, err := n.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1", Undo: i%2 == 1})
+			drained <- err
+		}()
+		if i%3 == 1 {
+			if err := s.newest().WriteSession.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-drained; err != nil {
+			t.Errorf("drain %d: %v", i, err)
+		}
+		settled()
+	}
+	if s.taken[lease.Span] < 6 {
+		t.Errorf("steps %v", s.taken)
+	}
+}
+
 // BenchmarkRecall measures how long a recall takes when all readers live, by an
 // assigner and readers on one etcd in this process.
 func BenchmarkRecall(b *testing.B) {

@@ -33,6 +33,7 @@ type keeper struct {
 	writers lease.Writers // nil if there is none
 	ttl     time.Duration
 	wanted  chan struct{} // holds a token when somebody needs a session
+	doubted chan struct{} // holds a token when somebody was told that the session is lost
 
 	mu      sync.Mutex
 	session lease.WriteSession // nil if there is none now
@@ -41,7 +42,7 @@ type keeper struct {
 }
 
 func newKeeper(s *shelf, w lease.Writers, ttl time.Duration) *keeper {
-	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), turn: make(chan struct{})}
+	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), doubted: make(chan struct{}, 1), turn: make(chan struct{})}
 }
 
 func (k *keeper) set(session lease.WriteSession, err error) {
@@ -129,22 +130,28 @@ func (k *keeper) run() {
 // so one that cannot be reached is not given up before the store says so.
 func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
 	third := session.TTL() / 3
-	wait := third
-	for sleep(ctx, wait) {
+	timer := time.NewTimer(third)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.doubted:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		call, cancel := context.WithTimeout(ctx, third)
 		err := session.KeepAlive(call)
 		cancel()
 		switch {
 		case err == nil:
-			wait = third
+			timer.Reset(third)
 		case errors.Is(err, lease.ErrLost):
 			return err
-		default:
+		case ctx.Err() == nil:
 			k.s.log.Warn("lease session not renewed", "why", err)
-			wait = third/8 + rand.N(third/4)
+			timer.Reset(third/8 + rand.N(third/4))
 		}
 	}
-	return ctx.Err()
 }
 
 // end gives the session back, so that others take its jobs over at once.
@@ -176,7 +183,11 @@ func (r *runner) lead() (lease.Token, error) {
 		return 0, err
 	}
 	r.session = session
-	return session.Lead(ctx, r.name)
+	token, err := session.Lead(ctx, r.name)
+	if errors.Is(err, lease.ErrLost) {
+		poke(r.whose().leases.doubted)
+	}
+	return token, err
 }
 
 // resign gives it back. Who does not know whether it has it asks.
@@ -212,7 +223,9 @@ func (r *runner) change(x generate.Change) {
 				steps++
 				r.stepped(s, read, took)
 			}})
-		r.tell(func(c *generate.Core, now generate.Now) { c.Changed(now, st, steps, err) })
+		if r.a.ctx.Err() == nil {
+			r.tell(func(c *generate.Core, now generate.Now) { c.Changed(now, st, steps, err) })
+		}
 	})
 }
 

@@ -23,6 +23,13 @@
 //			c.Planned(now(), a.Run())
 //		case generate.Write:  // write a.Next
 //			c.Written(now(), err)
+//		case generate.Lead:   // take the job lease; this and the next three in consistent mode
+//			c.Led(now(), token, err)
+//		case generate.Change: // begin lease.Advance, elsewhere; when it ends:
+//			c.Changed(now(), ...)
+//		case generate.Abandon: // end that
+//		case generate.Resign: // give the job lease back
+//			c.Resigned(now(), err)
 //		default:
 //			// wait until wake, or until something is heard
 //		}
