@@ -183,7 +183,10 @@ func TestServe(t *testing.T) {
 	}()
 	<-inside
 	p.signal(syscall.SIGTERM)
-	eventually(t, "it takes no more requests", func() bool { code, _ := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, url); return code == 0 })
+	eventually(t, "it takes no more requests", func() bool {
+		code, _ := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, url)
+		return code == 0
+	})
 	close(release)
 	if got := <-answer; !strings.HasPrefix(got, "200 web-") {
 		t.Errorf("the request on its way: %s", got)

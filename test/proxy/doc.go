@@ -1,0 +1,6 @@
+// Package proxy compares slicerproxy with httputil's plain ReverseProxy: before the
+// same four servers of a real job, as processes of their own, in alternating rounds.
+//
+//	go test -run '^$' -bench . ./test/proxy        # with a load generator in Go
+//	go test -v -tags system -run Wrk ./test/proxy  # with wrk, which must be installed
+package proxy

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/slicelethttp"
+)
+
+// The test binary is also the programs of the test: the role comes in this
+// variable, and what belongs to it in others.
+const (
+	roleEnv         = "SLICER_TEST_ROLE"
+	nameEnv         = "SLICER_TEST_NAME"
+	distributorsEnv = "SLICER_TEST_DISTRIBUTORS"
+	serversEnv      = "SLICER_TEST_SERVERS"
+)
+
+func TestMain(m *testing.M) {
+	switch role := os.Getenv(roleEnv); role {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "server", "plain":
+		f := server
+		if role == "plain" {
+			f = plain
+		}
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, role, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// serve prints where it listens and serves until standard input ends.
+func serve(lis net.Listener, h http.Handler) error {
+	srv := &http.Server{Handler: h}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		srv.Close()
+	}()
+	fmt.Println(lis.Addr())
+	if err := srv.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// server is a task of job web that answers with a kilobyte. At /stats it says how
+// many requests it has had for keys of its own, for others' keys and without a key.
+func server() error {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s, err := slicelet.New(slicelet.Config{
+		Job: "web", Task: os.Getenv(nameEnv), Address: lis.Addr().String(), Distributors: strings.Split(os.Getenv(distributorsEnv), ","),
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var owned, others, keyless atomic.Int64
+	body := []byte(strings.Repeat("x", 1023) + "\n")
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		switch h, ok := slicelethttp.HandleFrom(r.Context()); {
+		case !ok:
+			keyless.Add(1)
+		case h.Owned():
+			owned.Add(1)
+		default:
+			others.Add(1)
+		}
+		_, _ = w.Write(body)
+	})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, owned.Load(), others.Load(), keyless.Load())
+	})
+	h, err := slicelethttp.Handler(s, mux, slicelethttp.Config{})
+	if err != nil {
+		return err
+	}
+	return serve(lis, h)
+}
+
+// plain is httputil's ReverseProxy as one would tune it, to the servers in turn.
+func plain() error {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	servers := strings.Split(os.Getenv(serversEnv), ",")
+	var turn atomic.Uint64
+	dialer := &net.Dialer{Timeout: 2 * time.Second, KeepAlive: 30 * time.Second}
+	return serve(lis, &httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", servers[turn.Add(1)%uint64(len(servers))]
+			pr.Out.Host = pr.In.Host
+			pr.SetXForwarded()
+		},
+		Transport:  &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 5 * time.Minute, DisableCompression: true},
+		BufferPool: &buffers{},
+	})
+}
+
+type buffers struct{ sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.Pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.Pool.Put((*[32 << 10]byte)(p)) }
