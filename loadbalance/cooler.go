@@ -23,9 +23,12 @@ func (b *board) cool() {
 	c := &cooler{board: b, level: b.aim(), budget: b.moveBudget() * b.worthMoving()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
-	c.floor = c.unavoidable()
 	start, stop := b.band(c.level)
 	limit := start * c.level // until something is worth moving
+	if b.ratio(c.hot.top()) > limit && b.smooth != nil && b.smooth.trust.foretold() >= steady {
+		b.narrow()
+	}
+	c.floor = c.unavoidable()
 	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
 		if b.ratio(h) <= c.floor && c.bound(h) {
@@ -44,6 +47,10 @@ func (b *board) cool() {
 		b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
 	}
 }
+
+// steady is how much of what sets slices apart must be found again in the next
+// measurement for the keys in them to be taken to stay as they are.
+const steady = .75
 
 // unavoidable is the largest load that no move can take off whichever task has
 // it: that of a slice with as many replicas as allowed.
@@ -140,7 +147,7 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	before := c.over(h, c.load[h])
 	for _, i := range c.own[h] {
 		p := &c.pieces[i]
-		if p.load <= 0 || c.surmised(i) {
+		if p.load <= 0 || c.thin(i) {
 			continue
 		}
 		width := p.width()
@@ -176,23 +183,17 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	return best, to
 }
 
-// surmised says that piece i carries next to nothing for its width, and that even
-// this is what the width suggests and not what was seen. Where the load is on few
-// keys, most of the keyspace is like that: to move it would spend the budget round
-// after round, and cool nobody.
-func (c *cooler) surmised(i int32) bool {
+// thin says that piece i carries next to nothing for its width. Where the load is
+// on few keys, most of the keyspace is like that: to move it would spend the
+// budget round after round, and cool nobody.
+func (c *cooler) thin(i int32) bool {
 	p := &c.pieces[i]
-	return c.est != nil && c.est[i].level < seen*p.load && p.load < sparse*p.width()*c.total
+	return p.load < sparse*p.width()*c.total
 }
 
-const (
-	// seen is the share of a piece's load that it has been seen to carry if that is
-	// more than a guess.
-	seen = .8
-	// sparse is the load of next to nothing, as a share of what the piece would
-	// carry if all keys were alike.
-	sparse = .1
-)
+// sparse is the load of next to nothing, as a share of what the piece would carry
+// if all keys were alike.
+const sparse = .1
 
 // gainOfAdding is the fall of squared overload when t joins the owners of p.
 func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {

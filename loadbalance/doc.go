@@ -37,7 +37,8 @@
 //     (eject.go). When nothing helps, it goes on with the next task.
 //   - Heavy keys are cut out into slices of their own (isolate.go), which are
 //     next to no part of the keyspace and so can be moved and replicated at no
-//     churn of other keys.
+//     churn of other keys. So are lighter ones that carry most of their slice,
+//     once something has to move. Slices that carry next to nothing stay.
 //   - Replicas that are no longer needed go (surplus.go), save when load comes in
 //     bursts that nobody could foretell: then more are added (bursts.go).
 //   - Neighbours on the same tasks are merged first, and others only when the

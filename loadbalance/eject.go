@@ -87,7 +87,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		}
 		q := &c.pieces[j]
 		qs := q.share()
-		if j == i || qs <= 0 || c.surmised(j) || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
+		if j == i || qs <= 0 || c.thin(j) || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
 			continue
 		}
 		fits := func(x uint32) bool {

@@ -246,10 +246,18 @@ const (
 // regress is the load to expect of a slice whose level is known: as far as
 // levels have proved to mean little, it is what its width alone would suggest.
 func (t *trust) regress(level, even, small float64) float64 {
-	if t.shown == 0 || level >= small {
+	if level >= small {
 		return level
 	}
-	return even + min(max(t.known/t.shown, 0), 1)*(level-even)
+	return even + t.foretold()*(level-even)
+}
+
+// foretold is the share of what sets slices apart that has been found again.
+func (t *trust) foretold() float64 {
+	if t.shown == 0 {
+		return 1
+	}
+	return min(max(t.known/t.shown, 0), 1)
 }
 
 // step updates one estimate. It returns the squared error beyond the relative

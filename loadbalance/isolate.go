@@ -6,14 +6,31 @@ const (
 	// A key is cut out into a slice of its own when it carries this share of what
 	// a task should, or is this much hotter than the mean slice if that is more.
 	hotKeyOfTask, hotKeyOfSlice = .03, 2
+	// When something has to move, a key is cut out as well that carries this share
+	// of its slice, and this share of what a task should: it is what moves, and the
+	// rest of the slice stays.
+	mainKeyOfSlice, mainKeyOfTask = .5, .002
 )
 
 // isolate gives the heaviest keys slices of their own, so that they can be
 // moved and replicated without dragging along their neighbours: such a slice is
 // next to no part of the keyspace.
 func (b *board) isolate() {
+	least := max(hotKeyOfTask*b.mean(), hotKeyOfSlice*b.total/float64(b.n))
+	b.cutOut(func(load, _ float64) bool { return load >= least })
+}
+
+// narrow gives the keys that carry most of their slices slices of their own.
+func (b *board) narrow() {
+	b.cutOut(func(load, share float64) bool {
+		return share >= mainKeyOfSlice && load >= mainKeyOfTask*b.mean()
+	})
+}
+
+// cutOut cuts out the hot keys that are worth it, by their load and its share of
+// that of their slice.
+func (b *board) cutOut(worth func(load, share float64) bool) {
 	limit := b.maxSlices()
-	least := hotKeyOfTask * b.mean()
 	for _, h := range b.hotKeys() {
 		if b.n+2 > limit {
 			return
@@ -24,11 +41,10 @@ func (b *board) isolate() {
 		}
 		p := &b.pieces[i]
 		rate := sane(h.Rate) - sane(h.Error)
-		load := min(rate/b.in.Loads.Slice[b.in.Prev.Find(h.Key)], 1) * p.load
-		if load < max(least, hotKeyOfSlice*b.total/float64(b.n)) || p.end-p.start == 1 {
+		share := min(rate/b.in.Loads.Slice[b.in.Prev.Find(h.Key)], 1)
+		if p.end-p.start == 1 || !worth(share*p.load, share) {
 			continue
 		}
-		share := load / p.load
 		b.say(KindSplit, ReasonHotKey, i, -1, -1, share, 0, 0)
 		b.cut(i, h.Key, share)
 	}
