@@ -198,7 +198,7 @@ func (p *Proxy) newRoute(ck *clerk.Clerk, u Upstream) (*route, error) {
 	r := &route{job: ck.Job(), clerk: ck, transport: t, counts: p.metrics.of(ck.Job())}
 	r.reverse = &httputil.ReverseProxy{
 		Rewrite:        func(pr *httputil.ProxyRequest) { p.rewrite(pr, u) },
-		Transport:      t,
+		Transport:      owner{t},
 		BufferPool:     &p.buffers,
 		ModifyResponse: r.answer,
 		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { r.fail(p, w, req, err) },

@@ -132,6 +132,15 @@ func (t *Transport) closed() bool {
 // RoundTrip is http.RoundTripper's. Errors that are not the network's match
 // ErrNoKey, ErrNoTask, ErrClosed, *BodyError, clerk.Refused or the context's.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.roundTrip(req, false)
+}
+
+// owner is a Transport for callers whose requests it may change.
+type owner struct{ t *Transport }
+
+func (o owner) RoundTrip(req *http.Request) (*http.Response, error) { return o.t.roundTrip(req, true) }
+
+func (t *Transport) roundTrip(req *http.Request, own bool) (*http.Response, error) {
 	key, keyed := clerk.KeyOf(req.Context())
 	if !keyed && t.cfg.Key != nil {
 		key, keyed = t.cfg.Key(req)
@@ -149,7 +158,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	return t.route(newTrip(t, req, key, keyed))
+	return t.route(newTrip(t, req, own, key, keyed))
 }
 
 func closeBody(req *http.Request) {
@@ -174,19 +183,22 @@ type trip struct {
 	wait   context.Context
 }
 
-// newTrip copies of the request what will be changed.
-func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
-	r := &trip{t: t, in: req, key: key, keyed: keyed, begun: time.Now()}
-	out, u := *req, *req.URL
-	r.out, out.URL = &out, &u
-	if out.Host == "" {
-		out.Host = u.Host
+// newTrip copies of the request what will be changed, if it is not its own.
+func newTrip(t *Transport, req *http.Request, own bool, key string, keyed bool) *trip {
+	r := &trip{t: t, in: req, out: req, key: key, keyed: keyed, begun: time.Now()}
+	if !own {
+		r.copyOut()
 	}
-	out.Header = maps.Clone(req.Header)
+	out := r.out
+	if out.Host == "" {
+		out.Host = out.URL.Host
+	}
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
-	httpkey.Strip(out.Header)
+	if !own {
+		httpkey.Strip(out.Header)
+	}
 	if keyed {
 		out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
 	}
@@ -195,6 +207,13 @@ func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
 		out.Body = r.body.now
 	}
 	return r
+}
+
+// copyOut makes another of what is sent.
+func (r *trip) copyOut() {
+	out, u := *r.out, *r.out.URL
+	out.URL, out.Header = &u, maps.Clone(out.Header)
+	r.out = &out
 }
 
 // route sends the request until an answer, or an error, is to be returned.
@@ -335,24 +354,26 @@ func (r *trip) mayRepeat(err error) bool {
 	if r.in.Context().Err() != nil || err != nil && !isUnreached(err) && !idempotent(r.in) {
 		return false
 	}
+	var next io.ReadCloser
 	switch {
 	case r.body != nil:
-		next := r.body.again()
-		if next == nil {
+		again := r.body.again()
+		if again == nil {
 			return false
 		}
-		r.out.Body = next
+		next = again
 	case r.in.Body != nil && r.in.Body != http.NoBody:
 		again, berr := r.in.GetBody()
 		if berr != nil {
 			return false
 		}
-		r.out.Body = again
+		next = again
 	}
-	// A header map is the last transport's, perhaps for some time to come.
-	r.out.Header = maps.Clone(r.out.Header)
-	out, u := *r.out, *r.out.URL
-	r.out, out.URL = &out, &u
+	// The request that was sent is that transport's, perhaps for some time to come.
+	r.copyOut()
+	if next != nil {
+		r.out.Body = next
+	}
 	return true
 }
 

@@ -45,6 +45,9 @@ type rig struct {
 	slicer, plain string // addresses
 }
 
+// pids are processes by the address that they said.
+var pids sync.Map
+
 // role runs the test binary in a role.
 func role(tb testing.TB, name string, env ...string) string {
 	tb.Helper()
@@ -97,6 +100,7 @@ func start(tb testing.TB, cmd *exec.Cmd, where func(line string) (string, bool))
 	if addr == "" {
 		tb.FailNow()
 	}
+	pids.Store(addr, cmd.Process.Pid)
 	return addr
 }
 

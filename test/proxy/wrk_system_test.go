@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // kinds are scripts' requests by the rule that they are for: %s is a user.
@@ -70,6 +72,31 @@ func wrk(t *testing.T, addr, kind, seconds string) (float64, string) {
 	return n, p99
 }
 
+// cpu is the processor time that the process behind an address has used.
+func cpu(t *testing.T, addr string) time.Duration {
+	t.Helper()
+	pid, ok := pids.Load(addr)
+	if !ok {
+		t.Fatalf("no process at %s", addr)
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// proc(5): utime and stime are the 14th and 15th fields, and the name, which
+	// is the second, may hold spaces. Ticks are hundredths of a second.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var ticks int
+	for _, f := range fields[11:13] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
 // TestWrk: each kind of rule sends every request to its key's owner, and
 // slicerproxy serves at least 0.9 of the requests a second of a plain proxy.
 func TestWrk(t *testing.T) {
@@ -84,15 +111,20 @@ func TestWrk(t *testing.T) {
 		}
 		before = owned
 	}
-	slicer, plain, ratio := compare(7, func(addr string) float64 {
+	costs := map[string][]float64{}
+	slicer, plain, ratio := compare(9, func(addr string) float64 {
+		used := cpu(t, addr)
 		n, p99 := wrk(t, addr, "header", "2s")
+		cost := float64((cpu(t, addr) - used).Microseconds()) / (2 * n)
+		costs[addr] = append(costs[addr], cost)
 		which := "plain"
 		if addr == r.slicer {
 			which = "slicer"
 		}
-		t.Logf("%-9s %8.0f requests/s, p99 %s", which, n, p99)
+		t.Logf("%-9s %8.0f requests/s, p99 %s, %.1f us of CPU a request", which, n, p99, cost)
 		return n
 	}, r)
+	t.Logf("CPU of the proxy a request: slicerproxy %.1f us, plain ReverseProxy %.1f us (medians)", median(costs[r.slicer]), median(costs[r.plain]))
 	t.Logf("slicerproxy %.0f, plain ReverseProxy %.0f requests/s: ratio %.3f (medians)", slicer, plain, ratio)
 	if ratio < .9 {
 		t.Errorf("slicerproxy serves %.3f of the plain proxy's requests a second, want 0.9", ratio)
