@@ -21,7 +21,6 @@ import (
 const (
 	tasks  = 3
 	points = 16
-	ttl    = 2 * time.Second
 	// patience is how long to wait for what must happen at all.
 	patience = 30 * time.Second
 
@@ -64,7 +63,7 @@ func (p *proc) holdsNothing() bool {
 	return !slices.Contains(p.told[:], true) && len(p.s.Slices()) == 0
 }
 
-func start(t *testing.T, st store) *job {
+func start(t *testing.T, st store, ttl time.Duration) *job {
 	j := &job{t: t}
 	n := subscribertest.NewNetwork()
 	j.server = n.Start(distributor)
@@ -199,7 +198,7 @@ func (j *job) watch(stop <-chan struct{}) {
 func TestKeysMove(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
-			j := start(t, open(t))
+			j := start(t, open(t), lease.MaxTTL) // so that a slow machine loses none
 			defer j.stop()
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -236,7 +235,7 @@ func TestStoreStops(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			st := open(t)
-			j := start(t, st)
+			j := start(t, st, lease.MinTTL)
 			j.change()
 			h := j.procs[0].s.Handle(j.keys[0])
 			st.kill()
