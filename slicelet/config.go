@@ -35,9 +35,9 @@ type Config struct {
 	// a task that is restarted at the same address while all of Slicer is dead goes
 	// on with its slices, in affinity mode.
 	CacheFile string
-	// Leases are what a task of a job in consistent mode holds, one Reader for all
-	// slicelets of the process; nil will do for affinity mode. It is the caller's,
-	// who closes it after the slicelet.
+	// Leases are what a task of a job in consistent mode holds; nil will do for
+	// affinity mode. One Reader serves all slicelets of the process, if they are of
+	// different jobs. It is the caller's, who closes it after them.
 	Leases *lease.Reader
 	// Listener is told which keys arrive and depart; may be nil.
 	Listener Listener

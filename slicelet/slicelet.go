@@ -123,7 +123,8 @@ func ring(bell chan struct{}) {
 }
 
 // IsAffinitized says whether this task owns the key, to tell misrouted requests.
-// It counts nothing, takes no lock and does not allocate.
+// It counts nothing, takes no lock and does not allocate. In consistent mode it
+// reads the clock, as do Handle and Slices.
 func (s *Slicelet) IsAffinitized(key string) bool {
 	_, _, owned := s.find(assignment.KeyOf(key))
 	return owned
@@ -131,7 +132,8 @@ func (s *Slicelet) IsAffinitized(key string) bool {
 
 // Handle counts one request for the key and returns its handle. Call it once a
 // request, when it arrives: this is what load is balanced by. It takes tens of
-// nanoseconds on however many cores, and does not allocate.
+// nanoseconds on however many cores, and a system call in consistent mode, and
+// does not allocate.
 func (s *Slicelet) Handle(key string) Handle {
 	k := assignment.KeyOf(key)
 	v, i, owned := s.find(k)
@@ -172,7 +174,7 @@ func (s *Slicelet) Slices() []assignment.Slice {
 func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
 
 // Mode is the job's: what ownership means here. It is 0 while the control plane
-// has not said, and until then the task owns nothing in consistent mode.
+// has not said, and until then the task owns nothing.
 func (s *Slicelet) Mode() assignment.Mode { return s.sub.State().Status.Mode }
 
 // settleTime is how long a Distributor has to put up with a task that no
