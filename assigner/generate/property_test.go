@@ -202,7 +202,7 @@ func (c *cluster) end() {
 	c.told = 0
 	c.beat(true)
 	c.tasks["a"] = &process{incarnation: 1 << 40, state: assignment.TaskRunning}
-	c.pass(90 * time.Second)
+	c.pass(150 * time.Second) // who has failed again and again waits for two minutes
 	c.settled()
 }
 

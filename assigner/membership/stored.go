@@ -45,7 +45,15 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 		t.insert(k)
 		t.version++
 		return true
-	case k == nil || k.cur.Incarnation != x.Incarnation:
+	case k == nil:
+	case k.cur.Incarnation != x.Incarnation:
+		if !own && len(k.carriers) == 0 {
+			t.succeed(k, x)
+			return true
+		}
+	case !own && x.State == assignment.TaskDead && k.alive() && len(k.carriers) == 0:
+		k.fate, k.fateAt = silent, t.now
+		t.say(k, Dead, "as another assigner has stored")
 	case x.State != assignment.TaskDraining:
 		k.undrained = false
 	case !own && k.alive() && !k.draining && !k.undrained:
@@ -54,6 +62,24 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 		t.say(k, Drained, "as another assigner has stored")
 	}
 	return false
+}
+
+// succeed has a stored incarnation take the place of one that nobody here has a
+// stream of: another assigner has let it in meanwhile.
+func (t *Table) succeed(k *task, x assignment.Task) {
+	if c := k.next; c != nil && c.task.Incarnation == x.Incarnation {
+		t.enter(k, c, Restarted, "as another assigner has stored")
+		return
+	}
+	next, index := k.next, k.cur.Index
+	k.retire(k.cur.Incarnation, k.seq)
+	*k = task{cur: x, indexed: k.indexed, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining,
+		record: k.record, next: next, old: k.old}
+	k.cur.Index = index
+	if x.State == assignment.TaskDead {
+		k.fate, k.fateAt = silent, t.now
+	}
+	t.say(k, Restarted, "as another assigner has stored")
 }
 
 // adoptIndexes gives the stored tasks their stored indexes, and those who had
