@@ -4,14 +4,21 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 const (
 	// reportInterval is how often slicelets report.
 	reportInterval = time.Second
-	// repeatInterval is how often a subscriber hears something at the least.
+	// repeatInterval is how often a subscriber hears something at the least, and
+	// sliceletRepeat how often a slicelet does, which is to notice a Distributor
+	// that is stuck before it has been silent for much longer than the usual
+	// heartbeat timeout. Saying it takes some 35 us of CPU time: 17 % of a core for
+	// ten thousand slicelets.
 	repeatInterval = 5 * time.Second
+	sliceletRepeat = 2 * time.Second
 	// Gaps between two statuses: when something changes that somebody waits for,
 	// and when only the names of those who are late do.
 	statusGap     = 100 * time.Millisecond
@@ -23,18 +30,45 @@ const (
 
 // board holds the status that subscribers see. Pure.
 type board struct {
-	version uint64 // of shown; 0 when nothing has been shown
-	shown   *slicerv1.Status
-	payload *payload
+	version uint64           // of shown; 0 when nothing has been shown
+	shown   *slicerv1.Status // as all but slicelets see it
 	next    *slicerv1.Status // what is to be shown, nil if it is the same
 	due     due
+	groups  [numGroups]group
+}
+
+// group are subscribers that hear the status again in the same interval.
+type group struct {
+	payload *payload
 	// repeats counts the batches that have been repeated.
 	repeats  uint64
 	repeatAt time.Time
 }
 
-// newest is what subscribers are to see, nil if nothing yet.
-func (b *board) newest() (*payload, uint64) { return b.payload, b.version }
+const (
+	ofSlicelets = iota
+	ofOthers
+	numGroups
+)
+
+func groupOf(role slicerv1.Role) int {
+	if role == slicerv1.Role_ROLE_SLICELET {
+		return ofSlicelets
+	}
+	return ofOthers
+}
+
+func intervalOf(g int) time.Duration {
+	if g == ofSlicelets {
+		return sliceletRepeat
+	}
+	return repeatInterval
+}
+
+// newest is what subscribers of a role are to see, nil if nothing yet.
+func (b *board) newest(role slicerv1.Role) (*payload, uint64) {
+	return b.groups[groupOf(role)].payload, b.version
+}
 
 // changed takes what the assigner says.
 func (b *board) changed(now time.Time, m *slicerv1.JobStatus) {
@@ -62,32 +96,40 @@ func (b *board) show(now time.Time) bool {
 	if b.next == nil || !b.due.ready(now) {
 		return false
 	}
-	if b.shown == nil {
-		b.repeatAt = now.Add(repeatInterval)
-	}
+	first := b.shown == nil
 	b.shown, b.next = b.next, nil
-	b.payload = statusPayload(b.shown)
+	for i := range b.groups {
+		g, s := &b.groups[i], proto.CloneOf(b.shown)
+		s.RepeatMs = intervalOf(i).Milliseconds()
+		g.payload = statusPayload(s)
+		if first {
+			g.repeatAt = now.Add(intervalOf(i))
+		}
+	}
 	b.version++
 	b.due.sent(now)
 	return true
 }
 
-// batch says which of n subscribers are to hear the status again now: those
-// whose number leaves rest when divided by parts.
-func (b *board) batch(now time.Time, n int) (rest, parts uint64, due bool) {
-	if b.shown == nil || b.repeatAt.After(now) {
+// batch says which of a group's n subscribers are to hear the status again now:
+// those whose number leaves rest when divided by parts.
+func (b *board) batch(now time.Time, which, n int) (rest, parts uint64, due bool) {
+	g := &b.groups[which]
+	if b.shown == nil || g.repeatAt.After(now) {
 		return 0, 1, false
 	}
 	parts = uint64(n)/repeatBatch + 1
-	b.repeats++
-	b.repeatAt = now.Add(repeatInterval / time.Duration(parts))
-	return b.repeats % parts, parts, true
+	g.repeats++
+	g.repeatAt = now.Add(intervalOf(which) / time.Duration(parts))
+	return g.repeats % parts, parts, true
 }
 
 // wake is when show or batch will next have something to do.
 func (b *board) wake() (at time.Time) {
 	if b.shown != nil {
-		at = b.repeatAt
+		for i := range b.groups {
+			at = sooner(at, b.groups[i].repeatAt)
+		}
 	}
 	if b.next != nil {
 		at = sooner(at, b.due.at)
@@ -102,9 +144,14 @@ func (j *job) publish(now time.Time) (next time.Time) {
 			j.kick(s)
 		}
 	}
-	if rest, parts, due := j.board.batch(now, len(j.subs)); due {
+	slicelets := j.conv.roles[slicerv1.Role_ROLE_SLICELET]
+	for which, n := range [numGroups]int{ofSlicelets: slicelets, ofOthers: len(j.subs) - slicelets} {
+		rest, parts, due := j.board.batch(now, which, n)
+		if !due || n == 0 {
+			continue
+		}
 		for id, s := range j.subs {
-			if id%parts == rest {
+			if id%parts == rest && groupOf(s.in.role) == which {
 				s.repeat = true
 				j.kick(s)
 			}

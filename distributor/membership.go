@@ -188,7 +188,7 @@ func (j *job) kick(s *subscription) {
 }
 
 func (j *job) lacks(s *subscription) bool {
-	if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
+	if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
 		return true
 	}
 	next := j.nextStep(s)
@@ -209,7 +209,7 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !s.left {
-		if st, version := j.board.newest(); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
+		if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
 			s.repeat, s.statusSeen = false, version
 			return outgoing{payload: j.statusFor(s, st)}, true
 		}

@@ -203,5 +203,20 @@ func TestStatusIsMergedAndRepeated(t *testing.T) {
 		if seen() < before+3 || seen() > before+5 {
 			t.Errorf("%d statuses in %s of silence", seen()-before, 4*repeatInterval)
 		}
+		// A slicelet hears more often.
+		l := subscribe(t, w.cc, sliceletHello("task-1", 1), nil)
+		if ms := l.lastStatus().GetRepeatMs(); ms != sliceletRepeat.Milliseconds() || c.lastStatus().GetRepeatMs() != repeatInterval.Milliseconds() {
+			t.Errorf("a slicelet is promised something every %d ms", ms)
+		}
+		l.mu.Lock()
+		before = l.statuses
+		l.mu.Unlock()
+		time.Sleep(10 * sliceletRepeat)
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if n := l.statuses - before; n < 9 || n > 11 {
+			t.Errorf("%d statuses for a slicelet in %s of silence", n, 10*sliceletRepeat)
+		}
 	})
 }

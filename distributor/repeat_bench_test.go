@@ -1,0 +1,36 @@
+package distributor
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkRepeat lets ten thousand subscribers be idle and says what it costs that
+// they hear from the Distributor all the same: CPU time of this process, system
+// calls included.
+func BenchmarkRepeat(b *testing.B) {
+	const subscribers, watched = 10_000, 20 * time.Second
+	_, f, address := loopback(b, Config{})
+	a := firstOf(b, testJob, testStore, baseGen, 1000)
+	f.set(a)
+	startCrowd(b, address, subscribers).until(b, a)
+	for b.Loop() {
+		before, began := cpuTime(b), time.Now()
+		time.Sleep(watched)
+		used, took := cpuTime(b)-before, time.Since(began)
+		said := float64(subscribers) * took.Seconds() / repeatInterval.Seconds()
+		b.ReportMetric(float64(used.Microseconds())/said, "us/repeat")
+		b.ReportMetric(100*used.Seconds()/took.Seconds(), "%cpu")
+	}
+}
+
+// cpuTime is what this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
