@@ -3,7 +3,6 @@ package clerkgrpc
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -69,6 +67,7 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.job, b.config = n.job, &n.source.cfg
 	b.take(n.subset, time.Now())
 	b.publish()
+	n.source.generation.Store(b.table.generation)
 	ring(b.bell)
 	return nil
 }
@@ -78,8 +77,10 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
 	a := s.Assignment()
 	t := &table{
 		job: b.job, kind: b.config.Policy, turns: &b.turns, bell: b.bell, assignment: a,
-		entries:  make([]entry, a.NumTasks()),
-		metadata: metadata.Pairs(GenerationHeader, strconv.FormatInt(int64(a.Generation()), 10)),
+		entries: make([]entry, a.NumTasks()), generation: newGeneration(a.Generation()),
+	}
+	if b.table != nil && b.table.assignment == a {
+		t.generation = b.table.generation
 	}
 	_, settled := s.Index()
 	alive := 0

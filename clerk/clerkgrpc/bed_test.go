@@ -228,6 +228,9 @@ func (b *bed) put(tasks []assignment.Task, owners ...[]uint32) {
 	}
 	b.last = a
 	b.plane.Put(a)
+	if b.conn != nil {
+		b.conn.Connect() // as the first RPC would
+	}
 	synctest.Wait()
 }
 

@@ -24,9 +24,8 @@ type table struct {
 	entries    []entry // by position in the assignment
 	// any holds the positions of the running tasks of the subset: for RPCs without
 	// a key, and for those whose owners cannot be reached.
-	any []uint32
-	// metadata, which is the generation, goes with every RPC. It is only read.
-	metadata metadata.MD
+	any        []uint32
+	generation *generation
 }
 
 type entry struct {
@@ -162,12 +161,14 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 	if !e.warm && !c.used.Load() {
 		c.used.Store(true)
 	}
-	md := t.metadata
-	if r != nil {
+	var md metadata.MD
+	if r == nil {
+		md = t.generation.metadata
+	} else {
 		r.last.Store(c)
-		if r.metadata != nil {
-			r.metadata[GenerationHeader] = md[GenerationHeader]
-			md = r.metadata
+		if r.sent != t.generation {
+			// It was not known, or another. Of two the server takes the last.
+			md = t.generation.metadata
 		}
 	}
 	if t.kind == policy.LeastLoaded {

@@ -42,7 +42,6 @@ func TestPool(t *testing.T) {
 			b.serve(task)
 		}
 		b.put(tasks, owners...)
-		b.conn.Connect() // as the first RPC would
 		connections := func(want float64) {
 			b.t.Helper()
 			synctest.Wait()

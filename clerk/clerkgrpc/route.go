@@ -3,6 +3,7 @@ package clerkgrpc
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -22,9 +23,9 @@ type route struct {
 	key   string
 	hash  assignment.SliceKey
 	keyed bool
-	// metadata is for the server: the key, and the generation as soon as that is
-	// known. The picker changes it, one attempt at a time.
-	metadata metadata.MD
+	// sent is the generation that goes with it, nil if none does yet. The picker
+	// knows whether it is the one.
+	sent *generation
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
 }
@@ -61,9 +62,26 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		if !printable(r.key) {
 			name += binSuffix
 		}
-		r.metadata = metadata.MD{name: {r.key}, GenerationHeader: nil}
+		// Metadata of the picker's would be dearer: gRPC copies all of it then.
+		if r.sent = s.generation.Load(); r.sent != nil {
+			c.Context = metadata.AppendToOutgoingContext(ctx, name, r.key, GenerationHeader, r.sent.text)
+		} else {
+			c.Context = metadata.AppendToOutgoingContext(ctx, name, r.key)
+		}
 	}
 	return c, nil
+}
+
+// generation is one as it travels.
+type generation struct {
+	text string
+	// metadata is the same for RPCs that it does not go with yet.
+	metadata metadata.MD
+}
+
+func newGeneration(g assignment.Generation) *generation {
+	text := strconv.FormatInt(int64(g), 10)
+	return &generation{text: text, metadata: metadata.Pairs(GenerationHeader, text)}
 }
 
 func (s *source) find(ctx context.Context, method string, request any) (key string, ok bool) {

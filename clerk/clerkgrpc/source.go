@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -21,6 +22,10 @@ type source struct {
 	cfg Config
 	// err is what is wrong with the config, as RPCs tell it.
 	err error
+
+	// generation is that of the newest table of any job, as most sources have one: it
+	// is right nearly always, and the picker sees to the rest.
+	generation atomic.Pointer[generation]
 
 	mu   sync.Mutex
 	jobs map[string]*job

@@ -30,10 +30,19 @@ type gate struct {
 type callOfContext struct{}
 
 // call is an RPC at the gate. For a stream whose key is in its first message it is
-// filled in when that arrives.
+// filled in when that arrives. It is its own context, to spare an allocation.
 type call struct {
+	context.Context
 	handle slicelet.Handle
 	keyed  bool
+}
+
+// Value is context.Context's.
+func (c *call) Value(key any) any {
+	if key == (callOfContext{}) {
+		return c
+	}
+	return c.Context.Value(key)
 }
 
 // HandleFrom returns the handle of the RPC's key; false if it has none. In a
@@ -49,14 +58,14 @@ func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	var answer any
-	c := &call{}
+	c := &call{Context: ctx}
 	key, ok := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
 		key, ok = g.cfg.Key(info.FullMethod, request)
 	}
 	err := g.admit(ctx, c, info.FullMethod, key, ok)
 	if err == nil {
-		answer, err = handler(context.WithValue(ctx, callOfContext{}, c), request)
+		answer, err = handler(c, request)
 	}
 	g.ended(ctx, info.FullMethod, began, err)
 	return answer, err
@@ -64,8 +73,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod}
-	s.ctx = context.WithValue(ss.Context(), callOfContext{}, &s.call)
+	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context()}}
 	key, ok := g.keyOf(ss.Context())
 	var err error
 	if ok || g.cfg.Key == nil {
@@ -86,7 +94,6 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 // stream is a stream whose context has a call.
 type stream struct {
 	grpc.ServerStream
-	ctx     context.Context
 	gate    *gate
 	method  string
 	call    call
@@ -94,7 +101,7 @@ type stream struct {
 	refused error
 }
 
-func (s *stream) Context() context.Context { return s.ctx }
+func (s *stream) Context() context.Context { return &s.call }
 
 func (s *stream) RecvMsg(m any) error {
 	if s.refused != nil {
@@ -106,7 +113,7 @@ func (s *stream) RecvMsg(m any) error {
 	}
 	s.ask = false
 	key, ok := s.gate.cfg.Key(s.method, m)
-	s.refused = s.gate.admit(s.ctx, &s.call, s.method, key, ok)
+	s.refused = s.gate.admit(s.call.Context, &s.call, s.method, key, ok)
 	return s.refused
 }
 
@@ -150,7 +157,7 @@ func (g *gate) routeOf(ctx context.Context, a *assignment.Assignment) string {
 	if len(v) == 0 || a == nil {
 		return "unknown"
 	}
-	n, err := strconv.ParseInt(v[0], 10, 64)
+	n, err := strconv.ParseInt(v[len(v)-1], 10, 64) // the last is the picker's
 	switch here := int64(a.Generation()); {
 	case err != nil:
 		return "unknown"
