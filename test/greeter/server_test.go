@@ -51,7 +51,7 @@ func serve(task, slicer string) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
+	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{Key: nameOf})...)
 	hello.RegisterGreeterServer(server, teller{})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
@@ -65,6 +65,12 @@ func serve(task, slicer string) error {
 		return errors.New("orphaned")
 	}
 	return errors.Join(sliceletgrpc.Drain(context.Background(), s, server, nil), <-ended)
+}
+
+// nameOf is the key of RPCs that do not bring it in their metadata.
+func nameOf(_ string, request any) (string, bool) {
+	name, ok := request.(*wrapperspb.StringValue)
+	return name.GetValue(), ok
 }
 
 // process is a server's process, as the test sees it.
