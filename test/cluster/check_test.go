@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+const (
+	// Most tasks vanish at once: nobody is declared dead before this, which is the
+	// default of 30 s, and one round of looking, less.
+	frozenFor = 28 * time.Second
+	// calm is how long after the last fault everything has to be right again.
+	calm = 90 * time.Second
+)
+
+// checker knows what must be, apart from those who bring it about.
+type checker struct {
+	w    *world
+	sums map[assignment.Generation]uint64
+	// held is the newest generation of each subscriber's process.
+	held map[*host]holding
+	// graves are processes that have ended: since when, and whether a stored
+	// assignment has called them dead.
+	graves map[uint64]*grave
+	writes int
+}
+
+type holding struct {
+	life uint64
+	gen  assignment.Generation
+}
+
+type grave struct {
+	name   string
+	at     time.Duration
+	stored bool // as dead
+	mass   bool // ended together with most others, out of the blue
+}
+
+func newChecker(w *world) *checker {
+	return &checker{w: w, sums: map[assignment.Generation]uint64{}, held: map[*host]holding{}, graves: map[uint64]*grave{}}
+}
+
+func (c *checker) died(s *sliceletHost) {
+	c.graves[s.task.Incarnation] = &grave{name: s.name, at: c.w.at}
+}
+
+// written looks at what is about to be stored.
+func (c *checker) written(prev, next *assignment.Assignment) {
+	c.writes++
+	if prev != nil && next.Generation() <= prev.Generation() {
+		c.w.fail("generation %d would follow %d", next.Generation(), prev.Generation())
+	}
+	c.sums[next.Generation()] = next.Checksum()
+	owner := make([]bool, next.NumTasks())
+	for i := range next.NumSlices() {
+		r := next.Replicas(i)
+		if r.Len() == 0 {
+			c.w.fail("generation %d: nobody owns %s", next.Generation(), next.Slice(i))
+		}
+		for k := range r.Len() {
+			owner[r.Position(k)] = true
+		}
+	}
+	for pos, t := range next.Tasks() {
+		g := c.graves[t.Incarnation]
+		switch {
+		case owner[pos] && t.State != assignment.TaskRunning:
+			c.w.fail("generation %d: %s owns slices and is %s", next.Generation(), t.Name, t.State)
+		case g == nil:
+		case t.State == assignment.TaskRunning && g.stored:
+			c.w.fail("generation %d: %s runs again, whose process %x has ended at %s and was stored as dead", next.Generation(), t.Name, t.Incarnation, g.at)
+		case t.State == assignment.TaskDead && g.mass && c.w.at-g.at < frozenFor:
+			c.w.fail("generation %d: %s is dead %s after most of the tasks had vanished at once", next.Generation(), t.Name, c.w.at-g.at)
+		case t.State == assignment.TaskDead:
+			g.stored = true
+		}
+	}
+}
+
+// decided looks at the round that an assigner has just written.
+func (c *checker) decided(a *assignerHost) {
+	core := a.driven.Core(job)
+	r := core.LastRound()
+	if r.Why != generate.ReasonLoad || r.Generation == 0 {
+		return
+	}
+	moved := 0.0
+	for _, d := range r.Decisions {
+		switch d.Kind {
+		case loadbalance.KindMove, loadbalance.KindReplicate, loadbalance.KindMerge, loadbalance.KindEject:
+			moved += d.KeyChurn
+		}
+	}
+	if j, _, _ := core.Job(); moved > j.Config.Balance.MoveBudget+j.Config.Balance.MergeBudget+1e-9 {
+		c.w.fail("generation %d moves %.4f of the keyspace for the sake of load", r.Generation, moved)
+	}
+}
+
+// published looks at what a subscriber holds.
+func (c *checker) published(s *subscriberHost) {
+	a := s.state.Assignment
+	if a == nil {
+		return
+	}
+	h := c.held[s.host]
+	if h.life == s.life && a.Generation() < h.gen {
+		c.w.fail("%s goes back from generation %d to %d", s.name, h.gen, a.Generation())
+	}
+	c.held[s.host] = holding{s.life, a.Generation()}
+	sum, ok := c.sums[a.Generation()]
+	if !ok {
+		c.w.fail("%s holds generation %d, which was never stored", s.name, a.Generation())
+	}
+	if sum != a.Checksum() {
+		c.w.fail("%s holds something else as generation %d than was stored", s.name, a.Generation())
+	}
+}
+
+// settled looks at everything when there have been no faults for a while.
+func (c *checker) settled() {
+	a := c.w.store.stored
+	if a == nil {
+		c.w.fail("there is no assignment")
+	}
+	running := map[uint64]*sliceletHost{}
+	follow := func(s *subscriberHost) {
+		if got := s.state.Assignment; got == nil || got.Generation() != a.Generation() {
+			c.w.fail("%s holds generation %v, stored is %d; it is served by %s: %v", s.name, generation(got), a.Generation(), s.state.Peer, s.state.Err)
+		}
+	}
+	for _, s := range c.w.slicelets {
+		follow(&s.subscriberHost)
+		running[s.task.Incarnation] = s
+	}
+	for _, s := range c.w.clerks {
+		follow(&s.subscriberHost)
+	}
+	for pos, t := range a.Tasks() {
+		_, lives := running[t.Incarnation]
+		if has := owns(a, pos); has != lives {
+			c.w.fail("%s/%x lives: %v, owns slices: %v, state %s, in generation %d", t.Name, t.Incarnation, lives, has, t.State, a.Generation())
+		}
+		delete(running, t.Incarnation)
+	}
+	for _, s := range running {
+		c.w.fail("%s lives and is not in generation %d", s.name, a.Generation())
+	}
+}
+
+func generation(a *assignment.Assignment) assignment.Generation {
+	if a == nil {
+		return 0
+	}
+	return a.Generation()
+}

@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/distributor"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Waits of a Distributor between attempts to attach.
+const attachAgain, attachAgainMost = 100 * time.Millisecond, 5 * time.Second
+
+// distributorHost is a Distributor's process.
+type distributorHost struct {
+	*host
+	driven *distributor.Driven
+	links  map[*assignerHost]*attachment
+}
+
+// attachment is what a Distributor has to do with one assigner.
+type attachment struct {
+	conn     *conn
+	peer     *distributor.AssignerPeer
+	failures int
+}
+
+func newDistributor(w *world, name string) *distributorHost {
+	d := &distributorHost{host: w.newHost(name)}
+	d.boot = func() {
+		var err error
+		if d.driven, err = distributor.NewDriven(distributor.Config{ID: name}, d.now()); err != nil {
+			panic(err)
+		}
+		d.links = map[*assignerHost]*attachment{}
+		for _, a := range w.assigners {
+			d.links[a] = &attachment{}
+			d.attach(a)
+		}
+		d.step()
+	}
+	return d
+}
+
+func (d *distributorHost) step() {
+	next := d.driven.Step(d.now())
+	d.wake(next.Sub(epoch), d.step)
+}
+
+// attach connects to an assigner.
+func (d *distributorHost) attach(a *assignerHost) {
+	l := d.links[a]
+	life := d.life
+	d.w.dial(d.host, a.host, func(m any) {
+		out := m.(*slicerv1.AttachResponse)
+		if h := out.GetHello(); h != nil {
+			c := l.conn
+			l.failures = 0
+			l.peer = d.driven.Attached(d.now(), h, a.name+".example:1",
+				func(m *slicerv1.AttachRequest) { c.send(0, m) },
+				func() { d.after(0, func() { d.lost(a, c) }) })
+		} else if l.peer != nil {
+			if out.GetStatus() != nil { // it is changed by who gets it
+				out = proto.CloneOf(out)
+			}
+			d.driven.FromAssigner(d.now(), l.peer, out)
+		}
+		d.step()
+	}, func(error) { d.lost(a, l.conn) }, a.accept, func(c *conn, err error) {
+		if d.life != life {
+			return
+		}
+		if err != nil {
+			l.failures++
+			d.again(a)
+			return
+		}
+		l.conn = c
+		c.send(0, &slicerv1.DistributorHello{DistributorId: d.name})
+	})
+}
+
+// lost ends a connection, if it is the one that counts, and tries anew.
+func (d *distributorHost) lost(a *assignerHost, c *conn) {
+	l := d.links[a]
+	if l.conn == nil || l.conn != c {
+		return
+	}
+	c.close(0)
+	l.conn = nil
+	if p := l.peer; p != nil {
+		l.peer = nil
+		d.driven.Detached(d.now(), p)
+	}
+	l.failures++
+	d.again(a)
+	d.step()
+}
+
+func (d *distributorHost) again(a *assignerHost) {
+	most := min(attachAgain<<min(d.links[a].failures, 10), attachAgainMost)
+	d.after(between(d.w.hash(uint64(d.id), uint64(a.id), uint64(d.w.at)), most/2, most), func() { d.attach(a) })
+}
+
+// accept takes a subscriber's connection.
+func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
+	var p *distributor.SubscriberPeer
+	life := d.life
+	left := func() {
+		if p != nil && d.life == life {
+			d.driven.Left(d.now(), p)
+			p = nil
+			d.step()
+		}
+	}
+	recv = func(m any) {
+		in := m.(*slicerv1.WatchRequest)
+		if p != nil {
+			d.driven.FromSubscriber(d.now(), p, in)
+			d.step()
+			return
+		}
+		var err error
+		p, err = d.driven.Join(d.now(), in, func(out *slicerv1.WatchResponse) { c.send(1, out) }, func(err error) {
+			d.after(0, func() { c.closeWith(1, err); left() })
+		})
+		if err != nil {
+			c.closeWith(1, err)
+		}
+		d.step()
+	}
+	return recv, func(error) { left() }
+}
+
+// attached are the assigners that it is attached to, in order.
+func (d *distributorHost) attached() (names []string) {
+	for _, a := range slices.SortedFunc(maps.Keys(d.links), func(x, y *assignerHost) int { return x.id - y.id }) {
+		if d.links[a].peer != nil {
+			names = append(names, a.name)
+		}
+	}
+	return names
+}

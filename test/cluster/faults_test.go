@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// size says how large the cluster is.
+type size struct{ assigners, distributors, slicelets, clerks int }
+
+var usualSize = size{assigners: 3, distributors: 3, slicelets: 30, clerks: 4}
+
+func newWorld(seed uint64, n size) *world {
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}}
+	w.check = newChecker(w)
+	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
+	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 5, MaxSlicesPerTask: 15, Interval: 10 * time.Second}}.WithDefaults()
+	w.store = &storage{host: w.newHost("store"), job: store.Job{Config: config, Version: 1}, candidates: map[string]*candidate{}}
+	w.store.boot = func() {}
+	for i := range n.assigners {
+		w.assigners = append(w.assigners, newAssigner(w, fmt.Sprintf("a%d", i)))
+	}
+	for i := range n.distributors {
+		w.distributors = append(w.distributors, newDistributor(w, fmt.Sprintf("d%d", i)))
+	}
+	for i := range n.slicelets {
+		w.slicelets = append(w.slicelets, newSlicelet(w, fmt.Sprintf("s%02d", i)))
+	}
+	for i := range n.clerks {
+		w.clerks = append(w.clerks, newClerk(w, fmt.Sprintf("c%d", i)))
+	}
+	for _, h := range w.hosts {
+		w.schedule(between(w.hash(uint64(h.id)), 0, time.Second), uint64(h.id), h.start)
+	}
+	return w
+}
+
+func (w *world) seconds(least, most int) time.Duration {
+	return time.Duration(least*1000+w.rng.IntN((most-least)*1000)) * time.Millisecond
+}
+
+func (w *world) later(d time.Duration, f func()) { w.schedule(w.at+d, 1<<60, f) }
+
+func (w *world) someSlicelet() *sliceletHost { return w.slicelets[w.rng.IntN(len(w.slicelets))] }
+
+// killed kills a process, and has another start in its place.
+func (w *world) killed(h *host, silently bool, back time.Duration) {
+	h.kill(silently)
+	w.later(back, h.start)
+}
+
+func (w *world) isolated(h *host, d time.Duration) {
+	w.note("%s is cut off from all for %s", h.name, d)
+	for _, o := range w.hosts {
+		if o != h {
+			w.cut(h, o)
+			w.later(d, func() { w.mend(h, o) })
+		}
+	}
+}
+
+// fault does one bad thing.
+func (w *world) fault() {
+	switch w.rng.IntN(14) {
+	case 0:
+		w.killed(w.assigners[w.rng.IntN(len(w.assigners))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
+	case 1:
+		w.killed(w.distributors[w.rng.IntN(len(w.distributors))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
+	case 2, 3:
+		w.killed(w.someSlicelet().host, false, w.seconds(0, 30))
+	case 4:
+		w.killed(w.someSlicelet().host, true, w.seconds(5, 60))
+	case 5, 6:
+		h := w.hosts[w.rng.IntN(len(w.hosts))]
+		h.pause()
+		w.later(w.seconds(1, 15), h.resume)
+	case 7:
+		a, b := w.hosts[w.rng.IntN(len(w.hosts))], w.hosts[w.rng.IntN(len(w.hosts))]
+		if a != b {
+			d := w.seconds(1, 30)
+			w.note("%s and %s are cut off from each other for %s", a.name, b.name, d)
+			w.cut(a, b)
+			w.later(d, func() { w.mend(a, b) })
+		}
+	case 8:
+		w.isolated(w.hosts[w.rng.IntN(len(w.hosts))], w.seconds(1, 30))
+	case 9:
+		w.isolated(w.store.host, w.seconds(1, 15))
+	case 10:
+		w.someSlicelet().drain()
+	case 11:
+		a := w.assigners[w.rng.IntN(len(w.assigners))]
+		a.skew += w.seconds(-3600, 3600)
+		w.note("the wall clock of %s is off by %s", a.name, a.skew)
+	case 12:
+		w.note("other keys are hot")
+		w.load.shift()
+	case 13:
+		w.lateNews(w.someSlicelet())
+	}
+}
+
+// lateNews has what a task says be held up on its way, and the task die meanwhile.
+func (w *world) lateNews(s *sliceletHost) {
+	w.note("what %s says is held up", s.name)
+	for _, d := range w.distributors {
+		w.cut(s.host, d.host)
+		w.later(8*time.Second, func() { w.mend(s.host, d.host) })
+	}
+	w.later(w.seconds(1, 4), func() { w.killed(s.host, true, w.seconds(20, 40)) })
+}
+
+// massDeath ends most tasks at once, out of the blue.
+func (w *world) massDeath() {
+	n := len(w.slicelets)*6/10 + w.rng.IntN(len(w.slicelets)*4/10)
+	w.note("%d of %d tasks vanish", n, len(w.slicelets))
+	for _, i := range w.rng.Perm(len(w.slicelets))[:n] {
+		s := w.slicelets[i]
+		w.killed(s.host, w.rng.IntN(2) == 0, w.seconds(3, 60))
+		if g := w.check.graves[s.task.Incarnation]; g != nil {
+			g.mass = true
+		}
+	}
+}
+
+// heal takes back what was done.
+func (w *world) heal() {
+	w.note("no more faults")
+	for p, n := range w.cuts {
+		for range n {
+			w.mend(w.hosts[p[0]], w.hosts[p[1]])
+		}
+	}
+	for _, h := range w.hosts {
+		h.resume()
+		h.start()
+	}
+}
+
+const (
+	// A run: a time to begin, to suffer, and to recover.
+	beginning = 20 * time.Second
+	suffering = 6*time.Minute - beginning - calm
+)
+
+// live runs a world to its end, and returns what was found to be wrong.
+func live(seed uint64, n size) (w *world, wrong string) {
+	defer func() {
+		switch x := recover().(type) {
+		case nil:
+		case failure:
+			wrong = x.text
+		default:
+			panic(x)
+		}
+	}()
+	w = newWorld(seed, n)
+	w.run(beginning)
+	if w.rng.IntN(4) == 0 {
+		w.massDeath()
+		w.run(w.at + 40*time.Second)
+	}
+	for w.at < beginning+suffering {
+		w.fault()
+		w.run(w.at + w.seconds(0, 12))
+	}
+	w.heal()
+	w.run(w.at + calm)
+	w.check.settled()
+	return w, ""
+}

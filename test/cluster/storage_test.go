@@ -1,0 +1,286 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	job     = "job"
+	storeID = 7
+	// registration is how long a candidate stands without saying so again, said how
+	// often it says so.
+	registration, said = 3 * time.Second, time.Second
+	// A request to a store that does not answer is given up after this.
+	storePatience = 5 * time.Second
+	// vacant is how long an assigner without a Distributor stays a candidate.
+	vacant = 3 * time.Second
+)
+
+// storage is the store: one job, its newest assignment, and who stands as a candidate.
+type storage struct {
+	*host
+	job        store.Job
+	stored     *assignment.Assignment
+	candidates map[string]*candidate
+	revision   int64
+}
+
+type candidate struct {
+	store.Candidate
+	until time.Duration
+}
+
+func (s *storage) view() []store.Candidate {
+	var cs []store.Candidate
+	for _, c := range s.candidates {
+		cs = append(cs, c.Candidate)
+	}
+	slices.SortFunc(cs, func(x, y store.Candidate) int { return strings.Compare(x.ID, y.ID) })
+	return cs
+}
+
+// rpc carries a request to the store and its answer back. When the answer does
+// not come it fails, whether or not the store has done its part.
+func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool)) {
+	w := s.w
+	w.seq++
+	n := w.seq
+	settled, life := false, from.life
+	finish := func(answer any, ok bool) {
+		if settled || from.life != life {
+			return
+		}
+		settled = true
+		from.do(func() { done(answer, ok) })
+	}
+	from.after(storePatience, func() { finish(nil, false) })
+	w.schedule(w.at+between(w.hash(n, 1), fastest, usual), n, func() {
+		if !s.up || w.cutOff(from, s.host) {
+			return
+		}
+		s.host.do(func() {
+			answer := do()
+			w.schedule(w.at+between(w.hash(n, 2), fastest, usual), n, func() {
+				if !w.cutOff(from, s.host) {
+					finish(answer, true)
+				}
+			})
+		})
+	})
+}
+
+// tell has every assigner that lives hear of a change, sooner or later.
+func (s *storage) tell(f func(a *assignerHost)) {
+	for _, a := range s.w.assigners {
+		s.tellOne(a, a.life, f)
+	}
+}
+
+func (s *storage) tellOne(a *assignerHost, life uint64, f func(a *assignerHost)) {
+	w := s.w
+	w.seq++
+	w.schedule(w.at+between(w.hash(w.seq, uint64(a.id)), fastest, usual), uint64(a.id), func() {
+		switch {
+		case a.life != life || !a.up:
+		case w.cutOff(a.host, s.host) || !s.up:
+			w.schedule(w.at+time.Second, uint64(a.id), func() { s.tellOne(a, life, f) })
+		default:
+			a.do(func() { f(a) })
+		}
+	})
+}
+
+func (s *storage) write(next *assignment.Assignment) error {
+	prev := assignment.Generation(0)
+	if s.stored != nil {
+		prev = s.stored.Generation()
+	}
+	if next.Previous() != prev {
+		return &store.ConflictError{Key: job, Current: int64(prev)}
+	}
+	s.w.check.written(s.stored, next)
+	s.stored = next
+	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
+	return nil
+}
+
+func (s *storage) changed() {
+	s.revision++
+	cs, rev := s.view(), s.revision
+	s.tell(func(a *assignerHost) { a.see(cs, rev) })
+}
+
+func (s *storage) register(c store.Candidate) {
+	k := s.candidates[c.ID]
+	if k == nil {
+		k = &candidate{Candidate: c}
+		s.candidates[c.ID] = k
+		defer s.changed()
+	}
+	k.until = s.w.at + registration
+	s.after(registration, func() {
+		if s.candidates[c.ID] == k && s.w.at >= k.until {
+			s.withdraw(c.ID)
+		}
+	})
+}
+
+func (s *storage) withdraw(id string) {
+	if s.candidates[id] != nil {
+		delete(s.candidates, id)
+		s.changed()
+	}
+}
+
+// assignerHost is an assigner's process.
+type assignerHost struct {
+	*host
+	driven   *assigner.Driven
+	seen     int64 // revision of the candidates
+	standing bool
+	alone    time.Duration // since when no Distributor is attached, -1 if one is
+	peers    map[*conn]*assigner.DistributorPeer
+}
+
+func (a *assignerHost) clock() generate.Now {
+	return generate.Now{Mono: a.mono(), Wall: a.wall()}
+}
+
+func newAssigner(w *world, name string) *assignerHost {
+	a := &assignerHost{host: w.newHost(name)}
+	a.boot = func() {
+		a.seen, a.standing, a.alone, a.peers = 0, false, 0, map[*conn]*assigner.DistributorPeer{}
+		var err error
+		a.driven, err = assigner.NewDriven(assigner.Config{ID: name, Address: name + ".example:1"}, storeID, a.clock())
+		if err != nil {
+			panic(err)
+		}
+		a.driven.StoreChanged(a.clock(), job)
+		// What a watch says first.
+		w.store.tellOne(a, a.life, func(a *assignerHost) { a.see(w.store.view(), w.store.revision) })
+		a.stand()
+		a.step()
+	}
+	return a
+}
+
+func (a *assignerHost) see(cs []store.Candidate, revision int64) {
+	if revision < a.seen {
+		return
+	}
+	a.seen = revision
+	a.driven.Candidates(a.clock(), cs, revision)
+	a.step()
+}
+
+// stand keeps the assigner a candidate while it has a Distributor.
+func (a *assignerHost) stand() {
+	s := a.w.store
+	manned := a.driven.Manned()
+	switch {
+	case manned:
+		a.alone = -1
+	case a.alone < 0:
+		a.alone = a.w.at
+	}
+	switch {
+	case manned || a.standing && a.w.at-a.alone < vacant:
+		a.standing = true
+		c := store.Candidate{ID: a.name, Address: a.name + ".example:1"}
+		s.rpc(a.host, func() any { s.register(c); return nil }, func(any, bool) {})
+	case a.standing:
+		a.standing = false
+		s.rpc(a.host, func() any { s.withdraw(a.name); return nil }, func(any, bool) {})
+	}
+	a.after(said, a.stand)
+}
+
+type read struct {
+	job    store.Job
+	stored *assignment.Assignment
+}
+
+// step has the assigner do what is due.
+func (a *assignerHost) step() {
+	ask, next := a.driven.Step(a.clock())
+	a.wake(a.born+next, a.step)
+	s := a.w.store
+	for _, q := range ask {
+		if q.Write == nil {
+			s.rpc(a.host, func() any { return read{s.job, s.stored} }, func(x any, ok bool) {
+				l := generate.Loaded{Err: store.ErrUnavailable}
+				if ok {
+					r := x.(read)
+					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored}
+				}
+				a.driven.Loaded(a.clock(), job, l)
+				a.step()
+			})
+			continue
+		}
+		s.rpc(a.host, func() any { return s.write(q.Write) }, func(x any, ok bool) {
+			err := error(store.ErrUnavailable)
+			if ok {
+				err, _ = x.(error)
+			}
+			a.driven.Written(a.clock(), job, err)
+			if err == nil {
+				a.w.check.decided(a)
+			}
+			a.step()
+		})
+	}
+}
+
+// accept takes a Distributor's connection.
+func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
+	recv = func(m any) {
+		switch m := m.(type) {
+		case *slicerv1.DistributorHello:
+			p, err := a.driven.Attached(a.clock(), m, func(out *slicerv1.AttachResponse) { c.send(1, out) })
+			if err != nil {
+				a.w.fail("%s refuses a hello: %v", a.name, err)
+			}
+			a.peers[c] = p
+		case *slicerv1.AttachRequest:
+			if p := a.peers[c]; p != nil {
+				a.driven.FromDistributor(a.clock(), p, m)
+			}
+		}
+		a.hangUp()
+		a.step()
+	}
+	return recv, func(error) {
+		if p := a.peers[c]; p != nil {
+			delete(a.peers, c)
+			a.driven.Detached(a.clock(), p)
+			a.step()
+		}
+	}
+}
+
+// hangUp ends the streams that are to be ended.
+func (a *assignerHost) hangUp() {
+	var over []*conn
+	for c, p := range a.peers {
+		if p.Ended() != nil {
+			over = append(over, c)
+		}
+	}
+	slices.SortFunc(over, func(x, y *conn) int { return cmp.Compare(x.id, y.id) })
+	for _, c := range over {
+		p := a.peers[c]
+		delete(a.peers, c)
+		a.driven.Detached(a.clock(), p)
+		c.close(1)
+	}
+}

@@ -1,0 +1,248 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// subscriberHost is what clerks and slicelets have in common.
+type subscriberHost struct {
+	*host
+	sub   *subscriber.Driven
+	conns map[subscriber.Link]*conn
+	state subscriber.State
+}
+
+// begin starts the protocol in a new process.
+func (s *subscriberHost) begin(cfg subscriber.Config) {
+	cfg.Job = job
+	for _, d := range s.w.distributors {
+		cfg.Distributors = append(cfg.Distributors, d.name+".example:1")
+	}
+	var err error
+	if s.sub, err = subscriber.NewDriven(cfg, nil, 0); err != nil {
+		panic(err)
+	}
+	s.conns = map[subscriber.Link]*conn{}
+	s.sub.Start(s.now())
+	s.act()
+}
+
+// act carries out what the protocol asks for.
+func (s *subscriberHost) act() {
+	for actions := s.sub.Actions(); len(actions) > 0; actions = s.sub.Actions() {
+		for _, a := range actions {
+			switch a.Do {
+			case subscriber.Dial:
+				s.dial(a)
+			case subscriber.Send:
+				if c := s.conns[a.Link]; c != nil {
+					c.send(0, a.Message)
+				}
+			case subscriber.Cut:
+				if c := s.conns[a.Link]; c != nil {
+					c.close(0)
+				}
+				delete(s.conns, a.Link)
+			case subscriber.Publish:
+				s.state = s.sub.State()
+				s.w.check.published(s)
+			}
+		}
+	}
+	if at := s.sub.Wake(); !at.IsZero() {
+		s.wake(at.Sub(epoch), func() {
+			s.sub.Tick(s.now())
+			s.act()
+		})
+	}
+}
+
+func (s *subscriberHost) dial(a subscriber.Action) {
+	name, _, _ := strings.Cut(a.Addr, ".")
+	var to *distributorHost
+	for _, d := range s.w.distributors {
+		if d.name == name {
+			to = d
+		}
+	}
+	sub := s.sub
+	ended := func(err error) {
+		delete(s.conns, a.Link)
+		sub.Ended(s.now(), a.Link, err)
+		s.act()
+	}
+	s.w.dial(s.host, to.host, func(m any) {
+		sub.Received(s.now(), a.Link, m.(*slicerv1.WatchResponse))
+		s.act()
+	}, ended, to.accept, func(c *conn, err error) {
+		if err != nil {
+			ended(err)
+			return
+		}
+		s.conns[a.Link] = c
+		sub.Linked(s.now(), a.Link)
+		s.act()
+	})
+}
+
+// clerkHost is a client's process.
+type clerkHost struct{ subscriberHost }
+
+func newClerk(w *world, name string) *clerkHost {
+	c := &clerkHost{subscriberHost{host: w.newHost(name)}}
+	c.boot = func() {
+		c.begin(subscriber.Config{Role: subscriber.Clerk, ClientID: fmt.Sprintf("%s-%d", name, c.life)})
+	}
+	return c
+}
+
+// sliceletHost is a server's process.
+type sliceletHost struct {
+	subscriberHost
+	task     assignment.Task
+	draining bool
+	sequence uint64
+	measured *assignment.Assignment // that load is of
+	version  int
+	load     *slicerv1.LoadReport
+}
+
+func newSlicelet(w *world, name string) *sliceletHost {
+	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}}
+	s.boot = func() {
+		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
+		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
+		s.begin(subscriber.Config{Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%s-%d", name, s.life), Task: s.task, First: s.report()})
+		s.beat()
+	}
+	s.die = func() { w.check.died(s) }
+	return s
+}
+
+func (s *sliceletHost) beat() {
+	s.after(between(s.w.hash(uint64(s.id), uint64(s.w.at)), 900*time.Millisecond, 1100*time.Millisecond), func() {
+		s.sub.Report(s.now(), s.report())
+		s.act()
+		s.beat()
+	})
+}
+
+func (s *sliceletHost) report() *slicerv1.Report {
+	s.sequence++
+	state := assignment.TaskRunning
+	if s.draining {
+		state = assignment.TaskDraining
+	}
+	return &slicerv1.Report{Sequence: s.sequence, State: wire.StateToProto(state), Load: s.metered()}
+}
+
+// metered is the load that the keys bring, without noise.
+func (s *sliceletHost) metered() *slicerv1.LoadReport {
+	a := s.state.Assignment
+	if a == s.measured && s.version == s.w.load.version {
+		return s.load
+	}
+	s.measured, s.version, s.load = a, s.w.load.version, nil
+	if pos, ok := s.place(); ok {
+		s.load = wire.LoadToProto(s.w.load.of(a, pos))
+	}
+	return s.load
+}
+
+// place is where the assignment in hand names this very process.
+func (s *sliceletHost) place() (pos int, ok bool) {
+	a := s.state.Assignment
+	if a == nil {
+		return 0, false
+	}
+	pos, ok = a.Position(s.task.Name)
+	return pos, ok && a.Task(pos).Incarnation == s.task.Incarnation
+}
+
+// drain has the slicelet give up its slices and then start anew.
+func (s *sliceletHost) drain() {
+	if !s.up || s.draining {
+		return
+	}
+	s.w.note("%s drains", s.name)
+	s.draining = true
+	s.sub.Report(s.now(), s.report())
+	s.act()
+	s.drained(30)
+}
+
+func (s *sliceletHost) drained(patience int) {
+	s.after(time.Second, func() {
+		if pos, ok := s.place(); patience > 0 && (!ok || owns(s.state.Assignment, pos) || s.state.Assignment.Task(pos).State != assignment.TaskDraining) {
+			s.drained(patience - 1)
+			return
+		}
+		s.kill(false)
+		s.w.schedule(s.w.at+2*time.Second, uint64(s.id), s.start)
+	})
+}
+
+func owns(a *assignment.Assignment, pos int) bool {
+	for i := range a.NumSlices() {
+		if a.Replicas(i).Has(pos) {
+			return true
+		}
+	}
+	return false
+}
+
+// load is what keys are asked for, and how often.
+type load struct {
+	keys    []assignment.SliceKey
+	rates   []float64
+	version int
+	rng     *rand.Rand
+	cached  *assignment.Assignment
+	slice   []float64 // of cached
+	seen    int       // version of slice
+}
+
+func newLoad(rng *rand.Rand) *load {
+	l := &load{rng: rng}
+	for range 200 {
+		l.keys = append(l.keys, assignment.SliceKey(rng.Uint64()>>1))
+	}
+	l.shift()
+	return l
+}
+
+// shift makes other keys hot.
+func (l *load) shift() {
+	l.rates = make([]float64, len(l.keys))
+	for rank, k := range l.rng.Perm(len(l.keys)) {
+		l.rates[k] = 1000 / math.Pow(float64(rank+1), 1)
+	}
+	l.version++
+}
+
+func (l *load) of(a *assignment.Assignment, pos int) *assignment.Load {
+	if a != l.cached || l.seen != l.version {
+		l.cached, l.seen, l.slice = a, l.version, make([]float64, a.NumSlices())
+		for i, k := range l.keys {
+			l.slice[a.Find(k)] += l.rates[i]
+		}
+	}
+	out := &assignment.Load{Generation: a.Generation(), Window: time.Second, Parts: 1}
+	for i, rate := range l.slice {
+		if r := a.Replicas(i); r.Has(pos) {
+			out.Ranges = append(out.Ranges, a.Slice(i))
+			out.Rate = append(out.Rate, rate/float64(r.Len()))
+			out.Total += rate / float64(r.Len())
+		}
+	}
+	return out
+}

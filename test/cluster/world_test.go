@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"container/heap"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+var epoch = time.UnixMilli(1_700_000_000_000)
+
+// world is the time, what is to happen, and who there is.
+type world struct {
+	seed  uint64
+	at    time.Duration
+	queue events
+	seq   uint64
+	rng   *rand.Rand // of the faults
+
+	hosts []*host
+	conns []*conn
+	cuts  map[[2]int]int // pairs of hosts that cannot reach each other: how often
+
+	store        *storage
+	assigners    []*assignerHost
+	distributors []*distributorHost
+	slicelets    []*sliceletHost
+	clerks       []*clerkHost
+
+	load   *load
+	check  *checker
+	trace  []string
+	events int
+}
+
+// failure is how a run ends that finds something wrong.
+type failure struct{ text string }
+
+func (w *world) fail(format string, args ...any) {
+	panic(failure{fmt.Sprintf("at %s: ", w.at) + fmt.Sprintf(format, args...)})
+}
+
+// maxTrace is how many of the last happenings are shown with a failure.
+const maxTrace = 60
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%10.3f ", w.at.Seconds())+fmt.Sprintf(format, args...))
+	if len(w.trace) > 2*maxTrace {
+		w.trace = append([]string(nil), w.trace[maxTrace:]...)
+	}
+}
+
+// event is something that happens at a time. Of those at one time the order is
+// that of key, so that it does not depend on who was asked first.
+type event struct {
+	at  time.Duration
+	key uint64
+	seq uint64
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	x, y := &e[i], &e[j]
+	if x.at != y.at {
+		return x.at < y.at
+	}
+	if x.key != y.key {
+		return x.key < y.key
+	}
+	return x.seq < y.seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	(*e)[last] = event{}
+	*e = (*e)[:last]
+	return x
+}
+
+func (w *world) schedule(at time.Duration, key uint64, do func()) {
+	w.seq++
+	heap.Push(&w.queue, event{max(at, w.at), key, w.seq, do})
+}
+
+// run lets things happen until a time.
+func (w *world) run(until time.Duration) {
+	for len(w.queue) > 0 && w.queue[0].at <= until {
+		e := heap.Pop(&w.queue).(event)
+		w.at = e.at
+		w.events++
+		e.do()
+	}
+	w.at = until
+}
+
+// hash makes one number of several, the same for the same seed.
+func (w *world) hash(parts ...uint64) uint64 {
+	h := w.seed ^ 0x9e3779b97f4a7c15
+	for _, p := range parts {
+		hi, lo := bits.Mul64(h^p, 0xd6e8feb86659fd93)
+		h = hi ^ lo ^ bits.RotateLeft64(p, 23)
+	}
+	h ^= h >> 32
+	h *= 0xd6e8feb86659fd93
+	return h ^ h>>29
+}
+
+// between is a time drawn by a hash.
+func between(h uint64, least, most time.Duration) time.Duration {
+	return least + time.Duration(h%uint64(most-least+1))
+}
+
+// host is a machine with one process on it.
+type host struct {
+	w    *world
+	id   int
+	name string
+	up   bool
+	// life is another one for each process that has run here.
+	life   uint64
+	born   time.Duration
+	paused bool
+	held   []func() // what came in while it was paused
+	skew   time.Duration
+	boot   func() // starts the process
+	die    func() // what its death means to the rest of the program
+	timer  uint64 // of the timer that counts
+}
+
+func (w *world) newHost(name string) *host {
+	h := &host{w: w, id: len(w.hosts), name: name}
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+// do has the process that runs now take something in, when it can.
+func (h *host) do(f func()) {
+	life := h.life
+	switch {
+	case !h.up:
+	case h.paused:
+		h.held = append(h.held, func() {
+			if h.up && h.life == life {
+				f()
+			}
+		})
+	default:
+		f()
+	}
+}
+
+// after is do at a later time, unless the process has ended by then.
+func (h *host) after(d time.Duration, f func()) {
+	life := h.life
+	h.w.schedule(h.w.at+d, uint64(h.id), func() {
+		if h.up && h.life == life {
+			h.do(f)
+		}
+	})
+}
+
+// wake is after, in the place of the wake before.
+func (h *host) wake(at time.Duration, f func()) {
+	h.timer++
+	n := h.timer
+	h.after(max(at-h.w.at, 0), func() {
+		if h.timer == n {
+			f()
+		}
+	})
+}
+
+// mono is the process's monotonic clock, wall the machine's wall clock.
+func (h *host) mono() time.Duration { return h.w.at - h.born }
+func (h *host) wall() time.Time     { return epoch.Add(h.w.at + h.skew) }
+
+// now is a time with which the process measures durations.
+func (h *host) now() time.Time { return epoch.Add(h.w.at) }
+
+func (h *host) start() {
+	if h.up {
+		return
+	}
+	h.up, h.paused, h.held, h.born = true, false, nil, h.w.at
+	h.life++
+	h.boot()
+}
+
+// kill ends the process. Its machine says so to those it is connected to, unless
+// it goes silently.
+func (h *host) kill(silently bool) {
+	if !h.up {
+		return
+	}
+	h.w.note("%s killed, silently: %v", h.name, silently)
+	h.up, h.paused, h.held = false, false, nil
+	if h.die != nil {
+		h.die()
+	}
+	for _, c := range slices.Clone(h.w.conns) {
+		for side, e := range c.ends {
+			if e.host == h && !e.closed {
+				if silently {
+					c.vanish(side)
+				} else {
+					c.close(side)
+				}
+			}
+		}
+	}
+}
+
+func (h *host) pause() {
+	if h.up && !h.paused {
+		h.w.note("%s paused", h.name)
+		h.paused = true
+	}
+}
+
+func (h *host) resume() {
+	if !h.paused {
+		return
+	}
+	h.w.note("%s goes on", h.name)
+	h.paused = false
+	held := h.held
+	h.held = nil
+	for i, f := range held {
+		if h.paused { // again, by what it took in
+			h.held = append(h.held, held[i:]...)
+			return
+		}
+		f()
+	}
+}
