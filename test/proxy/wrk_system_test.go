@@ -28,7 +28,7 @@ var kinds = []struct{ name, path, header, value string }{
 
 var (
 	ratePattern = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
-	latency     = regexp.MustCompile(`99%\s+(\S+)`)
+	latency     = regexp.MustCompile(`(?m)^\s+99%\s+(\d\S*)`)
 )
 
 // wrk runs it with another user in each request, and returns requests a second.
