@@ -25,7 +25,7 @@ const (
 
 // storm is real slicelets and real readers on a real lease store, in virtual time,
 // among processes that die, are cut off and stop, while an assigner moves keys,
-// and an oracle that looks at all of them every two milliseconds.
+// and an oracle that looks at all of them every three milliseconds.
 type storm struct {
 	*realm
 	keys [stormPoints]string
@@ -193,6 +193,11 @@ func (s *storm) fault() {
 		s.mu.Unlock()
 		time.Sleep(time.Duration(s.roll(2000)) * time.Millisecond)
 		o.line.off.Store(false)
+		time.Sleep(stormTTL)
+		s.mu.Lock()
+		s.zombies = slices.DeleteFunc(s.zombies, func(z *soul) bool { return z == o })
+		s.mu.Unlock()
+		o.end()
 	}
 }
 
@@ -233,7 +238,7 @@ func (s *storm) oracle() {
 			if n := len(o.handles[p]); h.Owned() && (n == 0 || o.handles[p][n-1].dead || s.rng.IntN(500) == 0) {
 				o.handles[p] = append(o.handles[p], &handleSeen{Handle: h})
 			}
-			o.handles[p] = o.handles[p][max(len(o.handles[p])-4, 0):]
+			o.handles[p] = o.handles[p][max(len(o.handles[p])-2, 0):]
 		}
 		if owner == nil {
 			continue
@@ -289,7 +294,7 @@ func runStorm(t *testing.T, seed uint64) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(3 * time.Millisecond)
 			s.oracle()
 		}
 	})
