@@ -21,6 +21,9 @@
 // the assigners say; where they differ the newer view counts. When it moves, the
 // next one is first told everything.
 //
+// Beside its own protocol it speaks gRPC's, to clients that have none of our code:
+// see package autosharding below this one.
+//
 // A Distributor keeps nothing on disk and survives what it depends on: with all
 // assigners dead it goes on serving what it holds (section 4.3), and keeps trying
 // to reach each of them. What only an assigner can know it leaves to them: a job
