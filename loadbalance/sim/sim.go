@@ -23,7 +23,8 @@ type Config struct {
 	MinReplicas, MaxReplicas int
 	// Balance tunes weighted-move and published. Its interval is set to IntervalMS.
 	Balance assignment.BalanceConfig
-	// IntervalMS is the length of the source's windows. Default 300,000.
+	// IntervalMS is the length of the source's windows: 100 to 3,600,000, as the
+	// interval of jobs. Default 300,000.
 	IntervalMS int64
 	Noise      Noise
 	// Parts is into how many parts of a slice load is metered. Default 8.
@@ -35,6 +36,14 @@ type Config struct {
 	Clock func() time.Time
 }
 
+// MinInterval and MaxInterval bound the windows that can be replayed: those
+// between which a job may be balanced.
+const MinInterval, MaxInterval = 100 * time.Millisecond, time.Hour
+
+func (c *Config) validInterval() bool {
+	return c.IntervalMS >= MinInterval.Milliseconds() && c.IntervalMS <= MaxInterval.Milliseconds()
+}
+
 func (c *Config) job() (assignment.JobConfig, error) {
 	job := assignment.JobConfig{Name: "simulation", MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas, Balance: c.Balance}
 	if c.IntervalMS == 0 {
@@ -43,7 +52,9 @@ func (c *Config) job() (assignment.JobConfig, error) {
 	if c.Parts == 0 {
 		c.Parts = 8
 	}
-	job.Balance.Interval = min(max(time.Duration(c.IntervalMS)*time.Millisecond, 100*time.Millisecond), time.Hour)
+	if c.validInterval() {
+		job.Balance.Interval = time.Duration(c.IntervalMS) * time.Millisecond
+	}
 	job.Balance.Algorithm = assignment.AlgorithmWeightedMove
 	if c.Algorithm == assignment.AlgorithmPublished {
 		job.Balance.Algorithm = c.Algorithm
@@ -54,8 +65,8 @@ func (c *Config) job() (assignment.JobConfig, error) {
 		return job, &assignment.FieldError{Field: "algorithm", Value: c.Algorithm, Allowed: fmt.Sprintf("one of %v", Algorithms)}
 	case c.Tasks < 1 || c.Tasks > assignment.MaxTasks:
 		return job, &assignment.FieldError{Field: "tasks", Value: c.Tasks, Allowed: fmt.Sprintf("1 to %d", assignment.MaxTasks)}
-	case c.IntervalMS < 1:
-		return job, &assignment.FieldError{Field: "interval", Value: c.IntervalMS, Allowed: "at least 1 ms"}
+	case !c.validInterval():
+		return job, &assignment.FieldError{Field: "interval", Value: fmt.Sprint(c.IntervalMS, " ms"), Allowed: fmt.Sprintf("%s to %s", MinInterval, MaxInterval)}
 	case c.Parts < 1 || c.Parts > 64:
 		return job, &assignment.FieldError{Field: "parts", Value: c.Parts, Allowed: "1 to 64"}
 	case !(c.Noise.Slice >= 0 && c.Noise.Slice <= 1 && c.Noise.Task >= 0 && c.Noise.Task <= 1):

@@ -169,6 +169,8 @@ func TestBadInput(t *testing.T) {
 		"algorithm":    func(c *sim.Config) { c.Algorithm = "x" },
 		"tasks":        func(c *sim.Config) { c.Tasks = 0 },
 		"interval":     func(c *sim.Config) { c.IntervalMS = -1 },
+		"interval ":    func(c *sim.Config) { c.IntervalMS = 99 },
+		"interval  ":   func(c *sim.Config) { c.IntervalMS = 3_600_001 },
 		"parts":        func(c *sim.Config) { c.Parts = 100 },
 		"noise":        func(c *sim.Config) { c.Noise.Slice = math.NaN() },
 		"min_replicas": func(c *sim.Config) { c.MinReplicas, c.MaxReplicas = 5, 2 },
@@ -180,7 +182,7 @@ func TestBadInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = sim.Run(c, src)
-		if fe := (*assignment.FieldError)(nil); !errors.As(err, &fe) || fe.Field != field {
+		if fe := (*assignment.FieldError)(nil); !errors.As(err, &fe) || fe.Field != strings.TrimSpace(field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 type Record struct {
 	UnixMS int64
 	Key    string
-	// Load is in requests, or whatever the trace counts; finite and not negative.
+	// Load is in requests, or whatever the trace counts; 0 to 1e15.
 	Load float64
 }
 

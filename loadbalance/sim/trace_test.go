@@ -81,6 +81,8 @@ func TestTraceErrors(t *testing.T) {
 		{"empty key", "unix_ms,key,load\n1,a,1\n1,,1\n", "key", 3},
 		{"load", "1,a,1\n2,a,-1\n", "load", 2},
 		{"load not a number", "1,a,NaN\n", "load", 1},
+		{"load beyond all sums", "1,a,1e15\n2,a,1e300\n", "load", 2},
+		{"infinite load", "1,a,+Inf\n", "load", 1},
 		{"fields", "1,a,1\n2,a\n", "", 2},
 		{"fields over lines", "1,\"a\nb\",1\n2,a,x\n", "load", 3},
 		{"quote", "1,\"a\"b,1\n", "", 1},
@@ -122,7 +124,7 @@ func TestOpenTrace(t *testing.T) {
 	}
 	defer r.Close()
 	got, err := readAll(r)
-	if want := path + `: line 1001: load: "x" is not a number of at least 0`; len(got) != 1000 || err == nil || err.Error() != want {
+	if want := path + `: line 1001: load: "x" is not a number of 0 to 1e+15`; len(got) != 1000 || err == nil || err.Error() != want {
 		t.Errorf("%d records, error %v, want %s", len(got), err, want)
 	}
 	b.Reset()

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 )
 
 var csvFields = [...]string{"unix_ms", "key", "load"}
+
+// maxRecordLoad bounds a record's load so that no sum of loads overflows.
+const maxRecordLoad = 1e15
 
 // looksLikeCSV says that a first line is the header or a first record.
 func looksLikeCSV(line []byte) bool {
@@ -63,8 +65,8 @@ func (r *csvReader) next() (Record, error) {
 	}
 	rec.Key = f[1]
 	rec.Load, err = strconv.ParseFloat(f[2], 64)
-	if err != nil || !(rec.Load >= 0) || math.IsInf(rec.Load, 1) {
-		return Record{}, r.fail(csvFields[2], 2, fmt.Errorf("%q is not a number of at least 0", clip(f[2])))
+	if err != nil || !(rec.Load >= 0 && rec.Load <= maxRecordLoad) {
+		return Record{}, r.fail(csvFields[2], 2, fmt.Errorf("%q is not a number of 0 to %g", clip(f[2]), maxRecordLoad))
 	}
 	return rec, nil
 }

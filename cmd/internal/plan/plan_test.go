@@ -187,7 +187,7 @@ func TestBadInput(t *testing.T) {
 		{1, "bad.csv: line 2: load: \"x\" is not a number", "simulate --trace " + bad},
 		{1, "line 2: unix_ms: ", "simulate --trace " + write(t, "t.csv", "1,a,1\nz,b,1\n")},
 		{1, "neither unix_ms,key,load nor an access log", "simulate --trace " + write(t, "x", "hello\n")},
-		{1, "adds up to +Inf", "simulate --trace " + write(t, "big.csv", "1,a,1e308\n1,b,1e308\n")},
+		{1, "big.csv: line 2: load: \"1e308\" is not a number of 0 to 1e+15", "simulate --trace " + write(t, "big.csv", "1,a,1e15\n1,b,1e308\n")},
 		{1, "no such file", "simulate --trace nosuch"},
 		{1, "plot", "simulate --trace " + write(t, "e.csv", "") + " --plot /nosuch/f.svg"},
 		{2, "--trace FILE or --workload", "simulate"},
@@ -195,6 +195,8 @@ func TestBadInput(t *testing.T) {
 		{2, `--workload: "z"`, "simulate --workload z"},
 		{2, "--tasks: 0 is not allowed: want 1 to", "simulate --workload a --tasks 0"},
 		{2, "--interval: ", "simulate --workload a --interval 1us"},
+		{2, `--interval: "99ms" is not allowed: want 100ms to 1h`, "simulate --workload a --interval 99ms"},
+		{2, `--interval: "1h0m0.001s" is not allowed: want 100ms to 1h`, "simulate --workload a --interval 3600001ms"},
 		{2, "--interval", "simulate --workload a --interval 5"},
 		{2, "--max-replicas: 1 is not allowed", "simulate --workload a --min-replicas 2 --max-replicas 1"},
 		{2, "--min-replicas: 0", "simulate --workload a --min-replicas 0"},
@@ -215,6 +217,24 @@ func TestBadInput(t *testing.T) {
 		code, out, errs := slicerctl(context.Background(), strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(errs, c.want) || out != "" || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d, want %d; %q, want %q in it; out %q", c.args, code, c.code, errs, c.want, out)
+		}
+	}
+}
+
+// Without --interval, rounds are short enough for the trace to have many.
+func TestFittingInterval(t *testing.T) {
+	for _, c := range []struct {
+		trace, want string
+	}{
+		{"5,a,1\n", "of 100ms,"},
+		{"0,a,1\n5000,b,1\n", "of 100ms,"},
+		{"1000,a,1\n239577,b,1\n", "of 2s,"},
+		{"0,a,1\n29999999,b,1\n", "of 2m,"},
+		{"0,a,1\n30000000,b,1\n", "of 5m,"},
+		{"-300000000,b,1\n0,a,1\n", "of 5m,"},
+	} {
+		if got := must(t, "simulate", "--trace", write(t, "t.csv", c.trace)); !strings.Contains(got, c.want) {
+			t.Errorf("%q: want %q in %s", c.trace, c.want, got)
 		}
 	}
 }

@@ -56,15 +56,17 @@ A TRACE is a CSV file of three columns, gzipped or not, in order of time:
 where key is what you would shard by, and load counts requests or whatever they cost
 (CPU milliseconds, bytes). An Apache or nginx access log in common or combined format
 is taken as it is: a load of 1 on each request's path. To shard by something else,
-print it from the log. By client address, of lines that have a time as field 4:
+print it from the log. By client address, of lines that have a time in UTC as field 4:
 
-  awk '{ split(substr($4, 2), t, /[\/:]/)
+  TZ=UTC awk '{ split(substr($4, 2), t, /[\/:]/)
          m = (index("JanFebMarAprMayJunJulAugSepOctNovDec", t[2]) + 2) / 3
          print mktime(t[3]" "m" "t[1]" "t[4]" "t[5]" "t[6]) "000," $1 ",1" }' access.log > clients.csv
 
 Keys are hashed at once, so a trace may as well hold hashes or pseudonyms of them.
 
-The time of the trace is cut into ROUNDS of --interval. Each round's load is served
+The time of the trace is cut into ROUNDS of --interval, five minutes unless the trace
+is so short that a hundred of them would not fit: then shorter ones, a round number
+of about a hundredth of it. Each round's load is served
 under the assignment that was in force, measured with the noise that real metering
 has, and answered by a new assignment. All tasks are equal and none dies. Choose
 rounds so long that each sees many requests a task; windows without any are left out.
@@ -125,6 +127,11 @@ after it. Shares are of 1. All but decide_ms follow from the arguments.`,
 			if err := s.check(cmd); err != nil {
 				return err
 			}
+			if s.trace != "" && !cmd.Flags().Changed("interval") {
+				if err := s.fit(cmd.Context()); err != nil {
+					return explain(err)
+				}
+			}
 			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *asJSON)
 		},
 	}
@@ -132,7 +139,7 @@ after it. Shares are of 1. All but decide_ms follow from the arguments.`,
 	fs.StringVar(&s.trace, "trace", "", "replay `FILE`: CSV of unix_ms,key,load or an access log, gzipped or not")
 	fs.StringVar(&s.workload, "workload", "", "replay a generated workload, `a..h`")
 	fs.IntVar(&s.tasks, "tasks", 10, "how many tasks share the load")
-	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, at least 1ms")
+	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, 100ms to 1h; shorter by default if the trace is less than 100 rounds long")
 	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least")
 	fs.IntVar(&s.maxReplicas, "max-replicas", 10, "tasks that a slice may have at most; not below --min-replicas")
 	fs.StringVar(&s.algorithm, "algorithm", assignment.AlgorithmWeightedMove, "one of "+strings.Join(sim.Algorithms, ", ")+"; what --plot emphasizes")
@@ -179,7 +186,7 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	for _, err := range []error{
 		check(s.workload == "" || sim.Workloads[s.workload] != "", "workload", s.workload, "one of a to h"),
 		check(s.tasks >= 1 && s.tasks <= assignment.MaxTasks, "tasks", s.tasks, fmt.Sprintf("1 to %d", assignment.MaxTasks)),
-		check(s.interval >= time.Millisecond && s.interval%time.Millisecond == 0, "interval", s.interval.String(), "whole milliseconds, at least 1ms"),
+		check(s.interval >= sim.MinInterval && s.interval <= sim.MaxInterval && s.interval%time.Millisecond == 0, "interval", s.interval.String(), "100ms to 1h, in whole milliseconds"),
 		check(s.minReplicas >= 1 && s.minReplicas <= assignment.MaxReplicas, "min-replicas", s.minReplicas, fmt.Sprintf("1 to %d", assignment.MaxReplicas)),
 		check(s.maxReplicas >= s.minReplicas && s.maxReplicas <= assignment.MaxReplicas, "max-replicas", s.maxReplicas, fmt.Sprintf("%d (--min-replicas) to %d", s.minReplicas, assignment.MaxReplicas)),
 		check(slices.Contains(sim.Algorithms, s.algorithm), "algorithm", s.algorithm, "one of "+strings.Join(sim.Algorithms, ", ")),
