@@ -252,8 +252,15 @@ func (w *world) act() {
 			w.snapshot(d)
 		}
 	case 7:
-		if rapid.IntRange(0, 3).Draw(w.T, "takeover") == 0 {
+		switch rapid.IntRange(0, 3).Draw(w.T, "takeover") {
+		case 0:
 			w.takeover()
+		case 1: // the preference flaps, and no Distributor notices
+			w.both(func(t *Table) {
+				t.Prefer(w.now, false)
+				t.Prefer(w.now, true)
+			})
+			w.begun = w.now
 		}
 	case 8:
 		w.pass(time.Duration(rapid.IntRange(1, 90).Draw(w.T, "long")) * time.Second)

@@ -98,6 +98,7 @@ type carrier struct {
 
 type session struct {
 	complete bool
+	stale    bool // another assigner may have given indexes since it was complete
 	clients  map[string]struct{}
 	// queue are the clients that are to be told something, oldest first, and
 	// queued the same as a set.
@@ -124,6 +125,7 @@ type Table struct {
 	mine     bool        // this assigner gives the indexes
 	giving   bool        // and has settled
 	began    time.Duration
+	ended    time.Duration // when it was last the one
 	count    Counters
 }
 
@@ -142,14 +144,22 @@ func (t *Table) reset() {
 func (t *Table) tick(now time.Duration) { t.now = max(t.now, now) }
 
 // Prefer says whether this assigner is the one that gives the job's indexes. What
-// was heard just before it is counts; once it is not, all is forgotten.
+// was heard just before it is counts. Once it is not, all is kept for FreeAfter:
+// a Distributor to which nobody else has seemed preferred meanwhile does not say
+// everything again. One that does so is believed, whatever was known before.
 func (t *Table) Prefer(now time.Duration, mine bool) {
 	t.tick(now)
 	switch {
 	case mine && !t.mine:
 		t.began = t.now
 	case !mine && t.mine:
+		t.ended, t.giving = t.now, false
+		for _, s := range t.sessions {
+			s.stale = true
+		}
+	case !mine && t.ended > 0 && t.now-t.ended >= t.cfg.FreeAfter:
 		t.reset()
+		t.ended = 0
 	}
 	t.mine = mine
 }
@@ -184,6 +194,15 @@ func (t *Table) Report(now time.Duration, s Session, complete bool, clients []Cl
 	t.tick(now)
 	in := t.session(s)
 	if complete {
+		if in.stale {
+			in.stale = false
+			for _, id := range slices.Sorted(maps.Keys(in.clients)) {
+				c := t.clients[id]
+				if t.drop(s, c); len(c.carriers) == 0 {
+					t.forget(c)
+				}
+			}
+		}
 		in.complete = true
 		named := make(map[string]struct{}, len(clients))
 		for _, c := range clients {

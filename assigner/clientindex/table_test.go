@@ -125,8 +125,32 @@ func TestTold(t *testing.T) {
 	if x.Pending(s2) || x.Take(s2, 10) != nil {
 		t.Error("something to say to a session that has ended")
 	}
+}
+
+// The preference goes and comes back.
+func TestPreferenceFlaps(t *testing.T) {
+	x := settledTable(Config{})
+	now := 10 * time.Second
+	x.Report(now, s1, false, []Client{{ID: "a", Index: -1}, {ID: "b", Index: -1}})
+	expect(t, grants(x, s1), "[{a 0} {b 1}]")
+	// The Distributor has not noticed: nobody's index is given to another.
 	x.Prefer(now, false)
-	if s := x.Stats(); s.Clients != 0 || s.Highest != -1 {
+	x.Report(now, s1, false, []Client{{ID: "c", Index: -1}})
+	x.Advance(now)
+	expect(t, grants(x, s1), "[]")
+	x.Prefer(now+time.Second, true)
+	x.Advance(now + 6*time.Second)
+	expect(t, grants(x, s1), "[{c 2}]")
+	// It has: what another assigner has said is what counts.
+	x.Prefer(now+10*time.Second, false)
+	x.Prefer(now+20*time.Second, true)
+	x.Report(now+20*time.Second, s1, true, []Client{{ID: "a", Index: 5, Age: time.Second}, {ID: "d", Index: 0, Age: time.Second}, {ID: "c", Index: -1}})
+	x.Advance(now + 30*time.Second)
+	expect(t, grants(x, s1), "[{c 1}]")
+	// In the end all is forgotten.
+	x.Prefer(now+time.Minute, false)
+	x.Prefer(now+2*time.Minute, false)
+	if s := x.Stats(); s.Clients != 0 || s.Highest != -1 || len(x.sessions) != 0 {
 		t.Errorf("after the preference went: %+v", s)
 	}
 }
