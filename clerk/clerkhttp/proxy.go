@@ -137,6 +137,7 @@ func (p *Proxy) SetRules(rules Rules) error {
 		next.routes = append(next.routes, r)
 	}
 	p.table.Store(next)
+	p.metrics.since.SetToCurrentTime()
 	p.dropLocked(slices.DeleteFunc(p.namesLocked(), func(name string) bool { return named[name] }))
 	for _, j := range p.jobs {
 		for u, r := range j.routes {
@@ -146,6 +147,21 @@ func (p *Proxy) SetRules(rules Rules) error {
 			}
 		}
 	}
+	return nil
+}
+
+// Reload puts in force what read reads, as SetRules does, and counts it in the
+// metric of reloads. On an error, be it read's, the old rules stay in force.
+func (p *Proxy) Reload(read func() (Rules, error)) error {
+	rules, err := read()
+	if err == nil {
+		err = p.SetRules(rules)
+	}
+	if err != nil {
+		p.metrics.reloads.WithLabelValues("refused").Inc()
+		return err
+	}
+	p.metrics.reloads.WithLabelValues("loaded").Inc()
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 type proxyMetrics struct {
 	unregister func()
 	noRule     prometheus.Counter
+	reloads    *prometheus.CounterVec
+	since      prometheus.Gauge
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 
@@ -35,6 +37,13 @@ func newProxyMetrics(reg prometheus.Registerer) (*proxyMetrics, error) {
 		noRule: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slicer_proxy_no_rule_total", Help: "Requests that no rule fits.",
 		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slicer_proxy_reloads_total",
+			Help: "Times that the rules were read again, by whether they were in order; if not, the old ones stay.",
+		}, []string{"result"}),
+		since: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slicer_proxy_rules_loaded_timestamp_seconds", Help: "When the rules in force were set.",
+		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slicer_proxy_requests_total",
 			Help: "Requests that a rule fits, by the class of the answer's code, no_key for those refused for want of one, and gone for clients that did not wait.",
@@ -44,10 +53,13 @@ func newProxyMetrics(reg prometheus.Registerer) (*proxyMetrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"job"}),
 	}
+	for _, result := range []string{"loaded", "refused"} {
+		m.reloads.WithLabelValues(result)
+	}
 	if reg == nil {
 		return m, nil
 	}
-	all := []prometheus.Collector{m.noRule, m.requests, m.seconds}
+	all := []prometheus.Collector{m.noRule, m.reloads, m.since, m.requests, m.seconds}
 	for i, c := range all {
 		if err := reg.Register(c); err != nil {
 			for _, c := range all[:i] {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -56,7 +55,7 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules, hup <-chan os.Si
 		defer close(done)
 		served = serveOn(srv, lis)
 	}()
-	r := newReloader(f.config, proxy, p, hup)
+	r := newReloader(f.config, proxy, p.Log, hup)
 	p.Status.SetReady(proxy.Ready)
 	p.Log.Info("serving", "listen", lis.Addr().String(), "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
 	stop := func() error {
@@ -141,30 +140,15 @@ func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Prox
 
 // reloader reads the rules again when told to.
 type reloader struct {
-	file    string
-	proxy   *clerkhttp.Proxy
-	log     *slog.Logger
-	reloads *prometheus.CounterVec
-	since   prometheus.Gauge
-	quit    chan struct{}
-	wg      sync.WaitGroup
+	file  string
+	proxy *clerkhttp.Proxy
+	log   *slog.Logger
+	quit  chan struct{}
+	wg    sync.WaitGroup
 }
 
-func newReloader(file string, proxy *clerkhttp.Proxy, p *run.Process, hup <-chan os.Signal) *reloader {
-	r := &reloader{
-		file: file, proxy: proxy, log: p.Log, quit: make(chan struct{}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slicer_proxy_reloads_total", Help: "Times that the rules were read again, by whether they were in order; if not, the old ones stay.",
-		}, []string{"result"}),
-		since: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slicer_proxy_rules_loaded_timestamp_seconds", Help: "When the rules in force were read.",
-		}),
-	}
-	for _, result := range []string{"loaded", "refused"} {
-		r.reloads.WithLabelValues(result)
-	}
-	p.Registry.MustRegister(r.reloads, r.since)
-	r.since.SetToCurrentTime()
+func newReloader(file string, proxy *clerkhttp.Proxy, log *slog.Logger, hup <-chan os.Signal) *reloader {
+	r := &reloader{file: file, proxy: proxy, log: log, quit: make(chan struct{})}
 	r.wg.Go(func() {
 		for {
 			select {
@@ -179,17 +163,15 @@ func newReloader(file string, proxy *clerkhttp.Proxy, p *run.Process, hup <-chan
 }
 
 func (r *reloader) reload() {
-	rules, err := readRules(r.file)
-	if err == nil {
-		err = r.proxy.SetRules(rules)
-	}
+	var rules clerkhttp.Rules
+	err := r.proxy.Reload(func() (_ clerkhttp.Rules, err error) {
+		rules, err = readRules(r.file)
+		return rules, err
+	})
 	if err != nil {
-		r.reloads.WithLabelValues("refused").Inc()
 		r.log.Error("the rules stay what they are", "err", err)
 		return
 	}
-	r.reloads.WithLabelValues("loaded").Inc()
-	r.since.SetToCurrentTime()
 	r.log.Info("rules read again", "rules", summary(rules))
 }
 
