@@ -20,12 +20,15 @@ type meter struct {
 	fresh int // gauges with something new since the last round
 }
 
-// gauge is the mean of a task's reports since the last round, weighted by their
-// windows; when there was none since, it is what it was.
+// gauge is the mean of a task's reports since the last round, weighted by how much
+// of their windows lies after it: what was before has been answered, and a task
+// that could not report for long would say for long what no longer is. When there
+// was no report since, it is what it was.
 type gauge struct {
 	incarnation uint64
 	sequence    uint64
-	load        assignment.Load // rates are means over load.Window
+	load        assignment.Load // rates are means
+	weight      time.Duration   // of the reports in load together
 	last        assignment.Load // the newest report as it came
 	smooth      float64         // total load, a moving mean over about smoothOver
 	fresh       bool
@@ -37,8 +40,9 @@ const smoothOver = 5 * time.Second
 
 func newMeter() meter { return meter{tasks: make(map[string]*gauge)} }
 
-// add takes in a report. Older ones than the last are ignored.
-func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Load) {
+// add takes in a report that comes some time after the last round. Older ones
+// than the last are ignored.
+func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Load, since time.Duration) {
 	g := m.tasks[task]
 	if g == nil || g.incarnation != incarnation {
 		if g == nil && len(m.tasks) >= assignment.MaxTasks {
@@ -61,29 +65,30 @@ func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Loa
 	if !g.fresh {
 		m.fresh++
 	}
+	weight := min(l.Window, max(since, time.Millisecond))
 	switch {
 	case g.fresh && g.sameShape(l):
-		g.mix(l)
+		g.mix(l, weight)
 	default:
-		g.load, g.shared = *l, true // the report's own slices are not ours to write
+		g.load, g.weight, g.shared = *l, weight, true // the report's own slices are not ours to write
 	}
 	g.fresh = true
 }
 
 // sameShape says whether l measures what the mean measures.
 func (g *gauge) sameShape(l *assignment.Load) bool {
-	return g.load.Generation == l.Generation && g.load.Parts == l.Parts && g.load.Window > 0 && l.Window > 0 &&
+	return g.load.Generation == l.Generation && g.load.Parts == l.Parts && g.weight > 0 && l.Window > 0 &&
 		len(g.load.Rate) == len(l.Rate) && len(g.load.PartRate) == len(l.PartRate) &&
 		slices.Equal(g.load.Ranges, l.Ranges)
 }
 
-// mix takes l into the mean.
-func (g *gauge) mix(l *assignment.Load) {
+// mix takes l into the mean with a weight.
+func (g *gauge) mix(l *assignment.Load, weight time.Duration) {
 	if g.shared {
 		g.load.Rate, g.load.PartRate = slices.Clone(g.load.Rate), slices.Clone(g.load.PartRate)
 		g.shared = false
 	}
-	w := float64(l.Window) / float64(g.load.Window+l.Window)
+	w := float64(weight) / float64(g.weight+weight)
 	toward := func(mean []float64, v []float64) {
 		for i := range mean {
 			mean[i] += w * (v[i] - mean[i])
@@ -98,6 +103,7 @@ func (g *gauge) mix(l *assignment.Load) {
 	}{{&g.load.Misrouted, l.Misrouted}, {&g.load.Shed, l.Shed}, {&g.load.Total, l.Total}, {&g.load.CPU, l.CPU}} {
 		*p.mean += w * (p.v - *p.mean)
 	}
+	g.weight = min(g.weight+weight, 24*time.Hour)
 	g.load.Window = min(g.load.Window+l.Window, 24*time.Hour)
 }
 
