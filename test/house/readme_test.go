@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +23,10 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/distributor"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 )
 
 // README's references are made from the code, between markers, by
@@ -99,7 +102,7 @@ func TestREADMEFlags(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var sb strings.Builder
-	for _, program := range [][]string{{"assigner"}, {"distributor"}, {"backupdist"}, {"slicer", "serve"}, {"slicer", "demo"}, {"slicerctl"}} {
+	for _, program := range [][]string{{"assigner"}, {"distributor"}, {"backupdist"}, {"slicerproxy"}, {"slicer", "serve"}, {"slicer", "demo"}, {"slicerctl"}} {
 		out, err := exec.Command(filepath.Join(bin, program[0]), append(program[1:], "--help")...).Output()
 		if err != nil {
 			t.Fatalf("%v: %v", program, err)
@@ -174,6 +177,19 @@ func TestREADMEMetrics(t *testing.T) {
 		},
 		func() (interface{ Close() error }, error) {
 			return slicelet.New(slicelet.Config{Job: "j", Task: "t", Address: "127.0.0.1:1", Distributors: nobody, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
+				Rules: clerkhttp.Rules{List: []clerkhttp.Rule{{Job: "j"}}}, Registerer: d,
+				Clerk: func(job string) (*clerk.Clerk, error) { return clerk.New(clerk.Config{Job: job, Distributors: nobody}) },
+			})
+		},
+		func() (interface{ Close() error }, error) {
+			s, err := slicelet.New(slicelet.Config{Job: "j", Task: "t", Address: "127.0.0.1:1", Distributors: nobody})
+			if err == nil {
+				_, err = slicelethttp.Handler(s, http.NotFoundHandler(), slicelethttp.Config{Registerer: d})
+			}
+			return s, err
 		},
 	}
 	for _, start := range parts {
