@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -15,9 +16,11 @@ import (
 )
 
 const (
-	// The wait after the first refusal, on average; each is twice the one before,
-	// up to longWait. A change of assignment takes tens of milliseconds.
+	// The wait after the first refusal, on average; each is half as long again as the
+	// one before, up to longWait. A key that moves is without an owner for tens of
+	// milliseconds, and should not be found to be served long after it is.
 	firstWait = 4 * time.Millisecond
+	growth    = 1.5
 	longWait  = 100 * time.Millisecond
 	// maxTasks is how many tasks an affinity request is given to at most.
 	maxTasks = 4
@@ -26,8 +29,12 @@ const (
 // wait is how long a request waits that has been refused so often before, if
 // nothing happens: jittered by half.
 func wait(times int) time.Duration {
-	d := min(firstWait<<min(max(times, 0), 10), longWait)
+	d := usualWait(times)
 	return d/2 + rand.N(d)
+}
+
+func usualWait(times int) time.Duration {
+	return time.Duration(min(float64(firstWait)*math.Pow(growth, float64(max(times, 0))), float64(longWait)))
 }
 
 // Mode of the job, 0 while the control plane has not said.
