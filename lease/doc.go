@@ -63,8 +63,8 @@
 // has told since, and the newest is Valid; its fencing token is the key's Since in
 // the guard's assignment in which that began. Under the bridge a key keeps its token.
 //
-// Core is the slicelet's side as a pure state machine; Job is the goroutine that
-// drives it.
+// Package slicelet does all that, given a Reader. Core is the slicelet's side as a
+// pure state machine; Job is the goroutine that drives it.
 //
 // # Stores
 //

@@ -382,6 +382,26 @@ func TestLeasesThatCannotBeHad(t *testing.T) {
 	})
 }
 
+func TestRequestPathDoesNotAllocateInConsistentMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRealm(t, "a", "b")
+		defer r.stop()
+		r.put("aabb")
+		r.advance()
+		r.put("baaa") // metered by another assignment than that in force
+		s, key := r.member("a").s, keyIn(1, 4)
+		s.Handle(key)
+		if n := testing.AllocsPerRun(1000, func() {
+			h := s.Handle(key)
+			if !h.AssignedContinuously() || !s.IsAffinitized(key) {
+				t.Error("not owned")
+			}
+		}); n > .5 { // the race detector makes sync.Pool forget
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
+
 // Requests are metered by the newest assignment, and those that are refused
 // count as misrouted.
 func TestMeteringInConsistentMode(t *testing.T) {
