@@ -37,4 +37,32 @@
 // adapters clerkgrpc and clerkhttp do the same with ordinary RPCs and HTTP
 // requests; whoever writes another one uses AwaitOwner. The clerk learns the mode
 // from the control plane, and takes no leases.
+//
+// # Pools of connections
+//
+// With hundreds of clients and servers, connections of each to each cost both
+// sides memory and health checks. Config.Subset has a client keep connections to
+// Size of the tasks only, its [Subset]; the adapters clerkgrpc and clerkhttp do.
+// Requests without a key go to tasks of the subset, those with one to an owner in
+// the subset where a slice has several; an owner outside it is connected to when
+// a request needs it, and let go when it has been idle.
+//
+// Which tasks those are follows from the tasks' indexes and from the client's own
+// index alone (Rocksteadier subsetting, see package loadbalance/subset): no
+// client knows of another, and yet servers have about equally many connections,
+// subsets differ, and when servers are added or removed few connections change.
+//
+// The index comes from the control plane: the smallest that is free, given to the
+// client's id for as long as it lives and a minute more. Dead assigners and
+// Distributors do not change it. Config.Subset.Index sets it instead, as from the
+// ordinal in a StatefulSet. A client that has none yet, because it has just
+// started or because only a Backup Distributor is there, goes by a provisional
+// one, derived from its id: its subset has the right size all the same, and only
+// the balance is that of chance. With Config.CacheFile the index is remembered
+// across restarts, together with Config.ClientID: clients that share the file, and
+// clients whose id is the random default, do not take each other's.
+//
+// A subset is made of places. A task that starts or drains keeps its place in it,
+// so that a drain reshuffles nothing; a dead task's place is left out, and whoever
+// had it gets one other task until it is back.
 package clerk
