@@ -40,22 +40,37 @@ func (teller) SayHello(ctx context.Context, _ *wrapperspb.StringValue) (*wrapper
 	return wrapperspb.String(owned), nil
 }
 
-// serve is a server's process: it ends as the program server does when it is told
-// so, and at once when the process that started it is no more.
-func serve(task, slicer string) error {
+// greeterServer is what the program server is made of.
+type greeterServer struct {
+	lis      net.Listener
+	slicelet *slicelet.Slicelet
+	server   *grpc.Server
+}
+
+func newServer(task, slicer string) (*greeterServer, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := slicelet.New(slicelet.Config{Job: job, Task: task, Address: lis.Addr().String(), Distributors: []string{slicer}})
 	if err != nil {
-		return err
+		return nil, errors.Join(err, lis.Close())
 	}
 	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{Key: nameOf})...)
 	hello.RegisterGreeterServer(server, teller{})
+	return &greeterServer{lis, s, server}, nil
+}
+
+// serve is a server's process: it ends as the program server does when it is told
+// so, and at once when the process that started it is no more.
+func serve(task, slicer string) error {
+	s, err := newServer(task, slicer)
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(lis) }()
-	fmt.Println(lis.Addr())
+	go func() { ended <- s.server.Serve(s.lis) }()
+	fmt.Println(s.lis.Addr())
 	drain := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -64,7 +79,7 @@ func serve(task, slicer string) error {
 	if line := <-drain; line == "" {
 		return errors.New("orphaned")
 	}
-	return errors.Join(sliceletgrpc.Drain(context.Background(), s, server, nil), <-ended)
+	return errors.Join(sliceletgrpc.Drain(context.Background(), s.slicelet, s.server, nil), <-ended)
 }
 
 // nameOf is the key of RPCs that do not bring it in their metadata.
