@@ -50,7 +50,8 @@ type Config struct {
 	// with one call's DialOptions to one job share a clerk, which is closed with the
 	// last of them.
 	Clerk clerk.Config
-	// Shared is a clerk of the caller's, who closes it after the connections.
+	// Shared is a clerk of the caller's, who closes it after the connections. Of Clerk
+	// only the Registerer counts then: it takes this package's metrics.
 	Shared *clerk.Clerk
 
 	// The key of an RPC is the one of clerk.WithKey; else the value of the outgoing

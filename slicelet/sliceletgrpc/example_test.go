@@ -1,0 +1,38 @@
+package sliceletgrpc_test
+
+import (
+	"context"
+	"log"
+	"net"
+	"os/signal"
+	"syscall"
+
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
+	"github.com/slicer-project/slicer/test/greeter/hello"
+)
+
+func Example() {
+	lis, err := net.Listen("tcp", "10.1.2.3:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := slicelet.New(slicelet.Config{
+		Job: "greeter", Task: "greeter-3", Address: lis.Addr().String(), Distributors: []string{"slicer:7000"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
+	hello.RegisterGreeterServer(server, hello.Greeter{})
+	go server.Serve(lis)
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	<-ctx.Done()
+	if err := sliceletgrpc.Drain(context.Background(), s, server, nil); err != nil {
+		log.Print(err)
+	}
+}
