@@ -232,7 +232,7 @@ func (r *route) close(p *Proxy) {
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest, u Upstream) {
 	httpkey.Strip(pr.Out.Header)
 	pr.Out.URL.Scheme = u.scheme()
-	if p.table.Load().trusted > 0 {
+	if t := p.table.Load(); t != nil && t.trusted > 0 {
 		for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
 			if v, ok := pr.In.Header[name]; ok {
 				pr.Out.Header[name] = v

@@ -28,7 +28,7 @@ type flags struct {
 	distributors, backups []string
 	policy                string
 	subset, index         int
-	patience              time.Duration
+	patience, headers     time.Duration
 }
 
 // Command returns the program, which is the HTTP front end.
@@ -86,6 +86,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
 	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; -1 has the control plane give one")
 	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
+	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode; 0 is any")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	f.BindLog(cmd)
 	f.tls.Bind(cmd)
@@ -125,6 +126,8 @@ func (f *flags) validate() error {
 		return run.Usagef("--subset: %d is not allowed: want 0 to %d", f.subset, maxNumber)
 	case f.index < -1 || f.index >= maxNumber:
 		return run.Usagef("--client-index: %d is not allowed: want -1 to %d", f.index, maxNumber-1)
+	case f.headers < 0:
+		return run.Usagef("--response-timeout: %s is not allowed: want 0 or more", f.headers)
 	case f.patience <= 0 || f.patience > time.Hour:
 		return run.Usagef("--patience: %s is not allowed: want more than 0, at most 1h", f.patience)
 	}

@@ -125,7 +125,7 @@ func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Prox
 		index = &f.index
 	}
 	base := clerkhttp.DefaultBase()
-	base.TLSClientConfig = asClient
+	base.TLSClientConfig, base.ResponseHeaderTimeout = asClient, f.headers
 	return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
 		Rules: rules, Policy: kind, Patience: f.patience, Base: base, Logger: p.Log, Registerer: p.Registry,
 		Clerk: func(job string) (*clerk.Clerk, error) {
