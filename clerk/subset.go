@@ -12,7 +12,7 @@ import (
 // Subset is the tasks that a client keeps warm connections to, as one assignment
 // and one client index give it. It is immutable.
 //
-// A subset is made of places, the tasks' dense indexes, so that a restart changes
+// A subset is made of places, the tasks' dense indexes, so that a drain changes
 // nothing: a task that starts or drains keeps its place. (It should get no new
 // requests while it drains.) A dead task's place is padding, which moves nobody
 // else: each client that had it gets one other instead, and it back when it
