@@ -140,7 +140,7 @@ func newBed(t *testing.T, n network, p plan) *bed {
 		host := fmt.Sprintf("owner-%d", i)
 		b.owners = append(b.owners, b.actor(host, actorConfig{Role: "slicelets",
 			Distributors: n.via(host, toPlane, b.distAddrs), Backups: n.via(host, toPlane, backup), Etcd: n.via(host, toEtcd, b.etcdAddrs),
-			Addresses: n.listen(host, toPlane, p.slicelets), Store: n.via(host, toPlane, storeAddr)[0], Recycle: p.recycle, Think: p.think}))
+			Addresses: n.listen(host, toPlane, p.slicelets), Store: n.via(host, toPlane, storeAddr)[0], Recycle: p.recycle, Think: p.think, Shift: p.shift}))
 	}
 	for i := range p.clients {
 		b.clients = append(b.clients, b.actor(fmt.Sprintf("client-%d", i), actorConfig{Role: "clients",

@@ -22,6 +22,7 @@ var measure = flag.Duration("judge.measure", time.Minute, "how long each phase o
 // shifts as often (Slicer paper, section 5.3.5).
 const experimentFile = `name: registers
 mode: consistent
+load_metric: custom
 heartbeat_timeout: 5s
 lease_duration: 5s
 balance:
@@ -29,8 +30,8 @@ balance:
   smoothing: 1
   merge_budget: 0
   move_budget: 0.01
-  min_slices_per_task: 20
-  max_slices_per_task: 60
+  min_slices_per_task: 8
+  max_slices_per_task: 24
 `
 
 // experiment is 25 clients and 50 slicelets.
@@ -134,6 +135,7 @@ func (b *bed) ready() {
 		return nil
 	})
 	time.Sleep(5 * time.Second) // the first load is balanced
+	b.t.Log("ready")
 }
 
 func quantiles(recalls []recall) string {
@@ -149,9 +151,26 @@ func quantiles(recalls []recall) string {
 		d[min(len(d)-1, len(d)*99/100)].Round(time.Millisecond/10), d[len(d)-1].Round(time.Millisecond/10))
 }
 
-// phase is what is seen in a time in which nothing is the matter.
+// misses says when calls were not satisfied, and when changes were.
+func misses(b *bed, from, to time.Duration) string {
+	h, now, boot := b.read(), time.Now(), lease.Boottime()
+	text := "not satisfied:"
+	for s := from; s < to; s += time.Second {
+		r := fared(h, s, s+time.Second)
+		if n := r.Asked - r.Satisfied; n > 0 {
+			text += fmt.Sprintf(" %d at %.0f s", n, (s - from).Seconds())
+		}
+	}
+	text += "; changes:"
+	for _, at := range b.changed(now.Add(from - boot)) {
+		text += fmt.Sprintf(" %.1f s", (at.Sub(now) + boot - from).Seconds())
+	}
+	return text
+}
+
+// availability is what calls find while assignments change and all live.
 func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
-	b := newBed(t, newLoopback(t), p)
+	b := newBed(t, newDirect(t), p)
 	b.ready()
 	m := watchMoves(t, b)
 	from, began := lease.Boottime(), time.Now()
@@ -166,6 +185,7 @@ func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
 		}
 	}
 	b.mu.Unlock()
+	t.Log(misses(b, from, to))
 	t.Logf("bridge %-5t %d changes that moved %.2f %% of the keys on average; %d calls, %.3f %% satisfied, %.3f %% served; %s",
 		!p.noBridge, n, 100*share, r.Asked, percent(r.Satisfied, r.Asked), percent(r.Served, r.Asked), quantiles(recalls))
 	b.end()
@@ -190,8 +210,8 @@ func TestAvailability(t *testing.T) {
 func TestRecalls(t *testing.T) {
 	p := experiment(seed(t))
 	p.file = jobFile // a change each second
-	p.ttl, p.probes, p.registers = leaseTime, 64, 64
-	b := newBed(t, newLoopback(t), p)
+	p.ttl, p.shift = leaseTime, time.Second
+	b := newBed(t, newDirect(t), p)
 	b.ready()
 	count := func() int { b.mu.Lock(); defer b.mu.Unlock(); return len(b.recalls) }
 	first := count()
@@ -205,7 +225,7 @@ func TestRecalls(t *testing.T) {
 		before := count()
 		victim := b.owners[0]
 		victim.kill()
-		eventually(t, 20*time.Second, "two recalls", func() error {
+		eventually(t, time.Minute, "two recalls", func() error {
 			if count() < before+2 {
 				return fmt.Errorf("%d", count()-before)
 			}
@@ -232,8 +252,8 @@ func TestRecalls(t *testing.T) {
 // TestSlicerDead kills everything of Slicer, and then etcd.
 func TestSlicerDead(t *testing.T) {
 	p := experiment(seed(t))
-	p.probes, p.shift = 500, time.Minute
-	b := newBed(t, newLoopback(t), p)
+	p.probes, p.shift = 500, time.Hour
+	b := newBed(t, newDirect(t), p)
 	b.ready()
 	for _, ps := range [][]*process{b.assigners, b.distributors, b.backups} {
 		for _, x := range ps {
@@ -273,7 +293,7 @@ func TestSlicerDead(t *testing.T) {
 		all = append(all, at)
 	}
 	slices.Sort(all)
-	if len(all) < p.processes*p.slicelets {
+	if len(all) < p.processes*p.slicelets*3/4 { // some own none of the keys that are looked at
 		t.Fatalf("%d of %d slicelets believed in anything after etcd was killed", len(all), p.processes*p.slicelets)
 	}
 	now := lease.Boottime()

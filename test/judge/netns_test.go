@@ -120,5 +120,5 @@ var systemFaults = append([]fault{
 
 // TestSystem is the long run, over network namespaces.
 func TestSystem(t *testing.T) {
-	run(t, newNamespaces(t), large(seed(t)), *duration, 2500*time.Millisecond, systemFaults)
+	run(t, newNamespaces(t), large(seed(t)), *duration, 4*time.Second, systemFaults)
 }

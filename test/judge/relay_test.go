@@ -38,7 +38,7 @@ type loopback struct {
 	t     *testing.T
 	base  int
 	hosts map[string]string
-	gates map[gateKey]*gate
+	gates map[gateKey]*gate // nil without relays
 }
 
 type gateKey struct {
@@ -48,6 +48,13 @@ type gateKey struct {
 
 func newLoopback(t *testing.T) *loopback {
 	return &loopback{t, rand.IntN(200 * 250), map[string]string{}, map[gateKey]*gate{}}
+}
+
+// newDirect is a loopback without relays, to measure.
+func newDirect(t *testing.T) *loopback {
+	n := newLoopback(t)
+	n.gates = nil
+	return n
 }
 
 func (n *loopback) listen(host string, _ side, count int) []string {
@@ -69,6 +76,9 @@ func (n *loopback) listen(host string, _ side, count int) []string {
 func (n *loopback) command(_ string, argv ...string) []string { return argv }
 
 func (n *loopback) via(host string, s side, addrs []string) []string {
+	if n.gates == nil {
+		return addrs
+	}
 	g := n.gates[gateKey{host, s}]
 	if g == nil {
 		g = newGate()

@@ -71,7 +71,7 @@ func run(t *testing.T, n network, p plan, lasts, pause time.Duration, kinds []fa
 
 // TestJudge is the short run: real processes, real signals, and relays that are cut.
 func TestJudge(t *testing.T) {
-	run(t, newLoopback(t), small(seed(t)), 20*time.Second, time.Second, faults)
+	run(t, newLoopback(t), small(seed(t)), 20*time.Second, 1500*time.Millisecond, faults)
 }
 
 // convicts runs storms until the judge finds what is wrong.

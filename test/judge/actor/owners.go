@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,7 +169,11 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 	keys := append(s.cfg.probes(), s.cfg.registers()...)
 	kept := map[string]slicelet.Handle{}
 	var usable []assignment.Slice
-	tick := time.NewTicker(probeEvery)
+	every := probeEvery
+	if s.cfg.Registers == 0 {
+		every = loadEvery / 2 // here only when belief ends is of interest
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	loaded := time.Duration(0)
 	for {
@@ -206,11 +211,9 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 			usable = set
 			s.log.Set(name, within(keys, set), began, ended)
 		}
-		if s.cfg.Registers > 0 && began > loaded+loadEvery {
+		if began > loaded+loadEvery {
 			loaded = began
-			for key := range kept {
-				sl.ReportLoad(key, s.load(key, began))
-			}
+			s.offer(sl, kept, began)
 		}
 		select {
 		case <-ctx.Done():
@@ -220,10 +223,28 @@ func (s *seat) probe(ctx context.Context, name string, sl *slicelet.Slicelet) {
 	}
 }
 
-// load makes a tenth of the keys hot, others each second.
-func (s *seat) load(key string, now time.Duration) float64 {
+// offer says how much load there is: that is what assignments change by.
+func (s *seat) offer(sl *slicelet.Slicelet, kept map[string]slicelet.Handle, now time.Duration) {
+	if s.cfg.Shift == 0 {
+		// A tenth of the keys is hot, others each second.
+		for key := range kept {
+			sl.ReportLoad(key, s.load(key, now/shiftEvery))
+		}
+		return
+	}
+	// A tenth of the tasks is hot, in keys without number, of which none is worth a
+	// slice of its own: so every change moves as many keys as it may.
+	load := s.load(s.task, now/s.cfg.Shift)
+	for range 1000 {
+		if key := strconv.FormatUint(rand.Uint64(), 36); sl.IsAffinitized(key) {
+			sl.ReportLoad(key, load)
+		}
+	}
+}
+
+func (s *seat) load(what string, shift time.Duration) float64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, s.cfg.Seed, key, now/shiftEvery)
+	fmt.Fprint(h, s.cfg.Seed, what, int64(shift))
 	if h.Sum64()%10 == 0 {
 		return hotLoad
 	}
