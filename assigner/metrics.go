@@ -24,7 +24,7 @@ type metrics struct {
 	leaseStep                                        *prometheus.HistogramVec
 	leaseChange                                      prometheus.Histogram
 
-	tasks, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
+	tasks, load, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
 }
 
 const prefix = "slicer_assigner_"
@@ -61,6 +61,7 @@ func newMetrics(a *Assigner) *metrics {
 			Name: prefix + "lease_change_seconds", Help: "How long a change took from the stored generation to its bridge's end.",
 			Buckets: prometheus.ExponentialBuckets(.002, 3, 10)}),
 		tasks:        gauge("tasks", "Tasks of jobs that this assigner is preferred for, by state.", "job", "state"),
+		load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
 		imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
 		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
 		frozen:       gauge("frozen", "1 while a job is frozen because too many tasks vanished at once.", "job"),
@@ -98,7 +99,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.roundSeconds.Describe(c)
 	m.leaseStep.Describe(c)
 	m.leaseChange.Describe(c)
-	for _, d := range []*prometheus.Desc{clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
+	for _, d := range []*prometheus.Desc{clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.load, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
 		c <- d
 	}
 }
@@ -130,7 +131,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	states := map[assignment.TaskState]int{
 		assignment.TaskStarting: 0, assignment.TaskRunning: 0, assignment.TaskDraining: 0, assignment.TaskDead: 0,
 	}
-	var imbalance, floor, frozen float64
+	var load, imbalance, floor, frozen float64
 	var stored *assignment.Assignment
 	r.ask(func(c *generate.Core, now generate.Now) {
 		stored, mine = c.Stored(), c.IsPreferred()
@@ -139,6 +140,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		}
 		for _, t := range c.Tasks(now) {
 			states[t.Task.State]++
+			load += t.Load
 		}
 		imbalance, floor = c.Imbalance(now), c.Floor()
 		if c.Frozen() {
@@ -155,6 +157,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	for s, n := range states {
 		gauge(c, m.tasks, float64(n), r.name, s.String())
 	}
+	gauge(c, m.load, load, r.name)
 	gauge(c, m.imbalance, imbalance, r.name)
 	gauge(c, m.floor, floor, r.name)
 	gauge(c, m.frozen, frozen, r.name)
