@@ -24,7 +24,8 @@
 //   - A shift is unrecovered if that does not happen before the next one.
 //   - The churn of a shift is the share of the keyspace that in the 30 s after it
 //     came to servers that did not have it: the reaction and what settles after it.
-//     The steady churn is that from then on to the next shift, per minute.
+//     The steady churn is that from then on to the next shift, per minute; a second
+//     figure counts from the recovery on.
 //
 // The times between shifts vary by up to 5 s, so that they do not keep step with
 // the assigner's rounds, which are 5 s apart.

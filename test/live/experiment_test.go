@@ -110,6 +110,8 @@ type result struct {
 	reacting float64       // churn until it has settled, a share of the keyspace
 	steady   float64       // churn from then on
 	calm     time.Duration // from then to the next shift
+	since    float64       // churn from the recovery on
+	span     time.Duration // from the recovery to the next shift
 	above    float64       // share of the windows after the reaction that are at or above the limit
 	rate     float64       // requests a second that arrived
 	trace    string        // the imbalance each second, with the changes of assignment
@@ -134,6 +136,7 @@ func (b *experiment) shift(between time.Duration, enough func([]sample) bool) re
 	r.calm = max(last.at.Sub(from), 0)
 	if at, ok := reaction(all); ok {
 		r.took = at.Sub(first.at)
+		r.since, r.span = total(b.watch.between(at, last.at)), last.at.Sub(at)
 		r.above = share(slices.DeleteFunc(all, func(x reading) bool { return x.at.Before(at) }))
 	}
 	return r
@@ -175,19 +178,22 @@ type summary struct {
 	median      time.Duration
 	reacting    float64 // churn a shift, a share of the keyspace
 	steady      float64 // churn a minute when settled
+	since       float64 // churn a minute from recoveries to the next shifts
 }
 
 // shifts carries out n shifts.
 func (b *experiment) shifts(tb testing.TB, n int, between time.Duration, enough func([]sample) bool) summary {
 	tb.Helper()
 	var s summary
-	var calm time.Duration
+	var calm, span time.Duration
 	failed := b.failed()
 	for i := range n {
 		r := b.shift(between, enough)
 		s.reacting += r.reacting / float64(n)
 		s.steady += r.steady
 		calm += r.calm
+		s.since += r.since
+		span += r.span
 		took := fmt.Sprintf("%.1f s", r.took.Seconds())
 		if r.took == 0 {
 			took, r.took = "NOT RECOVERED", time.Hour
@@ -202,6 +208,9 @@ func (b *experiment) shifts(tb testing.TB, n int, between time.Duration, enough 
 	s.median = (sorted[(n-1)/2] + sorted[n/2]) / 2
 	if calm > 0 {
 		s.steady /= calm.Minutes()
+	}
+	if span > 0 {
+		s.since /= span.Minutes()
 	}
 	if n := b.failed() - failed; n > 0 {
 		tb.Logf("%d calls failed", n)
