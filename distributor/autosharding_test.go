@@ -189,6 +189,12 @@ func TestForeignClientCountsAsClerk(t *testing.T) {
 			}
 		}
 		settle("acks web min g0 clerks 1 slicelets 0")
+		j := w.d.lookup(testJob)
+		j.mu.Lock()
+		if j.reported != a.Generation() {
+			t.Errorf("the newest that anybody has is %s, want what was accepted", short(int64(j.reported)))
+		}
+		j.mu.Unlock()
 		// A client that does not answer is waited for.
 		c.mu.Lock()
 		c.silent = true

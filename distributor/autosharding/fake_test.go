@@ -29,6 +29,12 @@ const baseGen = 1_700_000_000_000
 // one to three.
 func makeAssignment(t testing.TB, g assignment.Generation, tasks, slices int, replicas bool) *assignment.Assignment {
 	t.Helper()
+	return makeIn(t, 7, g, tasks, slices, replicas)
+}
+
+// makeIn makes one of a store.
+func makeIn(t testing.TB, store uint64, g assignment.Generation, tasks, slices int, replicas bool) *assignment.Assignment {
+	t.Helper()
 	rnd := rand.New(rand.NewPCG(uint64(g), uint64(slices)))
 	table := make([]assignment.Task, tasks)
 	for i := range table {
@@ -49,7 +55,7 @@ func makeAssignment(t testing.TB, g assignment.Generation, tasks, slices int, re
 		}
 		p.Add(start, owners...)
 	}
-	a, err := assignment.Successor(nil, assignment.Header{Job: "web", StoreID: 7, Generation: g}, table, p)
+	a, err := assignment.Successor(nil, assignment.Header{Job: "web", StoreID: store, Generation: g}, table, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -263,3 +263,33 @@ func TestCloseEndsStreams(t *testing.T) {
 		st.ends(st.watch("late", 0), codes.Unavailable, "shutting down")
 	})
 }
+
+// What was encoded of one store is not sent once there is another, even if that
+// begins with lower numbers; and nothing is kept for nobody.
+func TestAnotherStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t, Config{})
+		st.f.set(makeIn(t, 7, baseGen+5, 3, 10, false), nil)
+		old := st.watch("old", 0)
+		old.Ack(st.next(old).Generation, "")
+		st.f.set(makeIn(t, 8, baseGen+1, 3, 20, false), nil)
+		young := st.watch("young", 0)
+		if a := st.next(young); a.Generation != baseGen+1 || len(a.Slices) != 20 {
+			t.Errorf("sent generation %d of %d slices", a.Generation-baseGen, len(a.Slices))
+		}
+		young.Ack(baseGen+1, "")
+		st.f.set(makeIn(t, 8, baseGen+6, 3, 20, false), nil)
+		for _, c := range []*autoshardingtest.Client{old, young} {
+			if a := st.next(c); a.Generation != baseGen+6 {
+				t.Errorf("sent generation %d", a.Generation-baseGen)
+			}
+			c.Close()
+		}
+		synctest.Wait()
+		st.s.mu.Lock()
+		defer st.s.mu.Unlock()
+		if st.s.jobs["web"].newest != nil {
+			t.Error("an encoding is kept, and there are no clients")
+		}
+	})
+}
