@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/bed"
 )
@@ -60,7 +59,7 @@ func TestPrograms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})
-	if err := plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
+	if err := plane.PutJob(ctx, jobConfig()); err != nil {
 		t.Fatal(err)
 	}
 	slicer := plane.Addrs()[0]

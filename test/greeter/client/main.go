@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	slicer := flag.String("slicer", "127.0.0.1:7000", "a Distributor, host:port")
+	slicer := flag.String("slicer", "127.0.0.1:4720", "a Distributor, host:port")
 	flag.Parse()
 	routed := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{*slicer}}})
 	conn, err := grpc.NewClient("slicer:///greeter", append(routed, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
