@@ -14,6 +14,10 @@ type Listener interface {
 	// assignments nor requests, and what changes meanwhile comes merged in the next
 	// call. Ownership may therefore be ahead of what the listener knows. It must not
 	// call Close.
+	//
+	// In consistent mode a lost lease is told at the local deadline,
+	// lease.Config.Margin before another task can own the keys: a call that takes
+	// longer learns it late. Handles know at once.
 	SlicesChanged(arrived, departed []assignment.Slice)
 }
 
