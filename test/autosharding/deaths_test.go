@@ -55,11 +55,12 @@ func (s *servers) own(c *client) {
 			found := autoshardingtest.Lookup(filled, assignment.KeyOf(key).String())
 			for _, e := range found.Endpoints {
 				x := s.by[a.Endpoints[e]]
-				for generationOf(x) < a.Generation {
+				limit := time.Now().Add(10 * time.Second)
+				for generationOf(x) <= a.Generation && !x.IsAffinitized(key) {
+					if time.Now().After(limit) {
+						s.t.Fatalf("generation %d: key %s is not at %s", a.Generation, key, a.Endpoints[e])
+					}
 					time.Sleep(5 * time.Millisecond)
-				}
-				if generationOf(x) == a.Generation && !x.IsAffinitized(key) {
-					s.t.Errorf("generation %d: key %s is not at %s", a.Generation, key, a.Endpoints[e])
 				}
 			}
 		}
