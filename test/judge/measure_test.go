@@ -19,7 +19,7 @@ import (
 var measure = flag.Duration("judge.measure", time.Minute, "how long each phase of the measurements lasts")
 
 // experimentFile moves at most 1 % of the keys every 5 s, to follow a load that
-// shifts as often (Slicer paper, section 5.3.5).
+// shifts as often (Slicer paper, section 5).
 const experimentFile = `name: registers
 mode: consistent
 load_metric: custom
