@@ -82,7 +82,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.distributors, "distributors", nil, "`host:port,...` of distributors")
 	fs.StringSliceVar(&f.backups, "backups", nil, "`host:port,...` of backup distributors")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when nobody answers; empty for none")
-	fs.StringVar(&f.policy, "policy", policy.LeastLoaded.String(), "how to `choose` among the owners of a key, and for requests without one: least_loaded or round_robin")
+	fs.StringVar(&f.policy, "policy", policy.LeastLoaded.String(), "`kind` of choice among the owners of a key, and for requests without one: least_loaded or round_robin")
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
 	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; -1 has the control plane give one")
 	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
@@ -90,6 +90,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	f.BindLog(cmd)
 	f.tls.Bind(cmd)
+	cmd.PersistentFlags().Lookup("tls-ca").Usage = "PEM `file` with the authorities that must have signed the certificates of distributors and tasks"
 	fs.BoolVar(&f.plain, "plain", false, "serve HTTP though there is a --tls-cert")
 }
 
