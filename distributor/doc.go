@@ -16,10 +16,12 @@
 // sent an older generation than it holds; when a subscriber is ahead, the
 // assigners are told how far.
 //
-// Up go what slicelets report, the newest of each, and how far the subscribers
-// have come: to the job's preferred assigner, and to nobody else. Who that is
-// the assigners say; where they differ the newer view counts. When it moves, the
-// next one is first told everything.
+// Up go what slicelets report, the newest of each, how far the subscribers have
+// come, and which clerks there are: to the job's preferred assigner, and to nobody
+// else. Who that is the assigners say; where they differ the newer view counts.
+// When it moves, the next one is first told everything. Down come the clerks'
+// indexes, by which they pick their subsets of tasks: each is told its own, once,
+// in a status; a status without one takes none away.
 //
 // Beside its own protocol it speaks gRPC's, to clients that have none of our code:
 // see package autosharding below this one.
