@@ -179,6 +179,13 @@ func (s *fakeSub) index() int {
 	return -1
 }
 
+func (s *fakeSub) heardStatuses() int {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.statuses
+}
+
 func TestClientIndexesArePassedOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()
@@ -198,13 +205,13 @@ func TestClientIndexesArePassedOn(t *testing.T) {
 			t.Errorf("told %q", told)
 		}
 		// One is told its index, the others nothing: not that one, nor another status.
-		before := s2.statuses
+		before := s2.heardStatuses()
 		f1.grant("c1", 7)
 		f1.grant("nobody", 8)
 		f1.grant("c-s1", 8)
 		f1.grant("c2", 1<<30)
-		if s1.index() != 7 || s2.index() != -1 || sl.index() != -1 || s2.statuses != before {
-			t.Errorf("indexes %d, %d, %d, statuses %d, before %d", s1.index(), s2.index(), sl.index(), s2.statuses, before)
+		if s1.index() != 7 || s2.index() != -1 || sl.index() != -1 || s2.heardStatuses() != before {
+			t.Errorf("indexes %d, %d, %d, statuses %d, before %d", s1.index(), s2.index(), sl.index(), s2.heardStatuses(), before)
 		}
 		if st := s1.lastStatus(); st.RepeatMs == 0 || st.Mode == 0 || !st.TakesReports {
 			t.Errorf("the status with the index lacks the rest: %v", st)
