@@ -120,19 +120,7 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	backup := n.listen("backup", toPlane, 1)
 	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", backup[0], url, "--http="))
 
-	file := filepath.Join(b.dir, "job.yaml")
-	if err := os.WriteFile(file, []byte(cmp.Or(p.file, jobFile)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, 30*time.Second, "apply the job", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, "slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
+	b.apply(cmp.Or(p.file, jobFile))
 
 	storeAddr := n.listen("store", toPlane, 1)
 	b.store = b.actor("store", actorConfig{Role: "store", Addresses: storeAddr, IgnoreTokens: p.ignoreTokens})
@@ -152,6 +140,24 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	}
 	b.watchGuard()
 	return b
+}
+
+// apply makes the job what a file says.
+func (b *bed) apply(text string) {
+	b.t.Helper()
+	file := filepath.Join(b.dir, "job.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	eventually(b.t, 30*time.Second, "apply the job", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, "slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 func (b *bed) logs() string { return filepath.Join(b.dir, "logs") }
@@ -222,22 +228,30 @@ func (b *bed) watchGuard() {
 	wg.Go(func() {
 		var last lease.Guard
 		var recalled time.Time
-		for resp := range cli.Watch(clientv3.WithRequireLeader(ctx), "/slicer/lease/"+job+"/r/guard", clientv3.WithRev(1)) {
-			for _, e := range resp.Events {
-				var g lease.Guard
-				switch err := g.UnmarshalText(e.Kv.Value); {
-				case err != nil:
-				case !g.Open:
-					recalled = time.Now()
-				case g.Generation > last.Generation:
-					last = g
-					b.mu.Lock()
-					b.changes = append(b.changes, time.Now())
-					if !recalled.IsZero() {
-						b.recalls = append(b.recalls, recall{recalled, time.Since(recalled)})
-					}
-					b.mu.Unlock()
+		take := func(text []byte) {
+			var g lease.Guard
+			switch err := g.UnmarshalText(text); {
+			case err != nil:
+			case !g.Open:
+				recalled = time.Now()
+			case g.Generation > last.Generation:
+				last = g
+				b.mu.Lock()
+				b.changes = append(b.changes, time.Now())
+				if !recalled.IsZero() {
+					b.recalls = append(b.recalls, recall{recalled, time.Since(recalled)})
 				}
+				b.mu.Unlock()
+			}
+		}
+		for next := int64(1); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			// Members are killed: a watch ends, and another goes on from there.
+			for resp := range cli.Watch(ctx, "/slicer/lease/"+job+"/r/guard", clientv3.WithRev(next)) {
+				for _, e := range resp.Events {
+					take(e.Kv.Value)
+					next = e.Kv.ModRevision + 1
+				}
+				next = max(next, resp.CompactRevision)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -51,7 +52,7 @@ func run(t *testing.T, n network, p plan, lasts, pause time.Duration, kinds []fa
 	t.Logf("%d slicelets in %d processes; in %.0f s %d changes of the assignment in force and %d faults: %s",
 		p.processes*p.slicelets, p.processes, took.Seconds(), len(changes), troubles, list)
 	var when, last = "", began
-	for _, at := range changes {
+	for _, at := range append(slices.Clone(changes), began.Add(took)) {
 		if gap := at.Sub(last); gap > 5*time.Second {
 			when += fmt.Sprintf(" %.1f s to %.1f s", last.Sub(began).Seconds(), at.Sub(began).Seconds())
 		}
