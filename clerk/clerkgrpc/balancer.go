@@ -143,6 +143,7 @@ func (b *keyBalancer) connect(c *conn, now time.Time) {
 		if b.config.Authority != nil {
 			address.ServerName = b.config.Authority(c.task)
 		}
+		//lint:ignore SA1019 it is only to take one address, as it does here; nothing else makes connections.
 		sc, err := b.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{
 			HealthCheckEnabled: b.config.HealthCheck,
 			StateListener:      func(s balancer.SubConnState) { b.heard(c, sub, s) },

@@ -51,7 +51,12 @@ func TestBodyUntouched(t *testing.T) {
 	if err := b.last(nil); err != nil || src.closed > 0 {
 		t.Errorf("closed before its attempt is done: %v", err)
 	}
-	if second.Close() != nil || second.Close() != nil || first.Close() != nil || src.closed != 1 {
+	for _, b := range []io.Closer{second, second, first} {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if src.closed != 1 {
 		t.Errorf("closed %d times", src.closed)
 	}
 }

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -133,14 +131,4 @@ func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
 		d.step()
 	}
 	return recv, func(error) { left() }
-}
-
-// attached are the assigners that it is attached to, in order.
-func (d *distributorHost) attached() (names []string) {
-	for _, a := range slices.SortedFunc(maps.Keys(d.links), func(x, y *assignerHost) int { return x.id - y.id }) {
-		if d.links[a].peer != nil {
-			names = append(names, a.name)
-		}
-	}
-	return names
 }

@@ -220,6 +220,13 @@ func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
 	return percent(r.Satisfied, r.Asked), recalls
 }
 
+// newDirect is a loopback without relays, to measure.
+func newDirect(t *testing.T) *loopback {
+	n := newLoopback(t)
+	n.gates = nil
+	return n
+}
+
 // TestAvailability is the paper's experiment, with the bridge and without.
 func TestAvailability(t *testing.T) {
 	p := experiment(seed(t))

@@ -50,13 +50,6 @@ func newLoopback(t *testing.T) *loopback {
 	return &loopback{t, rand.IntN(200 * 250), map[string]string{}, map[gateKey]*gate{}}
 }
 
-// newDirect is a loopback without relays, to measure.
-func newDirect(t *testing.T) *loopback {
-	n := newLoopback(t)
-	n.gates = nil
-	return n
-}
-
 func (n *loopback) listen(host string, _ side, count int) []string {
 	if n.hosts[host] == "" {
 		n.hosts[host] = fmt.Sprintf("127.%d.%d.%d", 10+n.base/250, n.base%250, 1+len(n.hosts))
