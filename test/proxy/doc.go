@@ -2,5 +2,5 @@
 // same four servers of a real job, as processes of their own, in alternating rounds.
 //
 //	go test -run '^$' -bench . ./test/proxy        # with a load generator in Go
-//	go test -v -tags system -run Wrk ./test/proxy  # with wrk, which must be installed
+//	go test -v -tags system -run Wrk -bench Wrk -benchtime 1x ./test/proxy  # with wrk, which must be installed
 package proxy
