@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
+	"github.com/slicer-project/slicer/cmd/internal/endpoint"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/distributor"
 )
@@ -16,7 +17,7 @@ import (
 func Command() *cobra.Command {
 	var f run.Flags
 	var assigners []string
-	var endpoint string
+	var called string
 	cmd := &cobra.Command{
 		Use:   "distributor --assigners HOST:PORT,... [flags]",
 		Short: "Bring assignments to clerks and slicelets, and their health and load to assigners",
@@ -42,7 +43,7 @@ While all assigners are dead it goes on serving what it holds.`,
 				return err
 			}
 		}
-		if err := run.CheckEndpoint(endpoint); err != nil {
+		if err := endpoint.Check(called); err != nil {
 			return err
 		}
 		return daemon.Serve(cmd, &f, func(_ context.Context, p *run.Process, _, id string) (*daemon.Part, error) {
@@ -53,7 +54,7 @@ While all assigners are dead it goes on serving what it holds.`,
 			d, err := distributor.New(distributor.Config{
 				ID: id, Zone: f.Zone, Assigners: assigners, Logger: p.Log, Registerer: p.Registry,
 				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
-				AutoshardingEndpoint: endpoint,
+				AutoshardingEndpoint: called,
 			})
 			if err != nil {
 				return nil, err
@@ -62,7 +63,7 @@ While all assigners are dead it goes on serving what it holds.`,
 		})
 	}
 	f.Bind(cmd, "", run.DistributorPort)
-	run.BindEndpoint(cmd, &endpoint)
+	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/cmd/internal/endpoint"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	leaseserve "github.com/slicer-project/slicer/lease/serve"
@@ -21,7 +22,7 @@ import (
 // Command returns the command, which is the whole control plane in one process.
 func Command() *cobra.Command {
 	var f run.Flags
-	var url, backup, endpoint string
+	var url, backup, called string
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run a whole control plane in one process, on an embedded store",
@@ -46,13 +47,13 @@ before anybody hears of it; a disk that is full ends the process.`,
 		if err := run.CheckAddress("--backup-listen", backup); err != nil {
 			return err
 		}
-		if err := run.CheckEndpoint(endpoint); err != nil {
+		if err := endpoint.Check(called); err != nil {
 			return err
 		}
-		return serveAll(cmd, &f, dir, backup, endpoint)
+		return serveAll(cmd, &f, dir, backup, called)
 	}
 	f.Bind(cmd, "localhost", run.DistributorPort)
-	run.BindEndpoint(cmd, &endpoint)
+	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
 	cmd.Flags().StringVar(&backup, "backup-listen", net.JoinHostPort("localhost", strconv.Itoa(run.BackupPort)), "`host:port` of the backup distributor; port 0 takes a free one")
 	return cmd
@@ -85,7 +86,7 @@ func defaultDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "slicer"), nil
 }
 
-func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, endpoint string) error {
+func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string) error {
 	p, err := run.Start("slicer serve", f, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, endpoint string) er
 	id := f.Identity(advertised)
 	all, err := plane.Start(plane.Config{
 		ID: id, Zone: f.Zone, Store: db, Leases: leases, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
-		AutoshardingEndpoint: endpoint,
+		AutoshardingEndpoint: called,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
