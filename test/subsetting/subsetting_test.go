@@ -18,14 +18,27 @@ import (
 // are more, and the size of a subset.
 type scale struct{ clients, before, more, size int }
 
-// TestConnections is the package's measurement.
+// TestConnections is the package's measurement, in small.
 func TestConnections(t *testing.T) {
-	f := newPlainFleet(t, scale{clients: 200, before: 200, more: 220, size: 20})
+	connections(t, scale{clients: 50, before: 100, more: 110, size: 10})
+}
+
+// BenchmarkConnections is the measurement: it takes a minute.
+//
+//	go test ./test/subsetting -run '^$' -bench Connections -benchtime 1x -v
+func BenchmarkConnections(b *testing.B) {
+	for b.Loop() {
+		connections(b, scale{clients: 200, before: 200, more: 220, size: 20})
+	}
+}
+
+func connections(tb testing.TB, c scale) {
+	f := newPlainFleet(tb, c)
 	up, down := f.measure()
 	// The article's spike: most of all connections, when a tenth of servers is added.
 	held := f.clients * f.size
 	if up.imagined < held/2 || up.imagined < 4*up.real || down.imagined < held/2 {
-		t.Errorf("deterministic subsetting would have dropped only %d and %d of %d", up.imagined, down.imagined, held)
+		tb.Errorf("deterministic subsetting would have dropped only %d and %d of %d", up.imagined, down.imagined, held)
 	}
 }
 
