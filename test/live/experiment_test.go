@@ -17,7 +17,7 @@ const (
 	job        = "live"
 	numServers = 10
 	numClients = 5
-	perSecond  = 1500. // requests, all clients together
+	usualRate  = 1500. // requests a second, all clients together
 
 	sampleEvery = 250 * time.Millisecond
 	window      = 3 * time.Second
@@ -44,7 +44,7 @@ type experiment struct {
 
 // startExperiment returns when every server owns slices and the clients call. All of
 // it ends with the test.
-func startExperiment(tb testing.TB, seed uint64, servers int) *experiment {
+func startExperiment(tb testing.TB, seed uint64, servers int, perSecond float64) *experiment {
 	tb.Helper()
 	tb.Logf("seed %d", seed)
 	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)

@@ -100,7 +100,7 @@ func (b *experiment) outage(tb testing.TB, shifts int, between time.Duration) (p
 func BenchmarkOutage(b *testing.B) {
 	const servers, shifts, between = 20, 6, 40 * time.Second
 	for b.Loop() {
-		x := startExperiment(b, uint64(time.Now().UnixNano()), servers)
+		x := startExperiment(b, uint64(time.Now().UnixNano()), servers, usualRate)
 		x.record(warmUp, nil)
 		phases := x.outage(b, shifts, between)
 		b.ReportMetric(phases[0].uneven(), "uneven-before")
@@ -131,6 +131,6 @@ func BenchmarkOutage(b *testing.B) {
 
 // TestOutage is the same in short: without an assigner requests are served all the same.
 func TestOutage(t *testing.T) {
-	x := startExperiment(t, uint64(time.Now().UnixNano()), 4)
+	x := startExperiment(t, uint64(time.Now().UnixNano()), 4, 200)
 	x.outage(t, 1, window+sampleEvery)
 }
