@@ -605,7 +605,9 @@ type InspectJobResponse struct {
 	// Of the Distributor that passed this on; nothing where there is nothing to say.
 	Autosharding []*AutoshardingClients `protobuf:"bytes,16,rep,name=autosharding,proto3" json:"autosharding,omitempty"`
 	// How the leases of a job in consistent mode stand; absent in affinity mode.
-	Consistency   *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	Consistency *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	// How far the subscribers have come; absent when this assigner is not preferred.
+	Progress      *Progress `protobuf:"bytes,60,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -759,6 +761,409 @@ func (x *InspectJobResponse) GetConsistency() *Consistency {
 	return nil
 }
 
+func (x *InspectJobResponse) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+type ListAssignersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAssignersRequest) Reset() {
+	*x = ListAssignersRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAssignersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAssignersRequest) ProtoMessage() {}
+
+func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAssignersRequest.ProtoReflect.Descriptor instead.
+func (*ListAssignersRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+type ListAssignersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answers: an assigner, or when none could be reached a Distributor.
+	AssignerId    string `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
+	DistributorId string `protobuf:"bytes,2,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
+	// In order of id.
+	Assigners []*AssignerStatus `protobuf:"bytes,3,rep,name=assigners,proto3" json:"assigners,omitempty"`
+	// In order of job.
+	Jobs []*JobAssigners `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// The Distributors that are attached to who answers.
+	Distributors  []*AttachedDistributor `protobuf:"bytes,5,rep,name=distributors,proto3" json:"distributors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAssignersResponse) Reset() {
+	*x = ListAssignersResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAssignersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAssignersResponse) ProtoMessage() {}
+
+func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAssignersResponse.ProtoReflect.Descriptor instead.
+func (*ListAssignersResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListAssignersResponse) GetAssignerId() string {
+	if x != nil {
+		return x.AssignerId
+	}
+	return ""
+}
+
+func (x *ListAssignersResponse) GetDistributorId() string {
+	if x != nil {
+		return x.DistributorId
+	}
+	return ""
+}
+
+func (x *ListAssignersResponse) GetAssigners() []*AssignerStatus {
+	if x != nil {
+		return x.Assigners
+	}
+	return nil
+}
+
+func (x *ListAssignersResponse) GetJobs() []*JobAssigners {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *ListAssignersResponse) GetDistributors() []*AttachedDistributor {
+	if x != nil {
+		return x.Distributors
+	}
+	return nil
+}
+
+type AssignerStatus struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Zone    string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The stores in which it is registered, by the names that who answers has for
+	// them; empty when nobody knows.
+	Stores []string `protobuf:"bytes,4,rep,name=stores,proto3" json:"stores,omitempty"`
+	// For how many jobs who answers would choose it.
+	Jobs uint32 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	// For how many jobs at least one Distributor takes it for preferred.
+	Believed      uint32 `protobuf:"varint,6,opt,name=believed,proto3" json:"believed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignerStatus) Reset() {
+	*x = AssignerStatus{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignerStatus) ProtoMessage() {}
+
+func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignerStatus.ProtoReflect.Descriptor instead.
+func (*AssignerStatus) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AssignerStatus) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AssignerStatus) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AssignerStatus) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *AssignerStatus) GetStores() []string {
+	if x != nil {
+		return x.Stores
+	}
+	return nil
+}
+
+func (x *AssignerStatus) GetJobs() uint32 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *AssignerStatus) GetBelieved() uint32 {
+	if x != nil {
+		return x.Believed
+	}
+	return 0
+}
+
+type JobAssigners struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Store string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
+	Zone  string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Whom who answers would choose; empty for nobody, and when it does not know.
+	Chosen string `protobuf:"bytes,4,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	// Whom Distributors take for preferred, the most believed first.
+	Beliefs       []*AssignerBelief `protobuf:"bytes,5,rep,name=beliefs,proto3" json:"beliefs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobAssigners) Reset() {
+	*x = JobAssigners{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAssigners) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAssigners) ProtoMessage() {}
+
+func (x *JobAssigners) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAssigners.ProtoReflect.Descriptor instead.
+func (*JobAssigners) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *JobAssigners) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *JobAssigners) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *JobAssigners) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *JobAssigners) GetChosen() string {
+	if x != nil {
+		return x.Chosen
+	}
+	return ""
+}
+
+func (x *JobAssigners) GetBeliefs() []*AssignerBelief {
+	if x != nil {
+		return x.Beliefs
+	}
+	return nil
+}
+
+type AssignerBelief struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: nobody.
+	AssignerId   string `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
+	Distributors uint32 `protobuf:"varint,2,opt,name=distributors,proto3" json:"distributors,omitempty"`
+	// For how long all of these have believed it.
+	ForMs         int64 `protobuf:"varint,3,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignerBelief) Reset() {
+	*x = AssignerBelief{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignerBelief) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignerBelief) ProtoMessage() {}
+
+func (x *AssignerBelief) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignerBelief.ProtoReflect.Descriptor instead.
+func (*AssignerBelief) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AssignerBelief) GetAssignerId() string {
+	if x != nil {
+		return x.AssignerId
+	}
+	return ""
+}
+
+func (x *AssignerBelief) GetDistributors() uint32 {
+	if x != nil {
+		return x.Distributors
+	}
+	return 0
+}
+
+func (x *AssignerBelief) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+type AttachedDistributor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachedDistributor) Reset() {
+	*x = AttachedDistributor{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachedDistributor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachedDistributor) ProtoMessage() {}
+
+func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachedDistributor.ProtoReflect.Descriptor instead.
+func (*AttachedDistributor) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AttachedDistributor) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AttachedDistributor) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
 // Consistency is the records of a job in consistent mode, at one moment, and how
 // the change under way stands.
 type Consistency struct {
@@ -792,7 +1197,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +1209,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +1222,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Consistency) GetHead() int64 {
@@ -938,7 +1343,7 @@ type AutoshardingClients struct {
 
 func (x *AutoshardingClients) Reset() {
 	*x = AutoshardingClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1355,7 @@ func (x *AutoshardingClients) String() string {
 func (*AutoshardingClients) ProtoMessage() {}
 
 func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1368,7 @@ func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
 func (*AutoshardingClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AutoshardingClients) GetDistributorId() string {
@@ -1033,7 +1438,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1450,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1463,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -1126,7 +1531,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1543,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1556,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -1215,7 +1620,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1632,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1645,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Decision) GetKind() string {
@@ -1310,7 +1715,7 @@ var File_slicer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\"M\n" +
+	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
 	"\x03Job\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"h\n" +
@@ -1339,7 +1744,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\x9a\x05\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xcb\x05\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1364,7 +1769,37 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x12generation_unix_ms\x18\x0e \x01(\x03R\x10generationUnixMs\x12\x14\n" +
 	"\x05floor\x18\x0f \x01(\x01R\x05floor\x12B\n" +
 	"\fautosharding\x18\x10 \x03(\v2\x1e.slicer.v1.AutoshardingClientsR\fautosharding\x128\n" +
-	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\"\x9e\x03\n" +
+	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x12/\n" +
+	"\bprogress\x18< \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
+	"\x14ListAssignersRequest\"\x89\x02\n" +
+	"\x15ListAssignersResponse\x12\x1f\n" +
+	"\vassigner_id\x18\x01 \x01(\tR\n" +
+	"assignerId\x12%\n" +
+	"\x0edistributor_id\x18\x02 \x01(\tR\rdistributorId\x127\n" +
+	"\tassigners\x18\x03 \x03(\v2\x19.slicer.v1.AssignerStatusR\tassigners\x12+\n" +
+	"\x04jobs\x18\x04 \x03(\v2\x17.slicer.v1.JobAssignersR\x04jobs\x12B\n" +
+	"\fdistributors\x18\x05 \x03(\v2\x1e.slicer.v1.AttachedDistributorR\fdistributors\"\x96\x01\n" +
+	"\x0eAssignerStatus\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06stores\x18\x04 \x03(\tR\x06stores\x12\x12\n" +
+	"\x04jobs\x18\x05 \x01(\rR\x04jobs\x12\x1a\n" +
+	"\bbelieved\x18\x06 \x01(\rR\bbelieved\"\x97\x01\n" +
+	"\fJobAssigners\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06chosen\x18\x04 \x01(\tR\x06chosen\x123\n" +
+	"\abeliefs\x18\x05 \x03(\v2\x19.slicer.v1.AssignerBeliefR\abeliefs\"l\n" +
+	"\x0eAssignerBelief\x12\x1f\n" +
+	"\vassigner_id\x18\x01 \x01(\tR\n" +
+	"assignerId\x12\"\n" +
+	"\fdistributors\x18\x02 \x01(\rR\fdistributors\x12\x15\n" +
+	"\x06for_ms\x18\x03 \x01(\x03R\x05forMs\"9\n" +
+	"\x13AttachedDistributor\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\"\x9e\x03\n" +
 	"\vConsistency\x12\x12\n" +
 	"\x04head\x18\x01 \x01(\x03R\x04head\x12\x14\n" +
 	"\x05guard\x18\x02 \x01(\x03R\x05guard\x12\x1d\n" +
@@ -1423,7 +1858,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\abenefit\x18\a \x01(\x01R\abenefit\x12\x1b\n" +
 	"\tkey_churn\x18\b \x01(\x01R\bkeyChurn\x12\x1d\n" +
 	"\n" +
-	"load_churn\x18\t \x01(\x01R\tloadChurn2\xac\x03\n" +
+	"load_churn\x18\t \x01(\x01R\tloadChurn2\x80\x04\n" +
 	"\fAdminService\x12=\n" +
 	"\x06PutJob\x12\x18.slicer.v1.PutJobRequest\x1a\x19.slicer.v1.PutJobResponse\x12=\n" +
 	"\x06GetJob\x12\x18.slicer.v1.GetJobRequest\x1a\x19.slicer.v1.GetJobResponse\x12C\n" +
@@ -1431,7 +1866,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\tDeleteJob\x12\x1b.slicer.v1.DeleteJobRequest\x1a\x1c.slicer.v1.DeleteJobResponse\x12F\n" +
 	"\tDrainTask\x12\x1b.slicer.v1.DrainTaskRequest\x1a\x1c.slicer.v1.DrainTaskResponse\x12I\n" +
 	"\n" +
-	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponse\x12R\n" +
+	"\rListAssigners\x12\x1f.slicer.v1.ListAssignersRequest\x1a .slicer.v1.ListAssignersResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_admin_proto_rawDescOnce sync.Once
@@ -1445,59 +1881,73 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_slicer_v1_admin_proto_goTypes = []any{
-	(*Job)(nil),                 // 0: slicer.v1.Job
-	(*PutJobRequest)(nil),       // 1: slicer.v1.PutJobRequest
-	(*PutJobResponse)(nil),      // 2: slicer.v1.PutJobResponse
-	(*GetJobRequest)(nil),       // 3: slicer.v1.GetJobRequest
-	(*GetJobResponse)(nil),      // 4: slicer.v1.GetJobResponse
-	(*ListJobsRequest)(nil),     // 5: slicer.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),    // 6: slicer.v1.ListJobsResponse
-	(*DeleteJobRequest)(nil),    // 7: slicer.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),   // 8: slicer.v1.DeleteJobResponse
-	(*DrainTaskRequest)(nil),    // 9: slicer.v1.DrainTaskRequest
-	(*DrainTaskResponse)(nil),   // 10: slicer.v1.DrainTaskResponse
-	(*InspectJobRequest)(nil),   // 11: slicer.v1.InspectJobRequest
-	(*InspectJobResponse)(nil),  // 12: slicer.v1.InspectJobResponse
-	(*Consistency)(nil),         // 13: slicer.v1.Consistency
-	(*AutoshardingClients)(nil), // 14: slicer.v1.AutoshardingClients
-	(*TaskStatus)(nil),          // 15: slicer.v1.TaskStatus
-	(*Round)(nil),               // 16: slicer.v1.Round
-	(*Decision)(nil),            // 17: slicer.v1.Decision
-	(*JobConfig)(nil),           // 18: slicer.v1.JobConfig
-	(*Task)(nil),                // 19: slicer.v1.Task
+	(*Job)(nil),                   // 0: slicer.v1.Job
+	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
+	(*PutJobResponse)(nil),        // 2: slicer.v1.PutJobResponse
+	(*GetJobRequest)(nil),         // 3: slicer.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 4: slicer.v1.GetJobResponse
+	(*ListJobsRequest)(nil),       // 5: slicer.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 6: slicer.v1.ListJobsResponse
+	(*DeleteJobRequest)(nil),      // 7: slicer.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 8: slicer.v1.DeleteJobResponse
+	(*DrainTaskRequest)(nil),      // 9: slicer.v1.DrainTaskRequest
+	(*DrainTaskResponse)(nil),     // 10: slicer.v1.DrainTaskResponse
+	(*InspectJobRequest)(nil),     // 11: slicer.v1.InspectJobRequest
+	(*InspectJobResponse)(nil),    // 12: slicer.v1.InspectJobResponse
+	(*ListAssignersRequest)(nil),  // 13: slicer.v1.ListAssignersRequest
+	(*ListAssignersResponse)(nil), // 14: slicer.v1.ListAssignersResponse
+	(*AssignerStatus)(nil),        // 15: slicer.v1.AssignerStatus
+	(*JobAssigners)(nil),          // 16: slicer.v1.JobAssigners
+	(*AssignerBelief)(nil),        // 17: slicer.v1.AssignerBelief
+	(*AttachedDistributor)(nil),   // 18: slicer.v1.AttachedDistributor
+	(*Consistency)(nil),           // 19: slicer.v1.Consistency
+	(*AutoshardingClients)(nil),   // 20: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),            // 21: slicer.v1.TaskStatus
+	(*Round)(nil),                 // 22: slicer.v1.Round
+	(*Decision)(nil),              // 23: slicer.v1.Decision
+	(*JobConfig)(nil),             // 24: slicer.v1.JobConfig
+	(*Progress)(nil),              // 25: slicer.v1.Progress
+	(*Task)(nil),                  // 26: slicer.v1.Task
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	18, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	18, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	24, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	24, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	15, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	16, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	14, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
-	13, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	19, // 10: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	17, // 11: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	1,  // 12: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 13: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 14: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 15: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 16: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 17: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	2,  // 18: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 19: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 20: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 21: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 22: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 23: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	21, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	22, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	20, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	19, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	25, // 10: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	15, // 11: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	16, // 12: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	18, // 13: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	17, // 14: slicer.v1.JobAssigners.beliefs:type_name -> slicer.v1.AssignerBelief
+	26, // 15: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	23, // 16: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	1,  // 17: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 18: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 19: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 20: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 21: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 22: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	13, // 23: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	2,  // 24: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 25: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 26: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 27: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 28: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 29: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	14, // 30: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -1506,13 +1956,14 @@ func file_slicer_v1_admin_proto_init() {
 		return
 	}
 	file_slicer_v1_assignment_proto_init()
+	file_slicer_v1_progress_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,12 +22,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_PutJob_FullMethodName     = "/slicer.v1.AdminService/PutJob"
-	AdminService_GetJob_FullMethodName     = "/slicer.v1.AdminService/GetJob"
-	AdminService_ListJobs_FullMethodName   = "/slicer.v1.AdminService/ListJobs"
-	AdminService_DeleteJob_FullMethodName  = "/slicer.v1.AdminService/DeleteJob"
-	AdminService_DrainTask_FullMethodName  = "/slicer.v1.AdminService/DrainTask"
-	AdminService_InspectJob_FullMethodName = "/slicer.v1.AdminService/InspectJob"
+	AdminService_PutJob_FullMethodName        = "/slicer.v1.AdminService/PutJob"
+	AdminService_GetJob_FullMethodName        = "/slicer.v1.AdminService/GetJob"
+	AdminService_ListJobs_FullMethodName      = "/slicer.v1.AdminService/ListJobs"
+	AdminService_DeleteJob_FullMethodName     = "/slicer.v1.AdminService/DeleteJob"
+	AdminService_DrainTask_FullMethodName     = "/slicer.v1.AdminService/DrainTask"
+	AdminService_InspectJob_FullMethodName    = "/slicer.v1.AdminService/InspectJob"
+	AdminService_ListAssigners_FullMethodName = "/slicer.v1.AdminService/ListAssigners"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -46,6 +47,9 @@ type AdminServiceClient interface {
 	DrainTask(ctx context.Context, in *DrainTaskRequest, opts ...grpc.CallOption) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(ctx context.Context, in *InspectJobRequest, opts ...grpc.CallOption) (*InspectJobResponse, error)
+	// ListAssigners tells who there is and who is preferred for which job. A
+	// Distributor that reaches no assigner answers itself, with what it knows.
+	ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error)
 }
 
 type adminServiceClient struct {
@@ -116,6 +120,16 @@ func (c *adminServiceClient) InspectJob(ctx context.Context, in *InspectJobReque
 	return out, nil
 }
 
+func (c *adminServiceClient) ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAssignersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListAssigners_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -132,6 +146,9 @@ type AdminServiceServer interface {
 	DrainTask(context.Context, *DrainTaskRequest) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error)
+	// ListAssigners tells who there is and who is preferred for which job. A
+	// Distributor that reaches no assigner answers itself, with what it knows.
+	ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -159,6 +176,9 @@ func (UnimplementedAdminServiceServer) DrainTask(context.Context, *DrainTaskRequ
 }
 func (UnimplementedAdminServiceServer) InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InspectJob not implemented")
+}
+func (UnimplementedAdminServiceServer) ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAssigners not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -289,6 +309,24 @@ func _AdminService_InspectJob_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListAssigners_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAssignersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListAssigners(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListAssigners_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListAssigners(ctx, req.(*ListAssignersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -319,6 +357,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "InspectJob",
 			Handler:    _AdminService_InspectJob_Handler,
+		},
+		{
+			MethodName: "ListAssigners",
+			Handler:    _AdminService_ListAssigners_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

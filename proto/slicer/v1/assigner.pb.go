@@ -32,6 +32,8 @@ type AttachRequest struct {
 	//	*AttachRequest_Reports
 	//	*AttachRequest_Acks
 	//	*AttachRequest_Clients
+	//	*AttachRequest_Beliefs
+	//	*AttachRequest_WantBase
 	Message       isAttachRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -119,6 +121,24 @@ func (x *AttachRequest) GetClients() *Clients {
 	return nil
 }
 
+func (x *AttachRequest) GetBeliefs() *Beliefs {
+	if x != nil {
+		if x, ok := x.Message.(*AttachRequest_Beliefs); ok {
+			return x.Beliefs
+		}
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetWantBase() *WantBase {
+	if x != nil {
+		if x, ok := x.Message.(*AttachRequest_WantBase); ok {
+			return x.WantBase
+		}
+	}
+	return nil
+}
+
 type isAttachRequest_Message interface {
 	isAttachRequest_Message()
 }
@@ -143,6 +163,14 @@ type AttachRequest_Clients struct {
 	Clients *Clients `protobuf:"bytes,5,opt,name=clients,proto3,oneof"`
 }
 
+type AttachRequest_Beliefs struct {
+	Beliefs *Beliefs `protobuf:"bytes,60,opt,name=beliefs,proto3,oneof"`
+}
+
+type AttachRequest_WantBase struct {
+	WantBase *WantBase `protobuf:"bytes,61,opt,name=want_base,json=wantBase,proto3,oneof"`
+}
+
 func (*AttachRequest_Hello) isAttachRequest_Message() {}
 
 func (*AttachRequest_Want) isAttachRequest_Message() {}
@@ -152,6 +180,10 @@ func (*AttachRequest_Reports) isAttachRequest_Message() {}
 func (*AttachRequest_Acks) isAttachRequest_Message() {}
 
 func (*AttachRequest_Clients) isAttachRequest_Message() {}
+
+func (*AttachRequest_Beliefs) isAttachRequest_Message() {}
+
+func (*AttachRequest_WantBase) isAttachRequest_Message() {}
 
 type DistributorHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -300,6 +332,77 @@ func (x *Want) GetNewestReported() int64 {
 	return 0
 }
 
+// WantBase asks for an older assignment, once, so that subscribers who hold it can
+// be sent deltas: a Distributor that has just started knows only the newest. It is
+// answered with a base, or not at all when the assigner does not have it.
+type WantBase struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Generation    int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	StoreId       uint64                 `protobuf:"fixed64,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	Checksum      uint64                 `protobuf:"fixed64,4,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WantBase) Reset() {
+	*x = WantBase{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WantBase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WantBase) ProtoMessage() {}
+
+func (x *WantBase) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WantBase.ProtoReflect.Descriptor instead.
+func (*WantBase) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WantBase) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *WantBase) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *WantBase) GetStoreId() uint64 {
+	if x != nil {
+		return x.StoreId
+	}
+	return 0
+}
+
+func (x *WantBase) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
 // TaskReports carries what slicelets reported, only to the job's preferred
 // assigner. The first for a job on a stream, and the first since the assigner
 // became preferred, is complete: it names every connected task, none if there
@@ -322,7 +425,7 @@ type TaskReports struct {
 
 func (x *TaskReports) Reset() {
 	*x = TaskReports{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[3]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +437,7 @@ func (x *TaskReports) String() string {
 func (*TaskReports) ProtoMessage() {}
 
 func (x *TaskReports) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[3]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +450,7 @@ func (x *TaskReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskReports.ProtoReflect.Descriptor instead.
 func (*TaskReports) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TaskReports) GetJob() string {
@@ -385,7 +488,7 @@ type TaskReport struct {
 
 func (x *TaskReport) Reset() {
 	*x = TaskReport{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[4]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +500,7 @@ func (x *TaskReport) String() string {
 func (*TaskReport) ProtoMessage() {}
 
 func (x *TaskReport) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[4]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +513,7 @@ func (x *TaskReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskReport.ProtoReflect.Descriptor instead.
 func (*TaskReport) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskReport) GetTask() *Task {
@@ -449,14 +552,22 @@ type Acks struct {
 	Clerks     uint32   `protobuf:"varint,4,opt,name=clerks,proto3" json:"clerks,omitempty"`
 	Slicelets  uint32   `protobuf:"varint,5,opt,name=slicelets,proto3" json:"slicelets,omitempty"`
 	// No subscriber is connected: min_generation says nothing.
-	Empty         bool `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`
+	Empty bool `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`
+	// Clerks and slicelets by what they hold: of each role the newest generations,
+	// at most 8, and one entry for all others.
+	Holders []*Holders `protobuf:"bytes,60,rep,name=holders,proto3" json:"holders,omitempty"`
+	// Of the newest generation that the Distributor has, by role.
+	Spreads []*Spread `protobuf:"bytes,61,rep,name=spreads,proto3" json:"spreads,omitempty"`
+	// The slowest, at most 16, and how many there are.
+	Slow          []*SlowSubscriber `protobuf:"bytes,62,rep,name=slow,proto3" json:"slow,omitempty"`
+	SlowTotal     uint32            `protobuf:"varint,63,opt,name=slow_total,json=slowTotal,proto3" json:"slow_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Acks) Reset() {
 	*x = Acks{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[5]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +579,7 @@ func (x *Acks) String() string {
 func (*Acks) ProtoMessage() {}
 
 func (x *Acks) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[5]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +592,7 @@ func (x *Acks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acks.ProtoReflect.Descriptor instead.
 func (*Acks) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Acks) GetJob() string {
@@ -526,6 +637,34 @@ func (x *Acks) GetEmpty() bool {
 	return false
 }
 
+func (x *Acks) GetHolders() []*Holders {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *Acks) GetSpreads() []*Spread {
+	if x != nil {
+		return x.Spreads
+	}
+	return nil
+}
+
+func (x *Acks) GetSlow() []*SlowSubscriber {
+	if x != nil {
+		return x.Slow
+	}
+	return nil
+}
+
+func (x *Acks) GetSlowTotal() uint32 {
+	if x != nil {
+		return x.SlowTotal
+	}
+	return 0
+}
+
 // Clients names the clerks of a job that are connected to a Distributor, for
 // the job's preferred assigner to give them indexes. As with TaskReports the
 // first for a job is complete.
@@ -540,7 +679,7 @@ type Clients struct {
 
 func (x *Clients) Reset() {
 	*x = Clients{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +691,7 @@ func (x *Clients) String() string {
 func (*Clients) ProtoMessage() {}
 
 func (x *Clients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[6]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +704,7 @@ func (x *Clients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clients.ProtoReflect.Descriptor instead.
 func (*Clients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Clients) GetJob() string {
@@ -605,7 +744,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +756,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +769,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Client) GetClientId() string {
@@ -671,6 +810,7 @@ type AttachResponse struct {
 	//	*AttachResponse_Status
 	//	*AttachResponse_RefuseTask
 	//	*AttachResponse_ClientIndexes
+	//	*AttachResponse_Base
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -678,7 +818,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +830,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +843,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttachResponse) GetMessage() isAttachResponse_Message {
@@ -767,6 +907,15 @@ func (x *AttachResponse) GetClientIndexes() *ClientIndexes {
 	return nil
 }
 
+func (x *AttachResponse) GetBase() *JobAssignment {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Base); ok {
+			return x.Base
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -795,6 +944,11 @@ type AttachResponse_ClientIndexes struct {
 	ClientIndexes *ClientIndexes `protobuf:"bytes,6,opt,name=client_indexes,json=clientIndexes,proto3,oneof"`
 }
 
+type AttachResponse_Base struct {
+	// Answers a WantBase.
+	Base *JobAssignment `protobuf:"bytes,60,opt,name=base,proto3,oneof"`
+}
+
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
 
 func (*AttachResponse_Preference) isAttachResponse_Message() {}
@@ -807,6 +961,8 @@ func (*AttachResponse_RefuseTask) isAttachResponse_Message() {}
 
 func (*AttachResponse_ClientIndexes) isAttachResponse_Message() {}
 
+func (*AttachResponse_Base) isAttachResponse_Message() {}
+
 type AssignerHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AssignerId    string                 `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
@@ -817,7 +973,7 @@ type AssignerHello struct {
 
 func (x *AssignerHello) Reset() {
 	*x = AssignerHello{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +985,7 @@ func (x *AssignerHello) String() string {
 func (*AssignerHello) ProtoMessage() {}
 
 func (x *AssignerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +998,7 @@ func (x *AssignerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerHello.ProtoReflect.Descriptor instead.
 func (*AssignerHello) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AssignerHello) GetAssignerId() string {
@@ -877,7 +1033,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1045,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1058,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Preference) GetRevision() int64 {
@@ -944,7 +1100,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1112,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1125,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Candidate) GetAssignerId() string {
@@ -1004,7 +1160,7 @@ type JobPreference struct {
 
 func (x *JobPreference) Reset() {
 	*x = JobPreference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1172,7 @@ func (x *JobPreference) String() string {
 func (*JobPreference) ProtoMessage() {}
 
 func (x *JobPreference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1185,7 @@ func (x *JobPreference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPreference.ProtoReflect.Descriptor instead.
 func (*JobPreference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JobPreference) GetJob() string {
@@ -1054,14 +1210,17 @@ type JobAssignment struct {
 	//
 	//	*JobAssignment_Chunk
 	//	*JobAssignment_Trailer
-	Piece         isJobAssignment_Piece `protobuf_oneof:"piece"`
+	Piece isJobAssignment_Piece `protobuf_oneof:"piece"`
+	// With a trailer: how long ago the assignment was stored, microseconds, as far
+	// as the sender knows; 0 when it does not.
+	AgeUs         int64 `protobuf:"varint,60,opt,name=age_us,json=ageUs,proto3" json:"age_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobAssignment) Reset() {
 	*x = JobAssignment{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1232,7 @@ func (x *JobAssignment) String() string {
 func (*JobAssignment) ProtoMessage() {}
 
 func (x *JobAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1245,7 @@ func (x *JobAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssignment.ProtoReflect.Descriptor instead.
 func (*JobAssignment) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobAssignment) GetJob() string {
@@ -1119,6 +1278,13 @@ func (x *JobAssignment) GetTrailer() *Trailer {
 		}
 	}
 	return nil
+}
+
+func (x *JobAssignment) GetAgeUs() int64 {
+	if x != nil {
+		return x.AgeUs
+	}
+	return 0
 }
 
 type isJobAssignment_Piece interface {
@@ -1155,7 +1321,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1333,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1346,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -1247,7 +1413,7 @@ type RefuseTask struct {
 
 func (x *RefuseTask) Reset() {
 	*x = RefuseTask{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1425,7 @@ func (x *RefuseTask) String() string {
 func (*RefuseTask) ProtoMessage() {}
 
 func (x *RefuseTask) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1438,7 @@ func (x *RefuseTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseTask.ProtoReflect.Descriptor instead.
 func (*RefuseTask) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RefuseTask) GetJob() string {
@@ -1322,7 +1488,7 @@ type ClientIndexes struct {
 
 func (x *ClientIndexes) Reset() {
 	*x = ClientIndexes{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1500,7 @@ func (x *ClientIndexes) String() string {
 func (*ClientIndexes) ProtoMessage() {}
 
 func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1513,7 @@ func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndexes.ProtoReflect.Descriptor instead.
 func (*ClientIndexes) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClientIndexes) GetJob() string {
@@ -1374,7 +1540,7 @@ type ClientIndex struct {
 
 func (x *ClientIndex) Reset() {
 	*x = ClientIndex{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1552,7 @@ func (x *ClientIndex) String() string {
 func (*ClientIndex) ProtoMessage() {}
 
 func (x *ClientIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1565,7 @@ func (x *ClientIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndex.ProtoReflect.Descriptor instead.
 func (*ClientIndex) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClientIndex) GetClientId() string {
@@ -1420,13 +1586,15 @@ var File_slicer_v1_assigner_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\n" +
-	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x1aslicer/v1/subscriber.proto\"\x81\x02\n" +
+	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\x1a\x1aslicer/v1/subscriber.proto\"\xe5\x02\n" +
 	"\rAttachRequest\x123\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1b.slicer.v1.DistributorHelloH\x00R\x05hello\x12%\n" +
 	"\x04want\x18\x02 \x01(\v2\x0f.slicer.v1.WantH\x00R\x04want\x122\n" +
 	"\areports\x18\x03 \x01(\v2\x16.slicer.v1.TaskReportsH\x00R\areports\x12%\n" +
 	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acks\x12.\n" +
-	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclientsB\t\n" +
+	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclients\x12.\n" +
+	"\abeliefs\x18< \x01(\v2\x12.slicer.v1.BeliefsH\x00R\abeliefs\x122\n" +
+	"\twant_base\x18= \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBaseB\t\n" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
@@ -1439,7 +1607,14 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\bstore_id\x18\x03 \x01(\x06R\astoreId\x12\x1a\n" +
 	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\x12\x12\n" +
 	"\x04stop\x18\x05 \x01(\bR\x04stop\x12'\n" +
-	"\x0fnewest_reported\x18\x06 \x01(\x03R\x0enewestReported\"l\n" +
+	"\x0fnewest_reported\x18\x06 \x01(\x03R\x0enewestReported\"s\n" +
+	"\bWantBase\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12\x19\n" +
+	"\bstore_id\x18\x03 \x01(\x06R\astoreId\x12\x1a\n" +
+	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\"l\n" +
 	"\vTaskReports\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12/\n" +
@@ -1448,7 +1623,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"TaskReport\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12)\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportR\x06report\x12\"\n" +
-	"\fdisconnected\x18\x03 \x01(\bR\fdisconnected\"\xab\x01\n" +
+	"\fdisconnected\x18\x03 \x01(\bR\fdisconnected\"\xd4\x02\n" +
 	"\x04Acks\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12%\n" +
 	"\x0emin_generation\x18\x02 \x01(\x03R\rminGeneration\x12\x1e\n" +
@@ -1457,7 +1632,12 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"stragglers\x12\x16\n" +
 	"\x06clerks\x18\x04 \x01(\rR\x06clerks\x12\x1c\n" +
 	"\tslicelets\x18\x05 \x01(\rR\tslicelets\x12\x14\n" +
-	"\x05empty\x18\x06 \x01(\bR\x05empty\"d\n" +
+	"\x05empty\x18\x06 \x01(\bR\x05empty\x12,\n" +
+	"\aholders\x18< \x03(\v2\x12.slicer.v1.HoldersR\aholders\x12+\n" +
+	"\aspreads\x18= \x03(\v2\x11.slicer.v1.SpreadR\aspreads\x12-\n" +
+	"\x04slow\x18> \x03(\v2\x19.slicer.v1.SlowSubscriberR\x04slow\x12\x1d\n" +
+	"\n" +
+	"slow_total\x18? \x01(\rR\tslowTotal\"d\n" +
 	"\aClients\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12+\n" +
@@ -1467,7 +1647,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rH\x00R\x05index\x88\x01\x01\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x12\"\n" +
 	"\fdisconnected\x18\x04 \x01(\bR\fdisconnectedB\b\n" +
-	"\x06_index\"\xef\x02\n" +
+	"\x06_index\"\x9f\x03\n" +
 	"\x0eAttachResponse\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.slicer.v1.AssignerHelloH\x00R\x05hello\x127\n" +
 	"\n" +
@@ -1479,7 +1659,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x06status\x18\x04 \x01(\v2\x14.slicer.v1.JobStatusH\x00R\x06status\x128\n" +
 	"\vrefuse_task\x18\x05 \x01(\v2\x15.slicer.v1.RefuseTaskH\x00R\n" +
 	"refuseTask\x12A\n" +
-	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexesB\t\n" +
+	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexes\x12.\n" +
+	"\x04base\x18< \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04baseB\t\n" +
 	"\amessage\"D\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
@@ -1501,11 +1682,12 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\rJobPreference\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1f\n" +
 	"\vassigner_id\x18\x02 \x01(\tR\n" +
-	"assignerId\"\x84\x01\n" +
+	"assignerId\"\x9b\x01\n" +
 	"\rJobAssignment\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12(\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
-	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailerB\a\n" +
+	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
+	"\x06age_us\x18< \x01(\x03R\x05ageUsB\a\n" +
 	"\x05piece\"\x82\x02\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
@@ -1546,61 +1728,72 @@ func file_slicer_v1_assigner_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assigner_proto_rawDescData
 }
 
-var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*AttachRequest)(nil),    // 0: slicer.v1.AttachRequest
 	(*DistributorHello)(nil), // 1: slicer.v1.DistributorHello
 	(*Want)(nil),             // 2: slicer.v1.Want
-	(*TaskReports)(nil),      // 3: slicer.v1.TaskReports
-	(*TaskReport)(nil),       // 4: slicer.v1.TaskReport
-	(*Acks)(nil),             // 5: slicer.v1.Acks
-	(*Clients)(nil),          // 6: slicer.v1.Clients
-	(*Client)(nil),           // 7: slicer.v1.Client
-	(*AttachResponse)(nil),   // 8: slicer.v1.AttachResponse
-	(*AssignerHello)(nil),    // 9: slicer.v1.AssignerHello
-	(*Preference)(nil),       // 10: slicer.v1.Preference
-	(*Candidate)(nil),        // 11: slicer.v1.Candidate
-	(*JobPreference)(nil),    // 12: slicer.v1.JobPreference
-	(*JobAssignment)(nil),    // 13: slicer.v1.JobAssignment
-	(*JobStatus)(nil),        // 14: slicer.v1.JobStatus
-	(*RefuseTask)(nil),       // 15: slicer.v1.RefuseTask
-	(*ClientIndexes)(nil),    // 16: slicer.v1.ClientIndexes
-	(*ClientIndex)(nil),      // 17: slicer.v1.ClientIndex
-	(*Task)(nil),             // 18: slicer.v1.Task
-	(*Report)(nil),           // 19: slicer.v1.Report
-	(*Chunk)(nil),            // 20: slicer.v1.Chunk
-	(*Trailer)(nil),          // 21: slicer.v1.Trailer
-	(Mode)(0),                // 22: slicer.v1.Mode
+	(*WantBase)(nil),         // 3: slicer.v1.WantBase
+	(*TaskReports)(nil),      // 4: slicer.v1.TaskReports
+	(*TaskReport)(nil),       // 5: slicer.v1.TaskReport
+	(*Acks)(nil),             // 6: slicer.v1.Acks
+	(*Clients)(nil),          // 7: slicer.v1.Clients
+	(*Client)(nil),           // 8: slicer.v1.Client
+	(*AttachResponse)(nil),   // 9: slicer.v1.AttachResponse
+	(*AssignerHello)(nil),    // 10: slicer.v1.AssignerHello
+	(*Preference)(nil),       // 11: slicer.v1.Preference
+	(*Candidate)(nil),        // 12: slicer.v1.Candidate
+	(*JobPreference)(nil),    // 13: slicer.v1.JobPreference
+	(*JobAssignment)(nil),    // 14: slicer.v1.JobAssignment
+	(*JobStatus)(nil),        // 15: slicer.v1.JobStatus
+	(*RefuseTask)(nil),       // 16: slicer.v1.RefuseTask
+	(*ClientIndexes)(nil),    // 17: slicer.v1.ClientIndexes
+	(*ClientIndex)(nil),      // 18: slicer.v1.ClientIndex
+	(*Beliefs)(nil),          // 19: slicer.v1.Beliefs
+	(*Task)(nil),             // 20: slicer.v1.Task
+	(*Report)(nil),           // 21: slicer.v1.Report
+	(*Holders)(nil),          // 22: slicer.v1.Holders
+	(*Spread)(nil),           // 23: slicer.v1.Spread
+	(*SlowSubscriber)(nil),   // 24: slicer.v1.SlowSubscriber
+	(*Chunk)(nil),            // 25: slicer.v1.Chunk
+	(*Trailer)(nil),          // 26: slicer.v1.Trailer
+	(Mode)(0),                // 27: slicer.v1.Mode
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
 	2,  // 1: slicer.v1.AttachRequest.want:type_name -> slicer.v1.Want
-	3,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
-	5,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
-	6,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
-	4,  // 5: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
-	18, // 6: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
-	19, // 7: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
-	7,  // 8: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
-	9,  // 9: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
-	10, // 10: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
-	13, // 11: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
-	14, // 12: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
-	15, // 13: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
-	16, // 14: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
-	11, // 15: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
-	12, // 16: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
-	20, // 17: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
-	21, // 18: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
-	22, // 19: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
-	17, // 20: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 21: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	8,  // 22: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	22, // [22:23] is the sub-list for method output_type
-	21, // [21:22] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	4,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
+	6,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
+	7,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
+	19, // 5: slicer.v1.AttachRequest.beliefs:type_name -> slicer.v1.Beliefs
+	3,  // 6: slicer.v1.AttachRequest.want_base:type_name -> slicer.v1.WantBase
+	5,  // 7: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
+	20, // 8: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
+	21, // 9: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
+	22, // 10: slicer.v1.Acks.holders:type_name -> slicer.v1.Holders
+	23, // 11: slicer.v1.Acks.spreads:type_name -> slicer.v1.Spread
+	24, // 12: slicer.v1.Acks.slow:type_name -> slicer.v1.SlowSubscriber
+	8,  // 13: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
+	10, // 14: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
+	11, // 15: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
+	14, // 16: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
+	15, // 17: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
+	16, // 18: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
+	17, // 19: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
+	14, // 20: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
+	12, // 21: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
+	13, // 22: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
+	25, // 23: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
+	26, // 24: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
+	27, // 25: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
+	18, // 26: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 27: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	9,  // 28: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	28, // [28:29] is the sub-list for method output_type
+	27, // [27:28] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }
@@ -1609,6 +1802,7 @@ func file_slicer_v1_assigner_proto_init() {
 		return
 	}
 	file_slicer_v1_assignment_proto_init()
+	file_slicer_v1_progress_proto_init()
 	file_slicer_v1_subscriber_proto_init()
 	file_slicer_v1_assigner_proto_msgTypes[0].OneofWrappers = []any{
 		(*AttachRequest_Hello)(nil),
@@ -1616,17 +1810,20 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachRequest_Reports)(nil),
 		(*AttachRequest_Acks)(nil),
 		(*AttachRequest_Clients)(nil),
+		(*AttachRequest_Beliefs)(nil),
+		(*AttachRequest_WantBase)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[7].OneofWrappers = []any{}
-	file_slicer_v1_assigner_proto_msgTypes[8].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[8].OneofWrappers = []any{}
+	file_slicer_v1_assigner_proto_msgTypes[9].OneofWrappers = []any{
 		(*AttachResponse_Hello)(nil),
 		(*AttachResponse_Preference)(nil),
 		(*AttachResponse_Assignment)(nil),
 		(*AttachResponse_Status)(nil),
 		(*AttachResponse_RefuseTask)(nil),
 		(*AttachResponse_ClientIndexes)(nil),
+		(*AttachResponse_Base)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[13].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[14].OneofWrappers = []any{
 		(*JobAssignment_Chunk)(nil),
 		(*JobAssignment_Trailer)(nil),
 	}
@@ -1636,7 +1833,7 @@ func file_slicer_v1_assigner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assigner_proto_rawDesc), len(file_slicer_v1_assigner_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
