@@ -431,10 +431,14 @@ func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
 }
 
 type DrainTaskRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	Undo          bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Task  string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	Undo  bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
+	// As in GiveOrderRequest; who may be empty.
+	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +492,27 @@ func (x *DrainTaskRequest) GetUndo() bool {
 		return x.Undo
 	}
 	return false
+}
+
+func (x *DrainTaskRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *DrainTaskRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *DrainTaskRequest) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
 }
 
 type DrainTaskResponse struct {
@@ -606,6 +631,11 @@ type InspectJobResponse struct {
 	Autosharding []*AutoshardingClients `protobuf:"bytes,16,rep,name=autosharding,proto3" json:"autosharding,omitempty"`
 	// How the leases of a job in consistent mode stand; absent in affinity mode.
 	Consistency *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	// The orders that are in force; absent when none has ever been given.
+	Controls *Controls `protobuf:"bytes,40,opt,name=controls,proto3" json:"controls,omitempty"`
+	// For how long the assigner itself has kept the job frozen, because a large part
+	// of its tasks fell silent at once; 0 when it does not.
+	VanishedMs int64 `protobuf:"varint,41,opt,name=vanished_ms,json=vanishedMs,proto3" json:"vanished_ms,omitempty"`
 	// How far the subscribers have come; absent when this assigner is not preferred.
 	Progress      *Progress `protobuf:"bytes,60,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -759,6 +789,20 @@ func (x *InspectJobResponse) GetConsistency() *Consistency {
 		return x.Consistency
 	}
 	return nil
+}
+
+func (x *InspectJobResponse) GetControls() *Controls {
+	if x != nil {
+		return x.Controls
+	}
+	return nil
+}
+
+func (x *InspectJobResponse) GetVanishedMs() int64 {
+	if x != nil {
+		return x.VanishedMs
+	}
+	return 0
 }
 
 func (x *InspectJobResponse) GetProgress() *Progress {
@@ -1432,8 +1476,12 @@ type TaskStatus struct {
 	MisroutedRate  float64 `protobuf:"fixed64,5,opt,name=misrouted_rate,json=misroutedRate,proto3" json:"misrouted_rate,omitempty"`
 	ShedRate       float64 `protobuf:"fixed64,6,opt,name=shed_rate,json=shedRate,proto3" json:"shed_rate,omitempty"`
 	CpuUtilization float64 `protobuf:"fixed64,7,opt,name=cpu_utilization,json=cpuUtilization,proto3" json:"cpu_utilization,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Why it is given no slices, in words; empty when it may have some.
+	Standing string `protobuf:"bytes,40,opt,name=standing,proto3" json:"standing,omitempty"`
+	// For how long it will be given none because it has failed too often.
+	DampedMs      int64 `protobuf:"varint,41,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskStatus) Reset() {
@@ -1511,6 +1559,20 @@ func (x *TaskStatus) GetShedRate() float64 {
 func (x *TaskStatus) GetCpuUtilization() float64 {
 	if x != nil {
 		return x.CpuUtilization
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetStanding() string {
+	if x != nil {
+		return x.Standing
+	}
+	return ""
+}
+
+func (x *TaskStatus) GetDampedMs() int64 {
+	if x != nil {
+		return x.DampedMs
 	}
 	return 0
 }
@@ -1601,37 +1663,42 @@ func (x *Round) GetDecisions() []*Decision {
 	return nil
 }
 
-type Decision struct {
+type GiveOrderRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "move", "replicate", "remove", "split", "merge", "eject", "skip", ...
-	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Start  uint64 `protobuf:"varint,3,opt,name=start,proto3" json:"start,omitempty"`
-	// Exclusive; 2^63 for the end of the keyspace.
-	End           uint64  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
-	From          string  `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
-	To            string  `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
-	Benefit       float64 `protobuf:"fixed64,7,opt,name=benefit,proto3" json:"benefit,omitempty"`
-	KeyChurn      float64 `protobuf:"fixed64,8,opt,name=key_churn,json=keyChurn,proto3" json:"key_churn,omitempty"`
-	LoadChurn     float64 `protobuf:"fixed64,9,opt,name=load_churn,json=loadChurn,proto3" json:"load_churn,omitempty"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Who gives it, as they say: 1 to 128 bytes. Why: at most 512 bytes.
+	Who string `protobuf:"bytes,2,opt,name=who,proto3" json:"who,omitempty"`
+	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// Where it comes from; a Distributor puts in the caller's address.
+	Peer string `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	// Types that are valid to be assigned to Order:
+	//
+	//	*GiveOrderRequest_Freeze
+	//	*GiveOrderRequest_Unfreeze
+	//	*GiveOrderRequest_Pin
+	//	*GiveOrderRequest_Unpin
+	//	*GiveOrderRequest_Exclude
+	//	*GiveOrderRequest_Include
+	//	*GiveOrderRequest_Rollback
+	Order         isGiveOrderRequest_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Decision) Reset() {
-	*x = Decision{}
+func (x *GiveOrderRequest) Reset() {
+	*x = GiveOrderRequest{}
 	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Decision) String() string {
+func (x *GiveOrderRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Decision) ProtoMessage() {}
+func (*GiveOrderRequest) ProtoMessage() {}
 
-func (x *Decision) ProtoReflect() protoreflect.Message {
+func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1643,79 +1710,915 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
-func (*Decision) Descriptor() ([]byte, []int) {
+// Deprecated: Use GiveOrderRequest.ProtoReflect.Descriptor instead.
+func (*GiveOrderRequest) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *Decision) GetKind() string {
+func (x *GiveOrderRequest) GetJob() string {
 	if x != nil {
-		return x.Kind
+		return x.Job
 	}
 	return ""
 }
 
-func (x *Decision) GetReason() string {
+func (x *GiveOrderRequest) GetWho() string {
 	if x != nil {
-		return x.Reason
+		return x.Who
 	}
 	return ""
 }
 
-func (x *Decision) GetStart() uint64 {
+func (x *GiveOrderRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *GiveOrderRequest) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *GiveOrderRequest) GetOrder() isGiveOrderRequest_Order {
+	if x != nil {
+		return x.Order
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetFreeze() *FreezeOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Freeze); ok {
+			return x.Freeze
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetUnfreeze() *UnfreezeOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Unfreeze); ok {
+			return x.Unfreeze
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetPin() *PinOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Pin); ok {
+			return x.Pin
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetUnpin() *UnpinOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Unpin); ok {
+			return x.Unpin
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetExclude() *ExcludeOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Exclude); ok {
+			return x.Exclude
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetInclude() *IncludeOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Include); ok {
+			return x.Include
+		}
+	}
+	return nil
+}
+
+func (x *GiveOrderRequest) GetRollback() *RollbackOrder {
+	if x != nil {
+		if x, ok := x.Order.(*GiveOrderRequest_Rollback); ok {
+			return x.Rollback
+		}
+	}
+	return nil
+}
+
+type isGiveOrderRequest_Order interface {
+	isGiveOrderRequest_Order()
+}
+
+type GiveOrderRequest_Freeze struct {
+	Freeze *FreezeOrder `protobuf:"bytes,10,opt,name=freeze,proto3,oneof"`
+}
+
+type GiveOrderRequest_Unfreeze struct {
+	Unfreeze *UnfreezeOrder `protobuf:"bytes,11,opt,name=unfreeze,proto3,oneof"`
+}
+
+type GiveOrderRequest_Pin struct {
+	Pin *PinOrder `protobuf:"bytes,12,opt,name=pin,proto3,oneof"`
+}
+
+type GiveOrderRequest_Unpin struct {
+	Unpin *UnpinOrder `protobuf:"bytes,13,opt,name=unpin,proto3,oneof"`
+}
+
+type GiveOrderRequest_Exclude struct {
+	Exclude *ExcludeOrder `protobuf:"bytes,14,opt,name=exclude,proto3,oneof"`
+}
+
+type GiveOrderRequest_Include struct {
+	Include *IncludeOrder `protobuf:"bytes,15,opt,name=include,proto3,oneof"`
+}
+
+type GiveOrderRequest_Rollback struct {
+	Rollback *RollbackOrder `protobuf:"bytes,16,opt,name=rollback,proto3,oneof"`
+}
+
+func (*GiveOrderRequest_Freeze) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Unfreeze) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Pin) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Unpin) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Exclude) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Include) isGiveOrderRequest_Order() {}
+
+func (*GiveOrderRequest_Rollback) isGiveOrderRequest_Order() {}
+
+type FreezeOrder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: until it is lifted. At most 30 days.
+	ForMs         int64 `protobuf:"varint,1,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeOrder) Reset() {
+	*x = FreezeOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeOrder) ProtoMessage() {}
+
+func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeOrder.ProtoReflect.Descriptor instead.
+func (*FreezeOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FreezeOrder) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+type UnfreezeOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnfreezeOrder) Reset() {
+	*x = UnfreezeOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnfreezeOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnfreezeOrder) ProtoMessage() {}
+
+func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnfreezeOrder.ProtoReflect.Descriptor instead.
+func (*UnfreezeOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+type PinOrder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Start uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
+	// Exclusive; 2^63 for the end of the keyspace.
+	End           uint64 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinOrder) Reset() {
+	*x = PinOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinOrder) ProtoMessage() {}
+
+func (x *PinOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinOrder.ProtoReflect.Descriptor instead.
+func (*PinOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PinOrder) GetStart() uint64 {
 	if x != nil {
 		return x.Start
 	}
 	return 0
 }
 
-func (x *Decision) GetEnd() uint64 {
+func (x *PinOrder) GetEnd() uint64 {
 	if x != nil {
 		return x.End
 	}
 	return 0
 }
 
-func (x *Decision) GetFrom() string {
+func (x *PinOrder) GetTask() string {
 	if x != nil {
-		return x.From
+		return x.Task
 	}
 	return ""
 }
 
-func (x *Decision) GetTo() string {
+// UnpinOrder lifts the pins that overlap a range.
+type UnpinOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
+	End           uint64                 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinOrder) Reset() {
+	*x = UnpinOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinOrder) ProtoMessage() {}
+
+func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	if x != nil {
-		return x.To
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinOrder.ProtoReflect.Descriptor instead.
+func (*UnpinOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UnpinOrder) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *UnpinOrder) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+type ExcludeOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExcludeOrder) Reset() {
+	*x = ExcludeOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExcludeOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExcludeOrder) ProtoMessage() {}
+
+func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExcludeOrder.ProtoReflect.Descriptor instead.
+func (*ExcludeOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExcludeOrder) GetTask() string {
+	if x != nil {
+		return x.Task
 	}
 	return ""
 }
 
-func (x *Decision) GetBenefit() float64 {
+type IncludeOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IncludeOrder) Reset() {
+	*x = IncludeOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IncludeOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IncludeOrder) ProtoMessage() {}
+
+func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	if x != nil {
-		return x.Benefit
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IncludeOrder.ProtoReflect.Descriptor instead.
+func (*IncludeOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *IncludeOrder) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+type RollbackOrder struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One that the store still keeps.
+	Generation int64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Freezes the job with the same order.
+	Freeze        bool `protobuf:"varint,2,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackOrder) Reset() {
+	*x = RollbackOrder{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackOrder) ProtoMessage() {}
+
+func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackOrder.ProtoReflect.Descriptor instead.
+func (*RollbackOrder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RollbackOrder) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
 
-func (x *Decision) GetKeyChurn() float64 {
+func (x *RollbackOrder) GetFreeze() bool {
 	if x != nil {
-		return x.KeyChurn
+		return x.Freeze
+	}
+	return false
+}
+
+type GiveOrderResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number in the history.
+	Order int64 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	// The assignment that has it carried out, or the newest where there is nothing
+	// to carry out.
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Why it is not carried out yet, though in force; empty when it is.
+	Pending string `protobuf:"bytes,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	// What was lifted, or is so already, in words; may be empty.
+	Note          string    `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	Controls      *Controls `protobuf:"bytes,5,opt,name=controls,proto3" json:"controls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GiveOrderResponse) Reset() {
+	*x = GiveOrderResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GiveOrderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GiveOrderResponse) ProtoMessage() {}
+
+func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GiveOrderResponse.ProtoReflect.Descriptor instead.
+func (*GiveOrderResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *GiveOrderResponse) GetOrder() int64 {
+	if x != nil {
+		return x.Order
 	}
 	return 0
 }
 
-func (x *Decision) GetLoadChurn() float64 {
+func (x *GiveOrderResponse) GetGeneration() int64 {
 	if x != nil {
-		return x.LoadChurn
+		return x.Generation
 	}
 	return 0
+}
+
+func (x *GiveOrderResponse) GetPending() string {
+	if x != nil {
+		return x.Pending
+	}
+	return ""
+}
+
+func (x *GiveOrderResponse) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *GiveOrderResponse) GetControls() *Controls {
+	if x != nil {
+		return x.Controls
+	}
+	return nil
+}
+
+type GetHistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// How many entries, the newest; 0 for all that fit.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryRequest) Reset() {
+	*x = GetHistoryRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryRequest) ProtoMessage() {}
+
+func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *GetHistoryRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *GetHistoryRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type GetHistoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first.
+	Entries []*HistoryEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// How many more are kept.
+	LeftOut       uint32 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryResponse) Reset() {
+	*x = GetHistoryResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryResponse) ProtoMessage() {}
+
+func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *GetHistoryResponse) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+type ExplainKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Key           uint64                 `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainKeyRequest) Reset() {
+	*x = ExplainKeyRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainKeyRequest) ProtoMessage() {}
+
+func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
+func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ExplainKeyRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ExplainKeyRequest) GetKey() uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
+type ExplainKeyResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation int64                  `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The slice that holds the key.
+	Start  uint64      `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
+	End    uint64      `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
+	Owners []*KeyOwner `protobuf:"bytes,4,rep,name=owners,proto3" json:"owners,omitempty"`
+	// What has happened to the key, oldest first: generations with their decisions
+	// on it alone.
+	Changes []*HistoryEntry `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`
+	// The oldest generation that the history kept goes back to, 0 if there is none,
+	// and when that was made.
+	Oldest       int64 `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	OldestUnixMs int64 `protobuf:"varint,7,opt,name=oldest_unix_ms,json=oldestUnixMs,proto3" json:"oldest_unix_ms,omitempty"`
+	// The pin that holds the key, if there is one.
+	Pin           *Pin `protobuf:"bytes,8,opt,name=pin,proto3" json:"pin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainKeyResponse) Reset() {
+	*x = ExplainKeyResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainKeyResponse) ProtoMessage() {}
+
+func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
+func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ExplainKeyResponse) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ExplainKeyResponse) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *ExplainKeyResponse) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *ExplainKeyResponse) GetOwners() []*KeyOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *ExplainKeyResponse) GetChanges() []*HistoryEntry {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *ExplainKeyResponse) GetOldest() int64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *ExplainKeyResponse) GetOldestUnixMs() int64 {
+	if x != nil {
+		return x.OldestUnixMs
+	}
+	return 0
+}
+
+func (x *ExplainKeyResponse) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+// KeyOwner is a task that owns a key, and what put it there.
+type KeyOwner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Task  string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// It has owned the slice since then, or for longer.
+	Since int64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	// The generation of changes that gave the key to it; 0 when that is not kept.
+	Given int64 `protobuf:"varint,3,opt,name=given,proto3" json:"given,omitempty"`
+	// Why it is not, in words.
+	Unknown       string `protobuf:"bytes,4,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyOwner) Reset() {
+	*x = KeyOwner{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyOwner) ProtoMessage() {}
+
+func (x *KeyOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
+func (*KeyOwner) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *KeyOwner) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *KeyOwner) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *KeyOwner) GetGiven() int64 {
+	if x != nil {
+		return x.Given
+	}
+	return 0
+}
+
+func (x *KeyOwner) GetUnknown() string {
+	if x != nil {
+		return x.Unknown
+	}
+	return ""
 }
 
 var File_slicer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
+	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/controls.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
 	"\x03Job\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"h\n" +
@@ -1734,17 +2637,20 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04jobs\x18\x01 \x03(\v2\x0e.slicer.v1.JobR\x04jobs\"&\n" +
 	"\x10DeleteJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
-	"\x11DeleteJobResponse\"L\n" +
+	"\x11DeleteJobResponse\"\x84\x01\n" +
 	"\x10DrainTaskRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
-	"\x04undo\x18\x03 \x01(\bR\x04undo\"3\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x10\n" +
+	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18* \x01(\tR\x04peer\"3\n" +
 	"\x11DrainTaskResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\xcb\x05\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\x9d\x06\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1770,6 +2676,9 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05floor\x18\x0f \x01(\x01R\x05floor\x12B\n" +
 	"\fautosharding\x18\x10 \x03(\v2\x1e.slicer.v1.AutoshardingClientsR\fautosharding\x128\n" +
 	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x12/\n" +
+	"\bcontrols\x18( \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\x12\x1f\n" +
+	"\vvanished_ms\x18) \x01(\x03R\n" +
+	"vanishedMs\x12/\n" +
 	"\bprogress\x18< \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
 	"\x14ListAssignersRequest\"\x89\x02\n" +
 	"\x15ListAssignersResponse\x12\x1f\n" +
@@ -1828,7 +2737,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04acks\x18\x04 \x01(\x04R\x04acks\x12\x14\n" +
 	"\x05nacks\x18\x05 \x01(\x04R\x05nacks\x12\x1b\n" +
 	"\tlast_nack\x18\x06 \x01(\tR\blastNack\x12'\n" +
-	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xfd\x01\n" +
+	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xb6\x02\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -1837,7 +2746,9 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\tconnected\x18\x04 \x01(\bR\tconnected\x12%\n" +
 	"\x0emisrouted_rate\x18\x05 \x01(\x01R\rmisroutedRate\x12\x1b\n" +
 	"\tshed_rate\x18\x06 \x01(\x01R\bshedRate\x12'\n" +
-	"\x0fcpu_utilization\x18\a \x01(\x01R\x0ecpuUtilization\"\xc9\x01\n" +
+	"\x0fcpu_utilization\x18\a \x01(\x01R\x0ecpuUtilization\x12\x1a\n" +
+	"\bstanding\x18( \x01(\tR\bstanding\x12\x1b\n" +
+	"\tdamped_ms\x18) \x01(\x03R\bdampedMs\"\xc9\x01\n" +
 	"\x05Round\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -1847,18 +2758,74 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"load_churn\x18\x04 \x01(\x01R\tloadChurn\x12\x18\n" +
 	"\askipped\x18\x05 \x01(\tR\askipped\x121\n" +
-	"\tdecisions\x18\x06 \x03(\v2\x13.slicer.v1.DecisionR\tdecisions\"\xd8\x01\n" +
-	"\bDecision\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05start\x18\x03 \x01(\x04R\x05start\x12\x10\n" +
-	"\x03end\x18\x04 \x01(\x04R\x03end\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\tR\x04from\x12\x0e\n" +
-	"\x02to\x18\x06 \x01(\tR\x02to\x12\x18\n" +
-	"\abenefit\x18\a \x01(\x01R\abenefit\x12\x1b\n" +
-	"\tkey_churn\x18\b \x01(\x01R\bkeyChurn\x12\x1d\n" +
+	"\tdecisions\x18\x06 \x03(\v2\x13.slicer.v1.DecisionR\tdecisions\"\xc9\x03\n" +
+	"\x10GiveOrderRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x120\n" +
+	"\x06freeze\x18\n" +
+	" \x01(\v2\x16.slicer.v1.FreezeOrderH\x00R\x06freeze\x126\n" +
+	"\bunfreeze\x18\v \x01(\v2\x18.slicer.v1.UnfreezeOrderH\x00R\bunfreeze\x12'\n" +
+	"\x03pin\x18\f \x01(\v2\x13.slicer.v1.PinOrderH\x00R\x03pin\x12-\n" +
+	"\x05unpin\x18\r \x01(\v2\x15.slicer.v1.UnpinOrderH\x00R\x05unpin\x123\n" +
+	"\aexclude\x18\x0e \x01(\v2\x17.slicer.v1.ExcludeOrderH\x00R\aexclude\x123\n" +
+	"\ainclude\x18\x0f \x01(\v2\x17.slicer.v1.IncludeOrderH\x00R\ainclude\x126\n" +
+	"\brollback\x18\x10 \x01(\v2\x18.slicer.v1.RollbackOrderH\x00R\brollbackB\a\n" +
+	"\x05order\"$\n" +
+	"\vFreezeOrder\x12\x15\n" +
+	"\x06for_ms\x18\x01 \x01(\x03R\x05forMs\"\x0f\n" +
+	"\rUnfreezeOrder\"F\n" +
+	"\bPinOrder\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\"4\n" +
 	"\n" +
-	"load_churn\x18\t \x01(\x01R\tloadChurn2\x80\x04\n" +
+	"UnpinOrder\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\"\"\n" +
+	"\fExcludeOrder\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\"\"\n" +
+	"\fIncludeOrder\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\"G\n" +
+	"\rRollbackOrder\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x03R\n" +
+	"generation\x12\x16\n" +
+	"\x06freeze\x18\x02 \x01(\bR\x06freeze\"\xa8\x01\n" +
+	"\x11GiveOrderResponse\x12\x14\n" +
+	"\x05order\x18\x01 \x01(\x03R\x05order\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12\x18\n" +
+	"\apending\x18\x03 \x01(\tR\apending\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12/\n" +
+	"\bcontrols\x18\x05 \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\";\n" +
+	"\x11GetHistoryRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"b\n" +
+	"\x12GetHistoryResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.slicer.v1.HistoryEntryR\aentries\x12\x19\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"7\n" +
+	"\x11ExplainKeyRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\x04R\x03key\"\x9c\x02\n" +
+	"\x12ExplainKeyResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x03R\n" +
+	"generation\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\x04R\x05start\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\x04R\x03end\x12+\n" +
+	"\x06owners\x18\x04 \x03(\v2\x13.slicer.v1.KeyOwnerR\x06owners\x121\n" +
+	"\achanges\x18\x05 \x03(\v2\x17.slicer.v1.HistoryEntryR\achanges\x12\x16\n" +
+	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x12$\n" +
+	"\x0eoldest_unix_ms\x18\a \x01(\x03R\foldestUnixMs\x12 \n" +
+	"\x03pin\x18\b \x01(\v2\x0e.slicer.v1.PinR\x03pin\"d\n" +
+	"\bKeyOwner\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x14\n" +
+	"\x05given\x18\x03 \x01(\x03R\x05given\x12\x18\n" +
+	"\aunknown\x18\x04 \x01(\tR\aunknown2\xde\x05\n" +
 	"\fAdminService\x12=\n" +
 	"\x06PutJob\x12\x18.slicer.v1.PutJobRequest\x1a\x19.slicer.v1.PutJobResponse\x12=\n" +
 	"\x06GetJob\x12\x18.slicer.v1.GetJobRequest\x1a\x19.slicer.v1.GetJobResponse\x12C\n" +
@@ -1866,7 +2833,12 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\tDeleteJob\x12\x1b.slicer.v1.DeleteJobRequest\x1a\x1c.slicer.v1.DeleteJobResponse\x12F\n" +
 	"\tDrainTask\x12\x1b.slicer.v1.DrainTaskRequest\x1a\x1c.slicer.v1.DrainTaskResponse\x12I\n" +
 	"\n" +
-	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponse\x12R\n" +
+	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponse\x12F\n" +
+	"\tGiveOrder\x12\x1b.slicer.v1.GiveOrderRequest\x1a\x1c.slicer.v1.GiveOrderResponse\x12I\n" +
+	"\n" +
+	"GetHistory\x12\x1c.slicer.v1.GetHistoryRequest\x1a\x1d.slicer.v1.GetHistoryResponse\x12I\n" +
+	"\n" +
+	"ExplainKey\x12\x1c.slicer.v1.ExplainKeyRequest\x1a\x1d.slicer.v1.ExplainKeyResponse\x12R\n" +
 	"\rListAssigners\x12\x1f.slicer.v1.ListAssignersRequest\x1a .slicer.v1.ListAssignersResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
@@ -1881,7 +2853,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
@@ -1906,14 +2878,31 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*AutoshardingClients)(nil),   // 20: slicer.v1.AutoshardingClients
 	(*TaskStatus)(nil),            // 21: slicer.v1.TaskStatus
 	(*Round)(nil),                 // 22: slicer.v1.Round
-	(*Decision)(nil),              // 23: slicer.v1.Decision
-	(*JobConfig)(nil),             // 24: slicer.v1.JobConfig
-	(*Progress)(nil),              // 25: slicer.v1.Progress
-	(*Task)(nil),                  // 26: slicer.v1.Task
+	(*GiveOrderRequest)(nil),      // 23: slicer.v1.GiveOrderRequest
+	(*FreezeOrder)(nil),           // 24: slicer.v1.FreezeOrder
+	(*UnfreezeOrder)(nil),         // 25: slicer.v1.UnfreezeOrder
+	(*PinOrder)(nil),              // 26: slicer.v1.PinOrder
+	(*UnpinOrder)(nil),            // 27: slicer.v1.UnpinOrder
+	(*ExcludeOrder)(nil),          // 28: slicer.v1.ExcludeOrder
+	(*IncludeOrder)(nil),          // 29: slicer.v1.IncludeOrder
+	(*RollbackOrder)(nil),         // 30: slicer.v1.RollbackOrder
+	(*GiveOrderResponse)(nil),     // 31: slicer.v1.GiveOrderResponse
+	(*GetHistoryRequest)(nil),     // 32: slicer.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 33: slicer.v1.GetHistoryResponse
+	(*ExplainKeyRequest)(nil),     // 34: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 35: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 36: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 37: slicer.v1.JobConfig
+	(*Controls)(nil),              // 38: slicer.v1.Controls
+	(*Progress)(nil),              // 39: slicer.v1.Progress
+	(*Task)(nil),                  // 40: slicer.v1.Task
+	(*Decision)(nil),              // 41: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 42: slicer.v1.HistoryEntry
+	(*Pin)(nil),                   // 43: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	24, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	24, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	37, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	37, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
@@ -1922,32 +2911,51 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	22, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
 	20, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
 	19, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	25, // 10: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
-	15, // 11: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
-	16, // 12: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
-	18, // 13: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	17, // 14: slicer.v1.JobAssigners.beliefs:type_name -> slicer.v1.AssignerBelief
-	26, // 15: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	23, // 16: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	1,  // 17: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 18: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 19: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 20: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 21: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 22: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	13, // 23: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	2,  // 24: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 25: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 26: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 27: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 28: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 29: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	14, // 30: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	38, // 10: slicer.v1.InspectJobResponse.controls:type_name -> slicer.v1.Controls
+	39, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	15, // 12: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	16, // 13: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	18, // 14: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	17, // 15: slicer.v1.JobAssigners.beliefs:type_name -> slicer.v1.AssignerBelief
+	40, // 16: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	41, // 17: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	24, // 18: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
+	25, // 19: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
+	26, // 20: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
+	27, // 21: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
+	28, // 22: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
+	29, // 23: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
+	30, // 24: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
+	38, // 25: slicer.v1.GiveOrderResponse.controls:type_name -> slicer.v1.Controls
+	42, // 26: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	36, // 27: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	42, // 28: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	43, // 29: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	1,  // 30: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 31: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 32: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 33: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 34: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 35: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	23, // 36: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	32, // 37: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	34, // 38: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	13, // 39: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	2,  // 40: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 41: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 42: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 43: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 44: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 45: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	31, // 46: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	33, // 47: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	35, // 48: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	14, // 49: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -1956,14 +2964,24 @@ func file_slicer_v1_admin_proto_init() {
 		return
 	}
 	file_slicer_v1_assignment_proto_init()
+	file_slicer_v1_controls_proto_init()
 	file_slicer_v1_progress_proto_init()
+	file_slicer_v1_admin_proto_msgTypes[23].OneofWrappers = []any{
+		(*GiveOrderRequest_Freeze)(nil),
+		(*GiveOrderRequest_Unfreeze)(nil),
+		(*GiveOrderRequest_Pin)(nil),
+		(*GiveOrderRequest_Unpin)(nil),
+		(*GiveOrderRequest_Exclude)(nil),
+		(*GiveOrderRequest_Include)(nil),
+		(*GiveOrderRequest_Rollback)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

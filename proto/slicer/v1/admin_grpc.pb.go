@@ -28,6 +28,9 @@ const (
 	AdminService_DeleteJob_FullMethodName     = "/slicer.v1.AdminService/DeleteJob"
 	AdminService_DrainTask_FullMethodName     = "/slicer.v1.AdminService/DrainTask"
 	AdminService_InspectJob_FullMethodName    = "/slicer.v1.AdminService/InspectJob"
+	AdminService_GiveOrder_FullMethodName     = "/slicer.v1.AdminService/GiveOrder"
+	AdminService_GetHistory_FullMethodName    = "/slicer.v1.AdminService/GetHistory"
+	AdminService_ExplainKey_FullMethodName    = "/slicer.v1.AdminService/ExplainKey"
 	AdminService_ListAssigners_FullMethodName = "/slicer.v1.AdminService/ListAssigners"
 )
 
@@ -47,6 +50,14 @@ type AdminServiceClient interface {
 	DrainTask(ctx context.Context, in *DrainTaskRequest, opts ...grpc.CallOption) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(ctx context.Context, in *InspectJobRequest, opts ...grpc.CallOption) (*InspectJobResponse, error)
+	// GiveOrder freezes a job, pins keys, excludes a task, goes back to an earlier
+	// placement, or lifts such an order. Any assigner takes it; the order is stored,
+	// with who gave it, before the answer, and survives the assigner.
+	GiveOrder(ctx context.Context, in *GiveOrderRequest, opts ...grpc.CallOption) (*GiveOrderResponse, error)
+	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept.
+	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
+	// ExplainKey tells which decisions put a key where it is.
+	ExplainKey(ctx context.Context, in *ExplainKeyRequest, opts ...grpc.CallOption) (*ExplainKeyResponse, error)
 	// ListAssigners tells who there is and who is preferred for which job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error)
@@ -120,6 +131,36 @@ func (c *adminServiceClient) InspectJob(ctx context.Context, in *InspectJobReque
 	return out, nil
 }
 
+func (c *adminServiceClient) GiveOrder(ctx context.Context, in *GiveOrderRequest, opts ...grpc.CallOption) (*GiveOrderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GiveOrderResponse)
+	err := c.cc.Invoke(ctx, AdminService_GiveOrder_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetHistoryResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ExplainKey(ctx context.Context, in *ExplainKeyRequest, opts ...grpc.CallOption) (*ExplainKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainKeyResponse)
+	err := c.cc.Invoke(ctx, AdminService_ExplainKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAssignersResponse)
@@ -146,6 +187,14 @@ type AdminServiceServer interface {
 	DrainTask(context.Context, *DrainTaskRequest) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error)
+	// GiveOrder freezes a job, pins keys, excludes a task, goes back to an earlier
+	// placement, or lifts such an order. Any assigner takes it; the order is stored,
+	// with who gave it, before the answer, and survives the assigner.
+	GiveOrder(context.Context, *GiveOrderRequest) (*GiveOrderResponse, error)
+	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept.
+	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
+	// ExplainKey tells which decisions put a key where it is.
+	ExplainKey(context.Context, *ExplainKeyRequest) (*ExplainKeyResponse, error)
 	// ListAssigners tells who there is and who is preferred for which job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error)
@@ -176,6 +225,15 @@ func (UnimplementedAdminServiceServer) DrainTask(context.Context, *DrainTaskRequ
 }
 func (UnimplementedAdminServiceServer) InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InspectJob not implemented")
+}
+func (UnimplementedAdminServiceServer) GiveOrder(context.Context, *GiveOrderRequest) (*GiveOrderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GiveOrder not implemented")
+}
+func (UnimplementedAdminServiceServer) GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHistory not implemented")
+}
+func (UnimplementedAdminServiceServer) ExplainKey(context.Context, *ExplainKeyRequest) (*ExplainKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainKey not implemented")
 }
 func (UnimplementedAdminServiceServer) ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAssigners not implemented")
@@ -309,6 +367,60 @@ func _AdminService_InspectJob_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GiveOrder_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GiveOrderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GiveOrder(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GiveOrder_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GiveOrder(ctx, req.(*GiveOrderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetHistory(ctx, req.(*GetHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ExplainKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ExplainKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ExplainKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ExplainKey(ctx, req.(*ExplainKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ListAssigners_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAssignersRequest)
 	if err := dec(in); err != nil {
@@ -357,6 +469,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "InspectJob",
 			Handler:    _AdminService_InspectJob_Handler,
+		},
+		{
+			MethodName: "GiveOrder",
+			Handler:    _AdminService_GiveOrder_Handler,
+		},
+		{
+			MethodName: "GetHistory",
+			Handler:    _AdminService_GetHistory_Handler,
+		},
+		{
+			MethodName: "ExplainKey",
+			Handler:    _AdminService_ExplainKey_Handler,
 		},
 		{
 			MethodName: "ListAssigners",

@@ -566,8 +566,11 @@ type JobConfig struct {
 	HeartbeatTimeoutMs int64          `protobuf:"varint,8,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
 	LeaseDurationMs    int64          `protobuf:"varint,9,opt,name=lease_duration_ms,json=leaseDurationMs,proto3" json:"lease_duration_ms,omitempty"`
 	Balance            *BalanceConfig `protobuf:"bytes,10,opt,name=balance,proto3" json:"balance,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// How many generations and how many orders the history keeps.
+	History       uint32         `protobuf:"varint,40,opt,name=history,proto3" json:"history,omitempty"`
+	Damping       *DampingConfig `protobuf:"bytes,41,opt,name=damping,proto3" json:"damping,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobConfig) Reset() {
@@ -670,6 +673,98 @@ func (x *JobConfig) GetBalance() *BalanceConfig {
 	return nil
 }
 
+func (x *JobConfig) GetHistory() uint32 {
+	if x != nil {
+		return x.History
+	}
+	return 0
+}
+
+func (x *JobConfig) GetDamping() *DampingConfig {
+	if x != nil {
+		return x.Damping
+	}
+	return nil
+}
+
+type DampingConfig struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	HalfLifeMs int64                  `protobuf:"varint,1,opt,name=half_life_ms,json=halfLifeMs,proto3" json:"half_life_ms,omitempty"`
+	// Penalties.
+	Suppress float64 `protobuf:"fixed64,2,opt,name=suppress,proto3" json:"suppress,omitempty"`
+	Reuse    float64 `protobuf:"fixed64,3,opt,name=reuse,proto3" json:"reuse,omitempty"`
+	Most     float64 `protobuf:"fixed64,4,opt,name=most,proto3" json:"most,omitempty"`
+	// Of the living tasks, 0 to 1; -1 is none.
+	Share         float64 `protobuf:"fixed64,5,opt,name=share,proto3" json:"share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DampingConfig) Reset() {
+	*x = DampingConfig{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DampingConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DampingConfig) ProtoMessage() {}
+
+func (x *DampingConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
+func (*DampingConfig) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DampingConfig) GetHalfLifeMs() int64 {
+	if x != nil {
+		return x.HalfLifeMs
+	}
+	return 0
+}
+
+func (x *DampingConfig) GetSuppress() float64 {
+	if x != nil {
+		return x.Suppress
+	}
+	return 0
+}
+
+func (x *DampingConfig) GetReuse() float64 {
+	if x != nil {
+		return x.Reuse
+	}
+	return 0
+}
+
+func (x *DampingConfig) GetMost() float64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *DampingConfig) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
 type BalanceConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "weighted-move" or "published".
@@ -692,7 +787,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +799,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +812,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BalanceConfig) GetAlgorithm() string {
@@ -839,7 +934,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xe7\x02\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xb5\x03\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -852,7 +947,16 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x14heartbeat_timeout_ms\x18\b \x01(\x03R\x12heartbeatTimeoutMs\x12*\n" +
 	"\x11lease_duration_ms\x18\t \x01(\x03R\x0fleaseDurationMs\x122\n" +
 	"\abalance\x18\n" +
-	" \x01(\v2\x18.slicer.v1.BalanceConfigR\abalance\"\xef\x02\n" +
+	" \x01(\v2\x18.slicer.v1.BalanceConfigR\abalance\x12\x18\n" +
+	"\ahistory\x18( \x01(\rR\ahistory\x122\n" +
+	"\adamping\x18) \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\"\x8d\x01\n" +
+	"\rDampingConfig\x12 \n" +
+	"\fhalf_life_ms\x18\x01 \x01(\x03R\n" +
+	"halfLifeMs\x12\x1a\n" +
+	"\bsuppress\x18\x02 \x01(\x01R\bsuppress\x12\x14\n" +
+	"\x05reuse\x18\x03 \x01(\x01R\x05reuse\x12\x12\n" +
+	"\x04most\x18\x04 \x01(\x01R\x04most\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\x01R\x05share\"\xef\x02\n" +
 	"\rBalanceConfig\x12\x1c\n" +
 	"\talgorithm\x18\x01 \x01(\tR\talgorithm\x12-\n" +
 	"\x13min_slices_per_task\x18\x02 \x01(\rR\x10minSlicesPerTask\x12-\n" +
@@ -892,7 +996,7 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),        // 0: slicer.v1.TaskState
 	(Mode)(0),             // 1: slicer.v1.Mode
@@ -901,7 +1005,8 @@ var file_slicer_v1_assignment_proto_goTypes = []any{
 	(*Assignment)(nil),    // 4: slicer.v1.Assignment
 	(*Delta)(nil),         // 5: slicer.v1.Delta
 	(*JobConfig)(nil),     // 6: slicer.v1.JobConfig
-	(*BalanceConfig)(nil), // 7: slicer.v1.BalanceConfig
+	(*DampingConfig)(nil), // 7: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil), // 8: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0, // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
@@ -910,12 +1015,13 @@ var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	2, // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
 	3, // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1, // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	7, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	8, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	7, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -929,7 +1035,7 @@ func file_slicer_v1_assignment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

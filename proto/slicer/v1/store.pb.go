@@ -142,9 +142,11 @@ func (x *StoredJob) GetConfig() *JobConfig {
 
 // What remains of a deleted job, so that its numbers do not start again.
 type StoredTombstone struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Generation    int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Version    int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Of the orders.
+	Controls      int64 `protobuf:"varint,40,opt,name=controls,proto3" json:"controls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +195,13 @@ func (x *StoredTombstone) GetGeneration() int64 {
 	return 0
 }
 
+func (x *StoredTombstone) GetControls() int64 {
+	if x != nil {
+		return x.Controls
+	}
+	return 0
+}
+
 // The newest generation of a job, and where the kept ones are.
 type StoredHead struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -200,7 +209,9 @@ type StoredHead struct {
 	// Of the assignment.
 	Checksum uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Oldest first; the last one holds the newest generation.
-	Segments      []*StoredSegment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
+	Segments []*StoredSegment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
+	// How many entries about generations the job's history has had.
+	Entries       int64 `protobuf:"varint,40,opt,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,6 +265,13 @@ func (x *StoredHead) GetSegments() []*StoredSegment {
 		return x.Segments
 	}
 	return nil
+}
+
+func (x *StoredHead) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
 }
 
 // A run of generations of which the first is kept whole and each other one as a
@@ -487,19 +505,21 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\x06writes\x18\x03 \x01(\x04R\x06writes\"S\n" +
 	"\tStoredJob\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12,\n" +
-	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"K\n" +
+	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"g\n" +
 	"\x0fStoredTombstone\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
-	"generation\"~\n" +
+	"generation\x12\x1a\n" +
+	"\bcontrols\x18( \x01(\x03R\bcontrols\"\x98\x01\n" +
 	"\n" +
 	"StoredHead\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\x124\n" +
-	"\bsegments\x18\x03 \x03(\v2\x18.slicer.v1.StoredSegmentR\bsegments\"\x89\x01\n" +
+	"\bsegments\x18\x03 \x03(\v2\x18.slicer.v1.StoredSegmentR\bsegments\x12\x18\n" +
+	"\aentries\x18( \x01(\x03R\aentries\"\x89\x01\n" +
 	"\rStoredSegment\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12 \n" +
 	"\vgenerations\x18\x02 \x01(\rR\vgenerations\x12\x1f\n" +
