@@ -47,15 +47,21 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 		return true
 	case k == nil:
 	case k.cur.Incarnation != x.Incarnation:
-		if !own && len(k.carriers) == 0 {
+		// A stream here may be that of a process which has ended and was not missed
+		// yet: what is stored is the record, unless it is older than what is known.
+		if !own && (len(k.carriers) == 0 || k.past(x.Incarnation) < 0) {
 			t.succeed(k, x)
 			return true
 		}
-	case !own && x.State == assignment.TaskDead && k.alive() && len(k.carriers) == 0:
-		k.fate, k.fateAt = silent, t.now
-		t.say(k, Dead, "as another assigner has stored")
+	case x.State == assignment.TaskDead:
+		if !own && k.alive() && !k.returned {
+			// It stays dead even if a Distributor has a stream of it: should it live,
+			// it will go on reporting.
+			k.fate, k.fateAt, k.carriers = silent, t.now, nil
+			t.say(k, Dead, "as another assigner has stored")
+		}
 	case x.State != assignment.TaskDraining:
-		k.undrained = false
+		k.undrained, k.returned = false, false
 	case !own && k.alive() && !k.draining && !k.undrained:
 		// Another assigner was told to drain it: what is stored is the record.
 		k.draining = true
@@ -64,10 +70,10 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	return false
 }
 
-// succeed has a stored incarnation take the place of one that nobody here has a
-// stream of: another assigner has let it in meanwhile.
+// succeed has a stored incarnation take the place of the one that counts:
+// another assigner has let it in meanwhile.
 func (t *Table) succeed(k *task, x assignment.Task) {
-	if c := k.next; c != nil && c.task.Incarnation == x.Incarnation {
+	if c := k.next; c != nil && c.task.Incarnation == x.Incarnation && x.State != assignment.TaskDead {
 		t.enter(k, c, Restarted, "as another assigner has stored")
 		return
 	}

@@ -26,6 +26,7 @@ type task struct {
 	// draining is sticky: an incarnation drains until it restarts or an operator
 	// takes back what an operator has said.
 	draining, byItself, undrained bool
+	returned                      bool // since it was dead, and is stored as dead still
 	owns                          bool // slices in the stored assignment
 
 	spoken   bool // something was heard of this incarnation
@@ -145,6 +146,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.cur.Index = index
 	k.fate, k.fateAt = living, t.now
 	k.draining, k.byItself, k.undrained = false, false, false
+	k.returned = kind == Returned
 	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
 	k.carriers, k.gone, k.lostWith, k.waited = c.carriers, false, "", false
 	k.next = nil
