@@ -10,8 +10,9 @@ import (
 
 const (
 	// Most tasks vanish at once: nobody is declared dead before this, which is the
-	// default of 30 s, and one round of looking, less.
-	frozenFor = 28 * time.Second
+	// default of 30 s, and one round of looking, less; or before so many are back
+	// that the assigner trusts its ears again.
+	frozenFor, trusted = 28 * time.Second, .75
 	// calm is how long after the last fault everything has to be right again.
 	calm = 90 * time.Second
 )
@@ -73,12 +74,23 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 		case g == nil:
 		case t.State == assignment.TaskRunning && g.stored:
 			c.w.fail("generation %d: %s runs again, whose process %x has ended at %s and was stored as dead", next.Generation(), t.Name, t.Incarnation, g.at)
-		case t.State == assignment.TaskDead && g.mass && c.w.at-g.at < frozenFor:
+		case t.State == assignment.TaskDead && g.mass && c.w.at-g.at < frozenFor && c.up() < trusted:
 			c.w.fail("generation %d: %s is dead %s after most of the tasks had vanished at once", next.Generation(), t.Name, c.w.at-g.at)
 		case t.State == assignment.TaskDead:
 			g.stored = true
 		}
 	}
+}
+
+// up is the share of the slicelets that run.
+func (c *checker) up() float64 {
+	n := 0
+	for _, s := range c.w.slicelets {
+		if s.up {
+			n++
+		}
+	}
+	return float64(n) / float64(len(c.w.slicelets))
 }
 
 // decided looks at the round that an assigner has just written.

@@ -11,7 +11,8 @@
 //     assigner could know;
 //   - nobody who is dead, and stored as dead, owns anything ever again;
 //   - a balancing round moves no more than its budgets;
-//   - when most of the tasks vanish at once, nobody is declared dead for a while;
+//   - when most of the tasks vanish at once, nobody is declared dead for a while, or
+//     until most are back;
 //
 // and after a minute and a half without faults, that everybody who lives holds
 // the newest generation, everybody who runs owns something, and nobody else does.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -99,7 +100,7 @@ func (s *storage) tellOne(a *assignerHost, life uint64, f func(a *assignerHost))
 	})
 }
 
-func (s *storage) write(next *assignment.Assignment) error {
+func (s *storage) write(by *assignerHost, next *assignment.Assignment) error {
 	prev := assignment.Generation(0)
 	if s.stored != nil {
 		prev = s.stored.Generation()
@@ -107,6 +108,7 @@ func (s *storage) write(next *assignment.Assignment) error {
 	if next.Previous() != prev {
 		return &store.ConflictError{Key: job, Current: int64(prev)}
 	}
+	s.w.wrote(by, s.stored, next)
 	s.w.check.written(s.stored, next)
 	s.stored = next
 	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
@@ -227,7 +229,7 @@ func (a *assignerHost) step() {
 			})
 			continue
 		}
-		s.rpc(a.host, func() any { return s.write(q.Write) }, func(x any, ok bool) {
+		s.rpc(a.host, func() any { return s.write(a, q.Write) }, func(x any, ok bool) {
 			err := error(store.ErrUnavailable)
 			if ok {
 				err, _ = x.(error)
@@ -283,4 +285,23 @@ func (a *assignerHost) hangUp() {
 		a.driven.Detached(a.clock(), p)
 		c.close(1)
 	}
+}
+
+// wrote notes what a new generation is about.
+func (w *world) wrote(by *assignerHost, prev, next *assignment.Assignment) {
+	var b strings.Builder
+	for pos, t := range next.Tasks() {
+		was := assignment.TaskUnknown
+		if prev != nil {
+			if p, ok := prev.Position(t.Name); ok {
+				if was = prev.Task(p).State; prev.Task(p).Same(t) && was == t.State {
+					continue
+				}
+			}
+		}
+		if b.Len() < 200 {
+			fmt.Fprintf(&b, ", %s/%.4x %s to %s", t.Name, next.Task(pos).Incarnation, was, t.State)
+		}
+	}
+	w.note("%s writes %d%s", by.name, next.Generation(), b.String())
 }
