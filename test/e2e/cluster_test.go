@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/process"
 )
 
 const job = "cache"
@@ -35,36 +36,38 @@ type cluster struct {
 	dir                                     string
 	etcdAddrs, assignerAddrs, distAddrs     []string
 	backupAddr                              string
-	etcds, assigners, distributors, backups []*process
-	servers                                 map[string]*process
+	etcds, assigners, distributors, backups []*process.Process
+	servers                                 map[string]*process.Process
 	serverAddrs                             map[string]string
 	clients                                 []*clientProcess
 }
 
 func startCluster(t testing.TB) *cluster {
-	c := &cluster{t: t, dir: t.TempDir(), servers: map[string]*process{}, serverAddrs: map[string]string{}}
-	addrs := freePorts(t, 3+3+2+2+1)
+	t.Helper()
+	process.BuildSlicer(t)
+	c := &cluster{t: t, dir: t.TempDir(), servers: map[string]*process.Process{}, serverAddrs: map[string]string{}}
+	addrs := process.FreePorts(t, 3+3+2+2+1)
 	c.etcdAddrs, c.assignerAddrs, c.distAddrs, c.backupAddr = addrs[0:3], addrs[6:8], addrs[8:10], addrs[10]
-	c.startEtcd(addrs[3:6])
+	c.etcds = process.Etcd{Dir: c.dir, Clients: c.etcdAddrs, Peers: addrs[3:6], Flags: []string{"--log-level=warn"}}.Start(t)
 	store := "--store=etcd://" + strings.Join(c.etcdAddrs, ",") + "/slicer"
 	common := []string{"--log-level=debug", "--http="}
 	for i, a := range c.assignerAddrs {
-		c.assigners = append(c.assigners, start(t, fmt.Sprintf("assigner-%d", i), nil, false,
-			append([]string{filepath.Join(bin, "assigner"), "--id", assignerID(i), "--listen", a, store}, common...)...))
+		c.assigners = append(c.assigners, process.Start(t, fmt.Sprintf("assigner-%d", i), nil,
+			append([]string{process.Program("assigner"), "--id", assignerID(i), "--listen", a, store}, common...)...))
 	}
 	for i, a := range c.distAddrs {
-		c.distributors = append(c.distributors, start(t, fmt.Sprintf("distributor-%d", i), nil, false,
-			append([]string{filepath.Join(bin, "distributor"), "--id", fmt.Sprintf("d%d", i), "--listen", a,
+		c.distributors = append(c.distributors, process.Start(t, fmt.Sprintf("distributor-%d", i), nil,
+			append([]string{process.Program("distributor"), "--id", fmt.Sprintf("d%d", i), "--listen", a,
 				"--assigners", strings.Join(c.assignerAddrs, ",")}, common...)...))
 	}
-	c.backups = append(c.backups, start(t, "backupdist", nil, false,
-		append([]string{filepath.Join(bin, "backupdist"), "--listen", c.backupAddr, store}, common...)...))
+	c.backups = append(c.backups, process.Start(t, "backupdist", nil,
+		append([]string{process.Program("backupdist"), "--listen", c.backupAddr, store}, common...)...))
 
 	file := filepath.Join(c.dir, "job.yaml")
 	if err := os.WriteFile(file, []byte(jobFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "apply the job", func() error {
+	process.Eventually(t, 30*time.Second, "apply the job", func() error {
 		_, err := c.ctl(0, "job", "apply", "-f", file)
 		return err
 	})
@@ -73,25 +76,11 @@ func startCluster(t testing.TB) *cluster {
 
 func assignerID(i int) string { return fmt.Sprintf("a%d", i) }
 
-func (c *cluster) startEtcd(peers []string) {
-	var initial []string
-	for i, p := range peers {
-		initial = append(initial, fmt.Sprintf("e%d=http://%s", i, p))
-	}
-	for i := range peers {
-		c.etcds = append(c.etcds, start(c.t, fmt.Sprintf("etcd-%d", i), nil, false,
-			filepath.Join(bin, "etcd"), "--name", fmt.Sprintf("e%d", i), "--data-dir", filepath.Join(c.dir, fmt.Sprintf("e%d", i)),
-			"--listen-peer-urls", "http://"+peers[i], "--initial-advertise-peer-urls", "http://"+peers[i],
-			"--listen-client-urls", "http://"+c.etcdAddrs[i], "--advertise-client-urls", "http://"+c.etcdAddrs[i],
-			"--initial-cluster", strings.Join(initial, ","), "--log-level", "warn"))
-	}
-}
-
 // ctl runs slicerctl against a distributor and returns its standard output.
 func (c *cluster) ctl(distributor int, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "slicerctl"), append([]string{"--server", c.distAddrs[distributor]}, args...)...)
+	cmd := exec.CommandContext(ctx, process.Program("slicerctl"), append([]string{"--server", c.distAddrs[distributor]}, args...)...)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -100,44 +89,48 @@ func (c *cluster) ctl(distributor int, args ...string) (string, error) {
 	return string(out), err
 }
 
-func (c *cluster) app(role, name string, pipes bool, cfg appConfig) *process {
+// starter is process.Start or process.StartPiped.
+type starter = func(testing.TB, string, []string, ...string) *process.Process
+
+func (c *cluster) app(role, name string, run starter, cfg appConfig) *process.Process {
 	cfg.Job, cfg.Name = job, name
 	cfg.Distributors, cfg.Backups = c.distAddrs, []string{c.backupAddr}
 	data, err := json.Marshal(cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return start(c.t, name, []string{roleEnv + "=" + role, configEnv + "=" + string(data)}, pipes, os.Args[0])
+	return run(c.t, name, []string{roleEnv + "=" + role, configEnv + "=" + string(data)}, os.Args[0])
 }
 
 func (c *cluster) startServer(name string) {
-	c.serverAddrs[name] = freePorts(c.t, 1)[0]
-	c.servers[name] = c.app("server", name, false, appConfig{Address: c.serverAddrs[name]})
+	c.serverAddrs[name] = process.FreePorts(c.t, 1)[0]
+	c.servers[name] = c.app("server", name, process.Start, appConfig{Address: c.serverAddrs[name]})
 }
 
 // clientProcess is a client that keeps calling until the test ends.
 type clientProcess struct {
-	*process
+	t testing.TB
+	*process.Process
 	lines *bufio.Scanner
 }
 
 func (c *cluster) startClient(name, cacheFile string) *clientProcess {
-	p := c.app("client", name, true, appConfig{CallsPerSecond: 150, CacheFile: cacheFile})
-	return &clientProcess{p, bufio.NewScanner(p.out)}
+	p := c.app("client", name, process.StartPiped, appConfig{CallsPerSecond: 150, CacheFile: cacheFile})
+	return &clientProcess{c.t, p, bufio.NewScanner(p.Out)}
 }
 
 // counts asks the client how far it is.
 func (p *clientProcess) counts() counts {
 	p.t.Helper()
 	var n counts
-	if _, err := p.in.Write([]byte("\n")); err != nil {
-		p.t.Fatalf("%s is gone: %v\n%s", p.name, err, p.log)
+	if _, err := p.In.Write([]byte("\n")); err != nil {
+		p.t.Fatalf("%s is gone: %v\n%s", p.Name, err, p.LastWords())
 	}
 	if !p.lines.Scan() {
-		p.t.Fatalf("%s is gone: %v\n%s", p.name, p.lines.Err(), p.log)
+		p.t.Fatalf("%s is gone: %v\n%s", p.Name, p.lines.Err(), p.LastWords())
 	}
 	if err := json.Unmarshal(p.lines.Bytes(), &n); err != nil {
-		p.t.Fatalf("%s: %v", p.name, err)
+		p.t.Fatalf("%s: %v", p.Name, err)
 	}
 	return n
 }
@@ -201,7 +194,7 @@ func (c *cluster) preferred() (int, error) {
 // hold the newest generation, and each task owns something.
 func (c *cluster) converged(limit time.Duration, tasks ...string) time.Duration {
 	c.t.Helper()
-	return eventually(c.t, limit, fmt.Sprintf("an assignment with just %v", tasks), func() error {
+	return process.Eventually(c.t, limit, fmt.Sprintf("an assignment with just %v", tasks), func() error {
 		r, err := inspect(c.distAddrs[0])
 		if err != nil {
 			if r, err = inspect(c.distAddrs[1]); err != nil {
@@ -224,7 +217,7 @@ func (c *cluster) converged(limit time.Duration, tasks ...string) time.Duration 
 		}
 		for _, p := range c.clients {
 			if n := p.counts(); n.Generation < r.Generation || n.Running != len(tasks) {
-				return fmt.Errorf("%s holds generation %d with %d running tasks, generation %d is out", p.name, n.Generation, n.Running, r.Generation)
+				return fmt.Errorf("%s holds generation %d with %d running tasks, generation %d is out", p.Name, n.Generation, n.Running, r.Generation)
 			}
 		}
 		return nil

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/slicer-project/slicer/test/process"
 )
 
 // takeoverLimit bounds how long after an assigner's death another one is
@@ -15,7 +17,7 @@ const takeoverLimit = 6 * time.Second
 // pause lets clients call for a while with things as they are.
 func pause() { time.Sleep(2 * time.Second) }
 
-func all(ps []*process, f func(*process)) {
+func all(ps []*process.Process, f func(*process.Process)) {
 	for _, p := range ps {
 		f(p)
 	}
@@ -43,46 +45,44 @@ func TestFailover(t *testing.T) {
 		pause()
 	})
 
-	c.during("distributor killed", func() { c.distributors[0].kill(); pause(); c.distributors[0].restart() })
+	c.during("distributor killed", func() { c.distributors[0].Kill(); pause(); c.distributors[0].Restart() })
 	c.converged(20*time.Second, names...)
 
 	for _, p := range c.etcds {
-		c.during(p.name+" killed", func() { p.kill(); pause(); p.restart() })
+		c.during(p.Name+" killed", func() { p.Kill(); pause(); p.Restart() })
 	}
 	c.converged(30*time.Second, names...)
 
-	d := c.during("server killed", func() { c.servers["s2"].kill(); c.converged(15*time.Second, "s1", "s3", "s4") })
+	d := c.during("server killed", func() { c.servers["s2"].Kill(); c.converged(15*time.Second, "s1", "s3", "s4") })
 	if d.Failed != 0 {
 		t.Errorf("server killed: %d calls failed although they could be retried", d.Failed)
 	}
-	c.during("server back", func() { c.servers["s2"].restart(); c.converged(15*time.Second, names...) })
+	c.during("server back", func() { c.servers["s2"].Restart(); c.converged(15*time.Second, names...) })
 
 	d = c.during("server drained by SIGTERM", func() {
-		if err := c.servers["s3"].cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		<-c.servers["s3"].done
+		c.servers["s3"].Signal(syscall.SIGTERM)
+		<-c.servers["s3"].Done()
 		c.converged(15*time.Second, "s1", "s2", "s4")
 	})
 	if d.Failed+d.Retried != 0 {
 		t.Errorf("drain: %d calls failed and %d were retried, none should", d.Failed, d.Retried)
 	}
-	c.servers["s3"].restart()
+	c.servers["s3"].Restart()
 	c.converged(15*time.Second, names...)
 
-	c.during("all assigners killed", func() { all(c.assigners, (*process).kill); pause() })
-	c.during("all distributors killed too", func() { all(c.distributors, (*process).kill); pause() })
+	c.during("all assigners killed", func() { all(c.assigners, (*process.Process).Kill); pause() })
+	c.during("all distributors killed too", func() { all(c.distributors, (*process.Process).Kill); pause() })
 	c.during("client started on the backup distributor", func() { c.ready(c.startClient("c3", "")) })
-	c.during("backup distributor killed too", func() { all(c.backups, (*process).kill); pause() })
-	c.during("etcd killed too", func() { all(c.etcds, (*process).kill); pause() })
+	c.during("backup distributor killed too", func() { all(c.backups, (*process.Process).Kill); pause() })
+	c.during("etcd killed too", func() { all(c.etcds, (*process.Process).Kill); pause() })
 	c.during("client started on its cache file", func() { c.ready(c.startClient("c4", cache)) })
 	c.during("everything back", func() {
-		for _, ps := range [][]*process{c.etcds, c.assigners, c.distributors, c.backups} {
-			all(ps, (*process).restart)
+		for _, ps := range [][]*process.Process{c.etcds, c.assigners, c.distributors, c.backups} {
+			all(ps, (*process.Process).Restart)
 		}
 		c.converged(60*time.Second, names...)
 	})
-	c.during("server killed after that", func() { c.servers["s1"].kill(); c.converged(20*time.Second, "s2", "s3", "s4") })
+	c.during("server killed after that", func() { c.servers["s1"].Kill(); c.converged(20*time.Second, "s2", "s3", "s4") })
 	if n := c.total(); n.Failed != 0 {
 		t.Errorf("%d of %d calls failed", n.Failed, n.Calls)
 	}
@@ -91,12 +91,12 @@ func TestFailover(t *testing.T) {
 // ready waits until a new client has an assignment and has called with it.
 func (c *cluster) ready(p *clientProcess) {
 	c.t.Helper()
-	took := eventually(c.t, 15*time.Second, p.name+" is ready", func() error {
+	took := process.Eventually(c.t, 15*time.Second, p.Name+" is ready", func() error {
 		if n := p.counts(); !n.Ready || n.Calls == 0 {
 			return errors.New("not ready")
 		}
 		return nil
 	})
-	c.t.Logf("%s was ready after %.1fs", p.name, took.Seconds())
+	c.t.Logf("%s was ready after %.1fs", p.Name, took.Seconds())
 	c.clients = append(c.clients, p)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/slicer-project/slicer/test/process"
 )
 
 const (
@@ -24,8 +26,8 @@ func (c *cluster) takeover() time.Duration {
 		c.t.Fatal(err)
 	}
 	began := time.Now()
-	c.assigners[old].kill()
-	eventually(c.t, 5*takeoverLimit, "another assigner is preferred", func() error {
+	c.assigners[old].Kill()
+	process.Eventually(c.t, 5*takeoverLimit, "another assigner is preferred", func() error {
 		if now, err := c.preferred(); err != nil {
 			return err
 		} else if now == old {
@@ -34,7 +36,7 @@ func (c *cluster) takeover() time.Duration {
 		return nil
 	})
 	took := time.Since(began)
-	c.assigners[old].restart()
+	c.assigners[old].Restart()
 	return took
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/test/judge/history"
+	"github.com/slicer-project/slicer/test/process"
 )
 
 const job = "registers"
@@ -69,12 +70,12 @@ type bed struct {
 	net  network
 	dir  string
 
-	etcds, assigners, distributors, backups, owners, clients, callers []*process
-	store                                                             *process
+	etcds, assigners, distributors, backups, owners, clients, callers []*process.Process
+	store                                                             *process.Process
 	etcdAddrs                                                         []string
 	distAddrs                                                         []string
 
-	troubled map[*process]bool
+	troubled map[*process.Process]bool
 
 	mu      sync.Mutex
 	changes []time.Time
@@ -93,7 +94,7 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	if p.sabotaged() {
 		needSabotage(t)
 	}
-	b := &bed{t: t, plan: p, net: n, dir: t.TempDir(), troubled: map[*process]bool{}}
+	b := &bed{t: t, plan: p, net: n, dir: t.TempDir(), troubled: map[*process.Process]bool{}}
 	logs := b.logs()
 	if err := os.Mkdir(logs, 0o700); err != nil {
 		t.Fatal(err)
@@ -149,10 +150,10 @@ func (b *bed) apply(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	eventually(b.t, 30*time.Second, "apply the job", func() error {
+	process.Eventually(b.t, 30*time.Second, "apply the job", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, "slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput()
+		out, err := exec.CommandContext(ctx, process.Program("slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -163,29 +164,21 @@ func (b *bed) apply(text string) {
 func (b *bed) logs() string { return filepath.Join(b.dir, "logs") }
 
 // run starts one of our programs at a host of its own.
-func (b *bed) run(host string, env []string, program string, args ...string) *process {
+func (b *bed) run(host string, env []string, program string, args ...string) *process.Process {
 	b.t.Helper()
-	return start(b.t, host, env, b.net.command(host, append([]string{filepath.Join(bin, program)}, args...)...)...)
+	return process.Start(b.t, host, env, b.net.command(host, append([]string{process.Program(program)}, args...)...)...)
 }
 
 func (b *bed) startEtcd() {
 	const members = 3
-	var peers, initial []string
+	e := process.Etcd{Dir: b.dir, Command: b.net.command,
+		// What a killed process has written is in the kernel's hands, and the disk is not what is judged here.
+		Flags: []string{"--log-level=error", "--unsafe-no-fsync"}}
 	for i := range members {
-		host := fmt.Sprintf("etcd-%d", i)
-		addrs := b.net.listen(host, toEtcd, 2)
-		b.etcdAddrs, peers = append(b.etcdAddrs, addrs[0]), append(peers, addrs[1])
-		initial = append(initial, fmt.Sprintf("%s=http://%s", host, addrs[1]))
+		addrs := b.net.listen(process.Member(i), toEtcd, 2)
+		e.Clients, e.Peers = append(e.Clients, addrs[0]), append(e.Peers, addrs[1])
 	}
-	for i := range members {
-		host := fmt.Sprintf("etcd-%d", i)
-		b.etcds = append(b.etcds, b.run(host, nil, "etcd", "--name", host, "--data-dir", filepath.Join(b.dir, host),
-			"--listen-peer-urls", "http://"+peers[i], "--initial-advertise-peer-urls", "http://"+peers[i],
-			"--listen-client-urls", "http://"+b.etcdAddrs[i], "--advertise-client-urls", "http://"+b.etcdAddrs[i],
-			"--initial-cluster", strings.Join(initial, ","), "--log-level", "error",
-			// What a killed process has written is in the kernel's hands, and the disk is not what is judged here.
-			"--unsafe-no-fsync"))
-	}
+	b.etcdAddrs, b.etcds = e.Clients, e.Start(b.t)
 }
 
 // actorConfig is what the actor takes.
@@ -202,7 +195,7 @@ type actorConfig struct {
 	IgnoreTokens                bool
 }
 
-func (b *bed) actor(host string, cfg actorConfig) *process {
+func (b *bed) actor(host string, cfg actorConfig) *process.Process {
 	b.t.Helper()
 	cfg.Name, cfg.Logs, cfg.Job, cfg.TTL, cfg.Seed = host, b.logs(), job, b.plan.leaseTime(), b.plan.seed
 	cfg.Probes, cfg.Registers = b.plan.probes, b.plan.registers
@@ -283,10 +276,10 @@ func (b *bed) read() *history.History {
 func (b *bed) flows(limit time.Duration) {
 	b.t.Helper()
 	before := b.written()
-	eventually(b.t, limit, "operations succeed", func() error {
+	process.Eventually(b.t, limit, "operations succeed", func() error {
 		for _, p := range b.all() {
-			if p.ended() {
-				b.t.Fatalf("%s has ended: %s", p.name, p.cmd.ProcessState)
+			if p.Ended() {
+				b.t.Fatalf("%s has ended: %s", p.Name, p.State())
 			}
 		}
 		if n := b.written(); n < before+10<<10 {
@@ -307,9 +300,9 @@ func (b *bed) written() (n int64) {
 	return n
 }
 
-func (b *bed) all() []*process {
-	all := []*process{b.store}
-	for _, ps := range [][]*process{b.etcds, b.assigners, b.distributors, b.backups, b.owners, b.clients, b.callers} {
+func (b *bed) all() []*process.Process {
+	all := []*process.Process{b.store}
+	for _, ps := range [][]*process.Process{b.etcds, b.assigners, b.distributors, b.backups, b.owners, b.clients, b.callers} {
 		all = append(all, ps...)
 	}
 	return all
@@ -318,10 +311,10 @@ func (b *bed) all() []*process {
 // end has clients and slicelets finish what they do, and write it down.
 func (b *bed) end() {
 	b.t.Helper()
-	for _, ps := range [][]*process{b.clients, b.callers, b.owners} {
+	for _, ps := range [][]*process.Process{b.clients, b.callers, b.owners} {
 		var wg sync.WaitGroup
 		for _, p := range ps {
-			wg.Go(func() { p.end(30 * time.Second) })
+			wg.Go(func() { p.End(30 * time.Second) })
 		}
 		wg.Wait()
 	}

@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/slicer-project/slicer/test/process"
 )
 
 // fault is one kind of trouble. begin brings it about and returns what ends it.
@@ -22,7 +23,7 @@ func between(rng *rand.Rand, lo, hi time.Duration) time.Duration {
 }
 
 // free picks a process of those that nothing is the matter with.
-func free(b *bed, rng *rand.Rand, ps []*process) *process {
+func free(b *bed, rng *rand.Rand, ps []*process.Process) *process.Process {
 	for range 20 {
 		if p := ps[rng.IntN(len(ps))]; !b.troubled[p] {
 			return p
@@ -31,27 +32,27 @@ func free(b *bed, rng *rand.Rand, ps []*process) *process {
 	return nil
 }
 
-func kill(which func(*bed) []*process, hi time.Duration) func(*bed, *rand.Rand) (string, time.Duration, func()) {
+func kill(which func(*bed) []*process.Process, hi time.Duration) func(*bed, *rand.Rand) (string, time.Duration, func()) {
 	return func(b *bed, rng *rand.Rand) (string, time.Duration, func()) {
 		p := free(b, rng, which(b))
 		if p == nil {
 			return "", 0, nil
 		}
 		b.troubled[p] = true
-		p.kill()
-		return p.name, between(rng, 100*time.Millisecond, hi), func() { p.restart(); delete(b.troubled, p) }
+		p.Kill()
+		return p.Name, between(rng, 100*time.Millisecond, hi), func() { p.Restart(); delete(b.troubled, p) }
 	}
 }
 
-func stop(which func(*bed) []*process, lo, hi time.Duration) func(*bed, *rand.Rand) (string, time.Duration, func()) {
+func stop(which func(*bed) []*process.Process, lo, hi time.Duration) func(*bed, *rand.Rand) (string, time.Duration, func()) {
 	return func(b *bed, rng *rand.Rand) (string, time.Duration, func()) {
 		p := free(b, rng, which(b))
 		if p == nil {
 			return "", 0, nil
 		}
 		b.troubled[p] = true
-		p.signal(syscall.SIGSTOP)
-		return p.name, between(rng, lo, hi), func() { p.signal(syscall.SIGCONT); delete(b.troubled, p) }
+		p.Stop()
+		return p.Name, between(rng, lo, hi), func() { p.Continue(); delete(b.troubled, p) }
 	}
 }
 
@@ -59,7 +60,7 @@ func cut(lo, hi time.Duration, sides ...side) func(*bed, *rand.Rand) (string, ti
 	return cutOff(owners, lo, hi, sides...)
 }
 
-func cutOff(which func(*bed) []*process, lo, hi time.Duration, sides ...side) func(*bed, *rand.Rand) (string, time.Duration, func()) {
+func cutOff(which func(*bed) []*process.Process, lo, hi time.Duration, sides ...side) func(*bed, *rand.Rand) (string, time.Duration, func()) {
 	return func(b *bed, rng *rand.Rand) (string, time.Duration, func()) {
 		p := free(b, rng, which(b))
 		if p == nil {
@@ -67,28 +68,28 @@ func cutOff(which func(*bed) []*process, lo, hi time.Duration, sides ...side) fu
 		}
 		b.troubled[p] = true
 		for _, s := range sides {
-			b.net.cut(p.name, s, true)
+			b.net.cut(p.Name, s, true)
 		}
-		return p.name, between(rng, lo, hi), func() {
+		return p.Name, between(rng, lo, hi), func() {
 			for _, s := range sides {
-				b.net.cut(p.name, s, false)
+				b.net.cut(p.Name, s, false)
 			}
 			delete(b.troubled, p)
 		}
 	}
 }
 
-func owners(b *bed) []*process { return b.owners }
+func owners(b *bed) []*process.Process { return b.owners }
 
 // Of those that stand in for one another, one at a time is in trouble.
-func assigners(b *bed) []*process    { return b.oneOf(b.assigners) }
-func distributors(b *bed) []*process { return b.oneOf(b.distributors) }
-func etcds(b *bed) []*process        { return b.oneOf(b.etcds) }
+func assigners(b *bed) []*process.Process    { return b.oneOf(b.assigners) }
+func distributors(b *bed) []*process.Process { return b.oneOf(b.distributors) }
+func etcds(b *bed) []*process.Process        { return b.oneOf(b.etcds) }
 
-func (b *bed) oneOf(ps []*process) []*process {
+func (b *bed) oneOf(ps []*process.Process) []*process.Process {
 	for _, p := range ps {
 		if b.troubled[p] {
-			return []*process{p}
+			return []*process.Process{p}
 		}
 	}
 	return ps

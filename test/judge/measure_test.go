@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/test/judge/history"
+	"github.com/slicer-project/slicer/test/process"
 )
 
 var measure = flag.Duration("judge.measure", time.Minute, "how long each phase of the measurements lasts")
@@ -136,7 +137,7 @@ func (b *bed) ready() {
 		b.t.Fatal(err)
 	}
 	defer c.Close()
-	eventually(b.t, time.Minute, "every slicelet owns something", func() error {
+	process.Eventually(b.t, time.Minute, "every slicelet owns something", func() error {
 		own := map[string]bool{}
 		if a := c.Assignment(); a != nil {
 			for _, r := range a.All() {
@@ -151,7 +152,7 @@ func (b *bed) ready() {
 	if b.plan.file == spreadFile {
 		b.apply(experimentFile)
 	}
-	eventually(b.t, time.Minute, "all calls are served", func() error {
+	process.Eventually(b.t, time.Minute, "all calls are served", func() error {
 		now := lease.Boottime()
 		r := fared(b.read(), now-2*time.Second, now)
 		if r.Asked < b.plan.callers*b.plan.callersEach*b.plan.callsPerSecond || r.Served < r.Asked {
@@ -215,7 +216,7 @@ func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
 		!p.noBridge, n, 100*share, r.Asked, percent(r.Satisfied, r.Asked), percent(r.Served, r.Asked), quantiles(recalls))
 	b.end()
 	for _, x := range b.all() {
-		x.kill()
+		x.Kill()
 	}
 	return percent(r.Satisfied, r.Asked), recalls
 }
@@ -256,8 +257,8 @@ func TestRecalls(t *testing.T) {
 	for range 5 {
 		before := count()
 		victim := b.owners[0]
-		victim.kill()
-		eventually(t, time.Minute, "two recalls", func() error {
+		victim.Kill()
+		process.Eventually(t, time.Minute, "two recalls", func() error {
 			if count() < before+2 {
 				return fmt.Errorf("%d", count()-before)
 			}
@@ -266,7 +267,7 @@ func TestRecalls(t *testing.T) {
 		b.mu.Lock()
 		dead = append(dead, b.recalls[before:before+2]...)
 		b.mu.Unlock()
-		victim.restart()
+		victim.Restart()
 		time.Sleep(5 * time.Second)
 	}
 	t.Logf("after five slicelets died at once, five times: %s; lease time %s", quantiles(dead), leaseTime)
@@ -287,9 +288,9 @@ func TestSlicerDead(t *testing.T) {
 	p.probes, p.shift = 500, time.Hour
 	b := newBed(t, newDirect(t), p)
 	b.ready()
-	for _, ps := range [][]*process{b.assigners, b.distributors, b.backups} {
+	for _, ps := range [][]*process.Process{b.assigners, b.distributors, b.backups} {
 		for _, x := range ps {
-			x.kill()
+			x.Kill()
 		}
 	}
 	from := lease.Boottime()
@@ -303,10 +304,10 @@ func TestSlicerDead(t *testing.T) {
 
 	killed := lease.Boottime() // at the earliest
 	for _, x := range b.etcds {
-		x.signal(syscall.SIGKILL)
+		x.Signal(syscall.SIGKILL)
 	}
 	for _, x := range b.etcds {
-		x.kill()
+		x.Kill()
 	}
 	gone := lease.Boottime() // all of them, at the latest
 	time.Sleep(3 * p.ttl)
