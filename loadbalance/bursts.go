@@ -59,7 +59,7 @@ func (b *board) spread() {
 		p := &b.pieces[i]
 		missing := target - len(p.owners)
 		cost := float64(missing) * p.width()
-		if len(p.owners) > 1 || b.moved+cost > budget || b.owners+missing > assignment.MaxOwnerships {
+		if p.fixed || len(p.owners) > 1 || b.moved+cost > budget || b.owners+missing > assignment.MaxOwnerships {
 			continue
 		}
 		// Neighbours on the same task get the same replicas, to stay mergeable.

@@ -57,7 +57,7 @@ const steady = .75
 func (c *cooler) unavoidable() float64 {
 	top := 0.0
 	for i := c.head; i >= 0; i = c.pieces[i].next {
-		if p := &c.pieces[i]; len(p.owners) >= c.max {
+		if p := &c.pieces[i]; p.fixed || len(p.owners) >= c.max {
 			top = max(top, p.share())
 		}
 	}
@@ -69,7 +69,7 @@ func (c *cooler) unavoidable() float64 {
 func (c *cooler) bound(t uint32) bool {
 	for _, i := range c.own[t] {
 		p := &c.pieces[i]
-		if len(p.owners) >= c.max && p.share() > c.mean()*c.weight[t] {
+		if (p.fixed || len(p.owners) >= c.max) && p.share() > c.mean()*c.weight[t] {
 			return true
 		}
 	}
@@ -147,7 +147,7 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	before := c.over(h, c.load[h])
 	for _, i := range c.own[h] {
 		p := &c.pieces[i]
-		if p.load <= 0 || c.thin(i) {
+		if p.fixed || p.load <= 0 || c.thin(i) {
 			continue
 		}
 		width := p.width()

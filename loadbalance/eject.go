@@ -22,6 +22,9 @@ func (c *cooler) eject(h uint32) bool {
 		if p.share() < .05*c.level {
 			break
 		}
+		if p.fixed {
+			continue
+		}
 		for _, k := range [...]Kind{KindReplicate, KindMove} {
 			if k == KindReplicate && (len(p.owners) >= c.max || c.owners >= assignment.MaxOwnerships) {
 				continue
@@ -87,7 +90,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		}
 		q := &c.pieces[j]
 		qs := q.share()
-		if j == i || qs <= 0 || c.thin(j) || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
+		if j == i || q.fixed || qs <= 0 || c.thin(j) || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
 			continue
 		}
 		fits := func(x uint32) bool {

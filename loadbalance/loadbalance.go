@@ -49,9 +49,20 @@ type Input struct {
 	Elapsed time.Duration
 	// State is what the last round returned, nil at first. It is not changed.
 	State *State
+	// Fixed are ranges of keys that stay at one task each, in order of key and not
+	// overlapping. Those whose task may not own anything just now do not count.
+	Fixed []Fixed
 	// MembershipOnly leaves out the phases that depend on load (3 to 5): a task
 	// came or went and somebody has to own its slices at once.
 	MembershipOnly bool
+}
+
+// Fixed has a range of keys owned by one task alone, however hot it is and
+// whatever the smallest number of replicas. It is cut out of the slices that it is
+// part of, and what it carries counts as that task's.
+type Fixed struct {
+	Slice assignment.Slice
+	Task  string
 }
 
 // Output is what a round decided.
@@ -93,6 +104,7 @@ const (
 	ReasonTaskLeaving Reason = "task may not own"
 	ReasonRestarted   Reason = "task restarted"
 	ReasonNewTask     Reason = "new task"
+	ReasonPinned      Reason = "pinned"
 	ReasonTooFew      Reason = "below min replicas"
 	ReasonTooMany     Reason = "above max replicas"
 	ReasonEnough      Reason = "enough replicas left"

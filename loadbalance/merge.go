@@ -56,7 +56,7 @@ func (b *board) mergeSame() {
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
 		p, q := &b.pieces[i], &b.pieces[next]
-		if (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+		if p.fixed || q.fixed || (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
 			i = next
 			continue
 		}
@@ -72,7 +72,7 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 	if p.next < 0 {
 		return pieceKey{}, false
 	}
-	cold := p.load+b.pieces[p.next].load < b.total/float64(b.n)
+	cold := p.load+b.pieces[p.next].load < b.total/float64(b.n) && !p.fixed && !b.pieces[p.next].fixed
 	return pieceKey{b.peak(i) + b.peak(p.next), i, p.version}, cold
 }
 

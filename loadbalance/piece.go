@@ -17,6 +17,7 @@ type piece struct {
 	version    uint32
 	source     int32 // the slice of Prev that it is, or is part of; -1 if of several
 	gone       bool  // merged into another
+	fixed      bool  // stays as it is and where it is
 }
 
 func (p *piece) slice() assignment.Slice { return assignment.Slice{Start: p.start, End: p.end} }
@@ -42,7 +43,7 @@ func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
-	*r = piece{start: at, end: l.end, load: l.load * (1 - left), owners: b.list(l.owners), prev: i, next: l.next, source: l.source}
+	*r = piece{start: at, end: l.end, load: l.load * (1 - left), owners: b.list(l.owners), prev: i, next: l.next, source: l.source, fixed: l.fixed}
 	l.end, l.load, l.next = at, l.load*left, j
 	l.version++
 	if b.est != nil {

@@ -55,6 +55,9 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 	before := b.ratio(h)
 	for _, i := range b.own[h] {
 		p := &b.pieces[i]
+		if p.fixed {
+			continue
+		}
 		width := p.width()
 		consider := func(k Kind, after float64) {
 			o := option{k, i, (before - after) / b.mean(), width}

@@ -88,6 +88,7 @@ func (b *board) first() {
 	for i := range b.pieces {
 		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.pieces[i].owners[0]), 0, b.pieces[i].width(), 0)
 	}
+	b.fix()
 	b.redundancy()
 }
 
@@ -204,7 +205,7 @@ func (b *board) relaxed(p *piece) bool {
 func (b *board) redundancy() {
 	var pending []int32
 	for i := b.head; i >= 0; i = b.pieces[i].next {
-		if r := len(b.pieces[i].owners); r < b.min || r > b.max {
+		if r := len(b.pieces[i].owners); (r < b.min || r > b.max) && !b.pieces[i].fixed {
 			pending = append(pending, i)
 		}
 	}

@@ -23,6 +23,7 @@ func Rebalance(in Input) Output {
 	}
 	if in.Prev != nil {
 		b.reassign()
+		b.fix()
 		b.redundancy()
 	}
 	switch why := b.idle(); {

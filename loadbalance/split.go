@@ -38,7 +38,7 @@ func (b *board) splitHot() {
 // gets colder while slices are split, later in the round.
 func (b *board) splittable(i int32, limit int) bool {
 	p := &b.pieces[i]
-	return p.end-p.start > 1 && p.load > 0 && p.load*float64(limit) >= 2*b.total
+	return p.end-p.start > 1 && !p.fixed && p.load > 0 && p.load*float64(limit) >= 2*b.total
 }
 
 // maxSlices bounds how many slices there may be.

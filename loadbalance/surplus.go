@@ -10,7 +10,7 @@ func (b *board) dropSurplus() {
 	level := b.aim()
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
-		for len(p.owners) > b.min {
+		for len(p.owners) > b.min && !p.fixed {
 			hot := p.owners[0]
 			for _, t := range p.owners[1:] {
 				if b.ratio(t) > b.ratio(hot) {

@@ -65,7 +65,7 @@ func (b *board) gift(s *scale, from, to uint32, fair float64) int32 {
 		w := b.worth(p) / float64(len(p.owners))
 		width := p.width()
 		switch {
-		case p.has(to) || b.moved+width > b.moveBudget():
+		case p.fixed || p.has(to) || b.moved+width > b.moveBudget():
 		case s.worth[to]+w/2 > fair*b.weight[to] || s.worth[from]-w/2 < fair*b.weight[from]:
 		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
 			best, bestRate = i, w/width

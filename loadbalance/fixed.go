@@ -1,0 +1,69 @@
+package loadbalance
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// fix cuts the fixed ranges out and gives them to their tasks. It takes no heed of
+// the budgets, which are for what the balancer wants: this is what somebody has
+// ordered. A range that cannot be cut out for want of slices stays as it is.
+func (b *board) fix() {
+	for _, f := range b.in.Fixed {
+		t := slices.IndexFunc(b.in.Tasks, func(x assignment.Task) bool { return x.Name == f.Task })
+		if t < 0 || b.weight[t] == 0 || f.Slice.Valid() != nil {
+			continue
+		}
+		for _, at := range [...]assignment.SliceKey{f.Slice.Start, f.Slice.End} {
+			if i := b.at(at); i >= 0 && b.pieces[i].start != at && b.n < assignment.MaxSlices {
+				b.say(KindSplit, ReasonPinned, i, -1, -1, 0, 0, 0)
+				b.split(i, at)
+			}
+		}
+		i := b.at(f.Slice.Start)
+		if b.pieces[i].start != f.Slice.Start {
+			continue
+		}
+		for ; i >= 0 && b.pieces[i].end <= f.Slice.End; i = b.pieces[i].next {
+			b.pin(i, uint32(t))
+		}
+	}
+}
+
+// at finds the piece that holds a key, -1 for the end of the keyspace. Nothing may
+// have been merged yet.
+func (b *board) at(k assignment.SliceKey) int32 {
+	if k >= assignment.KeyspaceEnd {
+		return -1
+	}
+	first := b.head
+	if b.in.Prev != nil {
+		first = int32(b.in.Prev.Find(k)) // or what it was cut into
+	}
+	for i := first; i >= 0; i = b.pieces[i].next {
+		if k < b.pieces[i].end {
+			return i
+		}
+	}
+	return -1
+}
+
+// pin makes t the only owner of piece i, and keeps it so.
+func (b *board) pin(i int32, t uint32) {
+	p := &b.pieces[i]
+	p.fixed = true
+	if !p.has(t) {
+		from := -1
+		if len(p.owners) > 0 {
+			from = int(p.owners[0])
+		}
+		b.add(i, t)
+		b.say(KindMove, ReasonPinned, i, from, int(t), 0, p.width(), p.load)
+	}
+	for _, o := range slices.Clone(p.owners) {
+		if o != t {
+			b.remove(i, o)
+		}
+	}
+}
