@@ -39,9 +39,10 @@ type Config struct {
 	// Freeze says when so many tasks vanish at once that the assigner suspects
 	// itself. The zero value is more than half of at least 4 tasks, for 30 s.
 	Freeze membership.Freeze
-	// LeaseTTL is the lease time of the assigner's own session in consistent mode,
-	// 1 s to 10 min, default 5 s: after a crash, its jobs in that mode are
-	// taken over so much later.
+	// LeaseTTL is the longest lease time of the assigner's own session in consistent
+	// mode, 1 s to 10 min, default 5 s: after a crash, its jobs in that mode are taken
+	// over so much later. It is shorter if a job's lease_duration is: the shortest of
+	// the jobs that are led under the session counts.
 	LeaseTTL time.Duration
 	// Logger is silent if nil.
 	Logger *slog.Logger

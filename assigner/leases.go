@@ -26,14 +26,18 @@ const (
 	endWithin = 2 * time.Second
 )
 
+// errLong ends a session that jobs with a shorter lease time are to be led under.
+var errLong = fmt.Errorf("%w: given back for one with a shorter lease time, as a job's lease_duration asks", lease.ErrLost)
+
 // keeper holds the assigner's one session in a store's lease store: opened when
-// the first job needs it, renewed, and opened anew when it is lost.
+// the first job needs it, renewed, and opened anew when it is lost or lasts for
+// longer than the leases of a job that is led under it.
 type keeper struct {
 	s       *shelf
 	writers lease.Writers // nil if there is none
-	ttl     time.Duration
+	ttl     time.Duration // the longest
 	wanted  chan struct{} // holds a token when somebody needs a session
-	doubted chan struct{} // holds a token when somebody was told that the session is lost
+	doubted chan struct{} // holds a token when somebody has doubts about the session
 
 	mu      sync.Mutex
 	session lease.WriteSession // nil if there is none now
@@ -64,17 +68,35 @@ func (k *keeper) peek() (lease.WriteSession, error) {
 	return k.session, k.err
 }
 
-// get waits for the session, unless the last attempt to have one has failed.
-func (k *keeper) get(ctx context.Context) (lease.WriteSession, error) {
+// lowest is the lease time that the session is to have: the shortest of the jobs
+// that are led under it, so that after a crash each of them is taken over within
+// its own.
+func (k *keeper) lowest() time.Duration {
+	ttl := k.ttl
+	for _, r := range k.s.a.runners() {
+		if d, ok := r.leaseTime(k.s); ok {
+			ttl = min(ttl, d)
+		}
+	}
+	return ttl
+}
+
+// get waits for a session of at most this lease time, unless the last attempt to
+// have one has failed.
+func (k *keeper) get(ctx context.Context, most time.Duration) (lease.WriteSession, error) {
 	for {
 		k.mu.Lock()
 		turn := k.turn
 		k.mu.Unlock()
 		session, err := k.peek()
-		if session != nil || err != nil {
+		switch {
+		case err != nil || session != nil && session.TTL() <= most:
 			return session, err
+		case session != nil:
+			poke(k.doubted)
+		default:
+			poke(k.wanted)
 		}
-		poke(k.wanted)
 		select {
 		case <-turn:
 		case <-ctx.Done():
@@ -88,7 +110,7 @@ func (k *keeper) get(ctx context.Context) (lease.WriteSession, error) {
 func (k *keeper) refusal(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseWithin)
 	defer cancel()
-	_, err := k.get(ctx)
+	_, err := k.get(ctx, lease.MaxTTL)
 	if err == nil || errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrLost) {
 		return nil
 	}
@@ -104,7 +126,7 @@ func (k *keeper) run() {
 	}
 	k.s.foreverWithin(leaseRetryMax, "hold a lease session", func(ctx context.Context) (progress bool, err error) {
 		call, cancel := context.WithTimeout(ctx, leaseWithin)
-		session, err := k.writers.OpenWriter(call, k.ttl)
+		session, err := k.writers.OpenWriter(call, k.lowest())
 		cancel()
 		if err != nil {
 			k.set(nil, err)
@@ -116,11 +138,16 @@ func (k *keeper) run() {
 		if ctx.Err() != nil {
 			return true, k.end(session)
 		}
-		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
-		k.set(nil, err)
+		k.set(nil, nil)
+		_ = k.end(session) // what watches for it ends too
 		for _, r := range k.s.a.runners() {
 			r.lost(k.s, err)
 		}
+		if errors.Is(err, errLong) {
+			k.s.log.Info("lease session is replaced", "session", session.ID(), "why", err)
+			return true, nil
+		}
+		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
 		return true, err
 	})
 }
@@ -138,6 +165,9 @@ func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
 		case <-k.doubted:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if k.lowest() < session.TTL() {
+			return errLong
 		}
 		call, cancel := context.WithTimeout(ctx, third)
 		err := session.KeepAlive(call)
@@ -174,18 +204,34 @@ func (r *runner) lost(s *shelf, why error) {
 	}
 }
 
+// leaseTime is that of a job which this assigner is to lead under its session in
+// a store's lease store.
+func (r *runner) leaseTime(s *shelf) (ttl time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.home != s {
+		return 0, false
+	}
+	return r.core.LeaseTime()
+}
+
 // lead takes the job lease.
 func (r *runner) lead() (lease.Token, error) {
 	ctx, cancel := context.WithTimeout(r.a.ctx, leaseWithin)
 	defer cancel()
-	session, err := r.whose().leases.get(ctx)
+	home := r.whose()
+	most, ok := r.leaseTime(home)
+	if !ok { // it is another assigner's by now
+		most = lease.MaxTTL
+	}
+	session, err := home.leases.get(ctx, most)
 	if err != nil {
 		return 0, err
 	}
 	r.session = session
 	token, err := session.Lead(ctx, r.name)
 	if errors.Is(err, lease.ErrLost) {
-		poke(r.whose().leases.doubted)
+		poke(home.leases.doubted)
 	}
 	return token, err
 }

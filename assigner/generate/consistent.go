@@ -55,6 +55,11 @@ func (c *Core) leads() bool {
 	return c.isPreferred() && c.known && c.exists && c.job.Config.Mode == assignment.Consistent
 }
 
+// LeaseTime is the job's, if this assigner is to have the job lease.
+func (c *Core) LeaseTime() (ttl time.Duration, ok bool) {
+	return c.job.Config.LeaseDuration, c.leads()
+}
+
 // order is what a consistent job calls for next, nil when it is to wait or to decide.
 func (c *Core) order() Action {
 	t := &c.tenure

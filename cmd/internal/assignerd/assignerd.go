@@ -53,7 +53,7 @@ etcd such jobs are refused, and all others are served.`,
 	}
 	f.Bind(cmd, "", run.AssignerPort)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
-	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "`time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m")
+	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -31,6 +32,8 @@ type Config struct {
 	// Leases are those of jobs in consistent mode, which are refused without. They
 	// are served to slicelets where the Distributor is; the plane closes them.
 	Leases *serve.Store
+	// LeaseTTL is the assigner's.
+	LeaseTTL time.Duration
 	// Distributor and Backup are where those serve; the plane takes them over.
 	Distributor, Backup net.Listener
 	// Assigner is where the assigner serves the Distributor: within the process
@@ -98,7 +101,7 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 		named.Leases = cfg.Leases
 	}
 	p.assigner, err = assigner.New(assigner.Config{
-		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named},
+		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named}, LeaseTTL: cfg.LeaseTTL,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/endpoint"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/lease"
 	leaseserve "github.com/slicer-project/slicer/lease/serve"
 )
 
@@ -23,6 +25,7 @@ import (
 func Command() *cobra.Command {
 	var f run.Flags
 	var url, backup, called string
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run a whole control plane in one process, on an embedded store",
@@ -50,11 +53,15 @@ before anybody hears of it; a disk that is full ends the process.`,
 		if err := endpoint.Check(called); err != nil {
 			return err
 		}
-		return serveAll(cmd, &f, dir, backup, called)
+		if err := lease.CheckTTL(ttl); err != nil {
+			return run.Usagef("--lease-ttl: %w", err)
+		}
+		return serveAll(cmd, &f, dir, backup, called, ttl)
 	}
 	f.Bind(cmd, "localhost", run.DistributorPort)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
+	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is: after a crash nothing is granted for at least so long")
 	cmd.Flags().StringVar(&backup, "backup-listen", net.JoinHostPort("localhost", strconv.Itoa(run.BackupPort)), "`host:port` of the backup distributor; port 0 takes a free one")
 	return cmd
 }
@@ -86,7 +93,7 @@ func defaultDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "slicer"), nil
 }
 
-func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string) error {
+func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl time.Duration) error {
 	p, err := run.Start("slicer serve", f, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -122,7 +129,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string) erro
 	id := f.Identity(advertised)
 	all, err := plane.Start(plane.Config{
 		ID: id, Zone: f.Zone, Store: db, Leases: leases, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
-		AutoshardingEndpoint: called,
+		AutoshardingEndpoint: called, LeaseTTL: ttl,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
