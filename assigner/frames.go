@@ -2,6 +2,7 @@ package assigner
 
 import (
 	"sync"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -28,12 +29,13 @@ const maxBases = 8
 type frames struct {
 	mu      sync.Mutex
 	newest  *assignment.Assignment
+	since   time.Duration            // when it became the newest, on the monotonic clock
 	bases   []*assignment.Assignment // older ones, newest first
 	encoded map[mark]func() (*wire.Frame, error)
 }
 
-// publish makes a the newest, nil for none. It says whether that is news.
-func (f *frames) publish(a *assignment.Assignment) bool {
+// publish makes a the newest now, nil for none. It says whether that is news.
+func (f *frames) publish(now time.Duration, a *assignment.Assignment) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a == f.newest {
@@ -46,7 +48,7 @@ func (f *frames) publish(a *assignment.Assignment) bool {
 	if a == nil {
 		f.bases = nil
 	}
-	f.newest = a
+	f.newest, f.since = a, now
 	f.encoded = make(map[mark]func() (*wire.Frame, error))
 	return true
 }
@@ -56,6 +58,16 @@ func (f *frames) head() *assignment.Assignment {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.newest
+}
+
+// age is for how long a has been the newest, 0 when it is not.
+func (f *frames) age(now time.Duration, a *assignment.Assignment) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a != f.newest {
+		return 0
+	}
+	return max(now-f.since, 0)
 }
 
 // frame is what brings whoever holds the assignment named by held to a; ok is

@@ -75,6 +75,9 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 		out.LastRound = roundToProto(last)
 	}
 	out.Floor = c.Floor()
+	if out.Preferred {
+		out.Progress = r.progress(now.Mono, assignment.Generation(out.Generation))
+	}
 	return out
 }
 

@@ -99,7 +99,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.roundSeconds.Describe(c)
 	m.leaseStep.Describe(c)
 	m.leaseChange.Describe(c)
-	for _, d := range []*prometheus.Desc{clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.load, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
+	for _, d := range []*prometheus.Desc{subscribersDesc, behindDesc, slowDesc, reachDesc, clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.load, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
 		c <- d
 	}
 }
@@ -154,6 +154,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		return false
 	}
 	m.collectClients(c, r)
+	m.collectProgress(c, r, stored)
 	for s, n := range states {
 		gauge(c, m.tasks, float64(n), r.name, s.String())
 	}

@@ -199,6 +199,9 @@ func (s *session) sendAssignment(in *interest, held mark) error {
 	}
 	s.mu.Unlock()
 	for p := range f.Pieces(in.job) {
+		if p.GetTrailer() != nil {
+			p.AgeUs = in.runner.frames.age(s.a.now().Mono, a).Microseconds()
+		}
 		if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}); err != nil {
 			return err
 		}

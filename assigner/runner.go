@@ -205,7 +205,7 @@ func (r *runner) settle() {
 		return
 	}
 	turned := false
-	if r.frames.publish(r.core.Stored()) {
+	if r.frames.publish(r.a.now().Mono, r.core.Stored()) {
 		turned = true
 		for s := range r.watchers {
 			s.assignment(r)

@@ -111,6 +111,7 @@ type interest struct {
 	held   mark // what it holds when it has taken what was sent
 	// newest is what its subscribers hold: nothing older is sent.
 	newest assignment.Generation
+	acked  *acked // nil before it has said how far its subscribers are
 	// What is to be sent: whatever is newest when its turn comes.
 	assignment, status, indexes, queued bool
 }
@@ -283,6 +284,9 @@ func (s *session) acks(m *slicerv1.Acks) {
 	if in == nil {
 		return
 	}
+	s.mu.Lock()
+	in.acked = newAcked(s.a.now().Mono, m)
+	s.mu.Unlock()
 	st := m.GetStragglers()
 	a := generate.Acks{
 		Min: assignment.Generation(m.GetMinGeneration()), Empty: m.GetEmpty(),

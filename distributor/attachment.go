@@ -188,9 +188,9 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 		}
 	}
 	if p.acks {
-		if v := j.conv.view(markOf(newest)); p.complete || !v.equal(j.acksSent) {
+		if v := j.progressView(); p.complete || !v.equal(j.acksSent) {
 			j.acksSent = v
-			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.toProto(j.name)}})
+			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.toProto(now, j.name)}})
 		}
 	}
 	if p.clients {

@@ -95,11 +95,8 @@ func (g *guest) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, 
 
 // countLocked has the guest counted as holding what it holds.
 func (g *guest) countLocked(now time.Time) {
-	j := g.job
-	if !g.left && j.conv.hold(g.id, g.markLocked()) {
-		j.up.acksChanged(now)
-		j.measure(now)
-		j.poke()
+	if !g.left {
+		g.job.holds(now, g.id, slicerv1.Role_ROLE_CLERK, g.markLocked())
 	}
 }
 

@@ -2,8 +2,10 @@ package distributor
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -23,8 +25,12 @@ func markOf(a *assignment.Assignment) mark {
 	return mark{a.StoreID(), a.Generation()}
 }
 
-// maxStragglers is how many are named.
-const maxStragglers = 16
+const (
+	// maxStragglers is how many are named.
+	maxStragglers = 16
+	// maxHoldings is how many generations of one role are told apart upwards.
+	maxHoldings = 8
+)
 
 // convergence keeps what each subscriber of one job holds and says how far they
 // have come. Observers are counted and never waited for. Pure.
@@ -32,41 +38,73 @@ type convergence struct {
 	members map[uint64]member
 	// held counts who is waited for by what it holds: few entries, so that the
 	// minimum does not cost a look at every subscriber.
-	held  map[mark]int
+	held  map[heldKey]int
 	roles [numRoles]int
+	// newest is the assignment that everybody is to get; spreads say how long it
+	// takes those who were there when it came.
+	newest  mark
+	spreads [numRoles]spread
 }
 
 type member struct {
 	role slicerv1.Role
 	name string
 	held mark
+	// awaited: it was there when the newest came, and does not hold it yet.
+	awaited bool
+}
+
+// heldKey is what subscribers of one role hold.
+type heldKey struct {
+	role slicerv1.Role
+	held mark
 }
 
 const numRoles = int(slicerv1.Role_ROLE_OBSERVER) + 1
 
 func newConvergence() convergence {
-	return convergence{members: make(map[uint64]member), held: make(map[mark]int)}
+	return convergence{members: make(map[uint64]member), held: make(map[heldKey]int)}
 }
 
 // join enters a subscriber under a number of its own, with what it holds.
 func (c *convergence) join(id uint64, role slicerv1.Role, name string, held mark) {
 	c.leave(id)
-	c.members[id] = member{role, name, held}
+	c.members[id] = member{role: role, name: name, held: held}
 	c.roles[role]++
 	c.count(role, held, 1)
 }
 
-// hold says what a subscriber holds now. It reports whether that changed anything.
-func (c *convergence) hold(id uint64, held mark) bool {
+// came says that there is a newest assignment, written at a time.
+func (c *convergence) came(newest mark, written time.Time) {
+	c.newest = newest
+	for r := range c.spreads {
+		c.spreads[r] = spread{written: written}
+	}
+	for id, m := range c.members {
+		m.awaited = m.role != slicerv1.Role_ROLE_OBSERVER && m.held.under(newest) < newest.gen
+		if m.awaited {
+			c.spreads[m.role].waiting++
+		}
+		c.members[id] = m
+	}
+}
+
+// hold says what a subscriber holds now. It reports whether that changed
+// anything, and if it is what the subscriber was waited for, how long it took.
+func (c *convergence) hold(now time.Time, id uint64, held mark) (changed bool, took time.Duration, reached bool) {
 	m, ok := c.members[id]
 	if !ok || m.held == held {
-		return false
+		return false, 0, false
 	}
 	c.count(m.role, m.held, -1)
 	c.count(m.role, held, 1)
 	m.held = held
+	if m.awaited && held.under(c.newest) >= c.newest.gen {
+		m.awaited, reached = false, true
+		took = c.spreads[m.role].reach(now)
+	}
 	c.members[id] = m
-	return true
+	return true, took, reached
 }
 
 // leave forgets a subscriber: one that is not connected is not waited for.
@@ -78,14 +116,18 @@ func (c *convergence) leave(id uint64) {
 	delete(c.members, id)
 	c.roles[m.role]--
 	c.count(m.role, m.held, -1)
+	if m.awaited {
+		c.spreads[m.role].waiting--
+	}
 }
 
 func (c *convergence) count(role slicerv1.Role, held mark, by int) {
 	if role == slicerv1.Role_ROLE_OBSERVER {
 		return
 	}
-	if c.held[held] += by; c.held[held] == 0 {
-		delete(c.held, held)
+	k := heldKey{role, held}
+	if c.held[k] += by; c.held[k] == 0 {
+		delete(c.held, k)
 	}
 }
 
@@ -95,27 +137,60 @@ type progressView struct {
 	stragglers        []string // oldest first, then by name; at most maxStragglers
 	behind            int      // all who do not hold the newest
 	clerks, slicelets int
+	newest            assignment.Generation
+	holders           []holders
+	spreads           [numRoles]spread
+	slow              []slowSub
+	slowTotal         int
+}
+
+// holders are those of one role who hold one generation, 0 being none, one of
+// another store, or any older one.
+type holders struct {
+	role slicerv1.Role
+	gen  assignment.Generation
+	n    int
 }
 
 func (v progressView) empty() bool { return v.clerks+v.slicelets == 0 }
 
 func (v progressView) equal(w progressView) bool {
-	return v.min == w.min && v.behind == w.behind && v.clerks == w.clerks && v.slicelets == w.slicelets &&
-		slices.Equal(v.stragglers, w.stragglers)
+	if v.min != w.min || v.behind != w.behind || v.clerks != w.clerks || v.slicelets != w.slicelets || v.newest != w.newest || v.slowTotal != w.slowTotal {
+		return false
+	}
+	for r := range v.spreads {
+		if !v.spreads[r].same(&w.spreads[r]) {
+			return false
+		}
+	}
+	return slices.Equal(v.stragglers, w.stragglers) && slices.Equal(v.holders, w.holders) && slices.Equal(v.slow, w.slow)
 }
 
 // toProto is what the job's preferred assigner is told.
-func (v progressView) toProto(job string) *slicerv1.Acks {
-	return &slicerv1.Acks{
+func (v progressView) toProto(now time.Time, job string) *slicerv1.Acks {
+	m := &slicerv1.Acks{
 		Job: job, MinGeneration: int64(v.min), Stragglers: v.stragglers,
-		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(),
+		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.slowTotal),
 	}
+	for _, h := range v.holders {
+		m.Holders = append(m.Holders, &slicerv1.Holders{Role: h.role, Generation: int64(h.gen), Subscribers: uint32(h.n)})
+	}
+	for r := range v.spreads {
+		if s := &v.spreads[r]; s.reached+s.waiting > 0 {
+			m.Spreads = append(m.Spreads, s.toProto(slicerv1.Role(r), v.newest))
+		}
+	}
+	for _, s := range v.slow {
+		m.Slow = append(m.Slow, &slicerv1.SlowSubscriber{Name: s.name, Generation: int64(s.gen), WaitingMs: now.Sub(s.since).Milliseconds()})
+	}
+	return m
 }
 
 // view says how far the subscribers are on their way to the newest.
 func (c *convergence) view(newest mark) progressView {
 	v := progressView{
 		clerks: c.roles[slicerv1.Role_ROLE_CLERK], slicelets: c.roles[slicerv1.Role_ROLE_SLICELET],
+		newest: c.newest.gen, spreads: c.spreads, holders: c.holders(newest),
 	}
 	if v.min, v.behind = c.lag(newest); v.behind > 0 {
 		v.stragglers = c.stragglers(newest)
@@ -123,13 +198,43 @@ func (c *convergence) view(newest mark) progressView {
 	return v
 }
 
+// holders counts who holds what: by role, then newest first.
+func (c *convergence) holders(newest mark) []holders {
+	type key struct {
+		role slicerv1.Role
+		gen  assignment.Generation
+	}
+	n := make(map[key]int, len(c.held))
+	for k, by := range c.held {
+		n[key{k.role, k.held.under(newest)}] += by
+	}
+	keys := slices.SortedFunc(maps.Keys(n), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(b.gen, a.gen))
+	})
+	var out []holders
+	named := make(map[slicerv1.Role]int)
+	for _, k := range keys {
+		if named[k.role]++; named[k.role] <= maxHoldings {
+			out = append(out, holders{k.role, k.gen, n[k]})
+			continue
+		}
+		last := &out[len(out)-1]
+		if last.gen != 0 && named[k.role] == maxHoldings+1 {
+			out = append(out, holders{role: k.role, n: n[k]})
+			continue
+		}
+		last.n += n[k]
+	}
+	return out
+}
+
 // lag is the oldest generation that somebody waited for holds, the newest if
 // there is nobody, and how many do not hold the newest.
 func (c *convergence) lag(newest mark) (least assignment.Generation, behind int) {
 	least = newest.gen
 	first := true
-	for held, n := range c.held {
-		g := held.under(newest)
+	for k, n := range c.held {
+		g := k.held.under(newest)
 		if g < newest.gen {
 			behind += n
 		}

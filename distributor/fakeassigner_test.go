@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,6 +34,7 @@ type fakeAssigner struct {
 	heard   []*slicerv1.AttachRequest
 	admin   func(method string) error
 	calls   []string
+	age     time.Duration // how old it says that assignments are
 }
 
 // fakeStream is one Distributor's stream.
@@ -143,7 +145,7 @@ func (f *fakeAssigner) frame(s *fakeStream, job string, data []byte, trailer *sl
 		f.reply(s, pieceOf(job, &slicerv1.JobAssignment_Chunk{Chunk: &slicerv1.Chunk{Data: c}}))
 	}
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{
-		Assignment: &slicerv1.JobAssignment{Job: job, Piece: &slicerv1.JobAssignment_Trailer{Trailer: trailer}}}})
+		Assignment: &slicerv1.JobAssignment{Job: job, AgeUs: f.age.Microseconds(), Piece: &slicerv1.JobAssignment_Trailer{Trailer: trailer}}}})
 }
 
 func pieceOf(job string, c *slicerv1.JobAssignment_Chunk) *slicerv1.AttachResponse {

@@ -253,7 +253,8 @@ func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment
 		j.failed(now, a)
 		return
 	}
-	v := j.accept(now, a, got)
+	age := time.Duration(min(max(m.GetAgeUs(), 0), maxReportAge.Microseconds())) * time.Microsecond
+	v := j.accept(now, a, got, age)
 	j.m.verdict(v)
 	if v == verdictMalformed || v == verdictForeign {
 		j.log.Error("assignment not accepted", "assigner", a.id, "address", a.address, "verdict", string(v),

@@ -165,10 +165,8 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 	} else {
 		s.progress.acked(g)
 		j.noteReported(now, g)
-		if !s.left && j.conv.hold(s.id, s.progress.held) {
-			j.up.acksChanged(now)
-			j.measure(now)
-			j.poke()
+		if !s.left {
+			j.holds(now, s.id, s.in.role, s.progress.held)
 		}
 	}
 	j.kick(s)

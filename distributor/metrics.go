@@ -26,6 +26,8 @@ type metrics struct {
 	ended       *prometheus.CounterVec
 	received    *prometheus.CounterVec
 	convergence *prometheus.HistogramVec
+	reach       *prometheus.HistogramVec
+	slowest     *prometheus.GaugeVec
 	assigners   prometheus.Gauge
 	attempts    *prometheus.CounterVec
 	proxied     *prometheus.CounterVec
@@ -51,6 +53,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.slices = gauge("slices", "Slices of the newest assignment held.", "job")
 	m.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
 	m.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
+	m.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
 	m.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
 	m.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
 	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that somebody needs.", "job", "kind")
@@ -65,8 +68,13 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 		Help:    "From the arrival of an assignment until all connected clerks and slicelets hold it.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, []string{"job"})
+	m.reach = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "slicer_distributor_reach_seconds",
+		Help:    "From the writing of an assignment until one who was connected when it came holds it.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+	}, []string{"job", "role"})
 	m.assigners = prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_assigners", Help: "Assigners attached to."})
-	m.all = append(m.all, m.convergence, m.assigners)
+	m.all = append(m.all, m.convergence, m.reach, m.assigners)
 	if reg == nil {
 		return m, nil
 	}
@@ -101,6 +109,7 @@ type jobMetrics struct {
 	sent, sentBytes, encodes   map[string]prometheus.Counter
 	refusals, reports          prometheus.Counter
 	convergence                prometheus.Observer
+	reach                      [numRoles]prometheus.Observer
 }
 
 func (m *metrics) job(name string) *jobMetrics {
@@ -117,6 +126,9 @@ func (m *metrics) job(name string) *jobMetrics {
 		slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet", slicerv1.Role_ROLE_OBSERVER: "observer",
 	} {
 		j.roles[role] = m.subs.WithLabelValues(name, label)
+		if role != slicerv1.Role_ROLE_OBSERVER {
+			j.reach[role] = m.reach.WithLabelValues(name, label)
+		}
 	}
 	for _, kind := range []string{kindWhole, kindDelta} {
 		j.sent[kind] = m.sent.WithLabelValues(name, kind)
@@ -129,22 +141,39 @@ func (m *metrics) job(name string) *jobMetrics {
 // drop forgets the series of a job that is not served any more.
 func (j *jobMetrics) drop() {
 	m, match := j.parent, prometheus.Labels{"job": j.job}
-	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow} {
+	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow, m.slowest} {
 		v.DeletePartialMatch(match)
 	}
 	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received} {
 		v.DeletePartialMatch(match)
 	}
 	m.convergence.DeletePartialMatch(match)
+	m.reach.DeletePartialMatch(match)
 }
 
 func (j *jobMetrics) subscribers(role slicerv1.Role, by int) { j.roles[role].Add(float64(by)) }
 func (j *jobMetrics) behind(n int)                           { j.lag.Set(float64(n)) }
-func (j *jobMetrics) slow(n int)                             { j.slowSubs.Set(float64(n)) }
 func (j *jobMetrics) converged(d time.Duration)              { j.convergence.Observe(d.Seconds()) }
 func (j *jobMetrics) encoded(kind string)                    { j.encodes[kind].Inc() }
 func (j *jobMetrics) refused()                               { j.refusals.Inc() }
 func (j *jobMetrics) report()                                { j.reports.Inc() }
+
+func (j *jobMetrics) reached(role slicerv1.Role, took time.Duration) {
+	if o := j.reach[role]; o != nil {
+		o.Observe(took.Seconds())
+	}
+}
+
+// slow shows who is slow now in place of those who were.
+func (j *jobMetrics) slow(now time.Time, total int, before, after []slowSub) {
+	j.slowSubs.Set(float64(total))
+	for _, s := range before {
+		j.parent.slowest.DeleteLabelValues(j.job, s.name)
+	}
+	for _, s := range after {
+		j.parent.slowest.WithLabelValues(j.job, s.name).Set(now.Sub(s.since).Seconds())
+	}
+}
 
 func (j *jobMetrics) generation(a *assignment.Assignment) {
 	j.gen.Set(float64(a.Generation()))

@@ -10,8 +10,9 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// accept takes an assignment that a is the source of, and reports what became of it.
-func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment) verdict {
+// accept takes an assignment that from is the source of, stored so long ago, and
+// reports what became of it.
+func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, age time.Duration) verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	v := judge(j.shelf.newest(), a, from == j.preferred)
@@ -30,6 +31,7 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment) 
 	j.arrived = now
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
+	j.conv.came(markOf(a), now.Add(-age))
 	j.up.acksChanged(now)
 	j.measure(now)
 	j.notifyLocked()

@@ -24,6 +24,11 @@ type progress struct {
 // elsewhere.
 const maxRefusals = 3
 
+// stuck says that the subscriber will not take the newest.
+func (p *progress) stuck(newest mark) bool {
+	return p.refused == newest && p.refusals >= maxRefusals && p.held != newest
+}
+
 // step is what to do for a subscriber.
 type step uint8
 

@@ -1,8 +1,12 @@
 package distributor
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 const (
@@ -14,36 +18,55 @@ const (
 	slowLog  = 30 * time.Second
 )
 
-// slowWatch says when to look for slow subscribers next.
+// slowWatch says when to look for slow subscribers next, and who is slow.
 type slowWatch struct {
 	lookAt, namedAt time.Time
-	counted         int
+	worst           []slowSub // at most maxStragglers, the slowest first
+	total           int
+}
+
+// slowSub is a subscriber that has not acknowledged for long what it was sent, or
+// will not take it.
+type slowSub struct {
+	name  string
+	gen   assignment.Generation // that it holds
+	since time.Time             // when it was sent what it does not acknowledge
 }
 
 // watchSlow counts and names those who have not acknowledged for long. It looks
 // only while somebody is late.
 func (j *job) watchSlow(now time.Time) (next time.Time) {
-	_, behind := j.conv.lag(markOf(j.shelf.newest()))
-	if behind == 0 && j.slow.counted == 0 {
+	newest := markOf(j.shelf.newest())
+	_, behind := j.conv.lag(newest)
+	if behind == 0 && j.slow.total == 0 {
 		return time.Time{}
 	}
 	if j.slow.lookAt.After(now) {
 		return j.slow.lookAt
 	}
 	j.slow.lookAt = now.Add(slowLook)
-	var names []string
+	var all []slowSub
 	for _, s := range j.subs {
-		if s.progress.flight.gen != 0 && now.Sub(s.flightAt) >= slowAfter {
-			names = append(names, s.in.name)
+		if p := &s.progress; (p.flight.gen != 0 || p.stuck(newest)) && now.Sub(s.flightAt) >= slowAfter {
+			all = append(all, slowSub{s.in.name, p.held.gen, s.flightAt})
 		}
 	}
-	j.slow.counted = len(names)
-	j.m.slow(len(names))
-	if len(names) > 0 && now.Sub(j.slow.namedAt) >= slowLog {
+	slices.SortFunc(all, func(a, b slowSub) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.name, b.name)) })
+	before := j.slow.worst
+	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), maxStragglers)])
+	if !slices.Equal(before, j.slow.worst) {
+		j.up.acksChanged(now)
+		j.poke()
+	}
+	j.m.slow(now, len(all), before, j.slow.worst)
+	if len(all) > 0 && now.Sub(j.slow.namedAt) >= slowLog {
 		j.slow.namedAt = now
-		slices.Sort(names)
-		j.log.Warn("subscribers do not acknowledge", "count", len(names),
-			"after", slowAfter, "some", names[:min(len(names), maxStragglers)])
+		names := make([]string, len(j.slow.worst))
+		for i, s := range j.slow.worst {
+			names[i] = s.name
+		}
+		j.log.Warn("subscribers do not acknowledge", "count", len(all), "after", slowAfter,
+			"longest", now.Sub(all[0].since).Round(time.Second), "some", names)
 	}
 	return j.slow.lookAt
 }
@@ -61,4 +84,24 @@ func (j *job) measure(now time.Time) {
 		j.m.converged(now.Sub(j.arrived))
 		j.arrived = time.Time{}
 	}
+}
+
+// holds has a subscriber counted as holding something.
+func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
+	changed, took, reached := j.conv.hold(now, id, held)
+	if reached {
+		j.m.reached(role, took)
+	}
+	if changed {
+		j.up.acksChanged(now)
+		j.measure(now)
+		j.poke()
+	}
+}
+
+// progressView is how far the job's subscribers have come, the slow ones named.
+func (j *job) progressView() progressView {
+	v := j.conv.view(markOf(j.shelf.newest()))
+	v.slow, v.slowTotal = j.slow.worst, j.slow.total
+	return v
 }

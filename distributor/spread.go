@@ -1,0 +1,43 @@
+package distributor
+
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// spread is how long an assignment takes to the subscribers of one role who were
+// connected when it came. Those of many Distributors add up. Pure.
+type spread struct {
+	written          time.Time
+	waiting, reached int
+	last             time.Duration
+	counts           [wire.SpreadBuckets]uint32
+}
+
+// reach counts one who holds it now, and says how long it took.
+func (s *spread) reach(now time.Time) time.Duration {
+	took := max(now.Sub(s.written), 0)
+	s.waiting--
+	s.reached++
+	s.last = max(s.last, took)
+	s.counts[wire.SpreadBucket(took)]++
+	return took
+}
+
+// same says whether nobody has come or gone between two looks at one spread.
+func (s *spread) same(t *spread) bool {
+	return s.written.Equal(t.written) && s.waiting == t.waiting && s.reached == t.reached
+}
+
+func (s *spread) toProto(role slicerv1.Role, gen assignment.Generation) *slicerv1.Spread {
+	m := &slicerv1.Spread{Role: role, Generation: int64(gen), Waiting: uint32(s.waiting), LastUs: s.last.Microseconds()}
+	for i, n := range s.counts {
+		if n > 0 {
+			m.Bucket, m.Count = append(m.Bucket, uint32(i)), append(m.Count, n)
+		}
+	}
+	return m
+}
