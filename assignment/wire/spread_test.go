@@ -14,11 +14,12 @@ func TestSpreadBuckets(t *testing.T) {
 		if i < 0 || i >= SpreadBuckets {
 			t.Fatalf("%s is in bucket %d", d, i)
 		}
-		// The ends are cut to whole nanoseconds.
-		if end := SpreadEnd(i); d > end+1 {
+		// The ends are as exact as a float64.
+		const slack = 1e-9
+		if end := SpreadEnd(i); float64(d) > float64(end)*(1+slack)+1 {
 			t.Fatalf("%s is in bucket %d, which ends at %s", d, i, end)
 		}
-		if i > 0 && d <= SpreadEnd(i-1)-1 {
+		if i > 0 && float64(d) < float64(SpreadEnd(i-1))*(1-slack)-1 {
 			t.Fatalf("%s is in bucket %d, but the one before ends at %s", d, i, SpreadEnd(i-1))
 		}
 		if i > 0 && i < SpreadBuckets-1 && float64(SpreadEnd(i)) > 1.1*float64(d) {
