@@ -70,7 +70,35 @@ type JobConfig struct {
 	HeartbeatTimeout time.Duration
 	// LeaseDuration is how long the leases of consistent mode last: 1 s to 10 min, default 5 s.
 	LeaseDuration time.Duration
-	Balance       BalanceConfig
+	// History is how many generations and how many orders of operators are kept with
+	// who, when and why: 1 to MaxHistory, default 100.
+	History int
+	Balance BalanceConfig
+	Damping DampingConfig
+}
+
+// MaxHistory is the most generations and orders that a job's history may keep.
+const MaxHistory = 1000
+
+// DampingConfig says how long a task that keeps failing has to stay up before it
+// may own slices again. Each time that it dies, or restarts without having
+// drained, adds 1 to its penalty, which halves every HalfLife. It is the scheme by
+// which routers damp flapping routes (RFC 2439).
+type DampingConfig struct {
+	// HalfLife of the penalty: 1 s to 24 h, default 1 min.
+	HalfLife time.Duration
+	// Suppress is the penalty from which on a task owns nothing: above 1, to 1000;
+	// default 3.
+	Suppress float64
+	// Reuse is the penalty below which it may own slices again: above 0, below
+	// Suppress; default half of Suppress.
+	Reuse float64
+	// Most bounds the penalty and so how long a task waits: Suppress to 1000,
+	// default twice Suppress.
+	Most float64
+	// Share of the job's living tasks that may be damped at once: 0 to 1, default
+	// .25; -1 stands for 0, which damps nobody.
+	Share float64
 }
 
 // BalanceConfig tunes the balancing of a job. The constants are those of the
@@ -113,6 +141,8 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.LoadMetric, LoadRequests)
 	setDefault(&c.HeartbeatTimeout, 5*time.Second)
 	setDefault(&c.LeaseDuration, 5*time.Second)
+	setDefault(&c.History, 100)
+	c.Damping.setDefaults()
 	b := &c.Balance
 	setDefault(&b.Algorithm, AlgorithmWeightedMove)
 	// A default gives way to its partner, so that no error names a field that
@@ -137,6 +167,22 @@ func (c JobConfig) WithDefaults() JobConfig {
 	return c
 }
 
+func (d *DampingConfig) setDefaults() {
+	setDefault(&d.HalfLife, time.Minute)
+	// Defaults give way to what is given, as above.
+	suppress := 3.
+	switch {
+	case d.Reuse >= suppress:
+		suppress = min(2*d.Reuse, 1000)
+	case d.Most > 1 && d.Most < suppress:
+		suppress = d.Most
+	}
+	setDefault(&d.Suppress, suppress)
+	setDefault(&d.Reuse, d.Suppress/2)
+	setDefault(&d.Most, min(2*d.Suppress, 1000))
+	setDefault(&d.Share, .25)
+}
+
 func setDefault[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
@@ -150,7 +196,7 @@ func (c JobConfig) Validate() error {
 	if err := ValidateJobName(c.Name); err != nil {
 		return err
 	}
-	b := c.Balance
+	b, d := c.Balance, c.Damping
 	for _, f := range []struct {
 		ok      bool
 		field   string
@@ -167,6 +213,7 @@ func (c JobConfig) Validate() error {
 		{c.Store == "" || validToken(c.Store, MaxZoneLen), "store", c.Store, "at most 63 printable ASCII characters without space or slash"},
 		{within(c.HeartbeatTimeout, 500*time.Millisecond, 10*time.Minute) && whole(c.HeartbeatTimeout), "heartbeat_timeout", c.HeartbeatTimeout, "500ms to 10m, in whole milliseconds"},
 		{within(c.LeaseDuration, time.Second, 10*time.Minute) && whole(c.LeaseDuration), "lease_duration", c.LeaseDuration, "1s to 10m, in whole milliseconds"},
+		{within(c.History, 1, MaxHistory), "history", c.History, fmt.Sprintf("1 to %d", MaxHistory)},
 		{b.Algorithm == AlgorithmWeightedMove || b.Algorithm == AlgorithmPublished, "balance.algorithm", b.Algorithm, "weighted-move or published"},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
 		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
@@ -179,6 +226,11 @@ func (c JobConfig) Validate() error {
 		{b.Smoothing > 0 && b.Smoothing <= 1, "balance.smoothing", b.Smoothing, "above 0, to 1"},
 		{within(b.Interval, 100*time.Millisecond, time.Hour) && whole(b.Interval), "balance.interval", b.Interval, "100ms to 1h, in whole milliseconds"},
 		{within(b.CPUThreshold, 0, 1) || b.CPUThreshold == -1, "balance.cpu_threshold", b.CPUThreshold, "0 to 1"},
+		{within(d.HalfLife, time.Second, 24*time.Hour) && whole(d.HalfLife), "damping.half_life", d.HalfLife, "1s to 24h, in whole milliseconds"},
+		{d.Suppress > 1 && d.Suppress <= 1000, "damping.suppress", d.Suppress, "above 1, to 1000"},
+		{d.Reuse > 0 && d.Reuse < d.Suppress, "damping.reuse", d.Reuse, fmt.Sprintf("above 0, below suppress, which is %g", d.Suppress)},
+		{within(d.Most, d.Suppress, 1000), "damping.most", d.Most, fmt.Sprintf("suppress, which is %g, to 1000", d.Suppress)},
+		{within(d.Share, 0, 1) || d.Share == -1, "damping.share", d.Share, "0 to 1, a share of the tasks"},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

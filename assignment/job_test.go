@@ -17,11 +17,12 @@ func TestJobDefaults(t *testing.T) {
 	}
 	want := assignment.JobConfig{
 		Name: "cache", MinReplicas: 1, MaxReplicas: 10, Mode: assignment.Affinity, LoadMetric: "requests",
-		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second,
+		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, History: 100,
 		Balance: assignment.BalanceConfig{
 			Algorithm: "weighted-move", MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
 		},
+		Damping: assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)
@@ -47,6 +48,13 @@ func TestJobDefaultsFit(t *testing.T) {
 		func(c *assignment.JobConfig) { c.Balance.BandStop = 1 },
 		func(c *assignment.JobConfig) { c.Balance.MergeBudget, c.Balance.MoveBudget = -1, -1 },
 		func(c *assignment.JobConfig) { c.Balance.CPUThreshold = -1 },
+		func(c *assignment.JobConfig) { c.Damping.Suppress = 1000 },
+		func(c *assignment.JobConfig) { c.Damping.Suppress = 1.1 },
+		func(c *assignment.JobConfig) { c.Damping.Reuse = 999 },
+		func(c *assignment.JobConfig) { c.Damping.Reuse = .1 },
+		func(c *assignment.JobConfig) { c.Damping.Most = 1.1 },
+		func(c *assignment.JobConfig) { c.Damping.Most = 1000 },
+		func(c *assignment.JobConfig) { c.Damping.Share = -1 },
 	} {
 		c := assignment.JobConfig{Name: "cache"}
 		set(&c)
@@ -92,6 +100,13 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.Balance.Smoothing = -1 }, "balance.smoothing", "-1"},
 		{func(c *assignment.JobConfig) { c.Balance.Interval = time.Millisecond }, "balance.interval", "1ms"},
 		{func(c *assignment.JobConfig) { c.Balance.CPUThreshold = 2 }, "balance.cpu_threshold", "2"},
+		{func(c *assignment.JobConfig) { c.History = 1001 }, "history", "1001 is not allowed: want 1 to 1000"},
+		{func(c *assignment.JobConfig) { c.Damping.HalfLife = time.Millisecond }, "damping.half_life", "1ms is not allowed: want 1s to 24h"},
+		{func(c *assignment.JobConfig) { c.Damping.Suppress = 1 }, "damping.suppress", "1 is not allowed: want above 1"},
+		{func(c *assignment.JobConfig) { c.Damping.Suppress = math.NaN() }, "damping.suppress", "NaN"},
+		{func(c *assignment.JobConfig) { c.Damping.Suppress, c.Damping.Reuse = 2, 2 }, "damping.reuse", "2 is not allowed: want above 0, below suppress, which is 2"},
+		{func(c *assignment.JobConfig) { c.Damping.Suppress, c.Damping.Most = 4, 3 }, "damping.most", "3 is not allowed: want suppress, which is 4, to 1000"},
+		{func(c *assignment.JobConfig) { c.Damping.Share = 1.5 }, "damping.share", "1.5"},
 	} {
 		c := assignment.JobConfig{Name: "cache"}
 		tc.set(&c)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ var fields = []field{
 	{name: "store", at: func(c *assignment.JobConfig) any { return &c.Store }},
 	{name: "heartbeat_timeout", at: func(c *assignment.JobConfig) any { return &c.HeartbeatTimeout }},
 	{name: "lease_duration", at: func(c *assignment.JobConfig) any { return &c.LeaseDuration }},
+	{name: "history", at: func(c *assignment.JobConfig) any { return &c.History }},
 	{name: "balance.algorithm", at: func(c *assignment.JobConfig) any { return &c.Balance.Algorithm }},
 	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
 	{name: "balance.max_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MaxSlicesPerTask }},
@@ -43,9 +45,17 @@ var fields = []field{
 	{name: "balance.smoothing", at: func(c *assignment.JobConfig) any { return &c.Balance.Smoothing }},
 	{name: "balance.interval", at: func(c *assignment.JobConfig) any { return &c.Balance.Interval }},
 	{name: "balance.cpu_threshold", at: func(c *assignment.JobConfig) any { return &c.Balance.CPUThreshold }, orNone: true},
+	{name: "damping.half_life", at: func(c *assignment.JobConfig) any { return &c.Damping.HalfLife }},
+	{name: "damping.suppress", at: func(c *assignment.JobConfig) any { return &c.Damping.Suppress }},
+	{name: "damping.reuse", at: func(c *assignment.JobConfig) any { return &c.Damping.Reuse }},
+	{name: "damping.most", at: func(c *assignment.JobConfig) any { return &c.Damping.Most }},
+	{name: "damping.share", at: func(c *assignment.JobConfig) any { return &c.Damping.Share }, orNone: true},
 }
 
-const balance = "balance."
+// groups are the prefixes of fields that stand in a mapping of their own.
+var groups = []string{"balance.", "damping."}
+
+func isGroup(prefix string) bool { return slices.Contains(groups, prefix) }
 
 // given is a field with the value that a file gives it.
 type given struct {
@@ -107,8 +117,8 @@ func collect(m *yaml.Node, prefix string, values []given) (_ []given, line int, 
 			return nil, key.Line, &assignment.FieldError{Field: "field", Value: name, Allowed: fmt.Sprintf("each field once; it is in line %d already", first)}
 		}
 		seen[name] = key.Line
-		if name+"." == balance && key.Kind == yaml.ScalarNode {
-			if values, line, err = collect(value, balance, values); err != nil {
+		if isGroup(name+".") && key.Kind == yaml.ScalarNode {
+			if values, line, err = collect(value, name+".", values); err != nil {
 				return nil, line, err
 			}
 			continue
@@ -139,7 +149,9 @@ func names(prefix string) (list []string) {
 		}
 	}
 	if prefix == "" {
-		list = append(list, strings.TrimSuffix(balance, "."))
+		for _, g := range groups {
+			list = append(list, strings.TrimSuffix(g, "."))
+		}
 	}
 	return list
 }

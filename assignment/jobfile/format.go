@@ -16,10 +16,12 @@ import (
 func Format(c assignment.JobConfig) []byte {
 	var b bytes.Buffer
 	for i, f := range fields {
-		name, nested := strings.CutPrefix(f.name, balance)
-		if nested {
-			if !strings.HasPrefix(fields[i-1].name, balance) {
-				b.WriteString("balance:\n")
+		group, name, nested := strings.Cut(f.name, ".")
+		if !nested {
+			name = f.name
+		} else {
+			if !strings.HasPrefix(fields[i-1].name, group+".") {
+				b.WriteString(group + ":\n")
 			}
 			b.WriteString("  ")
 		}

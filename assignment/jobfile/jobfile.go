@@ -13,6 +13,7 @@
 //	store: main               # which of the assigners' stores keeps the job
 //	heartbeat_timeout: 5s     # reports that stop for so long mean death
 //	lease_duration: 5s
+//	history: 100              # generations, and orders, kept with who, when and why
 //	balance:
 //	  algorithm: weighted-move  # or published
 //	  min_slices_per_task: 50
@@ -24,6 +25,12 @@
 //	  smoothing: 0.25           # weight of the newest measurement
 //	  interval: 5s              # between rounds
 //	  cpu_threshold: 0.25       # below it a job balanced by CPU is left alone
+//	damping:                  # of tasks that fail again and again
+//	  half_life: 1m             # of a task's penalty, 1 a failure
+//	  suppress: 3               # from which on it owns nothing
+//	  reuse: 1.5                # below which it may again
+//	  most: 6
+//	  share: 0.25               # of the tasks that may be damped at once
 //	---
 //	name: search
 //	mode: consistent

@@ -64,7 +64,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, balance`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, history, balance, damping`},
 		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want algorithm, min_slices_per_task,`},
 		{"field of balance outside of it", "name: a\ninterval: 1s\n", `jobs.yaml:2: field of job config: "interval"`},
 		{"dotted", "name: a\nbalance.interval: 1s\n", `jobs.yaml:2: field of job config: "balance.interval"`},
@@ -140,6 +140,7 @@ mode: affinity
 load_metric: requests
 heartbeat_timeout: 10m
 lease_duration: 5s
+history: 100
 balance:
   algorithm: weighted-move
   min_slices_per_task: 50
@@ -151,6 +152,12 @@ balance:
   smoothing: 0.25
   interval: 1h
   cpu_threshold: 0.25
+damping:
+  half_life: 1m
+  suppress: 3
+  reuse: 1.5
+  most: 6
+  share: 0.25
 `
 	if diff := cmp.Diff(want, string(jobfile.Format(c))); diff != "" {
 		t.Error(diff)
@@ -175,6 +182,11 @@ func TestFormatRoundTrip(t *testing.T) {
 				MergeBudget: share.Draw(t, "merge"), MoveBudget: share.Draw(t, "move"), BandStart: rapid.Float64Range(2, 100).Draw(t, "start"),
 				BandStop: rapid.Float64Range(1, 2).Draw(t, "stop"), Smoothing: rapid.Float64Range(1e-9, 1).Draw(t, "smoothing"),
 				Interval: millis(100, 3_600_000).Draw(t, "interval"), CPUThreshold: share.Draw(t, "cpu"),
+			},
+			History: rapid.IntRange(1, 1000).Draw(t, "history"),
+			Damping: assignment.DampingConfig{
+				HalfLife: millis(1000, 86_400_000).Draw(t, "half life"), Suppress: rapid.Float64Range(3, 500).Draw(t, "suppress"),
+				Reuse: rapid.Float64Range(1e-9, 2).Draw(t, "reuse"), Most: rapid.Float64Range(500, 1000).Draw(t, "penalty"), Share: share.Draw(t, "damped"),
 			},
 		}
 		if err := c.Validate(); err != nil {

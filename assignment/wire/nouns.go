@@ -75,7 +75,7 @@ func stateFromProto(s slicerv1.TaskState) (assignment.TaskState, error) {
 
 // JobToProto never fails.
 func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
-	b := c.Balance
+	b, d := c.Balance, c.Damping
 	return &slicerv1.JobConfig{
 		Name: c.Name, MinReplicas: uint32(c.MinReplicas), MaxReplicas: uint32(c.MaxReplicas),
 		Mode: slicerv1.Mode(c.Mode), LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
@@ -84,6 +84,10 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 			Algorithm: b.Algorithm, MinSlicesPerTask: uint32(b.MinSlicesPerTask), MaxSlicesPerTask: uint32(b.MaxSlicesPerTask),
 			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
 			Smoothing: b.Smoothing, IntervalMs: b.Interval.Milliseconds(), CpuThreshold: b.CPUThreshold,
+		},
+		History: uint32(c.History),
+		Damping: &slicerv1.DampingConfig{
+			HalfLifeMs: d.HalfLife.Milliseconds(), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share,
 		},
 	}
 }
@@ -94,7 +98,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 	if m == nil {
 		return assignment.JobConfig{}, malformed("job config", errMissing)
 	}
-	b := m.GetBalance()
+	b, d := m.GetBalance(), m.GetDamping()
 	c := assignment.JobConfig{
 		Name: m.Name, MinReplicas: clampInt(m.MinReplicas), MaxReplicas: clampInt(m.MaxReplicas),
 		LoadMetric: m.LoadMetric, Zone: m.Zone, Store: m.Store,
@@ -103,6 +107,10 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 			Algorithm: b.GetAlgorithm(), MinSlicesPerTask: clampInt(b.GetMinSlicesPerTask()), MaxSlicesPerTask: clampInt(b.GetMaxSlicesPerTask()),
 			MergeBudget: b.GetMergeBudget(), MoveBudget: b.GetMoveBudget(), BandStart: b.GetBandStart(), BandStop: b.GetBandStop(),
 			Smoothing: b.GetSmoothing(), Interval: millis(b.GetIntervalMs()), CPUThreshold: b.GetCpuThreshold(),
+		},
+		History: clampInt(m.History),
+		Damping: assignment.DampingConfig{
+			HalfLife: millis(d.GetHalfLifeMs()), Suppress: d.GetSuppress(), Reuse: d.GetReuse(), Most: d.GetMost(), Share: d.GetShare(),
 		},
 	}
 	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {

@@ -21,7 +21,9 @@ type jobView struct {
 	Store            string      `json:"store"`
 	HeartbeatTimeout string      `json:"heartbeat_timeout"`
 	LeaseDuration    string      `json:"lease_duration"`
+	History          int         `json:"history"`
 	Balance          balanceView `json:"balance"`
+	Damping          dampingView `json:"damping"`
 }
 
 type balanceView struct {
@@ -37,12 +39,22 @@ type balanceView struct {
 	CPUThreshold     float64 `json:"cpu_threshold"`
 }
 
+type dampingView struct {
+	HalfLife string  `json:"half_life"`
+	Suppress float64 `json:"suppress"`
+	Reuse    float64 `json:"reuse"`
+	Most     float64 `json:"most"`
+	Share    float64 `json:"share"`
+}
+
 func newJobView(c assignment.JobConfig, version int64) jobView {
-	b := c.Balance
+	b, d := c.Balance, c.Damping
 	return jobView{
 		Name: c.Name, Version: version, Mode: c.Mode.String(), MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas,
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
+		History: c.History,
+		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share},
 		Balance: balanceView{
 			Algorithm: b.Algorithm, MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
@@ -61,7 +73,7 @@ type field struct{ name, value string }
 
 // fields are the settings that may differ between two versions of a job.
 func (v *jobView) fields() []field {
-	b := &v.Balance
+	b, d := &v.Balance, &v.Damping
 	return []field{
 		{"mode", v.Mode},
 		{"min_replicas", fmt.Sprint(v.MinReplicas)},
@@ -71,6 +83,7 @@ func (v *jobView) fields() []field {
 		{"store", v.Store},
 		{"heartbeat_timeout", v.HeartbeatTimeout},
 		{"lease_duration", v.LeaseDuration},
+		{"history", fmt.Sprint(v.History)},
 		{"balance.algorithm", b.Algorithm},
 		{"balance.min_slices_per_task", fmt.Sprint(b.MinSlicesPerTask)},
 		{"balance.max_slices_per_task", fmt.Sprint(b.MaxSlicesPerTask)},
@@ -81,6 +94,11 @@ func (v *jobView) fields() []field {
 		{"balance.smoothing", fmt.Sprint(b.Smoothing)},
 		{"balance.interval", b.Interval},
 		{"balance.cpu_threshold", fmt.Sprint(b.CPUThreshold)},
+		{"damping.half_life", d.HalfLife},
+		{"damping.suppress", fmt.Sprint(d.Suppress)},
+		{"damping.reuse", fmt.Sprint(d.Reuse)},
+		{"damping.most", fmt.Sprint(d.Most)},
+		{"damping.share", fmt.Sprint(d.Share)},
 	}
 }
 
