@@ -101,6 +101,7 @@ type session struct {
 	refusals []*slicerv1.RefuseTask
 	jobs     map[string]*interest
 	queue    []*interest // that have something to send, in turn
+	beliefs  map[string]belief
 }
 
 // interest is what a Distributor has said about one job.
@@ -195,6 +196,8 @@ func (s *session) received(m *slicerv1.AttachRequest) {
 		s.acks(x.Acks)
 	case *slicerv1.AttachRequest_Clients:
 		s.clients(x.Clients)
+	case *slicerv1.AttachRequest_Beliefs:
+		s.believes(x.Beliefs)
 	}
 }
 

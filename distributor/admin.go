@@ -49,6 +49,16 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 	return resp, err
 }
 
+// ListAssigners is answered here when no assigner can: that is when an operator
+// wants to know most.
+func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
+	resp, err := passOn(ctx, s.d, "ListAssigners", "", r, slicerv1.AdminServiceClient.ListAssigners)
+	if c := status.Code(err); (c == codes.Unavailable || c == codes.Unimplemented) && s.d.life.Err() == nil {
+		return s.d.assigners(time.Now()), nil
+	}
+	return resp, err
+}
+
 // passOn asks the assigners in turn until one is not unavailable.
 func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job string, r *Req,
 	call func(slicerv1.AdminServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error),

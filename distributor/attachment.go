@@ -40,6 +40,8 @@ type attachment struct {
 	// vacant are marked jobs that nobody here subscribes to: the assigner is to
 	// know that, too.
 	vacant map[string]struct{}
+	// beliefs: the assigner is to be told who is taken for preferred.
+	beliefs bool
 }
 
 // newAttachment begins a stream to an assigner that has said hello.
@@ -117,6 +119,12 @@ func (a *attachment) send(ctx context.Context, stream slicerv1.AssignerService_A
 	defer idle.Stop()
 	wanted := make(map[string]struct{}) // jobs that this stream holds a Want for
 	for {
+		for _, m := range a.popBeliefs(a.d.host.now()) {
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+			idle.Reset(heartbeat)
+		}
 		if job, vacant, ok := a.pop(); ok {
 			for _, m := range a.messages(job, vacant, wanted) {
 				if err := stream.Send(m); err != nil {

@@ -50,6 +50,7 @@ type Distributor struct {
 	closed      bool
 	jobs        map[string]*job
 	prefs       preferences
+	beliefs     beliefs
 	attachments map[string]*attachment // by the assigner's id
 	sessions    session
 	subscribers uint64            // numbers given out

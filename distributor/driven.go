@@ -173,6 +173,9 @@ func (v *Driven) flush() {
 		f()
 	}
 	for _, p := range v.peers {
+		for _, m := range p.a.popBeliefs(v.now) {
+			p.say(v.now, m)
+		}
 		for job, vacant, ok := p.a.pop(); ok; job, vacant, ok = p.a.pop() {
 			for _, m := range p.a.messages(job, vacant, p.wanted) {
 				p.say(v.now, m)

@@ -33,7 +33,7 @@ type view struct {
 }
 
 type candidate struct {
-	id, address string
+	id, address, zone string
 }
 
 // maxViews bounds how many stores one assigner may speak of.
@@ -50,7 +50,7 @@ func (p *preferences) update(from string, m *slicerv1.Preference) {
 	}
 	v := &view{revision: m.GetRevision(), jobs: make(map[string]string, len(m.GetJobs()))}
 	for _, c := range m.GetCandidates() {
-		v.candidates = append(v.candidates, candidate{c.GetAssignerId(), c.GetAddress()})
+		v.candidates = append(v.candidates, candidate{c.GetAssignerId(), c.GetAddress(), c.GetZone()})
 	}
 	for _, j := range m.GetJobs() {
 		v.jobs[j.GetJob()] = j.GetAssignerId()
@@ -127,7 +127,7 @@ func (p *preferences) candidates() []candidate {
 		all = append(all, p.views[k].candidates...)
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address))
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address), cmp.Compare(a.zone, b.zone))
 	})
 	return slices.Compact(all)
 }

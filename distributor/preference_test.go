@@ -59,10 +59,10 @@ func TestPreferences(t *testing.T) {
 func TestCandidatesAreRememberedWhenAllAreGone(t *testing.T) {
 	var p preferences
 	v := viewOf(1, 1)
-	v.Candidates = []*slicerv1.Candidate{{AssignerId: "a2", Address: "h2:1"}, {AssignerId: "a1", Address: "h1:1"}}
+	v.Candidates = []*slicerv1.Candidate{{AssignerId: "a2", Address: "h2:1", Zone: "eu-1"}, {AssignerId: "a1", Address: "h1:1"}}
 	p.update("a1", v)
 	p.update("a3", viewOf(0, 1))
-	want := []candidate{{"a1", "h1:1"}, {"a2", "h2:1"}}
+	want := []candidate{{"a1", "h1:1", ""}, {"a2", "h2:1", "eu-1"}}
 	if got := p.candidates(); !slices.Equal(got, want) {
 		t.Errorf("candidates %v", got)
 	}

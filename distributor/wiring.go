@@ -20,6 +20,7 @@ func (d *Distributor) attached(a *attachment) {
 	}
 	d.attachments[a.id] = a
 	d.ready = true
+	a.beliefs = true
 	delete(d.errs, a.address)
 	d.metrics.assigners.Set(float64(len(d.attachments)))
 	d.log.Info("assigner attached", "assigner", a.id, "zone", a.zone, "address", a.address)
@@ -62,6 +63,7 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 // wire tells every job who is there now, and every assigner of the jobs that it
 // has become preferred for and that nobody here subscribes to.
 func (d *Distributor) wire(now time.Time) {
+	d.believe(now)
 	for _, j := range d.jobs {
 		d.wireJob(now, j)
 	}

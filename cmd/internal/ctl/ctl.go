@@ -63,7 +63,7 @@ in time.`,
 	fs.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
 	a.tls.Bind(cmd)
-	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand())
+	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }

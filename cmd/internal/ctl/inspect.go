@@ -29,8 +29,10 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:   "inspect JOB [--task T] [--slices]",
 		Short: "Show a job's tasks, their slices and load, and how even it is",
 		Long: `Shows each task with its state, slices, share of the keyspace and load; how uneven
-the load is; the generation and its age; which assigner decides; and whether all
-clerks and slicelets hold the newest generation.
+the load is; the generation and its age; which assigner decides; and how many of
+the clerks and slicelets that are connected hold which generation, how long the
+newest took from its write to half of them, to 99 % and to the last, and who is
+slow (has not acknowledged for 5 s what it was sent).
 
 SHARE is the share of the keyspace that the task owns, alone or with other
 replicas. LOAD is in the job's load units a second, smoothed; OF MEAN is that load
@@ -82,18 +84,20 @@ type view struct {
 }
 
 type controlView struct {
-	Assigner     string     `json:"assigner"`
-	Preferred    bool       `json:"preferred"`
-	Holding      string     `json:"holding,omitempty"`
-	Imbalance    float64    `json:"imbalance"` // 0: no load
-	Floor        float64    `json:"floor"`
-	Converged    bool       `json:"converged"`
-	ConvergedGen int64      `json:"converged_generation"`
-	Stragglers   []string   `json:"stragglers,omitempty"`
-	Distributors uint32     `json:"distributors"`
-	Clerks       uint32     `json:"clerks"`
-	Slicelets    uint32     `json:"slicelets"`
-	LastRound    *roundView `json:"last_round,omitempty"`
+	Assigner     string   `json:"assigner"`
+	Preferred    bool     `json:"preferred"`
+	Holding      string   `json:"holding,omitempty"`
+	Imbalance    float64  `json:"imbalance"` // 0: no load
+	Floor        float64  `json:"floor"`
+	Converged    bool     `json:"converged"`
+	ConvergedGen int64    `json:"converged_generation"`
+	Stragglers   []string `json:"stragglers,omitempty"`
+	Distributors uint32   `json:"distributors"`
+	Clerks       uint32   `json:"clerks"`
+	Slicelets    uint32   `json:"slicelets"`
+	// Progress says how many hold which generation, and how long the newest took.
+	Progress  *progressView `json:"progress,omitempty"`
+	LastRound *roundView    `json:"last_round,omitempty"`
 	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
 	Autosharding []autoshardingView `json:"autosharding,omitempty"`
 	// Leases are those of a job in consistent mode.
@@ -263,7 +267,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Assigner: info.AssignerId, Preferred: info.Preferred, Holding: info.Holding,
 		Imbalance: info.Imbalance, Floor: info.Floor,
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
-		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets,
+		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
 		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
 	}
 }

@@ -22,6 +22,11 @@ func (v *view) print(w io.Writer, now time.Time) {
 	}
 	if v.Control != nil {
 		v.Control.print(w, now)
+		if p := v.Control.Progress; p != nil {
+			for _, l := range p.lines(v.Generation) {
+				fmt.Fprintln(w, l)
+			}
+		}
 	} else {
 		fmt.Fprintln(w, "no assigner answers here: load and convergence are not known")
 	}

@@ -1,0 +1,141 @@
+package assigner
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// belief is whom a Distributor takes for preferred for a job, and since when, on
+// the monotonic clock here.
+type belief struct {
+	id    string // "" for nobody
+	since time.Duration
+}
+
+// believes takes in whom the Distributor takes for preferred. What makes no sense
+// is left out.
+func (s *session) believes(m *slicerv1.Beliefs) {
+	now := s.a.now().Mono
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.GetFirst() || s.beliefs == nil {
+		s.beliefs = make(map[string]belief)
+	}
+	for _, b := range m.GetJobs() {
+		if len(s.beliefs) >= maxInterests {
+			return
+		}
+		id := b.GetAssignerId()
+		if assignment.ValidateJobName(b.GetJob()) != nil || id != "" && (store.Candidate{ID: id, Address: "x"}).Validate() != nil {
+			s.a.metrics.rejected.Inc()
+			continue
+		}
+		age := time.Duration(min(max(b.GetForMs(), 0), time.Duration(1<<62).Milliseconds())) * time.Millisecond
+		s.beliefs[b.GetJob()] = belief{id, now - age}
+	}
+}
+
+// ListAssigners implements AdminService.
+func (v adminService) ListAssigners(ctx context.Context, _ *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
+	_, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return v.a.assigners(), nil
+}
+
+// assigners is who there is and who is preferred, as it looks from here.
+func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
+	now := a.now().Mono
+	out := &slicerv1.ListAssignersResponse{AssignerId: a.cfg.ID}
+	known := make(map[store.Candidate]*slicerv1.AssignerStatus)
+	views := make(map[*shelf][]store.Candidate)
+	for _, s := range a.shelves {
+		candidates, _, _ := s.view()
+		views[s] = candidates
+		for _, c := range candidates {
+			if known[c] == nil {
+				known[c] = &slicerv1.AssignerStatus{Id: c.ID, Address: c.Address, Zone: c.Zone}
+				out.Assigners = append(out.Assigners, known[c])
+			}
+			known[c].Stores = append(known[c].Stores, s.label())
+		}
+	}
+	slices.SortFunc(out.Assigners, func(x, y *slicerv1.AssignerStatus) int {
+		return cmp.Or(cmp.Compare(x.Id, y.Id), cmp.Compare(x.Address, y.Address))
+	})
+	count := func(id string, add func(*slicerv1.AssignerStatus)) {
+		for _, s := range out.Assigners {
+			if s.Id == id {
+				add(s)
+			}
+		}
+	}
+	beliefs := a.beliefs(now)
+	jobs := make(map[string]*slicerv1.JobAssigners)
+	for name, bs := range beliefs {
+		jobs[name] = &slicerv1.JobAssigners{Job: name, Beliefs: bs}
+		for _, b := range bs {
+			count(b.AssignerId, func(s *slicerv1.AssignerStatus) { s.Believed++ })
+		}
+	}
+	for _, r := range a.runners() {
+		home, zone, ok := r.whereabouts()
+		if !ok {
+			continue
+		}
+		j := jobs[r.name]
+		if j == nil {
+			j = &slicerv1.JobAssigners{Job: r.name}
+			jobs[r.name] = j
+		}
+		j.Store, j.Zone, j.Chosen = home.label(), zone, a.choose(views[home], r.name, zone)
+		count(j.Chosen, func(s *slicerv1.AssignerStatus) { s.Jobs++ })
+	}
+	for _, name := range slices.Sorted(maps.Keys(jobs)) {
+		out.Jobs = append(out.Jobs, jobs[name])
+	}
+	for _, s := range a.sessions() {
+		out.Distributors = append(out.Distributors, &slicerv1.AttachedDistributor{Id: s.name, Zone: s.zone})
+	}
+	slices.SortFunc(out.Distributors, func(x, y *slicerv1.AttachedDistributor) int { return cmp.Compare(x.Id, y.Id) })
+	return out
+}
+
+// beliefs counts, for each job, how many Distributors take whom for preferred.
+func (a *Assigner) beliefs(now time.Duration) map[string][]*slicerv1.AssignerBelief {
+	type key struct{ job, id string }
+	merged := make(map[key]*slicerv1.AssignerBelief)
+	for _, s := range a.sessions() {
+		s.mu.Lock()
+		for job, b := range s.beliefs {
+			age := (now - b.since).Milliseconds()
+			m := merged[key{job, b.id}]
+			if m == nil {
+				m = &slicerv1.AssignerBelief{AssignerId: b.id, ForMs: age}
+				merged[key{job, b.id}] = m
+			}
+			m.Distributors++
+			m.ForMs = min(m.ForMs, age)
+		}
+		s.mu.Unlock()
+	}
+	out := make(map[string][]*slicerv1.AssignerBelief)
+	for k, m := range merged {
+		out[k.job] = append(out[k.job], m)
+	}
+	for _, bs := range out {
+		slices.SortFunc(bs, func(x, y *slicerv1.AssignerBelief) int {
+			return cmp.Or(cmp.Compare(y.Distributors, x.Distributors), cmp.Compare(x.AssignerId, y.AssignerId))
+		})
+	}
+	return out
+}

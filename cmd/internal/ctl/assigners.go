@@ -1,0 +1,147 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func (a *app) assignersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "assigners",
+		Short: "Show the assigners and who prefers whom for which job",
+		Long: `Shows each assigner that is registered, with its address and zone, for how many jobs
+it is the one to choose, and for how many at least one Distributor takes it for
+preferred; then, for each job, whom the assigner that answers would choose, and whom
+the Distributors that are attached to it take for preferred: how many of them, and
+for how long all of these have.
+
+Where Distributors differ, or believe in another than the one to choose, a takeover
+is under way, or somebody is cut off from the store. When no assigner can be reached
+the Distributor answers, with what it believes itself.`,
+		Example: `  slicerctl assigners
+  slicerctl assigners --json | jq '.jobs[] | select(.disputed) | .job'`,
+		Args: run.Args(),
+		RunE: a.with(func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+			resp, err := call(ctx, c, c.admin.ListAssigners, &slicerv1.ListAssignersRequest{})
+			if err != nil {
+				return err
+			}
+			v := newAssigners(resp)
+			if a.json {
+				return printJSON(cmd.OutOrStdout(), v)
+			}
+			v.print(cmd.OutOrStdout())
+			return nil
+		}),
+	}
+}
+
+// assignersView is what assigners shows. Its JSON form is an interface: add, never rename.
+type assignersView struct {
+	// Assigner is who answers; empty when no assigner could be reached, and then
+	// Distributor is.
+	Assigner     string            `json:"assigner,omitempty"`
+	Distributor  string            `json:"distributor,omitempty"`
+	Assigners    []assignerView    `json:"assigners"`
+	Jobs         []jobAssigners    `json:"jobs"`
+	Distributors []distributorView `json:"distributors"`
+}
+
+type assignerView struct {
+	ID      string   `json:"id"`
+	Address string   `json:"address"`
+	Zone    string   `json:"zone,omitempty"`
+	Stores  []string `json:"stores,omitempty"`
+	// Jobs is for how many jobs it is the one to choose, Believed for how many some
+	// Distributor takes it for preferred.
+	Jobs     uint32 `json:"jobs"`
+	Believed uint32 `json:"believed"`
+}
+
+type jobAssigners struct {
+	Job    string `json:"job"`
+	Store  string `json:"store,omitempty"`
+	Zone   string `json:"zone,omitempty"`
+	Chosen string `json:"chosen,omitempty"`
+	// Disputed: not everybody believes in the one who is chosen.
+	Disputed bool         `json:"disputed"`
+	Believed []beliefView `json:"believed"`
+}
+
+type beliefView struct {
+	Assigner     string `json:"assigner"` // empty: nobody
+	Distributors uint32 `json:"distributors"`
+	// ForMS is for how long all of these have believed it.
+	ForMS int64 `json:"for_ms"`
+}
+
+type distributorView struct {
+	ID   string `json:"id"`
+	Zone string `json:"zone,omitempty"`
+}
+
+func newAssigners(m *slicerv1.ListAssignersResponse) *assignersView {
+	v := &assignersView{Assigner: m.GetAssignerId(), Distributor: m.GetDistributorId(),
+		Assigners: []assignerView{}, Jobs: []jobAssigners{}, Distributors: []distributorView{}}
+	for _, x := range m.GetAssigners() {
+		v.Assigners = append(v.Assigners, assignerView{x.GetId(), x.GetAddress(), x.GetZone(), x.GetStores(), x.GetJobs(), x.GetBelieved()})
+	}
+	for _, x := range m.GetJobs() {
+		j := jobAssigners{Job: x.GetJob(), Store: x.GetStore(), Zone: x.GetZone(), Chosen: x.GetChosen(), Believed: []beliefView{}}
+		for _, b := range x.GetBeliefs() {
+			j.Believed = append(j.Believed, beliefView{b.GetAssignerId(), b.GetDistributors(), b.GetForMs()})
+			j.Disputed = j.Disputed || v.Assigner != "" && b.GetAssignerId() != x.GetChosen()
+		}
+		j.Disputed = j.Disputed || len(j.Believed) > 1
+		v.Jobs = append(v.Jobs, j)
+	}
+	for _, x := range m.GetDistributors() {
+		v.Distributors = append(v.Distributors, distributorView{x.GetId(), x.GetZone()})
+	}
+	return v
+}
+
+func (v *assignersView) print(w io.Writer) {
+	if v.Assigner != "" {
+		var names []string
+		for _, d := range v.Distributors {
+			names = append(names, d.ID)
+		}
+		fmt.Fprintf(w, "as assigner %s sees it, with %s: %s\n", v.Assigner, plural(len(names), "distributor"), or(strings.Join(names, " "), "-"))
+	} else {
+		fmt.Fprintf(w, "no assigner answers; as distributor %s believes\n", v.Distributor)
+	}
+	fmt.Fprintln(w)
+	t := newTable("ASSIGNER", "ADDRESS", "ZONE", "STORES", ">JOBS", ">BELIEVED")
+	for _, x := range v.Assigners {
+		jobs := strconv.Itoa(int(x.Jobs))
+		if v.Assigner == "" {
+			jobs = "-"
+		}
+		t.row(x.ID, x.Address, or(x.Zone, "-"), or(strings.Join(x.Stores, " "), "-"), jobs, strconv.Itoa(int(x.Believed)))
+	}
+	t.print(w)
+	if len(v.Jobs) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t = newTable("JOB", "ZONE", "STORE", "CHOSEN", "BELIEVED")
+	for _, j := range v.Jobs {
+		var who []string
+		for _, b := range j.Believed {
+			who = append(who, fmt.Sprintf("%s by %s for %s", or(b.Assigner, "nobody"),
+				plural(int(b.Distributors), "distributor"), age(time.Duration(b.ForMS)*time.Millisecond)))
+		}
+		t.row(j.Job, or(j.Zone, "-"), or(j.Store, "-"), or(j.Chosen, "-"), or(strings.Join(who, ", "), "-"))
+	}
+	t.print(w)
+}
