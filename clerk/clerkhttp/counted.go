@@ -13,9 +13,9 @@ type counted struct {
 	over atomic.Bool
 }
 
-// countedBody leaves an upgraded connection's body writable.
-func countedBody(body io.ReadCloser, b *backend) io.ReadCloser {
-	c := &counted{ReadCloser: body, b: b}
+// of is c for an answer's body. It leaves an upgraded connection's body writable.
+func (c *counted) of(body io.ReadCloser, b *backend) io.ReadCloser {
+	c.ReadCloser, c.b = body, b
 	if w, ok := body.(io.Writer); ok {
 		return struct {
 			*counted

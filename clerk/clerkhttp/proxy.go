@@ -1,14 +1,10 @@
 package clerkhttp
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
@@ -57,9 +52,8 @@ type Proxy struct {
 
 // table is the rules in force. It is never changed.
 type table struct {
-	rules   []*compiled
-	routes  []*route // by rule
-	trusted int
+	rules []*compiled
+	lanes []*lane // by rule
 }
 
 // job is one that the rules name.
@@ -73,7 +67,6 @@ type route struct {
 	job       string
 	clerk     *clerk.Clerk
 	transport *Transport
-	reverse   *httputil.ReverseProxy
 	counts    *routeCounts
 }
 
@@ -110,8 +103,8 @@ func (p *Proxy) SetRules(rules Rules) error {
 	if p.over {
 		return ErrClosed
 	}
-	next := &table{rules: list, trusted: rules.TrustedProxies}
-	named := map[string]bool{}
+	next := &table{rules: list}
+	named, used := map[string]bool{}, map[*route]bool{}
 	var fresh []string
 	for _, c := range list {
 		j := p.jobs[c.Job]
@@ -134,14 +127,15 @@ func (p *Proxy) SetRules(rules Rules) error {
 			j.routes[c.Upstream] = r
 		}
 		named[c.Job] = true
-		next.routes = append(next.routes, r)
+		used[r] = true
+		next.lanes = append(next.lanes, p.newLane(c, r, rules.TrustedProxies > 0))
 	}
 	p.table.Store(next)
 	p.metrics.since.SetToCurrentTime()
 	p.dropLocked(slices.DeleteFunc(p.namesLocked(), func(name string) bool { return named[name] }))
 	for _, j := range p.jobs {
 		for u, r := range j.routes {
-			if !slices.Contains(next.routes, r) {
+			if !used[r] {
 				delete(j.routes, u)
 				r.close(p)
 			}
@@ -211,135 +205,13 @@ func (p *Proxy) newRoute(ck *clerk.Clerk, u Upstream) (*route, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &route{job: ck.Job(), clerk: ck, transport: t, counts: p.metrics.of(ck.Job())}
-	r.reverse = &httputil.ReverseProxy{
-		Rewrite:        func(pr *httputil.ProxyRequest) { p.rewrite(pr, u) },
-		Transport:      owner{t},
-		BufferPool:     &p.buffers,
-		ModifyResponse: r.answer,
-		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { r.fail(p, w, req, err) },
-		ErrorLog:       slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
-	}
-	return r, nil
+	return &route{job: ck.Job(), clerk: ck, transport: t, counts: p.metrics.of(ck.Job())}, nil
 }
 
 func (r *route) close(p *Proxy) {
 	_ = r.transport.Close()
 	p.metrics.drop(r.job)
 }
-
-// rewrite makes the request that goes to a task. Which one, the transport says.
-func (p *Proxy) rewrite(pr *httputil.ProxyRequest, u Upstream) {
-	httpkey.Strip(pr.Out.Header)
-	pr.Out.URL.Scheme = u.scheme()
-	if t := p.table.Load(); t != nil && t.trusted > 0 {
-		for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
-			if v, ok := pr.In.Header[name]; ok {
-				pr.Out.Header[name] = v
-			}
-		}
-		pr.SetXForwarded()
-		for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
-			if v, ok := pr.In.Header[name]; ok {
-				pr.Out.Header[name] = v
-			}
-		}
-		return
-	}
-	pr.SetXForwarded()
-}
-
-// ServeHTTP is http.Handler's.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	t := p.table.Load()
-	c, r := t.find(req)
-	if r == nil {
-		p.metrics.noRule.Inc()
-		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", clip(req.Host), clip(req.URL.Path)), http.StatusNotFound)
-		return
-	}
-	if c.finder != nil {
-		key, ok := c.finder.Find(req)
-		switch {
-		case ok:
-			req = req.WithContext(clerk.WithKey(req.Context(), key))
-		case c.Missing == Refuse:
-			r.counts.noKey.Inc()
-			http.Error(w, "slicer: "+c.finder.Explain(req).Error(), http.StatusBadRequest)
-			return
-		}
-	}
-	begun := time.Now()
-	r.reverse.ServeHTTP(w, req)
-	r.counts.seconds.Observe(time.Since(begun).Seconds())
-}
-
-func (t *table) find(req *http.Request) (*compiled, *route) {
-	if t != nil {
-		for i, c := range t.rules {
-			if c.fits(req) {
-				return c, t.routes[i]
-			}
-		}
-	}
-	return nil, nil
-}
-
-// answer looks at a task's answer before it goes to the client.
-func (r *route) answer(resp *http.Response) error {
-	if refused, ok := refusal(r.job, resp); ok {
-		return refused
-	}
-	httpkey.Strip(resp.Header)
-	r.counts.of(resp.StatusCode).Inc()
-	return nil
-}
-
-// fail answers a request that no task has answered.
-func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
-	code, text := verdict(r.job, err)
-	if req.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		r.counts.gone.Inc() // nobody reads the answer
-	} else {
-		r.counts.of(code).Inc()
-	}
-	p.log.Debug("request failed", "job", r.job, "code", code, "err", err)
-	if code == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
-	http.Error(w, text, code)
-}
-
-// verdict chooses the answer for an error. It does not show the network's details
-// to strangers.
-func verdict(job string, err error) (code int, text string) {
-	say := func(code int, format string, args ...any) (int, string) {
-		return code, "slicer: " + fmt.Sprintf(format, args...)
-	}
-	refused, isRefused := errors.AsType[clerk.Refused](err)
-	timedOut := errors.Is(err, context.DeadlineExceeded)
-	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
-	_, isBody := errors.AsType[*BodyError](err)
-	switch {
-	case isTooLarge:
-		return say(http.StatusRequestEntityTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
-	case isBody:
-		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
-	case isRefused && timedOut:
-		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
-	case isRefused:
-		return say(http.StatusMisdirectedRequest, "task %q of job %q does not own the request's key and has done nothing: send it again", clip(refused.Task), job)
-	case errors.Is(err, ErrNoTask), errors.Is(err, ErrClosed):
-		return say(http.StatusServiceUnavailable, "job %q has no task to send the request to", job)
-	case isUnreached(err):
-		return say(http.StatusBadGateway, "no task of job %q could be reached", job)
-	case timedOut:
-		return say(http.StatusGatewayTimeout, "no task of job %q answered in time", job)
-	}
-	return say(http.StatusBadGateway, "a task of job %q broke the connection off", job)
-}
-
-func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
 
 // Ready says which job has no assignment yet, if any.
 func (p *Proxy) Ready() error {
@@ -368,22 +240,4 @@ func (p *Proxy) Close() error {
 		p.metrics.close()
 	}
 	return nil
-}
-
-// buffers is httputil.BufferPool.
-type buffers struct{ pool sync.Pool }
-
-const bufferSize = 32 << 10
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
-		return p[:]
-	}
-	return make([]byte, bufferSize)
-}
-
-func (b *buffers) Put(p []byte) {
-	if len(p) == bufferSize {
-		b.pool.Put((*[bufferSize]byte)(p))
-	}
 }

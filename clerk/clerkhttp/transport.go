@@ -132,15 +132,6 @@ func (t *Transport) closed() bool {
 // RoundTrip is http.RoundTripper's. Errors that are not the network's match
 // ErrNoKey, ErrNoTask, ErrClosed, *BodyError, clerk.Refused or the context's.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.roundTrip(req, false)
-}
-
-// owner is a Transport for callers whose requests it may change.
-type owner struct{ t *Transport }
-
-func (o owner) RoundTrip(req *http.Request) (*http.Response, error) { return o.t.roundTrip(req, true) }
-
-func (t *Transport) roundTrip(req *http.Request, own bool) (*http.Response, error) {
 	key, keyed := clerk.KeyOf(req.Context())
 	if !keyed && t.cfg.Key != nil {
 		key, keyed = t.cfg.Key(req)
@@ -158,7 +149,16 @@ func (t *Transport) roundTrip(req *http.Request, own bool) (*http.Response, erro
 		closeBody(req)
 		return nil, err
 	}
-	return t.route(newTrip(t, req, own, key, keyed))
+	r := newTrip(t, req, key, keyed)
+	r.copyOut()
+	if r.out.Header == nil {
+		r.out.Header = http.Header{}
+	}
+	httpkey.Strip(r.out.Header)
+	if keyed {
+		r.out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
+	}
+	return t.route(r)
 }
 
 func closeBody(req *http.Request) {
@@ -181,32 +181,12 @@ type trip struct {
 	waits  int
 	expire context.CancelFunc // of wait
 	wait   context.Context
+	answer counted // the body of the first answer, to spare an allocation
 }
 
-// newTrip copies of the request what will be changed, if it is not its own.
-func newTrip(t *Transport, req *http.Request, own bool, key string, keyed bool) *trip {
-	r := &trip{t: t, in: req, out: req, key: key, keyed: keyed, begun: time.Now()}
-	if !own {
-		r.copyOut()
-	}
-	out := r.out
-	if out.Host == "" {
-		out.Host = out.URL.Host
-	}
-	if out.Header == nil {
-		out.Header = http.Header{}
-	}
-	if !own {
-		httpkey.Strip(out.Header)
-	}
-	if keyed {
-		out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
-	}
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
-		r.body = newBody(req.Body, t.clerk.Mode() == assignment.Consistent)
-		out.Body = r.body.now
-	}
-	return r
+// newTrip begins one with the request as it is, which will be changed.
+func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
+	return &trip{t: t, in: req, out: req, key: key, keyed: keyed, begun: time.Now()}
 }
 
 // copyOut makes another of what is sent.
@@ -218,6 +198,13 @@ func (r *trip) copyOut() {
 
 // route sends the request until an answer, or an error, is to be returned.
 func (t *Transport) route(r *trip) (resp *http.Response, err error) {
+	if r.out.Host == "" {
+		r.out.Host = r.out.URL.Host
+	}
+	if in := r.in; in.Body != nil && in.Body != http.NoBody && in.GetBody == nil {
+		r.body = newBody(in.Body, t.clerk.Mode() == assignment.Consistent)
+		r.out.Body = r.body.now
+	}
 	defer func() {
 		if r.expire != nil {
 			r.expire()
@@ -236,7 +223,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		consistent := r.keyed && t.clerk.Mode() == assignment.Consistent
 		var owners assignment.Replicas
 		if r.keyed {
-			t.clerk.Lookup(r.key) // which counts it
+			t.clerk.Selected(true)
 			owners = v.a.Lookup(assignment.KeyOf(r.key))
 		}
 		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, time.Now())
@@ -321,8 +308,8 @@ func (r *trip) send(v *view, b *backend) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
 	b.probe(r.begun)
-	counted := r.t.cfg.Policy == policy.LeastLoaded
-	if counted {
+	count := r.t.cfg.Policy == policy.LeastLoaded
+	if count {
 		b.outstanding.Add(1)
 	}
 	resp, err := b.pool.Load().http.RoundTrip(r.out)
@@ -333,11 +320,15 @@ func (r *trip) send(v *view, b *backend) (*http.Response, error) {
 		b.failed(time.Now())
 	}
 	switch {
-	case !counted:
+	case !count:
 	case err != nil:
 		b.outstanding.Add(-1)
 	default:
-		resp.Body = countedBody(resp.Body, b)
+		c := &r.answer
+		if c.b != nil {
+			c = new(counted)
+		}
+		resp.Body = c.of(resp.Body, b)
 	}
 	return resp, err
 }

@@ -48,11 +48,30 @@ func Handler(s *slicelet.Slicelet, next http.Handler, cfg Config) (http.Handler,
 
 type handleOfContext struct{}
 
+// visit is a request at the gate. It is its writer and its context, to spare
+// allocations.
+type visit struct {
+	recorder
+	context.Context
+	handle slicelet.Handle
+}
+
+// Value is context.Context's.
+func (v *visit) Value(key any) any {
+	if key == (handleOfContext{}) {
+		return v
+	}
+	return v.Context.Value(key)
+}
+
 // HandleFrom returns the handle of the request's key, which Handler has put into
 // the request's context. It is not ok if the request has no key.
 func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
-	h, ok = ctx.Value(handleOfContext{}).(slicelet.Handle)
-	return h, ok
+	v, ok := ctx.Value(handleOfContext{}).(*visit)
+	if !ok {
+		return slicelet.Handle{}, false
+	}
+	return v.handle, true
 }
 
 // gate is http.Handler.
@@ -65,7 +84,8 @@ type gate struct {
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	rec := &recorder{ResponseWriter: w}
+	v := &visit{recorder: recorder{ResponseWriter: w}}
+	rec := &v.recorder
 	defer func() {
 		// A panic, which the server takes for the connection's end, is an error.
 		g.metrics.answered(rec.code, time.Since(begun))
@@ -77,11 +97,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	} else {
-		h := g.slicelet.Handle(key)
-		if !h.Owned() && g.refuse(rec, r) {
+		v.handle = g.slicelet.Handle(key)
+		if !v.handle.Owned() && g.refuse(rec, r) {
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), handleOfContext{}, h))
+		v.Context = r.Context()
+		r = r.WithContext(v)
 	}
 	g.next.ServeHTTP(rec, r)
 	if rec.code == 0 {

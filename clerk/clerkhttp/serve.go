@@ -1,0 +1,202 @@
+package clerkhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/clerk"
+)
+
+// lane is a rule at work: what brings its requests to the tasks of its route.
+type lane struct {
+	*route
+	rule    *compiled
+	trusted bool // what proxies before this one say
+	reverse httputil.ReverseProxy
+}
+
+func (p *Proxy) newLane(c *compiled, r *route, trusted bool) *lane {
+	l := &lane{route: r, rule: c, trusted: trusted}
+	l.reverse = httputil.ReverseProxy{
+		Rewrite:        l.rewrite,
+		Transport:      byHeader{r.transport, c.Missing == Refuse},
+		BufferPool:     &p.buffers,
+		ModifyResponse: r.answer,
+		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { r.fail(p, w, req, err) },
+		ErrorLog:       slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	return l
+}
+
+// ServeHTTP is http.Handler's.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	l := p.table.Load().find(req)
+	if l == nil {
+		p.metrics.noRule.Inc()
+		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", clip(req.Host), clip(req.URL.Path)), http.StatusNotFound)
+		return
+	}
+	begun := time.Now()
+	l.reverse.ServeHTTP(w, req)
+	l.counts.seconds.Observe(time.Since(begun).Seconds())
+}
+
+func (t *table) find(req *http.Request) *lane {
+	if t != nil {
+		for i, c := range t.rules {
+			if c.fits(req) {
+				return t.lanes[i]
+			}
+		}
+	}
+	return nil
+}
+
+// rewrite makes the request that goes to a task. Which one, the transport says, by
+// the key that it finds in the header: to put it into the context would cost
+// another copy of the request.
+func (l *lane) rewrite(pr *httputil.ProxyRequest) {
+	out := pr.Out.Header
+	httpkey.Strip(out)
+	pr.Out.URL.Scheme = l.rule.Upstream.scheme()
+	if finder := l.rule.finder; finder != nil {
+		if key, ok := finder.Find(pr.In); ok {
+			out[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
+		} else if l.rule.Missing == Refuse {
+			pr.Out = pr.Out.WithContext(context.WithValue(pr.Out.Context(), refusedOfContext{}, &noKeyError{finder.Explain(pr.In)}))
+			return
+		}
+	}
+	if l.trusted {
+		for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
+			if v, ok := pr.In.Header[name]; ok {
+				out[name] = v
+			}
+		}
+	}
+	pr.SetXForwarded()
+	if l.trusted {
+		for _, name := range [...]string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if v, ok := pr.In.Header[name]; ok {
+				out[name] = v
+			}
+		}
+	}
+}
+
+// refusedOfContext is where rewrite leaves why a request goes nowhere.
+type refusedOfContext struct{}
+
+// noKeyError is that of a request that has no key, by a rule that wants one.
+type noKeyError struct{ why error }
+
+func (e *noKeyError) Error() string { return e.why.Error() }
+
+// byHeader is a Transport for requests that it may change, and whose key, if they
+// have one, is in httpkey.HeaderKey.
+type byHeader struct {
+	t      *Transport
+	refuse bool // requests without one, for the reason in their context
+}
+
+func (h byHeader) RoundTrip(req *http.Request) (*http.Response, error) {
+	v := req.Header[httpkey.HeaderKey]
+	if len(v) == 0 && h.refuse {
+		if err, ok := req.Context().Value(refusedOfContext{}).(*noKeyError); ok {
+			closeBody(req)
+			return nil, err
+		}
+	}
+	if len(v) == 0 {
+		return h.t.route(newTrip(h.t, req, "", false))
+	}
+	key, ok := httpkey.DecodeKey(v[0])
+	return h.t.route(newTrip(h.t, req, key, ok))
+}
+
+// answer looks at a task's answer before it goes to the client.
+func (r *route) answer(resp *http.Response) error {
+	if refused, ok := refusal(r.job, resp); ok {
+		return refused
+	}
+	httpkey.Strip(resp.Header)
+	r.counts.of(resp.StatusCode).Inc()
+	return nil
+}
+
+// fail answers a request that no task has answered.
+func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
+	if none, ok := errors.AsType[*noKeyError](err); ok {
+		r.counts.noKey.Inc()
+		http.Error(w, "slicer: "+none.Error(), http.StatusBadRequest)
+		return
+	}
+	code, text := verdict(r.job, err)
+	if req.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		r.counts.gone.Inc() // nobody reads the answer
+	} else {
+		r.counts.of(code).Inc()
+	}
+	p.log.Debug("request failed", "job", r.job, "code", code, "err", err)
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w, text, code)
+}
+
+// verdict chooses the answer for an error. It does not show the network's details
+// to strangers.
+func verdict(job string, err error) (code int, text string) {
+	say := func(code int, format string, args ...any) (int, string) {
+		return code, "slicer: " + fmt.Sprintf(format, args...)
+	}
+	refused, isRefused := errors.AsType[clerk.Refused](err)
+	timedOut := errors.Is(err, context.DeadlineExceeded)
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
+	_, isBody := errors.AsType[*BodyError](err)
+	switch {
+	case isTooLarge:
+		return say(http.StatusRequestEntityTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
+	case isBody:
+		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
+	case isRefused && timedOut:
+		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
+	case isRefused:
+		return say(http.StatusMisdirectedRequest, "task %q of job %q does not own the request's key and has done nothing: send it again", clip(refused.Task), job)
+	case errors.Is(err, ErrNoTask), errors.Is(err, ErrClosed):
+		return say(http.StatusServiceUnavailable, "job %q has no task to send the request to", job)
+	case isUnreached(err):
+		return say(http.StatusBadGateway, "no task of job %q could be reached", job)
+	case timedOut:
+		return say(http.StatusGatewayTimeout, "no task of job %q answered in time", job)
+	}
+	return say(http.StatusBadGateway, "a task of job %q broke the connection off", job)
+}
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
+
+// buffers is httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return p[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(p []byte) {
+	if len(p) == bufferSize {
+		b.pool.Put((*[bufferSize]byte)(p))
+	}
+}
