@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: slicer/v1/refusal.proto
 
-// What a server says to a client whose request it refuses for ownership's sake.
+// What a server says to a client whose request it refuses.
 
 package slicerv1
 
@@ -23,6 +23,53 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ComeBack is a detail of an UNAVAILABLE status with which a Distributor ends a
+// stream: too many have come at once. The subscriber tries another server, or this
+// one again when the time has passed, and up to half as long after that, at random.
+type ComeBack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AfterMs       int64                  `protobuf:"varint,1,opt,name=after_ms,json=afterMs,proto3" json:"after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ComeBack) Reset() {
+	*x = ComeBack{}
+	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ComeBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ComeBack) ProtoMessage() {}
+
+func (x *ComeBack) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ComeBack.ProtoReflect.Descriptor instead.
+func (*ComeBack) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ComeBack) GetAfterMs() int64 {
+	if x != nil {
+		return x.AfterMs
+	}
+	return 0
+}
+
 // Refusal is a detail of an UNAVAILABLE status: in consistent mode the task does
 // not own the request's key now, and nothing was done. The client asks the owner
 // by the newest assignment that it knows, or waits for a newer one.
@@ -39,7 +86,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
+	mi := &file_slicer_v1_refusal_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -51,7 +98,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
+	mi := &file_slicer_v1_refusal_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -64,7 +111,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{0}
+	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Refusal) GetJob() string {
@@ -92,7 +139,9 @@ var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\n" +
-	"\x17slicer/v1/refusal.proto\x12\tslicer.v1\"O\n" +
+	"\x17slicer/v1/refusal.proto\x12\tslicer.v1\"%\n" +
+	"\bComeBack\x12\x19\n" +
+	"\bafter_ms\x18\x01 \x01(\x03R\aafterMs\"O\n" +
 	"\aRefusal\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
@@ -112,9 +161,10 @@ func file_slicer_v1_refusal_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_refusal_proto_rawDescData
 }
 
-var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_slicer_v1_refusal_proto_goTypes = []any{
-	(*Refusal)(nil), // 0: slicer.v1.Refusal
+	(*ComeBack)(nil), // 0: slicer.v1.ComeBack
+	(*Refusal)(nil),  // 1: slicer.v1.Refusal
 }
 var file_slicer_v1_refusal_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -135,7 +185,7 @@ func file_slicer_v1_refusal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_refusal_proto_rawDesc), len(file_slicer_v1_refusal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   1,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
