@@ -56,7 +56,7 @@ func New(cfg Config) (*Assigner, error) {
 		now: func() generate.Now {
 			now := time.Now()
 			// Without its monotonic part a wall time shows when the wall clock jumps.
-			return generate.Now{Mono: now.Sub(start), Wall: now.Round(0)}
+			return generate.Now{Mono: now.Sub(start), Wall: wall(now.Round(0))}
 		},
 		keep: func(r *runner) {
 			a.wg.Add(1)
