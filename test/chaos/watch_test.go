@@ -1,0 +1,111 @@
+//go:build system
+
+package chaos
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store/etcdstore"
+	"github.com/slicer-project/slicer/lease"
+)
+
+// watch reads every assignment from the store.
+type watch struct {
+	store *etcdstore.Store
+
+	mu  sync.Mutex
+	all []Stored
+}
+
+func startWatch(t *testing.T, etcd []string) *watch {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: etcd, Prefix: "/slicer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{store: s}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			if err := w.follow(ctx); err != nil && ctx.Err() == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *watch) follow(ctx context.Context) error {
+	changes, err := w.store.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	for {
+		jobs, err := changes.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(jobs, job) {
+			if err := w.read(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// read takes the newest assignment and those between it and the last.
+func (w *watch) read(ctx context.Context) error {
+	at := lease.Boottime()
+	a, err := w.store.Read(ctx, job)
+	if err != nil {
+		return err
+	}
+	var last assignment.Generation
+	if known := w.newest(); known != nil {
+		last = known.Generation()
+	}
+	var fresh []Stored
+	for a.Generation() > last {
+		fresh = append(fresh, Stored{at, a})
+		if a.Previous() <= last {
+			break
+		}
+		if a, err = w.store.ReadGeneration(ctx, job, a.Previous()); err != nil {
+			break // not kept any more
+		}
+	}
+	slices.Reverse(fresh)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, fresh...)
+	return nil
+}
+
+func (w *watch) newest() *assignment.Assignment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.all) == 0 {
+		return nil
+	}
+	return w.all[len(w.all)-1].A
+}
+
+func (w *watch) stored() []Stored {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.all)
+}
