@@ -307,8 +307,11 @@ func (*ListJobsRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListJobsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// Stores that did not answer, by name: their jobs are missing. When none answers
+	// the call fails.
+	Unanswered    []string `protobuf:"bytes,80,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +349,13 @@ func (*ListJobsResponse) Descriptor() ([]byte, []int) {
 func (x *ListJobsResponse) GetJobs() []*Job {
 	if x != nil {
 		return x.Jobs
+	}
+	return nil
+}
+
+func (x *ListJobsResponse) GetUnanswered() []string {
+	if x != nil {
+		return x.Unanswered
 	}
 	return nil
 }
@@ -2632,9 +2642,12 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
 	"\x0eGetJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\"\x11\n" +
-	"\x0fListJobsRequest\"6\n" +
+	"\x0fListJobsRequest\"V\n" +
 	"\x10ListJobsResponse\x12\"\n" +
-	"\x04jobs\x18\x01 \x03(\v2\x0e.slicer.v1.JobR\x04jobs\"&\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x0e.slicer.v1.JobR\x04jobs\x12\x1e\n" +
+	"\n" +
+	"unanswered\x18P \x03(\tR\n" +
+	"unanswered\"&\n" +
 	"\x10DeleteJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
 	"\x11DeleteJobResponse\"\x84\x01\n" +
