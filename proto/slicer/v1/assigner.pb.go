@@ -334,7 +334,8 @@ func (x *Want) GetNewestReported() int64 {
 
 // WantBase asks for an older assignment, once, so that subscribers who hold it can
 // be sent deltas: a Distributor that has just started knows only the newest. It is
-// answered with a base, or not at all when the assigner does not have it.
+// answered with a base, whole; one that is neither chunk nor trailer says that the
+// assigner does not have it.
 type WantBase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
