@@ -78,6 +78,8 @@ type Store interface {
 	// ID names this store: random, made with it, never 0.
 	ID() uint64
 
+	Journal
+
 	// GetJob returns a job's config, or ErrNotFound.
 	GetJob(ctx context.Context, name string) (Job, error)
 	// ListJobs returns all jobs in order of name. Jobs whose config is corrupt are
@@ -86,9 +88,9 @@ type Store interface {
 	// PutJob writes a valid config if expect is the stored version (or AnyVersion,
 	// or NoVersion), and returns what is stored now.
 	PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (Job, error)
-	// DeleteJob removes the config and every assignment of the job, corrupt or
-	// not, or returns ErrNotFound. Versions and generations of a job made anew
-	// under the name go on where these end.
+	// DeleteJob removes the config, the controls, the history and every assignment of
+	// the job, corrupt or not, or returns ErrNotFound. Versions and generations of a
+	// job made anew under the name go on where these end.
 	DeleteJob(ctx context.Context, name string) error
 
 	// Read returns the newest assignment of a job, whole, or ErrNotFound when

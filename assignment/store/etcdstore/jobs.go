@@ -45,8 +45,8 @@ func (s *Store) ListJobs(ctx context.Context) ([]store.Job, error) {
 	var jobs []store.Job
 	var corrupt []error
 	for _, kv := range kvs {
-		name, head, ok := s.layout.JobOf(kv.Key)
-		if !ok || head {
+		name, part, ok := s.layout.JobOf(kv.Key)
+		if !ok || part != record.PartConfig {
 			continue
 		}
 		job, err := s.layout.DecodeJob(name, kv.Value)
@@ -160,9 +160,9 @@ func (s *Store) DeleteJob(ctx context.Context, name string) error {
 func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 	l := &s.layout
 	generations, chunks, attempts := l.Generations(name), l.Chunks(name), l.Attempts(name)
-	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name)}
+	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name), l.Controls(name)}
 	resp, err := s.view(ctx,
-		clientv3.OpGet(keys[0]), clientv3.OpGet(keys[1], clientv3.WithKeysOnly()), clientv3.OpGet(keys[2]),
+		clientv3.OpGet(keys[0]), clientv3.OpGet(keys[1], clientv3.WithKeysOnly()), clientv3.OpGet(keys[2]), clientv3.OpGet(keys[3]),
 		// The newest generation, from its key: the head may be corrupt.
 		clientv3.OpGet(generations, clientv3.WithRange(record.After(generations)), clientv3.WithKeysOnly(),
 			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)))
@@ -182,12 +182,12 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 		t.when = append(t.when, clientv3.Compare(clientv3.ModRevision(key), "=", rev))
 	}
 	var last assignment.Generation
-	if kvs := resp.Responses[3].GetResponseRange().Kvs; len(kvs) > 0 {
+	if kvs := resp.Responses[len(keys)].GetResponseRange().Kvs; len(kvs) > 0 {
 		last, _ = l.GenerationOf(name, string(kvs[0].Key))
 	}
-	tombstone := l.EncodeTombstone(name, l.Bury(name, there[0].Value, there[2], last))
-	t.do = []clientv3.Op{clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpPut(keys[2], string(tombstone))}
-	for _, prefix := range []string{generations, chunks, attempts} {
+	tombstone := l.EncodeTombstone(name, l.Bury(name, there[0].Value, there[2], there[3], last))
+	t.do = []clientv3.Op{clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpPut(keys[2], string(tombstone)), clientv3.OpDelete(keys[3])}
+	for _, prefix := range []string{generations, chunks, attempts, l.History(name)} {
 		t.do = append(t.do, clientv3.OpDelete(prefix, clientv3.WithRange(record.After(prefix))))
 	}
 	if resp, err = s.commit(ctx, t); err != nil {

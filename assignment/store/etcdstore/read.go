@@ -43,6 +43,7 @@ func (s *Store) forget(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.states, job)
+	delete(s.orders, job)
 }
 
 // Read implements store.Store. Following a job costs one request, and the bytes

@@ -31,7 +31,8 @@ type Store struct {
 	closed  bool
 	err     error            // why failed is closed
 	states  map[string]state // newest that is known of each job
-	sweeper bool             // the collector runs
+	orders  map[string]orders
+	sweeper bool // the collector runs
 }
 
 var _ store.Backend = (*Store)(nil)
@@ -60,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, client: client, failed: make(chan struct{}),
 		layout: record.Layout{Prefix: cfg.Prefix + "/"},
-		states: make(map[string]state),
+		states: make(map[string]state), orders: make(map[string]orders),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.identify(ctx); err != nil {

@@ -18,7 +18,7 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 	return w, nil
 }
 
-// watcher is a view of configs and heads.
+// watcher is a view of configs, heads and controls.
 type watcher struct {
 	changes.Names
 	layout   *record.Layout
@@ -27,23 +27,15 @@ type watcher struct {
 }
 
 // revisions of a job's records, 0 for one that is not there.
-type revisions struct{ config, head int64 }
-
-func (r *revisions) set(head bool, rev int64) {
-	if head {
-		r.head = rev
-	} else {
-		r.config = rev
-	}
-}
+type revisions [record.PartControls + 1]int64
 
 func (w *watcher) reset(_ int64, all []update) {
 	before := w.seen
 	w.seen = make(map[string]revisions)
 	for _, u := range all {
-		if job, head, ok := w.layout.JobOf(u.Key); ok {
+		if job, part, ok := w.layout.JobOf(u.Key); ok {
 			r := w.seen[job]
-			r.set(head, u.rev)
+			r[part] = u.rev
 			w.seen[job] = r
 		}
 	}
@@ -61,7 +53,7 @@ func (w *watcher) reset(_ int64, all []update) {
 
 func (w *watcher) apply(_ int64, changes []update) {
 	for _, u := range changes {
-		job, head, ok := w.layout.JobOf(u.Key)
+		job, part, ok := w.layout.JobOf(u.Key)
 		if !ok {
 			continue
 		}
@@ -69,7 +61,7 @@ func (w *watcher) apply(_ int64, changes []update) {
 		if u.gone {
 			u.rev = 0
 		}
-		if r.set(head, u.rev); r == (revisions{}) {
+		if r[part] = u.rev; r == (revisions{}) {
 			delete(w.seen, job)
 		} else {
 			w.seen[job] = r

@@ -23,7 +23,7 @@ const (
 // Write implements store.Store. It takes one request when the assignment that
 // next follows is known here from a Read or Write, and the change is small.
 func (s *Store) Write(ctx context.Context, next *assignment.Assignment) error {
-	return s.write(ctx, next, 0)
+	return s.Commit(ctx, store.Commit{Next: next})
 }
 
 // WriteFenced implements store.Fencer. The token is the create revision of the
@@ -32,10 +32,16 @@ func (s *Store) WriteFenced(ctx context.Context, next *assignment.Assignment, to
 	if token <= 0 {
 		return fmt.Errorf("job %s: token %d: %w", next.Job(), token, store.ErrFenced)
 	}
-	return s.write(ctx, next, token)
+	return s.Commit(ctx, store.Commit{Next: next, Token: token})
 }
 
-func (s *Store) write(ctx context.Context, next *assignment.Assignment, token int64) error {
+// Commit implements store.Journal. It takes one request under the same conditions
+// as Write, if the controls are known here from Controls or PutControls.
+func (s *Store) Commit(ctx context.Context, c store.Commit) error {
+	next := c.Next
+	if err := record.CheckCommit(c); err != nil {
+		return err
+	}
 	if next.StoreID() != s.ID() {
 		return fmt.Errorf("%w: the assignment is of store %016x, this is %016x", store.ErrConflict, next.StoreID(), s.ID())
 	}
@@ -61,7 +67,12 @@ func (s *Store) write(ctx context.Context, next *assignment.Assignment, token in
 	if err != nil {
 		return err
 	}
-	a := attempt{s: s, job: job, next: next, st: st, change: change, token: token}
+	a := attempt{s: s, job: job, next: next, st: st, change: change, token: c.Token, commit: c}
+	if c.Controls != store.AnyVersion {
+		if a.under, err = s.ordersOf(ctx, job, max(c.Controls, 0)); err != nil {
+			return err
+		}
+	}
 	return a.run(ctx)
 }
 
@@ -95,6 +106,8 @@ type attempt struct {
 	change *record.Change
 	marker string // key; empty when everything fits one transaction
 	token  int64  // of the job lease, if it counts; else 0
+	commit store.Commit
+	under  orders // that are to be in force, if commit says so
 }
 
 func (a *attempt) run(ctx context.Context) error {
@@ -130,6 +143,9 @@ func (a *attempt) unmoved() []clientv3.Cmp {
 		// No head now and no head before does not mean that there was none between.
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Gone(a.job)), "=", a.st.goneRev))
 	}
+	if a.commit.Controls != store.AnyVersion {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Controls(a.job)), "=", a.under.rev))
+	}
 	if a.token != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(l.Leader(a.job)), "=", a.token))
 	}
@@ -145,6 +161,7 @@ func (a *attempt) why() []clientv3.Op {
 		clientv3.OpGet(l.Head(a.job)),
 		clientv3.OpGet(l.Gone(a.job)),
 		clientv3.OpGet(l.Leader(a.job)),
+		clientv3.OpGet(l.Controls(a.job)),
 	}
 }
 
@@ -176,12 +193,12 @@ func (a *attempt) stage(ctx context.Context, i int) error {
 // head's.
 func (a *attempt) finish(ctx context.Context) error {
 	l := &a.s.layout
+	t := txn{when: a.unmoved(), els: a.why(), do: ops(l.Attach(a.job, a.change, a.commit, a.under.c))}
 	head, generation := l.Records(a.job, a.change)
-	t := txn{when: a.unmoved(), els: a.why()}
-	t.do = []clientv3.Op{
+	t.do = append(t.do,
 		clientv3.OpPut(head.Key, string(head.Value)),
 		clientv3.OpPut(generation.Key, string(generation.Value)),
-	}
+	)
 	if a.marker != "" {
 		t.when = append(t.when, clientv3.Compare(clientv3.CreateRevision(a.marker), ">", 0))
 		t.do = append(t.do, clientv3.OpDelete(a.marker))
@@ -205,6 +222,9 @@ func (a *attempt) finish(ctx context.Context) error {
 	st := a.st
 	st.a, st.head, st.headRev = a.next, a.change.Head, resp.Header.Revision
 	a.s.learn(a.job, st)
+	if a.commit.Fulfills {
+		a.s.learnOrders(a.job, orders{a.under.c.Fulfilled(), resp.Header.Revision})
+	}
 	return nil
 }
 
@@ -237,6 +257,16 @@ func (a *attempt) refused(resp *clientv3.TxnResponse) error {
 			return err
 		}
 		return &store.ConflictError{Key: a.s.layout.Gone(a.job), Current: int64(gone.Generation)}
+	}
+	if value, rev := got(resp, 5); a.commit.Controls != store.AnyVersion && rev != a.under.rev {
+		o := orders{rev: rev}
+		if rev != 0 {
+			var err error
+			if o.c, err = a.s.layout.DecodeControls(a.job, value); err != nil {
+				return err
+			}
+		}
+		return &store.ConflictError{Key: a.s.layout.Controls(a.job), Current: o.c.Version}
 	}
 	return fmt.Errorf("%w: the write took so long that it was taken for dead", store.ErrUnavailable)
 }

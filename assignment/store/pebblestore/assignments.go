@@ -7,6 +7,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
 
 func noGeneration(job string, g assignment.Generation) error {
@@ -83,6 +84,15 @@ func (s *Store) ReadGeneration(ctx context.Context, name string, g assignment.Ge
 
 // Write implements store.Store.
 func (s *Store) Write(ctx context.Context, next *assignment.Assignment) error {
+	return s.Commit(ctx, store.Commit{Next: next})
+}
+
+// Commit implements store.Journal. There is no job lease here to compare.
+func (s *Store) Commit(ctx context.Context, c store.Commit) error {
+	next := c.Next
+	if err := record.CheckCommit(c); err != nil {
+		return err
+	}
 	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
 		if next.StoreID() != s.ID() {
 			return none, fmt.Errorf("%w: the assignment is of store %016x, this is %016x", store.ErrConflict, next.StoreID(), s.ID())
@@ -91,13 +101,14 @@ func (s *Store) Write(ctx context.Context, next *assignment.Assignment) error {
 		if err != nil {
 			return none, err
 		}
-		return none, s.locked(ctx, j, func() error { return s.write(ctx, j, next) })
+		return none, s.locked(ctx, j, func() error { return s.commit(ctx, j, c) })
 	})
 	return err
 }
 
-// write needs the job's lock.
-func (s *Store) write(ctx context.Context, j *job, next *assignment.Assignment) error {
+// commit needs the job's lock.
+func (s *Store) commit(ctx context.Context, j *job, c store.Commit) error {
+	next := c.Next
 	name, l := next.Job(), &s.layout
 	if !j.exists() { // any more
 		return noJob(name)
@@ -117,17 +128,24 @@ func (s *Store) write(ctx context.Context, j *job, next *assignment.Assignment) 
 		return j.goneErr
 	case base == nil && j.gone != nil && next.Generation() <= j.gone.Generation:
 		return &store.ConflictError{Key: l.Gone(name), Current: int64(j.gone.Generation)}
+	case c.Controls != store.AnyVersion && j.ordersErr != nil:
+		return j.ordersErr
+	case c.Controls != store.AnyVersion && max(c.Controls, 0) != j.controls.Version:
+		return &store.ConflictError{Key: l.Controls(name), Current: j.controls.Version}
 	}
 	change, err := l.Plan(j.head, base, next, s.cfg.Keep, random())
 	if err != nil {
 		return err
 	}
-	head, generation := l.Records(name, change)
 	b := s.db.NewBatch()
 	defer b.Close()
-	for _, kv := range append(change.Pieces, head, generation) {
-		err = errors.Join(err, b.Set([]byte(kv.Key), kv.Value, nil))
+	more, controls := l.Attach(name, change, c, j.controls), j.controls
+	if c.Fulfills {
+		controls = controls.Fulfilled()
 	}
+	head, generation := l.Records(name, change)
+	more.Records = append(append(more.Records, change.Pieces...), head, generation)
+	err = set(b, more)
 	if from, to := change.DropFrom, change.DropTo; from != to {
 		err = errors.Join(err,
 			b.DeleteRange([]byte(l.Generation(name, from)), []byte(l.Generation(name, to)), nil),
@@ -136,9 +154,9 @@ func (s *Store) write(ctx context.Context, j *job, next *assignment.Assignment) 
 	if err != nil {
 		return err
 	}
-	if err := s.commit(b); err != nil {
+	if err := s.write(b); err != nil {
 		return err
 	}
-	s.changed(name, func() { j.head, j.newest = change.Head, next })
+	s.changed(name, func() { j.head, j.newest, j.controls = change.Head, next, controls })
 	return nil
 }

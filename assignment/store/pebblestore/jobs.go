@@ -96,7 +96,7 @@ func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64
 			if err := b.Set([]byte(s.layout.Config(c.Name)), s.layout.EncodeJob(put), nil); err != nil {
 				return err
 			}
-			if err := s.commit(b); err != nil {
+			if err := s.write(b); err != nil {
 				return err
 			}
 			s.changed(c.Name, func() { j.config = &put })
@@ -147,12 +147,21 @@ func (s *Store) delete(name string, j *job) error {
 	case j.goneErr != nil:
 		gone = &record.KV{}
 	}
-	t := l.Bury(name, config, gone, last)
+	var controls *record.KV
+	switch {
+	case j.ordersErr != nil:
+		controls = &record.KV{}
+	case j.ordered:
+		controls = &record.KV{Value: l.EncodeControls(name, j.controls)}
+	}
+	t := l.Bury(name, config, gone, controls, last)
 	b := s.db.NewBatch()
 	defer b.Close()
 	err = errors.Join(
 		b.Delete([]byte(l.Config(name)), nil),
 		b.Delete([]byte(l.Head(name)), nil),
+		b.Delete([]byte(l.Controls(name)), nil),
+		b.DeleteRange([]byte(l.History(name)), []byte(record.After(l.History(name))), nil),
 		b.Set([]byte(l.Gone(name)), l.EncodeTombstone(name, t), nil),
 		b.DeleteRange([]byte(l.Generations(name)), []byte(record.After(l.Generations(name))), nil),
 		b.DeleteRange([]byte(l.Chunks(name)), []byte(record.After(l.Chunks(name))), nil),
@@ -160,12 +169,13 @@ func (s *Store) delete(name string, j *job) error {
 	if err != nil {
 		return err
 	}
-	if err := s.commit(b); err != nil {
+	if err := s.write(b); err != nil {
 		return err
 	}
 	s.changed(name, func() {
 		j.config, j.configErr, j.head, j.headErr, j.newest = nil, nil, nil, nil, nil
 		j.gone, j.goneErr = &t, nil
+		j.controls, j.ordersErr, j.ordered = store.Controls{Version: t.Controls}, nil, false
 	})
 	return nil
 }

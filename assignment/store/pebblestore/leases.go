@@ -57,7 +57,7 @@ func (l Leases) Put(ctx context.Context, records map[string][]byte) error {
 				return none, err
 			}
 		}
-		return none, l.s.commit(b)
+		return none, l.s.write(b)
 	})
 	return err
 }

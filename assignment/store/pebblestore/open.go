@@ -132,7 +132,7 @@ func (s *Store) identify() error {
 	s.registry.start(s.id.Opened)
 	b := s.db.NewBatch()
 	defer b.Close()
-	return s.commit(b)
+	return s.write(b)
 }
 
 // random is never 0.
@@ -153,10 +153,15 @@ func (s *Store) load() error {
 		return err
 	}
 	for _, kv := range kvs {
-		name, head, ok := s.layout.JobOf(kv.Key)
-		switch j := s.entry(name); {
-		case !ok:
-		case head:
+		name, part, ok := s.layout.JobOf(kv.Key)
+		if !ok {
+			continue
+		}
+		switch j := s.entry(name); part {
+		case record.PartControls:
+			j.controls, j.ordersErr = s.layout.DecodeControls(name, kv.Value)
+			j.ordered = true
+		case record.PartHead:
 			j.head, j.headErr = s.layout.DecodeHead(name, kv.Value)
 		default:
 			c, err := s.layout.DecodeJob(name, kv.Value)
@@ -174,6 +179,9 @@ func (s *Store) load() error {
 		j := s.entry(name)
 		if j.goneErr = err; err == nil {
 			j.gone = &t
+			if !j.ordered {
+				j.controls.Version = t.Controls
+			}
 		}
 	}
 	return nil

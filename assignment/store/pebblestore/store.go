@@ -46,6 +46,9 @@ type job struct {
 	configErr error      // why a config cannot be read
 	gone      *record.Tombstone
 	goneErr   error
+	controls  store.Controls
+	ordered   bool  // there is a record of them
+	ordersErr error // why it cannot be read
 	head      *record.Head
 	headErr   error
 	newest    *assignment.Assignment // nil until it is first read
@@ -197,8 +200,8 @@ func (s *Store) locked(ctx context.Context, j *job, f func() error) error {
 	return f()
 }
 
-// commit writes a batch, numbered, and returns when it and the witness are on disk.
-func (s *Store) commit(b *pebble.Batch) error {
+// write writes a batch, numbered, and returns when it and the witness are on disk.
+func (s *Store) write(b *pebble.Batch) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.id.Writes++

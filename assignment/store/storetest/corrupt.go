@@ -29,10 +29,13 @@ func prepare(h *harness) *prepared {
 	if err := s.DeleteJob(h.Context(), "c"); err != nil {
 		h.Fatal(err)
 	}
+	if err := s.PutControls(h.Context(), "a", Controls(1), Order(1), 9); err != nil {
+		h.Fatal(err)
+	}
 	rng := rand.New(rand.NewPCG(10, 10))
 	a := First("a", s.ID(), 1, 5, 75_000) // two pieces
 	for _, share := range []float64{.001, .2, 0} {
-		h.write(s, a)
+		h.commit(s, a, 1)
 		p.all = append(p.all, a)
 		a = Next(a, a.Generation()+1, share, "x", rng)
 	}
@@ -84,6 +87,19 @@ func (p *prepared) look(kind error, key string) (errs []error) {
 			} else if j.Config.Name != job || j.Version != 1 {
 				t.Errorf("job %s is %+v", job, j)
 			}
+		}
+		if c, err := s.Controls(ctx, "a"); err != nil {
+			errs = append(errs, err)
+		} else if c.Version != 1 || len(c.Pins) != 2 {
+			t.Errorf("the controls are %+v", c)
+		}
+		if all, err := s.History(ctx, "a", 10); err != nil {
+			errs = append(errs, err)
+			if len(all) != len(p.all) {
+				t.Errorf("%d entries beside the damaged one, want %d", len(all), len(p.all))
+			}
+		} else if len(all) != len(p.all)+1 {
+			t.Errorf("%d entries of history, want %d", len(all), len(p.all)+1)
 		}
 		for i, a := range p.all {
 			got, err := s.ReadGeneration(ctx, "a", a.Generation())
@@ -139,13 +155,13 @@ func testCorrupt(t *testing.T, h *harness) {
 			}
 		}
 		p.do(func(raw Raw) error { return raw.Put(key, good) })
-		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/"} {
+		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/", "/controls", "history/a/g/", "history/a/o/"} {
 			if strings.Contains(key, kind) {
 				kinds[kind] = true
 			}
 		}
 	}
-	if len(kinds) != 5 {
+	if len(kinds) != 8 {
 		t.Errorf("only records of kinds %v were there", kinds)
 	}
 	if errs := p.look(store.ErrCorrupt, ""); len(errs) != 0 {
@@ -222,7 +238,7 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	p.do(func(raw Raw) error {
 		keys, err := raw.Keys()
 		for _, key := range keys {
-			if err == nil && (strings.Contains(key, "jobs/a/") || strings.Contains(key, "generations/a/")) {
+			if err == nil && (strings.Contains(key, "jobs/a/") || strings.Contains(key, "generations/a/") || strings.Contains(key, "history/a/")) {
 				err = raw.Put(key, []byte("damaged"))
 			}
 		}
@@ -237,6 +253,9 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	if len(jobs) != 1 || jobs[0].Config.Name != "b" {
 		t.Errorf("jobs %+v beside the damaged one, want b", jobs)
 	}
+	_, err = s.Controls(t.Context(), "a")
+	h.is(err, store.ErrCorrupt)
+	h.is(s.PutControls(t.Context(), "a", Controls(2), Order(2), 9), store.ErrCorrupt)
 	if err := s.DeleteJob(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -247,4 +266,7 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	last := p.all[len(p.all)-1].Generation()
 	h.conflict(s.Write(t.Context(), First("a", s.ID(), last, 3, 10)), int64(last))
 	h.write(s, First("a", s.ID(), last+1, 3, 10))
+	if c, err := s.Controls(t.Context(), "a"); err != nil || c.Version <= 1 || c.Freeze != nil {
+		t.Errorf("controls %+v, %v of the job made anew", c, err)
+	}
 }

@@ -12,6 +12,8 @@ type Head struct {
 	Generation assignment.Generation
 	Checksum   uint64    // of the assignment
 	Segments   []Segment // oldest first; the last one holds Generation
+	// Entries is how many about generations the history has had.
+	Entries int64
 }
 
 // Segment is a run of generations that begins with one kept whole.
@@ -33,7 +35,7 @@ func (h *Head) segment(g assignment.Generation) (Segment, bool) {
 
 // EncodeHead seals it.
 func (l Layout) EncodeHead(job string, h *Head) []byte {
-	m := &slicerv1.StoredHead{Generation: int64(h.Generation), Checksum: h.Checksum}
+	m := &slicerv1.StoredHead{Generation: int64(h.Generation), Checksum: h.Checksum, Entries: h.Entries}
 	for _, s := range h.Segments {
 		m.Segments = append(m.Segments, &slicerv1.StoredSegment{
 			First: int64(s.First), Generations: uint32(s.Generations),
@@ -50,9 +52,12 @@ func (l Layout) DecodeHead(job string, value []byte) (*Head, error) {
 	if err := l.unmarshal(key, value, &m); err != nil {
 		return nil, err
 	}
-	h := &Head{Generation: assignment.Generation(m.Generation), Checksum: m.Checksum}
+	h := &Head{Generation: assignment.Generation(m.Generation), Checksum: m.Checksum, Entries: m.Entries}
 	if h.Generation < 1 || h.Generation > assignment.MaxGeneration || len(m.Segments) < 1 || len(m.Segments) > maxSegments {
 		return nil, Corrupt(key, "generation %d in %d segments", m.Generation, len(m.Segments))
+	}
+	if m.Entries < 0 || m.Entries > maxVersion {
+		return nil, Corrupt(key, "%d entries of history", m.Entries)
 	}
 	below := assignment.Generation(0)
 	for _, s := range m.Segments {

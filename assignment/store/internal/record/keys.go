@@ -7,16 +7,21 @@
 //	id                                   identity of the store
 //	jobs/JOB/config                      config and version
 //	jobs/JOB/head                        newest generation, and the kept segments
+//	jobs/JOB/controls                    orders of operators in force
 //	gone/JOB                             last version and generation of a deleted job
 //	generations/JOB/GENERATION           one generation, with its delta if that is short
 //	chunks/JOB/GENERATION/ATTEMPT/dNNNN  pieces of a long delta
 //	chunks/JOB/GENERATION/ATTEMPT/wNNNN  pieces of a whole assignment
 //	attempts/JOB/GENERATION/ATTEMPT      marker of a write under way (etcd only)
+//	history/JOB/g/NUMBER                 an entry about a generation
+//	history/JOB/o/NUMBER                 an entry about an order
 //	assigners/ID                         a registered assigner (etcd only)
 //	lease/...                            leases of consistent mode, not the store's
 //
-// GENERATION and ATTEMPT are 16 lower-case hex digits, so that order of keys is
-// order of generations; an ATTEMPT is random.
+// GENERATION, ATTEMPT and NUMBER are 16 lower-case hex digits, so that order of
+// keys is order of numbers; an ATTEMPT is random. Entries of the history are
+// numbered without a gap: those about generations by a count in the head, those
+// about orders by the order.
 //
 // A job's generations lie in segments. The first of a segment is kept whole, a
 // checkpoint, and each other one as a delta on the one before; so the newest one
@@ -28,10 +33,12 @@ package record
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 // Layout names the keys of one store and seals their values.
@@ -51,7 +58,7 @@ type KV struct {
 // ID is the key of the identity.
 func (l Layout) ID() string { return l.Prefix + "id" }
 
-// Jobs is the prefix of all configs and heads, and of nothing else.
+// Jobs is the prefix of all configs, heads and controls, and of nothing else.
 func (l Layout) Jobs() string { return l.Prefix + "jobs/" }
 
 // Config is the key of a job's config.
@@ -59,6 +66,41 @@ func (l Layout) Config(job string) string { return l.Jobs() + job + "/config" }
 
 // Head is the key of a job's head.
 func (l Layout) Head(job string) string { return l.Jobs() + job + "/head" }
+
+// Controls is the key of a job's controls.
+func (l Layout) Controls(job string) string { return l.Jobs() + job + "/controls" }
+
+// History is the prefix of all entries of a job's history.
+func (l Layout) History(job string) string { return l.Prefix + "history/" + job + "/" }
+
+// EntryKind is what the entries of a part of the history are about.
+type EntryKind byte
+
+// The parts of a history.
+const (
+	OfGenerations EntryKind = 'g'
+	OfOrders      EntryKind = 'o'
+)
+
+// Entries is the prefix of one part of the history.
+func (l Layout) Entries(job string, k EntryKind) string {
+	return l.History(job) + string(k) + "/"
+}
+
+// Entry is the key of one entry.
+func (l Layout) Entry(job string, k EntryKind, number int64) string {
+	return l.Entries(job, k) + hex16(uint64(number))
+}
+
+// Outdated is the range of entries that go when one with this number comes and so
+// many are kept; ok is false when there are none.
+func (l Layout) Outdated(job string, k EntryKind, number int64, keep int) (from, to string, ok bool) {
+	first := number - int64(min(max(keep, 1), store.MaxHistory)) + 1
+	if first <= 1 {
+		return "", "", false
+	}
+	return l.Entries(job, k), l.Entry(job, k, first), true
+}
 
 // GoneAll is the prefix of all tombstones.
 func (l Layout) GoneAll() string { return l.Prefix + "gone/" }
@@ -115,12 +157,23 @@ func (l Layout) MarkedChunks(marker string) (prefix string, ok bool) {
 // Assigners is the prefix of the registered assigners.
 func (l Layout) Assigners() string { return l.Prefix + "assigners/" }
 
-// JobOf returns the name in a key below Jobs, and whether the key is the head's.
-func (l Layout) JobOf(key string) (job string, head, ok bool) {
+// Part is which record below Jobs.
+type Part uint8
+
+// The records below Jobs.
+const (
+	PartConfig Part = iota
+	PartHead
+	PartControls
+)
+
+// JobOf returns the name in a key below Jobs, and which record the key is of.
+func (l Layout) JobOf(key string) (job string, p Part, ok bool) {
 	rest, ok := strings.CutPrefix(key, l.Jobs())
 	job, kind, _ := strings.Cut(rest, "/")
-	ok = ok && (kind == "config" || kind == "head") && assignment.ValidateJobName(job) == nil
-	return job, kind == "head", ok
+	p = Part(slices.Index([]string{"config", "head", "controls"}, kind)) // -1 is none
+	ok = ok && p <= PartControls && assignment.ValidateJobName(job) == nil
+	return job, p, ok
 }
 
 // GenerationOf returns the number in a key below Generations.

@@ -45,6 +45,7 @@ func (l Layout) Plan(head *Head, base, next *assignment.Assignment, keep int, at
 			return nil, err
 		}
 		c.Head.Segments = append(c.Head.Segments, head.Segments...)
+		c.Head.Entries = head.Entries
 	}
 	if n := len(c.Head.Segments); n > 0 && c.Head.Segments[n-1].takes(len(delta)) {
 		s := &c.Head.Segments[n-1]

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
@@ -161,8 +162,8 @@ func TestGolden(t *testing.T) {
 		want  string
 	}{
 		{l.ID(), l.EncodeIdentity(Identity{StoreID: l.StoreID, Opened: 3, Writes: 9}), "id=0126a9e2aa0fe3802909887766554433221110031809"},
-		{l.Head("a"), l.EncodeHead("a", &Head{5, 6, []Segment{{1, 2, 300, 4}}}), "jobs/a/head=01b0d3c537070291d408051106000000000000001a090801100218ac022004"},
-		{l.Gone("a"), l.EncodeTombstone("a", Tombstone{2, 77}), "gone/a=010083a58599f58b080802104d"},
+		{l.Head("a"), l.EncodeHead("a", &Head{5, 6, []Segment{{1, 2, 300, 4}}, 0}), "jobs/a/head=01b0d3c537070291d408051106000000000000001a090801100218ac022004"},
+		{l.Gone("a"), l.EncodeTombstone("a", Tombstone{2, 77, 0}), "gone/a=010083a58599f58b080802104d"},
 		{l.AttemptChunks("a", 10, 11) + "w0000", nil, "chunks/a/000000000000000a/000000000000000b/w0000="},
 		{l.Attempt("a", 10, 11), nil, "attempts/a/000000000000000a/000000000000000b="},
 		{l.EncodeCandidate(store.Candidate{ID: "x", Address: "h:1"}).Key, nil, "assigners/x="},
@@ -215,8 +216,10 @@ func FuzzDecode(f *testing.F) {
 	_, generation2 := l.Records("a", c2)
 	config := assignment.JobConfig{Name: "a"}.WithDefaults()
 	for _, v := range [][]byte{
-		l.EncodeIdentity(Identity{1, 2, 3}), l.EncodeJob(store.Job{Config: config, Version: 1}), l.EncodeTombstone("a", Tombstone{1, 2}),
+		l.EncodeIdentity(Identity{1, 2, 3}), l.EncodeJob(store.Job{Config: config, Version: 1}), l.EncodeTombstone("a", Tombstone{1, 2, 3}),
 		l.EncodeCandidate(store.Candidate{ID: "x", Address: "h:1"}).Value, head.Value, generation.Value, generation2.Value,
+		l.EncodeControls("a", storetest.Controls(9)), l.EncodeEntry(l.Entry("a", OfOrders, 9), storetest.Order(9)).Value,
+		l.EncodeEntry(l.Entry("a", OfGenerations, 1), storetest.Entry(first, 9)).Value,
 	} {
 		f.Add(v[overhead:])
 	}
@@ -239,7 +242,7 @@ func FuzzDecode(f *testing.F) {
 		if _, err := l.DecodeTombstone("a", gone.Value); corrupt(gone.Key, err) {
 			err = nil
 		}
-		if b := l.Bury("a", gone.Value, &gone, 9); b.Generation < 9 || b.Version < 1 {
+		if b := l.Bury("a", gone.Value, &gone, &gone, 9); b.Generation < 9 || b.Version < 1 || b.Controls < 1 {
 			t.Error(b)
 		}
 		if h, err := l.DecodeHead("a", l.Seal(l.Head("a"), body)); !corrupt(l.Head("a"), err) {
@@ -258,6 +261,18 @@ func FuzzDecode(f *testing.F) {
 			}
 			_, _, _ = l.Follow(context.Background(), shelf{}, "a", &Head{Generation: g}, first, []KV{kv})
 		}
+		if c, err := l.DecodeControls("a", l.Seal(l.Controls("a"), body)); !corrupt(l.Controls("a"), err) {
+			if again, err := l.DecodeControls("a", l.EncodeControls("a", c)); err != nil || cmp.Diff(c, again, cmpopts.EquateEmpty()) != "" {
+				t.Errorf("%+v, %+v, %v", c, again, err)
+			}
+		}
+		entry := l.Entry("a", OfGenerations, 1)
+		if e, err := l.DecodeEntry(KV{entry, l.Seal(entry, body)}); !corrupt(entry, err) {
+			again, err := l.DecodeEntry(l.EncodeEntry(entry, e))
+			if e.Fit(); err != nil || cmp.Diff(e, again, cmpopts.EquateEmpty()) != "" {
+				t.Errorf("%+v, %+v, %v", e, again, err)
+			}
+		}
 		kv := KV{l.Assigners() + "x", l.Seal(l.Assigners()+"x", body)}
 		if c, err := l.DecodeCandidate(kv); !corrupt(kv.Key, err) && c.ID != "x" {
 			t.Error(c)
@@ -269,10 +284,11 @@ func FuzzDecode(f *testing.F) {
 func FuzzKeys(f *testing.F) {
 	f.Add("/p/jobs/a/head")
 	f.Add("/p/jobs/a/config")
+	f.Add("/p/jobs/a/controls")
 	f.Add("/p/generations/a/0000000000000005")
 	f.Add("/p/attempts/a/0000000000000005/0000000000000007")
 	f.Fuzz(func(t *testing.T, key string) {
-		if job, head, ok := layout.JobOf(key); ok && key != layout.Head(job) && key != layout.Config(job) || ok && head != (key == layout.Head(job)) {
+		if job, p, ok := layout.JobOf(key); ok && key != [...]string{layout.Config(job), layout.Head(job), layout.Controls(job)}[p] {
 			t.Errorf("%q names job %q", key, job)
 		}
 		if g, ok := layout.GenerationOf("a", key); ok && key != layout.Generation("a", g) {

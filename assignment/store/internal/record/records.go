@@ -100,11 +100,12 @@ func (l Layout) DecodeJob(job string, value []byte) (store.Job, error) {
 type Tombstone struct {
 	Version    int64
 	Generation assignment.Generation
+	Controls   int64
 }
 
 // EncodeTombstone seals it.
 func (l Layout) EncodeTombstone(job string, t Tombstone) []byte {
-	return l.marshal(l.Gone(job), &slicerv1.StoredTombstone{Version: t.Version, Generation: int64(t.Generation)})
+	return l.marshal(l.Gone(job), &slicerv1.StoredTombstone{Version: t.Version, Generation: int64(t.Generation), Controls: t.Controls})
 }
 
 // DecodeTombstone reads it.
@@ -113,21 +114,31 @@ func (l Layout) DecodeTombstone(job string, value []byte) (Tombstone, error) {
 	if err := l.unmarshal(l.Gone(job), value, &m); err != nil {
 		return Tombstone{}, err
 	}
-	if m.Version < 0 || m.Version > maxVersion || m.Generation < 0 || m.Generation > int64(assignment.MaxGeneration) {
-		return Tombstone{}, Corrupt(l.Gone(job), "version %d, generation %d", m.Version, m.Generation)
+	if m.Version < 0 || m.Version > maxVersion || m.Generation < 0 || m.Generation > int64(assignment.MaxGeneration) ||
+		m.Controls < 0 || m.Controls > maxVersion {
+		return Tombstone{}, Corrupt(l.Gone(job), "version %d, generation %d, order %d", m.Version, m.Generation, m.Controls)
 	}
-	return Tombstone{m.Version, assignment.Generation(m.Generation)}, nil
+	return Tombstone{m.Version, assignment.Generation(m.Generation), m.Controls}, nil
 }
 
 // Bury returns what remains of a job of which there are these records: its
-// config, its tombstone if it was deleted before, and its last generation. One
-// that cannot be read does not keep the job from being deleted; its version
-// counts as far ahead.
-func (l Layout) Bury(job string, config []byte, gone *KV, last assignment.Generation) (t Tombstone) {
+// config, its tombstone if it was deleted before, its controls if there are any,
+// and its last generation. One that cannot be read does not keep the job from
+// being deleted; its version counts as far ahead.
+func (l Layout) Bury(job string, config []byte, gone, controls *KV, last assignment.Generation) (t Tombstone) {
 	if gone != nil {
 		var err error
 		if t, err = l.DecodeTombstone(job, gone.Value); err != nil {
-			t = Tombstone{Version: lostVersion}
+			t = Tombstone{Version: lostVersion, Controls: lostVersion}
+		}
+	}
+	if controls != nil {
+		c, err := l.DecodeControls(job, controls.Value)
+		switch {
+		case err == nil:
+			t.Controls = max(t.Controls, c.Version+1) // not to be taken for it
+		case t.Controls <= maxVersion-lostVersion:
+			t.Controls += lostVersion
 		}
 	}
 	j, err := l.DecodeJob(job, config)

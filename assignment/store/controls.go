@@ -1,0 +1,210 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// Bounds of what operators may lay down.
+const (
+	// MaxWho and MaxWhy bound the words of a Stamp, in bytes; MaxWho also its peer.
+	MaxWho, MaxWhy = 128, 512
+	// MaxPins and MaxExcluded bound the orders in force at once.
+	MaxPins, MaxExcluded = 256, 256
+	// MaxFreeze is the longest freeze that ends by itself.
+	MaxFreeze = 30 * 24 * time.Hour
+)
+
+// Stamp says who did something, from where, when and why.
+type Stamp struct {
+	// Who is as they say, and Peer the network address that they spoke from.
+	Who, Peer string
+	// When is by the assigner's wall clock, in whole milliseconds.
+	When time.Time
+	Why  string
+}
+
+// Freeze stops everything that is not done by order of an operator.
+type Freeze struct {
+	Stamp
+	// Order numbers it; see Controls.
+	Order int64
+	// Until is zero when it lasts until it is lifted.
+	Until time.Time
+}
+
+// Pin has a range of keys stay at one task, alone, while that may own anything.
+type Pin struct {
+	Stamp
+	Order int64
+	Slice assignment.Slice
+	Task  string
+}
+
+// Exclusion has a task own nothing.
+type Exclusion struct {
+	Stamp
+	Order int64
+	Task  string
+}
+
+// Rollback asks for the placement of an earlier generation.
+type Rollback struct {
+	Stamp
+	Order      int64
+	Generation assignment.Generation
+}
+
+// Controls are the orders of operators that are in force for a job. The zero value
+// is that of a job for which none was ever given. A Controls is not changed once it
+// is shared.
+type Controls struct {
+	// Version is that of the newest order: each write takes the next number, and
+	// numbers go on when a job is deleted and made anew. 0 is none.
+	Version int64
+	Freeze  *Freeze     // nil: none
+	Pins    []Pin       // in order of key, none overlapping
+	Exclude []Exclusion // in order of task
+	// Rollback is nil when there is none to carry out any more.
+	Rollback *Rollback
+	// Thaws counts how often a freeze was lifted, the assigner's own included.
+	Thaws int64
+}
+
+// Clone is a copy to change.
+func (c Controls) Clone() Controls {
+	c.Pins, c.Exclude = slices.Clone(c.Pins), slices.Clone(c.Exclude)
+	return c
+}
+
+// Frozen says whether the freeze holds at a wall-clock time.
+func (c *Controls) Frozen(now time.Time) bool {
+	return c.Freeze != nil && (c.Freeze.Until.IsZero() || now.Before(c.Freeze.Until))
+}
+
+// Excludes finds the order that excludes a task, nil if none does.
+func (c *Controls) Excludes(task string) *Exclusion {
+	i, ok := slices.BinarySearchFunc(c.Exclude, task, func(x Exclusion, task string) int { return strings.Compare(x.Task, task) })
+	if !ok {
+		return nil
+	}
+	return &c.Exclude[i]
+}
+
+// Fulfilled is c once its Rollback has been carried out: one version on.
+func (c Controls) Fulfilled() Controls {
+	c.Version++
+	c.Rollback = nil
+	return c
+}
+
+// Validate names the first field that is not allowed.
+func (c *Controls) Validate() error {
+	switch {
+	case c.Version < 0 || c.Version > maxOrder:
+		return &assignment.FieldError{Field: "order", Value: c.Version, Allowed: fmt.Sprintf("0 to %d", int64(maxOrder))}
+	case len(c.Pins) > MaxPins:
+		return &assignment.FieldError{Field: "pins", Value: len(c.Pins), Allowed: fmt.Sprintf("at most %d", MaxPins)}
+	case len(c.Exclude) > MaxExcluded:
+		return &assignment.FieldError{Field: "excluded tasks", Value: len(c.Exclude), Allowed: fmt.Sprintf("at most %d", MaxExcluded)}
+	case c.Thaws < 0:
+		return &assignment.FieldError{Field: "thaws", Value: c.Thaws, Allowed: "0 or more"}
+	}
+	if f := c.Freeze; f != nil {
+		if err := firstOf(c.given(f.Order), f.Stamp.Validate(), f.valid()); err != nil {
+			return err
+		}
+	}
+	for i, p := range c.Pins {
+		if err := firstOf(c.given(p.Order), p.Stamp.Validate(), p.Slice.Valid(), ValidateTaskName(p.Task)); err != nil {
+			return err
+		}
+		if i > 0 && p.Slice.Start < c.Pins[i-1].Slice.End {
+			return &assignment.FieldError{Field: "pin", Value: p.Slice.String(), Allowed: "keys that no other pin has: " + c.Pins[i-1].Slice.String() + " is pinned"}
+		}
+	}
+	for i, x := range c.Exclude {
+		if err := firstOf(c.given(x.Order), x.Stamp.Validate(), ValidateTaskName(x.Task)); err != nil {
+			return err
+		}
+		if i > 0 && x.Task <= c.Exclude[i-1].Task {
+			return &assignment.FieldError{Field: "excluded task", Value: x.Task, Allowed: "tasks in order, each once"}
+		}
+	}
+	if r := c.Rollback; r != nil {
+		return firstOf(c.given(r.Order), r.Stamp.Validate(), ValidateGeneration(r.Generation))
+	}
+	return nil
+}
+
+// maxOrder leaves room to count on.
+const maxOrder = 1 << 62
+
+func (c *Controls) given(order int64) error {
+	if order < 1 || order > c.Version {
+		return &assignment.FieldError{Field: "order", Value: order, Allowed: fmt.Sprintf("1 to %d", c.Version)}
+	}
+	return nil
+}
+
+func (f *Freeze) valid() error {
+	if !f.Until.IsZero() && (f.Until.Before(f.When) || f.Until.Sub(f.When) > MaxFreeze) {
+		return &assignment.FieldError{Field: "freeze for", Value: f.Until.Sub(f.When), Allowed: fmt.Sprintf("above 0, to %s", MaxFreeze)}
+	}
+	return nil
+}
+
+// Validate names the first field that is not allowed.
+func (s *Stamp) Validate() error {
+	return firstOf(
+		ValidateWords("who", s.Who, MaxWho), ValidateWords("peer", s.Peer, MaxWho), ValidateWords("why", s.Why, MaxWhy),
+		validTime(s.When))
+}
+
+// ValidateWords bounds what people write: at most so many bytes of UTF-8, with no
+// control characters, on which it fits one line.
+func ValidateWords(field, s string, most int) error {
+	ok := len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	if !ok {
+		return &assignment.FieldError{Field: field, Value: clip(s), Allowed: fmt.Sprintf("at most %d bytes of UTF-8 on one line", most)}
+	}
+	return nil
+}
+
+func clip(s string) string { return s[:min(len(s), 80)] }
+
+// ValidateTaskName says whether s can be a task's name.
+func ValidateTaskName(s string) error {
+	t := assignment.Task{Name: s, Incarnation: 1, Address: "x", Weight: 1}
+	return t.Validate()
+}
+
+// ValidateGeneration says whether g can be a stored generation's number.
+func ValidateGeneration(g assignment.Generation) error {
+	if g < 1 || g > assignment.MaxGeneration {
+		return &assignment.FieldError{Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("1 to %d", assignment.MaxGeneration)}
+	}
+	return nil
+}
+
+// validTime bounds a time to what milliseconds can say.
+func validTime(t time.Time) error {
+	if ms := t.UnixMilli(); !t.IsZero() && (ms < 0 || ms > int64(assignment.MaxGeneration)) {
+		return &assignment.FieldError{Field: "time", Value: ms, Allowed: fmt.Sprintf("0 to %d, in Unix milliseconds", assignment.MaxGeneration)}
+	}
+	return nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

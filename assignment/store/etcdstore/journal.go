@@ -1,0 +1,175 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// orders are the controls of a job as they were last read or written here.
+type orders struct {
+	c   store.Controls
+	rev int64 // mod revision, 0 if there is no record
+}
+
+func (s *Store) learnOrders(job string, o orders) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.rev >= s.orders[job].rev {
+		s.orders[job] = o
+	}
+}
+
+// ordersOf returns the controls of a version, or a conflict if others are stored.
+func (s *Store) ordersOf(ctx context.Context, job string, version int64) (orders, error) {
+	s.mu.Lock()
+	o, known := s.orders[job]
+	s.mu.Unlock()
+	if known && o.c.Version == version {
+		return o, nil
+	}
+	o, err := s.loadOrders(ctx, job)
+	if err == nil && o.c.Version != version {
+		err = &store.ConflictError{Key: s.layout.Controls(job), Current: o.c.Version}
+	}
+	return o, err
+}
+
+func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error) {
+	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(s.layout.Controls(job)),
+		clientv3.OpGet(s.layout.Gone(job)), clientv3.OpGet(s.layout.ID()))
+	if err != nil {
+		return o, err
+	}
+	if err := s.sameIdentity(resp, 3); err != nil {
+		return o, err
+	}
+	if _, rev := got(resp, 0); rev == 0 {
+		return o, fmt.Errorf("job %s: %w", job, store.ErrNotFound)
+	}
+	var value []byte
+	if value, o.rev = got(resp, 1); o.rev != 0 {
+		o.c, err = s.layout.DecodeControls(job, value)
+	} else if gone, rev := got(resp, 2); rev != 0 {
+		var t record.Tombstone
+		t, err = s.layout.DecodeTombstone(job, gone)
+		o.c.Version = t.Controls
+	}
+	if err != nil {
+		return orders{}, err
+	}
+	s.learnOrders(job, o)
+	return o, nil
+}
+
+// Controls implements store.Journal.
+func (s *Store) Controls(ctx context.Context, job string) (store.Controls, error) {
+	if err := assignment.ValidateJobName(job); err != nil {
+		return store.Controls{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return store.Controls{}, err
+	}
+	defer done()
+	o, err := s.loadOrders(ctx, job)
+	return o.c, err
+}
+
+// PutControls implements store.Journal.
+func (s *Store) PutControls(ctx context.Context, job string, next store.Controls, order store.Entry, keep int) error {
+	if err := record.CheckOrder(next, order); err != nil {
+		return err
+	}
+	if err := assignment.ValidateJobName(job); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	o, err := s.ordersOf(ctx, job, next.Version-1)
+	if err != nil {
+		return err
+	}
+	l := &s.layout
+	t := txn{
+		when: []clientv3.Cmp{
+			clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal),
+			clientv3.Compare(clientv3.CreateRevision(l.Config(job)), ">", 0),
+			clientv3.Compare(clientv3.ModRevision(l.Controls(job)), "=", o.rev),
+		},
+		do:  ops(l.Order(job, next, order, keep)),
+		els: []clientv3.Op{clientv3.OpGet(l.ID()), clientv3.OpGet(l.Config(job), clientv3.WithKeysOnly())},
+	}
+	resp, err := s.commit(ctx, t)
+	if err != nil {
+		return err
+	}
+	if resp.Succeeded {
+		s.learnOrders(job, orders{next, resp.Header.Revision})
+		return nil
+	}
+	if err := s.sameIdentity(resp, 0); err != nil {
+		return err
+	}
+	if _, rev := got(resp, 1); rev == 0 {
+		return fmt.Errorf("job %s: %w", job, store.ErrNotFound)
+	}
+	if o, err = s.loadOrders(ctx, job); err != nil {
+		return err
+	}
+	return &store.ConflictError{Key: l.Controls(job), Current: o.c.Version}
+}
+
+// ops are the operations of puts.
+func ops(p record.Puts) (all []clientv3.Op) {
+	for _, kv := range p.Records {
+		all = append(all, clientv3.OpPut(kv.Key, string(kv.Value)))
+	}
+	if p.From != p.To {
+		all = append(all, clientv3.OpDelete(p.From, clientv3.WithRange(p.To)))
+	}
+	return all
+}
+
+// History implements store.Journal.
+func (s *Store) History(ctx context.Context, job string, limit int) ([]store.Entry, error) {
+	if _, err := s.Controls(ctx, job); err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return nil, err
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return s.layout.ReadHistory(ctx, s, job, limit)
+}
+
+// historyPage is how many entries one request gets: 2 MiB at most.
+const historyPage = 64
+
+// Newest implements record.Newest.
+func (s *Store) Newest(ctx context.Context, prefix string, limit int) (kvs []record.KV, err error) {
+	for to := record.After(prefix); len(kvs) < limit; {
+		resp, err := s.client.Get(ctx, prefix, clientv3.WithRange(to), clientv3.WithLimit(int64(min(limit-len(kvs), historyPage))),
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+		if err != nil {
+			return nil, s.explain(ctx, err)
+		}
+		for _, kv := range resp.Kvs {
+			to = string(kv.Key)
+			kvs = append(kvs, record.KV{Key: to, Value: kv.Value})
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			break
+		}
+	}
+	return kvs, nil
+}

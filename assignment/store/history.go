@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+const (
+	// MaxEntrySize bounds an encoded Entry, in bytes.
+	MaxEntrySize = 32 << 10
+	// MaxHistory is the most entries of either kind that a job may keep.
+	MaxHistory = assignment.MaxHistory
+	// maxDecisions is more than MaxEntrySize has room for.
+	maxDecisions = 4096
+	maxWord      = 64
+)
+
+// Entry is one line of a job's history: an order, or a generation.
+type Entry struct {
+	// Order is the order's number; of a generation, that of the newest order under
+	// which it was decided, 0 if there was none. So the two kinds have one order.
+	Order int64
+	// Action is what was ordered, in words; empty for a generation.
+	Action               string
+	Generation, Previous assignment.Generation
+	// Assigner is the id of the one that took the order, or wrote the generation.
+	Assigner string
+	// Stamp is the order's. Of a generation Who is empty unless an operator ordered
+	// it, When is when it was made and Why the reason of its round.
+	Stamp
+	// Of a generation: the shares of the keyspace and of the load that came to a
+	// task which did not own it, and the largest task load over the mean before
+	// and after, 0 without load.
+	KeyChurn, LoadChurn             float64
+	ImbalanceBefore, ImbalanceAfter float64
+	// Decisions are in the order in which they were taken; LeftOut counts those for
+	// which there was no room.
+	Decisions []Decision
+	LeftOut   int
+}
+
+// Decision is one of a round, as package loadbalance takes it.
+type Decision struct {
+	Kind, Reason                 string
+	Slice                        assignment.Slice // empty when it is about none
+	From, To                     string
+	Benefit, KeyChurn, LoadChurn float64
+}
+
+// Fit leaves out decisions from the end until the entry is within MaxEntrySize.
+func (e *Entry) Fit() {
+	if len(e.Decisions) <= maxDecisions && proto.Size(EntryToProto(*e)) <= MaxEntrySize {
+		return
+	}
+	lo, hi := 0, min(len(e.Decisions), maxDecisions) // so many fit, and at most so many may
+	all, left := e.Decisions, e.LeftOut
+	for {
+		n := (lo + hi + 1) / 2
+		e.Decisions, e.LeftOut = all[:n], left+len(all)-n
+		switch fits := proto.Size(EntryToProto(*e)) <= MaxEntrySize; {
+		case n == lo:
+			return
+		case fits:
+			lo = n
+		default:
+			hi = n - 1
+		}
+	}
+}
+
+// Validate names the first field that is not allowed.
+func (e *Entry) Validate() error {
+	switch {
+	case e.Order < 0 || e.Order > maxOrder || e.Action != "" && e.Order == 0:
+		return &assignment.FieldError{Field: "order", Value: e.Order, Allowed: "the number of the order"}
+	case e.Action == "" && e.Generation == 0:
+		return &assignment.FieldError{Field: "action", Value: "missing", Allowed: "what was ordered, or a generation"}
+	case e.Previous < 0 || e.Previous > assignment.MaxGeneration || e.Generation != 0 && e.Previous >= e.Generation:
+		return &assignment.FieldError{Field: "previous", Value: int64(e.Previous), Allowed: "below the generation"}
+	case e.LeftOut < 0 || e.LeftOut > math.MaxInt32:
+		return &assignment.FieldError{Field: "left out", Value: e.LeftOut, Allowed: "0 or more"}
+	case len(e.Decisions) > maxDecisions:
+		return &assignment.FieldError{Field: "decisions", Value: len(e.Decisions), Allowed: fmt.Sprintf("at most %d", maxDecisions)}
+	}
+	if e.Generation != 0 {
+		if err := ValidateGeneration(e.Generation); err != nil {
+			return err
+		}
+	}
+	if err := firstOf(ValidateWords("action", e.Action, 2*MaxWhy), ValidateWords("assigner", e.Assigner, MaxWho), e.Stamp.Validate(),
+		numbers(e.KeyChurn, e.LoadChurn, e.ImbalanceBefore, e.ImbalanceAfter)); err != nil {
+		return err
+	}
+	for i := range e.Decisions {
+		if err := e.Decisions[i].validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Decision) validate() error {
+	if d.Slice != (assignment.Slice{}) {
+		if err := d.Slice.Valid(); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{d.From, d.To} {
+		if name != "" {
+			if err := ValidateTaskName(name); err != nil {
+				return err
+			}
+		}
+	}
+	return firstOf(ValidateWords("kind", d.Kind, maxWord), ValidateWords("reason", d.Reason, maxWord), numbers(d.Benefit, d.KeyChurn, d.LoadChurn))
+}
+
+// numbers refuses what is none.
+func numbers(vs ...float64) error {
+	for _, v := range vs {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return &assignment.FieldError{Field: "number", Value: v, Allowed: "a finite number"}
+		}
+	}
+	return nil
+}
+
+// Commit is an assignment to be stored, and what is stored together with it or
+// not at all.
+type Commit struct {
+	Next *assignment.Assignment
+	// Token is compared with the job lease's as Fencer.WriteFenced does, unless it
+	// is 0 or the store is no Fencer.
+	Token int64
+	// Controls is the version of the controls under which Next was decided: when
+	// others are stored, nothing is, and the error is ErrConflict. So nothing that
+	// was decided before an order is stored after it. AnyVersion does not compare;
+	// NoVersion stands for version 0.
+	Controls int64
+	// Fulfills says that Next carries the controls' Rollback out: they become what
+	// Controls.Fulfilled says. It needs Controls.
+	Fulfills bool
+	// Entry goes into the history, of which the newest Keep generations stay. With
+	// nil the history stays as it is.
+	Entry *Entry
+	Keep  int
+}
+
+// Journal keeps the orders of operators, and the history of a job. A Store
+// implements it.
+type Journal interface {
+	// Commit is Write with what Commit says.
+	Commit(ctx context.Context, c Commit) error
+
+	// Controls returns the orders in force, or ErrNotFound when there is no such
+	// job. When none was given yet only their Version may be set, to that of a job
+	// of the name that was deleted before.
+	Controls(ctx context.Context, job string) (Controls, error)
+	// PutControls stores next, which is valid, if those stored are of the version
+	// before; else it returns ErrConflict. With it goes the order's entry, whose Order
+	// is next's version, into the history, of which the newest keep orders stay.
+	// ErrNotFound is as above. After an error that is neither, both may have been
+	// stored, or neither.
+	PutControls(ctx context.Context, job string, next Controls, order Entry, keep int) error
+
+	// History returns what is kept of a job's history, at most limit entries of each
+	// kind, the newest, in the order in which things were done; or ErrNotFound.
+	// Entries that are corrupt are left out and named by an error that comes
+	// together with the others.
+	History(ctx context.Context, job string, limit int) ([]Entry, error)
+}

@@ -1,0 +1,108 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+)
+
+// Controls implements store.Journal.
+func (s *Store) Controls(ctx context.Context, name string) (store.Controls, error) {
+	if err := s.ready(ctx); err != nil {
+		return store.Controls{}, err
+	}
+	j, err := s.find(name)
+	if err != nil {
+		return store.Controls{}, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return j.controls, j.ordersErr
+}
+
+// PutControls implements store.Journal.
+func (s *Store) PutControls(ctx context.Context, name string, next store.Controls, order store.Entry, keep int) error {
+	if err := record.CheckOrder(next, order); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
+		j, err := s.find(name)
+		if err != nil {
+			return none, err
+		}
+		return none, s.locked(ctx, j, func() error {
+			switch {
+			case !j.exists(): // any more
+				return noJob(name)
+			case j.ordersErr != nil:
+				return j.ordersErr
+			case next.Version-1 != j.controls.Version:
+				return &store.ConflictError{Key: s.layout.Controls(name), Current: j.controls.Version}
+			}
+			b := s.db.NewBatch()
+			defer b.Close()
+			if err := set(b, s.layout.Order(name, next, order, keep)); err != nil {
+				return err
+			}
+			if err := s.write(b); err != nil {
+				return err
+			}
+			s.changed(name, func() { j.controls, j.ordered = next, true })
+			return nil
+		})
+	})
+	return err
+}
+
+// set fills a batch.
+func set(b *pebble.Batch, p record.Puts) (err error) {
+	for _, kv := range p.Records {
+		err = errors.Join(err, b.Set([]byte(kv.Key), kv.Value, nil))
+	}
+	if p.From != p.To {
+		err = errors.Join(err, b.DeleteRange([]byte(p.From), []byte(p.To), nil))
+	}
+	return err
+}
+
+// History implements store.Journal.
+func (s *Store) History(ctx context.Context, name string, limit int) ([]store.Entry, error) {
+	type history struct {
+		entries []store.Entry
+		corrupt error
+	}
+	h, err := call(ctx, s, func(ctx context.Context) (h history, err error) {
+		if _, err := s.find(name); err != nil {
+			return h, err
+		}
+		h.entries, h.corrupt = s.layout.ReadHistory(ctx, s, name, limit)
+		return h, nil
+	})
+	return h.entries, errors.Join(err, h.corrupt)
+}
+
+// Newest implements record.Newest.
+func (s *Store) Newest(ctx context.Context, prefix string, limit int) (kvs []record.KV, err error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte(record.After(prefix))})
+	if err != nil {
+		return nil, s.unreadable(prefix, err)
+	}
+	for ok := it.Last(); ok && len(kvs) < limit; ok = it.Prev() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			_ = it.Close()
+			return nil, s.unreadable(string(it.Key()), err)
+		}
+		kvs = append(kvs, record.KV{Key: string(it.Key()), Value: append([]byte{}, value...)})
+	}
+	if err := it.Close(); err != nil {
+		return nil, s.unreadable(prefix, err)
+	}
+	return kvs, nil
+}

@@ -1,0 +1,49 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// Stamp is one that has everything.
+func Stamp() store.Stamp {
+	return store.Stamp{Who: "ada", Peer: "10.0.0.9:4711", When: time.UnixMilli(1_000_000_000_000).UTC(), Why: "it is hot, \"very\""}
+}
+
+// Controls are controls of a version that have everything.
+func Controls(version int64) store.Controls {
+	s := Stamp()
+	return store.Controls{
+		Version: version, Thaws: 3,
+		Freeze: &store.Freeze{Stamp: s, Order: version, Until: s.When.Add(time.Hour)},
+		Pins: []store.Pin{
+			{Stamp: s, Order: 1, Slice: assignment.Slice{Start: 0, End: 1 << 60}, Task: "task-1"},
+			{Stamp: s, Order: 1, Slice: assignment.Slice{Start: 1 << 60, End: assignment.KeyspaceEnd}, Task: "task-2"},
+		},
+		Exclude:  []store.Exclusion{{Stamp: s, Order: 1, Task: "task-3"}, {Stamp: s, Order: version, Task: "task-4"}},
+		Rollback: &store.Rollback{Stamp: s, Order: version, Generation: 7},
+	}
+}
+
+// Order is the entry of the order with a number.
+func Order(number int64) store.Entry {
+	return store.Entry{Order: number, Action: fmt.Sprintf("order %d", number), Generation: 5, Assigner: "a1", Stamp: Stamp()}
+}
+
+// Entry is the entry of a generation that was decided under an order.
+func Entry(a *assignment.Assignment, order int64) store.Entry {
+	s := Stamp()
+	s.Who, s.Why = "", "load"
+	return store.Entry{
+		Order: order, Generation: a.Generation(), Previous: a.Previous(), Assigner: "a1", Stamp: s,
+		KeyChurn: .25, LoadChurn: .5, ImbalanceBefore: 2, ImbalanceAfter: 1.5,
+		Decisions: []store.Decision{
+			{Kind: "move", Reason: "hottest task", Slice: a.Slice(0), From: "task-1", To: "task-2", Benefit: 3, KeyChurn: .25, LoadChurn: .5},
+			{Kind: "skip", Reason: "move budget spent", From: "task-1"},
+		},
+		LeftOut: 2,
+	}
+}
