@@ -33,6 +33,7 @@ func (b *board) welcome() {
 	if len(guests) == 0 {
 		return
 	}
+	b.halveWide()
 	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -s.ratio(t) })
 	cold := newTaskHeap(len(b.load), guests, s.ratio)
 	for cold.len() > 0 && hot.len() > 0 {
@@ -52,6 +53,24 @@ func (b *board) welcome() {
 		hot.set(from, -s.ratio(from))
 		hot.set(to, -s.ratio(to))
 		cold.set(to, s.ratio(to))
+	}
+}
+
+// halveWide splits slices that are wider than the whole move budget, which could
+// never move, until they are not or there are as many as a first assignment would
+// have: a job that began with few tasks has few slices, and those who come later
+// would stay without.
+func (b *board) halveWide() {
+	least := min(b.cfg.MinSlicesPerTask*len(b.live), b.maxSlices())
+	for again := b.moveBudget() > 0; again; {
+		again = false
+		for i := b.head; i >= 0; i = b.pieces[i].next {
+			if p := &b.pieces[i]; b.n < least && !p.fixed && p.width() > b.moveBudget() && p.end-p.start > 1 {
+				b.say(KindSplit, ReasonNewTask, i, -1, -1, 0, 0, 0)
+				i = b.split(i, p.start+(p.end-p.start)/2)
+				again = true
+			}
+		}
 	}
 }
 
