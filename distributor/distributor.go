@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -38,6 +39,7 @@ type Distributor struct {
 	lookupHost lookupFunc
 	guests     *autosharding.Service // nil when it is driven
 	host       host
+	turns      *turns
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -75,7 +77,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(),
 	}
 	d.host = host{now: time.Now, send: func(f func()) { d.goRun(f) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{
@@ -97,6 +99,7 @@ type host struct {
 	now  func() time.Time
 	send func(func())
 	keep func(*job)
+	memo *wire.Memo // nil but for a driven one
 }
 
 // goRun runs f in a goroutine that Close waits for.
@@ -228,6 +231,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.log.Info("job dropped, nobody has needed it for a while")
 	delete(d.jobs, j.name)
 	j.m.drop()
+	d.turns.forget(now, j)
 	if d.guests != nil {
 		d.guests.Forget(j.name)
 	}

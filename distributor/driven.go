@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -22,7 +23,8 @@ import (
 // is not safe for concurrent use.
 //
 // After each call the driver has been told all that is to be sent. Step is to be
-// called when the time that it returned last has come, and after other calls.
+// called when the time that it returned last has come, and after other calls if
+// Due says so.
 type Driven struct {
 	d       *Distributor
 	now     time.Time
@@ -61,11 +63,15 @@ func NewDriven(cfg Config, now time.Time) (*Driven, error) {
 	v.d = &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(),
 		host: host{now: func() time.Time { return v.now }, send: func(f func()) { v.pending = append(v.pending, f) }, keep: func(j *job) { v.kept[j] = struct{}{} }},
 	}
 	return v, nil
 }
+
+// Share has what frames decode and assignments encode to shared with others who
+// are given the same memo. It is called before anything else.
+func (v *Driven) Share(m *wire.Memo) { v.d.host.memo = m }
 
 func (v *Driven) at(now time.Time) {
 	if now.After(v.now) {
@@ -138,10 +144,26 @@ func (v *Driven) Left(now time.Time, p *SubscriberPeer) {
 	v.flush()
 }
 
+// Due says whether a call before has left something that Step is to look at.
+func (v *Driven) Due() bool {
+	for j := range v.kept {
+		if len(j.wake) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Step does what is due and returns when it has to be called again at the latest.
 func (v *Driven) Step(now time.Time) (next time.Time) {
 	v.at(now)
 	next = now.Add(heartbeat)
+	for j := range v.kept {
+		select {
+		case <-j.wake:
+		default:
+		}
+	}
 	for _, j := range slices.SortedFunc(maps.Keys(v.kept), func(x, y *job) int { return cmp.Compare(x.name, y.name) }) {
 		next = sooner(next, j.step(now))
 		at, dropped := v.d.dropIfIdle(j, now)
@@ -189,6 +211,9 @@ type carrier struct {
 	grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
 	send func(*slicerv1.WatchResponse)
 }
+
+// Local says that messages are taken as they are.
+func (c carrier) Local() {}
 
 func (c carrier) Context() context.Context     { return context.Background() }
 func (c carrier) SetHeader(metadata.MD) error  { return nil }

@@ -38,6 +38,7 @@ type job struct {
 
 	mu        sync.Mutex
 	shelf     shelf
+	bases     bases
 	conv      convergence
 	tasks     reports
 	clients   clients
@@ -72,7 +73,7 @@ func newJob(d *Distributor, name string) *job {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		conv: newConvergence(), tasks: newReports(), clients: newClients(), subs: make(map[uint64]*subscription),
 	}
-	j.shelf.encoded = j.m.encoded
+	j.shelf.encoded, j.shelf.memo = j.m.encoded, d.host.memo
 	return j
 }
 
@@ -129,7 +130,8 @@ func (j *job) step(now time.Time) (next time.Time) {
 			}
 		}
 	}
-	next = j.up.wake()
+	next = sooner(j.up.wake(), j.takeTurns(now))
+	next = sooner(next, j.keepBases(now))
 	next = sooner(next, j.endOrphans(now))
 	next = sooner(next, j.publish(now))
 	return sooner(next, j.watchSlow(now))

@@ -209,6 +209,12 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		} else {
 			delete(a.assemblers, m.Assignment.GetJob())
 		}
+	case *slicerv1.AttachResponse_Base:
+		if j := a.d.lookup(m.Base.GetJob()); j != nil {
+			a.base(j, m.Base)
+		} else {
+			delete(a.bases, m.Base.GetJob())
+		}
 	case *slicerv1.AttachResponse_Status:
 		if j := a.d.lookup(m.Status.GetJob()); j != nil {
 			j.told(now, a, m.Status)
@@ -230,7 +236,7 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment) {
 	s := a.assemblers[j.name]
 	if s == nil {
-		s = new(wire.Assembler)
+		s = &wire.Assembler{Memo: a.d.host.memo}
 		a.assemblers[j.name] = s
 	}
 	var err error

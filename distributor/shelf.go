@@ -1,6 +1,8 @@
 package distributor
 
 import (
+	"slices"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 )
@@ -19,6 +21,7 @@ const (
 // job's lock; payloads are safe to be sent outside it.
 type shelf struct {
 	items   []*item // oldest first
+	memo    *wire.Memo
 	encoded func(kind string)
 }
 
@@ -80,6 +83,25 @@ func (s *shelf) put(a *assignment.Assignment) {
 	}
 }
 
+// insert adds an older assignment of the newest's store for deltas to stand on.
+func (s *shelf) insert(a *assignment.Assignment) {
+	total := a.NumSlices()
+	for _, it := range s.items[:max(len(s.items)-1, 0)] {
+		total += it.a.NumSlices()
+	}
+	switch {
+	case len(s.items) == 0 || s.find(a.Generation()) != nil:
+		return
+	case len(s.items) > 1 && (len(s.items) >= maxHeld || total > maxHeldSlices):
+		s.items = s.items[1:]
+	}
+	at := 0
+	for at < len(s.items)-1 && s.items[at].a.Generation() < a.Generation() {
+		at++
+	}
+	s.items = slices.Insert(s.items, at, &item{a: a})
+}
+
 func (s *shelf) clear() { s.items = nil }
 
 // whole is the encoding of a held generation, nil if it is not held.
@@ -89,7 +111,7 @@ func (s *shelf) whole(g assignment.Generation) *payload {
 		return nil
 	}
 	if it.whole == nil {
-		it.whole = framePayload(func() (*wire.Frame, error) { return wire.WholeFrame(it.a) }, func() { s.encoded(kindWhole) })
+		it.whole = framePayload(func() (*wire.Frame, error) { return s.memo.WholeFrame(it.a) }, func() { s.encoded(kindWhole) })
 	}
 	return it.whole
 }
@@ -107,7 +129,7 @@ func (s *shelf) delta(g assignment.Generation, sum uint64) *payload {
 		if it.deltas == nil {
 			it.deltas = make(map[assignment.Generation]*payload)
 		}
-		p = framePayload(func() (*wire.Frame, error) { return wire.DeltaFrame(base, it.a) }, func() { s.encoded(kindDelta) })
+		p = framePayload(func() (*wire.Frame, error) { return s.memo.DeltaFrame(base, it.a) }, func() { s.encoded(kindDelta) })
 		it.deltas[g] = p
 	}
 	return p

@@ -47,6 +47,7 @@ type core struct {
 	dist lane
 	back lane
 	last linkID
+	memo *wire.Memo
 
 	held   *assignment.Assignment
 	source Source
@@ -203,7 +204,7 @@ func (c *core) linked(id linkID, now time.Time) {
 		return
 	}
 	l.phase, l.until = open, now.Add(firstWordTimeout)
-	l.base, l.asm = c.held, wire.Assembler{}
+	l.base, l.asm = c.held, wire.Assembler{Memo: c.memo}
 	c.do(action{do: send, link: id, msg: c.hello(), made: c.report.made})
 }
 

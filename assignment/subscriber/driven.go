@@ -7,6 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -60,6 +61,10 @@ func NewDriven(cfg Config, held *assignment.Assignment, mode assignment.Mode) (*
 	d.core = newCore(&d.cfg, xxhash.Sum64String(cfg.ClientID), cached)
 	return d, nil
 }
+
+// Share has what frames decode to shared with others who are given the same memo.
+// It is called before Start.
+func (d *Driven) Share(m *wire.Memo) { d.core.memo = m }
 
 // Start begins. It is called once, before anything else.
 func (d *Driven) Start(now time.Time) { d.core.start(now) }

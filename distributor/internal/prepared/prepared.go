@@ -22,7 +22,16 @@ type Messages struct {
 	msgs  []*grpc.PreparedMsg
 	sizes []int // of the messages, bytes
 	err   error
+
+	local    sync.Once
+	built    []proto.Message
+	lengths  []int
+	localErr error
 }
+
+// Local is a stream that takes messages as they are, to be read only, since its
+// other end is in this process.
+type Local interface{ Local() }
 
 // New makes messages of what build returns, when they are first needed. Build may
 // be called more than once, and concurrently.
@@ -34,6 +43,9 @@ func New(build func() ([]proto.Message, error)) *Messages { return &Messages{bui
 func (p *Messages) Send(stream grpc.ServerStream, sent func(bytes int)) error {
 	if sent == nil {
 		sent = func(int) {}
+	}
+	if _, ok := stream.(Local); ok {
+		return p.sendLocal(stream, sent)
 	}
 	if !plain(stream) {
 		return p.sendUnshared(stream, sent)
@@ -63,6 +75,25 @@ func (p *Messages) prepare(stream grpc.ServerStream) {
 	if err != nil {
 		p.msgs, p.err = nil, fmt.Errorf("%w: %w", ErrBuild, err)
 	}
+}
+
+func (p *Messages) sendLocal(stream grpc.ServerStream, sent func(bytes int)) error {
+	p.local.Do(func() {
+		p.built, p.localErr = p.build()
+		for _, m := range p.built {
+			p.lengths = append(p.lengths, proto.Size(m))
+		}
+	})
+	if p.localErr != nil {
+		return fmt.Errorf("%w: %w", ErrBuild, p.localErr)
+	}
+	for i, m := range p.built {
+		if err := stream.SendMsg(m); err != nil {
+			return err
+		}
+		sent(p.lengths[i])
+	}
+	return nil
 }
 
 func (p *Messages) sendUnshared(stream grpc.ServerStream, sent func(bytes int)) error {

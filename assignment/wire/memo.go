@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"bytes"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Memo remembers what a few frames came to, for a process in which many take the
+// same frames on the same bases, as a simulated cluster does: the result is worked
+// out once and shared. It changes no outcome: a frame is the same only if all its
+// bytes, its trailer and its base are. The zero value is ready, a nil one
+// remembers nothing. It is not safe for concurrent use.
+type Memo struct {
+	decoded [16]decoded
+	encoded [16]encoded
+	last    struct{ decoded, encoded int }
+}
+
+type decoded struct {
+	data            []byte
+	generation, on  int64
+	sum             uint64
+	base, assembled *assignment.Assignment
+}
+
+type encoded struct {
+	base, a *assignment.Assignment
+	frame   *Frame
+}
+
+// WholeFrame is WholeFrame.
+func (m *Memo) WholeFrame(a *assignment.Assignment) (*Frame, error) {
+	return m.frame(nil, a, func() (*Frame, error) { return WholeFrame(a) })
+}
+
+// DeltaFrame is DeltaFrame.
+func (m *Memo) DeltaFrame(base, a *assignment.Assignment) (*Frame, error) {
+	return m.frame(base, a, func() (*Frame, error) { return DeltaFrame(base, a) })
+}
+
+func (m *Memo) frame(base, a *assignment.Assignment, encode func() (*Frame, error)) (*Frame, error) {
+	if m == nil {
+		return encode()
+	}
+	for i := range m.encoded {
+		if e := &m.encoded[i]; e.a == a && e.base == base {
+			return e.frame, nil
+		}
+	}
+	f, err := encode()
+	if err == nil {
+		m.last.encoded++
+		m.encoded[m.last.encoded%len(m.encoded)] = encoded{base, a, f}
+	}
+	return f, err
+}
+
+// find is what the frame came to before, nil if it is not remembered.
+func (m *Memo) find(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) *assignment.Assignment {
+	if m == nil {
+		return nil
+	}
+	if t.GetBase() == 0 {
+		base = nil // a whole assignment stands on nothing
+	}
+	for i := range m.decoded {
+		d := &m.decoded[i]
+		if d.assembled != nil && d.generation == t.GetGeneration() && d.sum == t.GetChecksum() && d.on == t.GetBase() &&
+			d.base == base && bytes.Equal(d.data, data) {
+			return d.assembled
+		}
+	}
+	return nil
+}
+
+// keep remembers what the frame came to, and returns it: the one that is shared
+// by all who hold this generation, however they came by it.
+func (m *Memo) keep(t *slicerv1.Trailer, data []byte, base, a *assignment.Assignment) *assignment.Assignment {
+	if m == nil {
+		return a
+	}
+	if t.GetBase() == 0 {
+		base = nil
+	}
+	for i := range m.decoded {
+		if d := m.decoded[i].assembled; d != nil && d.Generation() == a.Generation() && d.StoreID() == a.StoreID() && d.Checksum() == a.Checksum() {
+			a = d
+			break
+		}
+	}
+	m.last.decoded++
+	m.decoded[m.last.decoded%len(m.decoded)] = decoded{bytes.Clone(data), t.GetGeneration(), t.GetBase(), t.GetChecksum(), base, a}
+	return a
+}
