@@ -60,6 +60,18 @@ func (f *frames) head() *assignment.Assignment {
 	return f.newest
 }
 
+// base is an older assignment that is still kept here, nil if it is not.
+func (f *frames) base(held mark) *assignment.Assignment {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.bases {
+		if markOf(b) == held {
+			return b
+		}
+	}
+	return nil
+}
+
 // age is for how long a has been the newest, 0 when it is not.
 func (f *frames) age(now time.Duration, a *assignment.Assignment) time.Duration {
 	f.mu.Lock()

@@ -143,8 +143,8 @@ func (s *session) sendNext() (more bool, err error) {
 	in := s.queue[0]
 	s.queue = s.queue[1:]
 	in.queued = false
-	status, assignment, indexes := in.status, in.assignment && in.wants, in.indexes
-	in.status, in.assignment, in.indexes = false, false, false
+	status, assignment, indexes, base := in.status, in.assignment && in.wants, in.indexes, in.base
+	in.status, in.assignment, in.indexes, in.base = false, false, false, nil
 	held, newest := in.held, in.newest
 	s.mu.Unlock()
 	if status {
@@ -154,6 +154,11 @@ func (s *session) sendNext() (more bool, err error) {
 	}
 	if indexes {
 		if err := s.sendIndexes(in); err != nil {
+			return false, err
+		}
+	}
+	if base != nil {
+		if err := s.sendBase(in, base.a); err != nil {
 			return false, err
 		}
 	}

@@ -102,6 +102,7 @@ type session struct {
 	jobs     map[string]*interest
 	queue    []*interest // that have something to send, in turn
 	beliefs  map[string]belief
+	reading  bool // a base is being read from a store
 }
 
 // interest is what a Distributor has said about one job.
@@ -112,7 +113,9 @@ type interest struct {
 	held   mark // what it holds when it has taken what was sent
 	// newest is what its subscribers hold: nothing older is sent.
 	newest assignment.Generation
-	acked  *acked // nil before it has said how far its subscribers are
+	// base is the answer to a WantBase, nil if none is due.
+	base  *baseAnswer
+	acked *acked // nil before it has said how far its subscribers are
 	// What is to be sent: whatever is newest when its turn comes.
 	assignment, status, indexes, queued bool
 }
@@ -196,6 +199,8 @@ func (s *session) received(m *slicerv1.AttachRequest) {
 		s.acks(x.Acks)
 	case *slicerv1.AttachRequest_Clients:
 		s.clients(x.Clients)
+	case *slicerv1.AttachRequest_WantBase:
+		s.wantBase(x.WantBase)
 	case *slicerv1.AttachRequest_Beliefs:
 		s.believes(x.Beliefs)
 	}

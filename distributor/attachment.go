@@ -31,8 +31,8 @@ type attachment struct {
 	// being, told of completely. Guarded by Distributor.mu.
 	told map[string]struct{}
 
-	// assemblers of assignments, by job, are the receiver's.
-	assemblers map[string]*wire.Assembler
+	// assemblers of assignments, and of bases, by job, are the receiver's.
+	assemblers, bases map[string]*wire.Assembler
 
 	mu     sync.Mutex
 	queue  []string            // marked jobs, oldest first
@@ -49,6 +49,7 @@ func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, address string, c
 	return &attachment{
 		d: d, id: h.GetAssignerId(), zone: h.GetZone(), address: address, conn: conn, cancel: cancel,
 		wake: make(chan struct{}, 1), told: make(map[string]struct{}), assemblers: make(map[string]*wire.Assembler),
+		bases:  make(map[string]*wire.Assembler),
 		marked: make(map[string]struct{}), vacant: make(map[string]struct{}),
 	}
 }
@@ -186,6 +187,9 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
 		}
 		msgs = append(msgs, wantRequest(w))
+	}
+	if j.target == a {
+		msgs = append(msgs, j.bases.requests(j.name)...)
 	}
 	if p.reports {
 		j.fillIn(now)

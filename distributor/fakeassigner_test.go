@@ -34,7 +34,8 @@ type fakeAssigner struct {
 	heard   []*slicerv1.AttachRequest
 	admin   func(method string) error
 	calls   []string
-	age     time.Duration // how old it says that assignments are
+	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
+	age     time.Duration                    // how old it says that assignments are
 }
 
 // fakeStream is one Distributor's stream.
@@ -46,12 +47,16 @@ type fakeStream struct {
 }
 
 func (n *network) assigner(t testing.TB, id, address string) *fakeAssigner {
-	f := &fakeAssigner{
+	f := newFakeAssigner(t, id)
+	f.start(n, address)
+	return f
+}
+
+func newFakeAssigner(t testing.TB, id string) *fakeAssigner {
+	return &fakeAssigner{
 		t: t, id: id, jobs: make(map[string]*assignment.Assignment), streams: make(map[*fakeStream]struct{}),
 		pref: &slicerv1.Preference{},
 	}
-	f.start(n, address)
-	return f
 }
 
 func (f *fakeAssigner) start(n *network, address string) {
@@ -96,6 +101,9 @@ func (f *fakeAssigner) receive(s *fakeStream) error {
 		if w := m.GetWant(); w != nil {
 			f.want(s, w)
 		}
+		if w := m.GetWantBase(); w != nil && f.past != nil {
+			f.base(s, w)
+		}
 		f.mu.Unlock()
 	}
 }
@@ -121,6 +129,26 @@ func (f *fakeAssigner) want(s *fakeStream, w *slicerv1.Want) {
 	}
 	if a != nil && int64(a.Generation()) >= w.NewestReported && (a.StoreID() != w.StoreId || int64(a.Generation()) > w.Generation) {
 		f.give(s, a)
+	}
+}
+
+func (f *fakeAssigner) base(s *fakeStream, w *slicerv1.WantBase) {
+	say := func(m *slicerv1.JobAssignment) {
+		m.Job = w.Job
+		f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Base{Base: m}})
+	}
+	a := f.past[w.Generation]
+	if a == nil {
+		say(&slicerv1.JobAssignment{})
+		return
+	}
+	fr, err := wire.WholeFrame(a)
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	for m := range fr.Pieces(w.Job) {
+		say(m)
 	}
 }
 

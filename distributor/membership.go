@@ -116,6 +116,7 @@ func (j *job) leave(now time.Time, s *subscription) {
 func (j *job) removeLocked(now time.Time, s *subscription) {
 	s.left = true
 	delete(j.subs, s.id)
+	j.d.turns.done(now, s.id)
 	j.conv.leave(s.id)
 	j.leaveClient(now, s)
 	j.up.acksChanged(now)
@@ -158,6 +159,7 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.d.turns.done(now, s.id)
 	if a.GetRefusal() != "" {
 		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", clip(a.GetRefusal()))
 		j.m.refused()
@@ -190,7 +192,7 @@ func (j *job) lacks(s *subscription) bool {
 		return true
 	}
 	next := j.nextStep(s)
-	return next == stepWhole || next == stepDelta
+	return next == stepDelta || next == stepWhole && !j.d.turns.waits(s.id)
 }
 
 func (j *job) nextStep(s *subscription) step {
@@ -214,12 +216,26 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 		switch j.nextStep(s) {
 		case stepDelta:
 			if p := j.shelf.delta(s.progress.held.gen, s.progress.sum); p != nil {
+				j.d.turns.done(j.d.host.now(), s.id)
 				return j.dispatch(s, p, kindDelta), true
+			}
+			if j.awaitBase(j.d.host.now(), s) {
+				s.sending = false // it is kicked when the base comes, or does not
+				return outgoing{}, false
 			}
 			fallthrough
 		case stepWhole:
+			now := j.d.host.now()
+			if !j.d.turns.take(now, s.id, s.in.role, j, wholeBytes(j.shelf.newest())) {
+				// It is kicked when its turn has come.
+				s.sending = false
+				return outgoing{}, false
+			}
 			return j.dispatch(s, j.shelf.whole(j.shelf.newest().Generation()), kindWhole), true
 		}
+	}
+	if s.progress.flight.gen == 0 && !j.d.turns.waits(s.id) {
+		j.d.turns.done(j.d.host.now(), s.id)
 	}
 	s.sending = false
 	return outgoing{}, false

@@ -25,6 +25,7 @@ type metrics struct {
 	reported    *prometheus.CounterVec
 	ended       *prometheus.CounterVec
 	received    *prometheus.CounterVec
+	bases       *prometheus.CounterVec
 	convergence *prometheus.HistogramVec
 	reach       *prometheus.HistogramVec
 	slowest     *prometheus.GaugeVec
@@ -61,6 +62,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.reported = counter("reports_total", "Reports that came from slicelets.", "job")
 	m.ended = counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code")
 	m.received = counter("assignments_total", "Assignments that came from assigners, by what became of them.", "job", "verdict")
+	m.bases = counter("bases_total", "Older assignments that were asked for and came, for deltas to stand on.", "job")
 	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -107,7 +109,7 @@ type jobMetrics struct {
 	roles                      [numRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
 	sent, sentBytes, encodes   map[string]prometheus.Counter
-	refusals, reports          prometheus.Counter
+	refusals, reports, bases   prometheus.Counter
 	convergence                prometheus.Observer
 	reach                      [numRoles]prometheus.Observer
 }
@@ -119,7 +121,7 @@ func (m *metrics) job(name string) *jobMetrics {
 		lag: m.lag.WithLabelValues(name), slowSubs: m.slow.WithLabelValues(name),
 		sent: make(map[string]prometheus.Counter), sentBytes: make(map[string]prometheus.Counter),
 		encodes:  make(map[string]prometheus.Counter),
-		refusals: m.refusals.WithLabelValues(name), reports: m.reported.WithLabelValues(name),
+		refusals: m.refusals.WithLabelValues(name), reports: m.reported.WithLabelValues(name), bases: m.bases.WithLabelValues(name),
 		convergence: m.convergence.WithLabelValues(name),
 	}
 	for role, label := range map[slicerv1.Role]string{
@@ -144,7 +146,7 @@ func (j *jobMetrics) drop() {
 	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow, m.slowest} {
 		v.DeletePartialMatch(match)
 	}
-	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received} {
+	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received, m.bases} {
 		v.DeletePartialMatch(match)
 	}
 	m.convergence.DeletePartialMatch(match)
@@ -155,6 +157,7 @@ func (j *jobMetrics) subscribers(role slicerv1.Role, by int) { j.roles[role].Add
 func (j *jobMetrics) behind(n int)                           { j.lag.Set(float64(n)) }
 func (j *jobMetrics) converged(d time.Duration)              { j.convergence.Observe(d.Seconds()) }
 func (j *jobMetrics) encoded(kind string)                    { j.encodes[kind].Inc() }
+func (j *jobMetrics) base()                                  { j.bases.Inc() }
 func (j *jobMetrics) refused()                               { j.refusals.Inc() }
 func (j *jobMetrics) report()                                { j.reports.Inc() }
 

@@ -1,0 +1,142 @@
+package distributor
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// bases counts what was asked for.
+func (f *fakeAssigner) bases() (asked []*slicerv1.WantBase) {
+	for _, m := range f.hear() {
+		if w := m.GetWantBase(); w != nil {
+			asked = append(asked, w)
+		}
+	}
+	return asked
+}
+
+// A Distributor that has just started asks for what most of its subscribers hold,
+// and sends them deltas; when that is not to be had, or does not come, the whole.
+func TestRestartAsksForTheBase(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		past func(first *assignment.Assignment) map[int64]*assignment.Assignment
+		kind string
+		soon bool
+	}{
+		{"had", func(a *assignment.Assignment) map[int64]*assignment.Assignment {
+			return map[int64]*assignment.Assignment{int64(a.Generation()): a}
+		}, kindDelta, true},
+		{"not had", func(*assignment.Assignment) map[int64]*assignment.Assignment {
+			return map[int64]*assignment.Assignment{}
+		}, kindWhole, true},
+		{"another than asked for", func(a *assignment.Assignment) map[int64]*assignment.Assignment {
+			return map[int64]*assignment.Assignment{int64(a.Generation()): firstOf(t, testJob, testStore, a.Generation(), 50)}
+		}, kindWhole, false},
+		{"no answer", func(*assignment.Assignment) map[int64]*assignment.Assignment { return nil }, kindWhole, false},
+	} {
+		inBubble(t, func(t *testing.T) {
+			n := newNetwork()
+			f := n.assigner(t, "a1", assigner1)
+			first := firstOf(t, testJob, testStore, baseGen, 200)
+			second := after(t, first, 5)
+			f.past = c.past(first)
+			f.set(second)
+			w := newWorld(t, n, assigner1)
+			var subs []*fakeSub
+			for i := range 10 {
+				subs = append(subs, subscribe(t, w.cc, holding(clerkHello(fmt.Sprint("c", i)), first), first))
+			}
+			if !c.soon {
+				same(t, subs[9].holds(), first)
+				time.Sleep(baseWithin)
+			}
+			kinds := map[string]int{}
+			for _, s := range subs {
+				same(t, s.holds(), second)
+				k := s.kinds()
+				if len(k) != 1 {
+					t.Errorf("%s: updates were %v", c.name, k)
+				}
+				kinds[k[0]]++
+			}
+			// The first few may have come before there were enough to ask for it.
+			if kinds[c.kind] < 10-baseHolders {
+				t.Errorf("%s: sent %v", c.name, kinds)
+			}
+			if asked := f.bases(); len(asked) != 1 || asked[0].Generation != int64(first.Generation()) || asked[0].Checksum != first.Checksum() {
+				t.Errorf("%s: asked for %v", c.name, asked)
+			}
+			// What follows goes its usual way.
+			third := after(t, second, 5)
+			f.set(third)
+			for _, s := range subs {
+				same(t, s.holds(), third)
+				if k := s.kinds(); !slices.Equal(k[1:], []string{kindDelta}) {
+					t.Errorf("%s: updates were %v", c.name, k)
+				}
+			}
+		})
+	}
+}
+
+func TestBasesAreBounded(t *testing.T) {
+	now := time.UnixMilli(baseGen)
+	var b bases
+	asked := 0
+	for i := range 100 {
+		_, news := b.wait(now, mark{1, assignment.Generation(i + 1)}, 7, 100)
+		if news {
+			asked++
+		}
+	}
+	if asked != maxBases || len(b) != maxBases || len(b.requests("x")) != maxBases || len(b.requests("x")) != 0 {
+		t.Errorf("%d are asked for", asked)
+	}
+	if wait, news := b.wait(now, mark{1, 1}, 7, 1); !wait || news {
+		t.Error("one that is asked for is not waited for")
+	}
+	if wait, _ := b.wait(now, mark{1, 1}, 8, 1); wait {
+		t.Error("one with another checksum is waited for")
+	}
+	now = now.Add(baseWithin)
+	if wait, _ := b.wait(now, mark{1, 1}, 7, 100); wait {
+		t.Error("one is waited for for ever")
+	}
+	if _, expired := b.expire(now); !expired {
+		t.Error("nothing has expired")
+	}
+	if wait, news := b.wait(now, mark{1, 50}, 7, 100); !wait || !news {
+		t.Error("nothing is asked for after what was asked for is settled")
+	}
+}
+
+func TestShelfInsert(t *testing.T) {
+	var all []*assignment.Assignment
+	a := firstOf(t, testJob, testStore, baseGen, 50)
+	for range 3 * maxHeld {
+		all = append(all, a)
+		a = after(t, a, 1)
+	}
+	s := shelf{encoded: func(string) {}}
+	s.insert(all[0])
+	if len(s.items) != 0 {
+		t.Error("a base without anything to stand on it is held")
+	}
+	newest := all[len(all)-1]
+	s.put(newest)
+	for _, i := range []int{5, 3, 9, 5, 12, 1, 13, 2, 0} {
+		s.insert(all[i])
+		if len(s.items) > maxHeld || s.newest() != newest || s.find(all[i].Generation()) != all[i] {
+			t.Fatalf("after %d: %d are held", i, len(s.items))
+		}
+		if !slices.IsSortedFunc(s.items, func(x, y *item) int { return int(x.a.Generation() - y.a.Generation()) }) {
+			t.Fatalf("after %d: out of order", i)
+		}
+	}
+}

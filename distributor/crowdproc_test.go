@@ -1,0 +1,260 @@
+package distributor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// crowdEnv has the test binary be a crowd of subscribers instead.
+const crowdEnv = "SLICER_TEST_CROWD"
+
+// crowdProcess is a process with many subscribers: raw streams that check the
+// trailer's checksum, acknowledge, decode nothing, and come back when they have
+// lost the Distributor.
+type crowdProcess struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startCrowd(b testing.TB, address string, n int) *crowdProcess {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", crowdEnv, n, address))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	return &crowdProcess{in, bufio.NewReader(out)}
+}
+
+// ask says a line to the crowd and reads what it answers into values.
+func (c *crowdProcess) ask(b testing.TB, question string, values ...any) {
+	b.Helper()
+	if _, err := fmt.Fprintln(c.in, question); err != nil {
+		b.Fatal(err)
+	}
+	line, err := c.out.ReadString('\n')
+	if err == nil && len(values) > 0 {
+		_, err = fmt.Sscan(line, values...)
+	}
+	if err != nil {
+		b.Fatalf("the crowd says %q: %v", line, err)
+	}
+}
+
+// until waits until all of the crowd have seen a's checksum.
+func (c *crowdProcess) until(b testing.TB, a *assignment.Assignment) {
+	b.Helper()
+	var sum uint64
+	if c.ask(b, fmt.Sprint("until ", a.Checksum()), &sum); sum != a.Checksum() {
+		b.Fatalf("the crowd waited for %d", sum)
+	}
+}
+
+// spread is how long after a moment a was seen, by those who had seen before by
+// then: how many these are, half of them, 99 %, and the last.
+func (c *crowdProcess) spread(b testing.TB, a, before *assignment.Assignment, since time.Time) (n int, p50, p99, last time.Duration) {
+	b.Helper()
+	c.ask(b, fmt.Sprint("spread ", a.Checksum(), " ", before.Checksum(), " ", since.UnixNano()), &n, &p50, &p99, &last)
+	return n, p50, p99, last
+}
+
+// crowd is what runs in that process.
+type crowd struct {
+	n       int
+	address string
+
+	mu    sync.Mutex
+	moved *sync.Cond
+	seen  map[uint64][]int64 // by checksum: when each subscriber has seen it, Unix nanoseconds
+	count map[uint64]int
+	lost  int // streams that have ended
+}
+
+// crowdMain is the crowd: it reads questions from stdin and answers them.
+func crowdMain(arg string) {
+	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int)}
+	c.moved = sync.NewCond(&c.mu)
+	fmt.Sscan(arg, &c.n, &c.address)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		// Two hundred at a time, or the handshakes time out on a busy machine.
+		joining := make(chan struct{}, 200)
+		for i := range c.n {
+			joining <- struct{}{}
+			go c.subscribe(ctx, i, sync.OnceFunc(func() { <-joining }))
+		}
+	}()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var what string
+		var sum, before uint64
+		var since int64
+		fmt.Sscan(lines.Text(), &what, &sum, &before, &since)
+		switch what {
+		case "until":
+			c.until(sum)
+			fmt.Println(sum)
+		case "spread":
+			all := c.spread(sum, before, since)
+			if len(all) == 0 {
+				fmt.Println(0, 0, 0, 0)
+				continue
+			}
+			at := func(share float64) int64 { return all[int(share*float64(len(all)-1))] }
+			fmt.Println(len(all), at(.5), at(.99), at(1))
+		case "lost":
+			c.mu.Lock()
+			fmt.Println(c.lost)
+			c.mu.Unlock()
+		}
+	}
+}
+
+func (c *crowd) until(sum uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.count[sum] < c.n {
+		c.moved.Wait()
+	}
+	// Only the last two matter from here on.
+	for s := range c.seen {
+		if len(c.seen) > 4 && s != sum && c.count[s] == c.n {
+			delete(c.seen, s)
+			delete(c.count, s)
+		}
+	}
+}
+
+func (c *crowd) spread(sum, before uint64, since int64) (all []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, at := range c.seen[sum] {
+		if b := c.seen[before]; at != 0 && len(b) > 0 && b[i] != 0 && b[i] < since {
+			all = append(all, at-since)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (c *crowd) saw(i int, sum uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen[sum] == nil {
+		c.seen[sum] = make([]int64, c.n)
+	}
+	if c.seen[sum][i] == 0 {
+		c.seen[sum][i] = time.Now().UnixNano()
+		if c.count[sum]++; c.count[sum] == c.n {
+			c.moved.Broadcast()
+		}
+	}
+}
+
+// subscribe keeps one subscriber on the Distributor, with the waits that package
+// subscriber has between attempts.
+func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
+	hello := &slicerv1.Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i)}
+	for fails := 0; ctx.Err() == nil; {
+		began := time.Now()
+		err := c.watch(ctx, i, hello, joined)
+		if ctx.Err() != nil {
+			return
+		}
+		joined()
+		if hello.Generation != 0 && time.Since(began) > 10*time.Millisecond {
+			c.mu.Lock()
+			c.lost++
+			c.mu.Unlock()
+		}
+		wait := time.Duration(rand.Int64N(int64(300 * time.Millisecond)))
+		if fails++; time.Since(began) >= 5*time.Second {
+			fails = 0
+		} else {
+			most := min(250*time.Millisecond<<min(fails-1, 10), 5*time.Second)
+			wait = most/2 + rand.N(most/2)
+		}
+		if asked, ok := retryAfter(err); ok {
+			wait = asked + rand.N(asked/2+1)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// watch runs one stream, and keeps in the hello what it holds.
+func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined func()) error {
+	cc, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 10 * time.Second}))
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		t := m.GetTrailer()
+		if t == nil {
+			continue
+		}
+		if t.Base != 0 && t.Base != hello.Generation {
+			return errors.New("a delta on something else than what is held")
+		}
+		joined()
+		c.saw(i, t.Checksum)
+		hello.Generation, hello.StoreId, hello.Checksum = t.Generation, testStore, t.Checksum
+		if err := stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
+			return err
+		}
+	}
+}
+
+// retryAfter is when to come back, if a Distributor has said so.
+func retryAfter(err error) (time.Duration, bool) {
+	for _, d := range status.Convert(err).Details() {
+		if r, ok := d.(*slicerv1.ComeBack); ok {
+			return time.Duration(r.GetAfterMs()) * time.Millisecond, true
+		}
+	}
+	return 0, false
+}
