@@ -81,16 +81,16 @@ func (k *keeper) lowest() time.Duration {
 	return ttl
 }
 
-// get waits for a session of at most this lease time, unless the last attempt to
-// have one has failed.
-func (k *keeper) get(ctx context.Context, most time.Duration) (lease.WriteSession, error) {
+// get waits for a session of at most the lease time that most says, unless the
+// last attempt to have one has failed.
+func (k *keeper) get(ctx context.Context, most func() time.Duration) (lease.WriteSession, error) {
 	for {
 		k.mu.Lock()
 		turn := k.turn
 		k.mu.Unlock()
 		session, err := k.peek()
 		switch {
-		case err != nil || session != nil && session.TTL() <= most:
+		case err != nil || session != nil && session.TTL() <= most():
 			return session, err
 		case session != nil:
 			poke(k.doubted)
@@ -110,7 +110,7 @@ func (k *keeper) get(ctx context.Context, most time.Duration) (lease.WriteSessio
 func (k *keeper) refusal(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseWithin)
 	defer cancel()
-	_, err := k.get(ctx, lease.MaxTTL)
+	_, err := k.get(ctx, func() time.Duration { return lease.MaxTTL })
 	if err == nil || errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrLost) {
 		return nil
 	}
@@ -220,11 +220,12 @@ func (r *runner) lead() (lease.Token, error) {
 	ctx, cancel := context.WithTimeout(r.a.ctx, leaseWithin)
 	defer cancel()
 	home := r.whose()
-	most, ok := r.leaseTime(home)
-	if !ok { // it is another assigner's by now
-		most = lease.MaxTTL
-	}
-	session, err := home.leases.get(ctx, most)
+	session, err := home.leases.get(ctx, func() time.Duration {
+		if most, ok := r.leaseTime(home); ok {
+			return most
+		}
+		return lease.MaxTTL // it is another assigner's by now
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -207,6 +207,8 @@ func (s *script) put(t *testing.T, d *datadriven.TestData) {
 			c.MaxReplicas, _ = strconv.Atoi(a.Vals[0])
 		case "mode":
 			c.Mode, _ = assignment.ParseMode(a.Vals[0])
+		case "still": // no keys move but those of the dead
+			c.Balance.MoveBudget = -1
 		}
 	}
 	version := int64(1)
