@@ -55,8 +55,11 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		if existed {
 			c.say(levelInfo, "job is gone", "why", "the store says that there is no such job")
 		}
-		c.stored, c.balance, c.unsure, c.meter = nil, nil, nil, newMeter()
-		c.table = nil
+		c.stored, c.balance, c.unsure = nil, nil, nil
+		if existed || c.isPreferred() {
+			c.table, c.meter = nil, newMeter()
+		}
+		// Otherwise what was reported may be of a job that is made just now.
 		return
 	}
 	if c.table == nil && c.isPreferred() {
