@@ -67,25 +67,47 @@ func jobToProto(j store.Job) *slicerv1.Job {
 	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
 }
 
-// find looks for a job in all stores.
+// find looks for a job in all stores at once: that one of them hangs does not hide a
+// job that another one has.
 func (a *Assigner) find(ctx context.Context, job string) (store.Job, *shelf, error) {
 	if err := assignment.ValidateJobName(job); err != nil {
 		return store.Job{}, nil, err
 	}
-	var failed error
-	for _, s := range a.shelves {
+	type answer struct {
+		job   store.Job
+		shelf *shelf
+		err   error
+	}
+	answers := make(chan answer, len(a.shelves))
+	a.each(func(s *shelf) {
 		j, err := s.backend.GetJob(ctx, job)
-		switch {
-		case err == nil:
-			return j, s, nil
-		case !errors.Is(err, store.ErrNotFound):
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", s.label(), err))
+		answers <- answer{j, s, err}
+	}, func(s *shelf) { answers <- answer{shelf: s, err: store.ErrClosed} })
+	var failed error
+	for range a.shelves {
+		switch x := <-answers; {
+		case x.err == nil:
+			return x.job, x.shelf, nil
+		case !errors.Is(x.err, store.ErrNotFound):
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.err))
 		}
 	}
 	if failed != nil {
 		return store.Job{}, nil, failed
 	}
 	return store.Job{}, nil, fmt.Errorf("%w: job %s", store.ErrNotFound, job)
+}
+
+// each asks all stores at once, or calls closed for those that are not asked since
+// the assigner is closed.
+func (a *Assigner) each(ask, closed func(*shelf)) {
+	for _, s := range a.shelves {
+		if len(a.shelves) == 1 {
+			ask(s)
+		} else if !a.goRun(func() { ask(s) }) {
+			closed(s)
+		}
+	}
 }
 
 // GetJob implements AdminService.
@@ -103,25 +125,45 @@ func (v adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*s
 }
 
 // ListJobs implements AdminService. A job whose record is corrupt is left out,
-// and named in the log.
+// and named in the log; a store that does not answer is named in the list.
 func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	var all []store.Job
-	for _, s := range v.a.shelves {
-		jobs, err := s.backend.ListJobs(ctx)
-		if errors.Is(err, store.ErrCorrupt) {
-			s.log.Error("job left out of a list", "why", err)
-		} else if err != nil {
-			return nil, statusOf(fmt.Errorf("store %s: %w", s.label(), err))
-		}
-		all = append(all, jobs...)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	type answer struct {
+		jobs  []store.Job
+		shelf *shelf
+		err   error
 	}
-	slices.SortStableFunc(all, func(x, y store.Job) int { return cmp.Compare(x.Config.Name, y.Config.Name) })
+	answers := make(chan answer, len(v.a.shelves))
+	v.a.each(func(s *shelf) {
+		jobs, err := s.backend.ListJobs(ctx)
+		answers <- answer{jobs, s, err}
+	}, func(s *shelf) { answers <- answer{shelf: s, err: store.ErrClosed} })
+	var all []store.Job
+	var failed error
 	out := &slicerv1.ListJobsResponse{}
+	for range v.a.shelves {
+		switch x := <-answers; {
+		case errors.Is(x.err, store.ErrCorrupt):
+			x.shelf.log.Error("job left out of a list", "why", x.err)
+			all = append(all, x.jobs...)
+		case x.err != nil:
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.err))
+			out.Unanswered = append(out.Unanswered, x.shelf.label())
+		default:
+			all = append(all, x.jobs...)
+		}
+	}
+	if len(out.Unanswered) == len(v.a.shelves) {
+		return nil, statusOf(failed)
+	}
+	slices.Sort(out.Unanswered)
+	slices.SortStableFunc(all, func(x, y store.Job) int { return cmp.Compare(x.Config.Name, y.Config.Name) })
 	for _, j := range all {
 		out.Jobs = append(out.Jobs, jobToProto(j))
 	}

@@ -69,3 +69,17 @@ func (f *faulty) Write(ctx context.Context, next *assignment.Assignment) error {
 	}
 	return f.Backend.Write(ctx, next)
 }
+
+func (f *faulty) Commit(ctx context.Context, c store.Commit) error {
+	if err := f.enter(ctx); err != nil {
+		return err
+	}
+	return f.Backend.Commit(ctx, c)
+}
+
+func (f *faulty) ListJobs(ctx context.Context) ([]store.Job, error) {
+	if err := f.enter(ctx); err != nil {
+		return nil, err
+	}
+	return f.Backend.ListJobs(ctx)
+}

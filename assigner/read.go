@@ -49,8 +49,8 @@ func (a *Assigner) read(ctx context.Context, job string, home *shelf) (generate.
 }
 
 func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
-	l := generate.Loaded{StoreID: s.backend.ID()}
 	j, err := s.backend.GetJob(ctx, job)
+	l := generate.Loaded{StoreID: s.backend.ID()} // which a store that is down has none of before it answers
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return l

@@ -1,7 +1,10 @@
 package assigner
 
 import (
+	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,6 +101,22 @@ func TestSeveralStores(t *testing.T) {
 	d.holds("here", "t1 and t2", ownedBy("t1", "t2"))
 	d.want(&slicerv1.Want{Job: "there"})
 	d.holds("there", "t1 still", ownedBy("t1"))
+	if _, err := n.admin.GetJob(t.Context(), &slicerv1.GetJobRequest{Name: "here"}); err != nil {
+		t.Error(err)
+	}
+	n.put(&slicerv1.JobConfig{Name: "here", MaxReplicas: 3})
+	// Whether there is such a job in the store that hangs, nobody knows.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := n.admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "new"}}); err == nil {
+		t.Error("a job is made that another store may have")
+	}
 	stuck.hang(false)
+	stuck.fail(store.ErrUnavailable)
+	list, err = n.admin.ListJobs(t.Context(), &slicerv1.ListJobsRequest{})
+	if err != nil || len(list.Jobs) != 1 || list.Jobs[0].Config.Name != "here" || !slices.Equal(list.Unanswered, []string{"eu"}) {
+		t.Errorf("list without a store %v, %v", list, err)
+	}
+	stuck.fail(nil)
 	d.holds("there", "t1 and t2 at last", ownedBy("t1", "t2"))
 }
