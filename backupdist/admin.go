@@ -1,7 +1,11 @@
 package backupdist
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,24 +28,61 @@ func (svc adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	j, err := svc.s.store.GetJob(ctx, r.GetName())
-	if err != nil {
-		return nil, statusOf(err)
+	if !svc.s.enter() {
+		return nil, errClosing
 	}
-	return &slicerv1.GetJobResponse{Job: jobToProto(j)}, nil
+	defer svc.s.wg.Done()
+	f := svc.s.find(ctx, r.GetName(), nil)
+	switch {
+	case f.err != nil:
+		return nil, statusOf(f.err)
+	case f.source == nil:
+		return nil, statusOf(fmt.Errorf("%w: job %s", store.ErrNotFound, r.GetName()))
+	}
+	return &slicerv1.GetJobResponse{Job: jobToProto(f.job)}, nil
 }
 
 func (svc adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	jobs, err := svc.s.store.ListJobs(ctx)
-	if err != nil {
-		return nil, statusOf(err)
+	type answer struct {
+		src  *source
+		jobs []store.Job
+		err  error
+	}
+	s := svc.s
+	answers := make(chan answer, len(s.sources))
+	if !s.enter() {
+		return nil, errClosing
+	}
+	defer s.wg.Done()
+	for _, src := range s.sources {
+		s.wg.Go(func() {
+			jobs, err := src.store.ListJobs(ctx)
+			answers <- answer{src, jobs, err}
+		})
 	}
 	var resp slicerv1.ListJobsResponse
-	for _, j := range jobs {
-		resp.Jobs = append(resp.Jobs, jobToProto(j))
+	var failed error
+	for range s.sources {
+		a := <-answers
+		switch {
+		case errors.Is(a.err, store.ErrCorrupt):
+			a.src.log.Error("job left out of a list", "error", a.err)
+		case a.err != nil:
+			failed = errors.Join(failed, a.src.named(a.err))
+			resp.Unanswered = append(resp.Unanswered, a.src.name)
+			continue
+		}
+		for _, j := range a.jobs {
+			resp.Jobs = append(resp.Jobs, jobToProto(j))
+		}
 	}
+	if len(resp.Unanswered) == len(s.sources) {
+		return nil, statusOf(failed)
+	}
+	slices.Sort(resp.Unanswered)
+	slices.SortStableFunc(resp.Jobs, func(x, y *slicerv1.Job) int { return cmp.Compare(x.GetConfig().GetName(), y.GetConfig().GetName()) })
 	return &resp, nil
 }
 

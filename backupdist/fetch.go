@@ -17,7 +17,7 @@ func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerS
 		return errClosing
 	}
 	defer s.wg.Done()
-	e, err := s.find(stream.Context(), r)
+	e, err := s.wanted(stream.Context(), r)
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func (j *job) await(ctx context.Context) state {
 	return st
 }
 
-// find returns the newest assignment, or the one with the number, whole.
-func (s *Server) find(ctx context.Context, r *slicerv1.FetchRequest) (*encoding, error) {
+// wanted returns the newest assignment, or the one with the number, whole.
+func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encoding, error) {
 	if err := checkName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func (s *Server) find(ctx context.Context, r *slicerv1.FetchRequest) (*encoding,
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	if a, err = s.store.ReadGeneration(ctx, j.name, g); err != nil {
-		return nil, statusOf(err)
+	if a, err = st.home.store.ReadGeneration(ctx, j.name, g); err != nil {
+		return nil, statusOf(st.home.named(err))
 	}
 	return &newUpdate(nil, a, s.m).whole, nil
 }

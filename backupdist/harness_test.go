@@ -26,7 +26,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start serves a Backup Distributor in memory.
 func start(t *testing.T, m *memStore) (*Server, *grpc.ClientConn) {
 	t.Helper()
-	s, err := New(Config{Store: m, Registerer: prometheus.NewRegistry()})
+	return startWith(t, Config{Store: m, Registerer: prometheus.NewRegistry()})
+}
+
+func startWith(t *testing.T, cfg Config) (*Server, *grpc.ClientConn) {
+	t.Helper()
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,9 +39,10 @@ type job struct {
 
 // state is never changed once others can see it; a newer one takes its place.
 type state struct {
-	known   bool  // the store has answered
-	missing bool  // with known: there is no such job
-	err     error // without known: why not
+	known   bool    // the store has answered
+	missing bool    // with known: there is no such job
+	err     error   // without known: why not
+	home    *source // of a job that is there
 	config  assignment.JobConfig
 	update  *update       // nil: no assignment yet
 	next    chan struct{} // closed when a newer state has taken this one's place
@@ -170,19 +171,19 @@ func (j *job) read() error {
 }
 
 func (j *job) fetch(ctx context.Context, old state) (state, error) {
-	config, err := j.s.store.GetJob(ctx, j.name)
-	if errors.Is(err, store.ErrNotFound) {
+	f := j.s.find(ctx, j.name, old.home)
+	switch {
+	case f.err != nil:
+		return state{}, f.err
+	case f.source == nil:
 		return state{known: true, missing: true}, nil
 	}
-	if err != nil {
-		return state{}, err
-	}
-	next := state{known: true, config: config.Config}
-	a, err := j.s.store.Read(ctx, j.name)
+	next := state{known: true, home: f.source, config: f.job.Config}
+	a, err := f.source.store.Read(ctx, j.name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil:
-		return state{}, err
+		return state{}, f.source.named(err)
 	case a.Job() != j.name:
 		return state{}, fmt.Errorf("the store holds an assignment of job %q for it", a.Job())
 	case a.Newer(old.assignment()):

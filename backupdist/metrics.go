@@ -16,6 +16,7 @@ type metrics struct {
 	encodes   *prometheus.CounterVec
 	reads     *prometheus.CounterVec
 	ended     *prometheus.CounterVec
+	watched   *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -29,6 +30,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sentBytes: counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "kind"),
 		encodes:   counter("encodes_total", "Encodings made of assignments.", "kind"),
 		reads:     counter("reads_total", "Reads of jobs from the store, by outcome.", "outcome"),
+		watched:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_store_watched", Help: "1 while a store answers, 0 while it does not."}, []string{"store"}),
 		ended:     counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code"),
 	}
 	if reg == nil {
@@ -36,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	return m, errors.Join(
 		register(reg, &m.subs), register(reg, &m.jobs), register(reg, &m.sent), register(reg, &m.sentBytes),
-		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended))
+		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended), register(reg, &m.watched))
 }
 
 // register registers a metric, or takes the one that another server has registered.

@@ -9,12 +9,12 @@
 //	s.Register(server)
 //	defer s.Close()
 //
-// It only reads. It holds every job that the store names, so that it can go on
-// when the store dies, too: a job with subscribers is read whenever it changes,
+// It only reads. It holds every job that its store names, or its stores, so that it
+// can go on when one dies, too: a job with subscribers is read whenever it changes,
 // any other at most every 10 s. Reports are ignored; Status says that none are
-// taken. A job is NOT_FOUND when the store says so and UNAVAILABLE when it has
-// never been read and the store does not answer. Nobody is sent an older
-// generation than it holds.
+// taken. A job is NOT_FOUND when every store says so and UNAVAILABLE when it has
+// never been read and a store that may have it does not answer. Nobody is sent an
+// older generation than it holds.
 //
 // Subscribers get a delta from the generation before or the whole, each encoded
 // once for all of them.
@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -49,19 +50,50 @@ const (
 	retryMax = 2 * time.Second
 )
 
+// NamedStore is a store that a Backup Distributor serves.
+type NamedStore struct {
+	// Name is what logs and metrics call it; a single store may go without.
+	Name string
+	// Store is read, never written, and not closed.
+	Store store.Store
+}
+
 // Config says what a Backup Distributor needs to know.
 type Config struct {
 	// Store is read, never written, and not closed.
 	Store store.Store
+	// Stores take the place of Store where jobs are in several: any job of any of them
+	// is served.
+	Stores []NamedStore
 	// Logger may be nil: silent.
 	Logger *slog.Logger
 	// Registerer may be nil: no metrics. Several servers on one share the series.
 	Registerer prometheus.Registerer
 }
 
+func (c *Config) check() error {
+	if (c.Store == nil) == (len(c.Stores) == 0) {
+		return &assignment.FieldError{Field: "stores", Value: len(c.Stores), Allowed: "at least one, or else Store"}
+	}
+	if c.Store != nil {
+		c.Stores = []NamedStore{{Store: c.Store}}
+	}
+	seen := make(map[string]bool)
+	for _, s := range c.Stores {
+		switch {
+		case s.Store == nil:
+			return &assignment.FieldError{Field: "stores", Value: s.Name, Allowed: "stores that are open"}
+		case seen[s.Name]:
+			return &assignment.FieldError{Field: "stores", Value: s.Name, Allowed: "distinct names"}
+		}
+		seen[s.Name] = true
+	}
+	return nil
+}
+
 // Server is a Backup Distributor. All methods are safe for concurrent use.
 type Server struct {
-	store   store.Store
+	sources []*source
 	log     *slog.Logger
 	m       *metrics
 	life    context.Context // of everything that is started here
@@ -72,14 +104,12 @@ type Server struct {
 	mu     sync.Mutex // taken before any job's
 	closed bool
 	jobs   map[string]*job
-	ready  bool
-	reason error // why the store is not watched
 }
 
 // New starts to read the store, and waits for nothing: the store may be down.
 func New(cfg Config) (*Server, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("backupdist config: Store: nil is not allowed")
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("backupdist config: %w", err)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -90,10 +120,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: cfg.Store, log: cfg.Logger, m: m, life: ctx, cancel: cancel,
+		log: cfg.Logger, m: m, life: ctx, cancel: cancel,
 		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
 	}
-	s.wg.Go(s.watchStore)
+	for _, st := range cfg.Stores {
+		s.sources = append(s.sources, newSource(s, st))
+	}
+	for _, src := range s.sources {
+		s.wg.Go(src.watch)
+	}
 	return s, nil
 }
 
@@ -103,20 +138,24 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterAdminServiceServer(r, adminService{s: s})
 }
 
-// Ready is nil once the store has answered: from then on there is something to
+// Ready is nil once a store has answered: from then on there is something to
 // serve, even if the store dies.
 func (s *Server) Ready() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
 		return errors.New("the backup distributor is closed")
-	case s.ready:
-		return nil
-	case s.reason != nil:
-		return fmt.Errorf("the store has not answered yet: %w", s.reason)
 	}
-	return errors.New("the store has not answered yet")
+	var errs []error
+	for _, src := range s.sources {
+		err := src.ready()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends all streams and waits for everything that it has started, its gRPC
@@ -140,50 +179,6 @@ func (s *Server) enter() bool {
 		s.wg.Add(1)
 	}
 	return !s.closed
-}
-
-// watchStore has each job read that the store names, until Close.
-func (s *Server) watchStore() {
-	for failures := 0; s.life.Err() == nil; failures++ {
-		began := time.Now()
-		err := s.watchOnce()
-		if s.life.Err() != nil {
-			return
-		}
-		s.mu.Lock()
-		s.reason = err
-		s.mu.Unlock()
-		s.log.Warn("the store cannot be watched", "error", err)
-		if time.Since(began) > retryMax {
-			failures = 0
-		}
-		pause(s.life, backoff(failures))
-	}
-}
-
-func (s *Server) watchOnce() error {
-	w, err := s.store.Watch(s.life)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	for {
-		names, err := w.Next(s.life)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		s.ready = true
-		s.mu.Unlock()
-		for _, name := range names {
-			if j, err := s.acquire(name); err == nil {
-				j.changed()
-				s.release(j)
-			} else if s.life.Err() == nil {
-				s.log.Error("job not held", "job", name, "error", err)
-			}
-		}
-	}
 }
 
 // acquire returns a job, which stays until it is released as often.

@@ -31,6 +31,10 @@ job's zone first, and another takes over within seconds when it dies.
 Distributors are told of assigners by their --assigners, and find those that are
 registered in the store by themselves.
 
+With several stores each job is in the one that its config names (store: NAME),
+else in the first. One that is down is nothing to the jobs of the others; its own
+go on routing, and are not rebalanced until it is back.
+
 Jobs in consistent mode need etcd 3.5.13 or later on every member. Their leases
 are kept beside the assignments, below lease/ of the store's prefix; with an older
 etcd such jobs are refused, and all others are served.`,
@@ -59,16 +63,15 @@ etcd such jobs are refused, and all others are served.`,
 
 func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, cfg assigner.Config) (*daemon.Part, error) {
 	opened := daemon.Part{Close: func() error { return nil }}
-	for _, s := range specs {
-		b, err := stores.Open(ctx, s, p.Log, p.Status)
-		if err != nil {
-			return nil, errors.Join(err, opened.Close())
-		}
-		opened.Closes(b.Close)
-		opened.Endings = append(opened.Endings, run.Ending{Done: b.Failed(), Err: b.Err})
-		leases := stores.NewLeases(s, p.Log)
-		opened.Closes(leases.Close)
-		cfg.Stores = append(cfg.Stores, assigner.NamedStore{Name: s.Name, Backend: b, Leases: leases})
+	all, err := stores.OpenAll(ctx, specs, p.Log, p.Status)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		opened.Closes(o.Backend.Close)
+		opened.Closes(o.Leases.Close)
+		opened.Endings = append(opened.Endings, o.Ending)
+		cfg.Stores = append(cfg.Stores, assigner.NamedStore{Name: o.Name, Backend: o.Backend, Leases: o.Leases})
 	}
 	a, err := assigner.New(cfg)
 	if err != nil {

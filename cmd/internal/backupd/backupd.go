@@ -16,43 +16,48 @@ import (
 // Command returns the program, which serves assignments from the store alone.
 func Command() *cobra.Command {
 	var f run.Flags
-	var url string
+	var urls []string
 	cmd := &cobra.Command{
 		Use:   "backupdist --store URL [flags]",
 		Short: "Serve assignments straight from the store when all else is dead",
 		Long: `The backup distributor answers clerks and slicelets from the store alone, sharing
 no code with assigner and distributor: when all of those are dead, programs that
 start still get the last assignment. It takes no reports and decides nothing.
-slicerctl inspect, lookup and watch work against it too.`,
-		Example: `  backupdist --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/slicer`,
-		Args:    run.Args(),
+slicerctl inspect, lookup and watch work against it too.
+
+With several stores it serves the jobs of all of them. One that is down hides no job
+of the others, and its own are served as they were read last.`,
+		Example: `  backupdist --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/slicer
+  backupdist --store main=etcd://etcd-1:2379/slicer --store eu=etcd://eu-etcd:2379/slicer`,
+		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if url == "" {
-			return run.Usagef("--store is missing: want %s", stores.Usage)
-		}
-		spec, err := stores.Parse(url)
+		specs, err := stores.ParseAll(urls)
 		if err != nil {
 			return err
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, _, id string) (*daemon.Part, error) {
-			b, err := stores.Open(ctx, spec, p.Log, p.Status)
+			all, err := stores.OpenAll(ctx, specs, p.Log, p.Status)
 			if err != nil {
 				return nil, err
 			}
-			s, err := backupdist.New(backupdist.Config{Store: b, Logger: p.Log.With("id", id), Registerer: p.Registry})
-			if err != nil {
-				b.Close()
-				return nil, err
+			part := &daemon.Part{Close: func() error { return nil }}
+			cfg := backupdist.Config{Logger: p.Log.With("id", id), Registerer: p.Registry}
+			for _, o := range all {
+				part.Closes(o.Backend.Close)
+				part.Endings = append(part.Endings, o.Ending)
+				cfg.Stores = append(cfg.Stores, backupdist.NamedStore{Name: o.Name, Store: o.Backend})
 			}
-			return &daemon.Part{
-				Register: s.Register, Options: backupdist.ServerOptions(), Ready: s.Ready,
-				Close:   func() error { return errors.Join(s.Close(), b.Close()) },
-				Endings: []run.Ending{{Done: b.Failed(), Err: b.Err}},
-			}, nil
+			s, err := backupdist.New(cfg)
+			if err != nil {
+				return nil, errors.Join(err, part.Close())
+			}
+			part.Closes(s.Close)
+			part.Register, part.Options, part.Ready = s.Register, backupdist.ServerOptions(), s.Ready
+			return part, nil
 		})
 	}
 	f.Bind(cmd, "", run.BackupPort)
-	cmd.Flags().StringVar(&url, "store", "", "`URL` of the store, "+stores.Usage)
+	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores, with the names that assigners give them")
 	return cmd
 }

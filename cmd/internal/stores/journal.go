@@ -1,0 +1,27 @@
+package stores
+
+import (
+	"context"
+
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// Commit implements store.Journal.
+func (l *Lazy) Commit(ctx context.Context, c store.Commit) error {
+	return l.do(func(b backend) error { return b.Commit(ctx, c) })
+}
+
+// Controls implements store.Journal.
+func (l *Lazy) Controls(ctx context.Context, job string) (store.Controls, error) {
+	return through(l, func(b backend) (store.Controls, error) { return b.Controls(ctx, job) })
+}
+
+// PutControls implements store.Journal.
+func (l *Lazy) PutControls(ctx context.Context, job string, next store.Controls, order store.Entry, keep int) error {
+	return l.do(func(b backend) error { return b.PutControls(ctx, job, next, order, keep) })
+}
+
+// History implements store.Journal.
+func (l *Lazy) History(ctx context.Context, job string, limit int) ([]store.Entry, error) {
+	return through(l, func(b backend) ([]store.Entry, error) { return b.History(ctx, job, limit) })
+}
