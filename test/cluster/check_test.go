@@ -27,6 +27,7 @@ type checker struct {
 	// assignment has called them dead.
 	graves map[uint64]*grave
 	writes int
+	last   time.Duration // when one was
 }
 
 type holding struct {
@@ -51,7 +52,7 @@ func (c *checker) died(s *sliceletHost) {
 
 // written looks at what is about to be stored.
 func (c *checker) written(prev, next *assignment.Assignment) {
-	c.writes++
+	c.writes, c.last = c.writes+1, c.w.at
 	if prev != nil && next.Generation() <= prev.Generation() {
 		c.w.fail("generation %d would follow %d", next.Generation(), prev.Generation())
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,36 +21,66 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// Worlds are small and short-lived: less collecting is less work.
+	debug.SetGCPercent(800)
 	goleak.VerifyTestMain(m)
 }
 
-// TestSeeds runs many worlds, some at a time.
+// tally is what many worlds came to.
+type tally struct {
+	hours          float64 // simulated
+	events, writes atomic.Int64
+	took           time.Duration
+}
+
+// runSeeds runs a world for each of n seeds, as many at a time as there are
+// processors, until one of them finds something wrong.
+func runSeeds(tb testing.TB, from uint64, n int) *tally {
+	began := time.Now()
+	t := &tally{hours: float64(n) * lifetime.Hours()}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && !tb.Failed(); i = next.Add(1) - 1 {
+				seed := from + uint64(i)
+				w, wrong := live(seed, usualSize)
+				if wrong != "" {
+					tb.Errorf("seed %d: %s\n\nRepeat it:\n  go test ./test/cluster -run TestSeeds -seeds 1 -seed %d\n\nWhat happened before:\n%s", seed, wrong, seed, last(w.trace))
+				}
+				t.events.Add(int64(w.events))
+				t.writes.Add(int64(w.check.writes))
+			}
+		})
+	}
+	wg.Wait()
+	t.took = time.Since(began)
+	return t
+}
+
+// TestSeeds runs many worlds.
 func TestSeeds(t *testing.T) {
 	from := *first
 	if from == 0 {
 		from = uint64(time.Now().UnixNano()) >> 10 << 10
 	}
-	began := time.Now()
-	var next, events, writes atomic.Int64
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(*seeds) && !t.Failed(); i = next.Add(1) - 1 {
-				seed := from + uint64(i)
-				w, wrong := live(seed, usualSize)
-				if wrong != "" {
-					t.Errorf("seed %d: %s\n\nRepeat it:\n  go test ./test/cluster -run TestSeeds -seeds 1 -seed %d\n\nWhat happened before:\n%s", seed, wrong, seed, last(w.trace))
-				}
-				events.Add(int64(w.events))
-				writes.Add(int64(w.check.writes))
-			}
-		})
+	r := runSeeds(t, from, *seeds)
+	t.Logf("%d seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations",
+		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load())
+}
+
+// BenchmarkHours measures how much of a cluster's time is simulated in a minute on
+// all processors.
+func BenchmarkHours(b *testing.B) {
+	var hours float64
+	var took time.Duration
+	for i := range b.N {
+		r := runSeeds(b, uint64(1+i*200), 200)
+		hours, took = hours+r.hours, took+r.took
 	}
-	wg.Wait()
-	took := time.Since(began)
-	hours := float64(*seeds) * (beginning + suffering + calm).Hours()
-	t.Logf("seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations",
-		from, hours, usualSize.slicelets, took.Seconds(), hours/took.Minutes(), events.Load(), writes.Load())
+	b.ReportMetric(hours/took.Minutes(), "hours/min")
+	b.ReportMetric(100, "limit-hours/min")
+	b.ReportMetric(0, "ns/op")
 }
 
 func last(trace []string) string {

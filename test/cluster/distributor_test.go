@@ -33,6 +33,7 @@ func newDistributor(w *world, name string) *distributorHost {
 		if d.driven, err = distributor.NewDriven(distributor.Config{ID: name}, d.now()); err != nil {
 			panic(err)
 		}
+		d.driven.Share(&w.memo)
 		d.links = map[*assignerHost]*attachment{}
 		for _, a := range w.assigners {
 			d.links[a] = &attachment{}
@@ -65,6 +66,9 @@ func (d *distributorHost) attach(a *assignerHost) {
 				out = proto.CloneOf(out)
 			}
 			d.driven.FromAssigner(d.now(), l.peer, out)
+			if !d.driven.Due() {
+				return
+			}
 		}
 		d.step()
 	}, func(error) { d.lost(a, l.conn) }, a.accept, func(c *conn, err error) {
@@ -118,7 +122,9 @@ func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
 		in := m.(*slicerv1.WatchRequest)
 		if p != nil {
 			d.driven.FromSubscriber(d.now(), p, in)
-			d.step()
+			if d.driven.Due() {
+				d.step()
+			}
 			return
 		}
 		var err error

@@ -18,7 +18,7 @@ func newWorld(seed uint64, n size) *world {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
-	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 5, MaxSlicesPerTask: 15, Interval: 10 * time.Second}}.WithDefaults()
+	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}}.WithDefaults()
 	w.store = &storage{host: w.newHost("store"), job: store.Job{Config: config, Version: 1}, candidates: map[string]*candidate{}}
 	w.store.boot = func() {}
 	for i := range n.assigners {
@@ -143,8 +143,11 @@ func (w *world) heal() {
 
 const (
 	// A run: a time to begin, to suffer, and to recover.
+	lifetime  = 6 * time.Minute
 	beginning = 20 * time.Second
-	suffering = 6*time.Minute - beginning - calm
+	suffering = lifetime - beginning - calm
+	// arrive is how long an assignment takes to the last.
+	arrive = 3 * time.Second
 )
 
 // live runs a world to its end, and returns what was found to be wrong.
@@ -170,6 +173,9 @@ func live(seed uint64, n size) (w *world, wrong string) {
 	}
 	w.heal()
 	w.run(w.at + calm)
+	for range 10 { // what was written just now has to get around
+		w.run(max(w.at, w.check.last+arrive))
+	}
 	w.check.settled()
 	return w, ""
 }

@@ -35,6 +35,7 @@ type end struct {
 	closed bool
 	sent   uint64
 	last   time.Duration // when what was sent last arrives
+	packet *packet       // what was sent last
 	held   []any         // what is on the way while the two are cut off
 	broken bool          // the break is on its way, too
 	why    error         // of the break
@@ -139,15 +140,44 @@ func (c *conn) arrival(side int) time.Duration {
 	return e.last
 }
 
+// packet is what one side has said at one moment: it arrives at one.
+type packet struct {
+	sent time.Duration
+	more []any
+}
+
 func (c *conn) carry(side int, m any) {
-	to := c.ends[1-side]
+	e, to := c.ends[side], c.ends[1-side]
+	if p := e.packet; p != nil && p.sent == c.w.at {
+		p.more = append(p.more, m)
+		return
+	}
+	p := &packet{sent: c.w.at}
+	e.packet = p
 	c.w.schedule(c.arrival(side), c.id<<1|uint64(side), func() {
-		to.host.do(func() {
-			if !to.closed {
-				to.recv(m)
+		if e.packet == p {
+			e.packet = nil
+		}
+		to.take(m)
+		for _, m := range p.more {
+			to.take(m)
+		}
+	})
+}
+
+// take has a host take what comes in, if it still listens.
+func (e *end) take(m any) {
+	switch {
+	case e.closed:
+	case e.host.up && !e.host.paused:
+		e.recv(m)
+	default:
+		e.host.do(func() {
+			if !e.closed {
+				e.recv(m)
 			}
 		})
-	})
+	}
 }
 
 // close ends a side; the other hears of it.
@@ -169,6 +199,7 @@ func (c *conn) closeWith(side int, why error) {
 
 func (c *conn) carryEnd(side int) {
 	to := c.ends[1-side]
+	c.ends[side].packet = nil
 	c.w.schedule(c.arrival(side), c.id<<1|uint64(side), func() {
 		if !to.host.up || to.closed {
 			c.shut(1 - side)

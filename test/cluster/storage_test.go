@@ -54,24 +54,29 @@ func (s *storage) view() []store.Candidate {
 func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool)) {
 	w := s.w
 	w.seq++
-	n := w.seq
-	settled, life := false, from.life
+	n, life := w.seq, from.life
+	settled, limit := false, w.at+storePatience
 	finish := func(answer any, ok bool) {
-		if settled || from.life != life {
-			return
+		if !settled && from.life == life {
+			settled = true
+			from.do(func() { done(answer, ok) })
 		}
-		settled = true
-		from.do(func() { done(answer, ok) })
 	}
-	from.after(storePatience, func() { finish(nil, false) })
+	late := func() { w.schedule(limit, n, func() { finish(nil, false) }) }
 	w.schedule(w.at+between(w.hash(n, 1), fastest, usual), n, func() {
 		if !s.up || w.cutOff(from, s.host) {
+			late()
 			return
+		}
+		if s.paused {
+			late()
 		}
 		s.host.do(func() {
 			answer := do()
 			w.schedule(w.at+between(w.hash(n, 2), fastest, usual), n, func() {
-				if !w.cutOff(from, s.host) {
+				if w.cutOff(from, s.host) {
+					late()
+				} else {
 					finish(answer, true)
 				}
 			})
@@ -256,6 +261,9 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 		case *slicerv1.AttachRequest:
 			if p := a.peers[c]; p != nil {
 				a.driven.FromDistributor(a.clock(), p, m)
+			}
+			if r := m.GetReports(); r != nil && r.Job == "" {
+				return // a sign of life: nothing is due because of it
 			}
 		}
 		a.hangUp()

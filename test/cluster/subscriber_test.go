@@ -32,6 +32,7 @@ func (s *subscriberHost) begin(cfg subscriber.Config) {
 		panic(err)
 	}
 	s.conns = map[subscriber.Link]*conn{}
+	s.sub.Share(&s.w.memo)
 	s.sub.Start(s.now())
 	s.act()
 }
@@ -59,11 +60,13 @@ func (s *subscriberHost) act() {
 		}
 	}
 	if at := s.sub.Wake(); !at.IsZero() {
-		s.wake(at.Sub(epoch), func() {
-			s.sub.Tick(s.now())
-			s.act()
-		})
+		s.wake(at.Sub(epoch), s.tick)
 	}
+}
+
+func (s *subscriberHost) tick() {
+	s.sub.Tick(s.now())
+	s.act()
 }
 
 func (s *subscriberHost) dial(a subscriber.Action) {

@@ -1,12 +1,13 @@
 package cluster
 
 import (
-	"container/heap"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/wire"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
@@ -30,6 +31,7 @@ type world struct {
 	clerks       []*clerkHost
 
 	load   *load
+	memo   wire.Memo
 	check  *checker
 	trace  []string
 	events int
@@ -61,11 +63,7 @@ type event struct {
 	do  func()
 }
 
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	x, y := &e[i], &e[j]
+func (x *event) before(y *event) bool {
 	if x.at != y.at {
 		return x.at < y.at
 	}
@@ -74,25 +72,63 @@ func (e events) Less(i, j int) bool {
 	}
 	return x.seq < y.seq
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	(*e)[last] = event{}
-	*e = (*e)[:last]
-	return x
+
+// events is a heap in which each has four below it.
+type events []event
+
+func (q *events) push(e event) {
+	*q = append(*q, e)
+	h, i := *q, len(*q)-1
+	for i > 0 {
+		up := (i - 1) / 4
+		if !e.before(&h[up]) {
+			break
+		}
+		h[i] = h[up]
+		i = up
+	}
+	h[i] = e
+}
+
+func (q *events) pop() event {
+	h := *q
+	first, e := h[0], h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	*q = h
+	if len(h) == 0 {
+		return first
+	}
+	i := 0
+	for {
+		least := 4*i + 1
+		if least >= len(h) {
+			break
+		}
+		for k := least + 1; k < min(4*i+5, len(h)); k++ {
+			if h[k].before(&h[least]) {
+				least = k
+			}
+		}
+		if !h[least].before(&e) {
+			break
+		}
+		h[i] = h[least]
+		i = least
+	}
+	h[i] = e
+	return first
 }
 
 func (w *world) schedule(at time.Duration, key uint64, do func()) {
 	w.seq++
-	heap.Push(&w.queue, event{max(at, w.at), key, w.seq, do})
+	w.queue.push(event{max(at, w.at), key, w.seq, do})
 }
 
 // run lets things happen until a time.
 func (w *world) run(until time.Duration) {
 	for len(w.queue) > 0 && w.queue[0].at <= until {
-		e := heap.Pop(&w.queue).(event)
+		e := w.queue.pop()
 		w.at = e.at
 		w.events++
 		e.do()
@@ -131,7 +167,13 @@ type host struct {
 	skew   time.Duration
 	boot   func() // starts the process
 	die    func() // what its death means to the rest of the program
-	timer  uint64 // of the timer that counts
+
+	// What is to be done when, and when a timer for it goes off: then or sooner.
+	due    func()
+	dueAt  time.Duration
+	timer  uint64
+	armed  bool
+	goesAt time.Duration
 }
 
 func (w *world) newHost(name string) *host {
@@ -160,19 +202,33 @@ func (h *host) do(f func()) {
 func (h *host) after(d time.Duration, f func()) {
 	life := h.life
 	h.w.schedule(h.w.at+d, uint64(h.id), func() {
-		if h.up && h.life == life {
+		if h.life == life {
 			h.do(f)
 		}
 	})
 }
 
-// wake is after, in the place of the wake before.
+// wake is after, in the place of the wake before. It costs an event only if the
+// one that is to come is too late.
 func (h *host) wake(at time.Duration, f func()) {
+	h.due, h.dueAt = f, at
+	if !h.armed || h.goesAt > at {
+		h.arm()
+	}
+}
+
+func (h *host) arm() {
 	h.timer++
-	n := h.timer
-	h.after(max(at-h.w.at, 0), func() {
-		if h.timer == n {
-			f()
+	h.armed, h.goesAt = true, max(h.dueAt, h.w.at)
+	n, life := h.timer, h.life
+	h.w.schedule(h.goesAt, uint64(h.id), func() {
+		switch {
+		case h.timer != n || h.life != life || !h.up:
+		case h.dueAt > h.w.at:
+			h.arm()
+		default:
+			h.armed = false
+			h.do(h.due)
 		}
 	})
 }
@@ -188,7 +244,7 @@ func (h *host) start() {
 	if h.up {
 		return
 	}
-	h.up, h.paused, h.held, h.born = true, false, nil, h.w.at
+	h.up, h.paused, h.held, h.born, h.armed = true, false, nil, h.w.at, false
 	h.life++
 	h.boot()
 }
