@@ -31,11 +31,12 @@ type proposing struct {
 	p   *proposals
 }
 
-func (s proposing) Write(ctx context.Context, next *assignment.Assignment) error {
+func (s proposing) Commit(ctx context.Context, c store.Commit) error {
+	next := c.Next
 	s.p.mu.Lock()
 	s.p.sums[next.Generation()] = append(s.p.sums[next.Generation()], next.Checksum())
 	s.p.mu.Unlock()
-	err := s.Backend.Write(ctx, next)
+	err := s.Backend.Commit(ctx, c)
 	if err == nil {
 		s.p.mu.Lock()
 		s.p.by[s.who]++

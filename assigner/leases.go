@@ -326,16 +326,17 @@ func whyStep(s lease.Step, read lease.State) string {
 // write stores an assignment. In consistent mode a store that can do so compares
 // the job lease in the very transaction. With one that cannot, an assigner that
 // was deposed may store what it has decided last; that binds nobody, since it
-// comes in force by a step that compares the token, or not at all.
+// comes in force by a step that compares the token, or not at all. The orders under
+// which it was decided are compared in any mode.
 func (r *runner) write(x generate.Write) error {
 	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
 	defer cancel()
+	c := store.Commit{Next: x.Next, Controls: x.Controls, Fulfills: x.Fulfills, Entry: x.Entry, Keep: x.Keep}
 	b := r.whose().backend
-	f, ok := b.(store.Fencer)
-	if x.Token == 0 || !ok {
-		return b.Write(ctx, x.Next)
+	if _, ok := b.(store.Fencer); ok {
+		c.Token = int64(x.Token)
 	}
-	err := f.WriteFenced(ctx, x.Next, int64(x.Token))
+	err := b.Commit(ctx, c)
 	if errors.Is(err, store.ErrFenced) {
 		return fmt.Errorf("%w: %w", lease.ErrDeposed, err)
 	}

@@ -92,6 +92,13 @@ type Core struct {
 
 	tenure tenure // of a job in consistent mode
 
+	// What operators have ordered.
+	controls store.Controls
+	target   *assignment.Assignment // of the rollback that is to be carried out, nil if none
+	void     int64                  // number of an order that cannot be carried out
+	voidWhy  string
+	news     []string // what has happened to tasks since the last round
+
 	last     Round  // the last one that has something to tell
 	lastSkip string // label of the last skipped round, so that it is said once
 	floor    float64
@@ -153,7 +160,7 @@ func (c *Core) ensureTable() {
 	if heartbeat == 0 {
 		heartbeat = assignment.JobConfig{}.WithDefaults().HeartbeatTimeout
 	}
-	c.table = membership.New(membership.Config{HeartbeatTimeout: heartbeat, Freeze: c.cfg.Freeze}, c.now.Mono, c.stored)
+	c.table = membership.New(membership.Config{HeartbeatTimeout: heartbeat, Freeze: c.cfg.Freeze, Damping: damping(c.job.Config)}, c.now.Mono, c.stored)
 	for _, d := range c.sessions {
 		c.table.Attach(c.now.Mono, d.session, d.name)
 	}

@@ -23,6 +23,9 @@ func (c *Core) Drain(now Now, task string, undo bool) error {
 	}
 	err := f(c.now.Mono, task)
 	c.listen()
+	if err == nil && c.frozenByOrder() {
+		c.hurry, c.holdUntil = ReasonOrder, 0
+	}
 	return err
 }
 

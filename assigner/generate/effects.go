@@ -61,6 +61,7 @@ func (c *Core) listen() {
 			continue // it is the preferred one's to say and to decide
 		}
 		c.effects.Members = append(c.effects.Members, e)
+		c.hear(e)
 		switch e.Kind {
 		case membership.Refused:
 			c.effects.Refusals = append(c.effects.Refusals, e)

@@ -55,6 +55,8 @@ func (c *Core) Holding() string {
 	case c.Frozen():
 		since, _ := c.table.Frozen()
 		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
+	case c.frozenByOrder():
+		return c.frozenBy()
 	case c.alarm != "":
 		return c.alarm
 	case c.leaseHolding() != "":
@@ -77,6 +79,8 @@ type TaskStatus struct {
 	Load float64
 	// Of its newest report.
 	Misrouted, Shed, CPU float64
+	// Standing says why it is given no slices, or is empty.
+	Standing string
 }
 
 // Tasks are all that are known, in order of name; when this assigner is not
@@ -97,6 +101,7 @@ func (c *Core) Tasks(now Now) []TaskStatus {
 		if g := c.meter.tasks[s.Task.Name]; g != nil && g.incarnation == s.Task.Incarnation {
 			t.Load, t.Misrouted, t.Shed, t.CPU = g.smooth, g.last.Misrouted, g.last.Shed, g.last.CPU
 		}
+		t.Standing = c.standing(&s)
 		out = append(out, t)
 	}
 	return out
@@ -118,7 +123,7 @@ func (c *Core) Live(now Now) int {
 func (c *Core) Imbalance(now Now) float64 {
 	var total, weight, top float64
 	for _, t := range c.Tasks(now) {
-		if t.Task.State != assignment.TaskRunning {
+		if t.Task.State != assignment.TaskRunning || c.controls.Excludes(t.Task.Name) != nil {
 			continue
 		}
 		total += t.Load

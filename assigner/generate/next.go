@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
@@ -17,11 +18,19 @@ type Action any
 // Load asks for the job's config and its newest assignment to be read.
 type Load struct{}
 
-// Write asks for an assignment to be written, if Token is not 0 on condition that
-// it is still that of the job lease.
+// Write asks for an assignment to be written, on condition that the orders are
+// still those it was decided under, and if Token is not 0 that it is still that of
+// the job lease.
 type Write struct {
 	Next  *assignment.Assignment
 	Token lease.Token
+	// Controls is the version of the orders under which Next was decided, and
+	// Fulfills says that it carries their rollback out; see store.Commit.
+	Controls int64
+	Fulfills bool
+	// Entry goes into the history, of which Keep stay; nil if it makes no sense.
+	Entry *store.Entry
+	Keep  int
 }
 
 // Next says what to do now. When there is nothing, wake is when to ask again at
@@ -42,7 +51,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 	}
 	if p := c.pending; p != nil && c.isPreferred() && c.mayDecide() {
 		c.pending, c.unsure = nil, p
-		return Write{p.Next, c.tenure.token}, 0
+		return c.write(p), 0
 	}
 	if p := c.plan(); p != nil {
 		return p, 0
@@ -120,21 +129,39 @@ func (c *Core) plan() *Plan {
 	if !ok || c.now.Mono < due {
 		return nil
 	}
-	if label, held := c.held(why); held != "" {
+	back := c.goesBack()
+	if back {
+		why = ReasonOrder
+	}
+	label, held := c.held(why)
+	if held != "" && !(label == labelFrozen && !c.Frozen() && c.stored != nil && (back || c.ordered())) {
 		c.skip(why, label, held)
 		return nil
+	}
+	restricted := held != ""
+	if restricted {
+		why = ReasonOrder
 	}
 	full := why == ReasonLoad || why == ReasonConfig || why == ReasonFirst
 	if full {
 		c.table.Compact()
 		c.listen()
 	}
+	tasks := c.table.Tasks()
 	p := &Plan{
+		tasks: tasks, restricted: restricted, controls: c.controls, news: c.tidings(),
 		Why: why, job: c.name, storeID: c.storeID, reported: c.reported(), wall: c.now.Wall,
-		force: why == ReasonReported, version: c.table.Version(), began: c.now.Mono, reports: c.meter.reports(),
+		force: why == ReasonReported || back, version: c.table.Version(), began: c.now.Mono, reports: c.meter.reports(),
 		in: loadbalance.Input{
-			Prev: c.stored, Tasks: c.table.Tasks(), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
+			Prev: c.stored, Tasks: c.mayOwn(tasks), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
+			Fixed: c.pins(restricted),
 		},
+	}
+	if back {
+		p.target = c.target
+	}
+	if restricted {
+		p.away = c.away()
 	}
 	switch {
 	case full && (c.meter.fresh > 0 || c.balance == nil):
@@ -143,7 +170,9 @@ func (c *Core) plan() *Plan {
 		// The first loads since the takeover: better than none.
 		p.in.Elapsed = c.interval()
 	}
-	c.changed, c.urgent = false, false
+	if !restricted {
+		c.changed, c.urgent = false, false
+	}
 	return p
 }
 
@@ -163,6 +192,7 @@ const (
 	labelWaiting = "waiting for distributors"
 	labelDefect  = "defect"
 	labelQuiet   = "nothing moves"
+	labelOrder   = "order not possible"
 
 	skipQuiet  = "nobody's keys change, nor who is reached for them: left to the next round by load"
 	skipFrozen = "a large part of the tasks fell silent at once"
@@ -171,10 +201,12 @@ const (
 // held says why no round may be held now for this reason, or returns "".
 func (c *Core) held(why Reason) (label, held string) {
 	switch {
-	case c.Frozen():
-		return labelFrozen, skipFrozen
 	case c.alarm != "" && c.now.Mono < c.alarmAt || c.clockJumped():
 		return labelAhead, c.alarm
+	case c.Frozen():
+		return labelFrozen, skipFrozen
+	case c.frozenByOrder():
+		return labelFrozen, c.frozenBy()
 	case why == ReasonLoad:
 		return labelWaiting, c.table.Listening()
 	}

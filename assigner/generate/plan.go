@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -20,13 +21,15 @@ const (
 	ReasonConfig     Reason = "config"     // the job's config has changed
 	ReasonReported   Reason = "reported"   // somebody holds a newer generation than is stored
 	ReasonTakeover   Reason = "takeover"   // this assigner has just become preferred
+	ReasonOrder      Reason = "order"      // an operator has ordered something
 )
 
 // Plan is a round to be worked out, away from the Core: it is a value of its own.
 type Plan struct {
 	Why Reason
 
-	in       loadbalance.Input // without Loads
+	in       loadbalance.Input // without Loads; of Tasks those excluded may own nothing
+	tasks    []assignment.Task // as they are
 	reports  []loadbalance.Report
 	job      string
 	storeID  uint64
@@ -35,6 +38,13 @@ type Plan struct {
 	force    bool          // write even if nothing changes
 	version  uint64        // of the table of tasks
 	began    time.Duration // on the monotonic clock
+
+	// What operators have ordered: nothing else is to change when restricted.
+	restricted bool
+	away       map[string]bool        // who is to own nothing, when restricted
+	target     *assignment.Assignment // whose placement is to be had again, nil if none
+	controls   store.Controls
+	news       string
 }
 
 // Planned is what a Plan came to.
@@ -49,6 +59,7 @@ type Planned struct {
 	Ahead, Err error
 
 	round Round
+	entry *store.Entry
 }
 
 // Began is when the plan was made, on the monotonic clock.
@@ -63,15 +74,24 @@ func (p *Plan) Run() *Planned {
 		d.Loads = loadbalance.Measure(in.Prev, p.reports)
 		in.Loads = d.Loads
 	}
-	d.Out = loadbalance.Rebalance(in)
+	switch {
+	case p.target != nil:
+		if d.Out, d.Err = p.goBack(); d.Err != nil {
+			return d
+		}
+	case p.restricted:
+		d.Out = p.onlyOrdered(in, loadbalance.Rebalance(in))
+	default:
+		d.Out = loadbalance.Rebalance(in)
+	}
 	placement, ok := d.Out.Placement, len(d.Out.Placement.Starts) > 0
 	if !ok || !d.Out.Changed {
 		// Who owns what stays; the table of tasks may be another.
-		if placement, ok = keep(in.Prev, in.Tasks, !ok); !ok {
+		if placement, ok = keep(in.Prev, p.tasks, !ok && !p.restricted); !ok {
 			return d
 		}
 	}
-	if in.Prev != nil && !d.Out.Changed && !p.force && sameTasks(in.Prev, in.Tasks) {
+	if in.Prev != nil && !d.Out.Changed && !p.force && sameTasks(in.Prev, p.tasks) {
 		return d
 	}
 	prev := assignment.Generation(0)
@@ -85,7 +105,7 @@ func (p *Plan) Run() *Planned {
 	// without it.
 	next, _ := assignment.NextGeneration(prev, p.reported, p.wall)
 	h := assignment.Header{Job: p.job, StoreID: p.storeID, Generation: next}
-	d.Next, d.Err = assignment.Successor(in.Prev, h, slices.Clone(in.Tasks), placement)
+	d.Next, d.Err = assignment.Successor(in.Prev, h, slices.Clone(p.tasks), placement)
 	return d
 }
 

@@ -35,6 +35,11 @@ type Loaded struct {
 	Job        store.Job
 	StoreID    uint64
 	Assignment *assignment.Assignment // nil when there is none yet
+	// Controls are the orders in force, and Target is the generation that their
+	// rollback names; nil when there is none, and then NoTarget may say why.
+	Controls store.Controls
+	Target   *assignment.Assignment
+	NoTarget error
 }
 
 // Loaded takes in the answer to Load.
@@ -55,6 +60,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		if existed {
 			c.say(levelInfo, "job is gone", "why", "the store says that there is no such job")
 		}
+		c.controls, c.target, c.void = store.Controls{}, nil, 0
 		c.stored, c.balance, c.unsure = nil, nil, nil
 		if existed || c.isPreferred() {
 			c.table, c.meter = nil, newMeter()
@@ -66,6 +72,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		c.ensureTable()
 	}
 	c.configured(existed, before)
+	c.obey(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
 	c.mine = c.mine || c.isPreferred()
@@ -80,6 +87,9 @@ func (c *Core) Loaded(now Now, l Loaded) {
 func (c *Core) configured(existed bool, before store.Job) {
 	if c.table != nil && c.job.Config.HeartbeatTimeout != before.Config.HeartbeatTimeout {
 		c.table.Configure(c.now.Mono, c.job.Config.HeartbeatTimeout)
+	}
+	if c.table != nil && c.job.Config.Damping != before.Config.Damping {
+		c.table.Dampen(damping(c.job.Config))
 	}
 	if !existed || c.job.Config == before.Config {
 		return
@@ -133,6 +143,8 @@ func (c *Core) Planned(now Now, d *Planned) {
 	switch {
 	case !c.isPreferred() || !c.exists:
 		return
+	case d.target != nil && d.Next == nil:
+		c.cannot(d, r)
 	case d.Ahead != nil:
 		c.raise("stored", d.Ahead.Error())
 		r.Skipped, r.Label = c.alarm, labelAhead
@@ -156,6 +168,7 @@ func (c *Core) Planned(now Now, d *Planned) {
 		c.alarm = ""
 		c.pending = d
 		d.round = r
+		d.entry = c.entry(d, r)
 	}
 }
 
@@ -214,6 +227,9 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 // wrote notes that the store holds what was planned.
 func (c *Core) wrote(d *Planned) {
 	c.unsure, c.conflicts, c.above = nil, 0, 0
+	if d.target != nil && c.controls.Version == d.controls.Version {
+		c.controls, c.target = c.controls.Fulfilled(), nil
+	}
 	c.own = d.Next.Generation()
 	c.nextWrite = c.now.Mono + min(max(c.now.Mono-d.began, writeGap), writeGapMost)
 	r := d.round
@@ -232,7 +248,11 @@ func (c *Core) wrote(d *Planned) {
 
 // complete notes that a round has been carried out.
 func (c *Core) complete(d *Planned) {
-	c.planned = d.version
+	if d.restricted {
+		c.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
+	} else {
+		c.planned = d.version
+	}
 	if c.table != nil && c.table.Version() != c.planned && !c.changed {
 		c.changed, c.changedAt = true, c.now.Mono
 	}

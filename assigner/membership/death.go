@@ -38,7 +38,7 @@ func (t *Table) judge() {
 		return
 	}
 	all, vanished := live+len(t.deaths), quiet+len(t.deaths)
-	if all >= f.MinTasks && float64(vanished) > f.Share*float64(all) {
+	if t.now >= t.trusts && all >= f.MinTasks && float64(vanished) > f.Share*float64(all) {
 		t.frozen, t.frozenAt = true, t.now
 		t.say(nil, Frozen, "%d of %d tasks fell silent within %s: nobody is declared dead for %s, or until they return", vanished, all, f.Window, f.For)
 		return

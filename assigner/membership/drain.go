@@ -50,6 +50,28 @@ func (t *Table) Undrain(now time.Duration, name string) error {
 	return nil
 }
 
+// Thaw ends a freeze by order of an operator, and says whether there was one. Who
+// is still silent is dead, and for a freeze window nothing freezes again.
+func (t *Table) Thaw(now time.Duration) bool {
+	t.tick(now)
+	if !t.frozen {
+		return false
+	}
+	t.frozen, t.deaths = false, nil
+	t.trusts, t.scan = t.now+t.cfg.Freeze.Window, t.now
+	t.say(nil, Thawed, "by an operator")
+	return true
+}
+
+// DrainedByOrder says whether an operator has a task drained, or has taken that back.
+func (t *Table) DrainedByOrder(name string) (drained, undrained bool) {
+	k := t.lookup(name)
+	if k == nil || !k.alive() {
+		return false, false
+	}
+	return k.draining && !k.byItself, k.undrained && !k.draining
+}
+
 func (t *Table) operable(name string) (*task, error) {
 	k := t.lookup(name)
 	switch {

@@ -43,6 +43,7 @@ type Table struct {
 	frozen   bool
 	frozenAt time.Duration
 	deaths   []time.Duration // by silence, within the freeze window
+	trusts   time.Duration   // no freeze before that: an operator knows better
 }
 
 // New makes the table of a job whose newest stored assignment is a, nil if there
@@ -59,6 +60,12 @@ func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
 func (t *Table) Configure(now time.Duration, heartbeat time.Duration) {
 	t.tick(now)
 	t.given.HeartbeatTimeout = heartbeat
+	t.cfg = t.given.withDefaults()
+}
+
+// Dampen changes how tasks that keep failing are damped.
+func (t *Table) Dampen(d Damping) {
+	t.given.Damping = d
 	t.cfg = t.given.withDefaults()
 }
 

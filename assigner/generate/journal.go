@@ -1,0 +1,90 @@
+package generate
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/loadbalance"
+)
+
+// write is the action that stores what was planned.
+func (c *Core) write(p *Planned) Write {
+	w := Write{Next: p.Next, Token: c.tenure.token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: c.job.Config.History}
+	if w.Controls == 0 {
+		w.Controls = store.NoVersion
+	}
+	return w
+}
+
+// entry is what the history is to say of a plan.
+func (c *Core) entry(d *Planned, r Round) *store.Entry {
+	e := &store.Entry{
+		Order: d.controls.Version, Generation: d.Next.Generation(), Previous: d.Next.Previous(), Assigner: c.cfg.ID,
+		Stamp:    store.Stamp{When: stampTime(r.At), Why: string(r.Why)},
+		KeyChurn: finite(r.Stats.KeyChurn), LoadChurn: finite(r.Stats.LoadChurn),
+		ImbalanceBefore: finite(r.Stats.ImbalanceBefore), ImbalanceAfter: finite(r.Stats.ImbalanceAfter),
+	}
+	if d.news != "" {
+		e.Why += ": " + d.news
+	}
+	if d.target != nil {
+		b := d.controls.Rollback
+		e.Who, e.Peer = b.Who, b.Peer
+		e.Why = fmt.Sprintf("rollback to generation %d", b.Generation)
+		if b.Why != "" {
+			e.Why += ": " + b.Why
+		}
+	}
+	e.Why = cutWords(e.Why, store.MaxWhy)
+	for _, x := range r.Decisions {
+		// Whole lists would be cut down anyway, and entries are to be quick.
+		if len(e.Decisions) == maxEntryDecisions {
+			break
+		}
+		e.Decisions = append(e.Decisions, decision(x))
+	}
+	e.LeftOut = len(r.Decisions) - len(e.Decisions)
+	if err := e.Validate(); err != nil {
+		c.say(levelError, "no entry for the history", "generation", int64(e.Generation), "error", err)
+		return nil
+	}
+	return e
+}
+
+// maxEntryDecisions is more than an entry has room for.
+const maxEntryDecisions = 1000
+
+func decision(d loadbalance.Decision) store.Decision {
+	s := d.Slice
+	if s.Valid() != nil {
+		s = assignment.Slice{}
+	}
+	return store.Decision{Kind: string(d.Kind), Reason: string(d.Reason), Slice: s, From: d.From, To: d.To,
+		Benefit: finite(d.Benefit), KeyChurn: finite(d.KeyChurn), LoadChurn: finite(d.LoadChurn)}
+}
+
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}
+
+// stampTime is a time as the store keeps it: a clock that is far off is no reason
+// to keep nothing.
+func stampTime(t time.Time) time.Time {
+	ms := min(max(t.UnixMilli(), 1), int64(assignment.MaxGeneration))
+	return time.UnixMilli(ms).UTC()
+}
+
+// cutWords bounds a text, in bytes, without cutting a character.
+func cutWords(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
+}
