@@ -40,6 +40,10 @@ const (
 	AnyTask
 )
 
+// silence is how long a task may leave unacknowledged what was sent to it before
+// its connection is given up, and the RPCs on it fail with UNAVAILABLE.
+const silence = 2 * time.Second
+
 // DefaultIdleClose is how long a connection outside the subset may be unused.
 const DefaultIdleClose = 2 * time.Minute
 
@@ -187,8 +191,12 @@ func DialOptions(cfg Config) []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// A machine that vanished is noticed within half a minute.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		// A task that cannot be reached any more is noticed after silence: of its TCP, if
+		// it does not acknowledge what was sent (gRPC makes silence the connection's
+		// TCP_USER_TIMEOUT), else within half a minute. Without that, RPCs would go on
+		// waiting behind TCP's retransmissions, which become rare, long after the network
+		// is whole again.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: silence}),
 	}
 	if sc, err := cfg.serviceConfig(); err == nil {
 		opts = append(opts, grpc.WithDefaultServiceConfig(sc))
