@@ -99,8 +99,12 @@ func (c *client) overHTTP() error {
 	return nil
 }
 
+// retry says that the RPCs may be carried out twice, as GET says over HTTP.
+const retry = `{"methodConfig": [{"name": [{}], "retryPolicy": {
+	"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.2s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+
 func (c *client) overGRPC() error {
-	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Shared: c.clerk})
+	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Shared: c.clerk, ServiceConfig: retry})
 	conn, err := grpc.NewClient(clerkgrpc.Scheme+":///"+c.cfg.Job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
