@@ -13,7 +13,8 @@ import (
 
 // Times of the protocol. Whatever is waited for without an answer is jittered.
 const (
-	// dialTimeout is how long a connection may take.
+	// dialTimeout is how long a connection may take, up to four times as long after
+	// many failures.
 	dialTimeout = 2 * time.Second
 	// firstWordTimeout is how long a server may say nothing after the hello, or in
 	// the middle of an assignment. One that has no assignment asks for it first, and
@@ -168,7 +169,7 @@ func (c *core) tick(now time.Time) {
 			l.dial(c.last, now)
 			c.do(action{do: dial, link: l.link, addr: l.addr()})
 		case l.phase == dialing:
-			c.fail(l, fmt.Errorf("%w: no connection within %s", ErrUnavailable, dialTimeout), now)
+			c.fail(l, fmt.Errorf("%w: no connection within %s", ErrUnavailable, l.dialTimeout()), now)
 		case l.heard.IsZero():
 			c.fail(l, fmt.Errorf("%w: connected, but not a word within %s", ErrUnavailable, firstWordTimeout), now)
 		default:

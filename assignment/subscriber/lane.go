@@ -53,6 +53,8 @@ type lane struct {
 	err   error     // why the last attempt failed; nil while serving
 	// verdict: the last one did not fail, it refused us.
 	verdict bool
+	// crowded: the last one is well, and had us come back later.
+	crowded bool
 
 	// Of the link:
 	asm      wire.Assembler
@@ -89,8 +91,14 @@ func (l *lane) stop() {
 }
 
 func (l *lane) dial(id linkID, now time.Time) {
-	l.phase, l.link, l.until = dialing, id, now.Add(dialTimeout)
+	l.phase, l.link, l.until = dialing, id, now.Add(l.dialTimeout())
 	l.refusals, l.heard, l.repeat, l.sent, l.mute = 0, time.Time{}, 0, false, false
+}
+
+// dialTimeout is longer when every server has failed, again and again: they may be
+// at work on the handshakes of very many, and who gives up has them begin anew.
+func (l *lane) dialTimeout() time.Duration {
+	return dialTimeout << min(l.fails/(2*len(l.addrs)), 2)
 }
 
 // listen puts off the end of our patience: something was heard, and more must
@@ -107,7 +115,7 @@ func (l *lane) listen(now time.Time, piece bool) {
 
 func (l *lane) serve(now time.Time) {
 	if l.phase == open {
-		l.phase, l.since, l.err, l.verdict = serving, now, nil, false
+		l.phase, l.since, l.err, l.verdict, l.crowded = serving, now, nil, false, false
 	}
 }
 
@@ -117,8 +125,12 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	l.err = err
 	l.verdict = errors.Is(err, ErrUnknownJob) || errors.Is(err, ErrTaskNameTaken) || errors.Is(err, errRejected)
 	l.fails++
+	var back *crowdedError
+	l.crowded = errors.As(err, &back)
 	delay := time.Duration(0)
 	switch {
+	case l.crowded && l.fails%len(l.addrs) == 0:
+		delay = back.wait(rng)
 	case stable:
 		l.fails = 0
 		delay = time.Duration(rng.Int64N(int64(scatterWithin)))
@@ -144,6 +156,9 @@ var errRejected = errors.New("rejected")
 // explain turns the end of a stream into an error of ours.
 func explain(err error) error {
 	s := status.Convert(err)
+	if err := crowded(s); err != nil {
+		return err
+	}
 	kind := ErrUnavailable
 	switch s.Code() {
 	case codes.NotFound:

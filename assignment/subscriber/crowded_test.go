@@ -1,0 +1,134 @@
+package subscriber
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func comeBack(t *testing.T, after time.Duration) error {
+	t.Helper()
+	s, err := status.New(codes.Unavailable, "too many").WithDetails(&slicerv1.ComeBack{AfterMs: after.Milliseconds()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Err()
+}
+
+// driven is a clerk of two Distributors and a Backup Distributor.
+func drivenClerk(t *testing.T, held *assignment.Assignment, now time.Time) *Driven {
+	t.Helper()
+	d, err := NewDriven(Config{Job: "web", Role: Clerk, ClientID: "c1", Distributors: []string{"d1:1", "d2:1"}, Backups: []string{"b1:1"}}, held, assignment.Affinity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Start(now)
+	return d
+}
+
+// dialed is the link that is to be made now, and whom to.
+func dialed(d *Driven) (l Link, addr string) {
+	for _, a := range d.Actions() {
+		if a.Do == Dial {
+			l, addr = a.Link, a.Addr
+		}
+	}
+	return l, addr
+}
+
+// Whoever is told to come back tries the next server at once, and when all say so
+// stays away for as long as they ask, and not exactly so long.
+func TestComeBackLater(t *testing.T) {
+	const after = 4 * time.Second
+	held := history(t, 1, 1)[0]
+	now := time.UnixMilli(1_700_000_000_000)
+	waits := map[time.Duration]bool{}
+	d := drivenClerk(t, held, now)
+	d.Tick(now)
+	for round := range 5 {
+		for i := range 2 {
+			l, addr := dialed(d)
+			if l == 0 || addr == "b1:1" {
+				t.Fatalf("round %d: connects to %q", round, addr)
+			}
+			d.Linked(now, l)
+			d.Ended(now, l, comeBack(t, after))
+			wait := d.Wake().Sub(now)
+			switch {
+			case i == 0 && wait >= nextWithin:
+				t.Fatalf("round %d: the next server is tried after %s", round, wait)
+			case i == 1 && (wait < after || wait > after+after/2):
+				t.Fatalf("round %d: back after %s", round, wait)
+			case i == 1:
+				waits[wait] = true
+			}
+			now = d.Wake()
+			d.Tick(now)
+		}
+	}
+	if len(waits) < 4 {
+		t.Errorf("always back after %v", waits)
+	}
+	if st := d.State(); st.Alone || !errors.Is(st.Err, ErrUnavailable) {
+		t.Errorf("state %+v", st)
+	}
+}
+
+// One who holds nothing does not wait for a crowd to go: a Backup Distributor
+// will do.
+func TestComeBackWithNothingInHand(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	d := drivenClerk(t, nil, now)
+	d.Tick(now)
+	for range 2 {
+		l, _ := dialed(d)
+		d.Linked(now, l)
+		d.Ended(now, l, comeBack(t, time.Second))
+		if d.State().Alone {
+			break
+		}
+		now = d.Wake()
+		d.Tick(now)
+	}
+	if _, addr := dialed(d); addr != "b1:1" || !d.State().Alone {
+		t.Errorf("connects to %q", addr)
+	}
+}
+
+// What a server asks is bounded, and connections that do not come about are given
+// more and more time.
+func TestComeBackIsBounded(t *testing.T) {
+	for _, ms := range []int64{-5, 0, 1 << 62} {
+		s, _ := status.New(codes.Unavailable, "x").WithDetails(&slicerv1.ComeBack{AfterMs: ms})
+		var back *crowdedError
+		if err := explain(s.Err()); !errors.As(err, &back) || back.after <= 0 || back.after > maxComeBack {
+			t.Errorf("%d ms: %v", ms, err)
+		}
+	}
+	now := time.UnixMilli(1_700_000_000_000)
+	d := drivenClerk(t, history(t, 1, 1)[0], now)
+	d.Tick(now)
+	var last time.Duration
+	for range 20 {
+		if l, addr := dialed(d); l == 0 || addr == "b1:1" {
+			now = d.Wake()
+			d.Tick(now)
+			continue
+		}
+		at := d.core.dist.until
+		last = max(last, at.Sub(now))
+		now = at
+		d.Tick(now)
+		now = d.Wake()
+		d.Tick(now)
+	}
+	if last != 4*dialTimeout {
+		t.Errorf("the longest that a connection is waited for is %s", last)
+	}
+}
