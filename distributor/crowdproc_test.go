@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -205,7 +204,7 @@ func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 			most := min(250*time.Millisecond<<min(fails-1, 10), 5*time.Second)
 			wait = most/2 + rand.N(most/2)
 		}
-		if asked, ok := retryAfter(err); ok {
+		if asked, ok := isComeBack(err); ok {
 			wait = asked + rand.N(asked/2+1)
 		}
 		time.Sleep(wait)
@@ -247,14 +246,4 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined 
 			return err
 		}
 	}
-}
-
-// retryAfter is when to come back, if a Distributor has said so.
-func retryAfter(err error) (time.Duration, bool) {
-	for _, d := range status.Convert(err).Details() {
-		if r, ok := d.(*slicerv1.ComeBack); ok {
-			return time.Duration(r.GetAfterMs()) * time.Millisecond, true
-		}
-	}
-	return 0, false
 }

@@ -40,6 +40,7 @@ type Distributor struct {
 	guests     *autosharding.Service // nil when it is driven
 	host       host
 	turns      *turns
+	door       *door
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -77,7 +78,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(),
 	}
 	d.host = host{now: time.Now, send: func(f func()) { d.goRun(f) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{

@@ -37,6 +37,9 @@ func (j *job) join(now time.Time, s *subscription) error {
 	j.m.subscribers(s.in.role, 1)
 	j.measure(now)
 	j.kick(s)
+	if !s.sending {
+		s.isServed()
+	}
 	j.poke()
 	return nil
 }
@@ -220,16 +223,13 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 				return j.dispatch(s, p, kindDelta), true
 			}
 			if j.awaitBase(j.d.host.now(), s) {
-				s.sending = false // it is kicked when the base comes, or does not
-				return outgoing{}, false
+				return s.rest() // it is kicked when the base comes, or does not
 			}
 			fallthrough
 		case stepWhole:
 			now := j.d.host.now()
 			if !j.d.turns.take(now, s.id, s.in.role, j, wholeBytes(j.shelf.newest())) {
-				// It is kicked when its turn has come.
-				s.sending = false
-				return outgoing{}, false
+				return s.rest() // it is kicked when its turn has come
 			}
 			return j.dispatch(s, j.shelf.whole(j.shelf.newest().Generation()), kindWhole), true
 		}
@@ -237,7 +237,13 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 	if s.progress.flight.gen == 0 && !j.d.turns.waits(s.id) {
 		j.d.turns.done(j.d.host.now(), s.id)
 	}
+	return s.rest()
+}
+
+// rest ends a sending goroutine.
+func (s *subscription) rest() (outgoing, bool) {
 	s.sending = false
+	s.isServed()
 	return outgoing{}, false
 }
 
@@ -245,6 +251,7 @@ func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
 	newest := j.shelf.newest()
 	s.progress.sent(markOf(newest), newest.Checksum(), kind == kindWhole)
 	s.flightAt = j.d.host.now()
+	s.isServed() // whoever reads slowly does not hold up those at the door
 	return outgoing{p, kind}
 }
 

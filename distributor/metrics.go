@@ -32,6 +32,8 @@ type metrics struct {
 	assigners   prometheus.Gauge
 	attempts    *prometheus.CounterVec
 	proxied     *prometheus.CounterVec
+	waiting     *prometheus.GaugeVec
+	sentAway    prometheus.Counter
 
 	reg prometheus.Registerer
 	all []prometheus.Collector
@@ -65,6 +67,8 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.bases = counter("bases_total", "Older assignments that were asked for and came, for deltas to stand on.", "job")
 	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
+	m.waiting = gauge("subscribers_waiting", "Subscribers that wait: at the door to be let in, or for their turn to be sent a whole assignment.", "for")
+	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were told to come back later, since too many had come at once."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",
 		Help:    "From the arrival of an assignment until all connected clerks and slicelets hold it.",
@@ -76,7 +80,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, []string{"job", "role"})
 	m.assigners = prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_assigners", Help: "Assigners attached to."})
-	m.all = append(m.all, m.convergence, m.reach, m.assigners)
+	m.all = append(m.all, m.convergence, m.reach, m.assigners, m.sentAway)
 	if reg == nil {
 		return m, nil
 	}

@@ -27,6 +27,7 @@ type subscription struct {
 	done   chan struct{} // closed when the stream is to end
 	err    error         // why, to be read after done
 	ended  func(error)   // called with it, if not nil; must not call back
+	served func()        // called when it has been sent what there was for it; may be nil
 
 	// Guarded by the job's lock.
 	progress   progress
@@ -48,6 +49,14 @@ func (s *subscription) end(err error) {
 			s.ended(err)
 		}
 	})
+}
+
+// isServed tells the door that the next one may come in.
+func (s *subscription) isServed() {
+	if s.served != nil {
+		s.served()
+		s.served = nil
+	}
 }
 
 // receive takes what the subscriber says until its stream ends.

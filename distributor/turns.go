@@ -211,5 +211,7 @@ func (j *job) takeTurns(now time.Time) (next time.Time) {
 			j.d.turns.done(now, id) // it does not need it any more
 		}
 	}
+	waiting, _ := j.d.turns.count()
+	j.d.metrics.waiting.WithLabelValues("turn").Set(float64(waiting))
 	return j.d.turns.wake()
 }
