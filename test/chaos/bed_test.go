@@ -47,11 +47,12 @@ const (
 
 // bed is a whole Slicer with its application.
 type bed struct {
-	t   *testing.T
-	net *netns.Network
-	dir string
-	rng *rand.Rand
-	now string // the phase
+	t    *testing.T
+	net  *netns.Network
+	dir  string
+	rng  *rand.Rand
+	seed uint64
+	now  string // the phase
 
 	etcds, assigners, distributors, backups []*process.Process
 	etcdAddrs, assignerAddrs, distAddrs     []string
@@ -66,47 +67,68 @@ type group struct {
 	*process.Process
 	names []string
 	log   string
-	down  bool
+}
+
+// emptyBed has a network and nothing in it.
+func emptyBed(t *testing.T, seed uint64) *bed {
+	t.Helper()
+	process.Build(t, "actor", "github.com/slicer-project/slicer/test/chaos/actor")
+	return &bed{t: t, net: netns.New(t, 1), dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), seed: seed,
+		world: World{Down: map[string]Spans{}, Apart: map[Pair]Spans{}}}
 }
 
 func newBed(t *testing.T, seed uint64, perSecond int) *bed {
 	t.Helper()
 	process.BuildSlicer(t)
-	process.Build(t, "actor", "github.com/slicer-project/slicer/test/chaos/actor")
 	process.Build(t, "assigner", "github.com/slicer-project/slicer/cmd/assigner", "steppedclock")
-	b := &bed{t: t, net: netns.New(t, 1), dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)),
-		world: World{Down: map[string]Spans{}, Apart: map[Pair]Spans{}}}
+	b := emptyBed(t, seed)
 	b.startPlane()
 	for i := range singles + crowds {
 		n := 1
 		if i >= singles {
 			n = crowd
 		}
-		host := fmt.Sprintf("servers-%d", i)
-		var names []string
-		for k := range n {
-			names = append(names, fmt.Sprintf("task-%d-%d", i, k))
-		}
-		b.servers = append(b.servers, b.actor(host, "servers", names, b.net.Listen(host, 0, n), 0, seed))
+		b.startServers(i, n)
 	}
 	b.settled(90 * time.Second)
 	for i := range clientProcesses {
-		var names []string
-		for k := range each {
-			names = append(names, fmt.Sprintf("client-%d-%d", i, k))
-		}
-		b.clients = append(b.clients, b.actor(fmt.Sprintf("clients-%d", i), "clients", names, nil, perSecond, seed+uint64(i)))
+		b.startClients(i, perSecond)
 	}
+	b.calling(perSecond)
+	return b
+}
+
+func (b *bed) startServers(i, n int) {
+	b.t.Helper()
+	host := fmt.Sprintf("servers-%d", i)
+	var names []string
+	for k := range n {
+		names = append(names, fmt.Sprintf("task-%d-%d", i, k))
+	}
+	b.servers = append(b.servers, b.actor(host, "servers", names, b.net.Listen(host, 0, n), 0))
+}
+
+func (b *bed) startClients(i, perSecond int) {
+	b.t.Helper()
+	var names []string
+	for k := range each {
+		names = append(names, fmt.Sprintf("client-%d-%d", i, k))
+	}
+	b.clients = append(b.clients, b.actor(fmt.Sprintf("clients-%d", i), "clients", names, nil, perSecond))
+}
+
+// calling waits until all clients call.
+func (b *bed) calling(perSecond int) {
+	b.t.Helper()
 	for _, c := range b.clients {
-		process.Eventually(t, 30*time.Second, c.Name+" calls", func() error {
+		process.Eventually(b.t, 30*time.Second, c.Name+" calls", func() error {
 			lines, err := record.Read(c.log)
-			if err == nil && len(lines) < perSecond {
+			if err == nil && len(lines) < each*perSecond {
 				err = errors.New("not yet")
 			}
 			return err
 		})
 	}
-	return b
 }
 
 func (b *bed) startPlane() {
@@ -132,11 +154,18 @@ func (b *bed) startPlane() {
 	}
 	b.backupAddrs = b.net.Listen("backup", 0, 1)
 	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", b.backupAddrs[0], store, "--http="))
+	b.apply()
+	b.watch = startWatch(t, b.etcdAddrs)
+}
+
+// apply makes the job.
+func (b *bed) apply() {
+	b.t.Helper()
 	file := filepath.Join(b.dir, "job.yaml")
 	if err := os.WriteFile(file, []byte(jobFile), 0o600); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	process.Eventually(t, 30*time.Second, "apply the job", func() error {
+	process.Eventually(b.t, 30*time.Second, "apply the job", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if out, err := exec.CommandContext(ctx, process.Program("slicerctl"), "--server", b.distAddrs[0], "job", "apply", "-f", file).CombinedOutput(); err != nil {
@@ -144,7 +173,6 @@ func (b *bed) startPlane() {
 		}
 		return nil
 	})
-	b.watch = startWatch(t, b.etcdAddrs)
 }
 
 // clock is the file that says by how much an assigner's wall clock is wrong.
@@ -155,10 +183,11 @@ func (b *bed) run(host string, env []string, program string, args ...string) *pr
 	return process.Start(b.t, host, env, b.net.Command(host, append([]string{process.Program(program)}, args...)...)...)
 }
 
-func (b *bed) actor(host, role string, names, addrs []string, perSecond int, seed uint64) *group {
+func (b *bed) actor(host, role string, names, addrs []string, perSecond int) *group {
 	b.t.Helper()
 	cfg := map[string]any{"Role": role, "Job": job, "Log": filepath.Join(b.dir, host+".log"), "Names": names, "Addresses": addrs,
-		"Distributors": b.distAddrs, "Backups": b.backupAddrs, "PerSecond": perSecond, "Keys": keys, "Timeout": callTimeout, "Seed": seed}
+		"Distributors": b.distAddrs, "Backups": b.backupAddrs, "PerSecond": perSecond, "Keys": keys, "Timeout": callTimeout,
+		"Seed": b.seed + uint64(len(b.clients))}
 	data, err := json.Marshal(cfg)
 	if err != nil {
 		b.t.Fatal(err)

@@ -32,6 +32,19 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("-chaos.seed=%d", *seedFlag)
 	b := newBed(t, *seedFlag, *rateFlag)
+	results := b.play(phases, wanted)
+	for _, r := range results {
+		if strings.HasPrefix(r.Phase, "rolling") {
+			rolled(t, r)
+		}
+	}
+	report(t, results)
+}
+
+// play runs phases, and judges them.
+func (b *bed) play(phases []phase, wanted *regexp.Regexp) []Result {
+	t := b.t
+	t.Helper()
 	var done []Phase
 	from := lease.Boottime()
 	for _, p := range phases {
@@ -45,19 +58,16 @@ func TestChaos(t *testing.T) {
 		from = now
 	}
 	if len(done) == 0 {
-		t.Fatalf("no phase has a name like %q", *phasesFlag)
+		t.Fatalf("no phase has a name like %q", wanted)
 	}
 	results := Judge(b.end(), done, b.calls())
 	t.Log("\n" + Table(results))
-	report(t, results)
 	for _, r := range results {
 		if r.Routing < Limit || r.Judged == 0 {
 			t.Errorf("%s: routing availability %.4f %%, %d calls judged; want at least %.2f %%\n\t%s", r.Phase, 100*r.Routing, r.Judged, 100*Limit, strings.Join(r.Examples, "\n\t"))
 		}
-		if strings.HasPrefix(r.Phase, "rolling") {
-			rolled(t, r)
-		}
 	}
+	return results
 }
 
 // rolled is what a rolling restart may do: 20 of 30 servers give away what they

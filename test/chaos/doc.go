@@ -11,8 +11,8 @@
 // names of phases, and -chaos.seed the seed of what is drawn.
 //
 // Judged is routing availability: of the requests whose owner, by the newest stored
-// assignment, was running and could be reached from the caller all the while, the
-// share that was answered. The judge reads assignments from the store itself, and
+// assignment, was running and could be reached from the caller all the while (all
+// owners, if the slice has several), the share that was answered. The judge reads assignments from the store itself, and
 // knows what was done to whom when. Requests to owners that are dead say nothing
 // about routing; they are in the raw share.
 package chaos

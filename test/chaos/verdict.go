@@ -117,19 +117,21 @@ func (w *World) newest(at time.Duration) *assignment.Assignment {
 	return w.Assignments[i-1].A
 }
 
-// there says whether a call had an owner that ran and could be reached all the
-// while, by a caller that ran. It names that owner.
+// there says whether a call had owners that ran and could be reached all the
+// while, by a caller that ran: of the replicas of a slice any may be asked, so all
+// of them. It names the first.
 func (w *World) there(c record.Call) (owner string, ok bool) {
 	a := w.newest(c.Begin)
 	if a == nil || touches(w.Down[c.Client], c.Begin, c.End) {
 		return "", false
 	}
-	for t := range a.Lookup(assignment.KeyOf(c.Key)).All() {
-		if !touches(w.Down[t.Name], c.Begin, c.End) && !touches(w.Apart[Pair{c.Client, t.Name}], c.Begin, c.End) {
-			return t.Name, true
+	owners := a.Lookup(assignment.KeyOf(c.Key))
+	for t := range owners.All() {
+		if touches(w.Down[t.Name], c.Begin, c.End) || touches(w.Apart[Pair{c.Client, t.Name}], c.Begin, c.End) {
+			return "", false
 		}
 	}
-	return "", false
+	return owners.At(0).Name, true
 }
 
 func (w *World) judge(p Phase, calls []record.Call) Result {

@@ -11,12 +11,13 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
+	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/lease"
 )
 
-// watch reads every assignment from the store.
+// watch knows every assignment that was stored.
 type watch struct {
-	store *etcdstore.Store
+	store *etcdstore.Store // nil if a clerk has to do
 
 	mu  sync.Mutex
 	all []Stored
@@ -93,6 +94,44 @@ func (w *watch) read(ctx context.Context) error {
 	defer w.mu.Unlock()
 	w.all = append(w.all, fresh...)
 	return nil
+}
+
+// listen is a watch of a store that only one process has: what that process tells,
+// it has stored before.
+func listen(t *testing.T, distributor string) *watch {
+	t.Helper()
+	c, err := clerk.New(clerk.Config{Job: job, Distributors: []string{distributor}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{}
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			changed := c.Changed()
+			if a := c.Assignment(); a != nil {
+				w.mu.Lock()
+				if n := len(w.all); n == 0 || w.all[n-1].A != a {
+					w.all = append(w.all, Stored{lease.Boottime(), a})
+				}
+				w.mu.Unlock()
+			}
+			select {
+			case <-changed:
+			case <-over:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(over)
+		wg.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
 }
 
 func (w *watch) newest() *assignment.Assignment {
