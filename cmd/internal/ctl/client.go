@@ -28,7 +28,10 @@ type client struct {
 	sub     slicerv1.SubscriberServiceClient
 }
 
-func (a *app) dial() (*client, error) {
+func (a *app) dial() (*client, error) { return a.dialAs("") }
+
+// dialAs is dial of a server whose certificate is for name, if that is not empty.
+func (a *app) dialAs(name string) (*client, error) {
 	if err := run.CheckDialable("--server", a.server); err != nil {
 		return nil, err
 	}
@@ -38,6 +41,9 @@ func (a *app) dial() (*client, error) {
 	opts, err := a.dialOptions()
 	if err != nil {
 		return nil, err
+	}
+	if name != "" {
+		opts = append(opts, grpc.WithAuthority(name))
 	}
 	conn, err := grpc.NewClient(a.server, opts...)
 	if err != nil {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -12,7 +15,9 @@ import (
 )
 
 type probe struct {
+	Job        string
 	Target     string
+	Selected   bool
 	OK         bool
 	Generation int64
 	Slices     int
@@ -32,11 +37,11 @@ func TestProbe(t *testing.T) {
 		vs = nil
 		return r.code == 0 && json.Unmarshal([]byte(r.out), &vs) == nil
 	})
-	if len(vs) != 2 || !vs[0].OK || !vs[1].OK || vs[0].Generation == 0 || vs[0].Slices == 0 || vs[0].LatencyMS <= 0 || vs[1].Target != w.backup {
+	if len(vs) != 2 || !vs[0].OK || !vs[1].OK || vs[0].Generation == 0 || vs[0].Slices == 0 || vs[0].LatencyMS <= 0 || vs[1].Target != w.backup || !vs[0].Selected || vs[0].Job != "web" {
 		t.Errorf("probe: %+v", vs)
 	}
 	r := w.ctl("probe", "web", "--target", both, "--target", "127.0.0.1:1")
-	if r.code != 4 || r.errs != "slicerctl: 1 of 3 targets failed: 127.0.0.1:1\n" || strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, "cannot reach 127.0.0.1:1") {
+	if r.code != 4 || r.errs != "slicerctl: 1 of 3 probes failed: 127.0.0.1:1\n" || strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, "cannot reach 127.0.0.1:1") {
 		t.Errorf("with one that is not there: %+v", r)
 	}
 	if r := w.ctl("probe", "web"); r.code != 0 || strings.Count(r.out, "\n") != 2 {
@@ -45,10 +50,40 @@ func TestProbe(t *testing.T) {
 	if r := w.ctl("probe", "nothing"); r.code != 4 || !strings.Contains(r.out, "no such job") {
 		t.Errorf("of an unknown job: %+v", r)
 	}
-	for _, args := range [][]string{{"--every", "1ms"}, {"--metrics-address", ":0"}, {"--target", "nowhere"}, {"--every", "1s", "--metrics-address", "x"}} {
+	for _, args := range [][]string{{"--interval", "1ms"}, {"--metrics-address", ":0"}, {"--target", "nowhere"}, {"--interval", "1s", "--metrics-address", "x"}} {
 		if r := w.ctl(append([]string{"probe", "web"}, args...)...); r.code != run.ExitUsage && r.code != run.ExitFailed || strings.Count(r.errs, "\n") != 1 || r.out != "" {
 			t.Errorf("%v: %+v", args, r)
 		}
+	}
+}
+
+// Without a job it asks for every job there is.
+func TestProbeAll(t *testing.T) {
+	w := newWorld(t)
+	both := w.distributor + "," + w.backup
+	if r := w.ctl("probe", "--target", both); r.code != 0 || strings.Count(r.out, "\n") != 1 {
+		t.Errorf("without jobs: %+v", r)
+	}
+	w.apply("name: web\n")
+	w.apply("name: api\n")
+	w.tasks("web", "t0")
+	w.tasks("api", "t0")
+	var vs []probe
+	w.eventually("all have it", func() bool {
+		r := w.ctl("probe", "--target", both, "--json")
+		vs = nil
+		return r.code == 0 && json.Unmarshal([]byte(r.out), &vs) == nil && len(vs) == 4
+	})
+	for i, want := range []string{"api", "api", "web", "web"} {
+		if v := vs[i]; v.Job != want || !v.OK || !v.Selected || v.Target != []string{w.distributor, w.backup}[i%2] {
+			t.Errorf("probe %d: %+v, want of %s", i, v, want)
+		}
+	}
+	if r := w.ctl("probe", "web", "api", "--target", w.backup); r.code != 0 || strings.Count(r.out, "\n") != 3 || strings.Index(r.out, "web") > strings.Index(r.out, "api") {
+		t.Errorf("of two jobs: %+v", r)
+	}
+	if r := w.ctl("probe", "--target", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "which jobs there are is not known: cannot reach 127.0.0.1:1") {
+		t.Errorf("of nobody: %+v", r)
 	}
 }
 
@@ -57,14 +92,30 @@ func TestProbeGoesOn(t *testing.T) {
 	w := newWorld(t)
 	w.apply("name: web\n")
 	w.tasks("web", "t0")
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := lis.Addr().String()
+	lis.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var out lines
 	var errs bytes.Buffer
 	done := make(chan int)
 	go func() {
-		done <- run.Execute(ctx, ctl.New(), []string{"--server", w.distributor, "probe", "web", "--every", "100ms", "--metrics-address", "127.0.0.1:0", "--json"}, nil, &out, &errs)
+		done <- run.Execute(ctx, ctl.New(), []string{"--server", w.distributor, "probe", "web", "--interval", "100ms", "--metrics-address", metrics, "--json"}, nil, &out, &errs)
 	}()
 	w.eventually("three lines", func() bool { return len(out.all()) >= 3 })
+	w.eventually("metrics", func() bool {
+		resp, err := http.Get("http://" + metrics + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Contains(string(text), `slicer_probe_selections_total{job="web",result="found",target="`+w.distributor+`"}`)
+	})
+	http.DefaultClient.CloseIdleConnections()
 	cancel()
 	if code := <-done; code != 0 || errs.Len() > 0 {
 		t.Errorf("exit %d, %s", code, errs.String())
