@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -65,15 +66,19 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.job, b.config = n.job, &n.source.cfg
-	b.take(n.subset, time.Now())
+	dead := b.take(n.subset, time.Now())
 	b.publish()
+	for _, g := range dead { // now that those who leave find others
+		g.Die()
+	}
 	n.source.generation.Store(b.table.generation)
 	ring(b.bell)
 	return nil
 }
 
-// take makes the connections and the table fit a subset and its assignment.
-func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
+// take makes the connections and the table fit a subset and its assignment. It
+// returns what is under way at tasks that are dead.
+func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group) {
 	a := s.Assignment()
 	t := &table{
 		job: b.job, kind: b.config.Policy, turns: &b.turns, bell: b.bell, assignment: a,
@@ -97,39 +102,45 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) {
 		c, ok := before[key]
 		delete(before, key)
 		if !ok {
-			c = &conn{task: task, state: connectivity.Idle}
+			c = &conn{task: task, state: connectivity.Idle, flights: new(flight.Group)}
 			c.done = c.measure(b.config.Policy)
 		}
 		b.conns[key] = c
 		in := s.Contains(pos)
 		// A task that is said to be dead need not be: its reports have stopped. If it
 		// still owns something it is still asked.
-		b.fit(c, task, in && settled && task.State != assignment.TaskDead, now)
-		t.entries[pos] = entry{conn: c, draining: task.State == assignment.TaskDraining, inSubset: in, warm: c.warm}
+		if over := b.fit(c, task, in && settled && task.State != assignment.TaskDead, now); over != nil {
+			dead = append(dead, over)
+		}
+		t.entries[pos] = entry{conn: c, flights: c.flights, draining: task.State == assignment.TaskDraining, inSubset: in, warm: c.warm}
 		if in && task.State == assignment.TaskRunning {
 			t.any = append(t.any, uint32(pos))
 		}
 	}
 	for _, c := range before {
 		b.shut(c, clerk.CloseTaskGone)
+		dead = append(dead, c.flights)
 	}
 	b.table = t
+	return dead
 }
 
-// fit makes a connection fit what is known of its task now.
-func (b *keyBalancer) fit(c *conn, task assignment.Task, warm bool, now time.Time) {
+// fit makes a connection fit what is known of its task now. What it returns is
+// that of conn.follows.
+func (b *keyBalancer) fit(c *conn, task assignment.Task, warm bool, now time.Time) (over *flight.Group) {
 	if task.Incarnation != c.task.Incarnation && c.state != connectivity.Ready {
 		// Another process: whatever kept the one before from answering is over.
 		b.shut(c, clerk.CloseFailed)
 		c.failing = false
 	}
-	c.task = task
+	over = c.follows(task)
 	c.left = !warm && (c.warm || c.left)
 	c.warm = warm
 	if warm && (c.sub == nil || c.state == connectivity.Idle) {
 		b.connect(c, now)
 	}
 	c.follow()
+	return over
 }
 
 // connect begins to connect, unless gRPC is waiting before it tries again.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -33,12 +34,14 @@ type conn struct {
 	done func(balancer.DoneInfo)
 
 	// The rest is guarded by the balancer's lock.
-	task  assignment.Task
-	warm  bool
-	left  bool // was warm before
-	sub   *subConn
-	state connectivity.State
-	since time.Time // when state became Connecting
+	task assignment.Task
+	// flights are of the task's incarnation, until it is said to be dead.
+	flights *flight.Group
+	warm    bool
+	left    bool // was warm before
+	sub     *subConn
+	state   connectivity.State
+	since   time.Time // when state became Connecting
 	// failing is from the first failure, or from when connecting took too long, to
 	// the next success: to try again does not make a task fit (gRFC A62).
 	failing bool
@@ -52,6 +55,17 @@ type conn struct {
 
 // subConn is one of a conn's connections, one after the other.
 type subConn struct{ sc balancer.SubConn }
+
+// follows takes over what an assignment says of the task. If it says that the
+// incarnation is dead, it returns what is under way there and need not wait for it
+// any more. RPCs that are sent to a dead task all the same do wait.
+func (c *conn) follows(task assignment.Task) (over *flight.Group) {
+	if task.Incarnation != c.task.Incarnation || task.State == assignment.TaskDead && c.task.State != assignment.TaskDead {
+		over, c.flights = c.flights, new(flight.Group)
+	}
+	c.task = task
+	return over
+}
 
 // want asks for a connection. It says whether nobody has asked yet.
 func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true) }

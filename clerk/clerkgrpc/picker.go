@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -30,6 +31,7 @@ type table struct {
 
 type entry struct {
 	conn                     *conn
+	flights                  *flight.Group // of the incarnation that the assignment names
 	draining, inSubset, warm bool
 }
 
@@ -59,8 +61,8 @@ type anybody struct {
 func (o anybody) Len() int                  { return len(o.t.any) }
 func (o anybody) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.last) }
 
-// Pick is balancer.Picker's. It takes no lock and does not allocate unless it
-// fails.
+// Pick is balancer.Picker's. It takes no lock, save for RPCs that may be carried out
+// twice, and does not allocate unless it fails.
 func (t *table) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, ok := info.Ctx.Value(routeOfContext{}).(*route)
 	if !ok {
@@ -166,6 +168,9 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 		md = t.generation.metadata
 	} else {
 		r.last.Store(c)
+		if r.flight != nil {
+			r.flight.At(e.flights)
+		}
 		if r.sent != t.generation {
 			// It was not known, or another. Of two the server takes the last.
 			md = t.generation.metadata

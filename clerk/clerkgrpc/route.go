@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 type routeOfContext struct{}
@@ -28,6 +29,8 @@ type route struct {
 	sent *generation
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
+	// flight is told where attempts go, if the RPC may be carried out twice.
+	flight *flight.Flight
 }
 
 // routed is the context of an RPC. It is the route as well, to spare an allocation.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 // unary gives an RPC its route, and sends one that was refused again.
@@ -18,7 +19,7 @@ func (s *source) unary(ctx context.Context, method string, request, reply any, c
 		return err
 	}
 	for times := 0; ; times++ {
-		err = invoke(c, method, request, reply, cc, opts...)
+		err = s.try(c, method, request, reply, cc, invoke, opts...)
 		if err == nil {
 			return nil
 		}
@@ -26,6 +27,36 @@ func (s *source) unary(ctx context.Context, method string, request, reply any, c
 			return wait
 		}
 	}
+}
+
+// maxDeaths is how many tasks may die under an RPC.
+const maxDeaths = 3
+
+// try sends an RPC to a task. One that may be carried out twice goes to the next
+// owner when the assignment says that its task is dead, rather than wait for an
+// answer from a machine that stands still or is cut off.
+func (s *source) try(c *routed, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if !c.route.keyed || !repeatable(cc, method) {
+		return invoke(c, method, request, reply, cc, opts...)
+	}
+	for deaths := 0; ; deaths++ {
+		ctx, f := flight.New(c.Context)
+		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, sent: c.route.sent, flight: f}}
+		err := invoke(one, method, request, reply, cc, opts...)
+		died := err != nil && context.Cause(ctx) == flight.ErrDead
+		f.End()
+		c.route.last.Store(one.route.last.Load())
+		if !died || deaths == maxDeaths || c.Err() != nil {
+			return err
+		}
+	}
+}
+
+// repeatable says whether an RPC may be carried out twice: if the service config
+// has it retried on UNAVAILABLE, since that does not say what the task has done.
+func repeatable(cc *grpc.ClientConn, method string) bool {
+	p := cc.GetMethodConfig(method).RetryPolicy
+	return p != nil && p.RetryableStatusCodes[codes.Unavailable]
 }
 
 // again waits until it is time to send an RPC again that has failed, if it is a
