@@ -3,19 +3,25 @@ package clerkhttp
 import (
 	"io"
 	"sync/atomic"
+
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
 
 // counted is a response's body, at whose end the request is not outstanding any
 // more.
 type counted struct {
 	io.ReadCloser
-	b    *backend
-	over atomic.Bool
+	b      *backend       // nil if it does not count
+	flight *flight.Flight // nil if it has none
+	over   atomic.Bool
 }
 
 // of is c for an answer's body. It leaves an upgraded connection's body writable.
-func (c *counted) of(body io.ReadCloser, b *backend) io.ReadCloser {
-	c.ReadCloser, c.b = body, b
+func (c *counted) of(body io.ReadCloser, b *backend, count bool, f *flight.Flight) io.ReadCloser {
+	c.ReadCloser, c.flight = body, f
+	if count {
+		c.b = b
+	}
 	if w, ok := body.(io.Writer); ok {
 		return struct {
 			*counted
@@ -34,13 +40,19 @@ func (c *counted) Read(p []byte) (int, error) {
 }
 
 func (c *counted) Close() error {
+	err := c.ReadCloser.Close()
 	c.end()
-	return c.ReadCloser.Close()
+	return err
 }
 
 func (c *counted) end() {
 	if c.over.CompareAndSwap(false, true) {
-		c.b.outstanding.Add(-1)
+		if c.b != nil {
+			c.b.outstanding.Add(-1)
+		}
+		if c.flight != nil {
+			c.flight.End()
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -28,6 +29,8 @@ type backend struct {
 	// because of them.
 	failures   atomic.Int32
 	leaveAlone atomic.Int64
+	// flights are requests under way that may be carried out twice.
+	flights flight.Group
 }
 
 // failed notes that the task was not reached.
@@ -66,10 +69,10 @@ type view struct {
 	near       []int      // of those in the subset
 }
 
-// newView takes over what stays of the old one, which may be nil. gone gets what
-// does not.
-func newView(s *clerk.Subset, old *view, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) *view {
-	v := &view{subset: s, a: s.Assignment()}
+// newView takes over what stays of the old one, which may be nil. gone gets the
+// pools that do not, and left is the tasks that do not, or are said to be dead.
+func newView(s *clerk.Subset, old *view, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) (v *view, left []*backend) {
+	v = &view{subset: s, a: s.Assignment()}
 	v.generation = []string{strconv.FormatInt(int64(v.a.Generation()), 10)}
 	v.backends = make([]*backend, v.a.NumTasks())
 	before := map[string]*backend{}
@@ -101,8 +104,9 @@ func newView(s *clerk.Subset, old *view, open func(warm bool) *pool, gone func(*
 	}
 	for _, b := range before {
 		gone(b.pool.Load(), clerk.CloseTaskGone)
+		left = append(left, b)
 	}
-	return v
+	return v, left
 }
 
 // tried is the tasks that a request has been sent to.

@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -84,8 +85,12 @@ func (t *Transport) current() *view {
 	}
 	v, s = t.view.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
-		v = newView(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
+		var left []*backend
+		v, left = newView(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
 		t.view.Store(v)
+		for _, b := range left { // now that requests find others
+			b.flights.Die()
+		}
 	}
 	return v
 }
@@ -150,6 +155,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r := newTrip(t, req, key, keyed)
+	r.leaves = keyed && idempotent(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
 	r.copyOut()
 	if r.out.Header == nil {
 		r.out.Header = http.Header{}
@@ -182,6 +188,9 @@ type trip struct {
 	expire context.CancelFunc // of wait
 	wait   context.Context
 	answer counted // the body of the first answer, to spare an allocation
+	// leaves says that it goes to the next owner if its task is said to be dead before
+	// it answers.
+	leaves bool
 }
 
 // newTrip begins one with the request as it is, which will be changed.
@@ -312,7 +321,15 @@ func (r *trip) send(v *view, b *backend) (*http.Response, error) {
 	if count {
 		b.outstanding.Add(1)
 	}
-	resp, err := b.pool.Load().http.RoundTrip(r.out)
+	out := r.out
+	var f *flight.Flight
+	if r.leaves {
+		var ctx context.Context
+		ctx, f = flight.New(r.in.Context())
+		f.At(&b.flights)
+		out = out.WithContext(ctx)
+	}
+	resp, err := b.pool.Load().http.RoundTrip(out)
 	switch {
 	case err == nil:
 		b.answered()
@@ -320,15 +337,23 @@ func (r *trip) send(v *view, b *backend) (*http.Response, error) {
 		b.failed(time.Now())
 	}
 	switch {
-	case !count:
+	case !count && f == nil:
 	case err != nil:
-		b.outstanding.Add(-1)
+		if count {
+			b.outstanding.Add(-1)
+		}
+		if f != nil {
+			f.End()
+		}
 	default:
+		if f != nil {
+			f.Land()
+		}
 		c := &r.answer
-		if c.b != nil {
+		if c.ReadCloser != nil {
 			c = new(counted)
 		}
-		resp.Body = c.of(resp.Body, b)
+		resp.Body = c.of(resp.Body, b, count, f)
 	}
 	return resp, err
 }

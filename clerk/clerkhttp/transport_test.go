@@ -3,6 +3,7 @@ package clerkhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -169,6 +170,60 @@ func TestAffinityFailover(t *testing.T) {
 		if _, err := get(t, tr, keyIn(0, 4)); !isUnreached(err) {
 			t.Errorf("with everybody dead: %v", err)
 		}
+		j.stop(tr)
+	})
+}
+
+// TestDeathUnderWay: a request that may be carried out twice does not wait for a
+// task that stands still longer than until that is said to be dead.
+func TestDeathUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, affinity, "abcb")
+		tr := j.transport(nil)
+		still, slow := make(chan struct{}), make(chan struct{})
+		j.task("a").answers(func(http.ResponseWriter, *http.Request) { <-still })
+		j.task("c").answers(func(w http.ResponseWriter, _ *http.Request) { // answers, by and by
+			fmt.Fprint(w, "be")
+			_ = http.NewResponseController(w).Flush()
+			<-slow
+			fmt.Fprint(w, "gun")
+		})
+		type answer struct {
+			from string
+			err  error
+		}
+		ask := func(method, key string) chan answer {
+			got := make(chan answer, 1)
+			req, err := http.NewRequestWithContext(clerk.WithKey(t.Context(), key), method, "http://profiles", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				from, err := do(t, tr, req)
+				got <- answer{from, err}
+			}()
+			return got
+		}
+		twice, once, begun := ask("GET", keyIn(0, 4)), ask("POST", keyIn(0, 4)), ask("GET", keyIn(2, 4))
+		synctest.Wait()
+		j.assign(2, "bbbb")
+		select {
+		case got := <-twice:
+			if got.from != "b" || got.err != nil {
+				t.Errorf("served by %q, %v", got.from, got.err)
+			}
+		default:
+			t.Error("it waits for a task that is dead")
+		}
+		close(still)
+		close(slow)
+		if got := <-once; got.from != "" || got.err != nil || j.task("b").served() != 1 {
+			t.Errorf("a POST was answered %q, %v, and sent again", got.from, got.err)
+		}
+		if got := <-begun; got.from != "begun" || got.err != nil {
+			t.Errorf("what a task had begun to answer before its death: %q, %v", got.from, got.err)
+		}
+		j.metric("slicer_clerkhttp_retries_total{job=job,reason=failed} 1")
 		j.stop(tr)
 	})
 }
