@@ -22,8 +22,9 @@ const Scheme = "slicer"
 
 const (
 	// KeyHeader is the metadata that carries the key to the server, where Config
-	// does not name another. A key that is not printable ASCII, or that begins or
-	// ends with a space, travels in the same with "-bin" behind it.
+	// does not name another. A key that is not printable ASCII, that begins or ends
+	// with a space, or that has a percent sign travels in the same with "-bin" behind
+	// it.
 	KeyHeader = "slicer-key"
 	// GenerationHeader is the metadata that carries the generation of the
 	// assignment that an RPC was routed by, in decimal.

@@ -62,7 +62,8 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		r.hash = assignment.KeyOf(r.key)
 	}
 	if name := s.cfg.SendKey; r.keyed && name != "" {
-		if !printable(r.key) {
+		// In KeyHeader a percent sign begins what slicerproxy has encoded.
+		if !printable(r.key) || name == KeyHeader && strings.Contains(r.key, "%") {
 			name += binSuffix
 		}
 		// Metadata of the picker's would be dearer: gRPC copies all of it then.

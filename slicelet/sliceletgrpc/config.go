@@ -14,7 +14,9 @@ import (
 
 const (
 	// KeyHeader is the metadata that carries the key, where Config does not name
-	// another; one that is not printable is in the same with "-bin" behind it.
+	// another: as it is or, from slicerproxy, in the form of httpkey.EncodeKey. One
+	// that is not printable or has a percent sign of its own is in the same with "-bin"
+	// behind it.
 	KeyHeader = "slicer-key"
 	// GenerationHeader is the metadata that carries the generation of the
 	// assignment that the client routed by.

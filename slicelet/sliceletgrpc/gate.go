@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -120,6 +121,11 @@ func (s *stream) RecvMsg(m any) error {
 // keyOf finds the key in the metadata.
 func (g *gate) keyOf(ctx context.Context) (key string, ok bool) {
 	if v := metadata.ValueFromIncomingContext(ctx, g.cfg.Header); len(v) > 0 {
+		if g.cfg.Header == KeyHeader && strings.Contains(v[0], "%") {
+			if key, ok := httpkey.DecodeKey(v[0]); ok {
+				return key, true
+			}
+		}
 		return v[0], true
 	}
 	if v := metadata.ValueFromIncomingContext(ctx, g.bin); len(v) > 0 {

@@ -3,6 +3,7 @@ package sliceletgrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
@@ -166,6 +168,41 @@ func (b *bed) saw(err error, keyed, owned bool) {
 	if err != nil || b.service.keyed != keyed || b.service.owned != owned {
 		b.t.Errorf("%v; keyed %v, owned %v, want %v and %v", err, b.service.keyed, b.service.owned, keyed, owned)
 	}
+}
+
+// TestKeyForms: the key is the same in whatever form it comes.
+func TestKeyForms(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		b.assign(5, 0, 1)
+		for _, mine := range []bool{true, false} {
+			for i, form := range []string{"Grüße %d", "50%%25 %d", "a key %d", "\x00\xff%d", "k%d"} {
+				key := ""
+				for n := 0; key == "" || b.slicelet.Handle(key).Owned() != mine; n++ {
+					key = fmt.Sprintf(form, n)
+				}
+				b.saw(b.ask(b.with(KeyHeader, httpkey.EncodeKey(key)), "x"), true, mine)
+				b.saw(b.ask(b.with(KeyHeader+"-bin", key), "x"), true, mine)
+				if i == 2 || i == 4 {
+					b.saw(b.ask(b.with(KeyHeader, key), "x"), true, mine)
+				}
+			}
+		}
+		// What is nobody's encoding is the key itself.
+		key := ""
+		for n := 0; key == "" || !b.slicelet.Handle(key).Owned(); n++ {
+			key = fmt.Sprintf("%d %%zz", n)
+		}
+		b.saw(b.ask(b.with(KeyHeader, key), "x"), true, true)
+	})
+	// A header of the user's own is taken as it is.
+	run(t, Config{Header: "x-user"}, func(b *bed) {
+		b.assign(5, 0, 1)
+		key := ""
+		for n := 0; key == "" || !b.slicelet.Handle(key).Owned(); n++ {
+			key = fmt.Sprintf("%d%%25", n)
+		}
+		b.saw(b.ask(b.with("x-user", key), "x"), true, true)
+	})
 }
 
 func TestAffinity(t *testing.T) {
