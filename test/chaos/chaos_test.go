@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,8 @@ func (b *bed) play(phases []phase, wanted *regexp.Regexp) []Result {
 	if len(done) == 0 {
 		t.Fatalf("no phase has a name like %q", wanted)
 	}
-	results := Judge(b.end(), done, b.calls())
+	world, calls := b.end()
+	results := Judge(world, done, calls)
 	t.Log("\n" + Table(results))
 	for _, r := range results {
 		if r.Routing < Limit || r.Judged == 0 {
@@ -93,19 +95,18 @@ func report(t *testing.T, results []Result) {
 }
 
 // end has clients finish, and returns what the judge is to know.
-func (b *bed) end() *World {
+func (b *bed) end() (*World, []record.Call) {
 	var wg sync.WaitGroup
 	for _, c := range b.clients {
 		wg.Go(func() { c.End(30 * time.Second) })
 	}
 	wg.Wait()
-	b.world.Assignments = b.watch.stored()
-	return &b.world
-}
-
-func (b *bed) calls() (calls []record.Call) {
-	for _, c := range b.clients {
-		lines, err := record.Read(c.log)
+	w := &b.world
+	w.Assignments = b.watch.stored()
+	var calls []record.Call
+	var stood time.Duration
+	for _, g := range slices.Concat(b.clients, b.servers) {
+		lines, err := record.Read(g.log)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -113,7 +114,14 @@ func (b *bed) calls() (calls []record.Call) {
 			if l.Call != nil {
 				calls = append(calls, *l.Call)
 			}
+			if l.Still != nil {
+				stood += l.Still.To - l.Still.From
+				for _, n := range g.names {
+					w.Down[n] = append(w.Down[n], Span(*l.Still))
+				}
+			}
 		}
 	}
-	return calls
+	b.t.Logf("%d processes stood still for %.1f s altogether", len(b.clients)+len(b.servers), stood.Seconds())
+	return w, calls
 }

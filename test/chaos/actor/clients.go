@@ -23,9 +23,6 @@ import (
 	"github.com/slicer-project/slicer/test/greeter/hello"
 )
 
-// flushEvery is how late lines may reach the file.
-const flushEvery = 200 * time.Millisecond
-
 // runClients calls until it is told to end.
 func runClients(ctx context.Context, cfg Config, log *record.Log) error {
 	var wg sync.WaitGroup
@@ -37,18 +34,7 @@ func runClients(ctx context.Context, cfg Config, log *record.Log) error {
 		}
 		wg.Go(func() { c.run(ctx) })
 	}
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := log.Flush(); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return log.FlushUntil(ctx)
 }
 
 type client struct {

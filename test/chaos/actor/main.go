@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -49,6 +50,8 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	var wg sync.WaitGroup
+	wg.Go(func() { log.Watch(ctx) })
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	switch cfg.Role {
 	case "servers":
@@ -58,6 +61,8 @@ func run() error {
 	default:
 		err = fmt.Errorf("no role %q", cfg.Role)
 	}
+	stop()
+	wg.Wait()
 	if closed := log.Close(); err == nil {
 		err = closed
 	}

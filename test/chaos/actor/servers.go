@@ -43,10 +43,9 @@ func runServers(ctx context.Context, cfg Config, log *record.Log) error {
 		servers[i] = s
 	}
 	log.Add(record.Line{Up: &record.Up{Tasks: cfg.Names, At: lease.Boottime()}})
-	if err := log.Flush(); err != nil {
+	if err := log.FlushUntil(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
 	errs := make([]error, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {

@@ -1,11 +1,13 @@
 // Package record is what the processes of a chaos run write down: a JSON line
-// for each call of a client, and one for each start of a server process. All times
-// are lease.Boottime, which is the same in every process of one machine.
+// for each call of a client, one for each start of a server process, and one for
+// each time that a process did not get to run. All times are lease.Boottime, which
+// is the same in every process of one machine.
 package record
 
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,12 +15,14 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/lease"
 )
 
-// Line is one of both.
+// Line is one of these.
 type Line struct {
-	Call *Call `json:",omitempty"`
-	Up   *Up   `json:",omitempty"`
+	Call  *Call       `json:",omitempty"`
+	Up    *Up         `json:",omitempty"`
+	Still *Standstill `json:",omitempty"`
 }
 
 // Call is a request of a client, with all that its library did about it.
@@ -38,6 +42,36 @@ type Call struct {
 type Up struct {
 	Tasks []string
 	At    time.Duration
+}
+
+// Standstill is a time in which the process did not run, because the machine had
+// no time for it or because it was stopped.
+type Standstill struct {
+	From, To time.Duration
+}
+
+const (
+	// lookEvery is how often Watch looks at the clock, and standstill what is one.
+	lookEvery  = 20 * time.Millisecond
+	standstill = 250 * time.Millisecond
+)
+
+// Watch writes down standstills until ctx ends.
+func (l *Log) Watch(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for last := lease.Boottime(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := lease.Boottime()
+		if now-last > standstill {
+			l.Add(Line{Still: &Standstill{last, now}})
+		}
+		last = now
+	}
 }
 
 // maxUnwritten is how many bytes may wait for the next Flush.
@@ -80,6 +114,25 @@ func (l *Log) Flush() error {
 		l.err = err
 	}
 	return l.err
+}
+
+// flushEvery is how late lines may reach the file.
+const flushEvery = 200 * time.Millisecond
+
+// FlushUntil flushes now and then until ctx ends, and returns the first error.
+func (l *Log) FlushUntil(ctx context.Context) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		if err := l.Flush(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // Close flushes and closes.
