@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -40,7 +41,29 @@ func (s adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 }
 
 func (s adminService) DrainTask(ctx context.Context, r *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
+	r.Peer = caller(ctx)
 	return passOn(ctx, s.d, "DrainTask", r.GetJob(), r, slicerv1.AdminServiceClient.DrainTask)
+}
+
+func (s adminService) GiveOrder(ctx context.Context, r *slicerv1.GiveOrderRequest) (*slicerv1.GiveOrderResponse, error) {
+	r.Peer = caller(ctx)
+	return passOn(ctx, s.d, "GiveOrder", r.GetJob(), r, slicerv1.AdminServiceClient.GiveOrder)
+}
+
+func (s adminService) GetHistory(ctx context.Context, r *slicerv1.GetHistoryRequest) (*slicerv1.GetHistoryResponse, error) {
+	return passOn(ctx, s.d, "GetHistory", r.GetJob(), r, slicerv1.AdminServiceClient.GetHistory)
+}
+
+func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequest) (*slicerv1.ExplainKeyResponse, error) {
+	return passOn(ctx, s.d, "ExplainKey", r.GetJob(), r, slicerv1.AdminServiceClient.ExplainKey)
+}
+
+// caller is the address that a call comes from, for the assigner to note.
+func caller(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {

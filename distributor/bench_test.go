@@ -8,13 +8,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/crowdtest"
 )
 
 // BenchmarkFanOut changes 1 % of an assignment of 1,000 tasks and 10^5 slices
 // and waits until the last of many subscribers, raw streams in a process of
 // their own, has seen the trailer's checksum. Limits: last-ms 1000, KiB/sub 64
 // (what the Distributor's process grows by, buffers of its kernel apart),
-// encodes/gen 1.
+// encodes/gen 1, %-of-whole 2 (bytes sent to one subscriber for one change). The
+// same through etcd's watches is measured in test/fanout.
 func BenchmarkFanOut(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) { fanOut(b, n) })
@@ -27,9 +31,10 @@ func fanOut(b *testing.B, n int) {
 	a := firstOf(b, testJob, testStore, baseGen, 100_000)
 	f.set(a)
 	before := resident()
-	crowd := startCrowd(b, address, n)
-	crowd.until(b, a)
+	crowd := crowdtest.Start(b, crowdtest.Slicer, address, n)
+	crowd.Until(b, a.Checksum())
 	perSub := float64(resident()-before) / float64(n) / 1024
+	sent := value(b, reg, "slicer_distributor_update_bytes_total", kindDelta)
 	encodes := value(b, reg, "slicer_distributor_encodes_total", kindDelta)
 	var last time.Duration
 	for b.Loop() {
@@ -38,11 +43,18 @@ func fanOut(b *testing.B, n int) {
 		b.StartTimer()
 		began := time.Now()
 		f.set(next)
-		crowd.until(b, next)
+		crowd.Until(b, next.Checksum())
 		last = max(last, time.Since(began))
 		a = next
 	}
 	b.StopTimer()
+	whole, err := wire.EncodeAssignment(a)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sent = value(b, reg, "slicer_distributor_update_bytes_total", kindDelta) - sent
+	b.ReportMetric(100*sent/float64(n)/float64(b.N)/float64(len(whole)), "%-of-whole")
+	b.ReportMetric(float64(len(whole)), "whole-B")
 	b.ReportMetric(float64(last.Milliseconds()), "last-ms")
 	b.ReportMetric(perSub, "KiB/sub")
 	b.ReportMetric(float64(resident()-before)/float64(n)/1024, "KiB/sub-after")

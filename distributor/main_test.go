@@ -1,15 +1,15 @@
 package distributor
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/distributor/crowdtest"
 )
 
 func TestMain(m *testing.M) {
-	if arg := os.Getenv(crowdEnv); arg != "" {
-		crowdMain(arg)
+	if crowdtest.Main() {
 		return
 	}
 	goleak.VerifyTestMain(m)

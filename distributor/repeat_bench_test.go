@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/slicer-project/slicer/distributor/crowdtest"
 )
 
 // BenchmarkRepeat lets ten thousand subscribers be idle and says what it costs that
@@ -15,7 +17,7 @@ func BenchmarkRepeat(b *testing.B) {
 	_, f, address := loopback(b, Config{})
 	a := firstOf(b, testJob, testStore, baseGen, 1000)
 	f.set(a)
-	startCrowd(b, address, subscribers).until(b, a)
+	crowdtest.Start(b, crowdtest.Slicer, address, subscribers).Until(b, a.Checksum())
 	for b.Loop() {
 		before, began := cpuTime(b), time.Now()
 		time.Sleep(watched)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/crowdtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -36,8 +37,8 @@ func restart(b *testing.B, n int) {
 	address := l.Addr().String()
 	stop := restarted(b, l, assigner)
 	defer func() { stop() }()
-	crowd := startCrowd(b, address, n)
-	crowd.until(b, first)
+	crowd := crowdtest.Start(b, crowdtest.Slicer, address, n)
+	crowd.Until(b, first.Checksum())
 	var last [3]time.Duration
 	var change [4]time.Duration
 	for b.Loop() {
@@ -56,29 +57,27 @@ func restart(b *testing.B, n int) {
 		// The change comes when a good part of them is back.
 		for back := 0; back < n/4; {
 			time.Sleep(50 * time.Millisecond)
-			back, _, _, _ = crowd.spread(b, away, first, time.Now())
+			back, _, _, _ = crowd.Spread(b, away.Checksum(), first.Checksum(), time.Now())
 		}
-		back, _, _, _ := crowd.spread(b, away, first, time.Now())
+		back, _, _, _ := crowd.Spread(b, away.Checksum(), first.Checksum(), time.Now())
 		next := after(b, away, 1000)
 		changed := time.Now()
 		f.set(next)
-		crowd.until(b, next)
+		crowd.Until(b, next.Checksum())
 		change[3] = max(change[3], time.Since(changed))
-		_, last[0], last[1], last[2] = crowd.spread(b, next, first, began)
-		_, p50, p99, end := crowd.spread(b, next, away, changed)
+		_, last[0], last[1], last[2] = crowd.Spread(b, next.Checksum(), first.Checksum(), began)
+		_, p50, p99, end := crowd.Spread(b, next.Checksum(), away.Checksum(), changed)
 		change[0], change[1], change[2] = max(change[0], p50), max(change[1], p99), max(change[2], end)
 		b.ReportMetric(float64(back)/float64(n), "back-at-change")
 		first = next
 	}
-	var lost int
-	crowd.ask(b, "lost", &lost)
 	for i, unit := range []string{"p50-ms", "p99-ms", "all-ms"} {
 		b.ReportMetric(float64(last[i].Milliseconds()), unit)
 	}
 	for i, unit := range []string{"change-p50-ms", "change-p99-ms", "change-last-ms", "change-all-ms"} {
 		b.ReportMetric(float64(change[i].Milliseconds()), unit)
 	}
-	b.ReportMetric(float64(lost)/float64(n)/float64(b.N), "lost")
+	b.ReportMetric(float64(crowd.Lost(b))/float64(n)/float64(b.N), "lost")
 }
 
 // loopbackAssigner is a fake assigner on real sockets.

@@ -1,4 +1,8 @@
-package distributor
+// Package crowdtest is a crowd of subscribers in a process of their own, for
+// measurements: a process may have 20,000 descriptors open, and the subscribers' work
+// is not to count as the server's. A test binary becomes the crowd when its TestMain
+// calls Main.
+package crowdtest
 
 import (
 	"bufio"
@@ -10,33 +14,65 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// crowdEnv has the test binary be a crowd of subscribers instead.
-const crowdEnv = "SLICER_TEST_CROWD"
+// env has the test binary be a crowd of subscribers instead.
+const env = "SLICER_TEST_CROWD"
 
-// crowdProcess is a process with many subscribers: raw streams that check the
-// trailer's checksum, acknowledge, decode nothing, and come back when they have
-// lost the Distributor.
-type crowdProcess struct {
+// Kinds of crowds.
+const (
+	// Slicer are raw streams to a Distributor, each on a connection of its own, that
+	// look at the trailer's checksum, acknowledge, decode nothing, and come back when
+	// they have lost the Distributor.
+	Slicer = "slicer"
+	// Etcd are watches of one key, each on a connection of its own, from a revision
+	// on that stands behind the address and an @. What they have seen is told by its
+	// revision.
+	Etcd = "etcd"
+)
+
+// Key is what a crowd of kind Etcd watches.
+const Key = "assignment"
+
+// Job is what a crowd of kind Slicer subscribes to.
+const Job = "web"
+
+// Store is the id of the store that the assignments are of.
+const Store = 0xabc
+
+// Main runs the crowd if this process is to be one, and says whether it was.
+func Main() (was bool) {
+	arg := os.Getenv(env)
+	if arg != "" {
+		crowdMain(arg)
+	}
+	return arg != ""
+}
+
+// Process is a process with many subscribers.
+type Process struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-func startCrowd(b testing.TB, address string, n int) *crowdProcess {
+// Start starts a crowd of n that lasts until the test is over.
+func Start(b testing.TB, kind, address string, n int) *Process {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", crowdEnv, n, address))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", env, kind, n, address))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -53,11 +89,11 @@ func startCrowd(b testing.TB, address string, n int) *crowdProcess {
 		in.Close()
 		cmd.Wait()
 	})
-	return &crowdProcess{in, bufio.NewReader(out)}
+	return &Process{in, bufio.NewReader(out)}
 }
 
 // ask says a line to the crowd and reads what it answers into values.
-func (c *crowdProcess) ask(b testing.TB, question string, values ...any) {
+func (c *Process) ask(b testing.TB, question string, values ...any) {
 	b.Helper()
 	if _, err := fmt.Fprintln(c.in, question); err != nil {
 		b.Fatal(err)
@@ -71,26 +107,35 @@ func (c *crowdProcess) ask(b testing.TB, question string, values ...any) {
 	}
 }
 
-// until waits until all of the crowd have seen a's checksum.
-func (c *crowdProcess) until(b testing.TB, a *assignment.Assignment) {
+// Until waits until all of the crowd have seen a checksum.
+func (c *Process) Until(b testing.TB, sum uint64) {
 	b.Helper()
-	var sum uint64
-	if c.ask(b, fmt.Sprint("until ", a.Checksum()), &sum); sum != a.Checksum() {
-		b.Fatalf("the crowd waited for %d", sum)
+	var got uint64
+	if c.ask(b, fmt.Sprint("until ", sum), &got); got != sum {
+		b.Fatalf("the crowd waited for %d", got)
 	}
 }
 
-// spread is how long after a moment a was seen, by those who had seen before by
-// then: how many these are, half of them, 99 %, and the last.
-func (c *crowdProcess) spread(b testing.TB, a, before *assignment.Assignment, since time.Time) (n int, p50, p99, last time.Duration) {
+// Spread is how long after a moment a checksum was seen, by those who had seen
+// another one by then: how many these are, half of them, 99 %, and the last.
+func (c *Process) Spread(b testing.TB, sum, before uint64, since time.Time) (n int, p50, p99, last time.Duration) {
 	b.Helper()
-	c.ask(b, fmt.Sprint("spread ", a.Checksum(), " ", before.Checksum(), " ", since.UnixNano()), &n, &p50, &p99, &last)
-	return n, p50, p99, last
+	var at [3]int64
+	c.ask(b, fmt.Sprint("spread ", sum, " ", before, " ", since.UnixNano()), &n, &at[0], &at[1], &at[2])
+	return n, time.Duration(at[0]), time.Duration(at[1]), time.Duration(at[2])
+}
+
+// Lost is how many streams have ended that had been served.
+func (c *Process) Lost(b testing.TB) (n int) {
+	b.Helper()
+	c.ask(b, "lost", &n)
+	return n
 }
 
 // crowd is what runs in that process.
 type crowd struct {
 	n       int
+	kind    string
 	address string
 
 	mu    sync.Mutex
@@ -104,7 +149,7 @@ type crowd struct {
 func crowdMain(arg string) {
 	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int)}
 	c.moved = sync.NewCond(&c.mu)
-	fmt.Sscan(arg, &c.n, &c.address)
+	fmt.Sscan(arg, &c.kind, &c.n, &c.address)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -112,7 +157,12 @@ func crowdMain(arg string) {
 		joining := make(chan struct{}, 200)
 		for i := range c.n {
 			joining <- struct{}{}
-			go c.subscribe(ctx, i, sync.OnceFunc(func() { <-joining }))
+			joined := sync.OnceFunc(func() { <-joining })
+			if c.kind == Etcd {
+				go c.watchKey(ctx, i, joined)
+			} else {
+				go c.subscribe(ctx, i, joined)
+			}
 		}
 	}()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -184,7 +234,7 @@ func (c *crowd) saw(i int, sum uint64) {
 // subscribe keeps one subscriber on the Distributor, with the waits that package
 // subscriber has between attempts.
 func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
-	hello := &slicerv1.Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i)}
+	hello := &slicerv1.Hello{Job: Job, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i)}
 	for fails := 0; ctx.Err() == nil; {
 		began := time.Now()
 		err := c.watch(ctx, i, hello, joined)
@@ -204,18 +254,55 @@ func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 			most := min(250*time.Millisecond<<min(fails-1, 10), 5*time.Second)
 			wait = most/2 + rand.N(most/2)
 		}
-		if asked, ok := isComeBack(err); ok {
-			wait = asked + rand.N(asked/2+1)
+		for _, d := range status.Convert(err).Details() {
+			if m, ok := d.(*slicerv1.ComeBack); ok {
+				asked := time.Duration(m.GetAfterMs()) * time.Millisecond
+				wait = asked + rand.N(asked/2+1)
+			}
 		}
 		time.Sleep(wait)
 	}
 }
 
-// watch runs one stream, and keeps in the hello what it holds.
-func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined func()) error {
-	cc, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+func (c *crowd) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 10 * time.Second}))
+}
+
+// watchKey has one subscriber watch the key in etcd.
+func (c *crowd) watchKey(ctx context.Context, i int, joined func()) {
+	defer joined()
+	err := func() error {
+		address, revision, _ := strings.Cut(c.address, "@")
+		from, err := strconv.ParseInt(revision, 10, 64)
+		if err != nil {
+			return err
+		}
+		cl, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, DialTimeout: time.Minute, Context: ctx, MaxCallRecvMsgSize: 64 << 20})
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		for r := range cl.Watch(ctx, Key, clientv3.WithRev(from)) {
+			if err := r.Err(); err != nil {
+				return err
+			}
+			for _, e := range r.Events {
+				joined()
+				c.saw(i, uint64(e.Kv.ModRevision))
+			}
+		}
+		return nil
+	}()
+	if ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "watcher", i, "ended:", err)
+	}
+}
+
+// watch runs one stream, and keeps in the hello what it holds.
+func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined func()) error {
+	cc, err := c.dial()
 	if err != nil {
 		return err
 	}
@@ -241,7 +328,7 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined 
 		}
 		joined()
 		c.saw(i, t.Checksum)
-		hello.Generation, hello.StoreId, hello.Checksum = t.Generation, testStore, t.Checksum
+		hello.Generation, hello.StoreId, hello.Checksum = t.Generation, Store, t.Checksum
 		if err := stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
 			return err
 		}

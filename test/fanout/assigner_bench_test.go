@@ -1,0 +1,106 @@
+package fanout
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// BenchmarkAssigner has 10,000 tasks report each second through 10 Distributors to
+// one assigner, alone in its process, and says what CPU time that costs: cpu-s/s,
+// system calls and garbage collection included and rounds of balancing apart, which
+// are rounds-s/s; the limit is 1. late-s is how far the assigner was behind: the age
+// of the oldest last report.
+func BenchmarkAssigner(b *testing.B) {
+	const job, distributors, tasks, watched = "web", 10, 1000, 20 * time.Second
+	st, err := pebblestore.Open(b.TempDir(), pebblestore.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { st.Close() })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	a, err := assigner.New(assigner.Config{ID: "a1", Address: l.Addr().String(), Stores: []assigner.NamedStore{{Backend: st}}, Registerer: reg})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := grpc.NewServer(assigner.ServerOptions()...)
+	a.Register(s)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.Serve(l)
+	}()
+	b.Cleanup(func() { s.Stop(); <-served; a.Close() })
+	cc, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { cc.Close() })
+	admin := slicerv1.NewAdminServiceClient(cc)
+	config := &slicerv1.JobConfig{Name: job, MinReplicas: 1, MaxReplicas: 1}
+	if _, err := admin.PutJob(b.Context(), &slicerv1.PutJobRequest{Config: config}); err != nil {
+		b.Fatal(err)
+	}
+	startReporters(b, l.Addr().String(), job, distributors, tasks)()
+	for b.Loop() {
+		cpu, rounds, began := cpuTime(b), roundSeconds(b, reg), time.Now()
+		time.Sleep(watched)
+		took := time.Since(began).Seconds()
+		rounds = roundSeconds(b, reg) - rounds
+		cpu = cpuTime(b) - cpu
+		b.ReportMetric((cpu-rounds)/took, "cpu-s/s")
+		b.ReportMetric(rounds/took, "rounds-s/s")
+	}
+	resp, err := admin.InspectJob(b.Context(), &slicerv1.InspectJobRequest{Job: job})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var late int64
+	for _, t := range resp.Tasks {
+		if t.LastReportAgeMs < 0 {
+			b.Fatalf("%s has not reported", t.Task.Name)
+		}
+		late = max(late, t.LastReportAgeMs)
+	}
+	b.ReportMetric(float64(late)/1000, "late-s")
+	b.ReportMetric(float64(len(resp.Tasks)), "tasks")
+	b.ReportMetric(1, "limit")
+}
+
+// cpuTime is what this process has used, seconds.
+func cpuTime(b *testing.B) float64 {
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
+}
+
+// roundSeconds is how long rounds of balancing have taken altogether.
+func roundSeconds(b *testing.B, reg *prometheus.Registry) (sum float64) {
+	all, err := reg.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "slicer_assigner_round_seconds" {
+			for _, m := range f.Metric {
+				sum += m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	return sum
+}
