@@ -9,6 +9,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -20,7 +21,12 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		return nil, err
 	}
 	defer done()
-	if _, _, err := v.a.find(ctx, m.GetJob()); err != nil {
+	stamp, err := v.stamp(ctx, m.GetWho(), m.GetWhy(), m.GetPeer())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	job, home, err := v.a.find(ctx, m.GetJob())
+	if err != nil {
 		return nil, statusOf(err)
 	}
 	r := v.a.lookup(m.GetJob())
@@ -41,6 +47,7 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		})
 		switch {
 		case ok:
+			v.noteDrain(ctx, job, home, m, stamp)
 			return &slicerv1.DrainTaskResponse{Generation: int64(g)}, nil
 		case !preferred:
 			return nil, statusOf(fmt.Errorf("%w: job %s went to another assigner meanwhile", generate.ErrNotPreferred, m.GetJob()))
@@ -50,6 +57,17 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		case <-ctx.Done():
 			return nil, v.notDrained(r, m, statusOf(ctx.Err()))
 		}
+	}
+}
+
+// noteDrain puts a drain into the history. That it cannot be noted does not undo it.
+func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf, m *slicerv1.DrainTaskRequest, stamp store.Stamp) {
+	o := order{action: "drain " + m.GetTask(), apply: func(*store.Controls, store.Stamp) (string, error) { return "", nil }}
+	if m.GetUndo() {
+		o.action = "undo " + o.action
+	}
+	if _, _, err := v.lay(ctx, job, home, o, stamp); err != nil {
+		v.a.log.Warn("drain not noted in the history", "job", job.Config.Name, "task", m.GetTask(), "why", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
@@ -69,12 +70,17 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 		out.Tasks = append(out.Tasks, &slicerv1.TaskStatus{
 			Task: wire.TaskToProto(t.Task), Load: t.Load, LastReportAgeMs: age, Connected: t.Connected,
 			MisroutedRate: t.Misrouted, ShedRate: t.Shed, CpuUtilization: t.CPU,
+			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(),
 		})
 	}
 	if last := c.LastRound(); last.Why != "" {
 		out.LastRound = roundToProto(last)
 	}
 	out.Floor = c.Floor()
+	if orders := c.Controls(); orders.Version > 0 {
+		out.Controls = store.ControlsToProto(orders)
+	}
+	out.VanishedMs = c.Vanished().Milliseconds()
 	if out.Preferred {
 		out.Progress = r.progress(now.Mono, assignment.Generation(out.Generation))
 	}

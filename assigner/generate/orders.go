@@ -269,3 +269,13 @@ func (c *Core) tidings() string {
 	c.news = nil
 	return s
 }
+
+// Vanished is for how long the assigner itself has kept the job frozen because a
+// large part of its tasks fell silent at once, 0 when it does not.
+func (c *Core) Vanished() time.Duration {
+	if !c.Frozen() {
+		return 0
+	}
+	d, _ := c.table.Frozen()
+	return max(d, time.Millisecond)
+}

@@ -1,0 +1,262 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Orders of operators are written to the store by whichever assigner is asked, by
+// compare-and-swap; the preferred one sees them there, and obeys. Nothing that it
+// decided before can be stored after them: see store.Commit.
+
+// order is what somebody wants, in the terms of the store.
+type order struct {
+	action string // in words, for the history
+	// apply lays it down in controls whose version is the order's. Note says what
+	// it has lifted, or that it changes nothing.
+	apply func(c *store.Controls, s store.Stamp) (note string, err error)
+	// whole says that the order is taken back if it cannot be carried out in time.
+	whole bool
+}
+
+// stamp says who gives an order, and refuses words that are too long.
+func (v adminService) stamp(ctx context.Context, who, why, from string) (store.Stamp, error) {
+	s := store.Stamp{Who: who, Why: why, When: time.UnixMilli(max(v.a.now().Wall.UnixMilli(), 1)).UTC()}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		s.Peer = p.Addr.String()
+	}
+	if from != "" {
+		s.Peer = from + " via " + s.Peer
+	}
+	if len(s.Peer) > store.MaxWho {
+		s.Peer = s.Peer[:store.MaxWho]
+	}
+	return s, s.Validate()
+}
+
+// GiveOrder implements AdminService. It returns when the order is stored and, where
+// there is something to do, carried out; or says why that is not done yet.
+func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderRequest) (*slicerv1.GiveOrderResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if m.GetWho() == "" {
+		return nil, statusOf(&assignment.FieldError{Field: "who", Value: "", Allowed: fmt.Sprintf("1 to %d bytes: who gives the order", store.MaxWho)})
+	}
+	stamp, err := v.stamp(ctx, m.GetWho(), m.GetWhy(), m.GetPeer())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	job, home, err := v.a.find(ctx, m.GetJob())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	o, err := v.orderOf(ctx, job, home, m)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	vanished := v.vanished(m)
+	given, note, err := v.lay(ctx, job, home, o, stamp)
+	if err != nil {
+		return nil, statusOf(fmt.Errorf("job %s: %w", m.GetJob(), err))
+	}
+	if vanished > 0 {
+		note = strings.TrimPrefix(note+"; lifted the assigner's own freeze, of "+vanished.Round(time.Second).String(), "; ")
+	}
+	resp := &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Controls: store.ControlsToProto(given)}
+	g, why, final := v.await(ctx, m.GetJob(), given.Version)
+	resp.Generation, resp.Pending = int64(g), why
+	if why != "" && o.whole {
+		return nil, v.takeBack(job, home, given.Version, o, stamp, why)
+	}
+	if final {
+		resp.Pending = why
+	}
+	return resp, nil
+}
+
+// lay writes an order down, with its entry in the history, and tells the job.
+func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Controls, string, error) {
+	name := job.Config.Name
+	for {
+		cur, err := home.backend.Controls(ctx, name)
+		if err != nil {
+			return cur, "", err
+		}
+		next := cur.Clone()
+		next.Version++
+		if next.Freeze != nil && !next.Frozen(stamp.When) {
+			next.Freeze = nil // it has run out
+		}
+		note, err := o.apply(&next, stamp)
+		if err != nil {
+			return cur, "", err
+		}
+		e := store.Entry{Order: next.Version, Action: cutTo(o.action, 2*store.MaxWhy), Assigner: v.a.cfg.ID, Stamp: stamp}
+		if r := v.a.lookup(name); r != nil {
+			if a := r.frames.head(); a != nil {
+				e.Generation = a.Generation()
+			}
+		}
+		switch err = home.backend.PutControls(ctx, name, next, e, job.Config.History); {
+		case err == nil:
+			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
+			v.a.changed(name)
+			return next, note, nil
+		case !errors.Is(err, store.ErrConflict) || !sleep(ctx, rand.N(20*time.Millisecond)):
+			return cur, "", err
+		}
+	}
+}
+
+func cutTo(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
+
+// How long an answer waits for an order to be carried out: for so long, but not
+// until the caller has given up.
+const (
+	obeyedWithin = 20 * time.Second
+	answerBefore = time.Second
+	obeyedPoll   = 100 * time.Millisecond
+)
+
+// await waits until an order has been carried out, and otherwise says why it is not
+// yet; final, that it will not be.
+func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string, final bool) {
+	limit := obeyedWithin
+	if at, ok := ctx.Deadline(); ok {
+		left := time.Until(at)
+		limit = min(limit, max(left-answerBefore, left/2))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(obeyedPoll)
+	defer tick.Stop()
+	why = "the job is not known here yet"
+	for {
+		var ok bool
+		turn := make(chan struct{})
+		if r := v.a.lookup(job); r != nil {
+			r.ask(func(c *generate.Core, _ generate.Now) {
+				g, ok, why, final = c.Obeyed(order)
+				turn = r.turn
+			})
+		}
+		switch {
+		case ok:
+			return g, "", false
+		case final:
+			return g, why, true
+		}
+		select {
+		case <-turn:
+		case <-tick.C:
+		case <-ctx.Done():
+			if why == "" {
+				why = "the assignment has not changed yet"
+			}
+			return g, why, false
+		}
+	}
+}
+
+// takeBackWithin bounds the taking back of an order whose caller waits no more.
+const takeBackWithin = 5 * time.Second
+
+// takeBack lifts a rollback that could not be carried out, and says why.
+func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) error {
+	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
+	defer cancel()
+	errDone := errors.New("carried out meanwhile")
+	back := order{action: cutTo("take back: "+o.action, 2*store.MaxWhy), apply: func(c *store.Controls, _ store.Stamp) (string, error) {
+		if c.Rollback == nil || c.Rollback.Order != number {
+			return "", errDone
+		}
+		c.Rollback = nil
+		if c.Freeze != nil && c.Freeze.Order == number {
+			c.Freeze = nil
+		}
+		return "", nil
+	}}
+	stamp.Why = cutTo(why, store.MaxWhy)
+	if _, _, err := v.lay(ctx, job, home, back, stamp); err != nil {
+		return status.Errorf(codes.FailedPrecondition, "job %s: %s: not carried out in time (%s), and it is not known whether it still will be: %v", job.Config.Name, o.action, why, err)
+	}
+	return status.Errorf(codes.FailedPrecondition, "job %s: %s: not possible now, nothing has changed: %s", job.Config.Name, o.action, why)
+}
+
+// vanished is for how long this assigner keeps the job frozen because its tasks
+// vanished, if that is what is to be lifted.
+func (v adminService) vanished(m *slicerv1.GiveOrderRequest) (d time.Duration) {
+	if r := v.a.lookup(m.GetJob()); r != nil && m.GetUnfreeze() != nil {
+		r.ask(func(c *generate.Core, _ generate.Now) { d = c.Vanished() })
+	}
+	return d
+}
+
+// known says whether a job has a task of that name, and how many others may own
+// something: as the members are known here, failing that as they are stored.
+func (v adminService) known(ctx context.Context, job string, home *shelf, task string, excluded func(string) bool) (found bool, others int, err error) {
+	count := func(t assignment.Task) {
+		found = found || t.Name == task
+		if t.Name != task && t.State == assignment.TaskRunning && !excluded(t.Name) {
+			others++
+		}
+	}
+	if r := v.a.lookup(job); r != nil {
+		r.ask(func(c *generate.Core, now generate.Now) {
+			for _, t := range c.Tasks(now) {
+				count(t.Task)
+			}
+		})
+	}
+	if found {
+		return true, others, nil
+	}
+	a, err := home.backend.Read(ctx, job)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, 0, err
+	}
+	if a != nil {
+		others = 0
+		for _, t := range a.Tasks() {
+			count(t)
+		}
+	}
+	return found, others, nil
+}
+
+func (v adminService) mustKnow(ctx context.Context, job string, home *shelf, task string) error {
+	if err := store.ValidateTaskName(task); err != nil {
+		return err
+	}
+	found, _, err := v.known(ctx, job, home, task, func(string) bool { return false })
+	if err == nil && !found {
+		err = fmt.Errorf("job %s: %w", job, noTask(task))
+	}
+	return err
+}
+
+func noTask(task string) error {
+	return fmt.Errorf("%w: %w", membership.ErrUnknown, &assignment.FieldError{Field: "task", Value: task, Allowed: "the name of one of the job's tasks"})
+}
+
+func at(list []store.Exclusion, task string) (int, bool) {
+	return slices.BinarySearchFunc(list, task, func(x store.Exclusion, task string) int { return strings.Compare(x.Task, task) })
+}
