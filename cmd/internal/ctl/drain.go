@@ -27,6 +27,7 @@ type drainView struct {
 func (a *app) drainCommand() *cobra.Command {
 	var undo, wait bool
 	var limit time.Duration
+	var by signature
 	cmd := &cobra.Command{
 		Use:   "drain JOB TASK [--undo] [--wait=false]",
 		Short: "Move all slices away from a task before it is stopped",
@@ -46,7 +47,7 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 			if limit <= 0 {
 				return run.Usagef("--timeout: %s is not allowed: want more than 0", limit)
 			}
-			resp, err := call(ctx, c, c.admin.DrainTask, &slicerv1.DrainTaskRequest{Job: args[0], Task: args[1], Undo: undo})
+			resp, err := call(ctx, c, c.admin.DrainTask, &slicerv1.DrainTaskRequest{Job: args[0], Task: args[1], Undo: undo, Who: by.who, Why: by.why})
 			if err != nil {
 				return err
 			}
@@ -69,6 +70,7 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the task own slices again")
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until every connected clerk and slicelet has acknowledged")
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "how long to wait for that, such as 30s")
+	by.bind(cmd)
 	return cmd
 }
 

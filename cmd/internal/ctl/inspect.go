@@ -100,6 +100,11 @@ type controlView struct {
 	LastRound *roundView    `json:"last_round,omitempty"`
 	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
 	Autosharding []autoshardingView `json:"autosharding,omitempty"`
+	// Orders are those of operators that are in force.
+	Orders *controlsView `json:"orders,omitempty"`
+	// VanishedMS is for how long the assigner itself has kept the job frozen, because
+	// a large part of its tasks fell silent at once; 0 when it does not.
+	VanishedMS int64 `json:"vanished_ms,omitempty"`
 	// Leases are those of a job in consistent mode.
 	Leases *leaseView `json:"leases,omitempty"`
 }
@@ -115,6 +120,10 @@ type taskView struct {
 	Slices      int       `json:"slices"`
 	Share       float64   `json:"share"`
 	Load        *loadView `json:"load,omitempty"`
+	// Standing is why it is given no slices, empty when it may have some.
+	Standing string `json:"standing,omitempty"`
+	// DampedMS is for how long that is because it has failed too often.
+	DampedMS int64 `json:"damped_ms,omitempty"`
 }
 
 type loadView struct {
@@ -219,7 +228,8 @@ func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *s
 			if mean > 0 {
 				l.OfMean = s.Load / t.Weight / mean
 			}
-			v.Tasks[put(t)].Load = l
+			row := &v.Tasks[put(t)]
+			row.Load, row.Standing, row.DampedMS = l, s.Standing, s.DampedMs
 		}
 	}
 	if a != nil {
@@ -269,6 +279,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
 		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
+		Orders: newControls(info.Controls), VanishedMS: info.VanishedMs,
 	}
 }
 

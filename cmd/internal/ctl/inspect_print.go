@@ -33,6 +33,11 @@ func (v *view) print(w io.Writer, now time.Time) {
 	if len(v.Tasks) > 0 {
 		fmt.Fprintln(w)
 		v.printTasks(w)
+		for _, k := range v.Tasks {
+			if k.Standing != "" {
+				fmt.Fprintf(w, "%s is given no slices: %s\n", k.Name, k.Standing)
+			}
+		}
 	}
 	if len(v.SliceList) > 0 {
 		fmt.Fprintln(w)
@@ -59,6 +64,13 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, ", takes no decisions: %s", c.Holding)
 	}
 	fmt.Fprintln(w)
+	if c.Orders != nil {
+		c.Orders.print(w, now)
+	}
+	if c.VanishedMS > 0 {
+		fmt.Fprintf(w, "frozen by the assigner itself for %s, because a large part of the tasks fell silent at once; slicerctl unfreeze lifts that\n",
+			age(time.Duration(c.VanishedMS)*time.Millisecond))
+	}
 	if l := c.Leases; l != nil {
 		fmt.Fprintln(w, l.describe())
 	}

@@ -37,15 +37,20 @@ func newRound(r *slicerv1.Round) *roundView {
 		return nil
 	}
 	v := &roundView{Generation: r.Generation, At: time.UnixMilli(r.UnixMs).UTC(), KeyChurn: r.KeyChurn, LoadChurn: r.LoadChurn, Skipped: r.Skipped}
-	for _, d := range r.Decisions {
+	v.Decisions = newDecisions(r.Decisions)
+	return v
+}
+
+func newDecisions(all []*slicerv1.Decision) (out []decisionView) {
+	for _, d := range all {
 		dv := decisionView{Kind: d.Kind, Reason: d.Reason, From: d.From, To: d.To,
 			Benefit: d.Benefit, KeyChurn: d.KeyChurn, LoadChurn: d.LoadChurn}
 		if d.End > d.Start {
 			dv.Start, dv.End = assignment.SliceKey(d.Start).String(), assignment.SliceKey(d.End).String()
 		}
-		v.Decisions = append(v.Decisions, dv)
+		out = append(out, dv)
 	}
-	return v
+	return out
 }
 
 // summary counts the decisions by kind and reason: "3 move (overload), 1 split (...)".
