@@ -169,6 +169,8 @@ type raw struct {
 	grants   []int             // how many of them came in each message
 	err      error
 	pieces   map[string]*wire.Assembler
+	bases    []*assignment.Assignment // answers to WantBase, nil for none
+	base     wire.Assembler
 
 	seq map[string]uint64
 }
@@ -236,6 +238,21 @@ func (d *raw) take(m *slicerv1.AttachResponse) {
 		d.grants = append(d.grants, len(x.ClientIndexes.Indexes))
 		for _, c := range x.ClientIndexes.Indexes {
 			d.indexes[c.ClientId] = c.Index
+		}
+	case *slicerv1.AttachResponse_Base:
+		switch p := x.Base.Piece.(type) {
+		case *slicerv1.JobAssignment_Chunk:
+			if err := d.base.Add(p.Chunk); err != nil {
+				d.t.Error(err)
+			}
+		case *slicerv1.JobAssignment_Trailer:
+			a, err := d.base.Finish(p.Trailer, nil)
+			if err != nil {
+				d.t.Error(err)
+			}
+			d.bases = append(d.bases, a)
+		default:
+			d.bases = append(d.bases, nil)
 		}
 	case *slicerv1.AttachResponse_Assignment:
 		job := x.Assignment.Job

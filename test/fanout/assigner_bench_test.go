@@ -64,7 +64,11 @@ func BenchmarkAssigner(b *testing.B) {
 		b.ReportMetric((cpu-rounds)/took, "cpu-s/s")
 		b.ReportMetric(rounds/took, "rounds-s/s")
 	}
-	resp, err := admin.InspectJob(b.Context(), &slicerv1.InspectJobRequest{Job: job})
+	// The connection may have been given up meanwhile for being idle on a busy machine.
+	resp, err := admin.InspectJob(b.Context(), &slicerv1.InspectJobRequest{Job: job}, grpc.MaxCallRecvMsgSize(64<<20))
+	if err != nil {
+		resp, err = admin.InspectJob(b.Context(), &slicerv1.InspectJobRequest{Job: job}, grpc.MaxCallRecvMsgSize(64<<20), grpc.WaitForReady(true))
+	}
 	if err != nil {
 		b.Fatal(err)
 	}
