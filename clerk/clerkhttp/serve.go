@@ -124,7 +124,8 @@ func (h byHeader) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // answer looks at a task's answer before it goes to the client.
 func (r *route) answer(resp *http.Response) error {
-	if refused, ok := refusal(r.job, resp); ok {
+	// A gRPC client reads a refusal as it is.
+	if refused, ok := refusal(r.job, resp); ok && !isGRPC(resp.Header) {
 		return refused
 	}
 	httpkey.Strip(resp.Header)
@@ -136,7 +137,7 @@ func (r *route) answer(resp *http.Response) error {
 func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
 	if none, ok := errors.AsType[*noKeyError](err); ok {
 		r.counts.noKey.Inc()
-		http.Error(w, "slicer: "+none.Error(), http.StatusBadRequest)
+		reply(w, req, "slicer: "+none.Error(), http.StatusBadRequest)
 		return
 	}
 	code, text := verdict(r.job, err)
@@ -148,6 +149,14 @@ func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err err
 	p.log.Debug("request failed", "job", r.job, "code", code, "err", err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
+	}
+	reply(w, req, text, code)
+}
+
+func reply(w http.ResponseWriter, req *http.Request, text string, code int) {
+	if isGRPC(req.Header) {
+		grpcError(w, text, code)
+		return
 	}
 	http.Error(w, text, code)
 }

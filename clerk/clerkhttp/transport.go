@@ -405,7 +405,12 @@ func idempotent(req *http.Request) bool {
 // refusal tells an answer by which a task of a consistent job says that it
 // does not own the key. What it says is bounded, since it comes from the network.
 func refusal(job string, resp *http.Response) (clerk.Refused, bool) {
-	if resp == nil || resp.StatusCode != http.StatusMisdirectedRequest {
+	switch {
+	case resp == nil:
+		return clerk.Refused{}, false
+	case resp.StatusCode == http.StatusOK:
+		return grpcRefusal(job, resp)
+	case resp.StatusCode != http.StatusMisdirectedRequest:
 		return clerk.Refused{}, false
 	}
 	task := resp.Header.Get(httpkey.HeaderRefused)

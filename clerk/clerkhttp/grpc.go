@@ -1,0 +1,77 @@
+package clerkhttp
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/clerk"
+)
+
+// What gRPC over HTTP/2 says in headers (PROTOCOL-HTTP2.md of gRPC).
+const (
+	grpcStatus  = "Grpc-Status"
+	grpcMessage = "Grpc-Message"
+	grpcDetails = "Grpc-Status-Details-Bin"
+	grpcType    = "application/grpc"
+	// maxDetails bounds what is decoded of a status's details, bytes.
+	maxDetails = 16 << 10
+)
+
+// isGRPC says whether a request or an answer with these headers is gRPC's.
+func isGRPC(h http.Header) bool {
+	v := h["Content-Type"]
+	return len(v) == 1 && strings.HasPrefix(v[0], grpcType)
+}
+
+// grpcRefusal tells an answer by which a gRPC server of a consistent job says that
+// it does not own the key: an answer without messages, so that its status is in the
+// header, which holds a slicerv1.Refusal. Another job's is none.
+func grpcRefusal(job string, resp *http.Response) (clerk.Refused, bool) {
+	v := resp.Header[grpcStatus]
+	if len(v) != 1 || v[0] != strconv.Itoa(int(codes.Unavailable)) || !isGRPC(resp.Header) {
+		return clerk.Refused{}, false
+	}
+	text := strings.TrimRight(resp.Header.Get(grpcDetails), "=")
+	if text == "" || len(text) > maxDetails {
+		return clerk.Refused{}, false
+	}
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	s := status.New(codes.Unavailable, "").Proto()
+	if err != nil || proto.Unmarshal(raw, s) != nil {
+		return clerk.Refused{}, false
+	}
+	refused, ok := clerk.RefusedFromStatus(status.FromProto(s).Err())
+	if !ok || refused.Job != "" && refused.Job != job {
+		return clerk.Refused{}, false
+	}
+	return refused, true
+}
+
+// grpcError answers a gRPC request that no task has answered, in gRPC's words.
+func grpcError(w http.ResponseWriter, text string, code int) {
+	c := codes.Unavailable
+	switch code {
+	case http.StatusBadRequest:
+		c = codes.InvalidArgument
+	case http.StatusGatewayTimeout:
+		c = codes.DeadlineExceeded
+	case http.StatusRequestEntityTooLarge:
+		c = codes.ResourceExhausted
+	}
+	h := w.Header()
+	h.Set("Content-Type", grpcType)
+	h.Set(grpcStatus, strconv.Itoa(int(c)))
+	h.Set(grpcMessage, strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '%' {
+			return '?'
+		}
+		return r
+	}, text))
+	w.WriteHeader(http.StatusOK)
+}
