@@ -20,7 +20,8 @@
 // A request that no task has taken is sent again, if its body was not read yet
 // or can be had anew. One whose connection broke later is sent again only if
 // it is idempotent, by net/http's rules: a GET, HEAD, OPTIONS or TRACE, or one
-// with an Idempotency-Key. In affinity mode it goes to another owner of the
+// with an Idempotency-Key. Such a request of a Transport does not wait either for a
+// task that is said to be dead before it has answered. In affinity mode it goes to another owner of the
 // key, else to another task, four in all; tasks that were not reached lately come
 // last. In consistent mode only the owner will do: the request waits for it,
 // within its deadline and Config.Patience. So does one that a task has refused by
