@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/internal/drain"
 )
 
 const (
@@ -15,10 +16,7 @@ const (
 	// when it stops to accept: for those that hear of it by asking.
 	drainDelay = 500 * time.Millisecond
 	// DrainTimeout bounds a drain whose context has no deadline.
-	DrainTimeout = time.Minute
-	// maxReserve bounds how much of the time that is left a drain keeps for RPCs that are
-	// being served, which is a quarter.
-	maxReserve = 10 * time.Second
+	DrainTimeout = drain.Timeout
 )
 
 // Drain ends a server in the order in which no RPC is lost, and returns when it
@@ -37,44 +35,28 @@ const (
 // most 10 s is kept for the third step. A ctx without a deadline gets one after
 // DrainTimeout.
 func Drain(ctx context.Context, s *slicelet.Slicelet, server *grpc.Server, h *health.Server) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DrainTimeout)
-		defer cancel()
-	}
-	err := drainSlices(ctx, s)
-	if h != nil {
-		h.Shutdown()
-		pause := time.NewTimer(drainDelay)
+	return drain.Run(ctx, s, func(ctx context.Context) error {
+		if h != nil {
+			h.Shutdown()
+			pause := time.NewTimer(drainDelay)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+			pause.Stop()
+		}
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			server.GracefulStop()
+		}()
 		select {
-		case <-pause.C:
+		case <-stopped:
+			return nil
 		case <-ctx.Done():
+			server.Stop()
+			<-stopped
+			return context.Cause(ctx)
 		}
-		pause.Stop()
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		server.GracefulStop()
-	}()
-	select {
-	case <-stopped:
-	case <-ctx.Done():
-		server.Stop()
-		<-stopped
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-	}
-	if closed := s.Close(); err == nil {
-		err = closed
-	}
-	return err
-}
-
-func drainSlices(ctx context.Context, s *slicelet.Slicelet) error {
-	deadline, _ := ctx.Deadline()
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxReserve)))
-	defer cancel()
-	return s.Drain(ctx)
+	})
 }

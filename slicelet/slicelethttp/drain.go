@@ -3,18 +3,13 @@ package slicelethttp
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/internal/drain"
 )
 
-const (
-	// DrainTimeout bounds a drain whose context has no deadline.
-	DrainTimeout = time.Minute
-	// maxReserve bounds how much of the time that is left a drain keeps for requests
-	// that are being served, which is a quarter.
-	maxReserve = 10 * time.Second
-)
+// DrainTimeout bounds a drain whose context has no deadline.
+const DrainTimeout = drain.Timeout
 
 // Drain ends a server in the order in which no request is lost, and returns when
 // it has ended:
@@ -31,27 +26,11 @@ const (
 // most 10 s is kept for the second step. A ctx without a deadline gets one after
 // DrainTimeout.
 func Drain(ctx context.Context, s *slicelet.Slicelet, server *http.Server) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DrainTimeout)
-		defer cancel()
-	}
-	err := drainSlices(ctx, s)
-	if down := server.Shutdown(ctx); down != nil {
-		_ = server.Close()
-		if err == nil {
-			err = down
+	return drain.Run(ctx, s, func(ctx context.Context) error {
+		err := server.Shutdown(ctx)
+		if err != nil {
+			_ = server.Close()
 		}
-	}
-	if closed := s.Close(); err == nil {
-		err = closed
-	}
-	return err
-}
-
-func drainSlices(ctx context.Context, s *slicelet.Slicelet) error {
-	deadline, _ := ctx.Deadline()
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxReserve)))
-	defer cancel()
-	return s.Drain(ctx)
+		return err
+	})
 }
