@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -62,6 +63,9 @@ func (v adminService) begin(ctx context.Context) (context.Context, func(), error
 	stop := context.AfterFunc(v.a.ctx, cancel)
 	return ctx, func() { stop(); cancel() }, nil
 }
+
+// listWithin is how long a list of jobs waits for each of several stores.
+const listWithin = 3 * time.Second
 
 func jobToProto(j store.Job) *slicerv1.Job {
 	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
@@ -132,7 +136,11 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 		return nil, err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	within := readWithin
+	if len(v.a.shelves) > 1 {
+		within = listWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	type answer struct {
 		jobs  []store.Job

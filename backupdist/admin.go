@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -43,7 +44,11 @@ func (svc adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (
 }
 
 func (svc adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	within := readWithin
+	if len(svc.s.sources) > 1 {
+		within = listWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	type answer struct {
 		src  *source
@@ -85,6 +90,9 @@ func (svc adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsReques
 	slices.SortStableFunc(resp.Jobs, func(x, y *slicerv1.Job) int { return cmp.Compare(x.GetConfig().GetName(), y.GetConfig().GetName()) })
 	return &resp, nil
 }
+
+// listWithin is how long a list of jobs waits for each of several stores.
+const listWithin = 3 * time.Second
 
 func jobToProto(j store.Job) *slicerv1.Job {
 	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
