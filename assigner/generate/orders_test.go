@@ -1,0 +1,438 @@
+package generate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// braked is one job's core, a store that compares the orders with each write, tasks
+// that come, go and carry load, and an operator.
+type braked struct {
+	*testing.T
+	rng      *rand.Rand
+	seed     uint64
+	at       time.Duration
+	core     *Core
+	job      store.Job
+	stored   *assignment.Assignment
+	kept     []*assignment.Assignment
+	controls store.Controls
+	entries  []store.Entry
+	tasks    map[string]*process
+	seq      uint64
+	mustHold bool // nothing may be written now
+}
+
+func newBraked(t *testing.T, seed uint64) *braked {
+	b := &braked{T: t, rng: rand.New(rand.NewPCG(seed, 5)), seed: seed, tasks: map[string]*process{}}
+	cfg := assignment.JobConfig{Name: "job", MaxReplicas: 1 + b.rng.IntN(3), HeartbeatTimeout: 3 * time.Second,
+		Balance: assignment.BalanceConfig{MinSlicesPerTask: 6, Interval: time.Second}}
+	b.job = store.Job{Config: cfg.WithDefaults(), Version: 1}
+	b.take()
+	for i := range 5 {
+		b.start(fmt.Sprint("t", i))
+	}
+	b.pass(5 * time.Second)
+	return b
+}
+
+// take has an assigner become preferred that knows nothing yet, as after a takeover.
+func (b *braked) take() {
+	b.core = New(Config{ID: "me", Freeze: membership.Freeze{Share: 1}}, "job", b.now())
+	b.core.Attach(b.now(), 1, "d")
+	b.core.Preferred(b.now(), "me")
+	b.beat(true)
+}
+
+func (b *braked) now() Now { return Now{Mono: b.at, Wall: epoch.Add(b.at)} }
+
+func (b *braked) start(name string) {
+	b.seq++
+	b.tasks[name] = &process{incarnation: b.seq, state: assignment.TaskRunning}
+}
+
+func (b *braked) names() []string {
+	var names []string
+	for n := range b.tasks {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// beat has every task report, with load that lies on few keys.
+func (b *braked) beat(complete bool) {
+	b.seq++
+	var rs []Report
+	for _, name := range b.names() {
+		p := b.tasks[name]
+		r := Report{Report: membership.Report{Said: true, Sequence: b.seq, State: p.state,
+			Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: name + ":1", Weight: 1}}}
+		if b.stored != nil {
+			l := &assignment.Load{Generation: b.stored.Generation(), Window: time.Second}
+			for s, reps := range b.stored.All() {
+				for x := range reps.All() {
+					if x.Name == name && x.Incarnation == p.incarnation {
+						rate := 1.
+						if s.Contains(hotKey) {
+							rate = 50
+						}
+						l.Ranges, l.Rate = append(l.Ranges, s), append(l.Rate, rate)
+						l.Total += rate
+					}
+				}
+			}
+			r.Load = l
+		}
+		rs = append(rs, r)
+	}
+	b.core.Reports(b.now(), 1, complete, rs)
+	b.core.Heard(b.now(), 1, b.at)
+}
+
+const hotKey assignment.SliceKey = 0x1234567812345678
+
+func (b *braked) pass(d time.Duration) {
+	for end := b.at + d; b.at < end; {
+		b.at += 100 * time.Millisecond
+		if b.at%time.Second == 0 {
+			b.beat(false)
+		}
+		b.drive()
+	}
+}
+
+func (b *braked) drive() {
+	for range 20 {
+		action, _ := b.core.Next(b.now())
+		switch a := action.(type) {
+		case Load:
+			l := Loaded{Exists: true, Job: b.job, StoreID: 7, Assignment: b.stored, Controls: b.controls}
+			if r := b.controls.Rollback; r != nil {
+				for _, k := range b.kept {
+					if k.Generation() == r.Generation {
+						l.Target = k
+					}
+				}
+			}
+			b.core.Loaded(b.now(), l)
+		case *Plan:
+			b.core.Planned(b.now(), a.Run())
+		case Write:
+			b.core.Written(b.now(), b.write(a))
+		default:
+			return
+		}
+		b.core.Effects()
+	}
+}
+
+// write does what a store does, and looks at every generation.
+func (b *braked) write(w Write) error {
+	if max(w.Controls, 0) != b.controls.Version || w.Next.Previous() != generation(b.stored) {
+		return &store.ConflictError{Key: "job", Current: int64(generation(b.stored))}
+	}
+	if b.mustHold {
+		b.Fatalf("seed %d, %s: generation %d is written in a frozen job", b.seed, b.at, w.Next.Generation())
+	}
+	if w.Entry == nil || w.Entry.Generation != w.Next.Generation() || w.Entry.Validate() != nil {
+		b.Fatalf("seed %d: entry %+v of generation %d", b.seed, w.Entry, w.Next.Generation())
+	}
+	if moved := b.byBalancer(w.Entry); moved > b.job.Config.Balance.MoveBudget+1e-9 {
+		b.Fatalf("seed %d: the balancer has moved %g of the keyspace", b.seed, moved)
+	}
+	b.entries = append(b.entries, *w.Entry)
+	if w.Fulfills {
+		b.controls = b.controls.Fulfilled()
+	}
+	b.stored = w.Next
+	b.kept = append(b.kept, w.Next)
+	b.covered()
+	b.core.StoreChanged(b.now())
+	return nil
+}
+
+func (b *braked) byBalancer(e *store.Entry) (moved float64) {
+	for _, d := range e.Decisions {
+		if (d.Kind == "move" || d.Kind == "eject" || d.Kind == "replicate") && d.Reason != "pinned" && d.Reason != string(reasonRollback) && d.Reason != "below min replicas" {
+			moved += d.KeyChurn
+		}
+	}
+	return moved
+}
+
+// covered checks what holds of any generation: all keys have an owner, pinned ones
+// theirs alone if it runs, and excluded tasks nothing.
+func (b *braked) covered() {
+	covered := assignment.SliceKey(0)
+	for s, r := range b.stored.All() {
+		if r.Len() < 1 || s.Start != covered {
+			b.Fatalf("seed %d: slice %s has %d owners and follows %s", b.seed, s, r.Len(), covered)
+		}
+		covered = s.End
+		for x := range r.All() {
+			if b.controls.Excludes(x.Name) != nil && !b.frozen() {
+				b.Fatalf("seed %d, %s: %s is excluded and owns %s", b.seed, b.at, x.Name, s)
+			}
+		}
+	}
+	if covered != assignment.KeyspaceEnd {
+		b.Fatalf("seed %d: the slices end at %s", b.seed, covered)
+	}
+	if b.frozen() {
+		return
+	}
+	for _, p := range b.controls.Pins {
+		pos, ok := b.stored.Position(p.Task)
+		if !ok || b.stored.Task(pos).State != assignment.TaskRunning || b.controls.Excludes(p.Task) != nil {
+			continue
+		}
+		if !pinned(b.stored, p.Slice, b.stored.Task(pos)) {
+			b.Fatalf("seed %d, %s: %s is pinned to %s and not there in generation %d", b.seed, b.at, p.Slice, p.Task, b.stored.Generation())
+		}
+	}
+}
+
+func (b *braked) frozen() bool { return b.controls.Frozen(b.now().Wall) }
+
+// order changes the controls, as an assigner does for an operator.
+func (b *braked) order(f func(c *store.Controls, s store.Stamp)) {
+	next := b.controls.Clone()
+	next.Version++
+	f(&next, store.Stamp{Who: "ada", When: b.now().Wall})
+	if err := next.Validate(); err != nil {
+		b.Fatal(err)
+	}
+	b.controls = next
+	b.mustHold = false
+	b.core.StoreChanged(b.now())
+}
+
+func (b *braked) freeze(d time.Duration) {
+	b.order(func(c *store.Controls, s store.Stamp) {
+		c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
+		if d > 0 {
+			c.Freeze.Until = s.When.Add(d)
+		}
+	})
+}
+
+func (b *braked) unfreeze() {
+	b.order(func(c *store.Controls, _ store.Stamp) { c.Freeze = nil; c.Thaws++ })
+}
+
+func (b *braked) pin(s assignment.Slice, task string) {
+	b.order(func(c *store.Controls, by store.Stamp) {
+		c.Pins = []store.Pin{{Stamp: by, Order: c.Version, Slice: s, Task: task}}
+	})
+}
+
+func (b *braked) exclude(task string) {
+	b.order(func(c *store.Controls, s store.Stamp) {
+		c.Exclude = []store.Exclusion{{Stamp: s, Order: c.Version, Task: task}}
+	})
+}
+
+// churn has tasks die, restart and come.
+func (b *braked) churn() {
+	names := b.names()
+	switch name := names[b.rng.IntN(len(names))]; b.rng.IntN(4) {
+	case 0:
+		if len(names) > 3 {
+			delete(b.tasks, name)
+		}
+	case 1:
+		b.start(name)
+	default:
+		b.start(fmt.Sprint("t", b.rng.IntN(7)))
+	}
+	b.beat(true)
+	b.pass(time.Duration(b.rng.IntN(6)) * time.Second)
+}
+
+// TestBrakes plays histories of tasks, load, takeovers and orders. Every generation
+// is looked at when it is written.
+func TestBrakes(t *testing.T) {
+	for seed := range uint64(40) {
+		b := newBraked(t, seed)
+		for range 10 {
+			names := b.names()
+			task := names[b.rng.IntN(len(names))]
+			switch b.rng.IntN(8) {
+			case 0:
+				b.freeze(0)
+				b.pass(2 * time.Second)
+				b.mustHold = true
+			case 1:
+				b.unfreeze()
+			case 2:
+				b.pin(assignment.Slice{Start: hotKey, End: hotKey + 1 + assignment.SliceKey(b.rng.Uint64N(1<<61))}, task)
+			case 3:
+				b.exclude(task)
+			case 4:
+				b.order(func(c *store.Controls, _ store.Stamp) { c.Exclude, c.Pins = nil, nil })
+			case 5:
+				b.order(func(c *store.Controls, s store.Stamp) {
+					c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: b.kept[b.rng.IntN(len(b.kept))].Generation()}
+				})
+				b.pass(3 * time.Second)
+				if b.controls.Rollback != nil {
+					t.Fatalf("seed %d: the rollback is not carried out: %s", seed, b.core.Holding())
+				}
+				// A pin ordered since goes on to count.
+				b.mustHold = b.frozen() && (len(b.controls.Pins) == 0 || b.controls.Pins[0].Order < b.controls.Freeze.Order)
+			case 6:
+				b.take()
+			}
+			b.churn()
+			b.pass(3 * time.Second)
+		}
+		b.end()
+	}
+}
+
+// end lifts everything: then the job is balanced as ever.
+func (b *braked) end() {
+	b.order(func(c *store.Controls, _ store.Stamp) {
+		c.Freeze, c.Exclude, c.Pins, c.Thaws = nil, nil, nil, c.Thaws+1
+	})
+	b.pass(150 * time.Second) // damping ends, too
+	for _, name := range b.names() {
+		pos, ok := b.stored.Position(name)
+		if !ok || !owns(b.stored, pos) || b.stored.Task(pos).Incarnation != b.tasks[name].incarnation {
+			b.Fatalf("seed %d: %s owns nothing in the end: %s", b.seed, name, b.core.Holding())
+		}
+	}
+}
+
+// A frozen job changes for orders given since, and for nothing else.
+func TestFrozenObeys(t *testing.T) {
+	b := newBraked(t, 1)
+	b.freeze(0)
+	b.mustHold = true
+	delete(b.tasks, "t4") // it dies
+	b.start("t3")         // it restarts
+	b.start("t9")         // it is new
+	b.beat(true)
+	b.pass(20 * time.Second)
+	before := b.stored
+	b.exclude("t0")
+	b.pass(3 * time.Second)
+	if _, done, why, _ := b.core.Obeyed(b.controls.Version); !done {
+		t.Fatalf("the exclusion is not carried out: %s", why)
+	}
+	for s, r := range b.stored.All() {
+		was, is := before.Lookup(s.Start).At(0).Name, r.At(0).Name
+		if was != "t0" && is != was {
+			t.Errorf("%s went from %s to %s, which nobody has ordered", s, was, is)
+		}
+		if is == "t0" || is == "t4" && was != "t4" {
+			t.Errorf("%s went from %s to %s", s, was, is)
+		}
+	}
+	b.pin(assignment.Slice{Start: hotKey, End: hotKey + 1}, "t9")
+	b.pass(3 * time.Second)
+	if got := b.stored.Lookup(hotKey); got.Len() != 1 || got.At(0).Name != "t9" {
+		t.Errorf("the pinned key is at %s", got.At(0).Name)
+	}
+	if err := b.core.Drain(b.now(), "t2", false); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(2 * time.Second)
+	if _, ok := b.core.Drained("t2", false); !ok {
+		t.Errorf("t2 was not drained: %s", b.core.Holding())
+	}
+	b.mustHold = true
+	b.pass(10 * time.Second)
+	if h := b.core.Holding(); h != "frozen by ada" {
+		t.Errorf("it holds because of %q", h)
+	}
+	b.freeze(5 * time.Second)
+	b.mustHold = true
+	b.pass(4 * time.Second)
+	b.mustHold = false
+	b.pass(10 * time.Second) // the freeze runs out
+	if pos, ok := b.stored.Position("t4"); ok && owns(b.stored, pos) {
+		t.Error("a dead task owns slices after the freeze")
+	}
+}
+
+// A rollback has every key where it was, save those of tasks that are gone.
+func TestRollback(t *testing.T) {
+	b := newBraked(t, 2)
+	target := b.stored
+	b.start("t5")
+	b.pass(10 * time.Second)
+	delete(b.tasks, "t1")
+	b.pass(10 * time.Second)
+	if b.stored.Checksum() == target.Checksum() {
+		t.Fatal("nothing has changed")
+	}
+	n := len(b.kept)
+	b.order(func(c *store.Controls, s store.Stamp) {
+		s.Why = "better before"
+		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: target.Generation()}
+		c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
+	})
+	order := b.controls.Version
+	b.pass(3 * time.Second)
+	if len(b.kept) != n+1 {
+		t.Fatalf("%d generations were written for one rollback", len(b.kept)-n)
+	}
+	if g, done, why, _ := b.core.Obeyed(order); !done || g != b.stored.Generation() {
+		t.Errorf("obeyed: %d, %v, %s", g, done, why)
+	}
+	for s, r := range b.stored.All() {
+		was := target.Lookup(s.Start).At(0).Name
+		if is := r.At(0).Name; is != was && was != "t1" || is == "t1" {
+			t.Errorf("%s is at %s, was at %s", s, is, was)
+		}
+	}
+	e := b.entries[len(b.entries)-1]
+	if e.Who != "ada" || e.Why != fmt.Sprintf("rollback to generation %d: better before", target.Generation()) || e.Order != order || len(e.Decisions) == 0 {
+		t.Errorf("the history says %+v", e)
+	}
+	b.mustHold = true
+	b.pass(10 * time.Second)
+}
+
+// What is impossible is given up, and said.
+func TestRollbackToNothing(t *testing.T) {
+	b := newBraked(t, 3)
+	b.order(func(c *store.Controls, s store.Stamp) {
+		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: 12345}
+	})
+	b.pass(3 * time.Second)
+	if _, done, why, final := b.core.Obeyed(b.controls.Version); done || !final || why == "" {
+		t.Errorf("obeyed: %v, %q, %v", done, why, final)
+	}
+}
+
+// An order to unfreeze lifts the freeze of a job whose tasks have vanished, too.
+func TestUnfreezeVanished(t *testing.T) {
+	b := newBraked(t, 4)
+	b.core = New(Config{ID: "me"}, "job", b.now())
+	b.core.Attach(b.now(), 1, "d")
+	b.core.Preferred(b.now(), "me")
+	b.beat(true)
+	b.pass(10 * time.Second)
+	for _, name := range []string{"t0", "t1", "t2"} {
+		delete(b.tasks, name)
+	}
+	b.pass(6 * time.Second)
+	if b.core.Vanished() == 0 {
+		t.Fatal("3 of 5 tasks are silent, and nothing is frozen")
+	}
+	b.unfreeze()
+	b.pass(3 * time.Second)
+	if b.core.Vanished() != 0 || b.core.Live(b.now()) != 2 {
+		t.Errorf("frozen for %s, %d tasks live", b.core.Vanished(), b.core.Live(b.now()))
+	}
+}
