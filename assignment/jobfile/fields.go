@@ -3,7 +3,6 @@ package jobfile
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/strictyaml"
 )
 
 // field is one of a config's, by the name that assignment.JobConfig.Validate
@@ -106,28 +106,20 @@ func config(root *yaml.Node) (c assignment.JobConfig, line int, err error) {
 // collect goes through a mapping whose fields are called prefix and key.
 func collect(m *yaml.Node, prefix string, values []given) (_ []given, line int, err error) {
 	what := cmp.Or(strings.TrimSuffix(prefix, "."), "job config")
-	if m.Kind != yaml.MappingNode {
-		return nil, m.Line, &assignment.FieldError{Field: what, Value: describe(m), Allowed: "fields and their values, as in \"name: cache\""}
+	fields, line, err := strictyaml.Mapping(m, what, prefix, names(prefix))
+	if err != nil {
+		return nil, line, err
 	}
-	seen := make(map[string]int)
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, value := m.Content[i], m.Content[i+1]
-		name := prefix + key.Value
-		if first, ok := seen[name]; ok {
-			return nil, key.Line, &assignment.FieldError{Field: "field", Value: name, Allowed: fmt.Sprintf("each field once; it is in line %d already", first)}
-		}
-		seen[name] = key.Line
-		if isGroup(name+".") && key.Kind == yaml.ScalarNode {
-			if values, line, err = collect(value, name+".", values); err != nil {
+	for _, x := range fields {
+		name := prefix + x.Name
+		if isGroup(name + ".") {
+			if values, line, err = collect(x.Value, name+".", values); err != nil {
 				return nil, line, err
 			}
 			continue
 		}
-		f, ok := find(name)
-		if !ok || key.Kind != yaml.ScalarNode || strings.Contains(key.Value, ".") {
-			return nil, key.Line, &assignment.FieldError{Field: "field of " + what, Value: describe(key), Allowed: strings.Join(names(prefix), ", ")}
-		}
-		values = append(values, given{f, value})
+		f, _ := find(name) // names says that there is one
+		values = append(values, given{f, x.Value})
 	}
 	return values, m.Line, nil
 }
@@ -160,7 +152,7 @@ func names(prefix string) (list []string) {
 func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 	text := value.Value
 	refuse := func(allowed string) error {
-		return &assignment.FieldError{Field: f.name, Value: describe(value), Allowed: allowed}
+		return &assignment.FieldError{Field: f.name, Value: strictyaml.Describe(value), Allowed: allowed}
 	}
 	if value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
 		return refuse("a value")
@@ -192,17 +184,4 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		*p, err = assignment.ParseMode(text)
 	}
 	return err
-}
-
-// describe shows what stands where a value should.
-func describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.AliasNode:
-		return "*" + n.Value
-	}
-	return n.Value
 }

@@ -43,83 +43,43 @@
 package jobfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
-	"strconv"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/strictyaml"
 )
 
 // MaxSize bounds a file, bytes.
-const MaxSize = 1 << 20
+const MaxSize = strictyaml.MaxSize
 
 // Error says where in a file something is wrong. Err is an
 // *assignment.FieldError when a field is to blame.
-type Error struct {
-	File string
-	Line int // from 1; 0 when it is about the file as a whole
-	Err  error
-}
-
-func (e *Error) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v", e.File, e.Err)
-	}
-	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
-}
-
-// Unwrap returns what is wrong.
-func (e *Error) Unwrap() error { return e.Err }
+type Error = strictyaml.Error
 
 // Parse reads the job configs in a file's content, at least one, with defaults
 // filled in and validated, in the order of the file. The file's name is for
 // errors, which are of type *Error.
 func Parse(file string, data []byte) ([]assignment.JobConfig, error) {
-	if len(data) > MaxSize {
-		return nil, &Error{file, 0, fmt.Errorf("%d bytes, at most %d are allowed", len(data), MaxSize)}
+	roots, err := strictyaml.Documents(file, data)
+	if err != nil {
+		return nil, err
 	}
 	var configs []assignment.JobConfig
 	lines := make(map[string]int) // of names
-	for dec := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var doc yaml.Node
-		if err := dec.Decode(&doc); err == io.EOF {
-			break
-		} else if err != nil {
-			return nil, syntaxError(file, err)
-		}
-		root := doc.Content[0]
-		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-			continue // an empty document, as after a last ---
-		}
+	for _, root := range roots {
 		c, line, err := config(root)
 		if err != nil {
-			return nil, &Error{file, line, err}
+			return nil, &Error{File: file, Line: line, Err: err}
 		}
 		if first, ok := lines[c.Name]; ok {
-			return nil, &Error{file, line, &assignment.FieldError{Field: "name", Value: c.Name, Allowed: fmt.Sprintf("another name than in line %d", first)}}
+			return nil, &Error{File: file, Line: line, Err: &assignment.FieldError{Field: "name", Value: c.Name, Allowed: fmt.Sprintf("another name than in line %d", first)}}
 		}
 		lines[c.Name] = line
 		configs = append(configs, c)
 	}
 	if len(configs) == 0 {
-		return nil, &Error{file, 0, errors.New("there is no job config in it")}
+		return nil, &Error{File: file, Err: errors.New("there is no job config in it")}
 	}
 	return configs, nil
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?((?s:.*))$`)
-
-// syntaxError puts the line that the YAML reader names in its place.
-func syntaxError(file string, err error) *Error {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	if m == nil {
-		return &Error{file, 0, err}
-	}
-	line, _ := strconv.Atoi(m[1]) // 0 when there is none
-	return &Error{file, line, fmt.Errorf("not YAML: %s", m[2])}
 }

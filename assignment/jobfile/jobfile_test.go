@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 		{"not YAML", "name: a\n\tmode: b\n", "jobs.yaml:2: not YAML: found a tab character"},
 		{"not YAML, later", "name: a\n---\nname: b\nmode: [\n", "jobs.yaml:4: not YAML: did not find expected node content"},
 		{"not text", "name: \xff\xfe\n", "jobs.yaml: not YAML: invalid leading UTF-8 octet"},
-		{"list", "- name: a\n", `jobs.yaml:1: job config: "a list" is not allowed: want fields`},
+		{"list", "- name: a\n", `jobs.yaml:1: job config: "a list of 1" is not allowed: want fields`},
 		{"scalar", "cache\n", `jobs.yaml:1: job config: "cache" is not allowed: want fields`},
 		{"no name", "\nmode: affinity\n", `jobs.yaml:2: name: "missing" is not allowed`},
 		{"null name", "name:\n", `jobs.yaml:1: name: "" is not allowed: want a value`},
@@ -73,7 +73,7 @@ func TestParseRefuses(t *testing.T) {
 		{"balance twice", "name: a\nbalance: {}\nbalance: {}\n", `jobs.yaml:3: field: "balance"`},
 		{"same job twice", "name: a\n---\nname: a\n", `jobs.yaml:3: name: "a" is not allowed: want another name than in line 1`},
 		{"balance null", "name: a\nbalance:\n", `jobs.yaml:2: balance: "" is not allowed: want fields`},
-		{"balance list", "name: a\nbalance: [1]\n", `jobs.yaml:2: balance: "a list"`},
+		{"balance list", "name: a\nbalance: [1]\n", `jobs.yaml:2: balance: "a list of 1"`},
 		{"min above max", "name: a\nmax_replicas: 2\nmin_replicas: 3\n", `jobs.yaml:3: min_replicas: 3 is not allowed: want at most max_replicas, which is 2`},
 		{"0 is not left out", "name: a\nmin_replicas: 0\n", `jobs.yaml:2: min_replicas: 0 is not allowed: want 1 to 1024`},
 		{"0s is not left out", "name: a\nbalance:\n  interval: 0s\n", `jobs.yaml:3: balance.interval: 0s is not allowed: want 100ms to 1h`},
@@ -83,7 +83,7 @@ func TestParseRefuses(t *testing.T) {
 		{"text of digits", "name: a\nmax_replicas: '3'\n", `jobs.yaml:2: max_replicas: "3" is not allowed: want a whole number`},
 		{"hexadecimal", "name: a\nmax_replicas: 0x10\n", `jobs.yaml:2: max_replicas: "0x10"`},
 		{"large", "name: a\nmax_replicas: 99999999999999999999\n", `jobs.yaml:2: max_replicas: "99999999999999999999"`},
-		{"list for a number", "name: a\nmax_replicas: [1]\n", `jobs.yaml:2: max_replicas: "a list" is not allowed: want a value`},
+		{"list for a number", "name: a\nmax_replicas: [1]\n", `jobs.yaml:2: max_replicas: "a list of 1" is not allowed: want a value`},
 		{"mapping for text", "name: {a: b}\n", `jobs.yaml:1: name: "a mapping" is not allowed: want a value`},
 		{"NaN", "name: a\nbalance: {move_budget: .nan}\n", `jobs.yaml:2: balance.move_budget: ".nan" is not allowed: want a number`},
 		{"infinite", "name: a\nbalance: {band_start: .inf}\n", `jobs.yaml:2: balance.band_start: ".inf" is not allowed: want a number`},
@@ -97,7 +97,7 @@ func TestParseRefuses(t *testing.T) {
 		{"alias for a key", "name: &zone a\n*zone : b\n", `jobs.yaml:2: field of job config: "*zone"`},
 		{"alias of nothing", "name: *a\n", "jobs.yaml: not YAML: unknown anchor 'a' referenced"},
 		{"merge", "name: a\nbalance: &b {interval: 1s}\n<<: *b\n", `jobs.yaml:3: field of job config: "<<"`},
-		{"list for a key", "name: a\n? [x]\n: b\n", `jobs.yaml:2: field of job config: "a list"`},
+		{"list for a key", "name: a\n? [x]\n: b\n", `jobs.yaml:2: field of job config: "a list of 1"`},
 	} {
 		got, err := jobfile.Parse("jobs.yaml", []byte(tc.in))
 		var where *jobfile.Error

@@ -3,7 +3,6 @@ package rulefile
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/assignment/strictyaml"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 )
 
@@ -28,19 +28,13 @@ type fields map[string]*yaml.Node
 
 // mapping reads the fields of a mapping called what.
 func mapping(n *yaml.Node, what string, known []string) (fields, int, error) {
-	if n.Kind != yaml.MappingNode {
-		return nil, n.Line, refuse(what, describe(n), "fields and their values: "+strings.Join(known, ", "))
+	list, line, err := strictyaml.Mapping(n, what, "", known)
+	if err != nil {
+		return nil, line, err
 	}
 	f := fields{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value) {
-			return nil, key.Line, refuse("field of "+what, describe(key), strings.Join(known, ", "))
-		}
-		if first, ok := f[key.Value]; ok {
-			return nil, key.Line, refuse("field", key.Value, fmt.Sprintf("each field once; it is in line %d already", first.Line))
-		}
-		f[key.Value] = value
+	for _, x := range list {
+		f[x.Name] = x.Value
 	}
 	return f, 0, nil
 }
@@ -52,7 +46,7 @@ func (f fields) text(name string) (string, int, error) {
 		return "", 0, nil
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
-		return "", n.Line, refuse(name, describe(n), "a value")
+		return "", n.Line, refuse(name, strictyaml.Describe(n), "a value")
 	}
 	return n.Value, 0, nil
 }
@@ -64,7 +58,7 @@ func (f fields) number(name string) (int, int, error) {
 	}
 	i, err := strconv.Atoi(n.Value)
 	if err != nil || n.Kind != yaml.ScalarNode || n.Tag != "!!int" {
-		return 0, n.Line, refuse(name, describe(n), "a whole number")
+		return 0, n.Line, refuse(name, strictyaml.Describe(n), "a whole number")
 	}
 	return i, 0, nil
 }
@@ -86,7 +80,7 @@ func readRules(root *yaml.Node) (rules clerkhttp.Rules, line int, err error) {
 	case list == nil:
 		return rules, root.Line, refuse("rules", "missing", "a list of rules")
 	case list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > clerkhttp.MaxRules:
-		return rules, list.Line, refuse("rules", describe(list), fmt.Sprintf("a list of 1 to %d rules", clerkhttp.MaxRules))
+		return rules, list.Line, refuse("rules", strictyaml.Describe(list), fmt.Sprintf("a list of 1 to %d rules", clerkhttp.MaxRules))
 	}
 	lines := map[[2]string]int{}
 	for _, n := range list.Content {
@@ -158,7 +152,7 @@ func readKey(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (list 
 		nodes = n.Content
 	}
 	if len(nodes) == 0 || len(nodes) > httpkey.MaxSources {
-		return nil, n.Line, refuse("key", describe(n), fmt.Sprintf("1 to %d sources", httpkey.MaxSources))
+		return nil, n.Line, refuse("key", strictyaml.Describe(n), fmt.Sprintf("1 to %d sources", httpkey.MaxSources))
 	}
 	for _, n := range nodes {
 		s, line, err := readSource(n, path, pathNode, trusted)
@@ -179,7 +173,7 @@ func readSource(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (s 
 	}
 	wanted := "one of header, cookie, query, wildcard, segment with a value, as in \"header: X-User\", or " + clientAddress
 	if n.Kind != yaml.MappingNode {
-		return s, n.Line, refuse("key", describe(n), wanted)
+		return s, n.Line, refuse("key", strictyaml.Describe(n), wanted)
 	}
 	f, line, err := mapping(n, "key", keyFields)
 	if err != nil {
@@ -217,17 +211,4 @@ func readSource(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (s 
 		return s, pathNode.Line, err
 	}
 	return httpkey.Wildcard(p, name), 0, nil
-}
-
-// describe shows what stands where a value should.
-func describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return fmt.Sprintf("a list of %d", len(n.Content))
-	case yaml.AliasNode:
-		return "*" + n.Value
-	}
-	return n.Value
 }

@@ -25,81 +25,40 @@
 package rulefile
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"regexp"
-	"strconv"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/strictyaml"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 )
 
 // MaxSize bounds a file, bytes.
-const MaxSize = 1 << 20
+const MaxSize = strictyaml.MaxSize
 
 // Error says where in a file something is wrong. Err is an
 // *assignment.FieldError when a field is to blame.
-type Error struct {
-	File string
-	Line int // from 1; 0 when it is about the file as a whole
-	Err  error
-}
-
-func (e *Error) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v", e.File, e.Err)
-	}
-	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
-}
-
-// Unwrap returns what is wrong.
-func (e *Error) Unwrap() error { return e.Err }
+type Error = strictyaml.Error
 
 // Parse reads the rules in a file's content. The file's name is for errors, which
 // are of type *Error.
 func Parse(file string, data []byte) (clerkhttp.Rules, error) {
 	fail := func(line int, err error) (clerkhttp.Rules, error) {
-		return clerkhttp.Rules{}, &Error{file, line, err}
+		return clerkhttp.Rules{}, &Error{File: file, Line: line, Err: err}
 	}
-	if len(data) > MaxSize {
-		return fail(0, fmt.Errorf("%d bytes, at most %d are allowed", len(data), MaxSize))
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, more yaml.Node
-	switch err := dec.Decode(&doc); {
-	case err == io.EOF:
-		return fail(0, errors.New("there are no rules in it"))
+	docs, err := strictyaml.Documents(file, data)
+	switch {
 	case err != nil:
-		return fail(syntax(err))
+		return clerkhttp.Rules{}, err
+	case len(docs) == 0:
+		return fail(0, errors.New("there are no rules in it"))
+	case len(docs) > 1:
+		return fail(docs[1].Line, errors.New("a second document; all rules go into one"))
 	}
-	switch err := dec.Decode(&more); {
-	case err == nil:
-		return fail(more.Line, errors.New("a second document; all rules go into one"))
-	case err != io.EOF:
-		return fail(syntax(err))
-	}
-	rules, line, err := readRules(doc.Content[0])
+	rules, line, err := readRules(docs[0])
 	if err != nil {
 		return fail(line, err)
 	}
 	return rules, nil
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n\s*)?line (\d+): `)
-
-// syntax moves the line of yaml's error to where ours have it.
-func syntax(err error) (int, error) {
-	text := err.Error()
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		if line, convErr := strconv.Atoi(m[1]); convErr == nil {
-			return line, errors.New("not YAML: " + text[len(m[0]):])
-		}
-	}
-	return 0, errors.New("not YAML: " + text)
 }
 
 func refuse(field string, value any, allowed string) error {

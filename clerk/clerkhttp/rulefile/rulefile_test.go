@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 		{"# nothing", 0, "there are no rules in it"},
 		{"rules: [", 1, "not YAML"},
 		{"a\tb: \x00", 0, "not YAML"},
-		{"rules:\n- job: web\n---\nrules:\n- job: web\n", 3, "a second document"},
+		{"rules:\n- job: web\n---\nrules:\n- job: web\n", 4, "a second document"},
 		{strings.Repeat("#", MaxSize+1), 0, "at most 1048576 are allowed"},
 		{"- job: web", 1, "file: \"a list of 1\" is not allowed: want fields and their values: trusted_proxies, rules"},
 		{"trusted_proxies: 1\n", 1, "rules: \"missing\" is not allowed"},
