@@ -1,6 +1,7 @@
 package clerkgrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,13 +54,14 @@ type bed struct {
 // server is a task. It answers with its name.
 type server struct {
 	hello.Greeter
-	name   string
-	grpc   *grpc.Server
-	done   chan struct{}
-	mu     sync.Mutex
-	heard  []metadata.MD
-	refuse int // so many RPCs are refused
-	block  chan struct{}
+	name     string
+	grpc     *grpc.Server
+	done     chan struct{}
+	mu       sync.Mutex
+	heard    []metadata.MD
+	refuse   int    // so many RPCs are refused
+	refuseAs string // the job that it refuses in the name of, if not its own
+	block    chan struct{}
 }
 
 func run(t *testing.T, cfg Config, test func(b *bed)) {
@@ -168,7 +170,7 @@ func (s *server) hear(ctx context.Context) error {
 		return nil
 	}
 	s.refuse--
-	st, err := status.New(codes.Unavailable, "not mine").WithDetails(&slicerv1.Refusal{Job: jobName, Task: s.name, Generation: 1})
+	st, err := status.New(codes.Unavailable, "not mine").WithDetails(&slicerv1.Refusal{Job: cmp.Or(s.refuseAs, jobName), Task: s.name, Generation: 1})
 	if err != nil {
 		return err
 	}

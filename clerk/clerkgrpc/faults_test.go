@@ -246,9 +246,17 @@ func TestRefused(t *testing.T) {
 		if got := <-done; got != "b" {
 			b.t.Errorf("%q answers", got)
 		}
-		// Nobody owns it in time.
-		servers[1].refuse = 1 << 30
+		// What a task's own request to another job has come to is not its refusal.
+		servers[1].refuse, servers[1].refuseAs = 1, "another"
+		before := servers[1].count()
 		_, err := b.ask(ctx)
+		b.fails(err, codes.Unavailable, "not mine")
+		if n := servers[1].count() - before; n != 1 {
+			b.t.Errorf("it was sent %d times", n)
+		}
+		// Nobody owns it in time.
+		servers[1].refuse, servers[1].refuseAs = 1<<30, ""
+		_, err = b.ask(ctx)
 		b.fails(err, codes.DeadlineExceeded, `task "b"`)
 		short, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()

@@ -60,12 +60,13 @@ func repeatable(cc *grpc.ClientConn, method string) bool {
 }
 
 // again waits until it is time to send an RPC again that has failed, if it is a
-// matter of who owns its key. Otherwise it returns the error to fail with.
+// matter of who owns its key. Otherwise it returns the error to fail with; that may
+// be a refusal of another job, which the task itself is a client of.
 func (s *source) again(c *routed, cc *grpc.ClientConn, failed error, times int) (bool, error) {
 	r := &c.route
 	name := targetJob(cc)
 	refused, ok := clerk.RefusedFromStatus(failed)
-	if !ok || !r.keyed {
+	if !ok || !r.keyed || refused.Job != "" && refused.Job != name {
 		return false, s.explain(name, r, failed)
 	}
 	j := s.jobOf(name)
