@@ -2,8 +2,8 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/remote"
 )
@@ -19,10 +21,8 @@ import (
 const (
 	// leaseTTL is for how long the keys of a dead server stay without an owner.
 	leaseTTL = 2 * time.Second
-	// insistFor is how long a client waits for one server, and insistMin and
-	// insistMost between two attempts.
-	insistFor             = 250 * time.Millisecond
-	insistMin, insistMost = 2 * time.Millisecond, 50 * time.Millisecond
+	// insistFor is how long a client waits for one server.
+	insistFor = 250 * time.Millisecond
 	// Overlaps are looked for at so many keys, so often.
 	probeKeys  = 128
 	probeEvery = 10 * time.Millisecond
@@ -34,6 +34,9 @@ const (
 
 // errNotMine refuses a call for a key that is not the server's own.
 var errNotMine = status.Error(codes.FailedPrecondition, "the key is not this server's")
+
+// errNoAnswer is of a server that cannot be reached.
+var errNoAnswer = errors.New("no answer")
 
 // leases are a server's way to its leases, nil in affinity mode.
 type leases struct {
@@ -72,19 +75,18 @@ func (l *leases) close() {
 // insist asks the newest owner until it answers or the call is over: nobody else
 // may, and a key that moves has an owner again in a moment.
 func (c *client) insist(ctx context.Context, key string, out *outcome) {
-	for pause := insistMin; ; pause = min(2*pause, insistMost) {
-		if owners := c.clerk.Lookup(key); owners.Len() > 0 {
-			if c.try(ctx, insistFor, key, owners.At(0), out); out.answered {
-				return
-			}
+	_ = c.clerk.Do(ctx, key, func(ctx context.Context, owner assignment.Task) error {
+		refused := out.refused
+		c.try(ctx, insistFor, key, owner, out)
+		out.retried = out.retried || !out.answered
+		switch {
+		case out.answered:
+			return nil
+		case out.refused > refused:
+			return clerk.Refused{Job: c.clerk.Job(), Task: owner.Name}
 		}
-		out.retried = true
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
-			return
-		}
-	}
+		return clerk.Unreached{Err: errNoAnswer}
+	})
 }
 
 // believing waits until every server believes in what it owns.
