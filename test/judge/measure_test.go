@@ -5,6 +5,7 @@ package judge
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -177,7 +178,8 @@ func quantiles(recalls []recall) string {
 		d[min(len(d)-1, len(d)*99/100)].Round(time.Millisecond/10), d[len(d)-1].Round(time.Millisecond/10))
 }
 
-// misses says when calls were not satisfied, and when changes were.
+// misses says when calls were not satisfied, when changes were, and what became
+// of the first of those calls.
 func misses(b *bed, from, to time.Duration) string {
 	h, now, boot := b.read(), time.Now(), lease.Boottime()
 	text := "not satisfied:"
@@ -191,19 +193,81 @@ func misses(b *bed, from, to time.Duration) string {
 	for _, at := range b.changed(now.Add(from - boot)) {
 		text += fmt.Sprintf(" %.1f s", (at.Sub(now) + boot - from).Seconds())
 	}
+	told := 0
+	for _, x := range b.callers {
+		for line := range strings.Lines(x.LastWords()) {
+			_, line, ok := strings.Cut(line, "msg=\"call not satisfied\" ")
+			_, when, _ := strings.Cut(line, "boottime=")
+			when, _, _ = strings.Cut(when, " ")
+			if at, err := time.ParseDuration(when); ok && err == nil && at > from && at <= to && told < 5 {
+				told++
+				text += fmt.Sprintf("\n%.1f s: %.400s", (at - from).Seconds(), strings.TrimSpace(line))
+			}
+		}
+	}
 	return text
 }
 
-// availability is what calls find while assignments change and all live.
-func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
-	b := newBed(t, newDirect(t), p)
-	b.ready()
-	m := watchMoves(t, b)
+// slow is a loopback on which slicelets can be cut off from etcd, and nothing else.
+type slow struct{ *loopback }
+
+func (n slow) via(host string, s side, addrs []string) []string {
+	if s == toEtcd {
+		return n.loopback.via(host, s, addrs)
+	}
+	return addrs
+}
+
+// stalls has the way to etcd stand still, for half a second to one and a half,
+// now of this machine, now of that, until it is ended: what slicelets say comes
+// later than it should. Their leases do not run out by that.
+func (b *bed) stalls() (end func() (n int)) {
+	rng := rand.New(rand.NewPCG(b.plan.seed, 2))
+	stop, done, n := make(chan struct{}), make(chan struct{}), 0
+	sleep := func(d time.Duration) bool {
+		select {
+		case <-stop:
+			return false
+		case <-time.After(d):
+			return true
+		}
+	}
+	go func() {
+		defer close(done)
+		for sleep(time.Duration(rng.ExpFloat64() * float64(500*time.Millisecond))) {
+			host := b.owners[rng.IntN(len(b.owners))].Name
+			b.net.cut(host, toEtcd, true)
+			sleep(between(rng, 500*time.Millisecond, 1500*time.Millisecond))
+			b.net.cut(host, toEtcd, false)
+			n++
+		}
+	}()
+	return func() int { close(stop); <-done; return n }
+}
+
+// settle waits until what is only so at the beginning is over: as many changes
+// by load have come in force.
+func (b *bed) settle(changes int) {
+	b.t.Helper()
+	began := time.Now()
+	process.Eventually(b.t, time.Minute, "changes by load", func() error {
+		if n := len(b.changed(began)); n < changes {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	time.Sleep(time.Second)
+}
+
+// phase is what calls find for a time, while assignments change and all live.
+func (b *bed) phase(what string) (satisfied float64) {
+	m := watchMoves(b.t, b)
 	from, began := lease.Boottime(), time.Now()
 	time.Sleep(*measure)
 	to := lease.Boottime()
-	share, n := m.end(t)
+	share, n := m.end(b.t)
 	r := fared(b.read(), from, to)
+	var recalls []recall
 	b.mu.Lock()
 	for _, x := range b.recalls {
 		if x.at.After(began) {
@@ -211,14 +275,27 @@ func availability(t *testing.T, p plan) (satisfied float64, recalls []recall) {
 		}
 	}
 	b.mu.Unlock()
-	t.Log(misses(b, from, to))
-	t.Logf("bridge %-5t %d changes that moved %.2f %% of the keys on average; %d calls, %.3f %% satisfied, %.3f %% served; %s",
-		!p.noBridge, n, 100*share, r.Asked, percent(r.Satisfied, r.Asked), percent(r.Served, r.Asked), quantiles(recalls))
+	b.t.Log(misses(b, from, to))
+	b.t.Logf("%s, bridge %t: %d changes that moved %.2f %% of the keys on average; %d calls, %.3f %% satisfied, %.3f %% served; %s",
+		what, !b.plan.noBridge, n, 100*share, r.Asked, percent(r.Satisfied, r.Asked), percent(r.Served, r.Asked), quantiles(recalls))
+	return percent(r.Satisfied, r.Asked)
+}
+
+// availability is the share of calls satisfied, at first on a network without
+// faults, and then with stalls.
+func availability(t *testing.T, p plan) (calm, stalled float64) {
+	b := newBed(t, slow{newLoopback(t)}, p)
+	b.ready()
+	b.settle(2)
+	calm = b.phase("calm")
+	end := b.stalls()
+	stalled = b.phase("stalls")
+	t.Logf("%d stalls", end())
 	b.end()
 	for _, x := range b.all() {
 		x.Kill()
 	}
-	return percent(r.Satisfied, r.Asked), recalls
+	return calm, stalled
 }
 
 // newDirect is a loopback without relays, to measure.
@@ -228,14 +305,20 @@ func newDirect(t *testing.T) *loopback {
 	return n
 }
 
-// TestAvailability is the paper's experiment, with the bridge and without.
+// TestAvailability is the paper's experiment, with the bridge and without. There,
+// a recall took 2.6 s in the median, since those who were to let go were slow to
+// hear of it or to say so; here it takes hundredths of a second when all is well,
+// which no call notices, bridge or not. So the same is measured once more with
+// machines whose way to etcd stands still now and then: the bridge waits for them
+// before anything is recalled.
 func TestAvailability(t *testing.T) {
 	p := experiment(seed(t))
-	with, _ := availability(t, p)
+	calm, with := availability(t, p)
 	p.noBridge = true
-	without, _ := availability(t, p)
-	if with < 99.95 || without >= with {
-		t.Errorf("%.3f %% with the bridge and %.3f %% without; want at least 99.95 %% with, and less without", with, without)
+	_, without := availability(t, p)
+	if calm < 99.95 || with < 99.95 || without > with-.2 {
+		t.Errorf("%.3f %% with the bridge when all is well, with stalls %.3f %% with it and %.3f %% without; want at least 99.95 %% with, and less without",
+			calm, with, without)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,24 +115,52 @@ func (c *caller) tell(ctx context.Context) {
 func (c *caller) call(key string, due time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), due.Add(giveUp))
 	defer cancel()
+	tr := trace{due: due}
+	tr.say("begun")
 	err := c.clerk.Do(ctx, key, func(ctx context.Context, t assignment.Task) error {
+		tr.say("to " + t.Name)
 		var resp Response
 		err := c.peers.call(ctx, t.Address, "Registers.Do", Request{Key: key, Touch: true}, &resp)
 		switch {
 		case err != nil && ctx.Err() == nil: // asking twice does no harm
+			tr.say(err.Error())
 			return clerk.Unreached{Err: err}
 		case err != nil:
 			return err
 		case resp.Refused:
+			tr.say(fmt.Sprintf("refused by %d", resp.Generation))
 			return clerk.Refused{Job: c.cfg.Job, Task: t.Name, Generation: assignment.Generation(resp.Generation)}
 		}
 		return nil
 	})
+	took := time.Since(due)
 	c.asked.Add(1)
 	if err == nil {
 		c.served.Add(1)
-		if time.Since(due) <= satisfied {
+		if took <= satisfied {
 			c.satisfied.Add(1)
+			return
 		}
 	}
+	tr.say("ended")
+	slog.Warn(notSatisfied, "key", key, "boottime", lease.Boottime(), "err", err, "steps", strings.Join(tr.steps, "; "))
+}
+
+// notSatisfied is what is said of a call that was not.
+const notSatisfied = "call not satisfied"
+
+// trace is what has become of one call.
+type trace struct {
+	due   time.Time
+	steps []string
+}
+
+// maxSteps bounds a trace: its beginning and its end are kept.
+const maxSteps = 40
+
+func (t *trace) say(what string) {
+	if len(t.steps) == maxSteps {
+		t.steps = append(t.steps[:maxSteps/2], t.steps[maxSteps/2+2:]...)
+	}
+	t.steps = append(t.steps, fmt.Sprintf("%d ms %s", time.Since(t.due).Milliseconds(), what))
 }
