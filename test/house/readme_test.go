@@ -18,14 +18,18 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/distributor"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 )
 
@@ -188,8 +192,18 @@ func TestREADMEMetrics(t *testing.T) {
 			s, err := slicelet.New(slicelet.Config{Job: "j", Task: "t", Address: "127.0.0.1:1", Distributors: nobody})
 			if err == nil {
 				_, err = slicelethttp.Handler(s, http.NotFoundHandler(), slicelethttp.Config{Registerer: d})
+				sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{Registerer: d})
 			}
 			return s, err
+		},
+		func() (interface{ Close() error }, error) {
+			conn, err := grpc.NewClient("slicer:///j", append(clerkgrpc.DialOptions(clerkgrpc.Config{
+				Clerk: clerk.Config{Distributors: nobody, Registerer: d},
+			}), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+			if err == nil {
+				conn.Connect() // makes the clerk
+			}
+			return conn, err
 		},
 	}
 	for _, start := range parts {
