@@ -124,6 +124,10 @@ func (s *shelf) delta(g assignment.Generation, sum uint64) *payload {
 		return nil
 	}
 	it := s.items[len(s.items)-1]
+	if oneDelta && len(s.items) > 1 {
+		base = s.items[len(s.items)-2].a
+		g = base.Generation()
+	}
 	p := it.deltas[g]
 	if p == nil {
 		if it.deltas == nil {

@@ -203,7 +203,7 @@ func (c *Core) held(why Reason) (label, held string) {
 	switch {
 	case c.alarm != "" && c.now.Mono < c.alarmAt || c.clockJumped():
 		return labelAhead, c.alarm
-	case c.Frozen():
+	case c.Frozen() && !deafToFreeze:
 		return labelFrozen, skipFrozen
 	case c.frozenByOrder():
 		return labelFrozen, c.frozenBy()

@@ -144,7 +144,7 @@ func (t *Table) settle(k *task) {
 		if k.report > c.first {
 			t.refuseNext(k)
 		}
-	case stale && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
+	case stale && !lateRevives && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
 		// It may be late news of one that is no more.
 	case !k.alive() || k.gone:
 		if c.task.Incarnation == k.cur.Incarnation {

@@ -135,7 +135,7 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 	if err != nil {
 		return nil, err
 	}
-	if a.Generation() != assignment.Generation(t.GetGeneration()) || a.Checksum() != t.GetChecksum() {
+	if !anyBase && (a.Generation() != assignment.Generation(t.GetGeneration()) || a.Checksum() != t.GetChecksum()) {
 		return nil, fmt.Errorf("%w: generation %d with checksum %016x, the trailer says generation %d with %016x",
 			ErrChecksum, a.Generation(), a.Checksum(), t.GetGeneration(), t.GetChecksum())
 	}
@@ -152,6 +152,9 @@ func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) 
 	}
 	if base == nil || d.Base != assignment.Generation(t.GetBase()) {
 		return nil, fmt.Errorf("%w: a delta on generation %d has nothing to stand on", assignment.ErrBase, t.GetBase())
+	}
+	if anyBase {
+		d.Base = base.Generation()
 	}
 	return assignment.Apply(base, d)
 }

@@ -11,8 +11,9 @@ import (
 const (
 	// Most tasks vanish at once: nobody is declared dead before this, which is the
 	// default of 30 s, and one round of looking, less; or before so many are back
-	// that the assigner trusts its ears again.
-	frozenFor, trusted = 28 * time.Second, .75
+	// that the assigner trusts its ears again. As soon as they have been missed, and
+	// for so long, nobody loses slices either.
+	missed, frozenFor, trusted = 7 * time.Second, 28 * time.Second, .75
 	// calm is how long after the last fault everything has to be right again.
 	calm = 90 * time.Second
 )
@@ -28,6 +29,8 @@ type checker struct {
 	graves map[uint64]*grave
 	writes int
 	last   time.Duration // when one was
+	// vanished is when most of the tasks did, at once and out of the blue.
+	vanished time.Duration
 }
 
 type holding struct {
@@ -39,7 +42,6 @@ type grave struct {
 	name   string
 	at     time.Duration
 	stored bool // as dead
-	mass   bool // ended together with most others, out of the blue
 }
 
 func newChecker(w *world) *checker {
@@ -57,6 +59,9 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 		c.w.fail("generation %d would follow %d", next.Generation(), prev.Generation())
 	}
 	c.sums[next.Generation()] = next.Checksum()
+	if since := c.w.at - c.vanished; c.vanished > 0 && since > missed && since < frozenFor && c.up() < trusted {
+		c.frozen(prev, next)
+	}
 	owner := make([]bool, next.NumTasks())
 	for i := range next.NumSlices() {
 		r := next.Replicas(i)
@@ -75,10 +80,29 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 		case g == nil:
 		case t.State == assignment.TaskRunning && g.stored:
 			c.w.fail("generation %d: %s runs again, whose process %x has ended at %s and was stored as dead", next.Generation(), t.Name, t.Incarnation, g.at)
-		case t.State == assignment.TaskDead && g.mass && c.w.at-g.at < frozenFor && c.up() < trusted:
-			c.w.fail("generation %d: %s is dead %s after most of the tasks had vanished at once", next.Generation(), t.Name, c.w.at-g.at)
 		case t.State == assignment.TaskDead:
 			g.stored = true
+		}
+	}
+}
+
+// frozen looks at what is stored while most of the tasks are missed, because they
+// have vanished at once.
+func (c *checker) frozen(prev, next *assignment.Assignment) {
+	for _, t := range next.Tasks() {
+		if p, ok := prev.Position(t.Name); t.State == assignment.TaskDead && ok && prev.Task(p).State != assignment.TaskDead {
+			c.w.fail("generation %d: %s is dead %s after most of the tasks had vanished at once", next.Generation(), t.Name, c.w.at-c.vanished)
+		}
+	}
+	for i := range prev.NumSlices() {
+		was := prev.Slice(i)
+		for k := next.Find(was.Start); k < next.NumSlices() && next.Slice(k).Start < was.End; k++ {
+			for r := range prev.Replicas(i).Len() {
+				name := prev.Task(prev.Replicas(i).Position(r)).Name
+				if p, ok := next.Position(name); !ok || !next.Replicas(k).Has(p) {
+					c.w.fail("generation %d: %s loses %s %s after most of the tasks had vanished at once", next.Generation(), name, next.Slice(k), c.w.at-c.vanished)
+				}
+			}
 		}
 	}
 }

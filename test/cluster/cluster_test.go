@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 6, "how many `seeds` TestSeeds runs")
+	seeds = flag.Int("seeds", 20, "how many `seeds` TestSeeds runs")
 	first = flag.Uint64("seed", 1, "the `first` of them; 0 draws it from the clock")
 )
 

@@ -12,7 +12,7 @@
 //   - nobody who is dead, and stored as dead, owns anything ever again;
 //   - a balancing round moves no more than its budgets;
 //   - when most of the tasks vanish at once, nobody is declared dead for a while, or
-//     until most are back;
+//     until most are back, and nobody loses slices;
 //
 // and after a minute and a half without faults, that everybody who lives holds
 // the newest generation, everybody who runs owns something, and nobody else does.
@@ -20,5 +20,14 @@
 //	go test ./test/cluster -run TestSeeds -seeds 1000
 //
 // runs a thousand seeds of six minutes each, a hundred hours. A seed that fails
-// prints the command that repeats it: the same seed is the same run.
+// prints the command that repeats it: the same seed is the same run. The first is 1
+// unless -seed says another, or 0 for one drawn from the clock.
+//
+//	go test ./test/cluster -run '^$' -bench Hours -benchtime 1x
+//
+// measures how many hours are simulated in a minute, and
+//
+//	go test -tags sabotage ./test/cluster -run TestPlanted -v
+//
+// plants bugs, each in a run of its own, and says which seed finds it.
 package cluster

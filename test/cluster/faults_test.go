@@ -116,14 +116,12 @@ func (w *world) lateNews(s *sliceletHost) {
 
 // massDeath ends most tasks at once, out of the blue.
 func (w *world) massDeath() {
-	n := len(w.slicelets)*6/10 + w.rng.IntN(len(w.slicelets)*4/10)
+	n := len(w.slicelets)*7/10 + w.rng.IntN(len(w.slicelets)*3/10)
+	w.check.vanished = w.at
 	w.note("%d of %d tasks vanish", n, len(w.slicelets))
 	for _, i := range w.rng.Perm(len(w.slicelets))[:n] {
 		s := w.slicelets[i]
-		w.killed(s.host, w.rng.IntN(2) == 0, w.seconds(3, 60))
-		if g := w.check.graves[s.task.Incarnation]; g != nil {
-			g.mass = true
-		}
+		w.killed(s.host, w.rng.IntN(2) == 0, w.seconds(6, 60))
 	}
 }
 

@@ -95,12 +95,13 @@ func (c *conn) watch() {
 	}
 }
 
-// giveUp ends one side that hears nothing.
+// giveUp ends one side that hears nothing. The other hears of it as soon as the two
+// reach each other again.
 func (c *conn) giveUp(side int) {
 	e := c.ends[side]
 	e.host.do(func() {
 		if !e.closed {
-			c.shut(side)
+			c.closeWith(side, errBroken)
 			e.ended(errBroken)
 		}
 	})

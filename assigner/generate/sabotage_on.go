@@ -1,0 +1,7 @@
+//go:build sabotage
+
+package generate
+
+import "os"
+
+var deafToFreeze = os.Getenv("SLICER_SABOTAGE") == "no-freeze"

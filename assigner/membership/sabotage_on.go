@@ -1,0 +1,7 @@
+//go:build sabotage
+
+package membership
+
+import "os"
+
+var lateRevives = os.Getenv("SLICER_SABOTAGE") == "late-report"
