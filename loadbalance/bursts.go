@@ -12,22 +12,39 @@ import (
 const calm = .06
 
 // trickle is the least share of the budget that may always be spent: enough to
-// take away, in time, what lies beside keys that are known to stay hot.
-const trickle = .01
+// take away, in time, what lies beside keys that are known to stay hot. Tasks that
+// such keys alone keep hot may have a little more, steadyTrickle.
+const trickle, steadyTrickle = .01, .025
+
+// seasoned is how many measurements a slice must have had for its load to be
+// known to stay.
+const seasoned = 6
 
 // worthMoving shrinks the budget where moving keyspace buys little, because
 // load comes and goes in bursts that do not last until the next round.
 func (b *board) worthMoving() float64 {
 	sigma := b.burstiness() * (1 - b.smooth.trust.lasting())
-	if b.smooth.trust.rounds < 3 {
-		// Nothing is known yet of what lasts, but a count of requests is no more
-		// certain than its square root.
-		sigma = max(sigma, math.Sqrt(float64(len(b.live))*b.countNoise()/b.total))
-	}
+	// A count of requests is no more certain than its square root. A level is made
+	// of no more counts than its slowest gain lets in, and the first two may have
+	// been jumps that no other has confirmed.
+	heard := min(float64(max(b.smooth.trust.rounds-2, 1)), 1/(slowest*min(max(b.cfg.Smoothing, .01), 1)))
+	sigma = max(sigma, math.Sqrt(float64(len(b.live))*b.countNoise()/(b.total*heard)))
 	if !(sigma > calm) {
 		return 1
 	}
 	return max(math.Pow(calm/sigma, 4), trickle)
+}
+
+// steadyHot says that slices known for long keep task t above a level, whatever
+// else comes and goes.
+func (b *board) steadyHot(t uint32, level float64) bool {
+	sum := 0.0
+	for _, i := range b.own[t] {
+		if e := &b.est[i]; e.leap == 0 && e.age >= seasoned {
+			sum += b.pieces[i].share()
+		}
+	}
+	return sum > level*b.weight[t]
 }
 
 // burstiness is the standard deviation of what a task will carry next, as a

@@ -20,7 +20,8 @@ type cooler struct {
 // set aside and the next one looked at, so that one unlucky task does not leave
 // the others uneven.
 func (b *board) cool() {
-	c := &cooler{board: b, level: b.aim(), budget: b.moveBudget() * b.worthMoving()}
+	worth := b.worthMoving()
+	c := &cooler{board: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
 	start, stop := b.band(c.level)
@@ -31,7 +32,13 @@ func (b *board) cool() {
 	c.floor = c.unavoidable()
 	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
-		if b.ratio(h) <= c.floor && c.bound(h) {
+		c.budget = b.moveBudget() * worth
+		// Where load comes in bursts, what lies beside a key that stays hot is in the
+		// way of the next burst, even if some other task must be hotter now.
+		stays := worth < steadyTrickle && b.steadyHot(h, start*c.level)
+		if stays {
+			c.budget = b.moveBudget() * steadyTrickle
+		} else if b.ratio(h) <= c.floor && c.bound(h) {
 			c.hot.drop(h)
 			continue
 		}
