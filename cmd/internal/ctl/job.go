@@ -67,6 +67,9 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, s := range resp.GetUnanswered() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "slicerctl: store %s does not answer: its jobs are missing\n", s)
+			}
 			views := make([]jobView, 0, len(resp.Jobs))
 			for _, j := range resp.Jobs {
 				cfg, version, err := jobFromProto(j)
