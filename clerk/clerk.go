@@ -52,6 +52,7 @@ var (
 type Clerk struct {
 	job         string
 	newest      atomic.Pointer[assignment.Assignment]
+	former      atomic.Pointer[assignment.Assignment] // the one before, in consistent mode
 	subset      atomic.Pointer[Subset]
 	tally       *tally
 	connections connections
@@ -107,6 +108,9 @@ func (c *Clerk) observe(s subscriber.State) {
 	}
 	if index, known := c.chooser.index(s.ClientIndex); c.subset.Load().same(a, index, known) {
 		return
+	}
+	if was := c.newest.Load(); s.Status.Mode == assignment.Consistent && was != a {
+		c.former.Store(was)
 	}
 	c.newest.Store(a)
 	c.subset.Store(c.chooser.choose(a, s.ClientIndex))

@@ -92,8 +92,10 @@ func names(r assignment.Replicas, task string) bool {
 // Do sends a request for a key to a task that owns it, and again where the error
 // of call, which sends it once, allows that:
 //
-//   - Refused: the task does not own the key. After a wait, as AwaitOwner's, the
-//     request goes to the owner by the newest assignment.
+//   - Refused: the task does not own the key. In consistent mode the owner by the
+//     assignment before is asked at once: it stays the owner until all servers are
+//     ready for the newest. After a wait, as AwaitOwner's, the request goes to the
+//     owner by the newest assignment.
 //   - Unreached: no task has taken the request. In affinity mode any task can
 //     serve it, so it goes at once to another owner of the key, if there is one, or to
 //     other running tasks, four tasks in all. In consistent mode it waits for the
@@ -113,24 +115,34 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	var tried []string // in affinity mode, since they were not reached
 	var last error
 	var again *atomic.Uint64 // why it is sent again
+	send := func(task assignment.Task) (refused bool, err error) {
+		if c.tally.found(); again != nil {
+			again.Add(1)
+		}
+		err = call(ctx, task)
+		var r Refused
+		if refused = errors.As(err, &r) && (r.Job == c.job || r.Job == ""); refused {
+			c.retries.refusals.Add(1)
+			again, tried = &c.retries.refused, nil
+		} else {
+			again = &c.retries.unreached
+		}
+		return refused, err
+	}
 	for times := 0; ; {
 		task, ok := c.pick(key, tried)
 		if !ok || len(tried) == maxTasks {
 			return last
 		}
-		if c.tally.found(); again != nil {
-			again.Add(1)
+		refused, err := send(task)
+		if former, ok := c.formerOwner(key, task); refused && ok && ctx.Err() == nil {
+			refused, err = send(former)
 		}
-		err := call(ctx, task)
-		var refused Refused
 		var unreached Unreached
-		again = &c.retries.unreached
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &refused) && (refused.Job == c.job || refused.Job == ""):
-			c.retries.refusals.Add(1)
-			again, tried = &c.retries.refused, nil
+		case refused:
 		case !errors.As(err, &unreached):
 			return err
 		case c.Mode() != assignment.Consistent:
@@ -145,6 +157,23 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 			return fmt.Errorf("%w: %w", err, ended)
 		}
 	}
+}
+
+// formerOwner is the task that a key comes from, if it is known and lives.
+func (c *Clerk) formerOwner(key string, owner assignment.Task) (assignment.Task, bool) {
+	before, a := c.former.Load(), c.newest.Load()
+	if before == nil || c.Mode() != assignment.Consistent {
+		return assignment.Task{}, false
+	}
+	owners := before.Lookup(assignment.KeyOf(key))
+	if owners.Len() != 1 || owners.At(0).Name == owner.Name {
+		return assignment.Task{}, false
+	}
+	pos, ok := a.Position(owners.At(0).Name)
+	if !ok || !a.Task(pos).Same(owners.At(0)) || a.Task(pos).State == assignment.TaskDead {
+		return assignment.Task{}, false
+	}
+	return a.Task(pos), true
 }
 
 // pick chooses the task for a request that others have been tried for in vain.

@@ -101,6 +101,59 @@ slicer_clerk_retries_total{clerk="0",job="job",reason="unreached"} %d
 
 var errOther = errors.New("may have been carried out")
 
+// In consistent mode a key has its owner of before until all servers are ready
+// for the next: that one is asked when the new one refuses, if it lives.
+func TestRefusedByTheNextOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		r.put(1)
+		err := r.do(time.Second, func(task string, _ int) error {
+			if task == "b" {
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(r.asked, []string{"b", "a"}) || r.at[1] != 0 {
+			t.Errorf("%v, asked %v at %v", err, r.asked, r.at)
+		}
+		// It is not the owner any more, and the next one is in a moment.
+		err = r.do(time.Second, func(task string, try int) error {
+			if try < 3 {
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(r.asked, []string{"b", "a", "b", "a"}) {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+		r.wantMetrics(4, 4, 0)
+		// What it answers otherwise counts.
+		err = r.do(time.Second, func(task string, _ int) error {
+			if task == "b" {
+				return r.refusal(task)
+			}
+			return errOther
+		})
+		if !errors.Is(err, errOther) || len(r.asked) != 2 {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+		// It is dead.
+		r.put(0)
+		r.tasks[0].State = assignment.TaskDead
+		r.put(1)
+		err = r.do(time.Second, func(task string, try int) error {
+			if try < 2 {
+				return r.refusal(task)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(r.asked, []string{"b", "b", "b"}) {
+			t.Errorf("%v, asked %v", err, r.asked)
+		}
+	})
+}
+
 // In consistent mode the owner is asked until it owns the key, at growing
 // distances.
 func TestRefusedUntilTheOwnerOwns(t *testing.T) {
