@@ -19,7 +19,8 @@
 //	go test -tags system ./test/judge -run 'Availability|Recalls|SlicerDead' -v -timeout 30m
 //
 // That is the share of calls that are served within 250 ms while assignments
-// change, with the bridge and without it (Slicer paper, section 5); how
+// change, with the bridge and without it (Slicer paper, section 5), when all is well and
+// when slicelets' way to etcd stands still now and then; how
 // long recalls last; that calls go on when all of Slicer is dead; and
 // that all slicelets stop within their lease time when etcd is.
 package judge
