@@ -168,13 +168,18 @@ func (t *Table) Prefer(now time.Duration, mine bool) {
 // more are gone, unless another has them.
 func (t *Table) Sessions(now time.Duration, attached []Session) {
 	t.tick(now)
-	for _, s := range slices.Sorted(maps.Keys(t.sessions)) {
+	var gone []Session // in order, so that indexes are freed in order
+	for s := range t.sessions {
 		if !slices.Contains(attached, s) {
-			for _, id := range slices.Sorted(maps.Keys(t.sessions[s].clients)) {
-				t.drop(s, t.clients[id])
-			}
-			delete(t.sessions, s)
+			gone = append(gone, s)
 		}
+	}
+	slices.Sort(gone)
+	for _, s := range gone {
+		for _, id := range slices.Sorted(maps.Keys(t.sessions[s].clients)) {
+			t.drop(s, t.clients[id])
+		}
+		delete(t.sessions, s)
 	}
 	for _, s := range attached {
 		t.session(s)

@@ -240,6 +240,9 @@ func (l *load) of(a *assignment.Assignment, pos int) *assignment.Load {
 		}
 	}
 	out := &assignment.Load{Generation: a.Generation(), Window: time.Second, Parts: 1}
+	if n := a.NumSlices() / max(a.NumTasks(), 1); n > 0 {
+		out.Ranges, out.Rate = make([]assignment.Slice, 0, 2*n), make([]float64, 0, 2*n)
+	}
 	for i, rate := range l.slice {
 		if r := a.Replicas(i); r.Has(pos) {
 			out.Ranges = append(out.Ranges, a.Slice(i))
