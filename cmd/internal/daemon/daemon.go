@@ -35,30 +35,17 @@ func (p *Part) Closes(c func() error) {
 // nobody is kept waiting there. A port in use is noticed before.
 func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *run.Process, advertised, id string) (*Part, error)) error {
 	ctx := cmd.Context()
-	p, err := run.Start(cmd.Name(), f, cmd.ErrOrStderr())
+	p, err := run.Open(cmd.Name(), f, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	creds, err := f.TLS.Server()
-	if err != nil {
-		return err
-	}
 	// The listener is not accepting yet: whoever dials meanwhile would hang.
-	lis, err := run.Listen("--listen", f.Listen)
-	if err != nil {
+	bound := p.Listener.Addr()
+	if err := p.Listener.Close(); err != nil {
 		return err
 	}
-	bound := lis.Addr()
-	advertised, err := f.Advertised(bound)
-	if cerr := lis.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	id := f.Identity(advertised)
-	part, err := open(ctx, p, advertised, id)
+	part, err := open(ctx, p.Process, p.Advertised, p.ID)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		p.Log.Info("stopped before it was ready")
@@ -66,12 +53,13 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 	case err != nil:
 		return err
 	}
-	if lis, err = run.Listen("--listen", bound.String()); err != nil {
+	lis, err := run.Listen("--listen", bound.String())
+	if err != nil {
 		part.Close()
 		return err
 	}
-	s := run.Serve(lis, creds, part.Register, part.Options...)
+	s := run.Serve(lis, p.Credentials, part.Register, part.Options...)
 	p.Status.SetReady(part.Ready)
-	p.Log.Info("serving", "listen", s.Addr().String(), "advertise", advertised, "id", id, "http", p.Status.Where())
+	p.Log.Info("serving", "listen", s.Addr().String(), "advertise", p.Advertised, "id", p.ID, "http", p.Status.Where())
 	return p.Wait(ctx, func() error { return s.Stop(part.Close) }, append(part.Endings, s.Ending())...)
 }

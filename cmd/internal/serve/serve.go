@@ -94,29 +94,17 @@ func defaultDir() (string, error) {
 }
 
 func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl time.Duration) error {
-	p, err := run.Start("slicer serve", f, cmd.ErrOrStderr())
+	p, err := run.Open("slicer serve", f, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	creds, err := f.TLS.Server()
-	if err != nil {
-		return err
-	}
-	lis, err := run.Listen("--listen", f.Listen)
-	if err != nil {
-		return err
-	}
-	defer lis.Close()
+	defer p.Listener.Close()
 	backupLis, err := run.Listen("--backup-listen", backup)
 	if err != nil {
 		return err
 	}
 	defer backupLis.Close()
-	advertised, err := f.Advertised(lis.Addr())
-	if err != nil {
-		return err
-	}
 	// Only this process talks to the store, so there is nothing to wait for.
 	db, err := pebblestore.Open(dir, pebblestore.Config{Logger: p.Log})
 	if err != nil {
@@ -126,16 +114,15 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	if err != nil {
 		return errors.Join(fmt.Errorf("--store: %w", err), db.Close())
 	}
-	id := f.Identity(advertised)
 	all, err := plane.Start(plane.Config{
-		ID: id, Zone: f.Zone, Store: db, Leases: leases, Distributor: lis, Backup: backupLis, Credentials: creds, Logger: p.Log, Registerer: p.Registry,
+		ID: p.ID, Zone: f.Zone, Store: db, Leases: leases, Distributor: p.Listener, Backup: backupLis, Credentials: p.Credentials, Logger: p.Log, Registerer: p.Registry,
 		AutoshardingEndpoint: called, LeaseTTL: ttl,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
 	p.Status.SetReady(all.Ready)
-	p.Log.Info("serving", "listen", lis.Addr().String(), "backup", backupLis.Addr().String(), "advertise", advertised, "id", id, "http", p.Status.Where(), "store", dir)
+	p.Log.Info("serving", "listen", p.Listener.Addr().String(), "backup", backupLis.Addr().String(), "advertise", p.Advertised, "id", p.ID, "http", p.Status.Where(), "store", dir)
 	return p.Wait(cmd.Context(), func() error { return errors.Join(all.Close(), db.Close()) },
 		append(all.Endings(), run.Ending{Done: db.Failed(), Err: db.Err})...)
 }
