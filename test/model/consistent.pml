@@ -80,7 +80,7 @@ typedef Holder {
 	bool guardAnswered, bridgeAnswered; /* or its answer */
 	byte dropGuard, dropBridge; /* release on its way, sent until answered */
 	byte guardKey, bridgeKey;   /* holder keys of its session, */
-	bool oldGuard, oldBridge;   /* and of one before it, whose lease still runs */
+	bool oldGuard, oldBridge;   /* and of any before it whose leases still run */
 #ifdef I2
 	bool unbroken;
 #endif
@@ -100,10 +100,9 @@ Holder slicelet[SLICELETS];
 #define one slicelet[0]
 #define two slicelet[1]
 /* Something is on its way to it or from it, or will be. */
-#define GOES_ON(x)  (LOOKS(x) || x.askGuard || x.askBridge || x.dropGuard || x.dropBridge || LAPSED(x) || LINGERS(x))
+#define GOES_ON(x)  (LOOKS(x) || x.askGuard || x.askBridge || x.dropGuard || x.dropBridge || LAPSED(x) || x.oldGuard || x.oldBridge)
 #define LOOKS(x)    (x.live && x.seen != now)
 #define LAPSED(x)   (x.live && !x.valid)
-#define LINGERS(x)  (x.oldGuard || x.oldBridge)
 #define GUARD_HELD  (one.guardKey || two.guardKey || one.oldGuard || two.oldGuard)
 #define BRIDGE_HELD (one.bridgeKey || two.bridgeKey || one.oldBridge || two.oldBridge)
 

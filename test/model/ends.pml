@@ -55,7 +55,7 @@ inline twins() {
 /* then who has not seen what is stored: LOOKS; and messages, and what they lead to */
 #define ASKS(ask, answered) (ask -> 2 - answered : 0)
 #define MESSAGES(x) (4 * (ASKS(x.askGuard, x.guardAnswered) + ASKS(x.askBridge, x.bridgeAnswered)) \
-	+ 2 * ((x.mayGuard != 0) + (x.mayBridge != 0)) + (x.dropGuard != 0) + (x.dropBridge != 0) + LINGERS(x)) /* at most 23 */
+	+ 2 * ((x.mayGuard != 0) + (x.mayBridge != 0)) + (x.dropGuard != 0) + (x.dropBridge != 0) + x.oldGuard + x.oldBridge) /* at most 24 */
 #define TENURE (tenure -> 1 - SENT : 2) /* the job lease is to be taken, the records to be read */
 #define RANK ((((ROWS_LEFT * 8 + TERM(one) + TERM(two)) * 4 + LOOKS(one) + LOOKS(two)) * 64 + MESSAGES(one) + MESSAGES(two)) * 4 + TENURE)
 int rank, lower; /* as of the step before, and of this one */

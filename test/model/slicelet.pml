@@ -233,8 +233,9 @@ end:	do
 	:: d_step { LAPSED(my) -> my.guardKey = 0; my.bridgeKey = 0; leave(); FORWARD }
 #endif
 
-	/* The lease of the session before runs out. */
-	:: d_step { LINGERS(my) -> my.oldGuard = false; my.oldBridge = false; FORWARD }
+	/* The leases of sessions before run out. */
+	:: d_step { my.oldGuard -> my.oldGuard = false; FORWARD }
+	:: d_step { my.oldBridge -> my.oldBridge = false; FORWARD }
 
 	/* A2 or the bridge, or the guard, is not to be had for so long that patience ends. */
 #ifndef FEW_FAULTS
@@ -244,8 +245,8 @@ end:	do
 	/* Faults: messages and answers are lost; it dies; it starts. */
 	:: d_step { !calm && my.askGuard -> my.askGuard = 0; my.guardAnswered = false; react(); FAULT }
 	:: d_step { !calm && my.askBridge -> my.askBridge = 0; my.bridgeAnswered = false; react(); FAULT }
-	:: d_step { !calm && my.live && !LINGERS(my) ->
-		my.oldGuard = (my.guardKey != 0); my.oldBridge = (my.bridgeKey != 0);
+	:: d_step { !calm && my.live ->
+		my.oldGuard = my.oldGuard || my.guardKey; my.oldBridge = my.oldBridge || my.bridgeKey;
 		my.guardKey = 0; my.bridgeKey = 0;
 		leave(); FAULT }
 #endif
