@@ -40,6 +40,15 @@
 // are two at most, are the two newest: a store that keeps two has what
 // slicelets need.
 //
+// # Orders
+//
+// What operators order (freeze, pin, exclude, rollback) is kept with the job, as
+// store.Controls. Whichever assigner is asked writes it, by compare-and-swap; the
+// preferred one sees it there and obeys, and so does its successor. Each assignment
+// is stored on condition that the orders are those under which it was decided, so
+// that nothing decided before an order is stored after it, and together with its
+// entry in the job's history.
+//
 // # What it promises
 //
 //   - Generations of a job strictly increase, across assigners and a store that
@@ -49,7 +58,8 @@
 //   - A task is declared dead by the rules of package membership, and by no other.
 //   - A job whose store fails or hangs holds, says so, and harms no other job.
 //   - Every generation, every decision and every round that was left out says why:
-//     in the log, in metrics and in InspectJob.
+//     in the log, in metrics and in InspectJob; generations and orders also in the
+//     history, as far back as the job's config says.
 //
 // # How it is made
 //
