@@ -30,7 +30,8 @@
 //     where measurements foretell little the width of a slice counts instead.
 //   - It moves nothing while the imbalance is within a band. The band is wider,
 //     and the budget for moving keyspace smaller, the less of the load can be
-//     foretold.
+//     foretold. Only tasks that long known keys keep hot may give away a little
+//     more of what lies beside these (bursts.go).
 //   - The benefit of a move is the fall of squared overload, so that it is not
 //     stuck when two tasks are equally hot.
 //   - When no single move helps, a compound one makes room for a hot slice
