@@ -12,7 +12,8 @@ import (
 type baseAnswer struct{ a *assignment.Assignment }
 
 // wantBase looks for an older assignment: here, failing that in the job's store,
-// which keeps more of them. One is read at a time; who asks for more meanwhile is
+// which keeps more of them. Without a checksum any of that generation in the store
+// will do. One is read at a time; who asks for more meanwhile is
 // told that there is none, and sends its subscribers the whole.
 func (s *session) wantBase(w *slicerv1.WantBase) {
 	in := s.interestIn(w.GetJob())
@@ -42,7 +43,7 @@ func (s *session) wantBase(w *slicerv1.WantBase) {
 		ctx, cancel := context.WithTimeout(s.a.ctx, readWithin)
 		defer cancel()
 		a, err := home.backend.ReadGeneration(ctx, in.job, held.generation)
-		if err != nil || markOf(a) != held {
+		if err != nil || !held.fits(a) {
 			s.a.log.Debug("a base cannot be had", "job", in.job, "distributor", s.name, "generation", int64(held.generation), "why", err)
 			a = nil
 		}
@@ -51,6 +52,12 @@ func (s *session) wantBase(w *slicerv1.WantBase) {
 		s.mu.Unlock()
 		s.answerBase(in, a)
 	})
+}
+
+// fits says whether an assignment is the one; without a checksum by its number alone.
+func (m mark) fits(a *assignment.Assignment) bool {
+	got := markOf(a)
+	return got == m || m.sum == 0 && got.generation == m.generation && got.store == m.store
 }
 
 func (s *session) answerBase(in *interest, a *assignment.Assignment) {

@@ -43,6 +43,9 @@ func TestWantBase(t *testing.T) {
 		if a := d.wantBase("web", first.Generation(), first.StoreID(), first.Checksum()); a == nil || a.Checksum() != first.Checksum() {
 			t.Errorf("%s: the older assignment is not given", where)
 		}
+		if a := d.wantBase("web", first.Generation(), first.StoreID(), 0); a == nil || a.Checksum() != first.Checksum() {
+			t.Errorf("%s: the older assignment is not given by its number alone", where)
+		}
 		for what, a := range map[string]*assignment.Assignment{
 			"checksum":   d.wantBase("web", first.Generation(), first.StoreID(), first.Checksum()+1),
 			"generation": d.wantBase("web", first.Generation()-1, first.StoreID(), first.Checksum()),

@@ -22,6 +22,8 @@ const (
 	maxBases = 4
 	// askBaseAgain is how long one that the assigner did not have is not asked for.
 	askBaseAgain = 30 * time.Second
+	// anySum is of a base that is asked for by its number alone.
+	anySum = 0
 )
 
 // bases are the older assignments of a job that are asked for. Pure.
@@ -74,7 +76,7 @@ func (b bases) settle(held mark) (waited bool) {
 // wanted finds what was asked for and has not come.
 func (b bases) wanted(held mark, sum uint64) bool {
 	for i := range b {
-		if b[i].held == held && b[i].sum == sum && !b[i].settled {
+		if b[i].held == held && (b[i].sum == sum || b[i].sum == anySum) && !b[i].settled {
 			return true
 		}
 	}
@@ -126,11 +128,29 @@ func (j *job) awaitBase(now time.Time, s *subscription) bool {
 	return wait
 }
 
+// seekBase says whether who fetches an older generation by its number had better wait
+// for it to come: a slicelet in consistent mode needs that of the guard, which may be
+// from before this Distributor's start.
+func (j *job) seekBase(now time.Time, g assignment.Generation) bool {
+	newest := j.shelf.newest()
+	if j.target == nil || newest == nil || g >= newest.Generation() {
+		return false
+	}
+	wait, news := j.bases.wait(now, mark{newest.StoreID(), g}, anySum, baseHolders)
+	if news {
+		j.log.Info("a generation that is not held is fetched, asking for it", "generation", g)
+		j.target.mark(j.name)
+		j.poke()
+	}
+	return wait
+}
+
 // keepBases has those sent the whole who have waited for a base in vain.
 func (j *job) keepBases(now time.Time) (next time.Time) {
 	next, expired := j.bases.expire(now)
 	if expired {
 		j.kickAll()
+		j.notifyLocked()
 	}
 	return next
 }
@@ -163,6 +183,7 @@ func (j *job) baseCame(from *attachment, a *assignment.Assignment) {
 		j.m.base()
 	}
 	j.kickAll()
+	j.notifyLocked()
 }
 
 // base takes a piece of a base from the assigner. One that does not decode counts

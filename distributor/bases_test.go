@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -139,4 +143,53 @@ func TestShelfInsert(t *testing.T) {
 			t.Fatalf("after %d: out of order", i)
 		}
 	}
+}
+
+// Who fetches an older generation by its number gets it from the assigner, as a
+// slicelet in consistent mode does that has no Backup Distributor to ask.
+func TestFetchGoesUpstream(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		first := firstOf(t, testJob, testStore, baseGen, 200)
+		second := after(t, first, 5)
+		f.past = map[int64]*assignment.Assignment{int64(first.Generation()): first}
+		f.set(second)
+		w := newWorld(t, n, assigner1)
+		fetch := func(g assignment.Generation) (*assignment.Assignment, error) {
+			stream, err := slicerv1.NewSubscriberServiceClient(w.cc).Fetch(t.Context(), &slicerv1.FetchRequest{Job: testJob, Generation: int64(g)})
+			if err != nil {
+				return nil, err
+			}
+			var pieces wire.Assembler
+			for {
+				m, err := stream.Recv()
+				switch {
+				case err != nil:
+					return nil, err
+				case m.GetChunk() != nil:
+					if err := pieces.Add(m.GetChunk()); err != nil {
+						return nil, err
+					}
+				case m.GetTrailer() != nil:
+					return pieces.Finish(m.GetTrailer(), nil)
+				}
+			}
+		}
+		for range 2 {
+			if a, err := fetch(first.Generation()); err != nil || a.Checksum() != first.Checksum() {
+				t.Errorf("the older one: %v", err)
+			}
+		}
+		began := time.Now()
+		if _, err := fetch(first.Generation() - 1); status.Code(err) != codes.NotFound || time.Since(began) >= baseWithin {
+			t.Errorf("one that is kept nowhere: %v after %s", err, time.Since(began))
+		}
+		if _, err := fetch(second.Generation() + 1); status.Code(err) != codes.NotFound {
+			t.Errorf("one that is not there yet: %v", err)
+		}
+		if asked := f.bases(); len(asked) != 2 || asked[0].Checksum != 0 || asked[0].StoreId != testStore {
+			t.Errorf("asked for %v", asked)
+		}
+	})
 }

@@ -30,6 +30,8 @@ func (j *job) lookFor(now time.Time, generation int64, waited bool) (p *payload,
 	switch {
 	case newest != nil && g == 0:
 		g = newest.Generation()
+	case newest != nil && j.shelf.find(g) == nil && !waited && j.seekBase(now, g):
+		return nil, j.changed, nil
 	case newest != nil && j.shelf.find(g) == nil:
 		return nil, nil, status.Errorf(codes.NotFound, "job %q: generation %d is not held here, the newest is %d", j.name, g, newest.Generation())
 	case newest != nil:
