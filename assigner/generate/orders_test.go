@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -434,5 +435,41 @@ func TestUnfreezeVanished(t *testing.T) {
 	b.pass(3 * time.Second)
 	if b.core.Vanished() != 0 || b.core.Live(b.now()) != 2 {
 		t.Errorf("frozen for %s, %d tasks live", b.core.Vanished(), b.core.Live(b.now()))
+	}
+}
+
+// A job's config says how flapping tasks are damped, and inspection for how long.
+func TestDampingOfJob(t *testing.T) {
+	b := newBraked(t, 5)
+	standing := func() string {
+		for _, s := range b.core.Tasks(b.now()) {
+			if s.Task.Name == "t0" {
+				return s.Standing
+			}
+		}
+		return "it is not there"
+	}
+	flap := func() {
+		for range 2 {
+			b.start("t0")
+			b.beat(true)
+			b.pass(5 * time.Second)
+		}
+	}
+	flap()
+	if s := standing(); s != "" {
+		t.Errorf("two failures are no flapping by default: %q", s)
+	}
+	b.job.Config.Damping = assignment.DampingConfig{HalfLife: 10 * time.Minute, Suppress: 2}
+	b.job.Config = b.job.Config.WithDefaults()
+	b.job.Version++
+	b.core.StoreChanged(b.now())
+	b.pass(time.Second)
+	flap()
+	if s := standing(); !strings.HasPrefix(s, "damped for 1") {
+		t.Errorf("t0 is %q, want it damped", s)
+	}
+	if pos, ok := b.stored.Position("t0"); ok && owns(b.stored, pos) {
+		t.Error("t0 is damped and owns slices")
 	}
 }
