@@ -84,6 +84,8 @@ func (c *Config) scanEvery() time.Duration {
 	return min(max(c.HeartbeatTimeout/20, 20*time.Millisecond), 250*time.Millisecond)
 }
 
-// ownGap is how long the table may go without hearing of the time before it
-// takes itself to have been stopped.
-func (c *Config) ownGap() time.Duration { return max(c.HeartbeatTimeout/2, time.Second) }
+// standstill is how long the table may go without hearing of the time before it
+// takes itself to have been stopped, and how long a Distributor, which has
+// something to say at least each half second, may say nothing before the
+// table takes that to have been.
+func (c *Config) standstill() time.Duration { return max(c.HeartbeatTimeout/2, time.Second) }

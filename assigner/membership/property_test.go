@@ -298,9 +298,12 @@ func TestSilenceIsMeasured(t *testing.T) {
 		names := []string{"a", "b", "c"}
 		newest, made := map[string]uint64{}, map[string]time.Duration{}
 		dead := map[string]bool{}
-		heard := time.Duration(0)
+		heard, speaks := time.Duration(0), time.Duration(0)
 		for at := step; at < 40*time.Second; at += step {
 			if rapid.IntRange(0, 9).Draw(t, "anything") == 0 {
+				if at-heard > timeout/2 { // it stood still
+					speaks = at
+				}
 				heard = at
 				n := rapid.SampledFrom(names).Draw(t, "task")
 				seq := rapid.Uint64Range(0, newest[n]+2).Draw(t, "sequence")
@@ -319,7 +322,7 @@ func TestSilenceIsMeasured(t *testing.T) {
 				dead[e.Task] = dead[e.Task] || e.Kind == Dead
 			}
 			for n, m := range made {
-				silence := max(heard, at-20*time.Second) - max(m, 2*time.Second) // settling lasts 2 s
+				silence := max(heard, at-20*time.Second) - max(m, speaks, 2*time.Second) // settling lasts 2 s
 				if dead[n] && silence < timeout {
 					t.Fatalf("at %s %s is dead after a silence of %s", at, n, silence)
 				}

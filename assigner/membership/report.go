@@ -29,7 +29,7 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 		return
 	}
 	s := t.sessions[i]
-	s.heard = now
+	t.hear(s, now)
 	for i := range reports {
 		t.reported(s, &reports[i])
 	}

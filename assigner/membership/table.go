@@ -19,7 +19,7 @@ type session struct {
 	since    time.Duration // when the table first knew of it
 	heard    time.Duration // when it last said anything
 	complete bool          // it has said whom it carries
-	speaks   time.Duration // when it first did
+	speaks   time.Duration // since when it has done so without a long silence of its own
 }
 
 // Table is the membership of one job, from the moment at which an assigner
@@ -120,14 +120,24 @@ func (t *Table) Heard(now time.Duration, id Session, at time.Duration) {
 	t.tick(now)
 	if i, known := t.findSession(id); known {
 		s := t.sessions[i]
-		s.heard = max(s.heard, min(at, t.now))
+		t.hear(s, min(at, t.now))
 	}
+}
+
+// hear notes that a Distributor has said something. One that promises to speak
+// more often, and that has said nothing at all for long, stood still: what it did
+// not carry meanwhile says nothing of its tasks, so their timers restart.
+func (t *Table) hear(s *session, at time.Duration) {
+	if at-s.heard > t.cfg.standstill() {
+		s.speaks = max(s.speaks, at)
+	}
+	s.heard = max(s.heard, at)
 }
 
 // tick takes note of the time. A table that was not told the time for long was
 // stopped together with its ears: what it did not hear meanwhile says nothing.
 func (t *Table) tick(now time.Duration) {
-	if now-t.now > t.cfg.ownGap() {
+	if now-t.now > t.cfg.standstill() {
 		t.watch = now
 	}
 	t.now = max(t.now, now)
