@@ -30,6 +30,7 @@ type Driven struct {
 	now     time.Time
 	pending []func()
 	kept    map[*job]struct{}
+	order   []*job // Step's
 	peers   []*AssignerPeer
 }
 
@@ -164,7 +165,9 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 		default:
 		}
 	}
-	for _, j := range slices.SortedFunc(maps.Keys(v.kept), func(x, y *job) int { return cmp.Compare(x.name, y.name) }) {
+	v.order = slices.AppendSeq(v.order[:0], maps.Keys(v.kept))
+	slices.SortFunc(v.order, func(x, y *job) int { return cmp.Compare(x.name, y.name) })
+	for _, j := range v.order {
 		next = sooner(next, j.step(now))
 		at, dropped := v.d.dropIfIdle(j, now)
 		if dropped {
