@@ -68,7 +68,9 @@ func TestTwoGenerationsKeptAreEnough(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		a = d.holds("job", "the last two", ownedBy("t6", "t7"))
-		eventually(t, "all believe again", func() bool { return parts[6].in() == spy.inForce() && parts[7].in() == spy.inForce() && spy.inForce() >= a.Generation() })
+		eventually(t, "all believe again", func() bool {
+			return parts[6].in() == spy.inForce() && parts[7].in() == spy.inForce() && spy.inForce() >= a.Generation()
+		})
 		kept.mu.Lock()
 		defer kept.mu.Unlock()
 		if err := errors.Join(kept.lost...); err != nil {
