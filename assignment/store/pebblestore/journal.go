@@ -89,20 +89,5 @@ func (s *Store) Newest(ctx context.Context, prefix string, limit int) (kvs []rec
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte(record.After(prefix))})
-	if err != nil {
-		return nil, s.unreadable(prefix, err)
-	}
-	for ok := it.Last(); ok && len(kvs) < limit; ok = it.Prev() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			_ = it.Close()
-			return nil, s.unreadable(string(it.Key()), err)
-		}
-		kvs = append(kvs, record.KV{Key: string(it.Key()), Value: append([]byte{}, value...)})
-	}
-	if err := it.Close(); err != nil {
-		return nil, s.unreadable(prefix, err)
-	}
-	return kvs, nil
+	return s.walk(prefix, record.After(prefix), (*pebble.Iterator).Last, (*pebble.Iterator).Prev, limit)
 }

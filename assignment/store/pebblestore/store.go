@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -226,12 +227,18 @@ func (s *Store) Scan(ctx context.Context, from, to string) ([]record.KV, error) 
 	return s.scan(from, to)
 }
 
-func (s *Store) scan(from, to string) (kvs []record.KV, err error) {
+func (s *Store) scan(from, to string) ([]record.KV, error) {
+	return s.walk(from, to, (*pebble.Iterator).First, (*pebble.Iterator).Next, math.MaxInt)
+}
+
+// walk reads the keys from, inclusive, to, exclusive, in the order that begin and
+// step give, up to a limit.
+func (s *Store) walk(from, to string, begin, step func(*pebble.Iterator) bool, limit int) (kvs []record.KV, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte(from), UpperBound: []byte(to)})
 	if err != nil {
 		return nil, s.unreadable(from, err)
 	}
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := begin(it); ok && len(kvs) < limit; ok = step(it) {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			_ = it.Close()
