@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
@@ -12,9 +13,9 @@ import (
 
 func TestMain(m *testing.M) { etcdtest.Main(m) }
 
-// config is of a store that this test has to itself.
+// config is of a store that this test has to itself, and whose etcd may be slow.
 func config(t testing.TB) Config {
-	return Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t), Keep: 64}
+	return Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t), Keep: 64, RequestTimeout: time.Minute}
 }
 
 // open returns a handle that is closed when the test ends.

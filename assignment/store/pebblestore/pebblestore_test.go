@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/slicer-project/slicer/assignment/store"
@@ -11,13 +12,16 @@ import (
 
 func verify(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// roomy waits for disks that others keep busy.
+var roomy = Config{Timeout: time.Minute}
+
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
 		dir := t.TempDir()
 		return storetest.Fixture{
-			Open: func() (store.Backend, error) { return Open(dir, Config{}) },
+			Open: func() (store.Backend, error) { return Open(dir, roomy) },
 			Keep: 64,
-			Raw:  func() (storetest.Raw, error) { return newRaw(dir, Config{}) },
+			Raw:  func() (storetest.Raw, error) { return newRaw(dir, roomy) },
 		}
 	})
 }
