@@ -49,6 +49,8 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 			if s.Wait && time.Since(since) < c.Wait {
 				err = changed(ctx, w, c.Job, read.Revision, c.Wait-time.Since(since))
 				sleep(ctx, cost) // many readers come one after the other: at most half of the time goes into looking
+			} else if s.barred(read) {
+				err = ErrReaders // as Commit would say, after all that waits to be written
 			} else if err = w.Commit(ctx, c.Job, c.Token, read, s); err == nil {
 				if c.Observe != nil {
 					c.Observe(s, read, time.Since(since))

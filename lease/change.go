@@ -113,3 +113,9 @@ func (s Step) Outcome(r Records) (Outcome, error) {
 	}
 	return o, nil
 }
+
+// barred says that there are readers of what the step needs to be without any.
+func (s Step) barred(read State) bool {
+	o, err := s.Outcome(read.Records)
+	return err == nil && (o.NoGuardReaders && read.GuardReaders > 0 || o.NoBridgeReaders && read.BridgeReaders > 0)
+}
