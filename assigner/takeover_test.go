@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -176,8 +177,7 @@ func TestTakeoverFromEveryStep(t *testing.T) {
 // restart, leave and die: no key has two owners, and nothing that was in force
 // comes in force again.
 func TestHammerConsistent(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	virtually(t, func(t *testing.T, start func(Config) *node) {
 		c := newConsistent(t, start, "x", "y")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/internal/table"
 )
@@ -506,7 +507,7 @@ func TestSimulation(t *testing.T) {
 		t.Logf("%d steps", steps)
 		return
 	}
-	base, total := rand.Uint64()>>1, 0
+	base, total := seedtest.Seed(t), 0
 	for i := range uint64(*simRuns) {
 		steps, err := simulate(base+i, wrong{})
 		if err != nil {

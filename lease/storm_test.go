@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -12,11 +11,10 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/serve"
 )
-
-var stormSeed = flag.Uint64("storm.seed", 0, "seed of TestStorm; goroutines run as they like all the same")
 
 const (
 	stormTasks  = 4
@@ -190,15 +188,16 @@ func (s *storm) look() (believed int, overlap string) {
 }
 
 func TestStorm(t *testing.T) {
-	if overlap := weather(t, false); overlap != "" {
+	if overlap := weather(t, seedtest.Seed(t), false); overlap != "" {
 		t.Error(overlap)
 	}
 }
 
 // Readers whose clock stands still never find their deadline past.
 func TestStormSeesAMissingDeadline(t *testing.T) {
-	for range 20 {
-		if overlap := weather(t, true); overlap != "" {
+	seed := seedtest.Seed(t)
+	for i := range uint64(20) {
+		if overlap := weather(t, seed+i, true); overlap != "" {
 			t.Log(overlap)
 			return
 		}
@@ -206,13 +205,9 @@ func TestStormSeesAMissingDeadline(t *testing.T) {
 	t.Error("readers did not look at their deadline, and nobody noticed")
 }
 
-// weather runs a storm, and returns the first overlap that it sees.
-func weather(t *testing.T, noDeadline bool) (overlap string) {
-	seed := *stormSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-storm.seed=%d", seed)
+// weather runs a storm, and returns the first overlap that it sees. Goroutines run
+// as they like, whatever the seed.
+func weather(t *testing.T, seed uint64, noDeadline bool) (overlap string) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := &storm{t: t, rng: rand.New(rand.NewPCG(seed, 7)), written: map[assignment.Generation]*assignment.Assignment{},

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
 // TestStorm: keys move all the time, and servers are killed and started again, one
 // at a time; no request fails, and all connections are accounted for.
 func TestStorm(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		j := newTestJob(t, affinity, "abcd")

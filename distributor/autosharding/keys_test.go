@@ -3,9 +3,9 @@ package autosharding
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 )
 
 func TestKeyFrom(t *testing.T) {
@@ -27,8 +27,7 @@ func TestKeyFrom(t *testing.T) {
 
 // The key found is not below the bytes, and the one before is.
 func TestKeyFromIsTheFirst(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	const alphabet = "0123456789abcdef0123456789abcdef!:@AGg~"
 	for range 20_000 {

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 )
 
 // Whatever clients report, and however the assignment changes in between, all that
 // falls on slice keys is handed out once.
 func TestLoadsLoseNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 200 {
 		now := time.Unix(1000, 0)

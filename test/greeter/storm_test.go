@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/test/bed"
@@ -107,8 +108,7 @@ func (s *storm) inFlight(o outcome) bool {
 }
 
 func TestStorm(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	full := *stormRPCs >= fullSize
 	servers, rate := 6, 800.

@@ -3,10 +3,11 @@ package judge
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/seedtest"
 )
 
 var seedFlag = flag.Uint64("judge.seed", 0, "seed of the runs; real processes run as they like all the same")
@@ -14,7 +15,7 @@ var seedFlag = flag.Uint64("judge.seed", 0, "seed of the runs; real processes ru
 func seed(t *testing.T) uint64 {
 	s := *seedFlag
 	if s == 0 {
-		s = rand.Uint64()
+		s = seedtest.Seed(t)
 	}
 	t.Logf("-judge.seed=%d", s)
 	return s

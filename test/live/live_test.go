@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"go.uber.org/goleak"
 )
 
@@ -21,7 +22,7 @@ const (
 // BenchmarkReaction is the experiment in full.
 func BenchmarkReaction(b *testing.B) {
 	for b.Loop() {
-		x := startExperiment(b, uint64(time.Now().UnixNano()), numServers, usualRate)
+		x := startExperiment(b, seedtest.Seed(b), numServers, usualRate)
 		x.record(warmUp, nil)
 		s := x.shifts(b, 20, time.Minute, nil)
 		b.Logf("median %.1f s (limit %.0f s; Slicer paper, Figure 13: %.0f s), %d of %d unrecovered (limit 0), churn %.2f %% of the keyspace a shift, %.3f %% a minute from the recovery on, steady churn %.3f %% a minute (limit of both %g %%)",
@@ -48,7 +49,7 @@ func seconds(ds []time.Duration) (all []float64) {
 // TestReaction is the experiment in short: two shifts, each watched until it has
 // recovered, which must be within half a minute even on a busy machine.
 func TestReaction(t *testing.T) {
-	b := startExperiment(t, uint64(time.Now().UnixNano()), numServers, usualRate)
+	b := startExperiment(t, seedtest.Seed(t), numServers, usualRate)
 	s := b.shifts(t, 2, 30*time.Second, recovered)
 	if s.unrecovered > 0 {
 		t.Errorf("%d of %d shifts did not recover", s.unrecovered, len(s.took))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/deploy/plot"
 )
 
@@ -100,7 +101,7 @@ func (b *experiment) outage(tb testing.TB, shifts int, between time.Duration) (p
 func BenchmarkOutage(b *testing.B) {
 	const servers, shifts, between = 20, 6, 40 * time.Second
 	for b.Loop() {
-		x := startExperiment(b, uint64(time.Now().UnixNano()), servers, usualRate)
+		x := startExperiment(b, seedtest.Seed(b), servers, usualRate)
 		x.record(warmUp, nil)
 		phases := x.outage(b, shifts, between)
 		b.ReportMetric(phases[0].uneven(), "uneven-before")
@@ -131,6 +132,6 @@ func BenchmarkOutage(b *testing.B) {
 
 // TestOutage is the same in short: without an assigner requests are served all the same.
 func TestOutage(t *testing.T) {
-	x := startExperiment(t, uint64(time.Now().UnixNano()), 4, 200)
+	x := startExperiment(t, seedtest.Seed(t), 4, 200)
 	x.outage(t, 1, window+sampleEvery)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 )
@@ -54,9 +55,9 @@ type crash struct {
 // synced lost, or there, or torn.
 func TestCrash(t *testing.T) {
 	ctx := t.Context()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
+	torn := rand.New(rand.NewPCG(seed, 2)) // under mu: Pebble writes in the background too
 	disk := vfs.NewCrashableMem()
 	var mu sync.Mutex
 	var acked, doing held
@@ -68,11 +69,11 @@ func TestCrash(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		lost := []int{0, 100}
-		if strings.HasSuffix(op.Path, ".log") && rng.IntN(4) == 0 {
+		if strings.HasSuffix(op.Path, ".log") && torn.IntN(4) == 0 {
 			lost = append(lost, 50) // elsewhere Pebble trusts that directories keep their order
 		}
 		for _, percent := range lost {
-			crashes = append(crashes, crash{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), fmt.Sprintf("operation %d on %s", op.Kind, op.Path), acked, doing})
+			crashes = append(crashes, crash{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: torn}), fmt.Sprintf("operation %d on %s", op.Kind, op.Path), acked, doing})
 		}
 		return nil
 	}))

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 )
@@ -23,8 +24,7 @@ import (
 // does not open, or says what is damaged, or is right.
 func TestDamagedFiles(t *testing.T) {
 	ctx := t.Context()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	disk := vfs.NewCrashableMem()
 	s, err := Open("store", Config{fs: disk})

@@ -20,6 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 	"golang.org/x/sys/unix"
@@ -205,8 +206,7 @@ func holds(t *testing.T, dir string, acked map[assignment.Generation]uint64) {
 
 func TestKill9(t *testing.T) {
 	dir := t.TempDir()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	acked := make(map[assignment.Generation]uint64)
 	for range 8 {

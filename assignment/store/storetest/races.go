@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -100,8 +101,7 @@ type model struct {
 // testModel does random things to a store and to a model of it.
 func testModel(t *testing.T, h *harness) {
 	ctx := t.Context()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 7))
 	handles := []store.Backend{h.open()}
 	if h.Shared {

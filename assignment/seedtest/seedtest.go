@@ -1,0 +1,34 @@
+// Package seedtest gives random tests their seed: the same one in every run, so
+// that a change is judged by its own doing, and another one on request.
+package seedtest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// Env is the environment variable that names the seed: 1 to 2^64-1, or "random",
+// which draws one for each test.
+const Env = "SLICER_SEED"
+
+// Seed returns the test's seed and logs how to have it again. Without the variable
+// it is 1; a value that is not allowed ends the test.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	var seed uint64
+	switch v := os.Getenv(Env); v {
+	case "":
+		seed = 1
+	case "random":
+		seed = rand.Uint64()
+	default:
+		var err error
+		if seed, err = strconv.ParseUint(v, 10, 64); err != nil || seed == 0 {
+			t.Fatalf("%s is %q; allowed: 1 to 2^64-1, or random", Env, v)
+		}
+	}
+	t.Logf("%s=%d", Env, seed)
+	return seed
+}
