@@ -31,43 +31,23 @@ type Change struct {
 // An error that matches ErrDeposed says that the job lease is lost; other errors
 // of the store are waited out, until ctx ends.
 func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
-	var last Step // called for since
-	var since time.Time
+	a := advance{w: w, Change: c}
 	pause := 10 * time.Millisecond
 	for {
-		asked := time.Now()
 		read, err := w.State(ctx, c.Job)
-		cost := min(time.Since(asked), 50*time.Millisecond)
-		if err == nil {
-			s := Next(read, c.Wanted)
-			if s.Kind == Idle {
+		for err == nil {
+			if Next(read, c.Wanted).Kind == Idle {
 				return read, nil
 			}
-			if s.Kind != last.Kind {
-				last, since = s, time.Now()
-			}
-			if s.Wait && time.Since(since) < c.Wait {
-				err = changed(ctx, w, c.Job, read.Revision, c.Wait-time.Since(since))
-				sleep(ctx, cost) // many readers come one after the other: at most half of the time goes into looking
-			} else if s.barred(read) {
-				err = ErrReaders // as Commit would say, after all that waits to be written
-			} else if err = w.Commit(ctx, c.Job, c.Token, read, s); err == nil {
-				if c.Observe != nil {
-					c.Observe(s, read, time.Since(since))
-				}
-				pause = 10 * time.Millisecond
+			var on State
+			if on, err = a.step(ctx, read); err == nil {
+				read, pause = on, 10*time.Millisecond
 			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return State{}, fmt.Errorf("lease: job %s: change under way: %w", c.Job, ctx.Err())
-		case err == nil, errors.Is(err, ErrChanged):
-		case errors.Is(err, ErrReaders):
-			// Those who live let go; those who do not, run out: this ends within the lease time.
-			if err := changed(ctx, w, c.Job, read.Revision, time.Second); err == nil {
-				sleep(ctx, cost)
-				continue
-			}
+		case errors.Is(err, ErrChanged):
 		case errors.Is(err, ErrDeposed), errors.Is(err, ErrLost), errors.Is(err, ErrCorrupt):
 			return State{}, fmt.Errorf("lease: job %s: %w", c.Job, err)
 		default:
@@ -77,13 +57,46 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 	}
 }
 
-// changed waits for a change, for a bounded time.
-func changed(ctx context.Context, w WriteSession, job string, since int64, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := w.Changed(ctx, job, since)
-	if ctx.Err() != nil {
-		return nil
+// advance is a change under way.
+type advance struct {
+	w WriteSession
+	Change
+	last  Kind      // of step, called for
+	since time.Time // since then
+}
+
+// gather is how long readers that follow one another are waited for together.
+const gather = time.Millisecond
+
+// step carries out what the state calls for, or waits for the readers that stand
+// against it, and returns a newer state.
+func (a *advance) step(ctx context.Context, read State) (State, error) {
+	s, limit := Next(read, a.Wanted), time.Second
+	if s.Kind != a.last {
+		a.last, a.since = s.Kind, time.Now()
 	}
-	return err
+	switch waited := time.Since(a.since); {
+	case s.Wait && waited < a.Wait:
+		limit = min(limit, a.Wait-waited)
+		defer sleep(ctx, gather)
+	case s.barred(read):
+		// As Commit would say, after all that waits to be written. Readers that live
+		// let go; those that do not, run out: this ends within the lease time.
+		defer sleep(ctx, gather)
+	default:
+		err := a.w.Commit(ctx, a.Job, a.Token, read, s)
+		switch {
+		case err == nil && a.Observe != nil:
+			a.Observe(s, read, time.Since(a.since))
+		case err != nil && !errors.Is(err, ErrReaders):
+			return State{}, err
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	on, err := a.w.Await(waiting, a.Job, read.Revision)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return State{}, ErrChanged // or what should tell of changes has fallen silent: read anew
+	}
+	return on, err
 }

@@ -110,9 +110,11 @@ type WriteSession interface {
 	// records with those read, and what Step.Outcome says must have no readers.
 	// ErrDeposed, ErrChanged and ErrReaders say that nothing was written.
 	Commit(ctx context.Context, job string, t Token, read State, s Step) error
-	// Changed waits until a record, a holder or the job lease of the job has
-	// changed since the revision. It may return early.
-	Changed(ctx context.Context, job string, since int64) error
+	// Await waits until a record, a holder or the job lease of the job has changed
+	// since the revision, and returns the state as it was then or is now; never one
+	// from before the revision. It may return early. Commit is what tells whether
+	// the state still stands.
+	Await(ctx context.Context, job string, since int64) (State, error)
 }
 
 // Readers opens sessions for slicelets.

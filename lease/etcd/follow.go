@@ -2,6 +2,7 @@ package etcdlease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -9,20 +10,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// follower watches all keys of a job that an assigner waits for, until it
-// resigns. One watch serves all its waits: a new watch that begins in the past is
-// served by etcd only every 100 ms.
+// follower keeps up with all keys of a job that an assigner changes, until it
+// resigns. One watch serves all its waits, and spares it a read after each: a read
+// would queue behind what the readers write, and a new watch that begins in the
+// past is served by etcd only every 100 ms.
 type follower struct {
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	latest int64         // revision of the last change seen
-	rung   chan struct{} // closed at the next
-	ended  bool
+	mu   sync.Mutex
+	view *view         // nil until it has been read
+	rung chan struct{} // closed when the view changes, or it ends
+	err  error         // why it has ended
 }
 
 // follow finds the job's follower, or starts one.
-func (n *session) follow(job string, since int64) (*follower, error) {
+func (n *session) follow(job string) (*follower, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if f := n.followers[job]; f != nil && !f.over() {
@@ -32,56 +34,81 @@ func (n *session) follow(job string, since int64) (*follower, error) {
 		return nil, lease.ErrLost
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(n.s.ctx))
-	f := &follower{cancel: cancel, latest: since, rung: make(chan struct{})}
+	f := &follower{cancel: cancel, rung: make(chan struct{})}
 	if n.followers == nil {
 		n.followers = map[string]*follower{}
 	}
 	n.followers[job] = f
-	events := n.s.client.Watch(ctx, string(n.s.keys(job)), clientv3.WithPrefix(), clientv3.WithRev(since+1))
 	n.s.wg.Go(func() {
-		for resp := range events {
-			if resp.Err() == nil && len(resp.Events) > 0 {
-				f.ring(resp.Events[len(resp.Events)-1].Kv.ModRevision, false)
-			}
-		}
-		f.ring(0, true)
+		defer cancel()
+		err := n.keepUp(ctx, job, f)
+		f.update(func() { f.err = err })
 	})
 	return f, nil
+}
+
+// keepUp reads, and watches from there, until the watch ends.
+func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
+	v, err := n.read(ctx, job)
+	if err != nil {
+		return err
+	}
+	f.update(func() { f.view = v })
+	for resp := range n.s.client.Watch(ctx, string(v.k), clientv3.WithPrefix(), clientv3.WithRev(v.revision+1)) {
+		if err := resp.Err(); err != nil {
+			return explain(ctx, err)
+		}
+		f.update(func() {
+			for _, e := range resp.Events {
+				err = errors.Join(err, v.set(string(e.Kv.Key), e.Kv.Value, e.Type == clientv3.EventTypePut))
+				v.revision = e.Kv.ModRevision
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the watch of job %s has ended", lease.ErrUnavailable, job)
 }
 
 func (f *follower) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ended
+	return f.err != nil
 }
 
-func (f *follower) ring(revision int64, ended bool) {
+// update changes f under its lock, and wakes those that wait.
+func (f *follower) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.latest, f.ended = max(f.latest, revision), f.ended || ended
+	change()
 	close(f.rung)
 	f.rung = make(chan struct{})
 }
 
-// Changed implements lease.WriteSession.
-func (n *session) Changed(ctx context.Context, job string, since int64) error {
-	f, err := n.follow(job, since)
+// Await implements lease.WriteSession.
+func (n *session) Await(ctx context.Context, job string, since int64) (lease.State, error) {
+	f, err := n.follow(job)
 	if err != nil {
-		return err
+		return lease.State{}, err
 	}
 	for {
 		f.mu.Lock()
-		latest, ended, rung := f.latest, f.ended, f.rung
+		var st lease.State
+		if f.view != nil && f.view.revision > since {
+			st = f.view.state()
+		}
+		err, rung := f.err, f.rung
 		f.mu.Unlock()
 		switch {
-		case latest > since:
-			return nil
-		case ended:
-			return fmt.Errorf("%w: the watch of job %s has ended", lease.ErrUnavailable, job)
+		case err != nil:
+			return lease.State{}, err
+		case st.Revision > since:
+			return st, nil
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return lease.State{}, ctx.Err()
 		case <-rung:
 		}
 	}

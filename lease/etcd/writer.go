@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -48,40 +49,79 @@ func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
 
 // State implements lease.WriteSession: one read at one revision.
 func (n *session) State(ctx context.Context, job string) (lease.State, error) {
-	k := n.s.keys(job)
-	resp, err := n.s.client.Get(ctx, string(k), clientv3.WithPrefix())
+	v, err := n.read(ctx, job)
 	if err != nil {
-		return lease.State{}, explain(ctx, err)
+		return lease.State{}, err
 	}
-	return k.state(resp.Header.Revision, resp)
+	return v.state(), nil
 }
 
-func (k keys) state(revision int64, gets ...*clientv3.GetResponse) (st lease.State, err error) {
-	st.Revision = revision
-	var seen lease.Seen
-	guard, bridge := map[string]string{}, map[string]string{} // values by session
+func (n *session) read(ctx context.Context, job string) (*view, error) {
+	v := newView(n.s.keys(job))
+	resp, err := n.s.client.Get(ctx, string(v.k), clientv3.WithPrefix())
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	return v, v.take(resp.Header.Revision, resp)
+}
+
+// view is a job's keys as they are at a revision.
+type view struct {
+	k             keys
+	revision      int64
+	head          assignment.Generation
+	seen          lease.Seen
+	guard, bridge map[string]string // values by session
+}
+
+func newView(k keys) *view {
+	return &view{k: k, guard: map[string]string{}, bridge: map[string]string{}}
+}
+
+// take sets what is there at the revision.
+func (v *view) take(revision int64, gets ...*clientv3.GetResponse) error {
 	for _, get := range gets {
 		for _, kv := range get.Kvs {
-			key := string(kv.Key)
-			if id, ok := strings.CutPrefix(key, k.guardHolders()); ok {
-				guard[id] = string(kv.Value)
-			} else if id, ok := strings.CutPrefix(key, k.bridgeHolders()); ok {
-				bridge[id] = string(kv.Value)
-			} else if key == k.head() {
-				st.Head, err = parseHead(key, kv.Value)
-			} else {
-				err = k.set(&seen, key, kv.Value)
-			}
-			if err != nil {
-				return lease.State{}, err
+			if err := v.set(string(kv.Key), kv.Value, true); err != nil {
+				return err
 			}
 		}
 	}
-	st.Guard, st.Bridge = seen.Guard, seen.Bridge
-	st.GuardReaders, st.BridgeReaders = len(guard), len(bridge)
-	st.GuardOnly = without(guard, value(lease.GuardClaim(st.Guard.Generation)), bridge, value(st.Bridge.Claim()))
-	st.BridgeOnly = without(bridge, value(st.Bridge.Claim()), guard, value(lease.GuardClaim(st.Guard.Generation)))
-	return st, nil
+	v.revision = revision
+	return nil
+}
+
+// set takes a key's value, or that the key is gone.
+func (v *view) set(key string, value []byte, there bool) (err error) {
+	if id, ok := strings.CutPrefix(key, v.k.guardHolders()); ok {
+		hold(v.guard, id, value, there)
+	} else if id, ok := strings.CutPrefix(key, v.k.bridgeHolders()); ok {
+		hold(v.bridge, id, value, there)
+	} else if key != v.k.head() {
+		err = v.k.set(&v.seen, key, value)
+	} else if v.head = 0; there {
+		v.head, err = parseHead(key, value)
+	}
+	return err
+}
+
+func hold(holders map[string]string, id string, value []byte, there bool) {
+	if there {
+		holders[id] = string(value)
+	} else {
+		delete(holders, id)
+	}
+}
+
+func (v *view) state() lease.State {
+	guard, bridge := value(lease.GuardClaim(v.seen.Guard.Generation)), value(v.seen.Bridge.Claim())
+	return lease.State{
+		Records:      lease.Records{Head: v.head, Guard: v.seen.Guard, Bridge: v.seen.Bridge},
+		Revision:     v.revision,
+		GuardReaders: len(v.guard), BridgeReaders: len(v.bridge),
+		GuardOnly:  without(v.guard, guard, v.bridge, bridge),
+		BridgeOnly: without(v.bridge, bridge, v.guard, guard),
+	}
 }
 
 // without counts who has the one value and not the other.
@@ -142,11 +182,11 @@ func (k keys) refusal(resp *clientv3.TxnResponse, t lease.Token, read lease.Stat
 	if leader := got(resp, 0).Kvs; len(leader) != 1 || leader[0].CreateRevision != int64(t) {
 		return lease.ErrDeposed
 	}
-	now, err := k.state(resp.Header.Revision, got(resp, 1), got(resp, 2))
-	if err != nil {
+	v := newView(k)
+	if err := v.take(resp.Header.Revision, got(resp, 1), got(resp, 2)); err != nil {
 		return err
 	}
-	if now.Records != read.Records {
+	if now := v.state(); now.Records != read.Records {
 		return fmt.Errorf("%w: they are head %d, guard %+v, bridge %+v", lease.ErrChanged, now.Head, now.Guard, now.Bridge)
 	}
 	return lease.ErrReaders

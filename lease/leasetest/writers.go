@@ -116,27 +116,79 @@ func (f *fixture) commitComparesReaders() {
 	f.must(lease.Close, 2)
 }
 
-func (f *fixture) changedWakes() {
+func (f *fixture) awaitWakes() {
 	f.boot(1)
 	r := f.reader()
-	since := f.state().Revision
-	woken := make(chan error, 1)
-	go func() { woken <- f.w.Changed(f.ctx, f.job, since) }()
+	since := f.state()
+	type woken struct {
+		lease.State
+		error
+	}
+	wakes := make(chan woken, 1)
+	go func() {
+		st, err := f.w.Await(f.ctx, f.job, since.Revision)
+		for err == nil && st.GuardReaders == since.GuardReaders { // early
+			st, err = f.w.Await(f.ctx, f.job, st.Revision)
+		}
+		wakes <- woken{st, err}
+	}()
 	f.acquire(r, lease.GuardClaim(1), true)
 	select {
-	case err := <-woken:
-		if err != nil {
-			f.t.Errorf("Changed: %v", err)
+	case w := <-wakes:
+		if want := f.state(); w.error != nil || w.Records != want.Records || w.GuardReaders != want.GuardReaders || w.GuardOnly != want.GuardOnly || w.Revision <= since.Revision {
+			f.t.Errorf("Await: %+v, %v, want %+v", w.State, w.error, want)
 		}
 	case <-time.After(10 * time.Second):
-		f.t.Error("Changed has not noticed a new reader")
+		f.t.Error("Await has not noticed a new reader")
 	}
-	if err := f.w.Changed(f.ctx, f.job, since); err != nil {
-		f.t.Errorf("Changed since a revision that is past: %v", err)
+	if st, err := f.w.Await(f.ctx, f.job, since.Revision); err != nil || st.GuardReaders != since.GuardReaders+1 {
+		f.t.Errorf("Await since a revision that is past: %+v, %v", st, err)
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, 20*time.Millisecond)
 	defer cancel()
-	f.wantError("Changed when nothing does", f.w.Changed(ctx, f.job, f.state().Revision), context.DeadlineExceeded)
+	var err error
+	for err == nil {
+		_, err = f.w.Await(ctx, f.job, f.state().Revision)
+	}
+	f.wantError("Await when nothing changes", err, context.DeadlineExceeded)
+}
+
+// awaitFollows has a state told from what has changed since, again and again, agree
+// with what is read.
+func (f *fixture) awaitFollows() {
+	f.boot(1)
+	a, b := f.reader(), f.reader()
+	told := f.state()
+	bridge := lease.Claim{From: 1, To: 2}
+	for _, do := range []func(){
+		func() { f.acquire(a, lease.GuardClaim(1), true) },
+		func() { f.acquire(b, lease.GuardClaim(1), true) },
+		func() { f.must(lease.Write, 2) },
+		func() { f.must(lease.Span, 2) },
+		func() { f.acquire(a, bridge, true) },
+		func() { f.must(lease.Recall, 2) },
+		func() { f.release(b, lease.GuardClaim(1)) },
+		func() { f.release(a, lease.GuardClaim(1)) },
+		func() { f.must(lease.Rewrite, 2) },
+		func() { f.acquire(b, lease.GuardClaim(2), true) },
+		func() { f.must(lease.Retire, 2) },
+		func() { f.release(a, bridge) },
+		func() { f.must(lease.Close, 2) },
+	} {
+		do()
+		want := f.state()
+		want.Revision = 0
+		for {
+			st, err := f.w.Await(f.ctx, f.job, told.Revision)
+			if err != nil {
+				f.t.Fatalf("Await: %v, want %+v; it was %+v", err, want, told)
+			}
+			told = st
+			if st.Revision = 0; st == want {
+				break
+			}
+		}
+	}
 }
 
 func (f *fixture) boundsOfTTL() {

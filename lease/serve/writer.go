@@ -64,16 +64,19 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	return nil
 }
 
-// Changed implements lease.WriteSession.
-func (n *session) Changed(ctx context.Context, job string, since int64) error {
+// Await implements lease.WriteSession.
+func (n *session) Await(ctx context.Context, job string, since int64) (lease.State, error) {
 	s := n.s
 	s.mu.Lock()
-	if s.table.Touched(job) > since {
+	if s.table.Touched(job) <= since {
+		rung, leave := s.touched.wait(job)
 		s.mu.Unlock()
-		return nil
+		defer s.leave(leave)
+		if err := s.sleep(ctx, rung); err != nil {
+			return lease.State{}, err
+		}
+		s.mu.Lock()
 	}
-	rung, leave := s.touched.wait(job)
-	s.mu.Unlock()
-	defer s.leave(leave)
-	return s.sleep(ctx, rung)
+	defer s.mu.Unlock()
+	return s.table.State(job), s.err
 }
