@@ -108,7 +108,7 @@ func checkReport(r *slicerv1.Report) error {
 	if r.GetLoad() == nil {
 		return nil
 	}
-	if _, err := wire.LoadFromProto(r.GetLoad()); err != nil {
+	if err := wire.CheckLoad(r.GetLoad()); err != nil {
 		return invalid("report", err)
 	}
 	return nil

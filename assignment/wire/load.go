@@ -41,65 +41,72 @@ func LoadToProto(l *assignment.Load) *slicerv1.LoadReport {
 	return m
 }
 
-// LoadFromProto refuses what is out of bounds: empty ranges or some past the
-// keyspace, columns of different lengths, rates that are negative, not finite or
-// above MaxRate.
+// LoadFromProto refuses what CheckLoad refuses.
 func LoadFromProto(m *slicerv1.LoadReport) (*assignment.Load, error) {
-	if m == nil {
-		return nil, malformed("load report", errMissing)
-	}
-	n, parts := len(m.RangeSkip), int(max(m.Parts, 1))
-	switch {
-	case n > MaxReportRanges || len(m.Rate) != n:
-		return nil, malformed("load report", fmt.Errorf("%d rates for %d ranges, at most %d are allowed", len(m.Rate), n, MaxReportRanges))
-	case m.Parts > MaxParts:
-		return nil, malformed("load report", fmt.Errorf("%d parts a range, at most %d are allowed", m.Parts, MaxParts))
-	case len(m.PartRate) != n*parts && (parts > 1 || len(m.PartRate) != 0):
-		return nil, malformed("load report", fmt.Errorf("%d part rates for %d ranges of %d parts", len(m.PartRate), n, parts))
-	case len(m.HotKey) > MaxHotKeys || len(m.HotRate) != len(m.HotKey) || len(m.HotError) != len(m.HotKey):
-		return nil, malformed("load report", fmt.Errorf("%d hot keys with %d rates and %d errors, at most %d are allowed", len(m.HotKey), len(m.HotRate), len(m.HotError), MaxHotKeys))
-	case m.Generation < 0:
-		return nil, malformed("load report", fmt.Errorf("generation %d, 0 or more is allowed", m.Generation))
-	case !(m.WindowSeconds >= 0 && m.WindowSeconds <= (24*time.Hour).Seconds()):
-		return nil, malformed("load report", fmt.Errorf("window of %v seconds, 0 to a day is allowed", m.WindowSeconds))
+	if err := CheckLoad(m); err != nil {
+		return nil, err
 	}
 	l := &assignment.Load{
 		Generation: assignment.Generation(m.Generation),
 		Window:     time.Duration(math.Round(m.WindowSeconds * float64(time.Second))),
-		Parts:      parts, Misrouted: float64(m.MisroutedRate), Shed: float64(m.ShedRate),
+		Parts:      int(max(m.Parts, 1)), Misrouted: float64(m.MisroutedRate), Shed: float64(m.ShedRate),
 		Total: float64(m.TotalRate), CPU: float64(m.CpuUtilization),
+		Ranges: columnsToRanges(m.RangeSkip, m.RangeWidth), Rate: rates64(m.Rate),
 	}
-	var err error
-	if l.Ranges, err = columnsToRanges(m.RangeSkip, m.RangeWidth); err != nil {
-		return nil, malformed("load report", err)
+	if l.Parts > 1 {
+		l.PartRate = rates64(m.PartRate)
 	}
-	if l.Rate, err = rates64(m.Rate); err == nil && parts > 1 {
-		l.PartRate, err = rates64(m.PartRate)
-	}
-	for i := 0; err == nil && i < len(m.HotKey); i++ {
-		h := assignment.HotKey{Key: assignment.SliceKey(m.HotKey[i]), Rate: float64(m.HotRate[i]), Error: float64(m.HotError[i])}
-		if h.Key >= assignment.KeyspaceEnd {
-			err = fmt.Errorf("hot key %d is past the keyspace", i)
-		} else if err = checkRate(h.Rate); err == nil {
-			err = checkRate(h.Error)
-		}
-		l.Hot = append(l.Hot, h)
-	}
-	for _, r := range []float64{l.Misrouted, l.Shed, l.Total, l.CPU} {
-		if err == nil {
-			err = checkRate(r)
-		}
-	}
-	if err != nil {
-		return nil, malformed("load report", err)
+	for i, k := range m.HotKey {
+		l.Hot = append(l.Hot, assignment.HotKey{Key: assignment.SliceKey(k), Rate: float64(m.HotRate[i]), Error: float64(m.HotError[i])})
 	}
 	slices.SortStableFunc(l.Hot, func(a, b assignment.HotKey) int { return cmp.Compare(b.Rate, a.Rate) })
 	return l, nil
 }
 
-func checkRate(r float64) error {
-	if !(r >= 0 && r <= MaxRate) {
-		return fmt.Errorf("rate %v, 0 to %g is allowed", r, float64(MaxRate))
+// CheckLoad refuses what is out of bounds: empty ranges or some past the
+// keyspace, columns of different lengths, rates that are negative, not finite or
+// above MaxRate. It is for those who pass the report on: it makes nothing of it.
+func CheckLoad(m *slicerv1.LoadReport) error {
+	if m == nil {
+		return malformed("load report", errMissing)
+	}
+	if err := checkLoad(m); err != nil {
+		return malformed("load report", err)
+	}
+	return nil
+}
+
+func checkLoad(m *slicerv1.LoadReport) error {
+	n, parts := len(m.RangeSkip), int(max(m.Parts, 1))
+	switch {
+	case n > MaxReportRanges || len(m.Rate) != n:
+		return fmt.Errorf("%d rates for %d ranges, at most %d are allowed", len(m.Rate), n, MaxReportRanges)
+	case m.Parts > MaxParts:
+		return fmt.Errorf("%d parts a range, at most %d are allowed", m.Parts, MaxParts)
+	case len(m.PartRate) != n*parts && (parts > 1 || len(m.PartRate) != 0):
+		return fmt.Errorf("%d part rates for %d ranges of %d parts", len(m.PartRate), n, parts)
+	case len(m.HotKey) > MaxHotKeys || len(m.HotRate) != len(m.HotKey) || len(m.HotError) != len(m.HotKey):
+		return fmt.Errorf("%d hot keys with %d rates and %d errors, at most %d are allowed", len(m.HotKey), len(m.HotRate), len(m.HotError), MaxHotKeys)
+	case m.Generation < 0:
+		return fmt.Errorf("generation %d, 0 or more is allowed", m.Generation)
+	case !(m.WindowSeconds >= 0 && m.WindowSeconds <= (24*time.Hour).Seconds()):
+		return fmt.Errorf("window of %v seconds, 0 to a day is allowed", m.WindowSeconds)
+	}
+	if err := checkColumns(m.RangeSkip, m.RangeWidth); err != nil {
+		return err
+	}
+	for i, k := range m.HotKey {
+		if k >= uint64(assignment.KeyspaceEnd) {
+			return fmt.Errorf("hot key %d is past the keyspace", i)
+		}
+	}
+	scalars := [...]float32{m.MisroutedRate, m.ShedRate, m.TotalRate, m.CpuUtilization}
+	for _, rates := range [...][]float32{m.Rate, m.PartRate, m.HotRate, m.HotError, scalars[:]} {
+		for _, r := range rates {
+			if !(r >= 0 && r <= MaxRate) {
+				return fmt.Errorf("rate %v, 0 to %g is allowed", r, float64(MaxRate))
+			}
+		}
 	}
 	return nil
 }
@@ -119,16 +126,13 @@ func rates32(v []float64) []float32 {
 	return out
 }
 
-func rates64(v []float32) ([]float64, error) {
+func rates64(v []float32) []float64 {
 	if len(v) == 0 {
-		return nil, nil
+		return nil
 	}
 	out := make([]float64, len(v))
 	for i, x := range v {
 		out[i] = float64(x)
-		if err := checkRate(out[i]); err != nil {
-			return nil, err
-		}
 	}
-	return out, nil
+	return out
 }

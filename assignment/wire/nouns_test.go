@@ -154,7 +154,7 @@ func TestLoadRefused(t *testing.T) {
 		{"NaN", func(m *slicerv1.LoadReport) { m.Rate[1] = nan }, "rate NaN"},
 		{"infinite", func(m *slicerv1.LoadReport) { m.Rate[1] = inf }, "rate +Inf"},
 		{"negative", func(m *slicerv1.LoadReport) { m.PartRate[1] = -1 }, "rate -1"},
-		{"absurd", func(m *slicerv1.LoadReport) { m.TotalRate = 1e30 }, "rate 1.0"},
+		{"absurd", func(m *slicerv1.LoadReport) { m.TotalRate = 1e30 }, "rate 1e+30"},
 		{"misrouted", func(m *slicerv1.LoadReport) { m.MisroutedRate = nan }, "rate NaN"},
 		{"shed", func(m *slicerv1.LoadReport) { m.ShedRate = -1 }, "rate -1"},
 		{"cpu", func(m *slicerv1.LoadReport) { m.CpuUtilization = nan }, "rate NaN"},
@@ -174,6 +174,9 @@ func TestLoadRefused(t *testing.T) {
 		tc.change(m)
 		if l, err := wire.LoadFromProto(m); l != nil || !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+		}
+		if err := wire.CheckLoad(m); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: checked: %v, want %s", tc.name, err, tc.want)
 		}
 	}
 	if _, err := wire.LoadFromProto(nil); !errors.Is(err, wire.ErrMalformed) {

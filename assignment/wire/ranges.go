@@ -17,20 +17,31 @@ func rangesToColumns(rs []assignment.Slice) (skip, width []uint64) {
 	return skip, width
 }
 
-// columnsToRanges returns valid ranges, in key order and apart.
-func columnsToRanges(skip, width []uint64) ([]assignment.Slice, error) {
+// checkColumns refuses distances and widths that are not those of ranges in the
+// keyspace.
+func checkColumns(skip, width []uint64) error {
 	if len(skip) != len(width) || len(skip) > assignment.MaxSlices {
-		return nil, fmt.Errorf("%d range distances for %d widths, at most %d are allowed", len(skip), len(width), assignment.MaxSlices)
+		return fmt.Errorf("%d range distances for %d widths, at most %d are allowed", len(skip), len(width), assignment.MaxSlices)
 	}
-	rs := make([]assignment.Slice, len(skip))
 	left := uint64(assignment.KeyspaceEnd)
-	for i := range rs {
+	for i := range skip {
 		if skip[i] >= left || width[i] == 0 || width[i] > left-skip[i] {
-			return nil, fmt.Errorf("range %d is empty or past the keyspace", i)
+			return fmt.Errorf("range %d is empty or past the keyspace", i)
 		}
-		start := uint64(assignment.KeyspaceEnd) - left + skip[i]
-		rs[i] = assignment.Slice{Start: assignment.SliceKey(start), End: assignment.SliceKey(start + width[i])}
 		left -= skip[i] + width[i]
 	}
-	return rs, nil
+	return nil
+}
+
+// columnsToRanges returns the ranges of columns that have been checked, in key
+// order and apart.
+func columnsToRanges(skip, width []uint64) []assignment.Slice {
+	rs := make([]assignment.Slice, len(skip))
+	end := assignment.SliceKey(0)
+	for i := range rs {
+		start := end + assignment.SliceKey(skip[i])
+		end = start + assignment.SliceKey(width[i])
+		rs[i] = assignment.Slice{Start: start, End: end}
+	}
+	return rs
 }
