@@ -13,10 +13,7 @@ import (
 
 // GetJob implements store.Store.
 func (s *Store) GetJob(ctx context.Context, name string) (store.Job, error) {
-	if err := assignment.ValidateJobName(name); err != nil {
-		return store.Job{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, name)
 	if err != nil {
 		return store.Job{}, err
 	}
@@ -136,10 +133,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 
 // DeleteJob implements store.Store. Attempts under way end with it.
 func (s *Store) DeleteJob(ctx context.Context, name string) error {
-	if err := assignment.ValidateJobName(name); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, name)
 	if err != nil {
 		return err
 	}

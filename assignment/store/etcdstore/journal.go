@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,10 +68,7 @@ func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error
 
 // Controls implements store.Journal.
 func (s *Store) Controls(ctx context.Context, job string) (store.Controls, error) {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return store.Controls{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
 		return store.Controls{}, err
 	}
@@ -86,10 +82,7 @@ func (s *Store) PutControls(ctx context.Context, job string, next store.Controls
 	if err := record.CheckOrder(next, order); err != nil {
 		return err
 	}
-	if err := assignment.ValidateJobName(job); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
 		return err
 	}

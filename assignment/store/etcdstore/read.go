@@ -62,10 +62,7 @@ func (s *Store) Read(ctx context.Context, job string) (*assignment.Assignment, e
 // load reads a job's state. Several tries are needed when etcd compacts away
 // the revision that is read at.
 func (s *Store) load(ctx context.Context, job string) (st state, err error) {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return st, fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
 		return st, err
 	}
@@ -135,17 +132,14 @@ func (s *Store) loadOnce(ctx context.Context, job string) (st state, err error) 
 
 // ReadGeneration implements store.Store.
 func (s *Store) ReadGeneration(ctx context.Context, job string, g assignment.Generation) (*assignment.Assignment, error) {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return nil, fmt.Errorf("%w: %w", store.ErrNotFound, err)
-	}
-	if g <= 0 || g > assignment.MaxGeneration {
-		return nil, fmt.Errorf("generation %d of job %s: %w", g, job, store.ErrNotFound)
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	if g <= 0 || g > assignment.MaxGeneration {
+		return nil, fmt.Errorf("generation %d of job %s: %w", g, job, store.ErrNotFound)
+	}
 	var a *assignment.Assignment
 	for range 3 {
 		if a, err = s.readGenerationOnce(ctx, job, g); !errors.Is(err, errCompacted) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -37,6 +38,14 @@ func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
 	}
 	stop := context.AfterFunc(s.ctx, cancel)
 	return ctx, func() { stop(); cancel() }, nil
+}
+
+// beginFor is begin for a call about one job.
+func (s *Store) beginFor(ctx context.Context, job string) (context.Context, func(), error) {
+	if err := assignment.ValidateJobName(job); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	}
+	return s.begin(ctx)
 }
 
 // txn is one transaction.

@@ -147,25 +147,34 @@ func testJobVersions(t *testing.T, h *harness) {
 func testJobRaces(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()
-	const writers, writes = 8, 10
-	var seen [writers*writes + 1]atomic.Int32
+	h.race(s, 8, 10, func(s store.Store) (int64, error) {
+		j, err := s.GetJob(ctx, "a")
+		if errors.Is(err, store.ErrNotFound) {
+			j.Version = store.NoVersion
+		} else if err != nil {
+			return 0, err
+		}
+		j, err = s.PutJob(ctx, assignment.JobConfig{Name: "a"}, j.Version)
+		return j.Version, err
+	})
+}
+
+// race has writers, each with a store of its own, write by compare-and-swap until
+// each has got so many writes through; every number from 1 on is given out once.
+func (h *harness) race(s store.Backend, writers, writes int, try func(store.Store) (number int64, err error)) {
+	h.Helper()
+	seen := make([]atomic.Int32, writers*writes+1)
 	var wg sync.WaitGroup
 	for range writers {
 		s := h.another(s)
 		wg.Go(func() {
 			for done := 0; done < writes; {
-				j, err := s.GetJob(ctx, "a")
-				expect := j.Version
-				if errors.Is(err, store.ErrNotFound) {
-					expect = store.NoVersion
-				}
-				j, err = s.PutJob(ctx, assignment.JobConfig{Name: "a"}, expect)
-				switch {
+				switch number, err := try(s); {
 				case err == nil:
-					seen[j.Version].Add(1)
+					seen[number].Add(1)
 					done++
 				case !errors.Is(err, store.ErrConflict):
-					t.Error(err)
+					h.Error(err)
 					return
 				}
 			}
@@ -174,7 +183,7 @@ func testJobRaces(t *testing.T, h *harness) {
 	wg.Wait()
 	for v := 1; v < len(seen); v++ {
 		if n := seen[v].Load(); n != 1 {
-			t.Errorf("version %d was given out %d times", v, n)
+			h.Errorf("number %d was given out %d times", v, n)
 		}
 	}
 }

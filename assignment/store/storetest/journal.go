@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,34 +148,14 @@ func testControlRaces(t *testing.T, h *harness) {
 	s := h.open()
 	h.job(s, "a")
 	const writers, writes = 4, 6
-	var seen [writers*writes + 1]atomic.Int32
-	var wg sync.WaitGroup
-	for range writers {
-		s := h.another(s)
-		wg.Go(func() {
-			for done := 0; done < writes; {
-				c, err := s.Controls(ctx, "a")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				switch err := s.PutControls(ctx, "a", Controls(c.Version+1), Order(c.Version+1), 100); {
-				case err == nil:
-					seen[c.Version+1].Add(1)
-					done++
-				case !errors.Is(err, store.ErrConflict):
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for v := 1; v < len(seen); v++ {
-		if n := seen[v].Load(); n != 1 {
-			t.Errorf("order %d was given %d times", v, n)
+	h.race(s, writers, writes, func(s store.Store) (int64, error) {
+		c, err := s.Controls(ctx, "a")
+		if err != nil {
+			return 0, err
 		}
-	}
+		order := c.Version + 1
+		return order, s.PutControls(ctx, "a", Controls(order), Order(order), 100)
+	})
 	if all, err := s.History(ctx, "a", 100); err != nil || len(all) != writers*writes {
 		t.Errorf("%d entries, %v", len(all), err)
 	}
