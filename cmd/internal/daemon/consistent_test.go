@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/remote"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -64,8 +65,8 @@ func TestServeConsistent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()
-	p := start(t, "serve", serveArgs(dir)...)
-	w := p.where()
+	p := runtest.Start(t, "serve", serveArgs(dir)...)
+	w := p.Where()
 	becomesReady(t, w["http"])
 	job := &slicerv1.JobConfig{Name: "web", Mode: slicerv1.Mode_MODE_CONSISTENT, LeaseDurationMs: 2000}
 	ops := admin(t, w["listen"])
@@ -96,15 +97,13 @@ func TestServeConsistent(t *testing.T) {
 	}
 
 	// No goodbye. The port stays the same, as an operator would have it.
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.done
+	p.Signal(syscall.SIGKILL)
+	p.End()
 	killed := time.Now()
 	until(t, "nobody owns anything", func() bool { return len(a.Slices())+len(b.Slices()) == 0 })
 	args := append(serveArgs(dir)[:1], "--listen="+w["listen"], "--backup-listen="+w["backup"], "--http="+w["http"])
-	p = start(t, "serve", args...)
-	w = p.where()
+	p = runtest.Start(t, "serve", args...)
+	w = p.Where()
 	_, err = remote.New(dial(t, w["listen"])).OpenReader(ctx, time.Second)
 	if opened := time.Since(killed); err == nil || !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "nothing is granted") {
 		t.Errorf("%s after it was killed a session is opened: %v", opened, err)
@@ -116,5 +115,5 @@ func TestServeConsistent(t *testing.T) {
 		return err == nil
 	})
 	until(t, "each key has an owner again", owned)
-	p.stop(syscall.SIGTERM)
+	p.Stop(syscall.SIGTERM)
 }

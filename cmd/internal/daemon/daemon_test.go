@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/cmd/internal/assignerd"
+	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -70,8 +71,8 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 
-	p := start(t, "serve", serveArgs(dir)...)
-	w := p.where()
+	p := runtest.Start(t, "serve", serveArgs(dir)...)
+	w := p.Where()
 	becomesReady(t, w["http"])
 	if _, err := admin(t, w["listen"]).PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "web"}}); err != nil {
 		t.Fatal(err)
@@ -92,18 +93,18 @@ func TestServe(t *testing.T) {
 		{append(serveArgs(t.TempDir()), "--backup-listen="+w["backup"]), "--backup-listen: listen tcp " + w["backup"] + ": bind: address already in use"},
 		{append(serveArgs(t.TempDir()), "--http="+w["http"]), "--http: listen tcp " + w["http"] + ": bind: address already in use"},
 	} {
-		second := start(t, "serve", append(c.args, "--log-level=error")...)
-		if code := second.end(); code != 1 || !strings.HasPrefix(second.text(), "serve: ") || !strings.Contains(second.text(), c.want) || strings.Count(second.text(), "\n") != 1 {
-			t.Errorf("exit %d, %q; want 1 and one line with %q", code, second.text(), c.want)
+		second := runtest.Start(t, "serve", append(c.args, "--log-level=error")...)
+		if code := second.End(); code != 1 || !strings.HasPrefix(second.Text(), "serve: ") || !strings.Contains(second.Text(), c.want) || strings.Count(second.Text(), "\n") != 1 {
+			t.Errorf("exit %d, %q; want 1 and one line with %q", code, second.Text(), c.want)
 		}
 	}
 	if code, _ := get(t, "http://"+w["http"]+"/readyz"); code != 200 {
 		t.Error("the first is harmed")
 	}
-	p.stop(syscall.SIGTERM)
+	p.Stop(syscall.SIGTERM)
 
-	p = start(t, "serve", serveArgs(dir)...)
-	w = p.where()
+	p = runtest.Start(t, "serve", serveArgs(dir)...)
+	w = p.Where()
 	becomesReady(t, w["http"])
 	if jobs, err := admin(t, w["listen"]).ListJobs(ctx, &slicerv1.ListJobsRequest{}); err != nil || len(jobs.Jobs) != 1 {
 		t.Errorf("after a restart: %v, %v", jobs, err)
@@ -124,20 +125,20 @@ func TestServe(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	p.stop(syscall.SIGINT)
+	p.Stop(syscall.SIGINT)
 }
 
 // TestDistributorAlone: without an assigner it serves, is not ready, and says why.
 func TestDistributorAlone(t *testing.T) {
-	p := start(t, "distributor", "--assigners=127.0.0.1:1", "--listen=127.0.0.1:0", "--http=127.0.0.1:0")
-	w := p.where()
+	p := runtest.Start(t, "distributor", "--assigners=127.0.0.1:1", "--listen=127.0.0.1:0", "--http=127.0.0.1:0")
+	w := p.Where()
 	if code, body := get(t, "http://"+w["http"]+"/readyz"); code != 503 || !strings.Contains(body, "assigner") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	if code, _ := get(t, "http://"+w["http"]+"/healthz"); code != 200 {
 		t.Errorf("healthz: %d", code)
 	}
-	p.stop(syscall.SIGTERM)
+	p.Stop(syscall.SIGTERM)
 }
 
 // TestStoreDown: a store that does not answer is waited for, not ready; a signal
@@ -150,18 +151,18 @@ func TestStoreDown(t *testing.T) {
 		}
 		http := lis.Addr().String()
 		lis.Close()
-		p := start(t, program, "--store=etcd://127.0.0.1:1/slicer", "--listen=127.0.0.1:0", "--http="+http)
+		p := runtest.Start(t, program, "--store=etcd://127.0.0.1:1/slicer", "--listen=127.0.0.1:0", "--http="+http)
 		for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
-			if strings.Contains(p.text(), `"msg":"starting"`) {
+			if strings.Contains(p.Text(), `"msg":"starting"`) {
 				if code, body := get(t, "http://"+http+"/readyz"); code == 503 && strings.Contains(body, "opening store etcd://127.0.0.1:1/slicer") {
 					break
 				}
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s does not say that its store is down\n%s", program, p.text())
+				t.Fatalf("%s does not say that its store is down\n%s", program, p.Text())
 			}
 		}
-		p.stop(syscall.SIGTERM)
+		p.Stop(syscall.SIGTERM)
 	}
 }
 
@@ -191,6 +192,8 @@ func TestBadCommandLines(t *testing.T) {
 		{"backupdist", nil, 2, "--store is missing"},
 		{"backupdist", []string{"--store=pebble:///var/lib/slicer"}, 2, `run "slicer serve"`},
 		{"distributor", nil, 2, "--assigners is missing"},
+		{"distributor", []string{"--assigners", "a:1", "--upstreams", "d:1"}, 2, "--upstreams: not allowed together with --assigners"},
+		{"distributor", []string{"--upstreams", "d"}, 2, "--upstreams"},
 		{"distributor", []string{"--assigners=assigner"}, 2, `--assigners: "assigner" is not allowed: want host:port`},
 		{"distributor", []string{"--assigners=:4710"}, 2, `--assigners: ":4710" is not allowed: want the host and the port`},
 		{"distributor", []string{"--assigners=a:1", "--tls-ca=x"}, 2, "--tls-cert: missing"},
@@ -205,7 +208,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"serve", append(serveArgs(filepath.Join(locked, "slicer")), "--log-level=error"), 1, "--store: "},
 		{"serve", append(serveArgs(filepath.Join(file, "slicer")), "--log-level=error"), 1, "not a directory"},
 	} {
-		code, errs := execute(c.program, c.args...)
+		code, _, errs := runtest.Execute(programs[c.program](), c.args...)
 		if code != c.code || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s %s: exit %d, %q; want exit %d and one line with %q", c.program, strings.Join(c.args, " "), code, errs, c.code, c.want)
 		}

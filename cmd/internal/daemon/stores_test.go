@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -27,10 +29,10 @@ func TestFateShared(t *testing.T) {
 	with := func(listen string) []string {
 		return append([]string{"--listen=" + listen, "--http=127.0.0.1:0"}, stores...)
 	}
-	assigner := start(t, "assigner", with("127.0.0.1:0")...)
-	assignerAt := assigner.where()["listen"]
-	distributor := start(t, "distributor", "--assigners="+assignerAt, "--listen=127.0.0.1:0", "--http=127.0.0.1:0").where()
-	backup := start(t, "backupdist", with("127.0.0.1:0")...).where()
+	assigner := runtest.Start(t, "assigner", with("127.0.0.1:0")...)
+	assignerAt := assigner.Where()["listen"]
+	distributor := runtest.Start(t, "distributor", "--assigners="+assignerAt, "--listen=127.0.0.1:0", "--http=127.0.0.1:0").Where()
+	backup := runtest.Start(t, "backupdist", with("127.0.0.1:0")...).Where()
 	becomesReady(t, distributor["http"])
 	becomesReady(t, backup["http"])
 
@@ -107,14 +109,14 @@ func TestFateShared(t *testing.T) {
 	}
 
 	// An assigner that starts while the store is down serves the other.
-	assigner.cmd.Process.Kill()
-	assigner.end()
-	assigner = start(t, "assigner", with(assignerAt)...)
-	assigner.where()
+	assigner.Signal(syscall.SIGKILL)
+	assigner.End()
+	assigner = runtest.Start(t, "assigner", with(assignerAt)...)
+	assigner.Where()
 	task("here", 2)
 	until(t, "an assigner that has started with a store down serves the other", func() bool { return owners(here, 3) })
-	if !strings.Contains(assigner.text(), `"store":"eu"`) {
-		t.Errorf("its log does not name the store\n%s", assigner.text())
+	if !strings.Contains(assigner.Text(), `"store":"eu"`) {
+		t.Errorf("its log does not name the store\n%s", assigner.Text())
 	}
 	if !owners(there, 1) {
 		t.Error("the job of the dead store has changed")

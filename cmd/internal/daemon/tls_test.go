@@ -56,8 +56,8 @@ func TestMutualTLS(t *testing.T) {
 		}
 	}()
 
-	d := start(t, "distributor", append(flags(ours, "distributor"), "--assigners="+addr, "--listen=127.0.0.1:0", "--http=127.0.0.1:0")...)
-	w := d.where()
+	d := runtest.Start(t, "distributor", append(flags(ours, "distributor"), "--assigners="+addr, "--listen=127.0.0.1:0", "--http=127.0.0.1:0")...)
+	w := d.Where()
 	becomesReady(t, w["http"])
 
 	server := "--server=" + w["listen"]
@@ -76,5 +76,5 @@ func TestMutualTLS(t *testing.T) {
 		}
 		t.Logf("%s: %s", name, errs)
 	}
-	d.stop(syscall.SIGTERM)
+	d.Stop(syscall.SIGTERM)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/cmd/internal/proxyd"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	"github.com/slicer-project/slicer/distributor"
@@ -128,9 +129,9 @@ func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")
 	write(t, rules, "rules:\n- job: web\n  key: {header: X-User}\n")
-	p := start(t, "--config="+rules, "--distributors="+strings.Join(plane.Addrs(), ","), "--cache-dir="+filepath.Join(dir, "made", "by", "it"),
+	p := runtest.Start(t, "slicerproxy", "--config="+rules, "--distributors="+strings.Join(plane.Addrs(), ","), "--cache-dir="+filepath.Join(dir, "made", "by", "it"),
 		"--listen=127.0.0.1:0", "--http=127.0.0.1:0")
-	w := p.where()
+	w := p.Where()
 	url, status := "http://"+w["listen"], "http://"+w["http"]
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
@@ -165,14 +166,14 @@ func TestServe(t *testing.T) {
 	eventually(t, "requests are counted", metric(`slicer_proxy_requests_total{job="web",result="2xx"} 20`))
 
 	write(t, rules, "rules:\n- job: web\n  key: {heade: X-Other}\n")
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	eventually(t, "bad rules are refused", metric(`slicer_proxy_reloads_total{result="refused"} 1`))
-	if want := `rules.yaml:3: field of key: \"heade\" is not allowed`; !strings.Contains(strings.ReplaceAll(p.text(), `\\\"`, `\"`), want) {
-		t.Errorf("the log does not say %s\n%s", want, p.text())
+	if want := `rules.yaml:3: field of key: \"heade\" is not allowed`; !strings.Contains(strings.ReplaceAll(p.Text(), `\\\"`, `\"`), want) {
+		t.Errorf("the log does not say %s\n%s", want, p.Text())
 	}
 	routed("X-User")
 	write(t, rules, "rules:\n- job: web\n  key: {header: X-Other}\n")
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	eventually(t, "good rules are in force", metric(`slicer_proxy_reloads_total{result="loaded"} 1`))
 	routed("X-Other")
 
@@ -182,7 +183,7 @@ func TestServe(t *testing.T) {
 		answer <- fmt.Sprint(code, " ", body)
 	}()
 	<-inside
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	eventually(t, "it takes no more requests", func() bool {
 		code, _ := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, url)
 		return code == 0
@@ -191,8 +192,8 @@ func TestServe(t *testing.T) {
 	if got := <-answer; !strings.HasPrefix(got, "200 web-") {
 		t.Errorf("the request on its way: %s", got)
 	}
-	if code := p.end(); code != 0 {
-		t.Errorf("exit %d\n%s", code, p.text())
+	if code := p.End(); code != 0 {
+		t.Errorf("exit %d\n%s", code, p.Text())
 	}
 	if kept, err := filepath.Glob(filepath.Join(dir, "made", "by", "it", "web.assignment")); err != nil || len(kept) != 1 {
 		t.Errorf("the cache holds %v, %v", kept, err)
@@ -239,9 +240,9 @@ func TestTLS(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules:\n- job: web\n  upstream: https\n  key: {header: X-User}\n")
 	shown := files("proxy")
-	p := start(t, "--config="+rules, "--distributors="+lis.Addr().String(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
+	p := runtest.Start(t, "slicerproxy", "--config="+rules, "--distributors="+lis.Addr().String(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
 		"--tls-cert="+shown.Cert, "--tls-key="+shown.Key, "--tls-ca="+shown.CA)
-	w := p.where()
+	w := p.Where()
 	pool := x509.NewCertPool()
 	pem, err := os.ReadFile(authority.CA)
 	if err != nil || !pool.AppendCertsFromPEM(pem) {
@@ -262,9 +263,9 @@ func TestTLS(t *testing.T) {
 	if resp.ProtoMajor != 2 {
 		t.Errorf("it speaks %s", resp.Proto)
 	}
-	p.signal(syscall.SIGTERM)
-	if code := p.end(); code != 0 {
-		t.Errorf("exit %d\n%s", code, p.text())
+	p.Signal(syscall.SIGTERM)
+	if code := p.End(); code != 0 {
+		t.Errorf("exit %d\n%s", code, p.Text())
 	}
 }
 
@@ -299,7 +300,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--config=" + good, "--backups=h:1", "--http=", "--log-level=error", "--tls-cert=/no/c", "--tls-key=/no/k"}, 1, "", "/no/c"},
 		{[]string{"more"}, 2, "", "unexpected argument"},
 	} {
-		code, out, errs := execute(c.args...)
+		code, out, errs := runtest.Execute(proxyd.Command(), c.args...)
 		if code != c.code || out != c.out || !strings.Contains(errs, c.errs) || strings.Count(errs, "\n") > 1 {
 			t.Errorf("%v: exit %d, %q, %q; want %d, %q, %q", c.args, code, out, errs, c.code, c.out, c.errs)
 		}

@@ -1,4 +1,5 @@
-// Package runtest makes certificates for tests of programs with TLS flags.
+// Package runtest is for tests of programs: processes of them, and certificates for
+// their TLS flags.
 package runtest
 
 import (
