@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -99,26 +100,24 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
-	err = status.Error(codes.Unavailable, "no assigner is connected to this distributor")
-	for _, a := range d.assignersFor(job) {
+	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.asked())
+	for _, a := range d.answerersFor(job) {
 		resp, err = call(slicerv1.NewAdminServiceClient(a.conn), ctx, r)
 		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
 			return resp, err
 		}
-		d.log.Info("assigner unavailable for a call, asking the next", "assigner", a.id, "method", method, "error", err)
+		d.log.Info("unavailable for a call, asking the next", a.kind(), a.id, "method", method, "error", err)
 	}
 	return nil, err
 }
 
-// assignersFor are the attached assigners, the one preferred for the job first.
-func (d *Distributor) assignersFor(job string) []*attachment {
+// answerersFor are the attached assigners, the one preferred for the job first; or, in
+// the second tier, the Distributors of the first, each of which knows them.
+func (d *Distributor) answerersFor(job string) []*attachment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	preferred := d.prefs.preferred(job)
-	var all []*attachment
-	for _, a := range d.attachments {
-		all = append(all, a)
-	}
+	all := slices.Collect(maps.Values(d.peers(d.second())))
 	slices.SortFunc(all, func(a, b *attachment) int {
 		switch {
 		case a.id == preferred || b.id != preferred && a.id < b.id:

@@ -15,7 +15,8 @@ import (
 // during a longer one does not count against them.
 const heartbeat = 500 * time.Millisecond
 
-// attachment is one stream to an assigner, from its hello to its end. What is to
+// attachment is one stream to an assigner, from its hello to its end; or, in the
+// second tier, to a Distributor of the first that answers in an assigner's place. What is to
 // be said on it is kept as the names of jobs, never as messages: the messages
 // are made of what is newest when their turn comes.
 type attachment struct {
@@ -23,6 +24,7 @@ type attachment struct {
 	number   session
 	id, zone string // the assigner's
 	address  string
+	upper    bool // it is to a Distributor of the first tier
 	conn     grpc.ClientConnInterface
 	cancel   context.CancelFunc // ends the stream
 	wake     chan struct{}      // holds a token when a job has been marked

@@ -23,11 +23,15 @@ type Config struct {
 	ID string
 	// Zone is where it runs; may be empty. At most 63 characters of the same kind.
 	Zone string
-	// Assigners are host:port, at least one. A DNS name with several addresses
+	// Assigners are host:port, at least one, unless there are Upstreams. A DNS name with several addresses
 	// stands for all of them, is looked up again every half a minute, and if it
 	// has addresses of both families only the IPv4 ones are used. Assigners that
 	// these tell of are connected to as well.
 	Assigners []string
+	// Upstreams make it a Distributor of the second tier, which has no connection to
+	// assigners: they are host:port of Distributors of the first, names as above, and
+	// take the place of Assigners. See the package's documentation.
+	Upstreams []string
 	// AutoshardingEndpoint says what clients of gRPC's auto-sharding protocol call a
 	// task: "address" (the default), "name", or "name." and a suffix. See
 	// autosharding.Config.
@@ -37,7 +41,7 @@ type Config struct {
 	// Registerer may be nil: no metrics. All metrics carry the label
 	// "distributor", the ID, so that several can share one.
 	Registerer prometheus.Registerer
-	// DialOptions for the connections to assigners, such as transport
+	// DialOptions for the connections to assigners or Upstreams, such as transport
 	// credentials. Default: insecure transport.
 	DialOptions []grpc.DialOption
 }
@@ -62,15 +66,24 @@ func (c Config) validate() error {
 		return &assignment.FieldError{Field: "ID", Value: c.ID, Allowed: fmt.Sprintf(token, assignment.MaxNameLen)}
 	case !printable(c.Zone, assignment.MaxZoneLen) || strings.Contains(c.Zone, "/"):
 		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: fmt.Sprintf(token, assignment.MaxZoneLen)}
-	case len(c.Assigners) == 0:
-		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port"}
+	case len(c.Assigners)+len(c.Upstreams) == 0:
+		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port, or Upstreams in their place"}
+	case len(c.Assigners) > 0 && len(c.Upstreams) > 0:
+		return &assignment.FieldError{Field: "Upstreams", Value: strings.Join(c.Upstreams, ","), Allowed: "none where there are Assigners"}
 	}
 	if err := autosharding.CheckEndpoint("AutoshardingEndpoint", c.AutoshardingEndpoint); err != nil {
 		return err
 	}
-	for i, a := range c.Assigners {
+	if err := checkAddresses("Assigners", c.Assigners); err != nil {
+		return err
+	}
+	return checkAddresses("Upstreams", c.Upstreams)
+}
+
+func checkAddresses(field string, addresses []string) error {
+	for i, a := range addresses {
 		if _, _, err := splitHostPort(a); err != nil {
-			return &assignment.FieldError{Field: fmt.Sprintf("Assigners[%d]", i), Value: a, Allowed: "host:port"}
+			return &assignment.FieldError{Field: fmt.Sprintf("%s[%d]", field, i), Value: a, Allowed: "host:port"}
 		}
 	}
 	return nil

@@ -55,6 +55,8 @@ type Distributor struct {
 	prefs       preferences
 	beliefs     beliefs
 	attachments map[string]*attachment // by the assigner's id
+	uppers      map[string]*attachment // to Distributors of the first tier, by id
+	branches    map[string]*branch     // of Distributors of the second tier, by id
 	sessions    session
 	subscribers uint64            // numbers given out
 	ready       bool              // an assigner has been attached once
@@ -79,6 +81,11 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(),
+		uppers: make(map[string]*attachment), branches: make(map[string]*branch),
+	}
+	d.metrics.tier.Set(float64(d.tier()))
+	if d.second() {
+		d.log.Info("this distributor is of the second tier", "upstreams", cfg.Upstreams)
 	}
 	d.host = host{now: time.Now, send: func(f func()) { d.goRun(f) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{
@@ -112,15 +119,18 @@ func (d *Distributor) goRun(f func()) {
 	}()
 }
 
-// Register adds SubscriberService, gRPC's AutoshardingService, and AdminService,
-// which is passed on to the assigners, to a server. See ServerOptions.
+// Register adds SubscriberService, gRPC's AutoshardingService, AdminService, which is
+// passed on to the assigners, and RelayService, for Distributors of the second tier,
+// to a server. See ServerOptions.
 func (d *Distributor) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{d: d})
 	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
+	slicerv1.RegisterRelayServiceServer(r, relayService{d: d})
 	d.guests.Register(r)
 }
 
-// Ready is nil once an assigner has been attached: from then on there is, or may
+// Ready is nil once an assigner has been attached, or in the second tier a
+// Distributor of the first: from then on there is, or may
 // be, something to serve, even after all assigners have died.
 func (d *Distributor) Ready() error {
 	d.mu.Lock()
@@ -136,9 +146,9 @@ func (d *Distributor) Ready() error {
 		why = append(why, a+": "+d.errs[a])
 	}
 	if len(why) == 0 {
-		why = d.cfg.Assigners
+		why = slices.Concat(d.cfg.Assigners, d.cfg.Upstreams)
 	}
-	return fmt.Errorf("no assigner has been reached yet (%s)", strings.Join(why, "; "))
+	return fmt.Errorf("no %s has been reached yet (%s)", d.asked(), strings.Join(why, "; "))
 }
 
 // Close ends all streams, up and down, and waits for everything that it has

@@ -23,6 +23,27 @@
 // indexes, by which they pick their subsets of tasks: each is told its own, once,
 // in a status; a status without one takes none away.
 //
+// # The second tier
+//
+// Where there are more Distributors than the assigners, or the network to them,
+// should send assignments to, some are given Upstreams in place of Assigners: they are
+// of the second tier, and those that they name of the first. Each is attached to all
+// of its Upstreams. It asks one of them for the assignments of a job, another when
+// that one is lost, and is sent what subscribers there are sent: the same encodings,
+// deltas on what it holds, and older assignments for its own subscribers' deltas to
+// stand on. What it has to tell an assigner (tasks and their reports, how far its
+// subscribers are, its clerks, whom it takes for preferred) passes through the first
+// tier as it is, on a stream of its own for each assigner, and so does what assigners
+// answer. To an assigner it is a Distributor as any other, heard or not heard for
+// itself: so a Distributor that is lost or stopped takes no tasks along in either
+// tier. To subscribers there is no difference at all.
+//
+// There are two tiers and no more. A Distributor of the second refuses to be anybody's
+// upstream, as does one of the same ID, so that nobody is upstream of itself, directly
+// or through others; who is refused logs why and is not Ready. With all Upstreams
+// dead it serves what it holds and goes on trying them, as one of the first tier does
+// without assigners; with all assigners dead it is still sent what the first tier holds.
+//
 // Beside its own protocol it speaks gRPC's, to clients that have none of our code:
 // see package autosharding below this one.
 //

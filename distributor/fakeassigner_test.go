@@ -32,6 +32,7 @@ type fakeAssigner struct {
 	streams map[*fakeStream]struct{}
 	pref    *slicerv1.Preference
 	heard   []*slicerv1.AttachRequest
+	only    string // the Distributor that heard is of, all if empty
 	admin   func(method string) error
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
@@ -41,6 +42,7 @@ type fakeAssigner struct {
 // fakeStream is one Distributor's stream.
 type fakeStream struct {
 	stream slicerv1.AssignerService_AttachServer
+	of     string     // the Distributor's id
 	end    chan error // ends the stream
 	wants  map[string]*slicerv1.Want
 	has    map[string]*assignment.Assignment
@@ -71,11 +73,13 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 	if err != nil {
 		return err
 	}
-	s := &fakeStream{stream: stream, end: make(chan error, 2), wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
+	s := &fakeStream{stream: stream, of: m.GetHello().GetDistributorId(), end: make(chan error, 2), wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
 	f.mu.Lock()
-	f.heard = append(f.heard, m)
+	f.note(s, m)
 	for old := range f.streams {
-		old.end <- status.Error(codes.Aborted, "superseded")
+		if old.of == s.of {
+			old.end <- status.Error(codes.Aborted, "superseded")
+		}
 	}
 	f.streams[s] = struct{}{}
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id}}})
@@ -97,7 +101,7 @@ func (f *fakeAssigner) receive(s *fakeStream) error {
 			return err
 		}
 		f.mu.Lock()
-		f.heard = append(f.heard, m)
+		f.note(s, m)
 		if w := m.GetWant(); w != nil {
 			f.want(s, w)
 		}
@@ -105,6 +109,12 @@ func (f *fakeAssigner) receive(s *fakeStream) error {
 			f.base(s, w)
 		}
 		f.mu.Unlock()
+	}
+}
+
+func (f *fakeAssigner) note(s *fakeStream, m *slicerv1.AttachRequest) {
+	if f.only == "" || f.only == s.of {
+		f.heard = append(f.heard, m)
 	}
 }
 

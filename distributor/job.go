@@ -169,9 +169,9 @@ func (j *job) endOrphans(now time.Time) (next time.Time) {
 
 func (j *job) unavailable() error {
 	if j.target == nil {
-		return status.Errorf(codes.Unavailable, "job %q: no assigner is connected and no assignment is held here", j.name)
+		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.name, j.d.asked())
 	}
-	return status.Errorf(codes.Unavailable, "job %q: assigner %s has not answered and no assignment is held here", j.name, j.target.id)
+	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.name, j.d.asked(), j.target.id)
 }
 
 func (j *job) notFound() error {
@@ -184,15 +184,11 @@ func (j *job) notifyLocked() {
 	j.changed = make(chan struct{})
 }
 
-// setPeers says who is to be asked and told: the preferred assigner's stream, nil
-// if it is not attached, and that of a stand-in.
-func (j *job) setPeers(now time.Time, preferred, standIn *attachment) {
+// setPeers says who is to be told and asked: the preferred assigner's stream, nil
+// if it is not attached, and the target's.
+func (j *job) setPeers(now time.Time, preferred, target *attachment) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	target := preferred
-	if target == nil {
-		target = standIn
-	}
 	if target == j.target && preferred == j.preferred {
 		return
 	}
@@ -207,6 +203,6 @@ func (j *job) setPeers(now time.Time, preferred, standIn *attachment) {
 		}
 	}
 	j.target, j.preferred = target, preferred
-	j.up.setPeers(now, preferred.session(), standIn.session())
+	j.up.setPeers(now, preferred.session(), target.session())
 	j.poke()
 }

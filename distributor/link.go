@@ -40,14 +40,18 @@ var errNoHello = fmt.Errorf("no hello within %s", 2*helloWithin)
 // taken its place: here, or as the assigner sees it, whichever is noticed first.
 var errSuperseded = errors.New("superseded by a newer stream")
 
-// link keeps a Distributor attached to whatever assigner answers at one address.
+// link keeps a Distributor attached to whatever assigner answers at one address. In
+// the second tier it is a Distributor of the first that answers there, or, with
+// assigner, that assigner through one of those.
 type link struct {
-	d       *Distributor
-	address string // host:port, the host an IP address where a name was configured
-	conn    *grpc.ClientConn
-	log     *slog.Logger
-	cancel  context.CancelFunc
-	stopped chan struct{} // closed when run has returned
+	d        *Distributor
+	address  string           // host:port, the host an IP address where a name was configured
+	conn     *grpc.ClientConn // nil with assigner
+	assigner string
+	log      *slog.Logger
+	cancel   context.CancelFunc
+	stopped  chan struct{} // closed when run has returned
+	refusal  string        // why it was told, last, that it asks the wrong one
 }
 
 // newLink connects lazily. name is the host:port that the address was found
@@ -71,7 +75,7 @@ func (d *Distributor) newLink(address, name string) (*link, error) {
 	}, opts...)
 	conn, err := grpc.NewClient("passthrough:///"+address, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("assigner %s: %w", address, err)
+		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	return &link{d: d, address: address, conn: conn, log: d.log.With("address", address), stopped: make(chan struct{})}, nil
 }
@@ -79,7 +83,9 @@ func (d *Distributor) newLink(address, name string) (*link, error) {
 // run attaches again and again until ctx ends.
 func (l *link) run(ctx context.Context) {
 	defer close(l.stopped)
-	defer l.conn.Close()
+	if l.conn != nil {
+		defer l.conn.Close()
+	}
 	for failures := 0; ctx.Err() == nil; failures++ {
 		began := time.Now()
 		id, err := l.attach(ctx)
@@ -88,25 +94,39 @@ func (l *link) run(ctx context.Context) {
 			return
 		case errors.Is(err, errSuperseded):
 			l.d.metrics.attempts.WithLabelValues("superseded").Inc()
-			l.log.Warn("stream superseded: its assigner is attached by another address, or another distributor has this ID", "assigner", id)
+			l.log.Warn("stream superseded: its other end is attached by another address, or another distributor has this ID", l.kind(), id)
 			// Not at once: that would take the place of the newer stream again.
-			for ok := pause(ctx, jitter(lookAgain)); ok && l.d.attachedTo(id); ok = pause(ctx, jitter(lookAgain)) {
+			for ok := pause(ctx, jitter(lookAgain)); ok && l.d.attachedTo(l.upper(), id); ok = pause(ctx, jitter(lookAgain)) {
 			}
 			failures = -1
 			continue
 		case id != "":
 			l.d.metrics.attempts.WithLabelValues("attached").Inc()
-			l.log.Warn("assigner lost", "assigner", id, "after", time.Since(began).Round(time.Millisecond), "error", err)
+			l.log.Warn("lost", l.kind(), id, "after", time.Since(began).Round(time.Millisecond), "error", err)
 		default:
 			l.d.metrics.attempts.WithLabelValues("failed").Inc()
-			l.log.Debug("assigner not reached", "error", err)
+			l.notReached(err)
 		}
 		l.d.failed(l.address, err)
 		if time.Since(began) >= steady {
 			failures = 0
 		}
 		pause(ctx, jitter(min(retryMin<<min(failures, 10), retryMax)))
-		l.conn.ResetConnectBackoff()
+		if l.conn != nil {
+			l.conn.ResetConnectBackoff()
+		}
+	}
+}
+
+// notReached logs why an attempt failed: loudly, but once, if it is the configuration
+// that is wrong.
+func (l *link) notReached(err error) {
+	c := status.Code(err)
+	if c != codes.FailedPrecondition && c != codes.Unimplemented {
+		l.log.Debug("not reached", "error", err)
+	} else if l.refusal != err.Error() {
+		l.refusal = err.Error()
+		l.log.Error("attached to nothing at this address: it does not take this distributor", "wanted", l.kind(), "error", err)
 	}
 }
 
@@ -132,7 +152,11 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	defer cancel()
 	late := time.AfterFunc(2*helloWithin, func() { end(errNoHello) })
 	defer late.Stop()
-	stream, h, err := l.greet(ctx)
+	conn, address, err := l.via()
+	if err != nil {
+		return "", err
+	}
+	stream, h, err := l.greet(ctx, conn)
 	switch {
 	case errors.Is(context.Cause(ctx), errNoHello):
 		return "", errNoHello
@@ -141,7 +165,8 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	case !late.Stop():
 		return "", errNoHello
 	}
-	a := l.d.newAttachment(h, l.address, l.conn, cancel)
+	a := l.d.newAttachment(h, address, conn, cancel)
+	a.upper = l.upper()
 	l.d.attached(a)
 	sent := make(chan error, 1)
 	go func() {
@@ -159,8 +184,8 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 }
 
 // greet opens a stream and exchanges hellos.
-func (l *link) greet(ctx context.Context) (slicerv1.AssignerService_AttachClient, *slicerv1.AssignerHello, error) {
-	stream, err := slicerv1.NewAssignerServiceClient(l.conn).Attach(ctx)
+func (l *link) greet(ctx context.Context, conn grpc.ClientConnInterface) (slicerv1.AssignerService_AttachClient, *slicerv1.AssignerHello, error) {
+	stream, err := l.open(ctx, conn)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,7 +198,7 @@ func (l *link) greet(ctx context.Context) (slicerv1.AssignerService_AttachClient
 		return nil, nil, err
 	}
 	h := m.GetHello()
-	if h.GetAssignerId() == "" || !printable(h.GetAssignerId(), assignment.MaxNameLen) {
+	if id := h.GetAssignerId(); id == "" || !printable(id, assignment.MaxNameLen) || l.assigner != "" && id != l.assigner {
 		return nil, nil, errors.New("the first message is not a hello that says the assigner's id")
 	}
 	return stream, h, nil

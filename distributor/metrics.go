@@ -30,6 +30,9 @@ type metrics struct {
 	reach       *prometheus.HistogramVec
 	slowest     *prometheus.GaugeVec
 	assigners   prometheus.Gauge
+	tier        prometheus.Gauge
+	upstreams   prometheus.Gauge
+	downstreams prometheus.Gauge
 	attempts    *prometheus.CounterVec
 	proxied     *prometheus.CounterVec
 	waiting     *prometheus.GaugeVec
@@ -79,8 +82,16 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 		Help:    "From the writing of an assignment until one who was connected when it came holds it.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, []string{"job", "role"})
-	m.assigners = prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_assigners", Help: "Assigners attached to."})
-	m.all = append(m.all, m.convergence, m.reach, m.assigners, m.sentAway)
+	plain := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_" + name, Help: help})
+		m.all = append(m.all, g)
+		return g
+	}
+	m.assigners = plain("assigners", "Assigners attached to, in the second tier through other Distributors.")
+	m.tier = plain("tier", "1, or 2 of one that is attached to other Distributors instead of to assigners.")
+	m.upstreams = plain("upstreams", "Distributors of the first tier that this one of the second is attached to.")
+	m.downstreams = plain("downstreams", "Distributors of the second tier that are attached to this one of the first.")
+	m.all = append(m.all, m.convergence, m.reach, m.sentAway)
 	if reg == nil {
 		return m, nil
 	}

@@ -15,7 +15,7 @@ import (
 func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, age time.Duration) verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	v := judge(j.shelf.newest(), a, from == j.preferred)
+	v := judge(j.shelf.newest(), a, from == j.preferred || from == j.target && from.isUpper())
 	if v == verdictMalformed || a.Job() != j.name {
 		return verdictMalformed
 	}
@@ -53,7 +53,8 @@ const (
 )
 
 // judge says whether next takes the place of held: never backwards within a
-// store, and from one store to another only on the preferred assigner's word.
+// store, and from one store to another only on the word of the preferred assigner, or
+// in the second tier of who is asked.
 func judge(held, next *assignment.Assignment, preferred bool) verdict {
 	switch {
 	case held == nil:

@@ -19,7 +19,8 @@ func ServerOptions() []grpc.ServerOption {
 		// What subscribers send is small: no window needs to grow.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(128 << 10),
-		grpc.MaxRecvMsgSize(MaxReport + 64<<10),
+		// A Distributor of the second tier sends reports in batches.
+		grpc.MaxRecvMsgSize(maxBatch + MaxReport + 64<<10),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),

@@ -116,20 +116,25 @@ func (p *preferences) candidates() []candidate {
 	if len(p.views) == 0 {
 		return p.last
 	}
-	newest := make(map[uint64]viewKey)
-	for k, v := range p.views {
-		if l, ok := newest[k.store]; !ok || k.before(v, l, p.views[l]) {
-			newest[k.store] = k
-		}
-	}
 	var all []candidate
-	for _, k := range newest {
+	for _, k := range p.best() {
 		all = append(all, p.views[k].candidates...)
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address), cmp.Compare(a.zone, b.zone))
 	})
 	return slices.Compact(all)
+}
+
+// best are the views that count most, by store.
+func (p *preferences) best() map[uint64]viewKey {
+	best := make(map[uint64]viewKey)
+	for k, v := range p.views {
+		if l, ok := best[k.store]; !ok || k.before(v, l, p.views[l]) {
+			best[k.store] = k
+		}
+	}
+	return best
 }
 
 // standIn picks who is asked about a job while its preferred assigner is not
@@ -148,4 +153,22 @@ func standIn(attached []string, job string) string {
 		}
 	}
 	return best
+}
+
+// newest are the views that count most, of each store one, in order of store: what a
+// Distributor of the second tier is told.
+func (p *preferences) newest() (out []*slicerv1.Preference) {
+	best := p.best()
+	for _, store := range slices.Sorted(maps.Keys(best)) {
+		v := p.views[best[store]]
+		m := &slicerv1.Preference{Revision: v.revision, StoreId: store}
+		for _, c := range v.candidates {
+			m.Candidates = append(m.Candidates, &slicerv1.Candidate{AssignerId: c.id, Address: c.address, Zone: c.zone})
+		}
+		for _, name := range slices.Sorted(maps.Keys(v.jobs)) {
+			m.Jobs = append(m.Jobs, &slicerv1.JobPreference{Job: name, AssignerId: v.jobs[name]})
+		}
+		out = append(out, m)
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -111,7 +112,7 @@ func (s *shelf) whole(g assignment.Generation) *payload {
 		return nil
 	}
 	if it.whole == nil {
-		it.whole = framePayload(func() (*wire.Frame, error) { return s.memo.WholeFrame(it.a) }, func() { s.encoded(kindWhole) })
+		it.whole = framePayload(s.once(kindWhole, func() (*wire.Frame, error) { return s.memo.WholeFrame(it.a) }))
 	}
 	return it.whole
 }
@@ -133,8 +134,21 @@ func (s *shelf) delta(g assignment.Generation, sum uint64) *payload {
 		if it.deltas == nil {
 			it.deltas = make(map[assignment.Generation]*payload)
 		}
-		p = framePayload(func() (*wire.Frame, error) { return s.memo.DeltaFrame(base, it.a) }, func() { s.encoded(kindDelta) })
+		p = framePayload(s.once(kindDelta, func() (*wire.Frame, error) { return s.memo.DeltaFrame(base, it.a) }))
 		it.deltas[g] = p
 	}
 	return p
+}
+
+// once encodes once, for subscribers and for the second tier, which are sent the
+// same frame in different messages.
+func (s *shelf) once(kind string, encode func() (*wire.Frame, error)) (frame func() (*wire.Frame, error), encoded func()) {
+	frame = sync.OnceValues(func() (*wire.Frame, error) {
+		f, err := encode()
+		if err == nil {
+			s.encoded(kind)
+		}
+		return f, err
+	})
+	return frame, func() {}
 }

@@ -80,12 +80,16 @@ func (t *targets) addresses(ctx context.Context, host string) []netip.Addr {
 }
 
 // maintain keeps one link to each address that the configuration and the
-// assigners name, until the Distributor closes.
+// assigners name, and in the second tier to each assigner through them, until the
+// Distributor closes.
 func (d *Distributor) maintain(ctx context.Context) {
 	t := targets{lookup: d.lookupHost}
-	links := make(map[string]*link)
+	links, relayed := make(map[string]*link), make(map[string]*link)
 	defer func() {
 		for _, l := range links {
+			l.cancel()
+		}
+		for _, l := range relayed {
 			l.cancel()
 		}
 	}()
@@ -98,7 +102,7 @@ func (d *Distributor) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		wanted := t.resolve(ctx, d.assignerNames())
+		wanted := t.resolve(ctx, d.names())
 		for address, name := range wanted {
 			if links[address] == nil {
 				if l := d.startLink(ctx, address, name); l != nil {
@@ -114,6 +118,9 @@ func (d *Distributor) maintain(ctx context.Context) {
 				delete(links, address)
 			}
 		}
+		if d.second() {
+			d.maintainRelayed(ctx, relayed)
+		}
 		if d.attachedToAny() {
 			timer.Reset(lookupEvery)
 		} else {
@@ -125,11 +132,10 @@ func (d *Distributor) maintain(ctx context.Context) {
 func (d *Distributor) startLink(ctx context.Context, address, name string) *link {
 	l, err := d.newLink(address, name)
 	if err != nil {
-		d.log.Error("assigner cannot be connected to", "address", address, "error", err)
+		d.log.Error("address cannot be connected to", "address", address, "error", err)
 		d.failed(address, err)
 		return nil
 	}
-	ctx, l.cancel = context.WithCancel(ctx)
-	d.goRun(func() { l.run(ctx) })
+	d.startRun(ctx, l)
 	return l
 }

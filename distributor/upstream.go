@@ -30,7 +30,7 @@ const (
 // stream has room, so that a slow assigner costs nothing. Pure.
 type upstream struct {
 	target    session // who is asked for assignments
-	preferred session // who gets reports and acknowledgements; the target, if any
+	preferred session // who gets reports and acknowledgements; the target too, in the first tier
 	// marked sessions have been told that something is due, and will take it.
 	marked map[session]struct{}
 
@@ -80,12 +80,8 @@ type plan struct {
 }
 
 // setPeers says who there is: the session of the preferred assigner, 0 if it is
-// not attached, and that of a stand-in.
-func (u *upstream) setPeers(now time.Time, preferred, standIn session) {
-	target := preferred
-	if target == 0 {
-		target = standIn
-	}
+// not attached, and that of who is asked.
+func (u *upstream) setPeers(now time.Time, preferred, target session) {
 	if target != u.target || preferred != u.preferred {
 		// Asking the same one anew does no harm, and what was turned down from a
 		// stand-in may be good from the preferred one.

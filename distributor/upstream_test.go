@@ -37,7 +37,7 @@ func TestUpstreamPacing(t *testing.T) {
 	u.reportsChanged(now, true)
 	u.acksChanged(now)
 	expect(time.Second, 0, plan{}) // a stand-in is told nothing
-	u.setPeers(now, 2, 3)
+	u.setPeers(now, 2, 2)
 	expect(time.Second, 2, plan{want: true, reports: true, complete: true, acks: true, clients: true, allClients: true})
 	if !u.wake().IsZero() {
 		t.Fatal("something is still due")
@@ -81,13 +81,13 @@ func TestUpstreamPacing(t *testing.T) {
 	u.clientsChanged(now)
 	u.askAnew(now)
 	expect(time.Minute, 0, plan{})
-	u.setPeers(now, 4, 0)
+	u.setPeers(now, 4, 4)
 	expect(time.Minute, 4, plan{want: true, reports: true, complete: true, acks: true, clients: true, allClients: true})
 }
 
 func TestUpstreamFailuresAreAskedAboutLessAndLess(t *testing.T) {
 	var u upstream
-	u.setPeers(epoch, 1, 0)
+	u.setPeers(epoch, 1, 1)
 	u.take(1, epoch, 0)
 	now := epoch
 	var waits []time.Duration

@@ -66,29 +66,33 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 
 // hello waits for the first message.
 func (d *Distributor) hello(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) (introduction, error) {
+	m, err := firstOn(d, stream.Recv)
+	if err != nil {
+		return introduction{}, err
+	}
+	return checkHello(m, time.Now())
+}
+
+// firstOn is the first message of a stream, waited for until it is late.
+func firstOn[M any](d *Distributor, recv func() (M, error)) (m M, err error) {
 	type first struct {
-		m   *slicerv1.WatchRequest
+		m   M
 		err error
 	}
 	came := make(chan first, 1)
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
-		m, err := stream.Recv()
+	d.goRun(func() {
+		m, err := recv()
 		came <- first{m, err}
-	}()
+	})
 	late := time.NewTimer(helloWithin)
 	defer late.Stop()
 	select {
 	case f := <-came:
-		if f.err != nil {
-			return introduction{}, f.err
-		}
-		return checkHello(f.m, time.Now())
+		return f.m, f.err
 	case <-late.C:
-		return introduction{}, status.Errorf(codes.DeadlineExceeded, "no hello within %s", helloWithin)
+		return m, status.Errorf(codes.DeadlineExceeded, "no hello within %s", helloWithin)
 	case <-d.stop:
-		return introduction{}, errClosing
+		return m, errClosing
 	}
 }
 

@@ -15,15 +15,16 @@ func (d *Distributor) attached(a *attachment) {
 	defer d.mu.Unlock()
 	d.sessions++
 	a.number = d.sessions
-	if old := d.attachments[a.id]; old != nil {
+	peers := d.peers(a.upper)
+	if old := peers[a.id]; old != nil {
 		old.cancel()
 	}
-	d.attachments[a.id] = a
+	peers[a.id] = a
 	d.ready = true
-	a.beliefs = true
+	a.beliefs = !a.upper
 	delete(d.errs, a.address)
-	d.metrics.assigners.Set(float64(len(d.attachments)))
-	d.log.Info("assigner attached", "assigner", a.id, "zone", a.zone, "address", a.address)
+	d.countPeers()
+	d.log.Info("attached", a.kind(), a.id, "zone", a.zone, "address", a.address)
 	d.wire(d.host.now())
 }
 
@@ -32,12 +33,13 @@ func (d *Distributor) attached(a *attachment) {
 func (d *Distributor) detached(a *attachment) (replaced bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.attachments[a.id] != a {
-		return d.attachments[a.id] != nil
+	peers := d.peers(a.upper)
+	if peers[a.id] != a {
+		return peers[a.id] != nil
 	}
-	delete(d.attachments, a.id)
-	d.prefs.forget(a.id)
-	d.metrics.assigners.Set(float64(len(d.attachments)))
+	delete(peers, a.id)
+	d.prefs.forget(a.source())
+	d.countPeers()
 	d.wire(d.host.now())
 	return false
 }
@@ -46,11 +48,11 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.attachments[a.id] != a {
+	if d.peers(a.upper)[a.id] != a {
 		return
 	}
 	before := d.prefs.candidates()
-	d.prefs.update(a.id, m)
+	d.prefs.update(a.source(), m)
 	d.wire(d.host.now())
 	if !slices.Equal(before, d.prefs.candidates()) {
 		select {
@@ -86,15 +88,22 @@ func (d *Distributor) wire(now time.Time) {
 			a.told = make(map[string]struct{})
 		}
 	}
+	for _, b := range d.branches {
+		b.poke()
+	}
 }
 
+// wireJob tells a job who is there. In the first tier the preferred assigner is
+// asked as well as told, if it is attached; in the second a Distributor of the first
+// is asked.
 func (d *Distributor) wireJob(now time.Time, j *job) {
 	preferred := d.attachments[d.prefs.preferred(j.name)]
-	var other *attachment
-	if preferred == nil && len(d.attachments) > 0 {
-		other = d.attachments[standIn(slices.Collect(maps.Keys(d.attachments)), j.name)]
+	target := preferred
+	if target == nil || d.second() {
+		peers := d.peers(d.second())
+		target = peers[standIn(slices.Collect(maps.Keys(peers)), j.name)]
 	}
-	j.setPeers(now, preferred, other)
+	j.setPeers(now, preferred, target)
 }
 
 // failed remembers why an address is not attached, for Ready.
@@ -106,22 +115,22 @@ func (d *Distributor) failed(address string, err error) {
 	}
 }
 
-func (d *Distributor) attachedTo(id string) bool {
+func (d *Distributor) attachedTo(upper bool, id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.attachments[id] != nil
+	return d.peers(upper)[id] != nil
 }
 
 func (d *Distributor) attachedToAny() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.attachments) > 0
+	return len(d.peers(d.second())) > 0
 }
 
 func (d *Distributor) attachedAt(address string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, a := range d.attachments {
+	for _, a := range d.peers(d.second()) {
 		if a.address == address {
 			return true
 		}
@@ -129,9 +138,13 @@ func (d *Distributor) attachedAt(address string) bool {
 	return false
 }
 
-// assignerNames are host:port of all assigners that anybody has named: the
-// configuration and the assigners themselves.
-func (d *Distributor) assignerNames() []string {
+// names are host:port of all that are to be connected to: in the first tier the
+// assigners that the configuration and the assigners themselves have named, in the
+// second the Upstreams.
+func (d *Distributor) names() []string {
+	if d.second() {
+		return d.cfg.Upstreams
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := slices.Clone(d.cfg.Assigners)

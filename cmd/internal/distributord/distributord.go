@@ -16,10 +16,10 @@ import (
 // Command returns the program, which brings assignments to clerks and slicelets.
 func Command() *cobra.Command {
 	var f run.Flags
-	var assigners []string
+	var assigners, upstreams []string
 	var called string
 	cmd := &cobra.Command{
-		Use:   "distributor --assigners HOST:PORT,... [flags]",
+		Use:   "distributor --assigners HOST:PORT,... | --upstreams HOST:PORT,... [flags]",
 		Short: "Bring assignments to clerks and slicelets, and their health and load to assigners",
 		Long: `The distributor is what clerks, slicelets and slicerctl connect to. It passes on
 health and load to each job's preferred assigner, and assignments to everybody who
@@ -29,18 +29,28 @@ about one for ten thousand, and two at least.
 It also serves gRPC's own auto-sharding protocol, to clients in any language whose
 load balancing policy is autosharding_experimental: the target is a job's name.
 
-While all assigners are dead it goes on serving what it holds.`,
+While all assigners are dead it goes on serving what it holds.
+
+With --upstreams it is of the second tier: it gets assignments from distributors of
+the first, those with --assigners, and what it tells assigners passes through them.
+Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 		Example: `  distributor --assigners assigner-1:4710,assigner-2:4710
+  distributor --upstreams distributor-1:4720,distributor-2:4720
   distributor --assigners slicer-assigners.default.svc:4710 --zone eu-1`,
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if len(assigners) == 0 {
-			return run.Usagef("--assigners is missing: want host:port of one assigner or more, separated by commas")
+		switch {
+		case len(assigners)+len(upstreams) == 0:
+			return run.Usagef("--assigners is missing: want host:port of one assigner or more, separated by commas, or --upstreams")
+		case len(assigners) > 0 && len(upstreams) > 0:
+			return run.Usagef("--upstreams: not allowed together with --assigners: a distributor of the second tier reaches assigners through its upstreams alone")
 		}
-		for _, a := range assigners {
-			if err := run.CheckDialable("--assigners", a); err != nil {
-				return err
+		for flag, addresses := range map[string][]string{"--assigners": assigners, "--upstreams": upstreams} {
+			for _, a := range addresses {
+				if err := run.CheckDialable(flag, a); err != nil {
+					return err
+				}
 			}
 		}
 		if err := endpoint.Check(called); err != nil {
@@ -52,7 +62,7 @@ While all assigners are dead it goes on serving what it holds.`,
 				return nil, err
 			}
 			d, err := distributor.New(distributor.Config{
-				ID: id, Zone: f.Zone, Assigners: assigners, Logger: p.Log, Registerer: p.Registry,
+				ID: id, Zone: f.Zone, Assigners: assigners, Upstreams: upstreams, Logger: p.Log, Registerer: p.Registry,
 				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 				AutoshardingEndpoint: called,
 			})
@@ -65,5 +75,6 @@ While all assigners are dead it goes on serving what it holds.`,
 	f.Bind(cmd, "", run.DistributorPort)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
+	cmd.Flags().StringSliceVar(&upstreams, "upstreams", nil, "`host:port,...` of distributors of the first tier, in place of --assigners: makes this one of the second; names as there")
 	return cmd
 }

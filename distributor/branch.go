@@ -1,0 +1,218 @@
+package distributor
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// branch is the stream on which a Distributor of the second tier asks for
+// assignments. To each job that it wants it is one more subscriber, an observer,
+// since its own subscribers are counted by the assigner; it gets the same encodings
+// as all others, in the messages in which an assigner would send them.
+type branch struct {
+	d      *Distributor
+	id     string
+	stream relayStream
+	wake   chan struct{} // holds a token when preferences may have changed
+	end    chan error    // why the stream ends; the first counts
+	done   chan struct{} // closed when it has ended
+
+	sending sync.Mutex // of one message at a time
+	seeking atomic.Bool
+
+	wants map[string]*branchWant // the receiver's
+}
+
+// serveBranch answers on a stream until it ends. Of two streams of one Distributor the
+// newer counts.
+func (d *Distributor) serveBranch(stream relayStream, h *slicerv1.DistributorHello) error {
+	b := &branch{
+		d: d, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
+		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*branchWant),
+	}
+	b.poke()
+	d.mu.Lock()
+	if old := d.branches[b.id]; old != nil {
+		old.finish(status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one"))
+	}
+	d.branches[b.id] = b
+	d.metrics.downstreams.Set(float64(len(d.branches)))
+	d.mu.Unlock()
+	d.log.Info("distributor of the second tier attached", "of", b.id, "zone", clip(h.GetZone()))
+	defer func() {
+		close(b.done)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.branches[b.id] == b {
+			delete(d.branches, b.id)
+			d.metrics.downstreams.Set(float64(len(d.branches)))
+		}
+		d.log.Info("distributor of the second tier has gone", "of", b.id)
+	}()
+	d.goRun(b.tell)
+	d.goRun(b.receive)
+	select {
+	case err := <-b.end:
+		return err
+	case <-stream.Context().Done():
+		return status.FromContextError(stream.Context().Err()).Err()
+	case <-d.stop:
+		return errClosing
+	}
+}
+
+func (b *branch) finish(err error) {
+	select {
+	case b.end <- err:
+	default:
+	}
+}
+
+// poke has it looked at whether preferences have changed.
+func (b *branch) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// put sends a message. One that cannot be sent ends the stream.
+func (b *branch) put(m *slicerv1.AttachResponse) bool {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	err := b.stream.Send(m)
+	if err != nil {
+		b.finish(err)
+	}
+	return err == nil
+}
+
+// tell says hello, and then who is preferred whenever that has changed.
+func (b *branch) tell() {
+	hello := &slicerv1.AssignerHello{AssignerId: b.d.cfg.ID, Zone: b.d.cfg.Zone}
+	ok := b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}})
+	told := make(map[uint64]*slicerv1.Preference) // by store
+	for ok {
+		select {
+		case <-b.wake:
+		case <-b.done:
+			return
+		}
+		b.d.mu.Lock()
+		views := b.d.prefs.newest()
+		b.d.mu.Unlock()
+		for _, p := range views {
+			if ok && !proto.Equal(told[p.StoreId], p) {
+				told[p.StoreId] = p
+				ok = b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
+			}
+		}
+	}
+}
+
+// receive takes what the Distributor of the second tier says.
+func (b *branch) receive() {
+	for {
+		m, err := b.stream.Recv()
+		if err == nil {
+			switch m := m.GetMessage().(type) {
+			case *slicerv1.AttachRequest_Want:
+				err = b.want(m.Want)
+			case *slicerv1.AttachRequest_WantBase:
+				err = b.wantBase(m.WantBase)
+			}
+		}
+		if err != nil {
+			b.finish(endOf(err))
+			return
+		}
+	}
+}
+
+func (b *branch) want(m *slicerv1.Want) error {
+	name := m.GetJob()
+	w := b.wants[name]
+	if m.GetStop() {
+		if w != nil {
+			close(w.stopped)
+			delete(b.wants, name)
+		}
+		return nil
+	}
+	now := b.d.host.now()
+	if err := checkWant(m, now); err != nil {
+		return err
+	}
+	if w == nil {
+		if len(b.wants) >= maxJobs {
+			return status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are wanted, no more are allowed", name, maxJobs)
+		}
+		w = &branchWant{b: b, job: name, stopped: make(chan struct{}), said: m}
+		b.wants[name] = w
+		b.d.goRun(w.run)
+		return nil
+	}
+	w.anew(now, m)
+	return nil
+}
+
+func checkWant(m *slicerv1.Want, now time.Time) error {
+	err := assignment.ValidateJobName(m.GetJob())
+	for _, g := range []int64{m.GetGeneration(), m.GetNewestReported()} {
+		if err == nil {
+			err = checkGeneration(assignment.Generation(g), now)
+		}
+	}
+	if err != nil {
+		return invalid("want", err)
+	}
+	return nil
+}
+
+// wantBase looks for an older assignment, here or with the assigner, as for any
+// subscriber that fetches one; one at a time. Who asks for more meanwhile is told that
+// there is none.
+func (b *branch) wantBase(m *slicerv1.WantBase) error {
+	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
+	if err := checkFetch(req, b.d.host.now()); err != nil {
+		return err
+	}
+	say := func(m *slicerv1.JobAssignment) {
+		m.Job = req.Job
+		b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Base{Base: m}})
+	}
+	if b.seeking.Swap(true) {
+		say(&slicerv1.JobAssignment{})
+		return nil
+	}
+	b.d.goRun(func() {
+		defer b.seeking.Store(false)
+		ctx, cancel := context.WithTimeout(b.stream.Context(), patience)
+		defer cancel()
+		p, err := b.d.fetch(ctx, req)
+		if err == nil {
+			_, err = p.send(carrier{send: func(m *slicerv1.WatchResponse) { say(piece(m)) }})
+		}
+		if err != nil {
+			say(&slicerv1.JobAssignment{})
+		}
+	})
+	return nil
+}
+
+// piece is part of an assignment as Distributors get it.
+func piece(m *slicerv1.WatchResponse) *slicerv1.JobAssignment {
+	if t := m.GetTrailer(); t != nil {
+		return &slicerv1.JobAssignment{Piece: &slicerv1.JobAssignment_Trailer{Trailer: t}}
+	}
+	return &slicerv1.JobAssignment{Piece: &slicerv1.JobAssignment_Chunk{Chunk: m.GetChunk()}}
+}

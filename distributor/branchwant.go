@@ -1,0 +1,152 @@
+package distributor
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// branchWant is a job that a Distributor of the second tier wants: a subscription to
+// it, entered again when it has ended because nobody knew the job.
+type branchWant struct {
+	b       *branch
+	job     string
+	stopped chan struct{} // closed when it is not wanted any more
+
+	mu   sync.Mutex
+	said *slicerv1.Want // the last
+	sub  *subscription  // nil while it is not entered
+}
+
+func (w *branchWant) run() {
+	for again := true; again; {
+		err := w.subscribe()
+		if status.Code(err) == codes.NotFound {
+			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{Job: w.job, Unknown: true}}})
+		}
+		again = w.pause(jitter(2 * unknownFor))
+	}
+}
+
+// pause waits, and says whether the job is still wanted.
+func (w *branchWant) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-w.stopped:
+	case <-w.b.done:
+	}
+	return false
+}
+
+// subscribe sends what there is of the job until nobody knows it, or wants it, any
+// more.
+func (w *branchWant) subscribe() error {
+	d := w.b.d
+	j, err := d.acquire(w.job)
+	if err != nil {
+		return err
+	}
+	defer d.release(j)
+	s := &subscription{
+		id: d.number(), job: j, done: make(chan struct{}),
+		in: introduction{job: w.job, role: slicerv1.Role_ROLE_OBSERVER, name: "distributor " + w.b.id, index: -1},
+	}
+	s.stream = carrier{send: func(m *slicerv1.WatchResponse) { w.pass(s, m) }}
+	w.mu.Lock()
+	s.in.held, s.in.sum = heldBy(w.said)
+	reported := assignment.Generation(w.said.GetNewestReported())
+	w.sub = s
+	w.mu.Unlock()
+	if err := j.join(d.host.now(), s); err != nil {
+		return err
+	}
+	j.ahead(d.host.now(), reported)
+	select {
+	case <-s.done:
+		err = s.err
+	case <-w.stopped:
+	case <-w.b.done:
+	}
+	w.mu.Lock()
+	w.sub = nil
+	w.mu.Unlock()
+	j.leave(d.host.now(), s)
+	return err
+}
+
+// heldBy is what a Want says that is held.
+func heldBy(m *slicerv1.Want) (mark, uint64) {
+	if m.GetGeneration() == 0 {
+		return mark{}, 0
+	}
+	return mark{m.GetStoreId(), assignment.Generation(m.GetGeneration())}, m.GetChecksum()
+}
+
+// anew takes a Want for a job that is wanted already. What it says is held counts: it
+// may have let go of what it was sent.
+func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
+	w.mu.Lock()
+	w.said = m
+	s := w.sub
+	w.mu.Unlock()
+	if s == nil {
+		return // it will be entered with that
+	}
+	j := s.job
+	j.mu.Lock()
+	s.progress.held, s.progress.sum = heldBy(m)
+	s.repeat = true
+	j.kick(s)
+	j.mu.Unlock()
+	j.ahead(now, assignment.Generation(m.GetNewestReported()))
+}
+
+// ahead notes that a subscriber elsewhere holds a generation.
+func (j *job) ahead(now time.Time, g assignment.Generation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteReported(now, g)
+	j.poke()
+}
+
+// pass sends on what a subscriber is sent. Assignments count as taken when they are
+// sent: what does not decode is asked for anew.
+func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
+	j, now := s.job, s.job.d.host.now()
+	if m.GetStatus() != nil {
+		j.mu.Lock()
+		st := j.answer.status
+		j.mu.Unlock()
+		if st != nil {
+			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: st}})
+		}
+		return
+	}
+	p := piece(m)
+	p.Job = w.job
+	t := m.GetTrailer()
+	if t != nil {
+		p.AgeUs = j.age(now, assignment.Generation(t.GetGeneration())).Microseconds()
+	}
+	if w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}) && t != nil {
+		_ = j.ack(now, s, &slicerv1.Ack{Generation: t.GetGeneration()}) // it was sent from here
+	}
+}
+
+// age is how long ago the newest assignment was stored, 0 for any other.
+func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.conv.newest.gen != g {
+		return 0
+	}
+	return max(now.Sub(j.conv.spreads[0].written), 0)
+}
