@@ -42,7 +42,8 @@ func newClients() clients {
 }
 
 // join enters a clerk's stream; index is what it says that it holds, or negative.
-func (c *clients) join(now time.Time, by uint64, id string, index int) {
+// The client stays the same until the stream leaves.
+func (c *clients) join(now time.Time, by uint64, id string, index int) *client {
 	k := c.byID[id]
 	if k == nil {
 		k = &client{index: -1, since: now, streams: make(map[uint64]struct{})}
@@ -57,6 +58,7 @@ func (c *clients) join(now time.Time, by uint64, id string, index int) {
 		k.told = true
 		delete(c.gone, id)
 	}
+	return k
 }
 
 // leave takes a stream away, and says whether it was the client's last. With
@@ -76,14 +78,6 @@ func (c *clients) leave(by uint64, id string, remember bool) bool {
 		c.gone[id] = struct{}{}
 	}
 	return true
-}
-
-// index is a client's, -1 if it has none.
-func (c *clients) index(id string) int {
-	if k := c.byID[id]; k != nil {
-		return k.index
-	}
-	return -1
 }
 
 // grant gives a client an index, and returns the streams that are to be told.
@@ -153,7 +147,7 @@ func (j *job) joinClient(now time.Time, s *subscription) {
 		return
 	}
 	s.index = s.in.index
-	j.clients.join(now, s.id, s.in.client, s.in.index)
+	s.client = j.clients.join(now, s.id, s.in.client, s.in.index)
 	j.up.clientsChanged(now)
 }
 
@@ -180,21 +174,17 @@ func (j *job) indexed(from *attachment, m *slicerv1.ClientIndexes) {
 }
 
 // owesIndex says whether a clerk has an index that it does not know of.
-func (j *job) owesIndex(s *subscription) bool {
-	if s.in.client == "" {
-		return false
-	}
-	index := j.clients.index(s.in.client)
-	return index >= 0 && index != s.index
+func (s *subscription) owesIndex() bool {
+	return s.client != nil && s.client.index >= 0 && s.client.index != s.index
 }
 
 // statusFor is the status for one subscriber: the one that all share, and only
 // when it is to be told its index one of its own.
 func (j *job) statusFor(s *subscription, shared *payload) *payload {
-	if !j.owesIndex(s) {
+	if !s.owesIndex() {
 		return shared
 	}
-	s.index = j.clients.index(s.in.client)
+	s.index = s.client.index
 	own := proto.CloneOf(j.board.shown)
 	own.ClientIndex = new(uint32(s.index))
 	return statusPayload(own)

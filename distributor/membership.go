@@ -191,7 +191,7 @@ func (j *job) kick(s *subscription) {
 }
 
 func (j *job) lacks(s *subscription) bool {
-	if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
+	if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
 		return true
 	}
 	next := j.nextStep(s)
@@ -212,7 +212,7 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !s.left {
-		if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || j.owesIndex(s)) {
+		if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
 			s.repeat, s.statusSeen = false, version
 			return outgoing{payload: j.statusFor(s, st)}, true
 		}

@@ -93,9 +93,12 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 		j.m.reached(role, took)
 	}
 	if changed {
+		idle := j.up.acks.at.IsZero()
 		j.up.acksChanged(now)
 		j.measure(now)
-		j.poke()
+		if idle {
+			j.poke() // or it is known already when they are due
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ type subscription struct {
 	left       bool      // not a member of the job any more
 	flightAt   time.Time // since when an acknowledgement has been waited for
 	reportedAt time.Time // when a slicelet was last heard
+	client     *client   // nil if it is not a clerk that says who it is
 	index      int       // a clerk's, as far as it knows, -1 if none
 }
 
