@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 const (
@@ -96,7 +97,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		os.RemoveAll(dir)
 		return err
 	}
-	if err := d.plane.putJob(ctx, jobConfig(d.cfg.Tasks, d.custom, d.cfg.Consistent)); err != nil {
+	if _, err := d.plane.db.PutJob(ctx, jobConfig(d.cfg.Tasks, d.custom, d.cfg.Consistent), store.NoVersion); err != nil {
 		return err
 	}
 	if d.watch, err = newObserver(jobName, d.plane.addrs); err != nil {

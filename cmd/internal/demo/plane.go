@@ -7,18 +7,13 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
-	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/lease/serve"
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // controlPlane is that of "slicer serve", with everything on loopback TCP and
@@ -82,28 +77,6 @@ func jobConfig(tasks int, custom, consistent bool) assignment.JobConfig {
 		c.LoadMetric = assignment.LoadCustom
 	}
 	return c.WithDefaults()
-}
-
-// putJob makes the job as an operator would, through the Distributor.
-func (c *controlPlane) putJob(ctx context.Context, job assignment.JobConfig) error {
-	conn, err := grpc.NewClient(c.addrs.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	admin := slicerv1.NewAdminServiceClient(conn)
-	for {
-		_, err = admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: wire.JobToProto(job)})
-		if status.Code(err) != codes.Unavailable {
-			return err
-		}
-		// The Distributor has not reached its assigner yet.
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // Close ends it and removes its directory.
