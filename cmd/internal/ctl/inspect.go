@@ -32,7 +32,8 @@ func (a *app) inspectCommand() *cobra.Command {
 the load is; the generation and its age; which assigner decides; and how many of
 the clerks and slicelets that are connected hold which generation, how long the
 newest took from its write to half of them, to 99 % and to the last, and who is
-slow (has not acknowledged for 5 s what it was sent).
+slow (has not acknowledged for 5 s what it was sent). Where there are two tiers of
+Distributors it says of which one the server is.
 
 SHARE is the share of the keyspace that the task owns, alone or with other
 replicas. LOAD is in the job's load units a second, smoothed; OF MEAN is that load
@@ -79,7 +80,9 @@ type view struct {
 	// Config is the job's, null where it is not known.
 	Config *jobView `json:"config"`
 	// Control is what only an assigner knows; null from a Backup Distributor.
-	Control   *controlView `json:"control"`
+	Control *controlView `json:"control"`
+	// Through is the Distributor that was asked; null from a Backup Distributor.
+	Through   *throughView `json:"through"`
 	SliceList []sliceView  `json:"slice_list,omitempty"`
 }
 
@@ -182,7 +185,11 @@ func (c *client) inspect(ctx context.Context, job string) (*view, error) {
 			config = got.Job
 		}
 	}
-	return newView(job, config, a, info)
+	v, err := newView(job, config, a, info)
+	if err == nil {
+		v.Through = c.through(ctx)
+	}
+	return v, err
 }
 
 func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *slicerv1.InspectJobResponse) (*view, error) {

@@ -30,6 +30,9 @@ func (v *view) print(w io.Writer, now time.Time) {
 	} else {
 		fmt.Fprintln(w, "no assigner answers here: load and convergence are not known")
 	}
+	if s := v.Through.describe(); s != "" {
+		fmt.Fprintln(w, s)
+	}
 	if len(v.Tasks) > 0 {
 		fmt.Fprintln(w)
 		v.printTasks(w)

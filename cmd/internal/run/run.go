@@ -81,6 +81,7 @@ func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = Version()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.InitDefaultCompletionCmd() // now, so that it has the same manners
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return Usagef("%w (see %s --help)", err, c.CommandPath())
 	})

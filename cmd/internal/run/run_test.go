@@ -48,6 +48,7 @@ func TestExecute(t *testing.T) {
 		{args: []string{"group", "leaf", "--nope"}, code: 2, errs: "tool: unknown flag: --nope (see tool group leaf --help)\n"},
 		{args: []string{"grp"}, code: 2, errs: `tool: unknown command "grp" for tool, did you mean group? (see tool --help)` + "\n"},
 		{args: []string{"group", "lef"}, code: 2, errs: `tool: unknown command "lef" for tool group, did you mean leaf? (see tool group --help)` + "\n"},
+		{args: []string{"completion", "ksh"}, code: 2, errs: `tool: unknown command "ksh" for tool completion, did you mean bash or fish or zsh? (see tool completion --help)` + "\n"},
 		{args: []string{"group"}, code: 2, errs: "tool: tool group needs a command: one of leaf (see tool group --help)\n"},
 		{args: []string{}, code: 2, errs: "tool: tool needs a command: one of completion, group (see tool --help)\n"},
 	} {
