@@ -99,12 +99,14 @@ func (a *Assigner) shelfFor(name string) (*shelf, error) {
 	if name == "" {
 		return a.shelves[0], nil
 	}
-	var names []string
+	names := []string{"empty"}
 	for _, s := range a.shelves {
 		if s.name == name {
 			return s, nil
 		}
-		names = append(names, fmt.Sprintf("%q", s.name))
+		if s.name != "" {
+			names = append(names, fmt.Sprintf("%q", s.name))
+		}
 	}
-	return nil, &assignment.FieldError{Field: "store", Value: name, Allowed: "empty or one of " + strings.Join(names, ", ")}
+	return nil, &assignment.FieldError{Field: "store", Value: name, Allowed: strings.Join(names, " or ")}
 }
