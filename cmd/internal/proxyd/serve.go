@@ -82,7 +82,9 @@ const ballastSize = 32 << 20
 
 // ballast is memory that is never touched, so that it costs none, and that makes
 // the collector run once every 32 MiB of garbage or more, where it would every 4 MiB.
-// Who sets GOGC or GOMEMLIMIT wants it otherwise.
+// A larger GOGC would say so too, but let a proxy with many connections take several
+// times the memory that they need; a memory limit makes the collector run more often,
+// never less. Who sets GOGC or GOMEMLIMIT wants it otherwise.
 func ballast() []byte {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return nil
