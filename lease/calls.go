@@ -13,8 +13,7 @@ import (
 // fetch for each generation that guard and bridge name.
 
 // acquire is not cut short when the job is closed: what it has taken must be
-// known, to be released. Nor is release, which must not come late and take what
-// was acquired anew.
+// known, to be released. Nor is release: what may come late bars the claim.
 func (j *Job) acquire(h *held, c Claim) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL/2)
 	defer cancel()
@@ -28,7 +27,7 @@ func (j *Job) acquire(h *held, c Claim) {
 	case !ok:
 		e.Kind, e.Seen = Refused, seen
 	}
-	j.answer(answer{Event: e})
+	j.answer(j.ctx, answer{Event: e, err: err})
 }
 
 func (j *Job) release(h *held, c Claim) {
@@ -41,13 +40,12 @@ func (j *Job) release(h *held, c Claim) {
 		e.Kind = Gone
 	case err != nil:
 		e.Kind, e.Release, e.Retry = Unknown, true, j.retry()
-		j.unsure.Store(true)
 	}
-	j.answer(answer{Event: e})
+	j.answer(j.ctx, answer{Event: e, err: err})
 }
 
 func (j *Job) fetch(g assignment.Generation) {
-	ctx, cancel := j.call()
+	ctx, cancel := context.WithTimeout(j.wanted, j.r.cfg.TTL/2)
 	defer cancel()
 	a, err := j.cfg.Fetch(ctx, g)
 	if err == nil && (a == nil || a.Job() != j.cfg.Job || a.Generation() != g) {
@@ -55,8 +53,8 @@ func (j *Job) fetch(g assignment.Generation) {
 	}
 	if err != nil {
 		j.r.cfg.Logger.Warn("assignment not to be had", "job", j.cfg.Job, "generation", int64(g), "error", err)
-		j.answer(answer{Event: Event{Kind: NotInHand, Generation: g, Retry: j.retry()}})
+		j.answer(j.wanted, answer{Event: Event{Kind: NotInHand, Generation: g, Retry: j.retry()}})
 		return
 	}
-	j.answer(answer{Event{Kind: InHand, Generation: g}, a})
+	j.answer(j.wanted, answer{Event: Event{Kind: InHand, Generation: g}, hand: a})
 }

@@ -67,6 +67,8 @@ type ReadSession interface {
 	// returns the records as they are then.
 	Acquire(ctx context.Context, job string, c Claim) (seen Seen, ok bool, err error)
 	// Release lets go of the claim if it is held; something else stays as it is.
+	// Sent when the record was seen not to grant the claim, it is final: whatever
+	// acquire is still under way is refused.
 	Release(ctx context.Context, job string, c Claim) error
 	// Watch starts to watch a job's guard and bridge together.
 	Watch(ctx context.Context, job string) (Watcher, error)

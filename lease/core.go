@@ -51,6 +51,7 @@ const (
 	InHand                         // the assignment of Event.Generation has arrived
 	NotInHand                      // it could not be had: try again after Event.Retry
 	Tick                           // time has passed
+	Leave                          // the job is left: nothing is wanted any more, and all is let go of
 )
 
 // Event is something that happened. Answers carry the session that they answer to.
@@ -59,7 +60,8 @@ type Event struct {
 	Session    uint64
 	Seen       Seen
 	Claim      Claim
-	Release    bool // with Unknown: it was a release
+	Release    bool    // with Unknown: it was a release
+	Barred     []Claim // with Opened: not to be acquired in this session
 	Generation assignment.Generation
 	Retry      time.Duration
 }
@@ -72,8 +74,11 @@ type hold struct {
 	retry   time.Duration
 	since   time.Duration // when its record was first seen not to grant it any more
 	gone    bool
-	drop    Claim // a release that has not been answered
-	dropped bool  // it is under way
+	loose   bool  // an acquire of unknown outcome may yet be carried out
+	drop    Claim // let go of here, and perhaps held in the store
+	dropped bool  // its release is under way
+	last    bool  // nothing can set the key again once that is answered
+	rests   bool  // a release was answered that was not the last
 	redrop  time.Duration
 }
 
@@ -83,8 +88,10 @@ type hold struct {
 type Core struct {
 	// Patience is how long a recalled record is kept for want of the other one.
 	patience time.Duration
+	leaving  bool
 
 	session       uint64
+	barred        []Claim
 	seen          Seen
 	looked        bool
 	guard, bridge hold
@@ -109,7 +116,7 @@ func NewCore(patience time.Duration) *Core { return &Core{patience: patience} }
 // Holding is what it believes in, as long as the session's deadline has not passed.
 func (c *Core) Holding() Holding { return c.holding }
 
-// Claims returns what is held or may be held.
+// Claims returns what is held or may come to be held.
 func (c *Core) Claims() (claims []Claim) {
 	for _, claim := range []Claim{c.guard.claim, c.guard.drop, c.bridge.claim, c.bridge.drop} {
 		if claim != (Claim{}) {
@@ -118,6 +125,18 @@ func (c *Core) Claims() (claims []Claim) {
 	}
 	return claims
 }
+
+// Left says whether a job that was left is done with: in this session nothing is
+// held, nor can anything come to be held.
+func (c *Core) Left() bool { return c.leaving && len(c.Claims()) == 0 }
+
+// Resting says whether nothing of a job that was left is held, though an acquire
+// of unknown outcome may yet be carried out.
+func (c *Core) Resting() bool {
+	return c.leaving && c.guard.resting() && c.bridge.resting()
+}
+
+func (h *hold) resting() bool { return h.claim == Claim{} && (h.drop == Claim{} || h.rests) }
 
 // Wake is when to send a Tick at the latest, if it waits for time to pass.
 func (c *Core) Wake() (at time.Duration, ok bool) { return c.wake, c.waking }
@@ -144,7 +163,10 @@ func (c *Core) Step(now time.Duration, valid bool, e Event) []Action {
 func (c *Core) take(now time.Duration, e Event) bool {
 	switch e.Kind {
 	case Opened:
-		*c = Core{patience: c.patience, session: e.Session, hands: c.hands, holding: c.holding}
+		*c = Core{patience: c.patience, leaving: c.leaving, session: e.Session, barred: e.Barred, hands: c.hands, holding: c.holding}
+		return true
+	case Leave:
+		c.leaving, c.hands = true, nil
 		return true
 	case InHand, NotInHand:
 		if h := c.hand(e.Generation); h != nil {
@@ -163,7 +185,7 @@ func (c *Core) take(now time.Duration, e Event) bool {
 	}
 	switch e.Kind {
 	case Gone:
-		*c = Core{patience: c.patience, hands: c.hands, holding: c.holding}
+		*c = Core{patience: c.patience, leaving: c.leaving, hands: c.hands, holding: c.holding}
 	case Looked:
 		c.look(e.Seen)
 	case Acquired:
@@ -178,15 +200,19 @@ func (c *Core) take(now time.Duration, e Event) bool {
 		}
 		c.look(e.Seen)
 	case Released:
-		if h.drop == e.Claim {
+		switch {
+		case h.drop != e.Claim:
+		case h.last:
 			h.drop, h.dropped = Claim{}, false
+		default:
+			h.dropped, h.rests = false, true
 		}
 	case Unknown:
 		switch {
 		case e.Release && h.drop == e.Claim:
 			h.dropped, h.redrop = false, now+e.Retry
 		case !e.Release && h.claim == e.Claim:
-			h.asked, h.retry = false, now+e.Retry
+			h.asked, h.loose, h.retry = false, true, now+e.Retry
 		}
 	}
 	return true
@@ -203,6 +229,9 @@ func (c *Core) look(s Seen) {
 // slicelet, in their order.
 func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 	c.waking = false
+	if c.leaving {
+		return c.leave(now, valid)
+	}
 	if c.session == 0 || !c.looked || !valid {
 		return c.believe(nil)
 	}
@@ -238,6 +267,28 @@ func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 	return c.release(b, now, do)
 }
 
+// leave lets go of all that is held or may be. What is asked for is waited for, lest
+// the release overtakes it.
+//
+// An acquire of unknown outcome may be carried out after a release that was
+// answered, as long as the record grants its claim. Hence that release is not the
+// last one: the record is watched, and once it is seen not to grant the claim
+// another one is sent. That is enough, since a record never grants again what it
+// has ceased to grant (generations only grow): whatever of the acquire comes after
+// the state that was seen is refused, and what came before, the release takes away.
+func (c *Core) leave(now time.Duration, valid bool) (do []Action) {
+	for _, h := range []*hold{&c.guard, &c.bridge} {
+		if h.claim != (Claim{}) && !h.asked {
+			h.letGo()
+		}
+	}
+	do = c.believe(nil)
+	if c.session == 0 || !valid {
+		return do
+	}
+	return c.release(&c.bridge, now, c.release(&c.guard, now, do))
+}
+
 // mark notes since when the record does not grant what is held.
 func (c *Core) mark(h *hold, now time.Duration) bool {
 	gone := h.claim != Claim{} && !c.seen.Grants(h.claim)
@@ -258,30 +309,30 @@ func (c *Core) late(h *hold, now time.Duration) bool {
 
 // letGo ends a claim here, and asks for its release.
 func (h *hold) letGo() {
-	*h = hold{drop: h.claim}
+	*h = hold{drop: h.claim, loose: h.loose}
 }
 
 func (c *Core) acquire(h *hold, want Claim, now time.Duration, do []Action) []Action {
-	if h.asked && h.claim == want {
+	if h.asked && h.claim == want || slices.Contains(c.barred, want) {
 		return do
 	}
 	if h.claim == want && now < h.retry {
 		c.alarm(h.retry)
 		return do
 	}
-	h.claim, h.asked, h.known = want, true, false
+	h.claim, h.asked, h.known, h.loose = want, true, false, h.loose && h.claim == want
 	return append(do, Action{Kind: AcquireClaim, Claim: want})
 }
 
 func (c *Core) release(h *hold, now time.Duration, do []Action) []Action {
-	if (h.drop == Claim{}) || h.dropped {
+	if (h.drop == Claim{}) || h.dropped || h.rests && c.seen.Grants(h.drop) {
 		return do
 	}
 	if now < h.redrop {
 		c.alarm(h.redrop)
 		return do
 	}
-	h.dropped = true
+	h.dropped, h.last = true, !h.loose || !c.seen.Grants(h.drop)
 	return append(do, Action{Kind: ReleaseClaim, Claim: h.drop})
 }
 

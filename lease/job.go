@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -52,10 +51,12 @@ type Job struct {
 	r      *Reader
 	belief atomic.Pointer[Belief]
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	once   sync.Once
-	wg     sync.WaitGroup
+	ctx     context.Context // of all that runs
+	cancel  context.CancelFunc
+	wanted  context.Context // of what the process is asked for; ends when the job is left
+	leave   context.CancelFunc
+	calls   sync.WaitGroup // with the store
+	fetches sync.WaitGroup
 
 	sessions chan *held  // the newest, nil for none
 	looks    chan looked // the newest
@@ -64,15 +65,17 @@ type Job struct {
 	// Of the goroutine that runs the core.
 	core      *Core
 	held      *held
+	err       error // of the answer at hand
 	hands     map[assignment.Generation]*assignment.Assignment
 	told      *Belief
 	lapses    uint32 // of told's term, when it was told
 	stopWatch func()
 	seen      bool
 
-	looked chan struct{} // closed when the records have been seen
-	// unsure: a release was sent and nobody knows whether it will be carried out.
-	unsure atomic.Bool
+	looked   chan struct{} // closed when the records have been seen
+	left     chan struct{} // closed when the process has left the job, be it that something is still to be released
+	departed bool          // it is; the reader's lock guards this
+	leftErr  error         // what is still to be released, and why; the reader's lock guards it
 }
 
 type looked struct {
@@ -83,29 +86,32 @@ type looked struct {
 type answer struct {
 	Event
 	hand *assignment.Assignment
+	err  error // with Unknown
 }
 
 // Join begins to take part in a job. What is held in a job is held once a session,
 // so a reader takes part in a job once at a time: the error matches ErrJoined
-// until the one before is closed, and longer, until the next session, if the store
-// did not answer when it was.
+// until the one before is closed. If that one could not release all, what is left
+// is not acquired again in this session: until the job's next assignment there is
+// nothing to believe in, as for any new incarnation, which no older one names.
 func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	j := &Job{cfg: cfg, r: r, ctx: ctx, cancel: cancel, core: NewCore(r.cfg.Patience),
-		sessions: make(chan *held, 1), looks: make(chan looked, 1), answers: make(chan answer),
-		hands: map[assignment.Generation]*assignment.Assignment{}, stopWatch: func() {}, looked: make(chan struct{})}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.admit(cfg.Job); err != nil {
-		cancel()
 		return nil, fmt.Errorf("lease: job %s: %w", cfg.Job, err)
 	}
+	j := &Job{cfg: cfg, r: r, core: NewCore(r.cfg.Patience),
+		sessions: make(chan *held, 1), looks: make(chan looked, 1), answers: make(chan answer),
+		hands: map[assignment.Generation]*assignment.Assignment{}, stopWatch: func() {},
+		looked: make(chan struct{}), left: make(chan struct{})}
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+	j.wanted, j.leave = context.WithCancel(j.ctx)
 	r.jobs[j] = struct{}{}
 	j.session(r.current)
-	j.wg.Go(j.run)
+	r.wg.Go(j.run)
 	return j, nil
 }
 
@@ -123,33 +129,6 @@ func (j *Job) Belief() *Belief {
 // reading of the clock.
 func (j *Job) Owns(k assignment.SliceKey) bool { return j.belief.Load().Owns(k) }
 
-// Close ends belief, releases what is held in the job and waits for what it runs.
-// If the store does not answer, the rest is held until the reader's session ends,
-// and the error says so.
-func (j *Job) Close() error {
-	j.stop()
-	err := j.releaseAll()
-	j.r.leave(j, err == nil && !j.unsure.Load())
-	return err
-}
-
-func (j *Job) releaseAll() error {
-	if j.held == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL)
-	defer cancel()
-	for _, c := range j.core.Claims() {
-		switch err := j.held.session.Release(ctx, j.cfg.Job, c); {
-		case errors.Is(err, ErrLost):
-			return nil
-		case err != nil:
-			return fmt.Errorf("lease: job %s: %s is not released and held until the session ends: %w", j.cfg.Job, c, err)
-		}
-	}
-	return nil
-}
-
 // Ready waits until a session is open and guard and bridge have been seen, which
 // does not mean that there is anything to believe in. Its error matches ctx's, or
 // ErrUnavailable.
@@ -158,22 +137,12 @@ func (j *Job) Ready(ctx context.Context) error {
 	case <-j.looked:
 	case <-ctx.Done():
 		return fmt.Errorf("lease: job %s: %w: %w", j.cfg.Job, context.Cause(ctx), j.r.why())
-	case <-j.ctx.Done():
+	case <-j.wanted.Done():
 	}
-	if j.ctx.Err() != nil {
+	if j.wanted.Err() != nil {
 		return fmt.Errorf("lease: job %s: closed", j.cfg.Job)
 	}
 	return nil
-}
-
-// stop ends belief and everything that runs.
-func (j *Job) stop() {
-	j.once.Do(func() {
-		j.cancel()
-		j.wg.Wait()
-		j.belief.Store(nil)
-		j.tell()
-	})
 }
 
 // session gives the job the newest session. The reader's lock is held.
@@ -185,14 +154,19 @@ func (j *Job) session(h *held) {
 	j.sessions <- h
 }
 
+// run runs the core until the reader is closed, or the job is left and done with.
 func (j *Job) run() {
+	defer j.end()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	wanted := j.wanted.Done()
+	for !j.core.Left() {
 		select {
 		case <-j.ctx.Done():
-			j.stopWatch()
 			return
+		case <-wanted:
+			wanted = nil
+			j.step(Event{Kind: Leave})
 		case h := <-j.sessions:
 			j.enter(h)
 		case l := <-j.looks:
@@ -203,6 +177,7 @@ func (j *Job) run() {
 			if a.hand != nil {
 				j.hands[a.Generation] = a.hand
 			}
+			j.err = a.err
 			j.step(a.Event)
 		case <-timer.C:
 			j.step(Event{Kind: Tick})
@@ -224,15 +199,14 @@ func (j *Job) enter(h *held) {
 		j.step(Event{Kind: Gone, Session: j.held.session.ID()})
 	}
 	j.held = h
-	j.unsure.Store(false) // what comes late is for another session
 	if h == nil {
 		return
 	}
-	j.step(Event{Kind: Opened, Session: h.session.ID()})
+	j.step(Event{Kind: Opened, Session: h.session.ID(), Barred: j.r.barred(h, j.cfg.Job)})
 	ctx, cancel := context.WithCancel(j.ctx)
 	done := make(chan struct{})
 	j.stopWatch = func() { cancel(); <-done } // so that no look of an old session takes the place of a new one's
-	j.wg.Go(func() {
+	j.calls.Go(func() {
 		defer close(done)
 		j.watch(ctx, h)
 	})
@@ -294,6 +268,7 @@ func (j *Job) step(e Event) {
 			}
 		}
 	}
+	j.depart(valid, e)
 }
 
 func (j *Job) act(a Action) {
@@ -303,12 +278,12 @@ func (j *Job) act(a Action) {
 		j.tell()
 	case AcquireClaim:
 		h := j.held
-		j.wg.Go(func() { j.acquire(h, a.Claim) })
+		j.calls.Go(func() { j.acquire(h, a.Claim) })
 	case ReleaseClaim:
 		h := j.held
-		j.wg.Go(func() { j.release(h, a.Claim) })
+		j.calls.Go(func() { j.release(h, a.Claim) })
 	case Fetch:
-		j.wg.Go(func() { j.fetch(a.Generation) })
+		j.fetches.Go(func() { j.fetch(a.Generation) })
 	}
 }
 
@@ -333,15 +308,11 @@ func (j *Job) view(g assignment.Generation) view {
 	return see(j.hands[g], j.cfg.Task, j.cfg.Incarnation)
 }
 
-// call runs a request in a bounded time.
-func (j *Job) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(j.ctx, j.r.cfg.TTL/2)
-}
-
-func (j *Job) answer(a answer) {
+// answer gives the core an answer, unless ctx ends first.
+func (j *Job) answer(ctx context.Context, a answer) {
 	select {
 	case j.answers <- a:
-	case <-j.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 

@@ -40,21 +40,6 @@ func TestAJobIsJoinedOnce(t *testing.T) {
 		if j.Belief() == nil {
 			t.Error("the next one believes in nothing")
 		}
-		v.cut.off.Store(true)
-		if err := j.Close(); err == nil {
-			t.Error("closed without the store, and no error")
-		}
-		v.cut.off.Store(false)
-		if _, err := v.join(); !errors.Is(err, lease.ErrJoined) {
-			t.Errorf("joined while nobody knows what the one before holds: %v", err)
-		}
-		v.cut.off.Store(true)
-		time.Sleep(2 * ttl) // the session is lost
-		v.cut.off.Store(false)
-		time.Sleep(ttl)
-		if j, err = v.join(); err != nil {
-			t.Errorf("not joined in another session: %v", err)
-		}
 		v.close()
 		if err := j.Close(); err != nil {
 			t.Errorf("closed after the reader: %v", err)

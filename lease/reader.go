@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,7 +77,6 @@ type Reader struct {
 	mu      sync.Mutex
 	current *held // nil between sessions
 	jobs    map[*Job]struct{}
-	stuck   map[string]bool // jobs that were left in the current session, nobody knows how
 	closed  bool
 	err     error // why there is no session
 }
@@ -85,6 +85,7 @@ type Reader struct {
 type held struct {
 	session ReadSession
 	term    *term
+	left    map[string][]Claim // by job: may be held, or be released late; the reader's lock guards it
 }
 
 // NewReader validates the config and starts to open a session; it does not wait for it.
@@ -104,7 +105,7 @@ func NewReader(cfg Config) (*Reader, error) {
 		return nil, fmt.Errorf("lease reader: metrics: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}, stuck: map[string]bool{}, err: fmt.Errorf("%w: no answer yet", ErrUnavailable)}
+	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}, err: fmt.Errorf("%w: no answer yet", ErrUnavailable)}
 	r.wg.Go(func() { r.run(ctx) })
 	return r, nil
 }
@@ -121,7 +122,8 @@ func (r *Reader) Close() error {
 	current := r.current
 	r.mu.Unlock()
 	for _, j := range jobs {
-		j.stop()
+		j.cancel()
+		<-j.left // belief has ended
 	}
 	r.cancel()
 	r.wg.Wait()
@@ -167,7 +169,7 @@ func (r *Reader) open(ctx context.Context) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &held{s, &term{clock: r.cfg.Clock}}
+	h := &held{s, &term{clock: r.cfg.Clock}, map[string][]Claim{}}
 	h.term.extend(sent + s.TTL() - r.cfg.Margin)
 	return h, nil
 }
@@ -211,7 +213,6 @@ func (r *Reader) begin(h *held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = h
-	clear(r.stuck)
 	for j := range r.jobs {
 		j.session(h)
 	}
@@ -237,25 +238,37 @@ func (r *Reader) admit(job string) error {
 	if r.closed {
 		return errors.New("the reader is closed")
 	}
-	joined := r.stuck[job]
 	for j := range r.jobs {
-		joined = joined || j.cfg.Job == job
-	}
-	if joined {
-		return ErrJoined
+		if j.cfg.Job == job && !j.departed {
+			return ErrJoined
+		}
 	}
 	return nil
 }
 
-// leave forgets a job that is closed; clean is whether everything that it held in
-// its session is known to be released.
-func (r *Reader) leave(j *Job, clean bool) {
+// barred are the claims that are not to be acquired in a session: those of a job
+// that was left, of which a release may come late.
+func (r *Reader) barred(h *held, job string) []Claim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(h.left[job])
+}
+
+// leave lets a job be joined again. What was left of it is barred from then on.
+func (r *Reader) leave(j *Job, claims []Claim, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j.departed, j.leftErr = true, why
+	if h := j.held; h != nil && len(claims) > 0 {
+		h.left[j.cfg.Job] = append(h.left[j.cfg.Job], claims...)
+	}
+}
+
+func (r *Reader) forget(j *Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.jobs, j)
-	if !clean && j.held == r.current {
-		r.stuck[j.cfg.Job] = true
-	}
+	j.leftErr = nil
 }
 
 // poke has the jobs look at the clock: the deadline had passed, and lies ahead again.

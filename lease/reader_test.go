@@ -40,10 +40,31 @@ func (m *storage) Put(_ context.Context, records map[string][]byte) error {
 	return nil
 }
 
-// cut makes a store that can be cut off from its readers.
+// cut makes a store that can be cut off from its readers, or carries out late what
+// they ask for, long after they have given it up.
 type cut struct {
 	lease.Readers
-	off atomic.Bool
+	off, slow atomic.Bool
+	mu        sync.Mutex
+	late      []func(ctx context.Context)
+}
+
+// wait takes in what is carried out late.
+func (c *cut) wait(do func(ctx context.Context)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late = append(c.late, do)
+	return fmt.Errorf("%w: no answer", lease.ErrUnavailable)
+}
+
+// arrive carries it out.
+func (c *cut) arrive(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, do := range c.late {
+		do(ctx)
+	}
+	c.late = nil
 }
 
 var errCut = fmt.Errorf("%w: cut off", lease.ErrUnavailable)
@@ -72,12 +93,18 @@ func (s *cutSession) Acquire(ctx context.Context, job string, c lease.Claim) (le
 	if s.c.off.Load() {
 		return lease.Seen{}, false, errCut
 	}
+	if s.c.slow.Load() {
+		return lease.Seen{}, false, s.c.wait(func(ctx context.Context) { _, _, _ = s.ReadSession.Acquire(ctx, job, c) })
+	}
 	return s.ReadSession.Acquire(ctx, job, c)
 }
 
 func (s *cutSession) Release(ctx context.Context, job string, c lease.Claim) error {
 	if s.c.off.Load() {
 		return errCut
+	}
+	if s.c.slow.Load() {
+		return s.c.wait(func(ctx context.Context) { _ = s.ReadSession.Release(ctx, job, c) })
 	}
 	return s.ReadSession.Release(ctx, job, c)
 }

@@ -66,6 +66,13 @@ func (s *storm) begin(i int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.join(p, i)
+	s.procs[i] = p
+}
+
+// join has a process take part in the job.
+func (s *storm) join(p *proc, i int) {
+	var err error
 	p.job, err = p.reader.Join(lease.JobConfig{Job: "job", Task: fmt.Sprintf("task-%d", i), Incarnation: p.incarnation,
 		Fetch: func(ctx context.Context, g assignment.Generation) (*assignment.Assignment, error) {
 			if s.roll(8) == 0 {
@@ -81,7 +88,16 @@ func (s *storm) begin(i int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.procs[i] = p
+}
+
+// rejoin has a process leave the job and take part in it again, as another incarnation.
+func (s *storm) rejoin(p *proc, i int) {
+	_ = p.job.Close() // what cannot be released is released later
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.births++
+	p.incarnation = s.births
+	s.join(p, i)
 }
 
 // kill ends a process as kill -9 does: its session stays until it runs out.
@@ -266,7 +282,7 @@ func weather(t *testing.T, seed uint64, noDeadline bool) (overlap string) {
 	return overlap
 }
 
-// trouble cuts somebody off, or reaches it again, or kills it.
+// trouble cuts somebody off, or reaches it again, or kills it, or has it leave and come back.
 func (s *storm) trouble() {
 	p := s.roll(stormTasks)
 	switch s.roll(400) {
@@ -279,5 +295,7 @@ func (s *storm) trouble() {
 		s.mu.Lock()
 		s.begin(p)
 		s.mu.Unlock()
+	case 7, 8:
+		s.rejoin(s.procs[p], p)
 	}
 }

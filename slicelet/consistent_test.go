@@ -203,6 +203,12 @@ func TestCloseWithTheLeaseStoreDead(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		a.line.off.Store(false)
+		time.Sleep(ttl / 2)
+		r.put("bbbb")
+		began = time.Now()
+		if r.advance(); time.Since(began) > ttl/2 {
+			t.Errorf("what could not be released has held up the change for %s", time.Since(began))
+		}
 	})
 }
 

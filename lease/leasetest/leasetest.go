@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"CommitComparesReaders", (*fixture).commitComparesReaders},
 		{"AcquireComparesRecord", (*fixture).acquireComparesRecord},
 		{"ReleaseComparesValue", (*fixture).releaseComparesValue},
+		{"ReleaseIsFinal", (*fixture).releaseIsFinal},
 		{"StateCountsReaders", (*fixture).stateCountsReaders},
 		{"WatchTellsBothInOrder", (*fixture).watchTellsBothInOrder},
 		{"AwaitWakes", (*fixture).awaitWakes},

@@ -1,6 +1,8 @@
 package leasetest
 
 import (
+	"context"
+	"sync"
 	"time"
 
 	"github.com/slicer-project/slicer/lease"
@@ -50,6 +52,32 @@ func (f *fixture) releaseComparesValue() {
 	if n := f.state().GuardReaders; n != 0 {
 		f.t.Errorf("%d readers after the release, want 0", n)
 	}
+}
+
+// releaseIsFinal gives up acquires while the guard is recalled: some are carried
+// out, some are not, and none after the release.
+func (f *fixture) releaseIsFinal() {
+	f.boot(1)
+	r := f.reader()
+	f.must(lease.Write, 2)
+	f.must(lease.Span, 2)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(f.ctx, time.Duration(i)*100*time.Microsecond)
+			defer cancel()
+			_, _, _ = r.Acquire(ctx, f.job, lease.GuardClaim(1))
+		})
+	}
+	f.must(lease.Recall, 2)
+	f.release(r, lease.GuardClaim(1))
+	for range 20 {
+		if n := f.state().GuardReaders; n != 0 {
+			f.t.Errorf("%d readers after a release that followed the recall", n)
+		}
+		time.Sleep(f.TTL / 100)
+	}
+	wg.Wait()
 }
 
 func (f *fixture) stateCountsReaders() {
