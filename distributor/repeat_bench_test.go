@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/slicer-project/slicer/distributor/crowdtest"
 )
 
@@ -19,20 +17,11 @@ func BenchmarkRepeat(b *testing.B) {
 	f.set(a)
 	crowdtest.Start(b, crowdtest.Slicer, address, subscribers).Until(b, a.Checksum())
 	for b.Loop() {
-		before, began := cpuTime(b), time.Now()
+		before, began := crowdtest.CPU(), time.Now()
 		time.Sleep(watched)
-		used, took := cpuTime(b)-before, time.Since(began)
+		used, took := crowdtest.CPU()-before, time.Since(began)
 		said := float64(subscribers) * took.Seconds() / repeatInterval.Seconds()
 		b.ReportMetric(float64(used.Microseconds())/said, "us/repeat")
 		b.ReportMetric(100*used.Seconds()/took.Seconds(), "%cpu")
 	}
-}
-
-// cpuTime is what this process has used.
-func cpuTime(b *testing.B) time.Duration {
-	var r unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

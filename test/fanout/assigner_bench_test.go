@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/distributor/crowdtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -57,13 +57,13 @@ func BenchmarkAssigner(b *testing.B) {
 	}
 	startReporters(b, l.Addr().String(), job, distributors, tasks)()
 	for b.Loop() {
-		cpu, rounds, began := cpuTime(b), roundSeconds(b, reg), time.Now()
+		cpu, rounds, began := crowdtest.CPU(), roundSeconds(b, reg), time.Now()
 		time.Sleep(watched)
 		took := time.Since(began).Seconds()
 		rounds = roundSeconds(b, reg) - rounds
-		cpu = cpuTime(b) - cpu
-		b.ReportMetric(max(cpu-rounds, 0)/took, "cpu-s/s")
-		b.ReportMetric(cpu/took, "all-cpu-s/s")
+		cpu = crowdtest.CPU() - cpu
+		b.ReportMetric(max(cpu.Seconds()-rounds, 0)/took, "cpu-s/s")
+		b.ReportMetric(cpu.Seconds()/took, "all-cpu-s/s")
 		b.ReportMetric(rounds/took, "rounds-s/s")
 	}
 	// The connection may have been given up meanwhile for being idle on a busy machine.
@@ -84,15 +84,6 @@ func BenchmarkAssigner(b *testing.B) {
 	b.ReportMetric(float64(late)/1000, "late-s")
 	b.ReportMetric(float64(len(resp.Tasks)), "tasks")
 	b.ReportMetric(1, "limit")
-}
-
-// cpuTime is what this process has used, seconds.
-func cpuTime(b *testing.B) float64 {
-	var r unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }
 
 // roundSeconds is how long rounds of balancing have taken altogether.
