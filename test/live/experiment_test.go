@@ -46,7 +46,6 @@ type experiment struct {
 // it ends with the test.
 func startExperiment(tb testing.TB, seed uint64, servers int, perSecond float64) *experiment {
 	tb.Helper()
-	tb.Logf("seed %d", seed)
 	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)
 	defer cancel()
 	b := &experiment{rng: rand.New(rand.NewPCG(seed, 0))}
