@@ -1,11 +1,10 @@
 package distributor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,9 +28,14 @@ type Driven struct {
 	d       *Distributor
 	now     time.Time
 	pending []func()
-	kept    map[*job]struct{}
-	order   []*job // Step's
+	kept    []keptJob // in order of name
 	peers   []*AssignerPeer
+}
+
+// keptJob is a job and when it is to be looked at next, zero if never.
+type keptJob struct {
+	*job
+	at time.Time
 }
 
 // AssignerPeer is a stream to an assigner.
@@ -59,15 +63,20 @@ func NewDriven(cfg Config, now time.Time) (*Driven, error) {
 	if err != nil {
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
-	v := &Driven{now: now, kept: map[*job]struct{}{}}
+	v := &Driven{now: now}
 	ctx, cancel := context.WithCancel(context.Background())
 	v.d = &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(),
-		host: host{now: func() time.Time { return v.now }, send: func(f func()) { v.pending = append(v.pending, f) }, keep: func(j *job) { v.kept[j] = struct{}{} }},
+		host: host{now: func() time.Time { return v.now }, send: func(f func()) { v.pending = append(v.pending, f) }, keep: v.keep},
 	}
 	return v, nil
+}
+
+func (v *Driven) keep(j *job) {
+	at, _ := slices.BinarySearchFunc(v.kept, j.name, func(k keptJob, name string) int { return strings.Compare(k.name, name) })
+	v.kept = slices.Insert(v.kept, at, keptJob{j, v.now})
 }
 
 // Share has what frames decode and assignments encode to shared with others who
@@ -147,7 +156,7 @@ func (v *Driven) Left(now time.Time, p *SubscriberPeer) {
 
 // Due says whether a call before has left something that Step is to look at.
 func (v *Driven) Due() bool {
-	for j := range v.kept {
+	for _, j := range v.kept {
 		if len(j.wake) > 0 {
 			return true
 		}
@@ -159,21 +168,24 @@ func (v *Driven) Due() bool {
 func (v *Driven) Step(now time.Time) (next time.Time) {
 	v.at(now)
 	next = now.Add(heartbeat)
-	for j := range v.kept {
+	dropped := false
+	for i := range v.kept {
+		k := &v.kept[i]
 		select {
-		case <-j.wake:
+		case <-k.wake:
 		default:
+			if k.at.IsZero() || k.at.After(now) {
+				next = sooner(next, k.at)
+				continue
+			}
 		}
+		k.at = k.step(now)
+		dropAt, drop := v.d.dropIfIdle(k.job, now)
+		k.at, dropped = sooner(k.at, dropAt), dropped || drop
+		next = sooner(next, k.at)
 	}
-	v.order = slices.AppendSeq(v.order[:0], maps.Keys(v.kept))
-	slices.SortFunc(v.order, func(x, y *job) int { return cmp.Compare(x.name, y.name) })
-	for _, j := range v.order {
-		next = sooner(next, j.step(now))
-		at, dropped := v.d.dropIfIdle(j, now)
-		if dropped {
-			delete(v.kept, j)
-		}
-		next = sooner(next, at)
+	if dropped {
+		v.kept = slices.DeleteFunc(v.kept, func(k keptJob) bool { return v.d.lookup(k.name) != k.job })
 	}
 	v.flush()
 	for _, p := range v.peers {

@@ -36,6 +36,7 @@ type metrics struct {
 	attempts    *prometheus.CounterVec
 	proxied     *prometheus.CounterVec
 	waiting     *prometheus.GaugeVec
+	turns       prometheus.Gauge // of waiting
 	sentAway    prometheus.Counter
 
 	reg prometheus.Registerer
@@ -71,6 +72,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.waiting = gauge("subscribers_waiting", "Subscribers that wait: at the door to be let in, or for their turn to be sent a whole assignment.", "for")
+	m.turns = m.waiting.WithLabelValues("turn")
 	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were told to come back later, since too many had come at once."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",

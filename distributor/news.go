@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -100,8 +101,9 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 	if m.GetUnknown() {
 		j.forgetLocked()
 	} else {
-		if m.GetConvergedGeneration() == 0 {
-			m.ConvergedGeneration = before.status.GetConvergedGeneration()
+		if g := before.status.GetConvergedGeneration(); g > 0 && m.GetConvergedGeneration() == 0 {
+			m = proto.CloneOf(m)
+			m.ConvergedGeneration = g
 		}
 		j.answer.status = m
 		j.board.changed(now, m)

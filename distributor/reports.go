@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"cmp"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
@@ -129,7 +130,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	for _, tr := range first.Reports {
 		// A task that is gone owns no load any more.
 		tr.Report.Load = nil
-		b.size += proto.Size(tr)
+		b.size += atMost(tr)
 	}
 	for _, name := range names {
 		t := r.tasks[name]
@@ -158,7 +159,7 @@ type batcher struct {
 }
 
 func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
-	n := proto.Size(tr)
+	n := atMost(tr)
 	last := b.out[len(b.out)-1]
 	switch {
 	case b.size == 0 || b.size+n <= maxBatch:
@@ -171,6 +172,18 @@ func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
 		b.out, b.size = append(b.out, last), n
 	}
 	last.Reports = append(last.Reports, tr)
+}
+
+// atMost is what a task report may take, bytes: at least its size, and cheaper.
+func atMost(tr *slicerv1.TaskReport) int {
+	const rest = 256 // all that is of a fixed size, and tags
+	t, l := tr.GetTask(), tr.GetReport().GetLoad()
+	n := rest + len(t.GetName()) + len(t.GetAddress()) + len(t.GetZone())
+	if l != nil {
+		n += binary.MaxVarintLen64*(len(l.RangeSkip)+len(l.RangeWidth)+len(l.HotKey)) +
+			4*(len(l.Rate)+len(l.PartRate)+len(l.HotRate)+len(l.HotError)) + len(l.ProtoReflect().GetUnknown())
+	}
+	return n
 }
 
 func (b *batcher) finish() []*slicerv1.TaskReports {

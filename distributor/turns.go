@@ -212,6 +212,6 @@ func (j *job) takeTurns(now time.Time) (next time.Time) {
 		}
 	}
 	waiting, _ := j.d.turns.count()
-	j.d.metrics.waiting.WithLabelValues("turn").Set(float64(waiting))
+	j.d.metrics.turns.Set(float64(waiting))
 	return j.d.turns.wake()
 }

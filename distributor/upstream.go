@@ -1,7 +1,6 @@
 package distributor
 
 import (
-	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -155,7 +154,10 @@ func (u *upstream) acksChanged(now time.Time) {
 
 // mark returns the sessions that have something due and do not know it yet.
 func (u *upstream) mark(now time.Time) (due []session) {
-	for _, s := range u.sessions() {
+	for i, s := range [2]session{u.target, u.preferred} {
+		if s == 0 || i > 0 && s == u.target {
+			continue
+		}
 		if _, marked := u.marked[s]; !marked && u.plan(s, now) != (plan{}) {
 			if u.marked == nil {
 				u.marked = make(map[session]struct{})
@@ -179,10 +181,6 @@ func (u *upstream) wake() (at time.Time) {
 	earlier(u.preferred, u.acks)
 	earlier(u.preferred, u.clients)
 	return at
-}
-
-func (u *upstream) sessions() []session {
-	return slices.DeleteFunc(slices.Compact([]session{u.target, u.preferred}), func(s session) bool { return s == 0 })
 }
 
 func (u *upstream) plan(s session, now time.Time) (p plan) {
