@@ -211,8 +211,7 @@ func (r *runner) settle() {
 			s.assignment(r)
 		}
 	}
-	if st := r.statusLocked(); r.status == nil || !sameStatus(st, r.status) {
-		r.status = st
+	if r.statusLocked() {
 		for s := range r.watchers {
 			s.status(r)
 		}

@@ -110,6 +110,9 @@ func (g *gauge) mix(l *assignment.Load, weight time.Duration) {
 // mixHot is the mean of two lists of hot keys. A key that one of them leaves out
 // had less than all of that list; it is taken to have had nothing.
 func mixHot(mean, v []assignment.HotKey, w float64) []assignment.HotKey {
+	if len(mean)+len(v) == 0 {
+		return nil
+	}
 	at := make(map[assignment.SliceKey]assignment.HotKey, len(mean)+len(v))
 	for _, h := range mean {
 		at[h.Key] = assignment.HotKey{Key: h.Key, Rate: (1 - w) * h.Rate, Error: (1 - w) * h.Error}
