@@ -126,10 +126,10 @@ func (c *core) shuffled(addrs []string) []string {
 
 func (c *core) do(a action) { c.out = append(c.out, a) }
 
-// take empties out.
+// take empties out. What it returns is good until something is taken in again.
 func (c *core) take() []action {
 	out := c.out
-	c.out = nil
+	c.out = c.out[:0]
 	return out
 }
 

@@ -19,6 +19,7 @@ import (
 type Driven struct {
 	cfg  Config
 	core *core
+	out  []Action
 }
 
 // Link numbers one attempt at a connection, never the same twice; 0 is none.
@@ -92,15 +93,12 @@ func (d *Driven) Wake() time.Time { return d.core.wake() }
 // State is what is known.
 func (d *Driven) State() State { return d.core.state() }
 
-// Actions returns what is to be done, and forgets it.
+// Actions returns what is to be done, and forgets it. The slice is the caller's
+// until the next call.
 func (d *Driven) Actions() []Action {
-	taken := d.core.take()
-	if len(taken) == 0 {
-		return nil
+	d.out = d.out[:0]
+	for _, a := range d.core.take() {
+		d.out = append(d.out, Action{a.do, Link(a.link), a.addr, a.msg, a.level, a.text, a.err})
 	}
-	out := make([]Action, len(taken))
-	for i, a := range taken {
-		out[i] = Action{a.do, Link(a.link), a.addr, a.msg, a.level, a.text, a.err}
-	}
-	return out
+	return d.out
 }
