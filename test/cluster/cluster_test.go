@@ -22,8 +22,8 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Worlds are small and short-lived: less collecting is less work.
-	debug.SetGCPercent(800)
+	// Worlds are small (some MB) and short-lived: less collecting is less work.
+	debug.SetGCPercent(3000)
 	goleak.VerifyTestMain(m)
 }
 

@@ -3,8 +3,6 @@ package cluster
 import (
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/slicer-project/slicer/distributor"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -28,6 +26,7 @@ type attachment struct {
 
 func newDistributor(w *world, name string) *distributorHost {
 	d := &distributorHost{host: w.newHost(name)}
+	d.due = d.step
 	d.boot = func() {
 		var err error
 		if d.driven, err = distributor.NewDriven(distributor.Config{ID: name}, d.now()); err != nil {
@@ -46,7 +45,7 @@ func newDistributor(w *world, name string) *distributorHost {
 
 func (d *distributorHost) step() {
 	next := d.driven.Step(d.now())
-	d.wake(next.Sub(epoch), d.step)
+	d.wake(next.Sub(epoch))
 }
 
 // attach connects to an assigner.
@@ -62,9 +61,6 @@ func (d *distributorHost) attach(a *assignerHost) {
 				func(m *slicerv1.AttachRequest) { c.send(0, m) },
 				func() { d.after(0, func() { d.lost(a, c) }) })
 		} else if l.peer != nil {
-			if out.GetStatus() != nil { // it is changed by who gets it
-				out = proto.CloneOf(out)
-			}
 			d.driven.FromAssigner(d.now(), l.peer, out)
 			if !d.driven.Due() {
 				return

@@ -45,7 +45,7 @@ type pair = [2]int
 
 func pairOf(a, b *host) pair { return pair{min(a.id, b.id), max(a.id, b.id)} }
 
-func (w *world) cutOff(a, b *host) bool { return w.cuts[pairOf(a, b)] > 0 }
+func (w *world) cutOff(a, b *host) bool { return len(w.cuts) > 0 && w.cuts[pairOf(a, b)] > 0 }
 
 // cut has two hosts not reach each other; what is on the way is held up.
 func (w *world) cut(a, b *host) {
@@ -143,8 +143,21 @@ func (c *conn) arrival(side int) time.Duration {
 
 // packet is what one side has said at one moment: it arrives at one.
 type packet struct {
-	sent time.Duration
-	more []any
+	from, to *end
+	sent     time.Duration
+	first    any
+	more     []any
+}
+
+// happen is its arrival.
+func (p *packet) happen() {
+	if p.from.packet == p {
+		p.from.packet = nil
+	}
+	p.to.take(p.first)
+	for _, m := range p.more {
+		p.to.take(m)
+	}
 }
 
 func (c *conn) carry(side int, m any) {
@@ -153,17 +166,8 @@ func (c *conn) carry(side int, m any) {
 		p.more = append(p.more, m)
 		return
 	}
-	p := &packet{sent: c.w.at}
-	e.packet = p
-	c.w.schedule(c.arrival(side), c.id<<1|uint64(side), func() {
-		if e.packet == p {
-			e.packet = nil
-		}
-		to.take(m)
-		for _, m := range p.more {
-			to.take(m)
-		}
-	})
+	e.packet = &packet{from: e, to: to, sent: c.w.at, first: m}
+	c.w.enqueue(c.arrival(side), c.id<<1|uint64(side), e.packet)
 }
 
 // take has a host take what comes in, if it still listens.

@@ -164,6 +164,7 @@ func (a *assignerHost) clock() generate.Now {
 
 func newAssigner(w *world, name string) *assignerHost {
 	a := &assignerHost{host: w.newHost(name)}
+	a.due = a.step
 	a.boot = func() {
 		a.seen, a.standing, a.alone, a.peers = 0, false, 0, map[*conn]*assigner.DistributorPeer{}
 		var err error
@@ -219,7 +220,7 @@ type read struct {
 // step has the assigner do what is due.
 func (a *assignerHost) step() {
 	ask, next := a.driven.Step(a.clock())
-	a.wake(a.born+next, a.step)
+	a.wake(a.born + next)
 	s := a.w.store
 	for _, q := range ask {
 		if q.Write == nil {

@@ -60,7 +60,7 @@ func (s *subscriberHost) act() {
 		}
 	}
 	if at := s.sub.Wake(); !at.IsZero() {
-		s.wake(at.Sub(epoch), s.tick)
+		s.wake(at.Sub(epoch))
 	}
 }
 
@@ -102,6 +102,7 @@ type clerkHost struct{ subscriberHost }
 
 func newClerk(w *world, name string) *clerkHost {
 	c := &clerkHost{subscriberHost{host: w.newHost(name)}}
+	c.due = c.tick
 	c.boot = func() {
 		c.begin(subscriber.Config{Role: subscriber.Clerk, ClientID: fmt.Sprintf("%s-%d", name, c.life)})
 	}
@@ -121,6 +122,7 @@ type sliceletHost struct {
 
 func newSlicelet(w *world, name string) *sliceletHost {
 	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}}
+	s.due = s.tick
 	s.boot = func() {
 		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
 		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
@@ -156,7 +158,7 @@ func (s *sliceletHost) metered() *slicerv1.LoadReport {
 	}
 	s.measured, s.version, s.load = a, s.w.load.version, nil
 	if pos, ok := s.place(); ok {
-		s.load = wire.LoadToProto(s.w.load.of(a, pos))
+		s.load = s.w.load.of(a)[pos]
 	}
 	return s.load
 }
@@ -209,9 +211,10 @@ type load struct {
 	rates   []float64
 	version int
 	rng     *rand.Rand
-	cached  *assignment.Assignment
-	slice   []float64 // of cached
-	seen    int       // version of slice
+	// cached are the reports of all tasks of an assignment, at a version.
+	cached []*slicerv1.LoadReport
+	on     *assignment.Assignment
+	seen   int
 }
 
 func newLoad(rng *rand.Rand) *load {
@@ -232,23 +235,28 @@ func (l *load) shift() {
 	l.version++
 }
 
-func (l *load) of(a *assignment.Assignment, pos int) *assignment.Load {
-	if a != l.cached || l.seen != l.version {
-		l.cached, l.seen, l.slice = a, l.version, make([]float64, a.NumSlices())
-		for i, k := range l.keys {
-			l.slice[a.Find(k)] += l.rates[i]
+// of is what each task of an assignment measures.
+func (l *load) of(a *assignment.Assignment) []*slicerv1.LoadReport {
+	if a == l.on && l.seen == l.version {
+		return l.cached
+	}
+	slice := make([]float64, a.NumSlices())
+	for i, k := range l.keys {
+		slice[a.Find(k)] += l.rates[i]
+	}
+	tasks := make([]assignment.Load, a.NumTasks())
+	for i, rate := range slice {
+		r := a.Replicas(i)
+		for k := range r.Len() {
+			t, share := &tasks[r.Position(k)], rate/float64(r.Len())
+			t.Ranges, t.Rate, t.Total = append(t.Ranges, a.Slice(i)), append(t.Rate, share), t.Total+share
 		}
 	}
-	out := &assignment.Load{Generation: a.Generation(), Window: time.Second, Parts: 1}
-	if n := a.NumSlices() / max(a.NumTasks(), 1); n > 0 {
-		out.Ranges, out.Rate = make([]assignment.Slice, 0, 2*n), make([]float64, 0, 2*n)
+	l.cached, l.on, l.seen = make([]*slicerv1.LoadReport, len(tasks)), a, l.version
+	for pos := range tasks {
+		t := &tasks[pos]
+		t.Generation, t.Window, t.Parts = a.Generation(), time.Second, 1
+		l.cached[pos] = wire.LoadToProto(t)
 	}
-	for i, rate := range l.slice {
-		if r := a.Replicas(i); r.Has(pos) {
-			out.Ranges = append(out.Ranges, a.Slice(i))
-			out.Rate = append(out.Rate, rate/float64(r.Len()))
-			out.Total += rate / float64(r.Len())
-		}
-	}
-	return out
+	return l.cached
 }

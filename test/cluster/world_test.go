@@ -57,11 +57,18 @@ func (w *world) note(format string, args ...any) {
 // event is something that happens at a time. Of those at one time the order is
 // that of key, so that it does not depend on who was asked first.
 type event struct {
-	at  time.Duration
-	key uint64
-	seq uint64
-	do  func()
+	at   time.Duration
+	key  uint64
+	seq  uint64
+	what happening
 }
+
+type happening interface{ happen() }
+
+// call is a function that is called.
+type call func()
+
+func (f call) happen() { f() }
 
 func (x *event) before(y *event) bool {
 	if x.at != y.at {
@@ -120,9 +127,11 @@ func (q *events) pop() event {
 	return first
 }
 
-func (w *world) schedule(at time.Duration, key uint64, do func()) {
+func (w *world) schedule(at time.Duration, key uint64, do func()) { w.enqueue(at, key, call(do)) }
+
+func (w *world) enqueue(at time.Duration, key uint64, what happening) {
 	w.seq++
-	w.queue.push(event{max(at, w.at), key, w.seq, do})
+	w.queue.push(event{max(at, w.at), key, w.seq, what})
 }
 
 // run lets things happen until a time.
@@ -131,7 +140,7 @@ func (w *world) run(until time.Duration) {
 		e := w.queue.pop()
 		w.at = e.at
 		w.events++
-		e.do()
+		e.what.happen()
 	}
 	w.at = until
 }
@@ -168,7 +177,8 @@ type host struct {
 	boot   func() // starts the process
 	die    func() // what its death means to the rest of the program
 
-	// What is to be done when, and when a timer for it goes off: then or sooner.
+	// What is to be done whenever something is due, when that is, and when a timer
+	// for it goes off: then or sooner.
 	due    func()
 	dueAt  time.Duration
 	timer  uint64
@@ -208,10 +218,10 @@ func (h *host) after(d time.Duration, f func()) {
 	})
 }
 
-// wake is after, in the place of the wake before. It costs an event only if the
-// one that is to come is too late.
-func (h *host) wake(at time.Duration, f func()) {
-	h.due, h.dueAt = f, at
+// wake has due done at a time, in the place of the wake before. It costs an event
+// only if the one that is to come is too late.
+func (h *host) wake(at time.Duration) {
+	h.dueAt = at
 	if !h.armed || h.goesAt > at {
 		h.arm()
 	}
