@@ -33,8 +33,8 @@ func main() {
 	}
 	server := &http.Server{Handler: handler}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	go server.Serve(lis)
 	<-ctx.Done()
+	stop() // a second signal ends it at once
 	slicelethttp.Drain(context.Background(), s, server)
 }

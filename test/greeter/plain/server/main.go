@@ -24,8 +24,8 @@ func main() {
 	server := grpc.NewServer()
 	hello.RegisterGreeterServer(server, hello.Greeter{From: lis.Addr().String()})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	go server.Serve(lis)
 	<-ctx.Done()
+	stop() // a second signal ends it at once
 	server.GracefulStop()
 }
