@@ -195,11 +195,15 @@ func (c *cluster) preferred() (int, error) {
 func (c *cluster) converged(limit time.Duration, tasks ...string) time.Duration {
 	c.t.Helper()
 	return process.Eventually(c.t, limit, fmt.Sprintf("an assignment with just %v", tasks), func() error {
-		r, err := inspect(c.distAddrs[0])
-		if err != nil {
-			if r, err = inspect(c.distAddrs[1]); err != nil {
-				return err
+		var r *slicerv1.InspectJobResponse
+		err := errors.New("no distributors")
+		for _, a := range c.distAddrs {
+			if r, err = inspect(a); err == nil {
+				break
 			}
+		}
+		if err != nil {
+			return err
 		}
 		running := map[string]bool{}
 		for _, s := range r.Tasks {
