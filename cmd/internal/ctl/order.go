@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -39,9 +37,6 @@ func defaultWho() string {
 func (s *signature) check() error {
 	if s.who == "" {
 		return run.Usagef("--as: %q is not allowed: want the name under which the order is noted", s.who)
-	}
-	if err := cmp.Or(store.ValidateWords("--as", s.who, store.MaxWho), store.ValidateWords("--reason", s.why, store.MaxWhy)); err != nil {
-		return &run.UsageError{Err: err}
 	}
 	return nil
 }
@@ -116,8 +111,8 @@ freeze outlives the assigner.`,
 	}
 	cmd.Flags().DurationVar(&last, "for", 0, "how long, such as 30m, at most 720h; until it is unfrozen if left out")
 	return a.orderCommand(cmd, func([]string) (*slicerv1.GiveOrderRequest, error) {
-		if cmd.Flags().Changed("for") && (last < time.Millisecond || last > store.MaxFreeze) {
-			return nil, run.Usagef("--for: %s is not allowed: want 1ms to %s", last, store.MaxFreeze)
+		if cmd.Flags().Changed("for") && (last < time.Millisecond || last > maxFreeze) {
+			return nil, run.Usagef("--for: %s is not allowed: want 1ms to %s", last, maxFreeze)
 		}
 		return &slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Freeze{Freeze: &slicerv1.FreezeOrder{ForMs: last.Milliseconds()}}}, nil
 	}, func(args []string, _ *orderView) string {
@@ -127,6 +122,9 @@ freeze outlives the assigner.`,
 		return fmt.Sprintf("job %s is frozen", args[0])
 	})
 }
+
+// maxFreeze is the longest freeze that ends by itself.
+const maxFreeze = 30 * 24 * time.Hour
 
 func (a *app) unfreezeCommand() *cobra.Command {
 	return a.orderCommand(&cobra.Command{
