@@ -30,11 +30,13 @@ type Driven struct {
 }
 
 // StoreRequest asks the driver to read a job and its newest assignment (Write is
-// nil), or to write an assignment that follows its Previous. The answer is Loaded
-// or Written; there is one request a job at a time.
+// nil), or to write an assignment that follows its Previous and was decided under
+// the operators' orders of a version: under others the write is a conflict. The
+// answer is Loaded or Written; there is one request a job at a time.
 type StoreRequest struct {
-	Job   string
-	Write *assignment.Assignment
+	Job      string
+	Write    *assignment.Assignment
+	Controls int64 // version of the orders, 0 before the first
 }
 
 // DistributorPeer is a stream of a Distributor.
@@ -206,7 +208,7 @@ func (v *Driven) step(r *runner) (wake time.Duration, more bool) {
 			v.asked = append(v.asked, StoreRequest{Job: r.name})
 		case generate.Write:
 			v.busy[r.name] = true
-			v.asked = append(v.asked, StoreRequest{Job: r.name, Write: x.Next})
+			v.asked = append(v.asked, StoreRequest{Job: r.name, Write: x.Next, Controls: max(x.Controls, 0)})
 		case *generate.Plan:
 			d := x.Run()
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
