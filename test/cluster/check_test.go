@@ -62,6 +62,7 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 	if since := c.w.at - c.vanished; c.vanished > 0 && since > missed && since < frozenFor && c.up() < trusted {
 		c.frozen(prev, next)
 	}
+	c.obeyed(next)
 	owner := make([]bool, next.NumTasks())
 	for i := range next.NumSlices() {
 		r := next.Replicas(i)
@@ -82,6 +83,30 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 			c.w.fail("generation %d: %s runs again, whose process %x has ended at %s and was stored as dead", next.Generation(), t.Name, t.Incarnation, g.at)
 		case t.State == assignment.TaskDead:
 			g.stored = true
+		}
+	}
+}
+
+// obeyed looks at whether what is about to be stored is as operators have ordered.
+func (c *checker) obeyed(next *assignment.Assignment) {
+	orders := &c.w.store.controls
+	if orders.Freeze != nil {
+		c.w.fail("generation %d is written although the job is frozen by order %d", next.Generation(), orders.Freeze.Order)
+	}
+	for _, x := range orders.Exclude {
+		if pos, ok := next.Position(x.Task); ok && owns(next, pos) {
+			c.w.fail("generation %d gives slices to %s, which is excluded by order %d", next.Generation(), x.Task, x.Order)
+		}
+	}
+	for _, p := range orders.Pins {
+		pos, ok := next.Position(p.Task)
+		if !ok || next.Task(pos).State != assignment.TaskRunning {
+			continue
+		}
+		for i := next.Find(p.Slice.Start); i < next.NumSlices() && next.Slice(i).Start < p.Slice.End; i++ {
+			if r := next.Replicas(i); r.Len() != 1 || !r.Has(pos) {
+				c.w.fail("generation %d: %s is pinned to %s by order %d, which is not its only owner", next.Generation(), next.Slice(i), p.Task, p.Order)
+			}
 		}
 	}
 }

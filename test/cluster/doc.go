@@ -3,7 +3,7 @@
 // without sockets or sleep. A seeded network delays and holds up what they say to
 // one another, cuts them off and breaks their connections; processes are killed
 // and start again, machines stop for a while or vanish without a word, wall clocks
-// jump, hot keys move. After each event it is checked that
+// jump, hot keys move, an operator freezes the job, excludes a task or pins keys. After each event it is checked that
 //
 //   - generations grow: those stored, and those at each subscriber;
 //   - what somebody holds as a generation is what was stored as that generation;
@@ -13,6 +13,8 @@
 //   - a balancing round moves no more than its budgets;
 //   - when most of the tasks vanish at once, nobody is declared dead for a while, or
 //     until most are back, and nobody loses slices;
+//   - while an operator has the job frozen nothing is written; a task that is excluded
+//     owns nothing, and keys that are pinned to a task that runs are its alone;
 //
 // and after a minute and a half without faults, that everybody who lives holds
 // the newest generation, everybody who runs owns something, and nobody else does.

@@ -65,7 +65,7 @@ func (w *world) isolated(h *host, d time.Duration) {
 
 // fault does one bad thing.
 func (w *world) fault() {
-	switch w.rng.IntN(14) {
+	switch w.rng.IntN(15) {
 	case 0:
 		w.killed(w.assigners[w.rng.IntN(len(w.assigners))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	case 1:
@@ -101,7 +101,52 @@ func (w *world) fault() {
 		w.load.shift()
 	case 13:
 		w.lateNews(w.someSlicelet())
+	case 14:
+		w.brake()
 	}
+}
+
+// brake has an operator give an order, and take it back after a while. There is one
+// at a time.
+func (w *world) brake() {
+	s := w.store
+	if w.braked {
+		return
+	}
+	w.braked = true
+	stamp := store.Stamp{Who: "operator", When: epoch}
+	s.order(func(c *store.Controls) {
+		switch w.rng.IntN(3) {
+		case 0:
+			w.note("the job is frozen")
+			c.Freeze = &store.Freeze{Stamp: stamp, Order: c.Version}
+		case 1:
+			x := store.Exclusion{Stamp: stamp, Order: c.Version, Task: w.someSlicelet().name}
+			w.note("%s is excluded", x.Task)
+			c.Exclude = []store.Exclusion{x}
+		case 2:
+			at := assignment.SliceKey(w.rng.Uint64N(uint64(assignment.KeyspaceEnd) / 64 * 63))
+			p := store.Pin{Stamp: stamp, Order: c.Version, Task: w.someSlicelet().name, Slice: assignment.Slice{Start: at, End: at + assignment.KeyspaceEnd/64}}
+			w.note("%s is pinned to %s", p.Slice, p.Task)
+			c.Pins = []store.Pin{p}
+		}
+	})
+	w.later(w.seconds(5, 40), w.release)
+}
+
+// release takes an operator's order back.
+func (w *world) release() {
+	if !w.braked {
+		return
+	}
+	w.note("the operator's order is taken back")
+	w.braked = false
+	w.store.order(func(c *store.Controls) {
+		if c.Freeze != nil {
+			c.Thaws++
+		}
+		c.Freeze, c.Exclude, c.Pins = nil, nil, nil
+	})
 }
 
 // lateNews has what a task says be held up on its way, and the task die meanwhile.
@@ -137,6 +182,7 @@ func (w *world) heal() {
 		h.resume()
 		h.start()
 	}
+	w.release()
 }
 
 const (

@@ -26,10 +26,12 @@ const (
 	vacant = 3 * time.Second
 )
 
-// storage is the store: one job, its newest assignment, and who stands as a candidate.
+// storage is the store: one job, its newest assignment, what operators have
+// ordered, and who stands as a candidate.
 type storage struct {
 	*host
 	job        store.Job
+	controls   store.Controls
 	stored     *assignment.Assignment
 	candidates map[string]*candidate
 	revision   int64
@@ -105,7 +107,10 @@ func (s *storage) tellOne(a *assignerHost, life uint64, f func(a *assignerHost))
 	})
 }
 
-func (s *storage) write(by *assignerHost, next *assignment.Assignment) error {
+func (s *storage) write(by *assignerHost, next *assignment.Assignment, controls int64) error {
+	if controls != s.controls.Version {
+		return &store.ConflictError{Key: "orders of " + job, Current: s.controls.Version}
+	}
 	prev := assignment.Generation(0)
 	if s.stored != nil {
 		prev = s.stored.Generation()
@@ -116,8 +121,25 @@ func (s *storage) write(by *assignerHost, next *assignment.Assignment) error {
 	s.w.wrote(by, s.stored, next)
 	s.w.check.written(s.stored, next)
 	s.stored = next
-	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
+	s.moved()
 	return nil
+}
+
+// order changes what operators have ordered.
+func (s *storage) order(change func(c *store.Controls)) {
+	c := s.controls.Clone()
+	c.Version++
+	change(&c)
+	if err := c.Validate(); err != nil {
+		panic(err)
+	}
+	s.controls = c
+	s.moved()
+}
+
+// moved has the assigners look at the job again.
+func (s *storage) moved() {
+	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
 }
 
 func (s *storage) changed() {
@@ -213,8 +235,9 @@ func (a *assignerHost) stand() {
 }
 
 type read struct {
-	job    store.Job
-	stored *assignment.Assignment
+	job      store.Job
+	controls store.Controls
+	stored   *assignment.Assignment
 }
 
 // step has the assigner do what is due.
@@ -224,18 +247,18 @@ func (a *assignerHost) step() {
 	s := a.w.store
 	for _, q := range ask {
 		if q.Write == nil {
-			s.rpc(a.host, func() any { return read{s.job, s.stored} }, func(x any, ok bool) {
+			s.rpc(a.host, func() any { return read{s.job, s.controls, s.stored} }, func(x any, ok bool) {
 				l := generate.Loaded{Err: store.ErrUnavailable}
 				if ok {
 					r := x.(read)
-					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored}
+					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored, Controls: r.controls}
 				}
 				a.driven.Loaded(a.clock(), job, l)
 				a.step()
 			})
 			continue
 		}
-		s.rpc(a.host, func() any { return s.write(a, q.Write) }, func(x any, ok bool) {
+		s.rpc(a.host, func() any { return s.write(a, q.Write, q.Controls) }, func(x any, ok bool) {
 			err := error(store.ErrUnavailable)
 			if ok {
 				err, _ = x.(error)

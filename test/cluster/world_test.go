@@ -24,6 +24,8 @@ type world struct {
 	conns []*conn
 	cuts  map[[2]int]int // pairs of hosts that cannot reach each other: how often
 
+	braked bool // an operator's order is in force
+
 	store        *storage
 	assigners    []*assignerHost
 	distributors []*distributorHost
