@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -98,5 +100,26 @@ func TestStandInSpreadsAndIsSteady(t *testing.T) {
 	}
 	if standIn(nil, "x") != "" {
 		t.Error("somebody stands in who is not there")
+	}
+}
+
+func TestNewestViewsAreToldBelow(t *testing.T) {
+	var p preferences
+	if got := p.newest(); len(got) != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	view := func(store uint64, revision int64, job, id string) *slicerv1.Preference {
+		return &slicerv1.Preference{
+			StoreId: store, Revision: revision, Jobs: []*slicerv1.JobPreference{{Job: job, AssignerId: id}},
+			Candidates: []*slicerv1.Candidate{{AssignerId: id, Address: id + ":1", Zone: "z"}},
+		}
+	}
+	other, newer := view(1, 9, "a", "a1"), view(2, 4, "b", "a2")
+	p.update("a1", other)
+	p.update("a1", view(2, 3, "b", "a1"))
+	p.update("a2", newer)
+	got := p.newest()
+	if len(got) != 2 || !proto.Equal(got[0], other) || !proto.Equal(got[1], newer) {
+		t.Errorf("told %v", got)
 	}
 }

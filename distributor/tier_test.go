@@ -154,6 +154,12 @@ func TestSecondTierBringsAssignmentsDownAndReportsUp(t *testing.T) {
 		if slices.ContainsFunc(told, func(s string) bool { return strings.HasPrefix(s, "want") }) {
 			t.Errorf("the assigner was asked for assignments: %q", told)
 		}
+		// The assigner hears of d2 itself that it lives.
+		f.hear()
+		time.Sleep(10 * time.Second)
+		if got := len(f.hear()); got < 10 {
+			t.Errorf("%d signs of life in 10 s, want one each second at least", got)
+		}
 		// What the assigner says comes down: a status through the first tier's own, an
 		// index and a refusal straight.
 		f.status(&slicerv1.JobStatus{Job: testJob, ConvergedGeneration: int64(b.Generation()), LoadMetric: "cpu"})
@@ -406,5 +412,28 @@ func TestSecondTierIsSeenAndPassesCallsOn(t *testing.T) {
 			}
 		}
 		synctest.Wait()
+	})
+}
+
+func TestOfTwoStreamsBelowTheNewerCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		n.tieredAssigner(t)
+		d1 := n.node(t, "d1")
+		// One name with two addresses of the same Distributor.
+		n.setHost("first", "10.0.2.1", "10.0.2.7")
+		n.serve(t, tierAddress("d7"), func(s *grpc.Server) { d1.d.Register(s) }, ServerOptions()...)
+		d2, err := newDistributor(Config{ID: "d2", Upstreams: []string{"first:7200"}, DialOptions: n.dialOptions()}, n.lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d2.Close()
+		time.Sleep(time.Minute)
+		if got := d1.metric(t, "downstreams"); got != 1 {
+			t.Errorf("%v streams, want 1", got)
+		}
+		if got := d1.said.count("distributor of the second tier attached"); got > 2 {
+			t.Errorf("attached %d times: the addresses take each other's place", got)
+		}
 	})
 }
