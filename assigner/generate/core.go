@@ -68,6 +68,9 @@ type Core struct {
 
 	// Deciding.
 	table     *membership.Table
+	kept      *membership.Table // of before the job was handed over; see resume
+	resumed   bool              // table was kept, and nothing has been loaded since
+	keptAt    time.Duration
 	strayAt   time.Duration // when a report last came
 	meter     meter
 	balance   *loadbalance.State
@@ -138,6 +141,7 @@ func (c *Core) Preferred(now Now, id string) {
 	switch {
 	case c.isPreferred():
 		c.say(levelInfo, "job taken over", "why", "this assigner is preferred", "stored", int64(generation(c.stored)))
+		c.resume()
 		c.ensureTable()
 		c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
 		c.roundAt = c.now.Mono + c.interval()
@@ -146,8 +150,20 @@ func (c *Core) Preferred(now Now, id string) {
 		c.roundLast, c.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
 	case was:
 		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
+		c.kept, c.keptAt, c.resumed = c.table, c.now.Mono, false
 		c.table, c.pending, c.alarm = nil, nil, ""
 	}
+}
+
+// resume takes up the table that was kept when the job was handed over, if it has
+// come back before anything happened: Distributors that have heard nothing of it see
+// no reason to say once more whom they carry.
+func (c *Core) resume() {
+	if c.kept != nil && c.now.Mono-c.keptAt <= straysFor {
+		c.table, c.resumed = c.kept, true
+		c.table.Resume(c.now.Mono)
+	}
+	c.kept = nil
 }
 
 // ensureTable makes a table that knows what is known now. Reports that came just
@@ -174,10 +190,20 @@ func (c *Core) interval() time.Duration {
 	return assignment.JobConfig{}.WithDefaults().Balance.Interval
 }
 
+// renew gives up what was known before the job was handed over.
+func (c *Core) renew() {
+	c.kept = nil
+	if c.resumed {
+		c.table, c.resumed = nil, false
+		c.ensureTable()
+	}
+}
+
 // Attach says that a Distributor's stream has begun.
 func (c *Core) Attach(now Now, s membership.Session, name string) {
 	c.tick(now)
 	c.sessions = append(c.sessions, &distributor{session: s, name: name})
+	c.kept = nil
 	if c.table != nil {
 		c.table.Attach(c.now.Mono, s, name)
 	}
@@ -186,6 +212,7 @@ func (c *Core) Attach(now Now, s membership.Session, name string) {
 // Detach says that a Distributor's stream has ended.
 func (c *Core) Detach(now Now, s membership.Session) {
 	c.tick(now)
+	c.kept = nil
 	c.sessions = slices.DeleteFunc(c.sessions, func(d *distributor) bool { return d.session == s })
 	if c.table != nil {
 		c.table.Detach(c.now.Mono, s)
@@ -210,10 +237,16 @@ type Report struct {
 func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []Report) {
 	c.tick(now)
 	c.strayAt = c.now.Mono
+	if complete { // it has heard of a change
+		c.renew()
+	}
 	c.ensureTable()
 	rs := make([]membership.Report, len(reports))
 	for i := range reports {
 		rs[i] = reports[i].Report
+	}
+	if c.kept != nil {
+		c.kept.Report(c.now.Mono, s, false, rs)
 	}
 	c.table.Report(c.now.Mono, s, complete, rs)
 	for i := range reports {

@@ -62,6 +62,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		}
 		c.controls, c.target, c.void = store.Controls{}, nil, 0
 		c.stored, c.balance, c.unsure = nil, nil, nil
+		c.kept, c.resumed = nil, false
 		if existed || c.isPreferred() {
 			c.table, c.meter = nil, newMeter()
 		}
@@ -75,6 +76,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.obey(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
+	c.resumed = c.resumed && !c.isPreferred()
 	c.mine = c.mine || c.isPreferred()
 	if g := c.reported(); c.isPreferred() && c.stored != nil && g > c.stored.Generation() {
 		if _, err := assignment.NextGeneration(c.stored.Generation(), g, c.now.Wall); err == nil {
@@ -109,6 +111,10 @@ func (c *Core) replace(a *assignment.Assignment) {
 		return
 	}
 	c.stored = a
+	own := a != nil && a.Generation() == c.own
+	if !own {
+		c.renew() // another assigner has decided meanwhile
+	}
 	if c.table == nil {
 		return
 	}
@@ -116,7 +122,6 @@ func (c *Core) replace(a *assignment.Assignment) {
 		c.again(c.pending) // it was to follow another one
 		c.pending = nil
 	}
-	own := a != nil && a.Generation() == c.own
 	if c.isPreferred() && !own {
 		c.say(levelInfo, "assignment stored by another assigner", "generation", int64(generation(a)))
 	}

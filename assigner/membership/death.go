@@ -89,9 +89,10 @@ func (t *Table) silence(k *task) (longest time.Duration) {
 }
 
 // witness is until when a Distributor is known to have been able to speak. One
-// that has not said whom it carries may be reporting to somebody else.
+// that has not said whom it carries may be reporting to somebody else; but if it had
+// before Resume, and has not for long, it has nothing to say.
 func (t *Table) witness(s *session) time.Duration {
-	if !s.complete {
+	if !s.complete && (!s.said || t.now < s.since+t.cfg.SnapshotWait) {
 		return 0
 	}
 	return max(s.heard, t.now-t.cfg.Vouch)

@@ -33,10 +33,10 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 	for i := range reports {
 		t.reported(s, &reports[i])
 	}
+	if !s.complete && (complete || s.said) {
+		s.complete, s.speaks = true, t.now
+	}
 	if complete {
-		if !s.complete {
-			s.complete, s.speaks = true, t.now
-		}
 		t.onlyThese(s, reports)
 	}
 }

@@ -19,6 +19,7 @@ type session struct {
 	since    time.Duration // when the table first knew of it
 	heard    time.Duration // when it last said anything
 	complete bool          // it has said whom it carries
+	said     bool          // it had before Resume, and may be reporting to somebody else
 	speaks   time.Duration // since when it has done so without a long silence of its own
 }
 
@@ -89,6 +90,19 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 		if k.alive() && k.lostWith == name && len(k.carriers) == 0 && !k.waited {
 			k.heard, k.waited = now, true
 		}
+	}
+}
+
+// Resume says that the table was left alone for a while, in which Distributors may
+// have reported to somebody else. All timers restart. A Distributor that had said whom
+// it carries is not waited for: it either has heard nothing of that, and its next
+// report says so, or says it anew. Until then, or for SnapshotWait, it does not witness
+// anybody's silence.
+func (t *Table) Resume(now time.Duration) {
+	t.tick(now)
+	t.watch = t.now
+	for _, s := range t.sessions {
+		s.complete, s.said, s.since = false, s.complete || s.said, t.now
 	}
 }
 
@@ -196,7 +210,7 @@ func (t *Table) arm(now time.Duration) {
 		return
 	}
 	for _, s := range t.sessions {
-		if !s.complete && now < s.since+t.cfg.SnapshotWait {
+		if !s.complete && !s.said && now < s.since+t.cfg.SnapshotWait {
 			return
 		}
 	}
