@@ -21,6 +21,12 @@ const (
 // ServerOptions are what the gRPC server that an Assigner is registered with
 // should be made with: streams of Distributors that have died silently end
 // within some seconds, and large jobs fit.
+//
+// A Distributor that is stopped for less than the ping's 5 s is never cut off. One
+// that is for longer may be, at the price of attaching again: its tasks' timers
+// restart, so nobody dies of it. To wait longer would cost more: tasks that went
+// with their Distributor's host are not silent before its stream has ended, and so
+// would die later by as much.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
