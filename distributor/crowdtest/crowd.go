@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -21,8 +22,8 @@ const env = "SLICER_TEST_CROWD"
 // Kinds of crowds.
 const (
 	// Slicer are raw streams to a Distributor, each on a connection of its own, that
-	// look at the trailer's checksum, base and size, acknowledge, decode nothing, and
-	// come back when they have lost the Distributor.
+	// look at the trailer's checksum, base and size, acknowledge, decode nothing else,
+	// and come back when they have lost the Distributor.
 	Slicer = "slicer"
 	// Etcd are watches of one key, each on a connection of its own, from a revision
 	// on that stands behind the address and an @. What they have seen is told by its
@@ -68,6 +69,11 @@ func crowdMain(arg string) {
 	fmt.Sscan(arg, &c.kind, &c.n, &c.address)
 	// Subscribers in processes of their own would each have little to collect.
 	debug.SetGCPercent(400)
+	if c.kind == Slicer {
+		// The Distributor is on the same machine: with a thread for each core in both
+		// processes much of the time goes into who runs next.
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {

@@ -96,7 +96,7 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined 
 		return err
 	}
 	defer cc.Close()
-	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
+	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx, grpc.ForceCodecV2(codec{}))
 	if err != nil {
 		return err
 	}
@@ -104,12 +104,12 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined 
 		return err
 	}
 	for size := uint64(0); ; {
-		m, err := stream.Recv()
-		if err != nil {
+		var m heard
+		if err := stream.RecvMsg(&m); err != nil {
 			return err
 		}
-		size += uint64(len(m.GetChunk().GetData()))
-		t := m.GetTrailer()
+		size += m.bytes
+		t := m.trailer
 		if t == nil {
 			continue
 		}
