@@ -152,6 +152,9 @@ func (c *checker) decided(a *assignerHost) {
 	}
 	moved := 0.0
 	for _, d := range r.Decisions {
+		if d.Reason == loadbalance.ReasonPinned {
+			continue // an operator's order
+		}
 		switch d.Kind {
 		case loadbalance.KindMove, loadbalance.KindReplicate, loadbalance.KindMerge, loadbalance.KindEject:
 			moved += d.KeyChurn
