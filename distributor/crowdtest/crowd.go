@@ -67,9 +67,9 @@ func crowdMain(arg string) {
 	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int)}
 	c.moved = sync.NewCond(&c.mu)
 	fmt.Sscan(arg, &c.kind, &c.n, &c.address)
-	// Subscribers in processes of their own would each have little to collect.
-	debug.SetGCPercent(400)
 	if c.kind == Slicer {
+		// Subscribers in processes of their own would each have little to collect.
+		debug.SetGCPercent(400)
 		// The Distributor is on the same machine: with a thread for each core in both
 		// processes much of the time goes into who runs next.
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
