@@ -1,7 +1,6 @@
 package assigner
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -14,9 +13,6 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
-
-// The properties are checked on the same cases each time; -rapid.seed=0 takes others.
-func init() { _ = flag.Set("rapid.seed", "1") }
 
 // What several Distributors say adds up to what one list of all subscribers says.
 func TestProgressAgainstPlainList(t *testing.T) {

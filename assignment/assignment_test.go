@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment"

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 )
 

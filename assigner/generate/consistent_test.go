@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -173,8 +174,11 @@ func (l *leases) act() {
 		if rapid.Bool().Draw(l.T, "hears") {
 			l.cores[i].Lost(l.now(), lease.ErrLost)
 		}
-	case 1:
+	case 1: // or finds out in the middle of a change
 		if l.changes[i] != nil {
+			if l.leader == i {
+				l.leader = -1
+			}
 			l.end(i, lease.State{}, lease.ErrLost)
 		}
 	case 2:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment/store"

@@ -1,17 +1,30 @@
 // Package seedtest gives random tests their seed: the same one in every run, so
-// that a change is judged by its own doing, and another one on request.
+// that a change is judged by its own doing, and another one on request. Properties
+// checked with rapid take it where this package is linked.
 package seedtest
 
 import (
+	"cmp"
+	"flag"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
+
+	_ "pgregory.net/rapid" // for its flag
 )
 
 // Env is the environment variable that names the seed: 1 to 2^64-1, or "random",
 // which draws one for each test.
 const Env = "SLICER_SEED"
+
+func init() {
+	if v := os.Getenv(Env); v != "random" { // as rapid does by itself
+		if err := flag.Set("rapid.seed", cmp.Or(v, "1")); err != nil {
+			panic(Env + ": " + err.Error())
+		}
+	}
+}
 
 // Seed returns the test's seed and logs how to have it again. Without the variable
 // it is 1; a value that is not allowed ends the test.

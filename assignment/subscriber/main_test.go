@@ -1,13 +1,9 @@
 package subscriber
 
 import (
-	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
-
-// The properties are checked on the same cases each time; -rapid.seed=0 takes others.
-func init() { _ = flag.Set("rapid.seed", "1") }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"

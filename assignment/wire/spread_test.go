@@ -1,15 +1,12 @@
 package wire
 
 import (
-	"flag"
 	"testing"
 	"time"
 
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"pgregory.net/rapid"
 )
-
-// The properties are checked on the same cases each time; -rapid.seed=0 takes others.
-func init() { _ = flag.Set("rapid.seed", "1") }
 
 func TestSpreadBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

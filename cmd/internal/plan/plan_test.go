@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 

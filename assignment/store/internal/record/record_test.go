@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/slicer-project/slicer/assignment"
+	_ "github.com/slicer-project/slicer/assignment/seedtest" // rapid's seed
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 	"pgregory.net/rapid"
