@@ -54,7 +54,7 @@ func TestDeltas(t *testing.T) {
 	d.mu.Lock()
 	tr := d.trailers["job"][len(d.trailers["job"])-1]
 	d.mu.Unlock()
-	if tr.Base == 0 || tr.Generation != int64(second.Generation()) {
+	if tr.Base == 0 || tr.Generation < int64(second.Generation()) { // more may have come
 		t.Errorf("not a delta: %v", tr)
 	}
 	// Asked on the older one, the answer is a delta on exactly that.
@@ -85,7 +85,7 @@ func TestDeltas(t *testing.T) {
 		{Job: "job", Generation: 5, StoreId: first.StoreID(), Checksum: 5},
 		{Job: "job", NewestReported: int64(second.Generation())},
 	} {
-		if tr := got(w); tr.Base != 0 || tr.Generation != int64(second.Generation()) {
+		if tr := got(w); tr.Base != 0 || tr.Generation < int64(second.Generation()) {
 			t.Errorf("%v: %v", w, tr)
 		}
 	}

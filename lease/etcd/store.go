@@ -38,6 +38,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )
 
@@ -85,6 +86,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		Endpoints: cfg.Endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
 		// etcd refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		// Windows that are fixed need no pings to find their size: all messages are small.
+		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20)},
 		// What the client would log is in the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
 	})
