@@ -429,7 +429,7 @@ func TestOfTwoStreamsBelowTheNewerCounts(t *testing.T) {
 		if got := d1.metric(t, "downstreams"); got != 1 {
 			t.Errorf("%v streams, want 1", got)
 		}
-		if got := d1.said.count("distributor of the second tier attached"); got > 2 {
+		if got := d1.said.count("distributor of the second tier attached"); got > 5 { // some, when both attach at one moment; by turns it would be dozens
 			t.Errorf("attached %d times: the addresses take each other's place", got)
 		}
 	})

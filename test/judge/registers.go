@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -34,28 +35,132 @@ var register = porcupine.Model{
 // sift leaves out of one key's operations what says nothing, and bounds what was
 // not answered. Values are unique, so a write of unknown outcome whose value
 // nobody got can be taken for one that comes last, and one whose value
-// somebody got was carried out before that was returned.
-func sift(ops []history.Op) []porcupine.Operation {
+// somebody got was carried out before that was returned. It returns false if it has
+// found already that no order explains them.
+func sift(ops []history.Op) ([]porcupine.Operation, bool) {
 	returned := map[string]time.Duration{} // the first return of a value
 	for _, o := range ops {
 		if at, ok := returned[o.Got]; !o.Unknown && (!ok || o.Return < at) {
 			returned[o.Got] = o.Return
 		}
 	}
-	var out []porcupine.Operation
-	for i, o := range ops {
-		end := o.Return
+	var kept []history.Op
+	for _, o := range ops {
 		if o.Unknown {
 			at, ok := returned[o.Arg]
 			if !ok || !o.Write {
 				continue
 			}
 			// What was returned before it was called is for the checker to find.
-			end = max(at, o.Call)
+			o.Return = max(at, o.Call)
 		}
-		out = append(out, porcupine.Operation{ClientId: i, Input: o, Call: int64(o.Call), Return: int64(end)})
+		kept = append(kept, o)
 	}
-	return out
+	place := narrow(kept)
+	times := make([]time.Duration, 0, 2*len(kept))
+	for _, o := range kept {
+		if o.Return < o.Call {
+			return nil, false
+		}
+		times = append(times, o.Call, o.Return)
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	// Ranks stand for times, so that calls at one time can be put in order of place:
+	// the search tries them in that order.
+	at := func(d time.Duration, n int) int64 {
+		rank, _ := slices.BinarySearch(times, d)
+		return int64(rank)*int64(len(kept)+1) + int64(n)
+	}
+	var out []porcupine.Operation
+	for i, o := range kept {
+		out = append(out, porcupine.Operation{ClientId: i, Input: o, Call: at(o.Call, min(place[i], len(kept))), Return: at(o.Return, len(kept))})
+	}
+	return out, true
+}
+
+// narrow moves calls and returns closer to when the operations can have been carried
+// out, which changes no verdict: who got a value comes after its writer, and before
+// the operation that replaced it. Without that, the search tries in vain to take
+// writes before the reads, called later, of what they replaced: with many at a time,
+// as after a standstill, it does not end. An operation that then returns before it
+// is called cannot have been. It returns the place of each in an order that agrees
+// with all that.
+func narrow(ops []history.Op) (place []int) {
+	place = make([]int, len(ops))
+	next := 1
+	readers, writer, replacer := map[string][]int{}, map[string]int{}, map[string]int{}
+	for i, o := range ops {
+		if o.Write {
+			writer[o.Arg] = i
+		}
+		switch {
+		case o.Unknown:
+		case o.Write:
+			replacer[o.Got] = i
+		default:
+			readers[o.Got] = append(readers[o.Got], i)
+		}
+	}
+	// Along each chain of values, from who wrote the first to who replaced the last.
+	for first, o := range ops {
+		if !o.Write {
+			continue
+		}
+		if _, ok := writer[o.Got]; ok && !o.Unknown {
+			continue // not the first
+		}
+		chain := []int{first}
+		for i, ok := replacer[o.Arg]; ok; i, ok = replacer[ops[i].Arg] {
+			chain = append(chain, i)
+		}
+		for _, i := range narrowChain(ops, chain, readers) {
+			place[i] = next
+			next++
+		}
+	}
+	return place
+}
+
+// narrowChain does so with writes each of which replaced what the one before wrote,
+// and returns them and their readers in order.
+func narrowChain(ops []history.Op, chain []int, readers map[string][]int) (order []int) {
+	first, last := &ops[chain[0]], &ops[chain[len(chain)-1]]
+	var before []int // readers of what the first replaced
+	if !first.Unknown {
+		before = readers[first.Got]
+	}
+	call := time.Duration(math.MinInt64)
+	for n, i := range chain {
+		of := before
+		if n > 0 {
+			of = readers[ops[i].Got]
+		}
+		for _, r := range of {
+			ops[r].Call = max(ops[r].Call, call)
+			ops[i].Call = max(ops[i].Call, ops[r].Call)
+		}
+		ops[i].Call = max(ops[i].Call, call)
+		call = ops[i].Call
+		order = append(append(order, of...), i)
+	}
+	for _, r := range readers[last.Arg] {
+		ops[r].Call = max(ops[r].Call, call)
+	}
+	order = append(order, readers[last.Arg]...)
+	end := time.Duration(math.MaxInt64)
+	for _, i := range slices.Backward(chain) {
+		for _, r := range readers[ops[i].Arg] {
+			ops[r].Return = min(ops[r].Return, end)
+			ops[i].Return = min(ops[i].Return, ops[r].Return)
+		}
+		ops[i].Return = min(ops[i].Return, end)
+		end = ops[i].Return
+	}
+	for _, r := range before {
+		ops[r].Return = min(ops[r].Return, end)
+	}
+	return order
 }
 
 // Registers says of each key whether its operations are linearizable: Ok,
@@ -83,8 +188,10 @@ func Registers(ops []history.Op, limit time.Duration) (map[string]porcupine.Chec
 		wg.Go(func() {
 			defer func() { <-slots }()
 			r := porcupine.Unknown
-			if left := time.Until(deadline); left > 0 {
-				r = porcupine.CheckOperationsTimeout(register, sift(list), left)
+			if sifted, possible := sift(list); !possible {
+				r = porcupine.Illegal
+			} else if left := time.Until(deadline); left > 0 {
+				r = porcupine.CheckOperationsTimeout(register, sifted, left)
 			}
 			mu.Lock()
 			defer mu.Unlock()
