@@ -49,7 +49,9 @@ func (n *session) follow(job string) (*follower, error) {
 
 // keepUp reads, and watches from there, until the watch ends.
 func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
-	v, err := n.read(ctx, job)
+	reading, cancel := context.WithTimeout(ctx, n.ttl)
+	defer cancel()
+	v, err := n.read(reading, job)
 	if err != nil {
 		return err
 	}
