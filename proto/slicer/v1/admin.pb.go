@@ -82,8 +82,12 @@ type PutJobRequest struct {
 	Config *JobConfig             `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
 	// 0: whatever is stored; -1: only if there is no such job; otherwise the version replaced.
 	ExpectedVersion int64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// As in GiveOrderRequest; who may be empty.
+	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutJobRequest) Reset() {
@@ -128,6 +132,27 @@ func (x *PutJobRequest) GetExpectedVersion() int64 {
 		return x.ExpectedVersion
 	}
 	return 0
+}
+
+func (x *PutJobRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *PutJobRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *PutJobRequest) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
 }
 
 type PutJobResponse struct {
@@ -361,8 +386,12 @@ func (x *ListJobsResponse) GetUnanswered() []string {
 }
 
 type DeleteJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in GiveOrderRequest; who may be empty.
+	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +429,27 @@ func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
 func (x *DeleteJobRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteJobRequest) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *DeleteJobRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *DeleteJobRequest) GetPeer() string {
+	if x != nil {
+		return x.Peer
 	}
 	return ""
 }
@@ -646,6 +696,9 @@ type InspectJobResponse struct {
 	// For how long the assigner itself has kept the job frozen, because a large part
 	// of its tasks fell silent at once; 0 when it does not.
 	VanishedMs int64 `protobuf:"varint,41,opt,name=vanished_ms,json=vanishedMs,proto3" json:"vanished_ms,omitempty"`
+	// What is wrong with the assigner's clock, or with a stored generation compared
+	// with it; decisions are taken all the same. Empty when nothing is.
+	Alarm string `protobuf:"bytes,42,opt,name=alarm,proto3" json:"alarm,omitempty"`
 	// How far the subscribers have come; absent when this assigner is not preferred.
 	Progress      *Progress `protobuf:"bytes,60,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -813,6 +866,13 @@ func (x *InspectJobResponse) GetVanishedMs() int64 {
 		return x.VanishedMs
 	}
 	return 0
+}
+
+func (x *InspectJobResponse) GetAlarm() string {
+	if x != nil {
+		return x.Alarm
+	}
+	return ""
 }
 
 func (x *InspectJobResponse) GetProgress() *Progress {
@@ -2631,10 +2691,13 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/controls.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
 	"\x03Job\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"h\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xa0\x01\n" +
 	"\rPutJobRequest\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12)\n" +
-	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\"L\n" +
+	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\x12\x10\n" +
+	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18* \x01(\tR\x04peer\"L\n" +
 	"\x0ePutJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\"#\n" +
@@ -2647,9 +2710,12 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04jobs\x18\x01 \x03(\v2\x0e.slicer.v1.JobR\x04jobs\x12\x1e\n" +
 	"\n" +
 	"unanswered\x18P \x03(\tR\n" +
-	"unanswered\"&\n" +
+	"unanswered\"^\n" +
 	"\x10DeleteJobRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18* \x01(\tR\x04peer\"\x13\n" +
 	"\x11DeleteJobResponse\"\x84\x01\n" +
 	"\x10DrainTaskRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -2663,7 +2729,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\x9d\x06\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xb3\x06\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -2691,7 +2757,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x12/\n" +
 	"\bcontrols\x18( \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\x12\x1f\n" +
 	"\vvanished_ms\x18) \x01(\x03R\n" +
-	"vanishedMs\x12/\n" +
+	"vanishedMs\x12\x14\n" +
+	"\x05alarm\x18* \x01(\tR\x05alarm\x12/\n" +
 	"\bprogress\x18< \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
 	"\x14ListAssignersRequest\"\x89\x02\n" +
 	"\x15ListAssignersResponse\x12\x1f\n" +
