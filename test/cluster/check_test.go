@@ -35,7 +35,7 @@ type checker struct {
 
 type holding struct {
 	life uint64
-	gen  assignment.Generation
+	a    *assignment.Assignment
 }
 
 type grave struct {
@@ -172,10 +172,15 @@ func (c *checker) published(s *subscriberHost) {
 		return
 	}
 	h := c.held[s.host]
-	if h.life == s.life && a.Generation() < h.gen {
-		c.w.fail("%s goes back from generation %d to %d", s.name, h.gen, a.Generation())
+	if h.life == s.life {
+		if h.a == a {
+			return // as it was, for assignments do not change
+		}
+		if a.Generation() < h.a.Generation() {
+			c.w.fail("%s goes back from generation %d to %d", s.name, h.a.Generation(), a.Generation())
+		}
 	}
-	c.held[s.host] = holding{s.life, a.Generation()}
+	c.held[s.host] = holding{s.life, a}
 	sum, ok := c.sums[a.Generation()]
 	if !ok {
 		c.w.fail("%s holds generation %d, which was never stored", s.name, a.Generation())

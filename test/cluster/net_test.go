@@ -158,6 +158,10 @@ func (p *packet) happen() {
 	for _, m := range p.more {
 		p.to.take(m)
 	}
+	clear(p.more)
+	w := p.to.host.w
+	*p = packet{more: p.more[:0]}
+	w.packets.put(p)
 }
 
 func (c *conn) carry(side int, m any) {
@@ -166,7 +170,9 @@ func (c *conn) carry(side int, m any) {
 		p.more = append(p.more, m)
 		return
 	}
-	e.packet = &packet{from: e, to: to, sent: c.w.at, first: m}
+	p := c.w.packets.get()
+	p.from, p.to, p.sent, p.first = e, to, c.w.at, m
+	e.packet = p
 	c.w.enqueue(c.arrival(side), c.id<<1|uint64(side), e.packet)
 }
 

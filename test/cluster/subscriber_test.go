@@ -115,6 +115,7 @@ type sliceletHost struct {
 	task     assignment.Task
 	draining bool
 	sequence uint64
+	saying   func()                 // says how it is
 	measured *assignment.Assignment // that load is of
 	version  int
 	load     *slicerv1.LoadReport
@@ -123,6 +124,11 @@ type sliceletHost struct {
 func newSlicelet(w *world, name string) *sliceletHost {
 	s := &sliceletHost{subscriberHost: subscriberHost{host: w.newHost(name)}}
 	s.due = s.tick
+	s.saying = func() {
+		s.sub.Report(s.now(), s.report())
+		s.act()
+		s.beat()
+	}
 	s.boot = func() {
 		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
 		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
@@ -134,11 +140,7 @@ func newSlicelet(w *world, name string) *sliceletHost {
 }
 
 func (s *sliceletHost) beat() {
-	s.after(between(s.w.hash(uint64(s.id), uint64(s.w.at)), 900*time.Millisecond, 1100*time.Millisecond), func() {
-		s.sub.Report(s.now(), s.report())
-		s.act()
-		s.beat()
-	})
+	s.after(between(s.w.hash(uint64(s.id), uint64(s.w.at)), 900*time.Millisecond, 1100*time.Millisecond), s.saying)
 }
 
 func (s *sliceletHost) report() *slicerv1.Report {
@@ -245,6 +247,10 @@ func (l *load) of(a *assignment.Assignment) []*slicerv1.LoadReport {
 		slice[a.Find(k)] += l.rates[i]
 	}
 	tasks := make([]assignment.Load, a.NumTasks())
+	for pos := range tasks { // room for most
+		n := 2 * a.NumOwners() / len(tasks)
+		tasks[pos].Ranges, tasks[pos].Rate = make([]assignment.Slice, 0, n), make([]float64, 0, n)
+	}
 	for i, rate := range slice {
 		r := a.Replicas(i)
 		for k := range r.Len() {

@@ -32,11 +32,14 @@ type world struct {
 	slicelets    []*sliceletHost
 	clerks       []*clerkHost
 
-	load   *load
-	memo   wire.Memo
-	check  *checker
-	trace  []string
-	events int
+	load    *load
+	memo    wire.Memo
+	packets pool[packet]
+	timers  pool[timer]
+	alarms  pool[alarm]
+	check   *checker
+	trace   []string
+	events  int
 }
 
 // failure is how a run ends that finds something wrong.
@@ -129,6 +132,20 @@ func (q *events) pop() event {
 	return first
 }
 
+// pool keeps what has happened to be used again.
+type pool[T any] struct{ free []*T }
+
+func (p *pool[T]) get() *T {
+	if n := len(p.free); n > 0 {
+		x := p.free[n-1]
+		p.free = p.free[:n-1]
+		return x
+	}
+	return new(T)
+}
+
+func (p *pool[T]) put(x *T) { p.free = append(p.free, x) }
+
 func (w *world) schedule(at time.Duration, key uint64, do func()) { w.enqueue(at, key, call(do)) }
 
 func (w *world) enqueue(at time.Duration, key uint64, what happening) {
@@ -212,12 +229,24 @@ func (h *host) do(f func()) {
 
 // after is do at a later time, unless the process has ended by then.
 func (h *host) after(d time.Duration, f func()) {
-	life := h.life
-	h.w.schedule(h.w.at+d, uint64(h.id), func() {
-		if h.life == life {
-			h.do(f)
-		}
-	})
+	t := h.w.timers.get()
+	*t = timer{h, h.life, f}
+	h.w.enqueue(h.w.at+d, uint64(h.id), t)
+}
+
+// timer is what a process has to do at a time.
+type timer struct {
+	h    *host
+	life uint64
+	do   func()
+}
+
+func (t *timer) happen() {
+	x := *t
+	x.h.w.timers.put(t)
+	if x.h.life == x.life {
+		x.h.do(x.do)
+	}
 }
 
 // wake has due done at a time, in the place of the wake before. It costs an event
@@ -232,17 +261,28 @@ func (h *host) wake(at time.Duration) {
 func (h *host) arm() {
 	h.timer++
 	h.armed, h.goesAt = true, max(h.dueAt, h.w.at)
-	n, life := h.timer, h.life
-	h.w.schedule(h.goesAt, uint64(h.id), func() {
-		switch {
-		case h.timer != n || h.life != life || !h.up:
-		case h.dueAt > h.w.at:
-			h.arm()
-		default:
-			h.armed = false
-			h.do(h.due)
-		}
-	})
+	a := h.w.alarms.get()
+	*a = alarm{h, h.life, h.timer}
+	h.w.enqueue(h.goesAt, uint64(h.id), a)
+}
+
+// alarm is a host's timer for what is due.
+type alarm struct {
+	h       *host
+	life, n uint64
+}
+
+func (a *alarm) happen() {
+	h, life, n := a.h, a.life, a.n
+	h.w.alarms.put(a)
+	switch {
+	case h.timer != n || h.life != life || !h.up:
+	case h.dueAt > h.w.at:
+		h.arm()
+	default:
+		h.armed = false
+		h.do(h.due)
+	}
 }
 
 // mono is the process's monotonic clock, wall the machine's wall clock.
