@@ -154,7 +154,7 @@ func (c *Core) plan() *Plan {
 		force: why == ReasonReported || back, version: c.table.Version(), began: c.now.Mono, reports: c.meter.reports(),
 		in: loadbalance.Input{
 			Prev: c.stored, Tasks: c.mayOwn(tasks), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
-			Fixed: c.pins(restricted),
+			Fixed: c.pins(restricted && !back), // a rollback undoes what older pins have done, too
 		},
 	}
 	if back {

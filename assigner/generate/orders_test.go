@@ -404,6 +404,35 @@ func TestRollback(t *testing.T) {
 	b.pass(10 * time.Second)
 }
 
+// Pins hold through a rollback, also in a job that was frozen after they were
+// ordered or is frozen with it.
+func TestRollbackKeepsPins(t *testing.T) {
+	b := newBraked(t, 6)
+	target := b.stored.Generation()
+	was := b.stored.Lookup(hotKey).At(0).Name
+	to := b.names()[0]
+	if to == was {
+		to = b.names()[1]
+	}
+	b.pin(assignment.Slice{Start: hotKey, End: hotKey + 1}, to)
+	b.pass(3 * time.Second)
+	for range 2 {
+		b.order(func(c *store.Controls, s store.Stamp) {
+			c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: target}
+			if c.Freeze == nil {
+				c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
+			}
+		})
+		b.pass(3 * time.Second)
+		if b.controls.Rollback != nil {
+			t.Fatalf("the rollback is not carried out: %s", b.core.Holding())
+		}
+		if r := b.stored.Lookup(hotKey); r.Len() != 1 || r.At(0).Name != to {
+			t.Errorf("the pinned key is at %s, not at %s", r.At(0).Name, to)
+		}
+	}
+}
+
 // What is impossible is given up, and said.
 func TestRollbackToNothing(t *testing.T) {
 	b := newBraked(t, 3)
