@@ -13,12 +13,12 @@ type board struct {
 	cfg      assignment.BalanceConfig
 	min, max int // replicas, never above the number of live tasks
 
-	pieces []piece
-	est    []estimate // by piece; nil when nothing is to be remembered
-	head   int32
-	arena  []uint32 // room for lists of owners
-	n      int      // pieces that are not gone
-	owners int      // of all pieces together
+	pieces     []piece
+	est        []estimate // by piece; nil when nothing is to be remembered
+	lists      []uint32   // owners of the pieces that have several, see piece.owner
+	head       int32
+	n          int // pieces that are not gone
+	ownerships int // of all pieces together
 
 	own    [][]int32 // by task: the pieces it owns, in no order
 	load   []float64 // by task
@@ -87,7 +87,9 @@ func (b *board) lay() {
 	loads := b.sliceLoads()
 	c := prev.Columns()
 	count := make([]int32, len(b.in.Tasks))
-	owners := make([]uint32, 0, len(c.Owners))
+	if len(c.Owners) > len(c.Starts) {
+		b.lists = make([]uint32, 0, len(c.Owners))
+	}
 	room := len(c.Starts) + max(min(b.maxSlices()-len(c.Starts), len(c.Starts)/2), 0)
 	b.pieces = make([]piece, len(c.Starts), room)
 	if b.smooth != nil {
@@ -95,27 +97,27 @@ func (b *board) lay() {
 	}
 	for i := range b.pieces {
 		s, r := prev.Slice(i), prev.Replicas(i)
-		lo := len(owners)
+		p := &b.pieces[i]
+		*p = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1, source: int32(i)}
 		for j := range r.Len() {
 			if t := b.prevTask[r.Position(j)]; t >= 0 {
-				owners = append(owners, uint32(t))
+				b.join(p, uint32(t))
 				count[t]++
 			}
 		}
-		b.pieces[i] = piece{start: s.Start, end: s.End, load: loads[i], prev: int32(i) - 1, next: int32(i) + 1, source: int32(i)}
-		b.pieces[i].owners = owners[lo:len(owners):len(owners)]
+		b.ownerships += p.replicas()
 	}
-	b.head, b.n, b.owners = 0, len(b.pieces), len(owners)
+	b.head, b.n = 0, len(b.pieces)
 	b.pieces[b.n-1].next = -1
 	// Some slack, because splitting adds to most lists.
-	lists := make([]int32, len(owners)+len(owners)/2+8*len(count))
+	lists := make([]int32, b.ownerships+b.ownerships/2+8*len(count))
 	for t, k := range count {
 		k += k/2 + 8
 		b.own[t], lists = lists[:0:k], lists[k:]
 	}
 	for i := range b.pieces {
 		p := &b.pieces[i]
-		for _, t := range p.owners {
+		for _, t := range b.owners(p) {
 			b.own[t] = append(b.own[t], int32(i))
 			b.load[t] += p.share()
 		}
@@ -148,8 +150,8 @@ func (b *board) mean() float64 { return b.total / float64(len(b.live)) }
 func (b *board) add(i int32, t uint32) {
 	p := &b.pieces[i]
 	b.shed(p)
-	p.owners = append(p.owners, t)
-	b.owners++
+	b.join(p, t)
+	b.ownerships++
 	b.carry(p)
 	b.own[t] = append(b.own[t], i)
 }
@@ -158,8 +160,8 @@ func (b *board) add(i int32, t uint32) {
 func (b *board) remove(i int32, t uint32) {
 	p := &b.pieces[i]
 	b.shed(p)
-	p.owners = slices.DeleteFunc(p.owners, func(o uint32) bool { return o == t })
-	b.owners--
+	b.leave(p, t)
+	b.ownerships--
 	b.carry(p)
 	b.disown(i, t)
 }
@@ -169,7 +171,8 @@ func (b *board) replace(i int32, from, to uint32) {
 	p := &b.pieces[i]
 	b.load[from] -= p.share()
 	b.load[to] += p.share()
-	p.owners[slices.Index(p.owners, from)] = to
+	owners := b.owners(p)
+	owners[slices.Index(owners, from)] = to
 	b.disown(i, from)
 	b.own[to] = append(b.own[to], i)
 }
@@ -182,13 +185,13 @@ func (b *board) disown(i int32, t uint32) {
 }
 
 func (b *board) shed(p *piece) {
-	for _, t := range p.owners {
+	for _, t := range b.owners(p) {
 		b.load[t] -= p.share()
 	}
 }
 
 func (b *board) carry(p *piece) {
-	for _, t := range p.owners {
+	for _, t := range b.owners(p) {
 		b.load[t] += p.share()
 	}
 }

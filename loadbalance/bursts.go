@@ -74,16 +74,16 @@ func (b *board) spread() {
 	var of uint32 // the owner whose slices last are the replicas of
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
-		missing := target - len(p.owners)
+		missing := target - p.replicas()
 		cost := float64(missing) * p.width()
-		if p.fixed || len(p.owners) > 1 || b.moved+cost > budget || b.owners+missing > assignment.MaxOwnerships {
+		if p.fixed || p.replicas() > 1 || b.moved+cost > budget || b.ownerships+missing > assignment.MaxOwnerships {
 			continue
 		}
 		// Neighbours on the same task get the same replicas, to stay mergeable.
-		if of != p.owners[0] || len(last) != missing {
-			of, last = p.owners[0], last[:0]
+		if owner := b.owners(p)[0]; of != owner || len(last) != missing {
+			of, last = owner, last[:0]
 			for len(last) < missing {
-				t, ok := s.cold.first(func(t uint32) bool { return !p.has(t) && !slices.Contains(last, t) })
+				t, ok := s.cold.first(func(t uint32) bool { return !b.has(p, t) && !slices.Contains(last, t) })
 				if !ok {
 					return
 				}

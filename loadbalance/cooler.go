@@ -64,7 +64,7 @@ const steady = .75
 func (c *cooler) unavoidable() float64 {
 	top := 0.0
 	for i := c.head; i >= 0; i = c.pieces[i].next {
-		if p := &c.pieces[i]; p.fixed || len(p.owners) >= c.max {
+		if p := &c.pieces[i]; p.fixed || p.replicas() >= c.max {
 			top = max(top, p.share())
 		}
 	}
@@ -76,7 +76,7 @@ func (c *cooler) unavoidable() float64 {
 func (c *cooler) bound(t uint32) bool {
 	for _, i := range c.own[t] {
 		p := &c.pieces[i]
-		if (p.fixed || len(p.owners) >= c.max) && p.share() > c.mean()*c.weight[t] {
+		if (p.fixed || p.replicas() >= c.max) && p.share() > c.mean()*c.weight[t] {
 			return true
 		}
 	}
@@ -130,7 +130,7 @@ func (c *cooler) step(h uint32) bool {
 		return c.eject(h)
 	}
 	p := &c.pieces[best.piece]
-	touched := append(append([]uint32(nil), p.owners...), h)
+	touched := append(append([]uint32(nil), c.owners(p)...), h)
 	c.moved += best.cost
 	switch best.kind {
 	case KindMove:
@@ -163,8 +163,8 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 			continue
 		}
 		dest, ok := coldest, coldest != h
-		if len(p.owners) > 1 && p.has(dest) { // a single owner is h
-			dest, ok = c.cold.first(func(t uint32) bool { return !p.has(t) })
+		if p.replicas() > 1 && c.has(p, dest) { // a single owner is h
+			dest, ok = c.cold.first(func(t uint32) bool { return !c.has(p, t) })
 		}
 		consider := func(k Kind, benefit float64) {
 			o := option{k, i, benefit, width}
@@ -179,11 +179,11 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		s := p.share()
 		if ok {
 			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s))
-			if len(p.owners) < c.max && c.owners < assignment.MaxOwnerships {
+			if p.replicas() < c.max && c.ownerships < assignment.MaxOwnerships {
 				consider(KindReplicate, c.gainOfAdding(p, dest))
 			}
 		}
-		if len(p.owners) > c.min {
+		if p.replicas() > c.min {
 			consider(KindRemove, c.gainOfRemoving(p, h))
 		}
 	}
@@ -204,9 +204,9 @@ const sparse = .1
 
 // gainOfAdding is the fall of squared overload when t joins the owners of p.
 func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {
-	s, after := p.share(), p.load/float64(len(p.owners)+1)
+	s, after := p.share(), p.load/float64(p.replicas()+1)
 	g := c.over(t, c.load[t]) - c.over(t, c.load[t]+after)
-	for _, o := range p.owners {
+	for _, o := range c.owners(p) {
 		g += c.over(o, c.load[o]) - c.over(o, c.load[o]-s+after)
 	}
 	return g
@@ -214,9 +214,9 @@ func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {
 
 // gainOfRemoving is the fall of squared overload when t leaves the owners of p.
 func (c *cooler) gainOfRemoving(p *piece, t uint32) float64 {
-	s, after := p.share(), p.load/float64(len(p.owners)-1)
+	s, after := p.share(), p.load/float64(p.replicas()-1)
 	g := c.over(t, c.load[t]) - c.over(t, c.load[t]-s)
-	for _, o := range p.owners {
+	for _, o := range c.owners(p) {
 		if o != t {
 			g += c.over(o, c.load[o]) - c.over(o, c.load[o]-s+after)
 		}

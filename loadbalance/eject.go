@@ -26,12 +26,12 @@ func (c *cooler) eject(h uint32) bool {
 			continue
 		}
 		for _, k := range [...]Kind{KindReplicate, KindMove} {
-			if k == KindReplicate && (len(p.owners) >= c.max || c.owners >= assignment.MaxOwnerships) {
+			if k == KindReplicate && (p.replicas() >= c.max || c.ownerships >= assignment.MaxOwnerships) {
 				continue
 			}
 			var tried []uint32
 			for range 3 {
-				t, ok := c.cold.first(func(t uint32) bool { return !p.has(t) && !slices.Contains(tried, t) })
+				t, ok := c.cold.first(func(t uint32) bool { return !c.has(p, t) && !slices.Contains(tried, t) })
 				if !ok {
 					break
 				}
@@ -66,8 +66,8 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		return c.load[x]
 	}
 	if k == KindReplicate {
-		after := p.load / float64(len(p.owners)+1)
-		for _, o := range p.owners {
+		after := p.load / float64(p.replicas()+1)
+		for _, o := range c.owners(p) {
 			now[o] = c.load[o] - s + after
 		}
 		now[t] = c.load[t] + after
@@ -94,7 +94,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 			continue
 		}
 		fits := func(x uint32) bool {
-			return x != t && !q.has(x) && (at(x)+qs)/c.weight[x] <= limit
+			return x != t && !c.has(q, x) && (at(x)+qs)/c.weight[x] <= limit
 		}
 		to, ok := h, fits(h)
 		if !ok {
@@ -119,7 +119,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 	if gain <= 1e-6+1e-6*c.over(h, c.load[h]) {
 		return false
 	}
-	touched := append(slices.Clone(p.owners), t)
+	touched := append(slices.Clone(c.owners(p)), t)
 	if k == KindReplicate {
 		c.add(i, t)
 	} else {

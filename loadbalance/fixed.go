@@ -53,15 +53,15 @@ func (b *board) at(k assignment.SliceKey) int32 {
 func (b *board) pin(i int32, t uint32) {
 	p := &b.pieces[i]
 	p.fixed = true
-	if !p.has(t) {
+	if !b.has(p, t) {
 		from := -1
-		if len(p.owners) > 0 {
-			from = int(p.owners[0])
+		if p.replicas() > 0 {
+			from = int(b.owners(p)[0])
 		}
 		b.add(i, t)
 		b.say(KindMove, ReasonPinned, i, from, int(t), 0, p.width(), p.load)
 	}
-	for _, o := range slices.Clone(p.owners) {
+	for _, o := range slices.Clone(b.owners(p)) {
 		if o != t {
 			b.remove(i, o)
 		}

@@ -56,7 +56,7 @@ func (b *board) mergeSame() {
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
 		p, q := &b.pieces[i], &b.pieces[next]
-		if p.fixed || q.fixed || (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(p.owners, q.owners) {
+		if p.fixed || q.fixed || (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(b.owners(p), b.owners(q)) {
 			i = next
 			continue
 		}
@@ -80,7 +80,7 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 // whichever is cheaper to keep and allowed.
 func (b *board) mergePair(i int32, limit float64) bool {
 	l, r := &b.pieces[i], &b.pieces[b.pieces[i].next]
-	if sameOwners(l.owners, r.owners) {
+	if sameOwners(b.owners(l), b.owners(r)) {
 		b.merge(i, i)
 		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 0, 0, 0)
 		return true
@@ -91,7 +91,7 @@ func (b *board) mergePair(i int32, limit float64) bool {
 	}
 	for range 2 {
 		if cost, load, ok := b.mergeCost(keep, lose, limit); ok {
-			from, to := int(b.pieces[lose].owners[0]), int(b.pieces[keep].owners[0])
+			from, to := int(b.owners(&b.pieces[lose])[0]), int(b.owners(&b.pieces[keep])[0])
 			b.merged += cost
 			b.merge(i, keep)
 			b.say(KindMerge, ReasonCold, i, from, to, 0, cost, load)
@@ -107,10 +107,10 @@ func (b *board) mergePair(i int32, limit float64) bool {
 func (b *board) mergeCost(keep, lose int32, limit float64) (keys, load float64, ok bool) {
 	k, l := &b.pieces[keep], &b.pieces[lose]
 	gained := 0
-	share := (k.load + l.load) / float64(len(k.owners))
-	for _, t := range k.owners {
+	share := (k.load + l.load) / float64(k.replicas())
+	for _, t := range b.owners(k) {
 		after := b.load[t] - k.share() + share
-		if l.has(t) {
+		if b.has(l, t) {
 			after -= l.share()
 		} else {
 			gained++
@@ -121,7 +121,7 @@ func (b *board) mergeCost(keep, lose int32, limit float64) (keys, load float64, 
 	}
 	if gained > 0 {
 		keys = l.width()
-		load = l.load * float64(gained) / float64(len(k.owners))
+		load = l.load * float64(gained) / float64(k.replicas())
 	}
 	return keys, load, b.merged+keys <= b.mergeBudget()
 }

@@ -8,24 +8,64 @@ import (
 )
 
 // piece is a slice while a round works on it. Pieces form a list in key order
-// so that splitting and merging cost nothing but the piece itself.
+// so that splitting and merging cost nothing but the piece itself. There may be a
+// million, in no order that memory knows: what matters is how few bytes of one a
+// step has to look at, and that there is no pointer in it.
 type piece struct {
 	start, end assignment.SliceKey
 	load       float64 // of all replicas together; never NaN, negative or infinite
-	owners     []uint32
-	prev, next int32 // -1 at the ends
+	prev, next int32   // -1 at the ends
 	version    uint32
-	source     int32 // the slice of Prev that it is, or is part of; -1 if of several
-	gone       bool  // merged into another
-	fixed      bool  // stays as it is and where it is
+	source     int32     // the slice of Prev that it is, or is part of; -1 if of several
+	owner      [1]uint32 // the owner if there is one, or else where in board.lists they begin
+	count      uint16    // of owners
+	gone       bool      // merged into another
+	fixed      bool      // stays as it is and where it is
 }
 
 func (p *piece) slice() assignment.Slice { return assignment.Slice{Start: p.start, End: p.end} }
 func (p *piece) width() float64          { return p.slice().Fraction() }
-func (p *piece) has(t uint32) bool       { return slices.Contains(p.owners, t) }
+
+func (p *piece) replicas() int { return int(p.count) }
 
 // share is the load that each owner carries.
-func (p *piece) share() float64 { return p.load / float64(len(p.owners)) }
+func (p *piece) share() float64 { return p.load / float64(p.replicas()) }
+
+// owners are the tasks that own a piece, valid until that changes.
+func (b *board) owners(p *piece) []uint32 {
+	if p.count <= 1 {
+		return p.owner[:p.count]
+	}
+	return b.lists[p.owner[0]:][:p.count]
+}
+
+func (b *board) has(p *piece, t uint32) bool { return slices.Contains(b.owners(p), t) }
+
+// join adds an owner to those of a piece.
+func (b *board) join(p *piece, t uint32) {
+	owners := b.owners(p)
+	p.count++
+	if len(owners) == 0 {
+		p.owner[0] = t
+		return
+	}
+	at := len(b.lists) - len(owners)
+	if len(owners) == 1 || int(p.owner[0]) != at { // the last list can grow where it is
+		at = len(b.lists)
+		b.lists = append(b.lists, owners...)
+	}
+	b.lists = append(b.lists, t)
+	p.owner[0] = uint32(at)
+}
+
+// leave takes an owner of a piece away from it.
+func (b *board) leave(p *piece, t uint32) {
+	left := slices.DeleteFunc(b.owners(p), func(o uint32) bool { return o == t })
+	p.count = uint16(len(left))
+	if len(left) == 1 {
+		p.owner[0] = left[0]
+	}
+}
 
 // split cuts piece i at a key strictly within it; both parts keep its owners.
 // It returns the right part.
@@ -43,7 +83,12 @@ func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
-	*r = piece{start: at, end: l.end, load: l.load * (1 - left), owners: b.list(l.owners), prev: i, next: l.next, source: l.source, fixed: l.fixed}
+	*r = *l
+	r.start, r.load, r.prev, r.version = at, l.load*(1-left), i, 0
+	if r.count > 1 {
+		r.owner[0] = uint32(len(b.lists))
+		b.lists = append(b.lists, b.owners(l)...)
+	}
 	l.end, l.load, l.next = at, l.load*left, j
 	l.version++
 	if b.est != nil {
@@ -53,24 +98,12 @@ func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int
 	if r.next >= 0 {
 		b.pieces[r.next].prev = j
 	}
-	for _, t := range r.owners {
+	for _, t := range b.owners(r) {
 		b.own[t] = append(b.own[t], j)
 	}
 	b.n++
-	b.owners += len(r.owners)
+	b.ownerships += r.replicas()
 	return j
-}
-
-// list copies a list of owners.
-func (b *board) list(owners []uint32) []uint32 {
-	n := len(owners)
-	if len(b.arena) < n {
-		b.arena = make([]uint32, max(1<<12, n))
-	}
-	c := b.arena[:n:n]
-	b.arena = b.arena[n:]
-	copy(c, owners)
-	return c
 }
 
 // portion is the share of the load of piece i that lies below key at.
@@ -97,21 +130,21 @@ func (b *board) merge(i, keep int32) {
 	l, r := &b.pieces[i], &b.pieces[j]
 	b.shed(l)
 	b.shed(r)
-	b.owners -= len(l.owners) + len(r.owners)
+	b.ownerships -= l.replicas() + r.replicas()
 	lose := l
 	if keep == i {
 		lose = r
 	}
 	// Piece i stays on the board whichever owners stay.
-	for _, t := range r.owners {
+	for _, t := range b.owners(r) {
 		b.disown(j, t)
 	}
 	if lose == l {
-		for _, t := range l.owners {
+		for _, t := range b.owners(l) {
 			b.disown(i, t)
 		}
-		l.owners = r.owners
-		for _, t := range l.owners {
+		l.owner, l.count = r.owner, r.count
+		for _, t := range b.owners(l) {
 			b.own[t] = append(b.own[t], i)
 		}
 	}
@@ -123,9 +156,9 @@ func (b *board) merge(i, keep int32) {
 		b.est[i] = b.est[i].plus(b.est[j])
 	}
 	l.version++
-	b.owners += len(l.owners)
+	b.ownerships += l.replicas()
 	b.carry(l)
-	r.gone, r.owners = true, nil
+	r.gone, r.count = true, 0
 	r.version++
 	if l.next >= 0 {
 		b.pieces[l.next].prev = i

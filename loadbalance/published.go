@@ -73,13 +73,13 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 				best = o
 			}
 		}
-		if c != h && (len(p.owners) == 1 || !p.has(c)) {
+		if c != h && (p.replicas() == 1 || !b.has(p, c)) {
 			consider(KindMove, max((b.load[h]-p.share())/b.weight[h], (b.load[c]+p.share())/b.weight[c]))
-			if len(p.owners) < b.max && b.roomForOwner() {
+			if p.replicas() < b.max && b.roomForOwner() {
 				consider(KindReplicate, b.afterAdd(p, c))
 			}
 		}
-		if len(p.owners) > b.min {
+		if p.replicas() > b.min {
 			consider(KindRemove, b.afterRemove(p, h))
 		}
 	}
@@ -88,9 +88,9 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 
 // afterAdd is the largest load among the owners of p once t has joined them.
 func (b *board) afterAdd(p *piece, t uint32) float64 {
-	share := p.load / float64(len(p.owners)+1)
+	share := p.load / float64(p.replicas()+1)
 	top := (b.load[t] + share) / b.weight[t]
-	for _, o := range p.owners {
+	for _, o := range b.owners(p) {
 		top = max(top, (b.load[o]-p.share()+share)/b.weight[o])
 	}
 	return top
@@ -98,9 +98,9 @@ func (b *board) afterAdd(p *piece, t uint32) float64 {
 
 // afterRemove is the largest load among the owners of p once t has left them.
 func (b *board) afterRemove(p *piece, t uint32) float64 {
-	share := p.load / float64(len(p.owners)-1)
+	share := p.load / float64(p.replicas()-1)
 	top := (b.load[t] - p.share()) / b.weight[t]
-	for _, o := range p.owners {
+	for _, o := range b.owners(p) {
 		if o != t {
 			top = max(top, (b.load[o]-p.share()+share)/b.weight[o])
 		}
@@ -111,7 +111,7 @@ func (b *board) afterRemove(p *piece, t uint32) float64 {
 // apply makes a move and returns the tasks whose load it changed.
 func (b *board) apply(o option, h, c uint32) []uint32 {
 	p := &b.pieces[o.piece]
-	touched := append(slices.Clone(p.owners), c)
+	touched := append(slices.Clone(b.owners(p)), c)
 	b.moved += o.cost
 	switch o.kind {
 	case KindMove:
@@ -128,4 +128,4 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 }
 
 // roomForOwner keeps assignments within what they may hold.
-func (b *board) roomForOwner() bool { return b.owners < assignment.MaxOwnerships }
+func (b *board) roomForOwner() bool { return b.ownerships < assignment.MaxOwnerships }

@@ -32,8 +32,8 @@ func (b *board) newScale() *scale {
 	s := &scale{b: b, worth: make([]float64, len(b.load))}
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
-		for _, t := range p.owners {
-			s.worth[t] += b.worth(p) / float64(len(p.owners))
+		for _, t := range b.owners(p) {
+			s.worth[t] += b.worth(p) / float64(p.replicas())
 		}
 	}
 	s.cold = newTaskHeap(len(b.load), b.live, s.ratio)
@@ -46,20 +46,20 @@ func (s *scale) ratio(t uint32) float64 { return s.worth[t] / s.b.weight[t] }
 func (s *scale) change(i int32, f func()) {
 	p := &s.b.pieces[i]
 	w := s.b.worth(p)
-	for _, t := range p.owners {
-		s.worth[t] -= w / float64(len(p.owners))
+	for _, t := range s.b.owners(p) {
+		s.worth[t] -= w / float64(p.replicas())
 		s.cold.set(t, s.ratio(t))
 	}
 	f()
-	for _, t := range p.owners {
-		s.worth[t] += w / float64(len(p.owners))
+	for _, t := range s.b.owners(p) {
+		s.worth[t] += w / float64(p.replicas())
 		s.cold.set(t, s.ratio(t))
 	}
 }
 
 // coldest returns the task to give piece i to.
 func (s *scale) coldest(i int32) (uint32, bool) {
-	return s.cold.first(func(t uint32) bool { return !s.b.pieces[i].has(t) })
+	return s.cold.first(func(t uint32) bool { return !s.b.has(&s.b.pieces[i], t) })
 }
 
 // first makes the assignment that a job begins with: equal slices, in runs of
@@ -86,7 +86,7 @@ func (b *board) first() {
 	}
 	b.pieces[n-1].next = -1
 	for i := range b.pieces {
-		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.pieces[i].owners[0]), 0, b.pieces[i].width(), 0)
+		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.owners(&b.pieces[i])[0]), 0, b.pieces[i].width(), 0)
 	}
 	b.fix()
 	b.redundancy()
@@ -175,12 +175,12 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 		}
 		b.decisions = append(b.decisions, d)
 	}
-	if back >= 0 && !p.has(uint32(back)) {
+	if back >= 0 && !b.has(p, uint32(back)) {
 		s.change(i, func() { b.add(i, uint32(back)) })
 		record(KindReassign, ReasonRestarted, b.in.Tasks[back].Name)
 		return
 	}
-	if len(p.owners) >= b.min && b.relaxed(p) {
+	if p.replicas() >= b.min && b.relaxed(p) {
 		record(KindRemove, ReasonEnough, "")
 		return
 	}
@@ -192,7 +192,7 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 
 // relaxed says that no owner of the piece is above its fair load.
 func (b *board) relaxed(p *piece) bool {
-	for _, t := range p.owners {
+	for _, t := range b.owners(p) {
 		if b.ratio(t) > b.mean() {
 			return false
 		}
@@ -205,7 +205,7 @@ func (b *board) relaxed(p *piece) bool {
 func (b *board) redundancy() {
 	var pending []int32
 	for i := b.head; i >= 0; i = b.pieces[i].next {
-		if r := len(b.pieces[i].owners); (r < b.min || r > b.max) && !b.pieces[i].fixed {
+		if r := b.pieces[i].replicas(); (r < b.min || r > b.max) && !b.pieces[i].fixed {
 			pending = append(pending, i)
 		}
 	}
@@ -226,7 +226,7 @@ func (b *board) redundancy() {
 // adjust gives a piece as many owners as it should have.
 func (b *board) adjust(s *scale, i int32) {
 	p := &b.pieces[i]
-	for len(p.owners) < b.min {
+	for p.replicas() < b.min {
 		to, ok := s.coldest(i)
 		if !ok {
 			return
@@ -234,9 +234,10 @@ func (b *board) adjust(s *scale, i int32) {
 		s.change(i, func() { b.add(i, to) })
 		b.say(KindReplicate, ReasonTooFew, i, -1, int(to), 0, p.width(), p.share())
 	}
-	for len(p.owners) > b.max {
-		hot := p.owners[0]
-		for _, t := range p.owners[1:] {
+	for p.replicas() > b.max {
+		owners := b.owners(p)
+		hot := owners[0]
+		for _, t := range owners[1:] {
 			if s.ratio(t) > s.ratio(hot) {
 				hot = t
 			}

@@ -77,15 +77,15 @@ func (b *board) output() Output {
 	out := Output{Decisions: b.decisions, State: b.remember()}
 	p := &out.Placement
 	p.Starts = make([]assignment.SliceKey, 0, b.n)
-	p.Owners = make([]uint32, 0, b.owners)
-	if b.owners != b.n {
+	p.Owners = make([]uint32, 0, b.ownerships)
+	if b.ownerships != b.n {
 		p.Offsets = make([]uint32, 1, b.n+1)
 	}
 	whole := 0.0 // load of the hottest slice that cannot be split
 	for i := b.head; i >= 0; {
 		q := &b.pieces[i]
 		p.Starts = append(p.Starts, q.start)
-		p.Owners = append(p.Owners, q.owners...)
+		p.Owners = append(p.Owners, b.owners(q)...)
 		if p.Offsets != nil {
 			p.Offsets = append(p.Offsets, uint32(len(p.Owners)))
 		}
@@ -95,7 +95,7 @@ func (b *board) output() Output {
 		i = q.next
 	}
 	st := &out.Stats
-	st.Slices, st.Owners, st.Skipped = b.n, b.owners, b.skipped
+	st.Slices, st.Owners, st.Skipped = b.n, b.ownerships, b.skipped
 	st.Floor = b.floorOf(whole)
 	if b.known {
 		st.ImbalanceAfter = b.imbalance()
@@ -115,11 +115,11 @@ func (b *board) changed() bool {
 	}
 	for i, k := b.head, 0; i >= 0; i, k = b.pieces[i].next, k+1 {
 		p, r := &b.pieces[i], prev.Replicas(k)
-		if p.start != prev.Slice(k).Start || len(p.owners) != r.Len() {
+		if p.start != prev.Slice(k).Start || p.replicas() != r.Len() {
 			return true
 		}
 		for j := range r.Len() {
-			if t := b.prevTask[r.Position(j)]; t < 0 || !p.has(uint32(t)) {
+			if t := b.prevTask[r.Position(j)]; t < 0 || !b.has(p, uint32(t)) {
 				return true
 			}
 		}
@@ -138,9 +138,9 @@ func (b *board) churn() (keys, load float64) {
 		}
 		for m := k; m < prev.NumSlices() && prev.Slice(m).Start < p.end; m++ {
 			r := prev.Replicas(m)
-			gained := len(p.owners)
+			gained := p.replicas()
 			for j := range r.Len() {
-				if t := b.prevTask[r.Position(j)]; t >= 0 && p.has(uint32(t)) {
+				if t := b.prevTask[r.Position(j)]; t >= 0 && b.has(p, uint32(t)) {
 					gained--
 				}
 			}
@@ -151,7 +151,7 @@ func (b *board) churn() (keys, load float64) {
 			keys += both.Fraction()
 			if b.total > 0 {
 				at := b.fine.portion(p.slice(), both.End) - b.fine.portion(p.slice(), both.Start)
-				load += at * p.load / b.total * float64(gained) / float64(len(p.owners))
+				load += at * p.load / b.total * float64(gained) / float64(p.replicas())
 			}
 		}
 	}

@@ -10,9 +10,10 @@ func (b *board) dropSurplus() {
 	level := b.aim()
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
-		for len(p.owners) > b.min && !p.fixed {
-			hot := p.owners[0]
-			for _, t := range p.owners[1:] {
+		for p.replicas() > b.min && !p.fixed {
+			owners := b.owners(p)
+			hot := owners[0]
+			for _, t := range owners[1:] {
 				if b.ratio(t) > b.ratio(hot) {
 					hot = t
 				}
@@ -29,12 +30,12 @@ func (b *board) dropSurplus() {
 // spare says that piece i can do without owner t.
 func (b *board) spare(i int32, t uint32, level float64) bool {
 	p := &b.pieces[i]
-	more := p.load/float64(len(p.owners)-1) - p.share()
-	for _, o := range p.owners {
+	more := p.load/float64(p.replicas()-1) - p.share()
+	for _, o := range b.owners(p) {
 		if o != t && (b.load[o]+more)/b.weight[o] > level {
 			return false
 		}
 	}
 	// A slice that is no small part of a task is worth spreading.
-	return b.peak(i)/float64(len(p.owners)-1) < .25*level
+	return b.peak(i)/float64(p.replicas()-1) < .25*level
 }

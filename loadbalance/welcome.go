@@ -81,10 +81,10 @@ func (b *board) gift(s *scale, from, to uint32, fair float64) int32 {
 	best, bestRate := int32(-1), 0.0
 	for _, i := range b.own[from] {
 		p := &b.pieces[i]
-		w := b.worth(p) / float64(len(p.owners))
+		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
 		switch {
-		case p.fixed || p.has(to) || b.moved+width > b.moveBudget():
+		case p.fixed || b.has(p, to) || b.moved+width > b.moveBudget():
 		case s.worth[to]+w/2 > fair*b.weight[to] || s.worth[from]-w/2 < fair*b.weight[from]:
 		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
 			best, bestRate = i, w/width
