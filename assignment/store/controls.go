@@ -103,6 +103,22 @@ func (c Controls) Fulfilled() Controls {
 	return c
 }
 
+// Same says whether the same orders are in force, whatever the versions.
+func (c *Controls) Same(o *Controls) bool {
+	number := func(f *Freeze, r *Rollback) (n [2]int64) {
+		if f != nil {
+			n[0] = f.Order
+		}
+		if r != nil {
+			n[1] = r.Order
+		}
+		return n
+	}
+	return number(c.Freeze, c.Rollback) == number(o.Freeze, o.Rollback) && c.Thaws == o.Thaws &&
+		slices.EqualFunc(c.Pins, o.Pins, func(a, b Pin) bool { return a.Order == b.Order && a.Slice == b.Slice }) &&
+		slices.EqualFunc(c.Exclude, o.Exclude, func(a, b Exclusion) bool { return a.Order == b.Order && a.Task == b.Task })
+}
+
 // Validate names the first field that is not allowed.
 func (c *Controls) Validate() error {
 	switch {

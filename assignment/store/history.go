@@ -15,6 +15,9 @@ const (
 	MaxEntrySize = 32 << 10
 	// MaxHistory is the most entries of either kind that a job may keep.
 	MaxHistory = assignment.MaxHistory
+	// KeptOrders is how many orders the history of a deleted job keeps: enough to see
+	// who deleted it and what came before, 30 KiB at most.
+	KeptOrders = 16
 	// maxDecisions is more than MaxEntrySize has room for.
 	maxDecisions = 4096
 	maxWord      = 64
@@ -168,8 +171,17 @@ type Journal interface {
 	// stored, or neither.
 	PutControls(ctx context.Context, job string, next Controls, order Entry, keep int) error
 
+	// PutJobBy is PutJob, and DeleteJobBy DeleteJob, together with an entry about it in
+	// the history, or not at all. The store numbers the entry as the next order; the
+	// orders in force stay as they are. Of a job that is deleted so the newest
+	// KeptOrders orders stay in the history, this one the last, and the history of a
+	// job made anew under the name goes on from there.
+	PutJobBy(ctx context.Context, c assignment.JobConfig, expect int64, by Entry) (Job, error)
+	DeleteJobBy(ctx context.Context, name string, by Entry) error
+
 	// History returns what is kept of a job's history, at most limit entries of each
-	// kind, the newest, in the order in which things were done; or ErrNotFound.
+	// kind, the newest, in the order in which things were done; or ErrNotFound when
+	// there is no such job, nor anything kept of one.
 	// Entries that are corrupt are left out and named by an error that comes
 	// together with the others.
 	History(ctx context.Context, job string, limit int) ([]Entry, error)

@@ -10,7 +10,7 @@
 //	id                                   the store's identity, made once
 //	jobs/JOB/config                      config and version
 //	jobs/JOB/head                        newest generation and its checksum, the kept segments
-//	gone/JOB                             last version and generation of a deleted job
+//	gone/JOB                             last version, generation and order of a deleted job
 //	generations/JOB/GENERATION           one generation, with its delta if that is short
 //	chunks/JOB/GENERATION/ATTEMPT/NAME   pieces of 512 KiB of what is longer
 //	attempts/JOB/GENERATION/ATTEMPT      marker of a write under way

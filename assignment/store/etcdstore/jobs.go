@@ -58,6 +58,18 @@ func (s *Store) ListJobs(ctx context.Context) ([]store.Job, error) {
 
 // PutJob implements store.Store.
 func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (store.Job, error) {
+	return s.putJob(ctx, c, expect, nil)
+}
+
+// PutJobBy implements store.Journal.
+func (s *Store) PutJobBy(ctx context.Context, c assignment.JobConfig, expect int64, by store.Entry) (store.Job, error) {
+	if err := record.CheckNote(by); err != nil {
+		return store.Job{}, err
+	}
+	return s.putJob(ctx, c, expect, &by)
+}
+
+func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64, by *store.Entry) (store.Job, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return store.Job{}, err
@@ -68,78 +80,93 @@ func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64
 	}
 	defer done()
 	for {
-		job, err := s.putJobOnce(ctx, c, expect)
-		// Whoever does not care what is stored does not care that it changes either.
-		if expect != store.AnyVersion || !errors.Is(err, store.ErrConflict) {
+		job, put, err := s.putJobOnce(ctx, c, expect, by)
+		if put || err != nil {
 			return job, err
 		}
 	}
 }
 
-func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect int64) (store.Job, error) {
-	key, gone := s.layout.Config(c.Name), s.layout.Gone(c.Name)
-	resp, err := s.view(ctx, clientv3.OpGet(key), clientv3.OpGet(gone))
+// putJobOnce returns false when somebody else has written meanwhile.
+func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect int64, by *store.Entry) (job store.Job, put bool, err error) {
+	l := &s.layout
+	key, gone, controls := l.Config(c.Name), l.Gone(c.Name), l.Controls(c.Name)
+	resp, err := s.view(ctx, clientv3.OpGet(key), clientv3.OpGet(gone), clientv3.OpGet(controls))
 	if err != nil {
-		return store.Job{}, err
+		return job, false, err
 	}
-	var keyRev, goneRev, version, stored int64
-	var value []byte
-	if value, goneRev = got(resp, 1); goneRev != 0 {
-		t, err := s.layout.DecodeTombstone(c.Name, value)
+	var version, stored int64
+	var under orders
+	value, goneRev := got(resp, 1)
+	if goneRev != 0 {
+		t, err := l.DecodeTombstone(c.Name, value)
 		if err != nil {
-			return store.Job{}, err
+			return job, false, err
 		}
-		version = t.Version
+		version, under.c.Version = t.Version, t.Controls
 	}
-	if value, keyRev = got(resp, 0); keyRev != 0 {
-		job, err := s.layout.DecodeJob(c.Name, value)
+	value, keyRev := got(resp, 0)
+	if keyRev != 0 {
+		was, err := l.DecodeJob(c.Name, value)
 		if err != nil {
-			return store.Job{}, err
+			return job, false, err
 		}
-		version, stored = job.Version, job.Version
+		version, stored = was.Version, was.Version
 	}
 	if expect > 0 && expect != stored || expect < 0 && stored != 0 {
-		return store.Job{}, &store.ConflictError{Key: key, Current: stored}
+		return job, false, &store.ConflictError{Key: key, Current: stored}
 	}
-	job := store.Job{Config: c, Version: version + 1}
-	resp, err = s.commit(ctx, txn{
+	job = store.Job{Config: c, Version: version + 1}
+	t := txn{
 		when: []clientv3.Cmp{
-			clientv3.Compare(clientv3.Value(s.layout.ID()), "=", s.idSeal),
+			clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal),
 			clientv3.Compare(clientv3.ModRevision(key), "=", keyRev),
 			clientv3.Compare(clientv3.ModRevision(gone), "=", goneRev),
 		},
-		do:  []clientv3.Op{clientv3.OpPut(key, string(s.layout.EncodeJob(job)))},
-		els: []clientv3.Op{clientv3.OpGet(s.layout.ID()), clientv3.OpGet(key)},
-	})
-	if err != nil {
-		return store.Job{}, err
+		do:  []clientv3.Op{clientv3.OpPut(key, string(l.EncodeJob(job)))},
+		els: []clientv3.Op{clientv3.OpGet(l.ID())},
 	}
-	if resp.Succeeded {
-		return job, nil
-	}
-	if err := s.sameIdentity(resp, 0); err != nil {
-		return store.Job{}, err
-	}
-	stored = 0
-	if value, rev := got(resp, 1); rev != 0 {
-		job, err := s.layout.DecodeJob(c.Name, value)
-		if err != nil {
-			return store.Job{}, err
+	if by != nil {
+		if value, under.rev = got(resp, 2); under.rev != 0 {
+			if under.c, err = l.DecodeControls(c.Name, value); err != nil {
+				return job, false, err
+			}
 		}
-		stored = job.Version
+		t.when = append(t.when, clientv3.Compare(clientv3.ModRevision(controls), "=", under.rev))
+		next, puts := l.Note(job, under.c, *by)
+		t.do, under.c = append(t.do, ops(puts)...), next
 	}
-	return store.Job{}, &store.ConflictError{Key: key, Current: stored}
+	if resp, err = s.commit(ctx, t); err != nil {
+		return job, false, err
+	}
+	if !resp.Succeeded {
+		return job, false, s.sameIdentity(resp, 0)
+	}
+	if by != nil {
+		s.learnOrders(c.Name, orders{under.c, resp.Header.Revision})
+	}
+	return job, true, nil
 }
 
 // DeleteJob implements store.Store. Attempts under way end with it.
-func (s *Store) DeleteJob(ctx context.Context, name string) error {
+func (s *Store) DeleteJob(ctx context.Context, name string) error { return s.deleteJob(ctx, name, nil) }
+
+// DeleteJobBy implements store.Journal.
+func (s *Store) DeleteJobBy(ctx context.Context, name string, by store.Entry) error {
+	if err := record.CheckNote(by); err != nil {
+		return err
+	}
+	return s.deleteJob(ctx, name, &by)
+}
+
+func (s *Store) deleteJob(ctx context.Context, name string, by *store.Entry) error {
 	ctx, done, err := s.beginFor(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer done()
 	for {
-		deleted, err := s.deleteJobOnce(ctx, name)
+		deleted, err := s.deleteJobOnce(ctx, name, by)
 		if err != nil {
 			return err
 		}
@@ -151,7 +178,7 @@ func (s *Store) DeleteJob(ctx context.Context, name string) error {
 }
 
 // deleteJobOnce returns false when somebody else has written meanwhile.
-func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
+func (s *Store) deleteJobOnce(ctx context.Context, name string, by *store.Entry) (bool, error) {
 	l := &s.layout
 	generations, chunks, attempts := l.Generations(name), l.Chunks(name), l.Attempts(name)
 	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name), l.Controls(name)}
@@ -179,9 +206,9 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string) (bool, error) {
 	if kvs := resp.Responses[len(keys)].GetResponseRange().Kvs; len(kvs) > 0 {
 		last, _ = l.GenerationOf(name, string(kvs[0].Key))
 	}
-	tombstone := l.EncodeTombstone(name, l.Bury(name, there[0].Value, there[2], there[3], last))
-	t.do = []clientv3.Op{clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpPut(keys[2], string(tombstone)), clientv3.OpDelete(keys[3])}
-	for _, prefix := range []string{generations, chunks, attempts, l.History(name)} {
+	_, remains := l.Bury(name, there[0].Value, there[2], there[3], last, by)
+	t.do = append(ops(remains), clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpDelete(keys[3]))
+	for _, prefix := range []string{generations, chunks, attempts} {
 		t.do = append(t.do, clientv3.OpDelete(prefix, clientv3.WithRange(record.After(prefix))))
 	}
 	if resp, err = s.commit(ctx, t); err != nil {

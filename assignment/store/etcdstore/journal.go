@@ -134,15 +134,20 @@ func ops(p record.Puts) (all []clientv3.Op) {
 
 // History implements store.Journal.
 func (s *Store) History(ctx context.Context, job string, limit int) ([]store.Entry, error) {
-	if _, err := s.Controls(ctx, job); err != nil && !errors.Is(err, store.ErrCorrupt) {
-		return nil, err
-	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return s.layout.ReadHistory(ctx, s, job, limit)
+	_, gone := s.loadOrders(ctx, job)
+	if gone != nil && !errors.Is(gone, store.ErrCorrupt) && !errors.Is(gone, store.ErrNotFound) {
+		return nil, gone
+	}
+	all, err := s.layout.ReadHistory(ctx, s, job, limit)
+	if len(all) == 0 && err == nil && errors.Is(gone, store.ErrNotFound) {
+		err = gone
+	}
+	return all, err
 }
 
 // historyPage is how many entries one request gets: 2 MiB at most.

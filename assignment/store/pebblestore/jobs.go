@@ -67,6 +67,18 @@ func (s *Store) ListJobs(ctx context.Context) (jobs []store.Job, corrupt error) 
 
 // PutJob implements store.Store.
 func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (store.Job, error) {
+	return s.putJob(ctx, c, expect, nil)
+}
+
+// PutJobBy implements store.Journal.
+func (s *Store) PutJobBy(ctx context.Context, c assignment.JobConfig, expect int64, by store.Entry) (store.Job, error) {
+	if err := record.CheckNote(by); err != nil {
+		return store.Job{}, err
+	}
+	return s.putJob(ctx, c, expect, &by)
+}
+
+func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64, by *store.Entry) (store.Job, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return store.Job{}, err
@@ -90,16 +102,26 @@ func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64
 			if expect > 0 && expect != stored || expect < 0 && stored != 0 {
 				return &store.ConflictError{Key: s.layout.Config(c.Name), Current: stored}
 			}
+			if by != nil && j.ordersErr != nil {
+				return j.ordersErr
+			}
 			put = store.Job{Config: c, Version: version + 1}
+			controls, ordered := j.controls, j.ordered
+			var puts record.Puts
+			if by != nil {
+				controls, puts = s.layout.Note(put, controls, *by)
+				ordered = true
+			}
+			puts.Records = append(puts.Records, record.KV{Key: s.layout.Config(c.Name), Value: s.layout.EncodeJob(put)})
 			b := s.db.NewBatch()
 			defer b.Close()
-			if err := b.Set([]byte(s.layout.Config(c.Name)), s.layout.EncodeJob(put), nil); err != nil {
+			if err := set(b, puts); err != nil {
 				return err
 			}
 			if err := s.write(b); err != nil {
 				return err
 			}
-			s.changed(c.Name, func() { j.config = &put })
+			s.changed(c.Name, func() { j.config, j.controls, j.ordered = &put, controls, ordered })
 			return nil
 		})
 		return put, err
@@ -107,19 +129,29 @@ func (s *Store) PutJob(ctx context.Context, c assignment.JobConfig, expect int64
 }
 
 // DeleteJob implements store.Store.
-func (s *Store) DeleteJob(ctx context.Context, name string) error {
+func (s *Store) DeleteJob(ctx context.Context, name string) error { return s.deleteJob(ctx, name, nil) }
+
+// DeleteJobBy implements store.Journal.
+func (s *Store) DeleteJobBy(ctx context.Context, name string, by store.Entry) error {
+	if err := record.CheckNote(by); err != nil {
+		return err
+	}
+	return s.deleteJob(ctx, name, &by)
+}
+
+func (s *Store) deleteJob(ctx context.Context, name string, by *store.Entry) error {
 	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
 		j, err := s.find(name)
 		if err != nil {
 			return none, err
 		}
-		return none, s.locked(ctx, j, func() error { return s.delete(name, j) })
+		return none, s.locked(ctx, j, func() error { return s.delete(name, j, by) })
 	})
 	return err
 }
 
 // delete needs the job's lock.
-func (s *Store) delete(name string, j *job) error {
+func (s *Store) delete(name string, j *job, by *store.Entry) error {
 	if !j.exists() {
 		return noJob(name)
 	}
@@ -154,15 +186,14 @@ func (s *Store) delete(name string, j *job) error {
 	case j.ordered:
 		controls = &record.KV{Value: l.EncodeControls(name, j.controls)}
 	}
-	t := l.Bury(name, config, gone, controls, last)
+	t, remains := l.Bury(name, config, gone, controls, last, by)
 	b := s.db.NewBatch()
 	defer b.Close()
 	err = errors.Join(
 		b.Delete([]byte(l.Config(name)), nil),
 		b.Delete([]byte(l.Head(name)), nil),
 		b.Delete([]byte(l.Controls(name)), nil),
-		b.DeleteRange([]byte(l.History(name)), []byte(record.After(l.History(name))), nil),
-		b.Set([]byte(l.Gone(name)), l.EncodeTombstone(name, t), nil),
+		set(b, remains),
 		b.DeleteRange([]byte(l.Generations(name)), []byte(record.After(l.Generations(name))), nil),
 		b.DeleteRange([]byte(l.Chunks(name)), []byte(record.After(l.Chunks(name))), nil),
 	)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
@@ -75,11 +76,15 @@ func (s *Store) History(ctx context.Context, name string, limit int) ([]store.En
 		corrupt error
 	}
 	h, err := call(ctx, s, func(ctx context.Context) (h history, err error) {
-		if _, err := s.find(name); err != nil {
-			return h, err
+		_, gone := s.find(name)
+		if gone != nil && assignment.ValidateJobName(name) != nil {
+			return h, gone
 		}
 		h.entries, h.corrupt = s.layout.ReadHistory(ctx, s, name, limit)
-		return h, nil
+		if len(h.entries) == 0 && h.corrupt == nil {
+			err = gone
+		}
+		return h, err
 	})
 	return h.entries, errors.Join(err, h.corrupt)
 }

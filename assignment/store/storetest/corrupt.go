@@ -256,9 +256,9 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	_, err = s.Controls(t.Context(), "a")
 	h.is(err, store.ErrCorrupt)
 	h.is(s.PutControls(t.Context(), "a", Controls(2), Order(2), 9), store.ErrCorrupt)
-	if err := s.DeleteJob(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.PutJobBy(t.Context(), assignment.JobConfig{Name: "a"}, store.AnyVersion, note("put"))
+	h.is(err, store.ErrCorrupt)
+	h.deleteNoted(s, "a")
 	j, err := s.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, store.NoVersion)
 	if err != nil || j.Version <= 1 {
 		t.Errorf("version %d, %v; want one above 1", j.Version, err)

@@ -20,6 +20,11 @@ func calls(s store.Backend, next *assignment.Assignment) map[string]func(context
 			_, err := s.PutJob(ctx, assignment.JobConfig{Name: "a"}, 0)
 			return err
 		},
+		"PutJobBy": func(ctx context.Context) error {
+			_, err := s.PutJobBy(ctx, assignment.JobConfig{Name: "a"}, 0, note("x"))
+			return err
+		},
+		"DeleteJobBy":    func(ctx context.Context) error { return s.DeleteJobBy(ctx, "a", note("x")) },
 		"DeleteJob":      func(ctx context.Context) error { return s.DeleteJob(ctx, "a") },
 		"Read":           func(ctx context.Context) error { _, err := s.Read(ctx, "a"); return err },
 		"ReadGeneration": func(ctx context.Context) error { _, err := s.ReadGeneration(ctx, "a", 1); return err },

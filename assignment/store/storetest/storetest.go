@@ -62,6 +62,8 @@ func Run(t *testing.T, create func(t *testing.T) Fixture) {
 		{"Controls", testControls},
 		{"ControlsDeleted", testControlsDeleted},
 		{"ControlRaces", testControlRaces},
+		{"Noted", testNoted},
+		{"NotedRaces", testNotedRaces},
 		{"Commits", testCommits},
 		{"HistoryRing", testHistoryRing},
 		{"Corrupt", testCorrupt},

@@ -3,6 +3,7 @@ package stores
 import (
 	"context"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -19,6 +20,16 @@ func (l *Lazy) Controls(ctx context.Context, job string) (store.Controls, error)
 // PutControls implements store.Journal.
 func (l *Lazy) PutControls(ctx context.Context, job string, next store.Controls, order store.Entry, keep int) error {
 	return l.do(func(b backend) error { return b.PutControls(ctx, job, next, order, keep) })
+}
+
+// PutJobBy implements store.Journal.
+func (l *Lazy) PutJobBy(ctx context.Context, c assignment.JobConfig, expect int64, by store.Entry) (store.Job, error) {
+	return through(l, func(b backend) (store.Job, error) { return b.PutJobBy(ctx, c, expect, by) })
+}
+
+// DeleteJobBy implements store.Journal.
+func (l *Lazy) DeleteJobBy(ctx context.Context, name string, by store.Entry) error {
+	return l.do(func(b backend) error { return b.DeleteJobBy(ctx, name, by) })
 }
 
 // History implements store.Journal.

@@ -90,6 +90,21 @@ func (l Layout) Order(job string, next store.Controls, order store.Entry, keep i
 	return p
 }
 
+// Note is what goes with a config that is put by somebody: an order that leaves
+// those in force as they are.
+func (l Layout) Note(j store.Job, in store.Controls, by store.Entry) (store.Controls, Puts) {
+	next := in.Clone()
+	next.Version++
+	by.Order = next.Version
+	return next, l.Order(j.Config.Name, next, by, j.Config.History)
+}
+
+// CheckNote says whether an entry that is not numbered yet may be noted.
+func CheckNote(by store.Entry) error {
+	by.Order = 1
+	return CheckOrder(store.Controls{Version: 1}, by)
+}
+
 // Attach is what a commit writes beside the assignment, onto these controls; it
 // counts the entry in the change's head.
 func (l Layout) Attach(job string, change *Change, c store.Commit, controls store.Controls) (p Puts) {

@@ -8,7 +8,7 @@
 //	jobs/JOB/config                      config and version
 //	jobs/JOB/head                        newest generation, and the kept segments
 //	jobs/JOB/controls                    orders of operators in force
-//	gone/JOB                             last version and generation of a deleted job
+//	gone/JOB                             last version, generation and order of a deleted job
 //	generations/JOB/GENERATION           one generation, with its delta if that is short
 //	chunks/JOB/GENERATION/ATTEMPT/dNNNN  pieces of a long delta
 //	chunks/JOB/GENERATION/ATTEMPT/wNNNN  pieces of a whole assignment
@@ -21,7 +21,7 @@
 // GENERATION, ATTEMPT and NUMBER are 16 lower-case hex digits, so that order of
 // keys is order of numbers; an ATTEMPT is random. Entries of the history are
 // numbered without a gap: those about generations by a count in the head, those
-// about orders by the order.
+// about orders by the order. A job that is deleted leaves its newest orders behind.
 //
 // A job's generations lie in segments. The first of a segment is kept whole, a
 // checkpoint, and each other one as a delta on the one before; so the newest one

@@ -243,8 +243,12 @@ func FuzzDecode(f *testing.F) {
 		if _, err := l.DecodeTombstone("a", gone.Value); corrupt(gone.Key, err) {
 			err = nil
 		}
-		if b := l.Bury("a", gone.Value, &gone, &gone, 9); b.Generation < 9 || b.Version < 1 || b.Controls < 1 {
+		if b, _ := l.Bury("a", gone.Value, &gone, &gone, 9, nil); b.Generation < 9 || b.Version < 1 || b.Controls < 1 {
 			t.Error(b)
+		}
+		by := storetest.Order(0)
+		if b, p := l.Bury("a", gone.Value, &gone, nil, 9, &by); len(p.Records) != 2 || p.Records[1].Key != l.Entry("a", OfOrders, b.Controls) || p.To > p.Records[1].Key {
+			t.Errorf("%+v, %+v", b, p)
 		}
 		if h, err := l.DecodeHead("a", l.Seal(l.Head("a"), body)); !corrupt(l.Head("a"), err) {
 			_, _ = l.Read(context.Background(), shelf{}, "a", h, h.Generation)

@@ -124,8 +124,27 @@ func (l Layout) DecodeTombstone(job string, value []byte) (Tombstone, error) {
 // Bury returns what remains of a job of which there are these records: its
 // config, its tombstone if it was deleted before, its controls if there are any,
 // and its last generation. One that cannot be read does not keep the job from
-// being deleted; its version counts as far ahead.
-func (l Layout) Bury(job string, config []byte, gone, controls *KV, last assignment.Generation) (t Tombstone) {
+// being deleted; its version counts as far ahead. The puts are what becomes of the
+// tombstone and of the history, in which by, if it is not nil, is noted as an order.
+func (l Layout) Bury(job string, config []byte, gone, controls *KV, last assignment.Generation, by *store.Entry) (Tombstone, Puts) {
+	t := l.remains(job, config, gone, controls, last)
+	if by == nil {
+		history := l.History(job)
+		return t, Puts{Records: []KV{{l.Gone(job), l.EncodeTombstone(job, t)}}, From: history, To: After(history)}
+	}
+	if controls == nil {
+		t.Controls++ // by is an order of its own
+	}
+	e := *by
+	e.Order = t.Controls
+	return t, Puts{
+		Records: []KV{{l.Gone(job), l.EncodeTombstone(job, t)}, l.EncodeEntry(l.Entry(job, OfOrders, e.Order), e)},
+		// Entries about generations come before those about orders.
+		From: l.History(job), To: l.Entry(job, OfOrders, max(e.Order-store.KeptOrders+1, 0)),
+	}
+}
+
+func (l Layout) remains(job string, config []byte, gone, controls *KV, last assignment.Generation) (t Tombstone) {
 	if gone != nil {
 		var err error
 		if t, err = l.DecodeTombstone(job, gone.Value); err != nil {
