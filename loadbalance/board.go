@@ -90,10 +90,9 @@ func (b *board) lay() {
 	if len(c.Owners) > len(c.Starts) {
 		b.lists = make([]uint32, 0, len(c.Owners))
 	}
-	room := len(c.Starts) + max(min(b.maxSlices()-len(c.Starts), len(c.Starts)/2), 0)
-	b.pieces = make([]piece, len(c.Starts), room)
+	b.pieces = make([]piece, len(c.Starts), b.room())
 	if b.smooth != nil {
-		b.est = append(make([]estimate, 0, room), b.smooth.cells...)
+		b.est = b.smooth.cells
 	}
 	for i := range b.pieces {
 		s, r := prev.Slice(i), prev.Replicas(i)
@@ -122,6 +121,12 @@ func (b *board) lay() {
 			b.load[t] += p.share()
 		}
 	}
+}
+
+// room is for how many pieces there should be room: splitting adds some.
+func (b *board) room() int {
+	n := b.in.Prev.NumSlices()
+	return n + max(min(b.maxSlices()-n, n/2), 0)
 }
 
 // matchTasks finds the tasks of Prev in the new table. A task that restarted is
@@ -207,6 +212,15 @@ func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, lo
 	}
 	if to >= 0 {
 		d.To = b.in.Tasks[to].Name
+	}
+	b.note(d)
+}
+
+// note records a decision. There may be hundreds of thousands, so room for them
+// doubles.
+func (b *board) note(d Decision) {
+	if n := len(b.decisions); n == cap(b.decisions) {
+		b.decisions = slices.Grow(b.decisions, max(n, 64))
 	}
 	b.decisions = append(b.decisions, d)
 }

@@ -51,7 +51,7 @@ func (b *board) cool() {
 		if c.spent {
 			why = ReasonBudget
 		}
-		b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
+		b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
 	}
 }
 

@@ -38,7 +38,7 @@ func (b *board) moveHottest() {
 			if spent {
 				why = ReasonBudget
 			}
-			b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
+			b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
 			return
 		}
 		touched := b.apply(best, h, c)

@@ -173,7 +173,7 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 				d.LoadChurn = p.share() / b.total
 			}
 		}
-		b.decisions = append(b.decisions, d)
+		b.note(d)
 	}
 	if back >= 0 && !b.has(p, uint32(back)) {
 		s.change(i, func() { b.add(i, uint32(back)) })

@@ -69,18 +69,24 @@ func (b *board) idleCPU() bool {
 
 func (b *board) skip(why Reason) {
 	b.skipped = why
-	b.decisions = append(b.decisions, Decision{Kind: KindSkip, Reason: why})
+	b.note(Decision{Kind: KindSkip, Reason: why})
 }
 
-// output reads the result off the board.
+// output reads the result off the board, in one walk: pieces that were split off
+// lie anywhere.
 func (b *board) output() Output {
-	out := Output{Decisions: b.decisions, State: b.remember()}
-	p := &out.Placement
-	p.Starts = make([]assignment.SliceKey, 0, b.n)
-	p.Owners = make([]uint32, 0, b.ownerships)
+	p := assignment.Placement{
+		Starts: make([]assignment.SliceKey, 0, b.n),
+		Owners: make([]uint32, 0, b.ownerships),
+	}
 	if b.ownerships != b.n {
 		p.Offsets = make([]uint32, 1, b.n+1)
 	}
+	var cells []estimate
+	if b.smooth != nil {
+		cells = make([]estimate, 0, b.n)
+	}
+	d := diff{b: b}
 	whole := 0.0 // load of the hottest slice that cannot be split
 	for i := b.head; i >= 0; {
 		q := &b.pieces[i]
@@ -89,73 +95,27 @@ func (b *board) output() Output {
 		if p.Offsets != nil {
 			p.Offsets = append(p.Offsets, uint32(len(p.Owners)))
 		}
+		if b.smooth != nil {
+			cells = append(cells, b.est[i])
+		}
 		if q.end-q.start == 1 {
 			whole = max(whole, q.load)
 		}
+		d.add(q)
 		i = q.next
 	}
-	st := &out.Stats
-	st.Slices, st.Owners, st.Skipped = b.n, b.ownerships, b.skipped
-	st.Floor = b.floorOf(whole)
-	if b.known {
-		st.ImbalanceAfter = b.imbalance()
+	out := Output{Changed: d.changed, Placement: p, Decisions: b.decisions, State: b.in.State}
+	if b.smooth != nil {
+		out.State = &State{starts: slices.Clone(p.Starts), cells: cells, trust: b.smooth.trust}
 	}
-	out.Changed = b.in.Prev == nil || b.changed()
-	if out.Changed && b.in.Prev != nil {
-		st.KeyChurn, st.LoadChurn = b.churn()
+	out.Stats = Stats{
+		Slices: b.n, Owners: b.ownerships, Skipped: b.skipped,
+		Floor: b.floorOf(whole), KeyChurn: d.keys, LoadChurn: d.load,
+	}
+	if b.known {
+		out.Stats.ImbalanceAfter = b.imbalance()
 	}
 	return out
-}
-
-// changed compares the board with Prev, owners as sets.
-func (b *board) changed() bool {
-	prev := b.in.Prev
-	if b.n != prev.NumSlices() {
-		return true
-	}
-	for i, k := b.head, 0; i >= 0; i, k = b.pieces[i].next, k+1 {
-		p, r := &b.pieces[i], prev.Replicas(k)
-		if p.start != prev.Slice(k).Start || p.replicas() != r.Len() {
-			return true
-		}
-		for j := range r.Len() {
-			if t := b.prevTask[r.Position(j)]; t < 0 || !b.has(p, uint32(t)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// churn compares the board with Prev: the share of the keyspace that got an
-// owner which did not have it, and the share of the load that such owners carry.
-func (b *board) churn() (keys, load float64) {
-	prev, k := b.in.Prev, 0
-	for i := b.head; i >= 0; i = b.pieces[i].next {
-		p := &b.pieces[i]
-		for k+1 < prev.NumSlices() && prev.Slice(k).End <= p.start {
-			k++
-		}
-		for m := k; m < prev.NumSlices() && prev.Slice(m).Start < p.end; m++ {
-			r := prev.Replicas(m)
-			gained := p.replicas()
-			for j := range r.Len() {
-				if t := b.prevTask[r.Position(j)]; t >= 0 && b.has(p, uint32(t)) {
-					gained--
-				}
-			}
-			if gained == 0 {
-				continue
-			}
-			both, _ := p.slice().Intersect(prev.Slice(m))
-			keys += both.Fraction()
-			if b.total > 0 {
-				at := b.fine.portion(p.slice(), both.End) - b.fine.portion(p.slice(), both.Start)
-				load += at * p.load / b.total * float64(gained) / float64(p.replicas())
-			}
-		}
-	}
-	return keys, load
 }
 
 // floorOf bounds the imbalance from below by the hottest known key: all of it

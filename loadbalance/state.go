@@ -111,7 +111,7 @@ func (b *board) fill(rate []float64) {
 // for which they were remembered.
 func (b *board) recall() *smoother {
 	prev := b.in.Prev
-	s := &smoother{cells: make([]estimate, prev.NumSlices())}
+	s := &smoother{cells: make([]estimate, prev.NumSlices(), b.room())}
 	old := b.in.State
 	if old == nil || len(old.starts) == 0 {
 		return s
@@ -132,19 +132,6 @@ func (b *board) recall() *smoother {
 			both, _ := whole.Intersect(prev.Slice(i))
 			s.cells[i] = s.cells[i].plus(old.cells[m].part(both.Fraction()/whole.Fraction(), 0))
 		}
-	}
-	return s
-}
-
-// remember keeps the estimates of the slices on the board.
-func (b *board) remember() *State {
-	if b.smooth == nil {
-		return b.in.State
-	}
-	s := &State{trust: b.smooth.trust, starts: make([]assignment.SliceKey, 0, b.n), cells: make([]estimate, 0, b.n)}
-	for i := b.head; i >= 0; i = b.pieces[i].next {
-		s.starts = append(s.starts, b.pieces[i].start)
-		s.cells = append(s.cells, b.est[i])
 	}
 	return s
 }
