@@ -3,7 +3,7 @@
 // nanoseconds and needs nobody: requests find their servers while any part of
 // Slicer is dead, or all of it.
 //
-//	c, err := clerk.New(clerk.Config{Job: "cache", Distributors: []string{"slicer:7000"}})
+//	c, err := clerk.New(clerk.Config{Job: "cache", Distributors: []string{"slicer:4720"}})
 //	if err != nil {
 //		return err
 //	}

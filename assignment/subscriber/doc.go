@@ -24,7 +24,7 @@
 //		Job:          "cache",
 //		Role:         subscriber.Observer,
 //		ClientID:     subscriber.NewClientID("inspector"),
-//		Distributors: []string{"slicer-1:7000", "slicer-2:7000"},
+//		Distributors: []string{"slicer-1:4720", "slicer-2:4720"},
 //	})
 //	if err != nil {
 //		return err

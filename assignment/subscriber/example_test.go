@@ -14,7 +14,7 @@ func Example() {
 		Job:          "cache",
 		Role:         subscriber.Observer,
 		ClientID:     subscriber.NewClientID("inspector"),
-		Distributors: []string{"slicer-1.example:7000", "slicer-2.example:7000"},
+		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
 		Backups:      []string{"slicer-backup.example:7001"},
 	})
 	if err != nil {

@@ -2,7 +2,7 @@
 // their keys.
 //
 //	conn, err := grpc.NewClient("slicer:///cache", append(
-//		clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:7000"}}}),
+//		clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:4720"}}}),
 //		grpc.WithTransportCredentials(creds))...)
 //	if err != nil {
 //		return err

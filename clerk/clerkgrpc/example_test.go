@@ -16,7 +16,7 @@ import (
 )
 
 func Example() {
-	routed := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:7000"}}})
+	routed := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:4720"}}})
 	conn, err := grpc.NewClient("slicer:///greeter", append(routed, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		log.Fatal(err)
@@ -40,7 +40,7 @@ func ExampleDialOptions() {
 		return name.GetValue(), ok
 	}
 	cfg := clerkgrpc.Config{
-		Clerk:   clerk.Config{Distributors: []string{"slicer:7000"}, Subset: clerk.SubsetConfig{Size: 20}},
+		Clerk:   clerk.Config{Distributors: []string{"slicer:4720"}, Subset: clerk.SubsetConfig{Size: 20}},
 		Key:     of,
 		Keyless: clerkgrpc.AnyTask,
 	}

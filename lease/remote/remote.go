@@ -1,7 +1,7 @@
 // Package remote reaches a lease store that another process serves (package
 // serve), over gRPC: what the slicelets of a consistent job use where there is no etcd.
 //
-//	conn, err := grpc.NewClient("slicer:7000", ...)
+//	conn, err := grpc.NewClient("slicer:4720", ...)
 //	reader, err := lease.NewReader(lease.Config{Readers: remote.New(conn)})
 //
 // The connection stays the caller's. It should have keepalive parameters, so that a

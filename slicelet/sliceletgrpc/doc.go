@@ -2,7 +2,7 @@
 // handlers.
 //
 //	s, err := slicelet.New(slicelet.Config{
-//		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080", Distributors: []string{"slicer:7000"},
+//		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080", Distributors: []string{"slicer:4720"},
 //	})
 //	if err != nil {
 //		return err

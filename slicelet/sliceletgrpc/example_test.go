@@ -20,7 +20,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	s, err := slicelet.New(slicelet.Config{
-		Job: "greeter", Task: "greeter-3", Address: lis.Addr().String(), Distributors: []string{"slicer:7000"},
+		Job: "greeter", Task: "greeter-3", Address: lis.Addr().String(), Distributors: []string{"slicer:4720"},
 	})
 	if err != nil {
 		log.Fatal(err)
