@@ -22,6 +22,7 @@ import (
 // client is a connection to the server.
 type client struct {
 	server  string
+	named   string // what says where the server is, for errors
 	timeout time.Duration
 	conn    *grpc.ClientConn
 	admin   slicerv1.AdminServiceClient
@@ -50,7 +51,7 @@ func (a *app) dialAs(name string) (*client, error) {
 		return nil, fmt.Errorf("--server: %w", err)
 	}
 	return &client{
-		server: a.server, timeout: a.timeout, conn: conn,
+		server: a.server, named: "--server or " + ServerEnv, timeout: a.timeout, conn: conn,
 		admin: slicerv1.NewAdminServiceClient(conn), sub: slicerv1.NewSubscriberServiceClient(conn),
 	}, nil
 }

@@ -52,7 +52,7 @@ func (c *client) explain(err error) error {
 	switch s.Code() {
 	case codes.Unavailable:
 		if _, why, ok := strings.Cut(msg, "connection error: desc = "); ok {
-			return &codedError{fmt.Sprintf("cannot reach %s: %s (--server or %s says where a Distributor is)", c.server, transport(why), ServerEnv), exitUnreachable}
+			return &codedError{fmt.Sprintf("cannot reach %s: %s (%s says where a Distributor is)", c.server, transport(why), c.named), exitUnreachable}
 		}
 		if _, why, ok := strings.Cut(msg, "name resolver error: "); ok {
 			return &codedError{fmt.Sprintf("cannot find %s: %s", c.server, why), exitUnreachable}
@@ -70,8 +70,11 @@ func (c *client) explain(err error) error {
 	case codes.NotFound:
 		return &codedError{msg, exitNotFound}
 	case codes.Unimplemented:
-		if strings.HasPrefix(msg, "unknown ") {
+		switch {
+		case strings.HasPrefix(msg, "unknown "):
 			msg = "it does not know this call: is it a Distributor?"
+		case strings.HasPrefix(msg, "method "): // what Backup Distributors leave out of the service
+			msg = "it cannot do this: want a Distributor, a Backup Distributor knows configs and assignments alone"
 		}
 		return &codedError{fmt.Sprintf("%s: %s", c.server, msg), run.ExitFailed}
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.PermissionDenied:

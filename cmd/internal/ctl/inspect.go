@@ -3,6 +3,8 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,7 @@ const (
 )
 
 func (a *app) inspectCommand() *cobra.Command {
-	var slices bool
+	var listed bool
 	var task string
 	cmd := &cobra.Command{
 		Use:   "inspect JOB [--task T] [--slices]",
@@ -37,9 +39,11 @@ Distributors it says of which one the server is.
 
 SHARE is the share of the keyspace that the task owns, alone or with other
 replicas. LOAD is in the job's load units a second, smoothed; OF MEAN is that load
-over the mean, by capacity. imbalance is the largest load over the mean; floor is
-the least that any assignment of whole keys could reach. A Backup Distributor
-knows config and assignment alone: load and all that concerns it are left out.`,
+over the mean of the tasks that run and are not excluded, by capacity. imbalance is
+the largest load over that mean; floor is the least that any assignment of whole keys
+could reach. MISROUTED is requests a second for keys that are not the task's, CPU a
+share of what its process may use. A Backup Distributor knows config and assignment
+alone: load and all that concerns it are left out.`,
 		Example: `  slicerctl inspect my-job
   slicerctl inspect my-job --task web-3 --slices
   slicerctl inspect my-job --json | jq '.tasks[] | {name, load}'`,
@@ -53,7 +57,7 @@ knows config and assignment alone: load and all that concerns it are left out.`,
 			if err != nil {
 				return err
 			}
-			if err := v.only(task, slices); err != nil {
+			if err := v.only(task, listed); err != nil {
 				return err
 			}
 			if a.json {
@@ -63,7 +67,7 @@ knows config and assignment alone: load and all that concerns it are left out.`,
 			return nil
 		}),
 	}
-	cmd.Flags().BoolVar(&slices, "slices", false, "list the slices with their tasks")
+	cmd.Flags().BoolVar(&listed, "slices", false, "list the slices with their tasks")
 	cmd.Flags().StringVar(&task, "task", "", "show one `task` alone")
 	must(cmd.RegisterFlagCompletionFunc("task", a.complete(jobs, tasks)))
 	return cmd
@@ -224,7 +228,7 @@ func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *s
 	}
 	if info != nil {
 		v.Control = newControl(info, v.Generation)
-		mean := meanLoad(info.Tasks)
+		mean := meanLoad(info)
 		for _, s := range info.Tasks {
 			t, err := wire.TaskFromProto(s.GetTask())
 			if err != nil {
@@ -242,6 +246,7 @@ func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *s
 	if a != nil {
 		v.count(a, at)
 	}
+	slices.SortFunc(v.Tasks, func(x, y taskView) int { return strings.Compare(x.Name, y.Name) })
 	return v, nil
 }
 
@@ -264,11 +269,16 @@ func (v *view) count(a *assignment.Assignment, at map[string]int) {
 	}
 }
 
-// meanLoad is the load of a unit of capacity among running tasks.
-func meanLoad(ts []*slicerv1.TaskStatus) float64 {
+// meanLoad is the load of a unit of capacity among the tasks that imbalance is
+// measured over: those that run and are not excluded.
+func meanLoad(info *slicerv1.InspectJobResponse) float64 {
+	excluded := make(map[string]bool)
+	for _, x := range info.GetControls().GetExcluded() {
+		excluded[x.Task] = true
+	}
 	var load, weight float64
-	for _, s := range ts {
-		if s.GetTask().GetState() == slicerv1.TaskState_TASK_STATE_RUNNING {
+	for _, s := range info.Tasks {
+		if s.GetTask().GetState() == slicerv1.TaskState_TASK_STATE_RUNNING && !excluded[s.Task.Name] {
 			load += s.Load
 			weight += s.Task.Weight
 		}
@@ -291,7 +301,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 }
 
 // only keeps one task, where one is asked for, and the slices where they are.
-func (v *view) only(task string, slices bool) error {
+func (v *view) only(task string, listed bool) error {
 	if task != "" {
 		kept := v.Tasks[:0]
 		for _, t := range v.Tasks {
@@ -312,7 +322,7 @@ func (v *view) only(task string, slices bool) error {
 		}
 		v.SliceList = list
 	}
-	if !slices {
+	if !listed {
 		v.SliceList = nil
 	}
 	return nil

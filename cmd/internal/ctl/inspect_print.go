@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // print writes the view for people; now is what ages are counted to.
@@ -115,7 +117,9 @@ func (v *view) printTasks(w io.Writer) {
 	t := newTable("TASK", "STATE", ">SLICES", ">SHARE", ">LOAD", ">OF MEAN", ">MISROUTED", ">CPU", ">REPORT", "ADDRESS", "ZONE")
 	for _, k := range v.Tasks {
 		cells := []string{"-", "-", "-", "-", "none"}
-		if l := k.Load; l != nil {
+		if l := k.Load; l != nil && k.State == assignment.TaskDead.String() {
+			cells[4] = reportAge(l) // what it carried when it died is nobody's load now
+		} else if l != nil {
 			cells = []string{rate(l.Rate), fmt.Sprintf("%.2f", l.OfMean), rate(l.MisroutedRate), percent(l.CPU), reportAge(l)}
 		}
 		t.row(append(append([]string{k.Name, k.State, strconv.Itoa(k.Slices), percent(k.Share)}, cells...), k.Address, or(k.Zone, "-"))...)

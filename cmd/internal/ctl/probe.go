@@ -68,6 +68,11 @@ target is behind when another one had a newer generation a round earlier.`,
 			if err := a.dialAll(cmd.Context(), p, targets); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("target") {
+				for _, c := range p.clients {
+					c.named = "--target"
+				}
+			}
 			if address == "" {
 				return p.loop(cmd.Context(), interval, func(vs []probeView) error { return a.printProbes(cmd.OutOrStdout(), vs, interval != 0) })
 			}

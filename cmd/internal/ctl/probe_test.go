@@ -82,7 +82,7 @@ func TestProbeAll(t *testing.T) {
 	if r := w.ctl("probe", "web", "api", "--target", w.backup); r.code != 0 || strings.Count(r.out, "\n") != 3 || strings.Index(r.out, "web") > strings.Index(r.out, "api") {
 		t.Errorf("of two jobs: %+v", r)
 	}
-	if r := w.ctl("probe", "--target", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "which jobs there are is not known: cannot reach 127.0.0.1:1") {
+	if r := w.ctl("probe", "--target", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "which jobs there are is not known: cannot reach 127.0.0.1:1") || !strings.Contains(r.errs, "(--target says") {
 		t.Errorf("of nobody: %+v", r)
 	}
 }

@@ -104,6 +104,32 @@ START             END               SHARE  TASKS
 	}
 }
 
+// Tasks are in order of name, an excluded one does not lower the mean, and a dead
+// one has no load any more.
+func TestInspectViewOfTheAbsent(t *testing.T) {
+	info := sampleInfo()
+	info.Tasks[0], info.Tasks[2] = info.Tasks[2], info.Tasks[0]
+	dead := &slicerv1.Task{Name: "web-00", Incarnation: 9, Address: "10.0.0.9:80", Index: 4, Weight: 1, State: slicerv1.TaskState_TASK_STATE_DEAD}
+	info.Tasks = append(info.Tasks, &slicerv1.TaskStatus{Task: dead, Load: 70, CpuUtilization: .5, LastReportAgeMs: 9000})
+	info.Tasks[2].Load = 0
+	info.Controls = &slicerv1.Controls{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
+	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	v.printTasks(&b)
+	want := `TASK    STATE     SLICES   SHARE  LOAD  OF MEAN  MISROUTED    CPU          REPORT  ADDRESS      ZONE
+web-0   running        0      0%     0     0.00          0     0%       400ms ago  10.0.0.1:80  eu-1
+web-00  dead           0      0%     -        -          -      -    9s ago, gone  10.0.0.9:80  -
+web-1   running        4  100.0%   150     1.00        1.5  25.0%       900ms ago  10.0.0.2:80  eu-1
+web-2   draining       0      0%     0     0.00          0     0%  1m1s ago, gone  10.0.0.3:80  eu-1
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func TestInspectViewWithoutAssigner(t *testing.T) {
 	v, err := newView("web", nil, sample(t, nil, 1763715600000, 0, 1, 1, 0), nil)
 	if err != nil {
@@ -146,20 +172,21 @@ func TestChangeLine(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	c := &client{server: "slicer:4720", timeout: time.Second}
+	c := &client{server: "slicer:4720", named: "--server", timeout: time.Second}
 	dial := `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`
 	for _, k := range []struct {
 		err  error
 		want string
 		code int
 	}{
-		{status.Error(codes.Unavailable, dial), "cannot reach slicer:4720: dial tcp 127.0.0.1:1: connect: connection refused (--server or SLICER_SERVER says where a Distributor is)", 4},
+		{status.Error(codes.Unavailable, dial), "cannot reach slicer:4720: dial tcp 127.0.0.1:1: connect: connection refused (--server says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, "no assigner is connected"), "slicer:4720 cannot answer now: no assigner is connected", 4},
 		{status.Error(codes.Unavailable, "write tcp a->b: broken pipe"), "the connection to slicer:4720 broke: write tcp a->b: broken pipe", 4},
 		{status.Error(codes.DeadlineExceeded, "context deadline exceeded"), "no answer from slicer:4720 within 1s", 4},
 		{context.DeadlineExceeded, "no answer from slicer:4720 within 1s", 4},
 		{status.Error(codes.NotFound, `job "x": not found`), `job "x": not found`, 3},
 		{status.Error(codes.InvalidArgument, "min_replicas: 3 is not allowed"), "min_replicas: 3 is not allowed", 1},
+		{status.Error(codes.Unimplemented, "method GetHistory not implemented"), "slicer:4720: it cannot do this: want a Distributor, a Backup Distributor knows configs and assignments alone", 1},
 		{status.Error(codes.Unimplemented, "unknown service"), "slicer:4720: it does not know this call: is it a Distributor?", 1},
 		{status.Error(codes.Internal, "boom"), "slicer:4720 answers Internal: boom", 1},
 		{errors.New("mine"), "mine", 1},

@@ -51,11 +51,11 @@ func (a *app) watchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch JOB",
 		Short: "Print a line for each new assignment of a job",
-		Long: `Prints the assignment in force and then a line for each newer one: the share of
-the keyspace that came to other tasks, from which to which, the slices that were
+		Long: `Prints the assignment in force and then a line for each newer one: the local time
+at which it came, the share of the keyspace that came to other tasks, from which to which, the slices that were
 cut or joined, the tasks that came or went, and the reasons where an assigner says
 them. A reader that is slow gets the newest and misses some between. Ends with
-SIGINT.`,
+SIGINT or SIGTERM.`,
 		Example: `  slicerctl watch my-job
   slicerctl watch my-job --json | jq -c '{generation, key_churn}'`,
 		Args:              run.Args("JOB"),

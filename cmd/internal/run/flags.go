@@ -143,11 +143,8 @@ func CheckAddress(flag, value string) error {
 
 // CheckDialable says whether a value is host:port of somebody to connect to.
 func CheckDialable(flag, value string) error {
-	if err := CheckAddress(flag, value); err != nil {
-		return err
-	}
-	if host, port, _ := net.SplitHostPort(value); host == "" || port == "0" {
-		return Usagef("%s: %q is not allowed: want the host and the port to connect to", flag, clip(value))
+	if host, port, _ := net.SplitHostPort(value); CheckAddress(flag, value) != nil || host == "" || port == "0" {
+		return Usagef("%s: %q is not allowed: want host:port to connect to, with a port of 1 to 65535", flag, clip(value))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestFlagsRefused(t *testing.T) {
 		"--listen=:70000":                 `server: --listen: ":70000" is not allowed: want host:port with a port of 0 to 65535`,
 		"--listen=a b:1":                  `server: --listen: "a b:1" is not allowed`,
 		"--http=x":                        `server: --http: "x" is not allowed`,
-		"--advertise=:4700":               `server: --advertise: ":4700" is not allowed: want the host and the port to connect to`,
+		"--advertise=:4700":               `server: --advertise: ":4700" is not allowed: want host:port to connect to, with a port of 1 to 65535`,
 		"--advertise=h:0":                 `server: --advertise: "h:0" is not allowed`,
 		"--log-level=loud":                `server: --log-level: "loud" is not allowed: want debug, info, warn or error`,
 		"--log-format=xml":                `server: --log-format: "xml" is not allowed: want text or json`,
