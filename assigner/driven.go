@@ -11,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -71,6 +72,10 @@ func NewDriven(cfg Config, storeID uint64, now generate.Now) (*Driven, error) {
 	v.a.shelves = []*shelf{newShelf(v.a, 0, cfg.Stores[0])}
 	return v, nil
 }
+
+// Share has what messages decode and assignments encode to shared with others who
+// are given the same memo. It is called before anything else.
+func (v *Driven) Share(m *wire.Memo) { v.a.host.memo = m }
 
 // send takes messages to the driver.
 type send func(*slicerv1.AttachResponse)

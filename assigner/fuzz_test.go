@@ -27,7 +27,7 @@ func FuzzTaskReport(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		r, err := reportFromProto(&m)
+		r, err := reportFromProto(&m, nil)
 		if err != nil {
 			return
 		}

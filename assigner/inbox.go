@@ -25,7 +25,7 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 	}
 	rs := make([]generate.Report, 0, min(len(m.GetReports()), assignment.MaxTasks))
 	for _, t := range m.GetReports() {
-		r, err := reportFromProto(t)
+		r, err := reportFromProto(t, s.a.host.memo)
 		if err != nil {
 			s.a.metrics.rejected.Inc()
 			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", clip(t.GetTask().GetName()), "why", err)
@@ -41,9 +41,9 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 func clip(s string) string { return s[:min(len(s), 80)] }
 
 // reportFromProto validates what comes from the network. A load that is
-// malformed spoils the report: its task is not to be believed.
-func reportFromProto(m *slicerv1.TaskReport) (r generate.Report, err error) {
-	t, err := wire.TaskFromProto(m.GetTask())
+// malformed spoils the report: its task is not to be believed. The memo may be nil.
+func reportFromProto(m *slicerv1.TaskReport, memo *wire.Memo) (r generate.Report, err error) {
+	t, err := memo.Task(m.GetTask())
 	if err != nil {
 		return r, err
 	}
@@ -60,7 +60,7 @@ func reportFromProto(m *slicerv1.TaskReport) (r generate.Report, err error) {
 		r.State = state
 	}
 	if p.GetLoad() != nil {
-		r.Load, err = wire.LoadFromProto(p.GetLoad())
+		r.Load, err = memo.Load(p.GetLoad())
 	}
 	return r, err
 }

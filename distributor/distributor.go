@@ -87,7 +87,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	if d.second() {
 		d.log.Info("this distributor is of the second tier", "upstreams", cfg.Upstreams)
 	}
-	d.host = host{now: time.Now, send: func(f func()) { d.goRun(f) }, keep: func(j *job) { d.goRun(j.run) }}
+	d.host = host{now: time.Now, send: func(s *subscription) { d.goRun(s.send) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
@@ -105,7 +105,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 // job).
 type host struct {
 	now  func() time.Time
-	send func(func())
+	send func(*subscription)
 	keep func(*job)
 	memo *wire.Memo // nil but for a driven one
 }

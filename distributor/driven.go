@@ -27,8 +27,8 @@ import (
 type Driven struct {
 	d       *Distributor
 	now     time.Time
-	pending []func()
-	kept    []keptJob // in order of name
+	pending []*subscription // those who lack something
+	kept    []keptJob       // in order of name
 	peers   []*AssignerPeer
 }
 
@@ -69,7 +69,7 @@ func NewDriven(cfg Config, now time.Time) (*Driven, error) {
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(),
-		host: host{now: func() time.Time { return v.now }, send: func(f func()) { v.pending = append(v.pending, f) }, keep: v.keep},
+		host: host{now: func() time.Time { return v.now }, send: func(s *subscription) { v.pending = append(v.pending, s) }, keep: v.keep},
 	}
 	return v, nil
 }
@@ -204,11 +204,11 @@ func (p *AssignerPeer) say(now time.Time, m *slicerv1.AttachRequest) {
 
 // flush carries out what the calls before have left to do.
 func (v *Driven) flush() {
-	for len(v.pending) > 0 {
-		f := v.pending[0]
-		v.pending = v.pending[1:]
-		f()
+	for i := 0; i < len(v.pending); i++ { // sending may add to them
+		v.pending[i].send()
 	}
+	clear(v.pending)
+	v.pending = v.pending[:0]
 	for _, p := range v.peers {
 		for _, m := range p.a.popBeliefs(v.now) {
 			p.say(v.now, m)

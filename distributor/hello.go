@@ -77,7 +77,7 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 			return introduction{}, invalid("hello", err)
 		}
 		if h.GetReport() != nil {
-			if err := checkReport(h.GetReport()); err != nil {
+			if err := checkReport(h.GetReport(), nil); err != nil {
 				return introduction{}, err
 			}
 		}
@@ -94,10 +94,12 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 }
 
 // checkReport validates what a slicelet reports; the load itself is the
-// assigner's to make sense of.
-func checkReport(r *slicerv1.Report) error {
-	if n := proto.Size(r); n > MaxReport {
-		return status.Errorf(codes.ResourceExhausted, "report: %d bytes, at most %d are allowed", n, MaxReport)
+// assigner's to make sense of. The memo may be nil.
+func checkReport(r *slicerv1.Report, memo *wire.Memo) error {
+	if fixed+varying(r) > MaxReport { // counting is dearer
+		if n := proto.Size(r); n > MaxReport {
+			return status.Errorf(codes.ResourceExhausted, "report: %d bytes, at most %d are allowed", n, MaxReport)
+		}
 	}
 	if _, err := wire.StateFromProto(r.GetState()); err != nil {
 		return invalid("report", err)
@@ -108,7 +110,7 @@ func checkReport(r *slicerv1.Report) error {
 	if r.GetLoad() == nil {
 		return nil
 	}
-	if err := wire.CheckLoad(r.GetLoad()); err != nil {
+	if err := memo.CheckLoad(r.GetLoad()); err != nil {
 		return invalid("report", err)
 	}
 	return nil

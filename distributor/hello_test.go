@@ -85,7 +85,7 @@ func FuzzReport(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		err := checkReport(&m)
+		err := checkReport(&m, nil)
 		if code := status.Code(err); err != nil {
 			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
 				t.Fatalf("code %v", code)

@@ -187,7 +187,7 @@ func (j *job) kick(s *subscription) {
 		return
 	}
 	s.sending = true
-	j.d.host.send(s.send)
+	j.d.host.send(s)
 }
 
 func (j *job) lacks(s *subscription) bool {

@@ -116,12 +116,14 @@ func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 // name, and forgets what is news. Only the first message of a complete answer is
 // marked complete and names everybody; reports that do not fit follow.
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
-	names := slices.Sorted(maps.Keys(r.news))
+	said, n := maps.Keys(r.news), len(r.news)
 	if complete {
-		names = slices.Sorted(maps.Keys(r.tasks))
+		said, n = maps.Keys(r.tasks), len(r.tasks)
 		clear(r.gone)
 	}
-	first := &slicerv1.TaskReports{Job: job, Complete: complete}
+	names := slices.AppendSeq(make([]string, 0, n), said)
+	slices.Sort(names)
+	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(names))}
 	for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 		t := r.gone[p]
 		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.aged(now), Disconnected: true})
@@ -176,10 +178,19 @@ func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
 
 // atMost is what a task report may take, bytes: at least its size, and cheaper.
 func atMost(tr *slicerv1.TaskReport) int {
-	const rest = 256 // all that is of a fixed size, and tags
-	t, l := tr.GetTask(), tr.GetReport().GetLoad()
-	n := rest + len(t.GetName()) + len(t.GetAddress()) + len(t.GetZone())
-	if l != nil {
+	t := tr.GetTask()
+	return fixed + len(t.GetName()) + len(t.GetAddress()) + len(t.GetZone()) + varying(tr.GetReport())
+}
+
+// fixed is more than all takes that is of a fixed size in a task report, and tags.
+const fixed = 256
+
+// varying is what the rest of a report may take.
+func varying(r *slicerv1.Report) (n int) {
+	if r != nil {
+		n = len(r.ProtoReflect().GetUnknown())
+	}
+	if l := r.GetLoad(); l != nil {
 		n += binary.MaxVarintLen64*(len(l.RangeSkip)+len(l.RangeWidth)+len(l.HotKey)) +
 			4*(len(l.Rate)+len(l.PartRate)+len(l.HotRate)+len(l.HotError)) + len(l.ProtoReflect().GetUnknown())
 	}

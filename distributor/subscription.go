@@ -88,7 +88,7 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 		if s.in.role != slicerv1.Role_ROLE_SLICELET {
 			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.name)
 		}
-		if err := checkReport(m.GetReport()); err != nil {
+		if err := checkReport(m.GetReport(), s.job.d.host.memo); err != nil {
 			return err
 		}
 		s.job.report(s.job.d.host.now(), s, m.GetReport())

@@ -7,12 +7,15 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// Memo remembers what a few frames came to, for a process in which many take the
-// same frames on the same bases, as a simulated cluster does: the result is worked
-// out once and shared. It changes no outcome: a frame is the same only if all its
-// bytes, its trailer and its base are. The zero value is ready, a nil one
-// remembers nothing. It is not safe for concurrent use.
+// Memo remembers what a few frames, loads and tasks came to, for a process in which
+// many take the same ones, as a simulated cluster does: the result is worked out
+// once and shared. It changes no outcome: a frame is the same only if all its bytes,
+// its trailer and its base are, a load or a task only if it is the very same message,
+// which nobody may change. The zero value is ready, a nil one remembers nothing. It
+// is not safe for concurrent use.
 type Memo struct {
+	loads   map[*slicerv1.LoadReport]*assignment.Load
+	tasks   map[*slicerv1.Task]assignment.Task
 	decoded [16]decoded
 	encoded [16]encoded
 	last    struct{ decoded, encoded int }
@@ -55,6 +58,49 @@ func (m *Memo) frame(base, a *assignment.Assignment, encode func() (*Frame, erro
 		m.encoded[m.last.encoded%len(m.encoded)] = encoded{base, a, f}
 	}
 	return f, err
+}
+
+// maxMessages is how many loads, and tasks, are remembered.
+const maxMessages = 1024
+
+// Load is LoadFromProto. What it returns is not to be changed.
+func (m *Memo) Load(p *slicerv1.LoadReport) (*assignment.Load, error) {
+	if m == nil {
+		return LoadFromProto(p)
+	}
+	return recall(&m.loads, p, LoadFromProto)
+}
+
+// Task is TaskFromProto.
+func (m *Memo) Task(p *slicerv1.Task) (assignment.Task, error) {
+	if m == nil {
+		return TaskFromProto(p)
+	}
+	return recall(&m.tasks, p, TaskFromProto)
+}
+
+// CheckLoad is CheckLoad.
+func (m *Memo) CheckLoad(p *slicerv1.LoadReport) error {
+	if m == nil {
+		return CheckLoad(p)
+	}
+	_, err := m.Load(p)
+	return err
+}
+
+func recall[P comparable, T any](known *map[P]T, p P, decode func(P) (T, error)) (T, error) {
+	if t, ok := (*known)[p]; ok {
+		return t, nil
+	}
+	t, err := decode(p)
+	if err != nil {
+		return t, err
+	}
+	if *known == nil || len(*known) >= maxMessages {
+		*known = make(map[P]T)
+	}
+	(*known)[p] = t
+	return t, nil
 }
 
 // find is what the frame came to before, nil if it is not remembered.

@@ -194,6 +194,7 @@ func newAssigner(w *world, name string) *assignerHost {
 		if err != nil {
 			panic(err)
 		}
+		a.driven.Share(&w.memo)
 		a.driven.StoreChanged(a.clock(), job)
 		// What a watch says first.
 		w.store.tellOne(a, a.life, func(a *assignerHost) { a.see(w.store.view(), w.store.revision) })
