@@ -3,6 +3,7 @@ package jobfile_test
 import (
 	"fmt"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/jobfile"
 )
 
@@ -19,4 +20,17 @@ func ExampleParse() {
 	// Output:
 	// cache 4 2s requests
 	// cache.yaml:2: min_replicas: 20 is not allowed: want at most max_replicas, which is 10
+}
+
+func ExampleChanges() {
+	old := assignment.JobConfig{Name: "cache", Zone: "eu-1"}.WithDefaults()
+	next := old
+	next.Zone, next.MaxReplicas, next.Balance.MoveBudget = "", 20, -1
+	for _, c := range jobfile.Changes(old, next) {
+		fmt.Println(c)
+	}
+	// Output:
+	// max_replicas: 10 -> 20
+	// zone: eu-1 -> ""
+	// balance.move_budget: 0.09 -> 0
 }

@@ -198,6 +198,9 @@ func TestFormatRoundTrip(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0] != c {
 			t.Fatalf("%v\n%s\n%s", err, text, cmp.Diff([]assignment.JobConfig{c}, got))
 		}
+		if changes := jobfile.Changes(c, got[0]); changes != nil {
+			t.Error(changes)
+		}
 	})
 }
 

@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"lease/etcd":            {"assignment", "assignment/wire", "lease", "proto"},
 	"lease/serve":           {"assignment", "assignment/wire", "lease", "proto"},
 	"proto":                 {},
-	"assigner":              {"assignment", "assignment/wire", "assignment/store", "lease", "loadbalance", "proto"},
+	"assigner":              {"assignment", "assignment/wire", "assignment/store", "assignment/jobfile", "lease", "loadbalance", "proto"},
 	"distributor":           {"assignment", "assignment/wire", "proto"},
 	"backupdist":            {"assignment", "assignment/wire", "assignment/store", "proto"},
 	"clerk":                 {"assignment", "assignment/wire", "assignment/subscriber", "loadbalance", "proto"},
