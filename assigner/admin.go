@@ -187,6 +187,10 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 		return nil, err
 	}
 	defer done()
+	stamp, err := v.stamp(ctx, r.GetWho(), r.GetWhy(), r.GetPeer())
+	if err != nil {
+		return nil, statusOf(err)
+	}
 	j, home, err := v.a.find(ctx, r.GetName())
 	if err != nil {
 		return nil, statusOf(err)
@@ -198,10 +202,10 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 	if live > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s has %d live tasks: stop them first", j.Config.Name, live)
 	}
-	if err := home.backend.DeleteJob(ctx, j.Config.Name); err != nil {
+	if err := home.backend.DeleteJobBy(ctx, j.Config.Name, v.entry(j.Config.Name, "delete job", stamp)); err != nil {
 		return nil, statusOf(err)
 	}
-	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "why", "by an operator")
+	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
 	v.a.changed(j.Config.Name)
 	return &slicerv1.DeleteJobResponse{}, nil
 }

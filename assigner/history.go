@@ -21,12 +21,27 @@ func (v adminService) history(ctx context.Context, name string) (job store.Job, 
 	if job, home, err = v.a.find(ctx, name); err != nil {
 		return job, home, nil, err
 	}
-	all, err = home.backend.History(ctx, name, store.MaxHistory)
+	all, err = home.history(ctx, name)
+	return job, home, all, err
+}
+
+// pastOf reads what is kept of the history of a job that was deleted.
+func (v adminService) pastOf(ctx context.Context, name string) (all []store.Entry, err error) {
+	for _, s := range v.a.shelves {
+		if all, err = s.history(ctx, name); !errors.Is(err, store.ErrNotFound) {
+			break
+		}
+	}
+	return all, err
+}
+
+func (s *shelf) history(ctx context.Context, name string) ([]store.Entry, error) {
+	all, err := s.backend.History(ctx, name, store.MaxHistory)
 	if errors.Is(err, store.ErrCorrupt) {
-		home.log.Error("entries left out of a history", "job", name, "why", err)
+		s.log.Error("entries left out of a history", "job", name, "why", err)
 		err = nil
 	}
-	return job, home, all, err
+	return all, err
 }
 
 // GetHistory implements AdminService.
@@ -40,6 +55,11 @@ func (v adminService) GetHistory(ctx context.Context, m *slicerv1.GetHistoryRequ
 		return nil, statusOf(&assignment.FieldError{Field: "limit", Value: m.GetLimit(), Allowed: fmt.Sprintf("1 to %d, or 0 for all that fit", 2*store.MaxHistory)})
 	}
 	_, _, all, err := v.history(ctx, m.GetJob())
+	if errors.Is(err, store.ErrNotFound) {
+		if past, gone := v.pastOf(ctx, m.GetJob()); !errors.Is(gone, store.ErrNotFound) {
+			all, err = past, gone
+		}
+	}
 	if err != nil {
 		return nil, statusOf(err)
 	}

@@ -109,12 +109,8 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 		if err != nil {
 			return cur, "", err
 		}
-		e := store.Entry{Order: next.Version, Action: cutTo(o.action, 2*store.MaxWhy), Assigner: v.a.cfg.ID, Stamp: stamp}
-		if r := v.a.lookup(name); r != nil {
-			if a := r.frames.head(); a != nil {
-				e.Generation = a.Generation()
-			}
-		}
+		e := v.entry(name, o.action, stamp)
+		e.Order = next.Version
 		switch err = home.backend.PutControls(ctx, name, next, e, job.Config.History); {
 		case err == nil:
 			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
@@ -124,6 +120,20 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 			return cur, "", err
 		}
 	}
+}
+
+// maxAction bounds what an entry says was done, in bytes.
+const maxAction = 2 * store.MaxWhy
+
+// entry is what the history is to say of something done by order; it is not numbered yet.
+func (v adminService) entry(job, action string, stamp store.Stamp) store.Entry {
+	e := store.Entry{Action: cutTo(action, maxAction), Assigner: v.a.cfg.ID, Stamp: stamp}
+	if r := v.a.lookup(job); r != nil {
+		if a := r.frames.head(); a != nil {
+			e.Generation = a.Generation()
+		}
+	}
+	return e
 }
 
 func cutTo(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
@@ -184,7 +194,7 @@ func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order
 	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
 	defer cancel()
 	errDone := errors.New("carried out meanwhile")
-	back := order{action: cutTo("take back: "+o.action, 2*store.MaxWhy), apply: func(c *store.Controls, _ store.Stamp) (string, error) {
+	back := order{action: "take back: " + o.action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
 		if c.Rollback == nil || c.Rollback.Order != number {
 			return "", errDone
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/jobfile"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -38,35 +39,41 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 	if err != nil {
 		return nil, statusOf(err)
 	}
+	stamp, err := v.stamp(ctx, r.GetWho(), r.GetWhy(), r.GetPeer())
+	if err != nil {
+		return nil, statusOf(err)
+	}
 	// With whatever version the config is written onto the one that was looked at:
 	// what was checked is what is replaced.
 	for {
-		resp, err := v.put(ctx, home, cfg, expect)
+		resp, err := v.put(ctx, home, cfg, expect, stamp)
 		if errors.Is(err, store.ErrConflict) && expect == store.AnyVersion && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
 			return nil, statusOf(err)
 		}
-		v.a.log.Info("job config stored", "job", cfg.Name, "version", resp.Job.Version, "created", resp.Created, "why", "by an operator")
+		v.a.log.Info("job config stored", "job", cfg.Name, "version", resp.Job.Version, "created", resp.Created,
+			"who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
 		v.a.changed(cfg.Name)
 		return resp, nil
 	}
 }
 
-func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobConfig, expect int64) (*slicerv1.PutJobResponse, error) {
+func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (*slicerv1.PutJobResponse, error) {
 	if cfg.Mode == assignment.Consistent {
 		if err := home.leases.refusal(ctx); err != nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
 		}
 	}
 	cur, at, err := v.a.find(ctx, cfg.Name)
-	onto := store.NoVersion
+	onto, action := store.NoVersion, ""
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		if expect > 0 {
 			return nil, status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
 		}
+		action = settings("create job", jobfile.Changes(assignment.JobConfig{Name: cfg.Name}.WithDefaults(), cfg))
 	case err != nil:
 		return nil, err
 	case expect == store.NoVersion:
@@ -76,7 +83,7 @@ func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobCo
 	case at != home:
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s is kept in store %s and cannot move to %s: delete it first", cfg.Name, at.label(), home.label())
 	default:
-		onto = cur.Version
+		onto, action = cur.Version, settings("change job", jobfile.Changes(cur.Config, cfg))
 		if cur.Config.Mode != cfg.Mode {
 			live, err := v.a.liveTasks(ctx, cfg.Name, home)
 			if err != nil {
@@ -87,11 +94,29 @@ func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobCo
 			}
 		}
 	}
-	j, err := home.backend.PutJob(ctx, cfg, onto)
+	j, err := home.backend.PutJobBy(ctx, cfg, onto, v.entry(cfg.Name, action, stamp))
 	if err != nil {
 		return nil, err
 	}
 	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: onto == store.NoVersion}, nil
+}
+
+// settings says in words, for the history, which settings are others now: as many as
+// there is room for.
+func settings(what string, changes []jobfile.Change) string {
+	const more = ", and %d more"
+	for i, c := range changes {
+		lead := ", "
+		if i == 0 {
+			lead = ": "
+		}
+		next := what + lead + c.String()
+		if len(next)+len(more) > maxAction {
+			return what + fmt.Sprintf(more, len(changes)-i)
+		}
+		what = next
+	}
+	return what
 }
 
 // shelfFor is the store that a job config names; empty is the first.

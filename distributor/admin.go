@@ -26,6 +26,7 @@ type adminService struct {
 }
 
 func (s adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
+	r.Peer = caller(ctx)
 	return passOn(ctx, s.d, "PutJob", r.GetConfig().GetName(), r, slicerv1.AdminServiceClient.PutJob)
 }
 
@@ -38,6 +39,7 @@ func (s adminService) ListJobs(ctx context.Context, r *slicerv1.ListJobsRequest)
 }
 
 func (s adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (*slicerv1.DeleteJobResponse, error) {
+	r.Peer = caller(ctx)
 	return passOn(ctx, s.d, "DeleteJob", r.GetName(), r, slicerv1.AdminServiceClient.DeleteJob)
 }
 

@@ -44,9 +44,11 @@ func (c *Core) obey(l Loaded) {
 		c.table.Thaw(c.now.Mono)
 		c.listen()
 	}
-	c.say(levelInfo, "orders changed", "order", c.controls.Version, "frozen", c.controls.Freeze != nil, "pins", len(c.controls.Pins),
-		"excluded", len(c.controls.Exclude), "rollback", c.controls.Rollback != nil)
-	c.hurry, c.holdUntil = ReasonOrder, 0
+	if !c.controls.Same(&before) {
+		c.say(levelInfo, "orders changed", "order", c.controls.Version, "frozen", c.controls.Freeze != nil, "pins", len(c.controls.Pins),
+			"excluded", len(c.controls.Exclude), "rollback", c.controls.Rollback != nil)
+		c.hurry, c.holdUntil = ReasonOrder, 0
+	}
 	if p := c.pending; p != nil {
 		c.pending = nil
 		c.again(p)

@@ -22,22 +22,24 @@ const applyTries = 5
 
 // applied is what became of one job.
 type applied struct {
-	Job     string        `json:"job"`
-	Result  string        `json:"result"` // created, updated, unchanged or deleted
-	Version int64         `json:"version,omitempty"`
-	Changes []fieldChange `json:"changes,omitempty"`
+	Job     string           `json:"job"`
+	Result  string           `json:"result"` // created, updated, unchanged or deleted
+	Version int64            `json:"version,omitempty"`
+	Changes []jobfile.Change `json:"changes,omitempty"`
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	var file string
+	var by signature
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
+		Use:   "apply -f FILE [--reason TEXT]",
 		Short: "Create jobs or change their configs",
 		Long: `Creates the jobs of a YAML file, or changes their configs to what the file says:
 a setting that the file leaves out takes its default. The file may hold several
 documents, separated by ---. All are checked before the first is written. Says for
-each job whether it was created, updated or unchanged, and which settings changed.`,
-		Example: `  slicerctl job apply -f my-job.yaml
+each job whether it was created, updated or unchanged, and which settings changed.
+slicerctl history JOB says later who did it and why.`,
+		Example: `  slicerctl job apply -f my-job.yaml --reason 'more traffic is coming'
   slicerctl job apply -f - <<< 'name: my-job'`,
 		Args:              run.Args(),
 		ValidArgsFunction: noFiles,
@@ -50,11 +52,12 @@ each job whether it was created, updated or unchanged, and which settings change
 				return err
 			}
 			return a.with(func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
-				return a.apply(ctx, c, cmd.OutOrStdout(), configs)
+				return a.apply(ctx, c, cmd.OutOrStdout(), configs, by)
 			})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML `file` with one or more jobs; - is standard input")
+	by.bind(cmd)
 	return cmd
 }
 
@@ -78,11 +81,11 @@ func readJobs(file string, in io.Reader) ([]assignment.JobConfig, error) {
 	return jobfile.Parse(name, data)
 }
 
-func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assignment.JobConfig) error {
+func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assignment.JobConfig, by signature) error {
 	all := make([]applied, 0, len(configs))
 	var failed error
 	for _, cfg := range configs {
-		r, err := c.applyOne(ctx, cfg)
+		r, err := c.applyOne(ctx, cfg, by)
 		if err != nil {
 			failed = c.explain(err)
 			break
@@ -106,13 +109,13 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 func (r *applied) print(w io.Writer) {
 	fmt.Fprintf(w, "job %s %s (version %d)\n", r.Job, r.Result, r.Version)
 	for _, ch := range r.Changes {
-		fmt.Fprintf(w, "  %s: %s -> %s\n", ch.Field, or(ch.From, `""`), or(ch.To, `""`))
+		fmt.Fprintf(w, "  %s\n", ch)
 	}
 }
 
 // applyOne writes one config over the version that it was compared with, again
 // when somebody else wrote in between.
-func (c *client) applyOne(ctx context.Context, cfg assignment.JobConfig) (applied, error) {
+func (c *client) applyOne(ctx context.Context, cfg assignment.JobConfig, by signature) (applied, error) {
 	var last error
 	for range applyTries {
 		r := applied{Job: cfg.Name, Result: "created"}
@@ -124,7 +127,7 @@ func (c *client) applyOne(ctx context.Context, cfg assignment.JobConfig) (applie
 			if err != nil {
 				return r, err
 			}
-			r.Changes = changes(newJobView(stored, version), newJobView(cfg, version))
+			r.Changes = jobfile.Changes(stored, cfg)
 			if len(r.Changes) == 0 {
 				r.Result, r.Version = "unchanged", version
 				return r, nil
@@ -133,7 +136,7 @@ func (c *client) applyOne(ctx context.Context, cfg assignment.JobConfig) (applie
 		case status.Code(err) != codes.NotFound:
 			return r, err
 		}
-		put, err := call(ctx, c, c.admin.PutJob, &slicerv1.PutJobRequest{Config: wire.JobToProto(cfg), ExpectedVersion: expect})
+		put, err := call(ctx, c, c.admin.PutJob, &slicerv1.PutJobRequest{Config: wire.JobToProto(cfg), ExpectedVersion: expect, Who: by.who, Why: by.why})
 		if err == nil {
 			r.Version = put.GetJob().GetVersion()
 			return r, nil

@@ -22,7 +22,7 @@ type entryView struct {
 	Action     string `json:"action,omitempty"` // empty for a generation
 	Generation int64  `json:"generation,omitempty"`
 	Previous   int64  `json:"previous,omitempty"`
-	Who        string `json:"who,omitempty"` // empty for what the assigner did by itself
+	Who        string `json:"who,omitempty"` // unknown if an order does not say; empty for what the assigner did by itself
 	Peer       string `json:"peer,omitempty"`
 	Assigner   string `json:"assigner"`
 	Why        string `json:"why,omitempty"`
@@ -37,9 +37,13 @@ type entryView struct {
 
 func newEntry(m *slicerv1.HistoryEntry) entryView {
 	s := m.GetStamp()
+	who := s.GetWho()
+	if m.Action != "" {
+		who = or(who, "unknown")
+	}
 	return entryView{
 		At: time.UnixMilli(s.GetUnixMs()).UTC(), Order: m.Order, Action: m.Action, Generation: m.Generation, Previous: m.Previous,
-		Who: s.GetWho(), Peer: s.GetPeer(), Assigner: m.AssignerId, Why: s.GetWhy(),
+		Who: who, Peer: s.GetPeer(), Assigner: m.AssignerId, Why: s.GetWhy(),
 		KeyChurn: m.KeyChurn, LoadChurn: m.LoadChurn, Imbalance: m.Imbalance, ImbalanceAfter: m.ImbalanceAfter,
 		Decisions: newDecisions(m.Decisions), LeftOut: m.LeftOut,
 	}
@@ -56,9 +60,11 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history JOB [--limit N]",
 		Short: "Show what was done to a job, by whom and why",
-		Long: `Shows the orders that operators have given and the generations that were written,
-oldest first: who, when, why, and what it moved. As many of both are kept as the
-job's setting history says. --json has the decisions of each generation, too.`,
+		Long: `Shows the orders that operators have given, changes of the job's config among them,
+and the generations that were written, oldest first: who, when, why, and what it
+moved. As many of both are kept as the job's setting history says; of a job that was
+deleted the last 16 orders, also when it has been made anew. --json has the decisions
+of each generation, too.`,
 		Example: `  slicerctl history my-job --limit 20
   slicerctl history my-job --json | jq '.entries[] | select(.action)'`,
 		Args:              run.Args("JOB"),
@@ -112,12 +118,12 @@ func (v *historyView) print(w io.Writer) {
 // by is who did it.
 func (e *entryView) by() string {
 	switch {
-	case e.Who == "" && e.Action == "":
+	case e.Who == "":
 		return "assigner " + e.Assigner
 	case e.Peer == "":
-		return or(e.Who, "-")
+		return e.Who
 	}
-	return fmt.Sprintf("%s (%s)", or(e.Who, "-"), e.Peer)
+	return fmt.Sprintf("%s (%s)", e.Who, e.Peer)
 }
 
 func (e *entryView) what() string {

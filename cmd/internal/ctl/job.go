@@ -94,11 +94,13 @@ func (a *app) listCommand() *cobra.Command {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var yes bool
+	var by signature
 	cmd := &cobra.Command{
-		Use:   "delete JOB [--yes]",
+		Use:   "delete JOB [--yes] [--reason TEXT]",
 		Short: "Delete a job and all its assignments",
 		Long: `Deletes a job and all its assignments. Its clerks and slicelets go on with what
-they hold. Asks first when standard input is a terminal; elsewhere --yes is needed.`,
+they hold. Asks first when standard input is a terminal; elsewhere --yes is needed.
+slicerctl history JOB goes on to say who deleted it, why, and what came before.`,
 		Args:              run.Args("JOB"),
 		ValidArgsFunction: a.complete(jobs),
 		RunE: a.with(func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
@@ -110,7 +112,7 @@ they hold. Asks first when standard input is a terminal; elsewhere --yes is need
 					return err
 				}
 			}
-			if _, err := call(ctx, c, c.admin.DeleteJob, &slicerv1.DeleteJobRequest{Name: args[0]}); err != nil {
+			if _, err := call(ctx, c, c.admin.DeleteJob, &slicerv1.DeleteJobRequest{Name: args[0], Who: by.who, Why: by.why}); err != nil {
 				return err
 			}
 			if a.json {
@@ -121,6 +123,7 @@ they hold. Asks first when standard input is a terminal; elsewhere --yes is need
 		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	by.bind(cmd)
 	return cmd
 }
 

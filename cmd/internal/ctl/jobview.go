@@ -68,58 +68,6 @@ func jobFromProto(j *slicerv1.Job) (assignment.JobConfig, int64, error) {
 	return c, j.GetVersion(), err
 }
 
-// field is a setting and its value as text.
-type field struct{ name, value string }
-
-// fields are the settings that may differ between two versions of a job.
-func (v *jobView) fields() []field {
-	b, d := &v.Balance, &v.Damping
-	return []field{
-		{"mode", v.Mode},
-		{"min_replicas", fmt.Sprint(v.MinReplicas)},
-		{"max_replicas", fmt.Sprint(v.MaxReplicas)},
-		{"load_metric", v.LoadMetric},
-		{"zone", v.Zone},
-		{"store", v.Store},
-		{"heartbeat_timeout", v.HeartbeatTimeout},
-		{"lease_duration", v.LeaseDuration},
-		{"history", fmt.Sprint(v.History)},
-		{"balance.algorithm", b.Algorithm},
-		{"balance.min_slices_per_task", fmt.Sprint(b.MinSlicesPerTask)},
-		{"balance.max_slices_per_task", fmt.Sprint(b.MaxSlicesPerTask)},
-		{"balance.merge_budget", fmt.Sprint(b.MergeBudget)},
-		{"balance.move_budget", fmt.Sprint(b.MoveBudget)},
-		{"balance.band_start", fmt.Sprint(b.BandStart)},
-		{"balance.band_stop", fmt.Sprint(b.BandStop)},
-		{"balance.smoothing", fmt.Sprint(b.Smoothing)},
-		{"balance.interval", b.Interval},
-		{"balance.cpu_threshold", fmt.Sprint(b.CPUThreshold)},
-		{"damping.half_life", d.HalfLife},
-		{"damping.suppress", fmt.Sprint(d.Suppress)},
-		{"damping.reuse", fmt.Sprint(d.Reuse)},
-		{"damping.most", fmt.Sprint(d.Most)},
-		{"damping.share", fmt.Sprint(d.Share)},
-	}
-}
-
-// fieldChange is a setting that is about to be another.
-type fieldChange struct {
-	Field string `json:"field"`
-	From  string `json:"from"`
-	To    string `json:"to"`
-}
-
-func changes(old, next jobView) []fieldChange {
-	var all []fieldChange
-	was := old.fields()
-	for i, f := range next.fields() {
-		if was[i].value != f.value {
-			all = append(all, fieldChange{f.name, was[i].value, f.value})
-		}
-	}
-	return all
-}
-
 // span prints a duration without the zero minutes and seconds of String.
 func span(d time.Duration) string {
 	switch {

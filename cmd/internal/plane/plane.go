@@ -4,7 +4,6 @@
 package plane
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store"
@@ -67,9 +65,8 @@ func Start(cfg Config) (*Plane, error) {
 	p := &Plane{leases: cfg.Leases}
 	lis, address, dial := cfg.Assigner, inProcess, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if lis == nil {
-		pipe := bufconn.Listen(1 << 20)
-		lis = pipe
-		dial = append(dial, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+		here := newPipe()
+		lis, dial = here, append(dial, here.dialer())
 	} else {
 		address = lis.Addr().String()
 	}
