@@ -67,6 +67,29 @@ type Clerk struct {
 	close      sync.Once
 }
 
+// Validate names the first field that is not allowed (*assignment.FieldError).
+func (c Config) Validate() error {
+	if c.ClientID == "" {
+		c.ClientID = "client"
+	}
+	if _, err := newChooser(c.Subset, c.ClientID); err != nil {
+		return err
+	}
+	return new(c.subscriber()).Validate()
+}
+
+func (c Config) subscriber() subscriber.Config {
+	cfg := subscriber.Config{
+		Job: c.Job, Role: subscriber.Clerk, ClientID: c.ClientID, Zone: c.Zone,
+		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile,
+		Logger: c.Logger, DialOptions: c.DialOptions,
+	}
+	if i := c.Subset.Index; i != nil {
+		cfg.ClientIndex = new(uint32(*i))
+	}
+	return cfg
+}
+
 // New validates the config and starts; it does not wait for an assignment. Errors
 // name the field that is not allowed (*assignment.FieldError).
 func New(cfg Config) (*Clerk, error) {
@@ -78,17 +101,9 @@ func New(cfg Config) (*Clerk, error) {
 		return nil, err
 	}
 	c := &Clerk{job: cfg.Job, tally: newTally(), chooser: chooser, changed: make(chan struct{})}
-	var index *uint32
-	if i := cfg.Subset.Index; i != nil {
-		index = new(uint32(*i))
-	}
-	c.sub, err = subscriber.New(subscriber.Config{
-		Job: cfg.Job, Role: subscriber.Clerk, ClientID: cfg.ClientID, Zone: cfg.Zone, ClientIndex: index,
-		Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
-		Logger: cfg.Logger, DialOptions: cfg.DialOptions,
-		Observe: c.observe,
-	})
-	if err != nil {
+	sub := cfg.subscriber()
+	sub.Observe = c.observe
+	if c.sub, err = subscriber.New(sub); err != nil {
 		return nil, err
 	}
 	c.unregister, err = subscriber.Register(cfg.Registerer, "clerk", prometheus.Labels{"job": cfg.Job},

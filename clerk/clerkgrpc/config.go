@@ -94,7 +94,8 @@ type Config struct {
 }
 
 // Validate names the first field that is not allowed (*assignment.FieldError). An
-// RPC through a config that is not allowed fails with FAILED_PRECONDITION.
+// RPC through a config that is not allowed fails with FAILED_PRECONDITION, one to a
+// target whose job name is not allowed with UNAVAILABLE.
 func (c Config) Validate() error {
 	bad := func(field string, value any, allowed string) error {
 		return &assignment.FieldError{Field: field, Value: value, Allowed: allowed}
@@ -116,6 +117,13 @@ func (c Config) Validate() error {
 		return bad("policy", uint8(c.Policy), "round_robin, least_loaded or weighted")
 	case c.IdleClose != 0 && (c.IdleClose < time.Second || c.IdleClose > 24*time.Hour):
 		return bad("idle_close", c.IdleClose, "1s to 24h")
+	}
+	if c.Shared == nil {
+		clerk := c.Clerk
+		clerk.Job = "job" // that of the target is looked at when it is dialled
+		if err := clerk.Validate(); err != nil {
+			return fmt.Errorf("clerk: %w", err)
+		}
 	}
 	_, err := c.serviceConfig()
 	return err

@@ -1,6 +1,7 @@
 package clerkgrpc
 
 import (
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/attributes"
@@ -14,11 +15,11 @@ import (
 func (s *source) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	name := target.Endpoint()
 	if err := assignment.ValidateJobName(name); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("clerkgrpc: target %q: %w", target.String(), err)
 	}
 	j, err := s.acquire(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("clerkgrpc: %w", err)
 	}
 	r := &follower{source: s, name: name, job: j, cc: cc, stop: make(chan struct{})}
 	r.wg.Go(r.follow)

@@ -195,10 +195,24 @@ func TestWaitsForTheFirstAssignment(t *testing.T) {
 	})
 }
 
+// gRPC lets a resolver say nothing but UNAVAILABLE.
+func TestBadTarget(t *testing.T) {
+	cfg := Config{Clerk: clerk.Config{Distributors: []string{"10.0.0.1:1"}}}
+	conn, err := grpc.NewClient("slicer:///Job_1", append(DialOptions(cfg), insecureOption)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = hello.NewGreeterClient(conn).SayHello(clerk.WithKey(t.Context(), "k"), wrapperspb.String(""))
+	(&bed{t: t}).fails(err, codes.Unavailable, `clerkgrpc: target "slicer:///Job_1": job name`)
+}
+
 func TestBadConfigs(t *testing.T) {
 	good := clerk.Config{Distributors: []string{"10.0.0.1:1"}}
 	for field, cfg := range map[string]Config{
 		"clerk.distributors":                 {},
+		"distributors":                       {Clerk: clerk.Config{Distributors: []string{"10.0.0.1"}}},
+		"subset size":                        {Clerk: clerk.Config{Distributors: good.Distributors, Subset: clerk.SubsetConfig{Size: -1}}},
 		"shared":                             {Clerk: good, Shared: &clerk.Clerk{}},
 		"clerk.job":                          {Clerk: clerk.Config{Job: "j", Distributors: good.Distributors}},
 		"header":                             {Clerk: good, Header: "X-User"},
