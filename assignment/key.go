@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
@@ -105,7 +104,7 @@ func (s Slice) Contains(k SliceKey) bool { return s.Start <= k && k < s.End }
 func (s Slice) Width() uint64 { return uint64(s.End - s.Start) }
 
 // Fraction is the share of the keyspace that the slice covers, 0 to 1.
-func (s Slice) Fraction() float64 { return math.Ldexp(float64(s.Width()), -KeyBits) }
+func (s Slice) Fraction() float64 { return float64(s.Width()) / float64(KeyspaceEnd) }
 
 // Intersect is the part that both slices cover; ok is false if there is none.
 func (s Slice) Intersect(t Slice) (both Slice, ok bool) {
