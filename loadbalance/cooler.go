@@ -14,6 +14,7 @@ type cooler struct {
 	hot, cold *taskHeap
 	budget    float64 // keyspace that may have moved in this round
 	spent     bool    // a move was left out because it did not fit into the budget
+	found     []int32 // room for what movable finds
 }
 
 // cool goes over the tasks, hottest first. A task that nothing can cool is
@@ -150,18 +151,10 @@ func (c *cooler) step(h uint32) bool {
 // bestMove weighs the moves of each slice of task h.
 func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 	coldest := c.cold.top()
-	room := c.budget - c.moved
 	before := c.over(h, c.load[h])
-	for _, i := range c.own[h] {
+	for _, i := range c.movable(h) {
 		p := &c.pieces[i]
-		if p.fixed || p.load <= 0 || c.thin(i) {
-			continue
-		}
 		width := p.width()
-		if width > room {
-			c.spent = true
-			continue
-		}
 		dest, ok := coldest, coldest != h
 		if p.replicas() > 1 && c.has(p, dest) { // a single owner is h
 			dest, ok = c.cold.first(func(t uint32) bool { return !c.has(p, t) })
@@ -188,6 +181,25 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		}
 	}
 	return best, to
+}
+
+// movable are the pieces of task h that may move and fit into the budget. Looking
+// for them fetches all from memory at once, before each is thought about.
+func (c *cooler) movable(h uint32) []int32 {
+	room := c.budget - c.moved
+	c.found = c.found[:0]
+	for _, i := range c.own[h] {
+		p := &c.pieces[i]
+		if p.fixed || p.load <= 0 || c.thin(i) {
+			continue
+		}
+		if p.width() > room {
+			c.spent = true
+			continue
+		}
+		c.found = append(c.found, i)
+	}
+	return c.found
 }
 
 // thin says that piece i carries next to nothing for its width. Where the load is

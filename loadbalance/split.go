@@ -1,6 +1,10 @@
 package loadbalance
 
-import "github.com/slicer-project/slicer/assignment"
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
 
 // splitHot is phase 5: slices at least twice as hot as the mean one are split
 // in the middle, hottest first, without changing owners, up to the largest
@@ -11,15 +15,22 @@ func (b *board) splitHot() {
 	if b.n >= limit {
 		return
 	}
-	var h pieceHeap
+	var whole []pieceKey
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		if b.splittable(i, limit) {
-			h = append(h, pieceKey{-b.pieces[i].load, i, 0})
+			whole = append(whole, pieceKey{-b.pieces[i].load, i, 0})
 		}
 	}
-	h.init()
-	for len(h) > 0 && b.n < limit {
-		i := h.pop().id
+	// Most are split once and their parts are not: those few go through the heap.
+	slices.SortFunc(whole, pieceKey.compare)
+	var parts pieceHeap
+	for len(whole)+len(parts) > 0 && b.n < limit {
+		var i int32
+		if len(parts) == 0 || len(whole) > 0 && whole[0].compare(parts[0]) < 0 {
+			i, whole = whole[0].id, whole[1:]
+		} else {
+			i = parts.pop().id
+		}
 		p := &b.pieces[i]
 		if p.load*float64(b.n) < 2*b.total || p.load <= 0 {
 			return
@@ -28,7 +39,7 @@ func (b *board) splitHot() {
 		j := b.split(i, p.start+(p.end-p.start)/2)
 		for _, k := range [...]int32{i, j} {
 			if b.splittable(k, limit) {
-				h.push(pieceKey{-b.pieces[k].load, k, 0})
+				parts.push(pieceKey{-b.pieces[k].load, k, 0})
 			}
 		}
 	}
