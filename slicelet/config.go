@@ -22,6 +22,7 @@ type Config struct {
 	// live tasks. 1 to 253 printable ASCII characters without space or slash.
 	Task string
 	// Address is what clients dial, host:port, as they see it. 1 to 512 characters.
+	// That of a listener on all interfaces, such as [::]:8080, is refused.
 	Address string
 	// Zone is where the task runs, at most 63 characters; may be empty.
 	Zone string
@@ -72,8 +73,10 @@ func (c *Config) validate() error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	if _, _, err := net.SplitHostPort(t.Address); err != nil {
-		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port"}
+	host, port, err := net.SplitHostPort(t.Address)
+	// What a server listens on at all interfaces would have each client call itself.
+	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() || port == "0" {
+		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port as clients dial it, not every interface (0.0.0.0, [::]) and not port 0"}
 	}
 	return nil
 }
