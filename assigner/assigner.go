@@ -24,6 +24,7 @@ type Assigner struct {
 	log     *slog.Logger
 	metrics *metrics
 	host    host
+	start   generate.Now
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -52,12 +53,12 @@ func New(cfg Config) (*Assigner, error) {
 		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID),
 		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner),
 	}
-	start := time.Now()
+	began := time.Now()
 	a.host = host{
 		now: func() generate.Now {
 			now := time.Now()
 			// Without its monotonic part a wall time shows when the wall clock jumps.
-			return generate.Now{Mono: now.Sub(start), Wall: wall(now.Round(0))}
+			return generate.Now{Mono: now.Sub(began), Wall: wall(now.Round(0))}
 		},
 		keep: func(r *runner) {
 			a.wg.Add(1)
@@ -67,6 +68,7 @@ func New(cfg Config) (*Assigner, error) {
 			}()
 		},
 	}
+	a.start = a.now()
 	a.attached.Store(new([]*session))
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.metrics = newMetrics(a)

@@ -26,6 +26,7 @@ type Driven struct {
 	now generate.Now
 	// busy are the jobs for which the driver is at the store.
 	busy     map[string]bool
+	runners  []*runner // in order of name; none is ever retired
 	sessions []*DistributorPeer
 	asked    []StoreRequest
 }
@@ -61,7 +62,7 @@ func NewDriven(cfg Config, storeID uint64, now generate.Now) (*Driven, error) {
 	v := &Driven{now: now, busy: map[string]bool{}}
 	v.a = &Assigner{
 		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID), dirty: make(chan struct{}, 1), jobs: make(map[string]*runner),
-		host: host{now: func() generate.Now { return v.now }, keep: func(*runner) {}},
+		host: host{now: func() generate.Now { return v.now }, keep: v.keep}, start: now,
 	}
 	v.a.attached.Store(new([]*session))
 	v.a.ctx, v.a.cancel = context.WithCancel(context.Background())
@@ -71,6 +72,11 @@ func NewDriven(cfg Config, storeID uint64, now generate.Now) (*Driven, error) {
 	}
 	v.a.shelves = []*shelf{newShelf(v.a, 0, cfg.Stores[0])}
 	return v, nil
+}
+
+func (v *Driven) keep(r *runner) {
+	at, _ := slices.BinarySearchFunc(v.runners, r.name, func(r *runner, name string) int { return strings.Compare(r.name, name) })
+	v.runners = slices.Insert(v.runners, at, r)
 }
 
 // Share has what messages decode and assignments encode to shared with others who
@@ -178,9 +184,7 @@ func (v *Driven) Step(now generate.Now) (ask []StoreRequest, next time.Duration)
 	next = now.Mono + time.Hour
 	for range 100 { // what does not settle goes on at the next step
 		again := false
-		runners := v.a.runners()
-		slices.SortFunc(runners, func(x, y *runner) int { return strings.Compare(x.name, y.name) })
-		for _, r := range runners {
+		for _, r := range v.runners {
 			wake, more := v.step(r)
 			next, again = min(next, wake), again || more
 		}

@@ -43,7 +43,7 @@ type AssignerPeer struct {
 	a      *attachment
 	send   func(*slicerv1.AttachRequest)
 	wanted map[string]struct{}
-	said   time.Time
+	quiet  time.Time // until when nothing has to be said
 }
 
 // SubscriberPeer is a stream of a subscriber.
@@ -93,7 +93,7 @@ func (v *Driven) at(now time.Time) {
 // send carries a message to it; end has the stream ended.
 func (v *Driven) Attached(now time.Time, h *slicerv1.AssignerHello, address string, send func(*slicerv1.AttachRequest), end func()) *AssignerPeer {
 	v.at(now)
-	p := &AssignerPeer{a: v.d.newAttachment(h, address, nil, end), send: send, wanted: map[string]struct{}{}, said: now}
+	p := &AssignerPeer{a: v.d.newAttachment(h, address, nil, end), send: send, wanted: map[string]struct{}{}, quiet: now.Add(heartbeat)}
 	v.peers = append(v.peers, p)
 	v.d.attached(p.a)
 	v.flush()
@@ -189,16 +189,16 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 	}
 	v.flush()
 	for _, p := range v.peers {
-		if now.Sub(p.said) >= heartbeat {
+		if !p.quiet.After(now) {
 			p.say(now, reportsRequest(&slicerv1.TaskReports{}))
 		}
-		next = sooner(next, p.said.Add(heartbeat))
+		next = sooner(next, p.quiet)
 	}
 	return next
 }
 
 func (p *AssignerPeer) say(now time.Time, m *slicerv1.AttachRequest) {
-	p.said = now
+	p.quiet = now.Add(heartbeat)
 	p.send(m)
 }
 
@@ -210,6 +210,11 @@ func (v *Driven) flush() {
 	clear(v.pending)
 	v.pending = v.pending[:0]
 	for _, p := range v.peers {
+		select {
+		case <-p.a.wake:
+		default:
+			continue
+		}
 		for _, m := range p.a.popBeliefs(v.now) {
 			p.say(v.now, m)
 		}

@@ -126,7 +126,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(names))}
 	for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 		t := r.gone[p]
-		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.aged(now), Disconnected: true})
+		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
 	}
 	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}
 	for _, tr := range first.Reports {
@@ -134,22 +134,26 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 		tr.Report.Load = nil
 		b.size += atMost(tr)
 	}
-	for _, name := range names {
-		t := r.tasks[name]
-		b.add(&slicerv1.TaskReport{Task: t.task, Report: t.aged(now)}, complete)
+	all := make([]struct {
+		of slicerv1.TaskReport
+		is slicerv1.Report
+	}, len(names))
+	for i, name := range names {
+		t, x := r.tasks[name], &all[i]
+		t.age(&x.is, now)
+		x.of.Task, x.of.Report = t.task, &x.is
+		b.add(&x.of, complete)
 	}
 	clear(r.news)
 	clear(r.gone)
 	return b.finish()
 }
 
-// aged is the report as it is sent on: older by the time that it has waited here.
-func (t *reported) aged(now time.Time) *slicerv1.Report {
-	waited := max(now.Sub(t.at), 0)
-	return &slicerv1.Report{
-		Sequence: t.report.GetSequence(), State: t.report.GetState(), Load: t.report.GetLoad(),
-		AgeMs: t.report.GetAgeMs() + waited.Milliseconds(),
-	}
+// age makes r the report as it is sent on: older by the time that it has waited here.
+func (t *reported) age(r *slicerv1.Report, now time.Time) *slicerv1.Report {
+	r.Sequence, r.State, r.Load = t.report.GetSequence(), t.report.GetState(), t.report.GetLoad()
+	r.AgeMs = t.report.GetAgeMs() + max(now.Sub(t.at), 0).Milliseconds()
+	return r
 }
 
 // batcher cuts task reports into messages of bounded size.

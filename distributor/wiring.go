@@ -22,6 +22,7 @@ func (d *Distributor) attached(a *attachment) {
 	peers[a.id] = a
 	d.ready = true
 	a.beliefs = !a.upper
+	a.poke()
 	delete(d.errs, a.address)
 	d.countPeers()
 	d.log.Info("attached", a.kind(), a.id, "zone", a.zone, "address", a.address)

@@ -168,6 +168,9 @@ func (t *Table) Prefer(now time.Duration, mine bool) {
 // more are gone, unless another has them.
 func (t *Table) Sessions(now time.Duration, attached []Session) {
 	t.tick(now)
+	if len(attached) == len(t.sessions) && !slices.ContainsFunc(attached, func(s Session) bool { return t.sessions[s] == nil }) {
+		return // as before
+	}
 	var gone []Session // in order, so that indexes are freed in order
 	for s := range t.sessions {
 		if !slices.Contains(attached, s) {

@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -91,7 +92,9 @@ func statusFromProto(m *slicerv1.Status) Status {
 	case slicerv1.Mode_MODE_CONSISTENT:
 		s.Mode = assignment.Consistent
 	}
-	for _, n := range m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)] {
+	stragglers := m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)]
+	s.Stragglers = slices.Grow(s.Stragglers, len(stragglers))
+	for _, n := range stragglers {
 		s.Stragglers = append(s.Stragglers, n[:min(len(n), maxStraggler)])
 	}
 	return s

@@ -48,7 +48,7 @@ func (m *Memo) frame(base, a *assignment.Assignment, encode func() (*Frame, erro
 		return encode()
 	}
 	for i := range m.encoded {
-		if e := &m.encoded[i]; e.a == a && e.base == base {
+		if e := &m.encoded[i]; same(e.a, a) && same(e.base, base) {
 			return e.frame, nil
 		}
 	}
@@ -101,6 +101,11 @@ func recall[P comparable, T any](known *map[P]T, p P, decode func(P) (T, error))
 	}
 	(*known)[p] = t
 	return t, nil
+}
+
+// same says whether two assignments are one and the same, however they came here.
+func same(a, b *assignment.Assignment) bool {
+	return a == b || a != nil && b != nil && a.Generation() == b.Generation() && a.StoreID() == b.StoreID() && a.Job() == b.Job() && a.Checksum() == b.Checksum()
 }
 
 // find is what the frame came to before, nil if it is not remembered.

@@ -283,6 +283,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 				a.w.fail("%s refuses a hello: %v", a.name, err)
 			}
 			a.peers[c] = p
+			a.hangUp() // on the stream before
 		case *slicerv1.AttachRequest:
 			if p := a.peers[c]; p != nil {
 				a.driven.FromDistributor(a.clock(), p, m)
@@ -291,7 +292,6 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 				return // a sign of life: nothing is due because of it
 			}
 		}
-		a.hangUp()
 		a.step()
 	}
 	return recv, func(error) {

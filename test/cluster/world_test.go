@@ -113,20 +113,22 @@ func (q *events) pop() event {
 	}
 	i := 0
 	for {
-		least := 4*i + 1
-		if least >= len(h) {
+		at := 4*i + 1
+		if at >= len(h) {
 			break
 		}
-		for k := least + 1; k < min(4*i+5, len(h)); k++ {
-			if h[k].before(&h[least]) {
-				least = k
+		below := h[at:min(at+4, len(h))]
+		least, first := 0, &below[0]
+		for k := 1; k < len(below); k++ {
+			if x := &below[k]; x.at < first.at || x.at == first.at && x.before(first) {
+				least, first = k, x
 			}
 		}
-		if !h[least].before(&e) {
+		if !first.before(&e) {
 			break
 		}
-		h[i] = h[least]
-		i = least
+		h[i] = *first
+		i = at + least
 	}
 	h[i] = e
 	return first
