@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
 	"net/http"
 
 	"github.com/slicer-project/slicer/clerk"
@@ -15,7 +16,7 @@ func Example() {
 	c, err := clerk.New(clerk.Config{
 		Job: "cache", CacheFile: "/var/cache/frontend/slicer",
 		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
-		Backups:      []string{"slicer-backup.example:4730"},
+		Backups:      []string{"slicer-backup.example:4730"}, Logger: slog.Default(),
 	})
 	if err != nil {
 		log.Fatal(err)

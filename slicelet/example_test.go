@@ -3,6 +3,7 @@ package slicelet_test
 import (
 	"context"
 	"log"
+	"log/slog"
 	"net/http"
 	"os/signal"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 func Example() {
 	s, err := slicelet.New(slicelet.Config{
 		Job: "cache", Task: "cache-3", Address: "10.1.2.3:8080",
-		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"},
+		Distributors: []string{"slicer-1.example:4720", "slicer-2.example:4720"}, Logger: slog.Default(),
 	})
 	if err != nil {
 		log.Fatal(err)
