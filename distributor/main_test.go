@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if crowdtest.Main() {
+	if crowdtest.Main() || processMain() {
 		return
 	}
 	goleak.VerifyTestMain(m)

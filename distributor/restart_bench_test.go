@@ -13,71 +13,83 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// BenchmarkRestart restarts a Distributor that has many subscribers, with an
-// assignment of 1,000 tasks and 10^5 slices that changes while it is away and once
-// more while they come back. It says how long it took, from the new one's start,
-// until half of them (p50-ms), 99 % (p99-ms) and the last (all-ms) held what had
-// changed while it was away; and how long the change after that took to those who
-// were back by then (change-p50-ms, change-p99-ms, change-last-ms) and to everybody
-// (change-all-ms). lost is how many streams ended, over subscribers: 1 is each once.
+// BenchmarkRestart kills a Distributor that has many subscribers, raw streams in a
+// process of their own, and starts another on the same address. The assignment, of
+// 1,000 tasks and 10^5 slices, changes while it is away, and once more when half of
+// the subscribers are back.
+//
+// p50-ms, p99-ms and all-ms are from its start until so many, of those who came back,
+// held what had changed while it was away, or what came later. change-p50-ms, change-p99-ms and
+// change-last-ms are from the second change until it had reached those who were back
+// by then, of which the last is not to wait for longer than change-last-ms-limit. cpu-ms
+// and peak-MiB are what the new Distributor has used by the time that all hold the
+// last. Of the subscribers, and over their number, sent-away were told to come back
+// later, timed-out gave up waiting for a connection, and lost are streams that had been
+// served and have ended: 1 is each once; not-back have not come within two minutes.
+//
+// How=at-once is the same without what spreads them: subscribers try again each 250 ms,
+// all at the same time, and the Distributor lets all in and sends to all at once.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
-		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) { restart(b, n) })
+		for _, how := range []string{crowdtest.Slicer, crowdtest.AtOnce} {
+			b.Run(fmt.Sprintf("subscribers=%d/how=%s", n, how), func(b *testing.B) { restart(b, n, how) })
+		}
 	}
 }
 
-func restart(b *testing.B, n int) {
+func restart(b *testing.B, n int, how string) {
 	f, assigner := loopbackAssigner(b)
 	first := firstOf(b, testJob, testStore, baseGen, 100_000)
 	f.set(first)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	address := l.Addr().String()
-	stop := restarted(b, l, assigner)
-	defer func() { stop() }()
-	crowd := crowdtest.Start(b, crowdtest.Slicer, address, n)
+	d := startProcess(b, "127.0.0.1:0", assigner, how)
+	crowd := crowdtest.Start(b, how, d.address, n)
 	crowd.Until(b, first.Checksum())
-	var last [3]time.Duration
-	var change [4]time.Duration
+	const giveUp = 2 * time.Minute
 	for b.Loop() {
-		stop()
+		time.Sleep(6 * time.Second) // streams count as steady after 5 s
+		before := crowd.Counts(b)
+		d.kill()
 		away := after(b, first, 1000)
-		f.mu.Lock()
-		f.past = map[int64]*assignment.Assignment{int64(first.Generation()): first}
-		f.mu.Unlock()
+		f.remember(first)
 		f.set(away)
-		time.Sleep(3 * time.Second)
-		if l, err = net.Listen("tcp", address); err != nil {
-			b.Fatal(err)
-		}
 		began := time.Now()
-		stop = restarted(b, l, assigner)
-		// The change comes when a good part of them is back.
-		for back := 0; back < n/4; {
-			time.Sleep(50 * time.Millisecond)
-			back, _, _, _ = crowd.Spread(b, away.Checksum(), first.Checksum(), time.Now())
+		d = startProcess(b, d.address, assigner, how)
+		// hold is how many hold what came while it was away or later, or what came last.
+		hold := func(sum, or uint64) int {
+			n, _, _, _ := crowd.Spread(b, sum, or, first.Checksum(), began)
+			return n
 		}
-		back, _, _, _ := crowd.Spread(b, away.Checksum(), first.Checksum(), time.Now())
+		until := func(enough int, sum, or uint64) {
+			for hold(sum, or) < enough && time.Since(began) < giveUp {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		until(n/2, away.Checksum(), away.Checksum())
 		next := after(b, away, 1000)
+		f.remember(away)
 		changed := time.Now()
 		f.set(next)
-		crowd.Until(b, next.Checksum())
-		change[3] = max(change[3], time.Since(changed))
-		_, last[0], last[1], last[2] = crowd.Spread(b, next.Checksum(), first.Checksum(), began)
-		_, p50, p99, end := crowd.Spread(b, next.Checksum(), away.Checksum(), changed)
-		change[0], change[1], change[2] = max(change[0], p50), max(change[1], p99), max(change[2], end)
-		b.ReportMetric(float64(back)/float64(n), "back-at-change")
+		until(n, next.Checksum(), next.Checksum())
+		ms := func(unit string, d time.Duration) { b.ReportMetric(float64(d.Milliseconds()), unit) }
+		_, p50, p99, last := crowd.Spread(b, away.Checksum(), next.Checksum(), first.Checksum(), began)
+		ms("p50-ms", p50)
+		ms("p99-ms", p99)
+		ms("all-ms", last)
+		_, p50, p99, last = crowd.Spread(b, next.Checksum(), next.Checksum(), away.Checksum(), changed)
+		ms("change-p50-ms", p50)
+		ms("change-p99-ms", p99)
+		ms("change-last-ms", last)
+		ms("change-last-ms-limit", time.Second)
+		cpu, peak := d.used()
+		ms("cpu-ms", cpu)
+		b.ReportMetric(peak, "peak-MiB")
+		now, of := crowd.Counts(b), float64(n)
+		b.ReportMetric(float64(n-hold(next.Checksum(), next.Checksum()))/of, "not-back")
+		b.ReportMetric(float64(now.Lost-before.Lost)/of, "lost")
+		b.ReportMetric(float64(now.SentAway-before.SentAway)/of, "sent-away")
+		b.ReportMetric(float64(now.TimedOut-before.TimedOut)/of, "timed-out")
 		first = next
 	}
-	for i, unit := range []string{"p50-ms", "p99-ms", "all-ms"} {
-		b.ReportMetric(float64(last[i].Milliseconds()), unit)
-	}
-	for i, unit := range []string{"change-p50-ms", "change-p99-ms", "change-last-ms", "change-all-ms"} {
-		b.ReportMetric(float64(change[i].Milliseconds()), unit)
-	}
-	b.ReportMetric(float64(crowd.Lost(b))/float64(n)/float64(b.N), "lost")
 }
 
 // loopbackAssigner is a fake assigner on real sockets.
@@ -99,22 +111,12 @@ func loopbackAssigner(b *testing.B) (f *fakeAssigner, address string) {
 	return f, l.Addr().String()
 }
 
-// restarted runs a Distributor until the returned function is called.
-func restarted(b *testing.B, l net.Listener, assigner string) (stop func()) {
-	d, err := New(Config{ID: "d1", Assigners: []string{assigner}})
-	if err != nil {
-		b.Fatal(err)
+// remember has the assigner answer those who ask for an older assignment.
+func (f *fakeAssigner) remember(a *assignment.Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.past == nil {
+		f.past = make(map[int64]*assignment.Assignment)
 	}
-	s := grpc.NewServer(ServerOptions()...)
-	d.Register(s)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Serve(l)
-	}()
-	return func() {
-		s.Stop()
-		<-done
-		d.Close()
-	}
+	f.past[int64(a.Generation())] = a
 }

@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -25,6 +26,9 @@ const (
 	// look at the trailer's checksum, base and size, acknowledge, decode nothing else,
 	// and come back when they have lost the Distributor.
 	Slicer = "slicer"
+	// AtOnce are the same, save that they come back every quarter of a second, all at
+	// the same time and whatever they are told.
+	AtOnce = "at-once"
 	// Etcd are watches of one key, each on a connection of its own, from a revision
 	// on that stands behind the address and an @. What they have seen is told by its
 	// revision.
@@ -59,7 +63,7 @@ type crowd struct {
 	moved *sync.Cond
 	seen  map[uint64][]int64 // by checksum: when each subscriber has seen it, Unix nanoseconds
 	count map[uint64]int
-	lost  int // streams that have ended
+	ends  Counts
 }
 
 // crowdMain is the crowd: it reads questions from stdin and answers them.
@@ -67,7 +71,7 @@ func crowdMain(arg string) {
 	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int)}
 	c.moved = sync.NewCond(&c.mu)
 	fmt.Sscan(arg, &c.kind, &c.n, &c.address)
-	if c.kind == Slicer {
+	if c.kind != Etcd {
 		// Subscribers in processes of their own would each have little to collect.
 		debug.SetGCPercent(400)
 		// The Distributor is on the same machine: with a thread for each core in both
@@ -91,24 +95,24 @@ func crowdMain(arg string) {
 	}()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var what string
-		var sum, before uint64
+		var sum, or, before uint64
 		var since int64
-		fmt.Sscan(lines.Text(), &what, &sum, &before, &since)
+		fmt.Sscan(lines.Text(), &what, &sum, &or, &before, &since)
 		switch what {
 		case "until":
 			c.until(sum)
 			fmt.Println(sum)
 		case "spread":
-			all := c.spread(sum, before, since)
+			all := c.spread(sum, or, before, since)
 			if len(all) == 0 {
 				fmt.Println(0, 0, 0, 0)
 				continue
 			}
 			at := func(share float64) int64 { return all[int(share*float64(len(all)-1))] }
 			fmt.Println(len(all), at(.5), at(.99), at(1))
-		case "lost":
+		case "counts":
 			c.mu.Lock()
-			fmt.Println(c.lost)
+			fmt.Println(c.ends.Lost, c.ends.SentAway, c.ends.TimedOut)
 			c.mu.Unlock()
 		case "cpu":
 			fmt.Println(CPU().Nanoseconds())
@@ -131,11 +135,20 @@ func (c *crowd) until(sum uint64) {
 	}
 }
 
-func (c *crowd) spread(sum, before uint64, since int64) (all []int64) {
+// spread is how long after since those who had seen before by then saw sum, or the
+// other, whichever was first.
+func (c *crowd) spread(sum, or, before uint64, since int64) (all []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, at := range c.seen[sum] {
-		if b := c.seen[before]; at != 0 && len(b) > 0 && b[i] != 0 && b[i] < since {
+	when := func(sum uint64, i int) int64 {
+		if at := c.seen[sum]; at != nil && at[i] != 0 {
+			return at[i]
+		}
+		return math.MaxInt64
+	}
+	for i := range c.n {
+		at := min(when(sum, i), when(or, i))
+		if at != math.MaxInt64 && when(before, i) < since {
 			all = append(all, at-since)
 		}
 	}

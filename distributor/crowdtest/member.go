@@ -11,52 +11,62 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// subscribe keeps one subscriber on the Distributor, with the waits that package
-// subscriber has between attempts.
+// subscribe keeps one subscriber on the Distributor, with the times that package
+// subscriber has where it knows one Distributor.
 func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 	hello := &slicerv1.Hello{Job: Job, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i)}
 	for fails := 0; ctx.Err() == nil; {
-		began := time.Now()
-		err := c.watch(ctx, i, hello, joined)
+		var served time.Time
+		err := c.watch(ctx, i, hello, 2*time.Second<<min(fails/2, 2), func() {
+			joined()
+			if served.IsZero() {
+				served = time.Now()
+			}
+		})
 		if ctx.Err() != nil {
 			return
 		}
 		joined()
-		if hello.Generation != 0 && time.Since(began) > 10*time.Millisecond {
-			c.mu.Lock()
-			c.lost++
-			c.mu.Unlock()
+		asked := comeBack(err)
+		c.mu.Lock()
+		switch {
+		case asked > 0:
+			c.ends.SentAway++
+		case errors.Is(err, errTimedOut):
+			c.ends.TimedOut++
+		case !served.IsZero():
+			c.ends.Lost++
 		}
-		wait := time.Duration(rand.Int64N(int64(300 * time.Millisecond)))
-		if fails++; time.Since(began) >= 5*time.Second {
+		c.mu.Unlock()
+		fails++
+		switch {
+		case c.kind == AtOnce:
+			time.Sleep(time.Until(time.Now().Truncate(250 * time.Millisecond).Add(250 * time.Millisecond)))
+		case asked > 0:
+			time.Sleep(asked + rand.N(asked/2+1))
+		case !served.IsZero() && time.Since(served) >= 5*time.Second:
 			fails = 0
-		} else {
+			time.Sleep(rand.N(300 * time.Millisecond))
+		default:
 			most := min(250*time.Millisecond<<min(fails-1, 10), 5*time.Second)
-			wait = most/2 + rand.N(most/2)
+			time.Sleep(most/2 + rand.N(most/2))
 		}
-		for _, d := range status.Convert(err).Details() {
-			if m, ok := d.(*slicerv1.ComeBack); ok {
-				asked := time.Duration(m.GetAfterMs()) * time.Millisecond
-				wait = asked + rand.N(asked/2+1)
-			}
-		}
-		time.Sleep(wait)
 	}
 }
 
-// dial has the windows that package subscriber has.
-func (c *crowd) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStaticStreamWindowSize(1<<20), grpc.WithStaticConnWindowSize(1<<20), grpc.WithIdleTimeout(0),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 10 * time.Second}))
+// comeBack is when a subscriber has been told to come back, 0 if it has not.
+func comeBack(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if m, ok := d.(*slicerv1.ComeBack); ok {
+			return time.Duration(m.GetAfterMs()) * time.Millisecond
+		}
+	}
+	return 0
 }
 
 // watchKey has one subscriber watch the key in etcd.
@@ -90,24 +100,18 @@ func (c *crowd) watchKey(ctx context.Context, i int, joined func()) {
 }
 
 // watch runs one stream, and keeps in the hello what it holds.
-func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined func()) error {
-	cc, err := c.dial()
+func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, patience time.Duration, served func()) error {
+	s, err := open(ctx, c.address, patience, hello)
 	if err != nil {
 		return err
 	}
-	defer cc.Close()
-	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx, grpc.ForceCodecV2(codec{}))
-	if err != nil {
-		return err
-	}
-	if err := stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: hello}}); err != nil {
-		return err
-	}
+	defer s.close()
 	for size := uint64(0); ; {
-		var m heard
-		if err := stream.RecvMsg(&m); err != nil {
+		m, err := s.recv()
+		if err != nil {
 			return err
 		}
+		served()
 		size += m.bytes
 		t := m.trailer
 		if t == nil {
@@ -120,10 +124,9 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, joined 
 			return fmt.Errorf("%d bytes, the trailer says %d", size, t.Size)
 		}
 		size = 0
-		joined()
 		c.saw(i, t.Checksum)
 		hello.Generation, hello.StoreId, hello.Checksum = t.Generation, Store, t.Checksum
-		if err := stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
+		if err := s.send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
 			return err
 		}
 	}

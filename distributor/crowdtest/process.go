@@ -66,19 +66,26 @@ func (c *Process) Until(b testing.TB, sum uint64) {
 	}
 }
 
-// Spread is how long after a moment a checksum was seen, by those who had seen
-// another one by then: how many these are, half of them, 99 %, and the last.
-func (c *Process) Spread(b testing.TB, sum, before uint64, since time.Time) (n int, p50, p99, last time.Duration) {
+// Spread is how long after a moment a checksum, or the other, was seen by those who
+// had seen one before by then: how many these are, half of them, 99 %, and the last.
+func (c *Process) Spread(b testing.TB, sum, or, before uint64, since time.Time) (n int, p50, p99, last time.Duration) {
 	b.Helper()
 	var at [3]int64
-	c.ask(b, fmt.Sprint("spread ", sum, " ", before, " ", since.UnixNano()), &n, &at[0], &at[1], &at[2])
+	c.ask(b, fmt.Sprint("spread ", sum, " ", or, " ", before, " ", since.UnixNano()), &n, &at[0], &at[1], &at[2])
 	return n, time.Duration(at[0]), time.Duration(at[1]), time.Duration(at[2])
 }
 
-// Lost is how many streams have ended that had been served.
-func (c *Process) Lost(b testing.TB) (n int) {
+// Counts are of streams and of attempts at one.
+type Counts struct {
+	Lost     int // had been served, and have ended
+	SentAway int // were told to come back later
+	TimedOut int // had no connection within the time that a subscriber waits
+}
+
+// Counts are those since the crowd was started.
+func (c *Process) Counts(b testing.TB) (n Counts) {
 	b.Helper()
-	c.ask(b, "lost", &n)
+	c.ask(b, "counts", &n.Lost, &n.SentAway, &n.TimedOut)
 	return n
 }
 
