@@ -54,7 +54,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	}
 	v := c.Convergence()
 	out := &slicerv1.InspectJobResponse{
-		Job: jobToProto(job), AssignerId: r.a.cfg.ID, Preferred: c.IsPreferred(), Holding: c.Holding(),
+		Job: jobToProto(job), AssignerId: r.a.cfg.ID, Preferred: c.IsPreferred(), Holding: c.Holding(), Alarm: c.Alarm(),
 		ConvergedGeneration: int64(v.Generation), Stragglers: v.Stragglers, Clerks: v.Clerks, Slicelets: v.Slicelets,
 		Distributors: uint32(c.Distributors()), Imbalance: c.Imbalance(now),
 	}

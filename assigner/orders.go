@@ -36,7 +36,8 @@ type order struct {
 
 // stamp says who gives an order, and refuses words that are too long.
 func (v adminService) stamp(ctx context.Context, who, why, from string) (store.Stamp, error) {
-	s := store.Stamp{Who: who, Why: why, When: time.UnixMilli(max(v.a.now().Wall.UnixMilli(), 1)).UTC()}
+	now, _ := v.a.now().Since(v.a.start)
+	s := store.Stamp{Who: who, Why: why, When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		s.Peer = p.Addr.String()
 	}

@@ -80,7 +80,7 @@ func (l *leases) end(i int, st lease.State, err error) {
 		l.Fatalf("core %d ends a change that there is none of", i)
 	}
 	l.changes[i] = nil
-	l.cores[i].Changed(l.now(), st, l.steps[i], err)
+	l.cores[i].Changed(l.now(i), st, l.steps[i], err)
 }
 
 // run takes up to n steps of a core's change, as lease.Advance does.
@@ -172,7 +172,7 @@ func (l *leases) act() {
 			l.leader = -1
 		}
 		if rapid.Bool().Draw(l.T, "hears") {
-			l.cores[i].Lost(l.now(), lease.ErrLost)
+			l.cores[i].Lost(l.now(i), lease.ErrLost)
 		}
 	case 1: // or finds out in the middle of a change
 		if l.changes[i] != nil {
@@ -213,8 +213,8 @@ func TestTwoAssignersOfAConsistentJob(t *testing.T) {
 			c.proposed[c.stored.Generation()] = map[uint64]bool{c.stored.Checksum(): true}
 		}
 		for i := range c.cores {
-			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now())
-			c.cores[i].Attach(c.now(), 1, "d")
+			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now(i))
+			c.cores[i].Attach(c.now(i), 1, "d")
 		}
 		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			c.act()

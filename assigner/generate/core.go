@@ -18,11 +18,24 @@ type Now struct {
 	Wall time.Time
 }
 
+// Since compares the two clocks: a wall clock that has gained more than
+// assignment.MaxAhead on the monotonic one since start is not believed. Then jumped is
+// by how much, and wall is what it would show had it not.
+func (n Now) Since(start Now) (wall time.Time, jumped time.Duration) {
+	wall = start.Wall.Add(n.Mono - start.Mono)
+	if jumped = n.Wall.Sub(wall); jumped <= assignment.MaxAhead {
+		return n.Wall, 0
+	}
+	return wall, jumped
+}
+
 // Config is what all jobs of an assigner share.
 type Config struct {
 	// ID is the assigner's.
 	ID     string
 	Freeze membership.Freeze
+	// Start is when the assigner began, by its clocks; the moment of New if it is zero.
+	Start Now
 }
 
 // How long things are waited for so that what comes together is decided together.
@@ -44,10 +57,10 @@ const (
 
 // Core is one job. It is not safe for concurrent use.
 type Core struct {
-	cfg   Config
-	name  string
-	start Now // when the core began
-	now   Now
+	cfg    Config
+	name   string
+	now    Now           // its wall clock is one to be believed
+	jumped time.Duration // by how much the assigner's is ahead of that, 0 if it is believed
 
 	// What the store says.
 	known    bool // it has answered
@@ -91,7 +104,7 @@ type Core struct {
 	own       assignment.Generation
 	above     assignment.Generation // a number that the store says must be exceeded
 	alarm     string                // a clock or generation is too far ahead
-	alarmAt   time.Duration
+	alarmAt   time.Duration         // when it is raised again
 
 	tenure tenure // of a job in consistent mode
 
@@ -119,11 +132,17 @@ type distributor struct {
 
 // New makes the core of a job of which nothing is known yet.
 func New(cfg Config, job string, now Now) *Core {
-	return &Core{cfg: cfg, name: job, start: now, now: now, loadDue: true, meter: newMeter()}
+	if cfg.Start.Wall.IsZero() {
+		cfg.Start = now
+	}
+	c := &Core{cfg: cfg, name: job, loadDue: true, meter: newMeter()}
+	c.now.Mono = now.Mono
+	c.tick(now)
+	return c
 }
 
 func (c *Core) tick(now Now) {
-	c.now.Wall = now.Wall
+	c.now.Wall, c.jumped = now.Since(c.cfg.Start)
 	c.now.Mono = max(c.now.Mono, now.Mono)
 }
 

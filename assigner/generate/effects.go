@@ -28,8 +28,8 @@ type Effects struct {
 	// it was lost, and how long changes took that have been completed.
 	Held, Deposed int
 	Changes       []time.Duration
-	// Ahead says whose generation, "stored", "reported" or "clock", was more than a
-	// day ahead, once a refusal.
+	// Ahead says whose generation, "stored", "reported" or "clock", is more than a day
+	// ahead: once a refusal of a report, otherwise once an interval.
 	Ahead []string
 }
 

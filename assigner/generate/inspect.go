@@ -57,8 +57,6 @@ func (c *Core) Holding() string {
 		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
 	case c.frozenByOrder():
 		return c.frozenBy()
-	case c.alarm != "":
-		return c.alarm
 	case c.leaseHolding() != "":
 		return c.leaseHolding()
 	case len(c.sessions) == 0:
@@ -68,6 +66,10 @@ func (c *Core) Holding() string {
 	}
 	return c.table.Listening()
 }
+
+// Alarm says what is wrong with this assigner's clock, or with the stored generation
+// compared with it, or is empty. Decisions are taken all the same.
+func (c *Core) Alarm() string { return c.alarm }
 
 // LastRound is the last round that was held or left out.
 func (c *Core) LastRound() Round { return c.last }

@@ -129,6 +129,7 @@ func (c *Core) plan() *Plan {
 	if !ok || c.now.Mono < due {
 		return nil
 	}
+	c.watchClock()
 	back := c.goesBack()
 	if back {
 		why = ReasonOrder
@@ -188,7 +189,6 @@ func (c *Core) noteRunning() {
 // Why a round is skipped, besides the reasons of loadbalance: as a label, and in words.
 const (
 	labelFrozen  = "frozen"
-	labelAhead   = "generation too far ahead"
 	labelWaiting = "waiting for distributors"
 	labelDefect  = "defect"
 	labelQuiet   = "nothing moves"
@@ -201,8 +201,6 @@ const (
 // held says why no round may be held now for this reason, or returns "".
 func (c *Core) held(why Reason) (label, held string) {
 	switch {
-	case c.alarm != "" && c.now.Mono < c.alarmAt || c.clockJumped():
-		return labelAhead, c.alarm
 	case c.Frozen() && !deafToFreeze:
 		return labelFrozen, skipFrozen
 	case c.frozenByOrder():
@@ -213,28 +211,34 @@ func (c *Core) held(why Reason) (label, held string) {
 	return "", ""
 }
 
-// clockJumped compares the clocks: a wall clock that has run ahead of the
-// monotonic one by more than a day is not to number generations.
-func (c *Core) clockJumped() bool {
-	ahead := c.now.Wall.Sub(c.start.Wall) - (c.now.Mono - c.start.Mono)
-	if ahead <= assignment.MaxAhead {
-		return false
+// watchClock sets off the alarm when the wall clock and the stored generation are
+// more than a day apart, or that clock has jumped ahead: somebody's clock is wrong, and
+// people are to set it right. Rounds are held all the same, lest the job stand still:
+// what is out of bounds numbers no generation, so the next one follows the stored one,
+// and whoever has a right clock can go on from there.
+func (c *Core) watchClock() {
+	_, err := assignment.NextGeneration(generation(c.stored), 0, c.now.Wall)
+	switch {
+	case c.jumped > 0:
+		c.raise("clock", fmt.Sprintf("the clock has jumped ahead by %s since this assigner started: generations are numbered without that; if it is right, restart the assigner",
+			c.jumped.Round(time.Second)))
+	case err != nil:
+		c.raise("stored", err.Error())
+	default:
+		c.alarm, c.alarmAt = "", 0
 	}
-	c.raise("clock", fmt.Sprintf("the clock (%s) has jumped ahead by %s since this assigner started: if it is right, restart the assigner",
-		c.now.Wall.UTC().Format(time.RFC3339), ahead.Round(time.Second)))
-	return true
 }
 
-// raise sets off the alarm about a clock or generation that is too far ahead.
-// Nothing is written until it is looked at again.
+// raise says once what is wrong, and counts it again and again.
 func (c *Core) raise(whose, why string) {
-	level := levelError
-	if c.alarm != "" {
-		level = levelDebug // it has been said
+	if c.alarm == "" {
+		c.say(levelError, "clock out of bounds", "why", why)
 	}
-	c.say(level, "generation refused", "why", why)
-	c.effects.Ahead = append(c.effects.Ahead, whose)
-	c.alarm, c.alarmAt = why, c.now.Mono+c.interval()
+	c.alarm = why
+	if c.now.Mono >= c.alarmAt {
+		c.effects.Ahead = append(c.effects.Ahead, whose)
+		c.alarmAt = c.now.Mono + c.interval()
+	}
 }
 
 // skip notes that a round is left out, and puts it off.

@@ -167,10 +167,7 @@ func pinned(a *assignment.Assignment, s assignment.Slice, t assignment.Task) boo
 // cannot gives up a rollback that makes no assignment.
 func (c *Core) cannot(d *Planned, r Round) {
 	why := "it makes no assignment"
-	switch {
-	case d.Ahead != nil:
-		why = d.Ahead.Error()
-	case d.Err != nil:
+	if d.Err != nil {
 		why = d.Err.Error()
 	}
 	c.void, c.voidWhy = d.controls.Rollback.Order, why

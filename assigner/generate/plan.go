@@ -54,9 +54,8 @@ type Planned struct {
 	Loads *loadbalance.Loads
 	// Next is to be written; nil when nothing changes or something is wrong.
 	Next *assignment.Assignment
-	// Ahead is set when the stored generation or the clock is out of bounds, and
-	// Err when the decision makes no assignment: that is a defect.
-	Ahead, Err error
+	// Err is set when the decision makes no assignment: that is a defect.
+	Err error
 
 	round Round
 	entry *store.Entry
@@ -98,11 +97,7 @@ func (p *Plan) Run() *Planned {
 	if in.Prev != nil {
 		prev = in.Prev.Generation()
 	}
-	if _, d.Ahead = assignment.NextGeneration(prev, 0, p.wall); d.Ahead != nil {
-		return d
-	}
-	// A report that is too far ahead was refused when it came; the number is good
-	// without it.
+	// What is too far ahead was refused and alarmed; the number is good without it.
 	next, _ := assignment.NextGeneration(prev, p.reported, p.wall)
 	h := assignment.Header{Job: p.job, StoreID: p.storeID, Generation: next}
 	d.Next, d.Err = assignment.Successor(in.Prev, h, slices.Clone(p.tasks), placement)

@@ -26,7 +26,8 @@ type cluster struct {
 	proposed map[assignment.Generation]map[uint64]bool // checksums
 	faulty   bool
 	leases   *leases
-	told     int // whom the Distributor reports to
+	skew     [2]time.Duration // of the cores' wall clocks
+	told     int              // whom the Distributor reports to
 	tasks    map[string]*process
 	seq      uint64
 }
@@ -36,13 +37,14 @@ type process struct {
 	state       assignment.TaskState
 }
 
-func (c *cluster) now() Now { return Now{Mono: c.at, Wall: epoch.Add(c.at)} }
+// now is what the clocks of a core show.
+func (c *cluster) now(i int) Now { return Now{Mono: c.at, Wall: epoch.Add(c.at + c.skew[i])} }
 
 // drive has one core do up to n things, each of which may fail.
 func (c *cluster) drive(i, n int) {
 	core := c.cores[i]
 	for range n {
-		action, _ := core.Next(c.now())
+		action, _ := core.Next(c.now(i))
 		switch a := action.(type) {
 		case Load:
 			l := Loaded{Exists: true, Job: c.job, StoreID: 7, Assignment: c.stored}
@@ -52,24 +54,24 @@ func (c *cluster) drive(i, n int) {
 			if c.faulty && i == 0 && rapid.IntRange(0, 3).Draw(c.T, "meanwhile") == 0 {
 				c.drive(1, 3)
 			}
-			core.Loaded(c.now(), l)
+			core.Loaded(c.now(i), l)
 		case *Plan:
 			c.leases.mayDecide(i)
-			core.Planned(c.now(), a.Run())
+			core.Planned(c.now(i), a.Run())
 			if c.faulty && i == 0 && rapid.IntRange(0, 3).Draw(c.T, "before the write") == 0 {
 				c.drive(1, 3)
 			}
 		case Write:
-			core.Written(c.now(), c.fenced(i, a))
+			core.Written(c.now(i), c.fenced(i, a))
 		case Lead:
 			token, err := c.leases.lead(i)
-			core.Led(c.now(), token, err)
+			core.Led(c.now(i), token, err)
 		case Change:
 			c.leases.begin(i, a)
 		case Abandon:
 			c.leases.end(i, lease.State{}, context.Canceled)
 		case Resign:
-			core.Resigned(c.now(), c.leases.resign(i, a))
+			core.Resigned(c.now(i), c.leases.resign(i, a))
 		default:
 			return
 		}
@@ -95,9 +97,13 @@ func (c *cluster) write(next *assignment.Assignment) error {
 	if c.stored != nil && next.Generation() <= c.stored.Generation() {
 		c.Fatalf("generation %d would follow %d", next.Generation(), c.stored.Generation())
 	}
+	// Every assigner has begun with a right clock: none that jumps spoils the numbers.
+	if limit := epoch.Add(c.at + assignment.MaxAhead).UnixMilli(); int64(next.Generation()) > max(limit, int64(next.Previous())+1) {
+		c.Fatalf("generation %d is beyond %d, and follows %d", next.Generation(), limit, next.Previous())
+	}
 	c.stored = next
-	for _, core := range c.cores {
-		core.StoreChanged(c.now())
+	for i, core := range c.cores {
+		core.StoreChanged(c.now(i))
 	}
 	if what == 1 {
 		return store.ErrUnavailable // but it was stored
@@ -117,9 +123,9 @@ func (c *cluster) beat(complete bool) {
 		rs = append(rs, Report{Report: membership.Report{Said: true, Sequence: c.seq, State: p.state,
 			Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: "x:1", Weight: 1}}})
 	}
-	c.cores[c.told].Reports(c.now(), 1, complete, rs)
-	for _, core := range c.cores {
-		core.Heard(c.now(), 1, c.at)
+	c.cores[c.told].Reports(c.now(c.told), 1, complete, rs)
+	for i, core := range c.cores {
+		core.Heard(c.now(i), 1, c.at)
 	}
 }
 
@@ -149,12 +155,12 @@ func (c *cluster) act() {
 	case 3: // killed: its stream ends
 		if p := c.tasks[name]; p != nil {
 			delete(c.tasks, name)
-			c.cores[c.told].Reports(c.now(), 1, false, []Report{{Report: membership.Report{Disconnected: true,
+			c.cores[c.told].Reports(c.now(c.told), 1, false, []Report{{Report: membership.Report{Disconnected: true,
 				Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: "x:1", Weight: 1}}}})
 		}
 	case 4: // who is preferred, as each of them sees it
 		for i, core := range c.cores {
-			core.Preferred(c.now(), rapid.SampledFrom([]string{"0", "1", ""}).Draw(c.T, fmt.Sprint("preferred as seen by ", i)))
+			core.Preferred(c.now(i), rapid.SampledFrom([]string{"0", "1", ""}).Draw(c.T, fmt.Sprint("preferred as seen by ", i)))
 		}
 	case 5:
 		c.told = rapid.IntRange(0, 1).Draw(c.T, "reports go to")
@@ -162,8 +168,8 @@ func (c *cluster) act() {
 	case 6:
 		c.job.Version++
 		c.configure()
-		for _, core := range c.cores {
-			core.StoreChanged(c.now())
+		for i, core := range c.cores {
+			core.StoreChanged(c.now(i))
 		}
 	case 7:
 		i := rapid.IntRange(0, 1).Draw(c.T, "which")
@@ -171,6 +177,9 @@ func (c *cluster) act() {
 	case 10, 11:
 		c.leases.act()
 	default:
+		if i := rapid.IntRange(0, 9).Draw(c.T, "whose clock jumps"); i < len(c.skew) {
+			c.skew[i] = rapid.SampledFrom([]time.Duration{0, 20 * time.Hour, -20 * time.Hour, 48 * time.Hour, -48 * time.Hour, 1e5 * time.Hour, -1e5 * time.Hour}).Draw(c.T, "by")
+		}
 		c.pass(time.Duration(rapid.IntRange(1, 40).Draw(c.T, "pass")) * 100 * time.Millisecond)
 	}
 }
@@ -180,8 +189,8 @@ func TestTwoAssigners(t *testing.T) {
 		c := &cluster{T: rt, faulty: true, proposed: map[assignment.Generation]map[uint64]bool{}, tasks: map[string]*process{},
 			job: store.Job{Config: assignment.JobConfig{Name: "job", Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}}.WithDefaults(), Version: 1}}
 		for i := range c.cores {
-			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now())
-			c.cores[i].Attach(c.now(), 1, "d")
+			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now(i))
+			c.cores[i].Attach(c.now(i), 1, "d")
 		}
 		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			c.act()
@@ -196,8 +205,8 @@ func TestTwoAssigners(t *testing.T) {
 // end is when one is preferred, everybody agrees, and nothing fails.
 func (c *cluster) end() {
 	c.faulty = false
-	for _, core := range c.cores {
-		core.Preferred(c.now(), "0")
+	for i, core := range c.cores {
+		core.Preferred(c.now(i), "0")
 	}
 	c.told = 0
 	c.beat(true)

@@ -150,27 +150,19 @@ func (c *Core) Planned(now Now, d *Planned) {
 		return
 	case d.target != nil && d.Next == nil:
 		c.cannot(d, r)
-	case d.Ahead != nil:
-		c.raise("stored", d.Ahead.Error())
-		r.Skipped, r.Label = c.alarm, labelAhead
-		c.finish(r)
-		c.again(d)
 	case d.Err != nil:
 		c.say(levelError, "decision makes no assignment", "reason", string(d.Why), "error", d.Err)
 		r.Skipped, r.Label = d.Err.Error(), labelDefect
 		c.finish(r)
 		c.complete(d)
 	case d.Next == nil:
-		c.alarm = ""
 		c.finish(r)
 		c.complete(d)
 	case c.quiet(d):
-		c.alarm = ""
 		r.Skipped, r.Label = skipQuiet, labelQuiet
 		c.finish(r)
 		c.complete(d)
 	default:
-		c.alarm = ""
 		c.pending = d
 		d.round = r
 		d.entry = c.entry(d, r)

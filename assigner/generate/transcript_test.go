@@ -337,6 +337,9 @@ func (s *script) show() {
 	fmt.Fprintf(&s.out, "generation %d, converged %d, stragglers %v, clerks %d, slicelets %d\n",
 		rel(generation(s.core.Stored())), rel(v.Generation), v.Stragglers, v.Clerks, v.Slicelets)
 	fmt.Fprintf(&s.out, "holding %q, live %d, imbalance %.2f\n", s.core.Holding(), s.core.Live(s.now()), s.core.Imbalance(s.now()))
+	if why := s.core.Alarm(); why != "" {
+		fmt.Fprintf(&s.out, "alarm %q\n", why)
+	}
 	a := s.core.Stored()
 	if a == nil {
 		return

@@ -91,9 +91,11 @@ type view struct {
 }
 
 type controlView struct {
-	Assigner     string   `json:"assigner"`
-	Preferred    bool     `json:"preferred"`
-	Holding      string   `json:"holding,omitempty"`
+	Assigner  string `json:"assigner"`
+	Preferred bool   `json:"preferred"`
+	Holding   string `json:"holding,omitempty"`
+	// Alarm is what is wrong with a clock: decisions are taken all the same.
+	Alarm        string   `json:"alarm,omitempty"`
 	Imbalance    float64  `json:"imbalance"` // 0: no load
 	Floor        float64  `json:"floor"`
 	Converged    bool     `json:"converged"`
@@ -291,7 +293,7 @@ func meanLoad(info *slicerv1.InspectJobResponse) float64 {
 
 func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlView {
 	return &controlView{
-		Assigner: info.AssignerId, Preferred: info.Preferred, Holding: info.Holding,
+		Assigner: info.AssignerId, Preferred: info.Preferred, Holding: info.Holding, Alarm: info.Alarm,
 		Imbalance: info.Imbalance, Floor: info.Floor,
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),

@@ -69,6 +69,9 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, ", takes no decisions: %s", c.Holding)
 	}
 	fmt.Fprintln(w)
+	if c.Alarm != "" {
+		fmt.Fprintf(w, "alarm: %s\n", c.Alarm)
+	}
 	if c.Orders != nil {
 		c.Orders.print(w, now)
 	}
