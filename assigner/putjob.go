@@ -133,5 +133,8 @@ func (a *Assigner) shelfFor(name string) (*shelf, error) {
 			names = append(names, fmt.Sprintf("%q", s.name))
 		}
 	}
+	if len(names) == 1 {
+		names[0] = "empty: the assigners' one store has no name"
+	}
 	return nil, &assignment.FieldError{Field: "store", Value: name, Allowed: strings.Join(names, " or ")}
 }

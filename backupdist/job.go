@@ -206,7 +206,7 @@ func (st state) assignment() *assignment.Assignment {
 func (j *job) why(st state) error {
 	switch {
 	case st.missing:
-		return status.Errorf(codes.NotFound, "job %q: there is no such job", j.name)
+		return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.name)
 	case st.err != nil:
 		return statusOf(fmt.Errorf("job %q: %w", j.name, st.err))
 	}

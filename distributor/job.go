@@ -175,7 +175,7 @@ func (j *job) unavailable() error {
 }
 
 func (j *job) notFound() error {
-	return status.Errorf(codes.NotFound, "job %q: there is no such job", j.name)
+	return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.name)
 }
 
 // notifyLocked tells those who wait for a first assignment or answer.

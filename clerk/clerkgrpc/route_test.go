@@ -180,7 +180,7 @@ func TestWaitsForTheFirstAssignment(t *testing.T) {
 		tasks := three()
 		b.serve(tasks[0])
 		_, err := b.ask(clerk.WithKey(b.t.Context(), "k"))
-		b.fails(err, codes.DeadlineExceeded, `no assignment of job "job"`)
+		b.fails(err, codes.DeadlineExceeded, `no assignment: job "job"`)
 		began := time.Now()
 		done := make(chan error)
 		go func() {

@@ -88,7 +88,7 @@ func (s *source) explain(name string, r *route, failed error) error {
 		return failed
 	}
 	if why := s.why(name); why != "" {
-		return status.Error(status.Code(failed), fmt.Sprintf("clerkgrpc: no assignment of job %q: %s", name, why))
+		return status.Error(status.Code(failed), fmt.Sprintf("clerkgrpc: no assignment: %s", why))
 	}
 	return failed
 }

@@ -47,7 +47,7 @@ func TestProbe(t *testing.T) {
 	if r := w.ctl("probe", "web"); r.code != 0 || strings.Count(r.out, "\n") != 2 {
 		t.Errorf("of the server: %+v", r)
 	}
-	if r := w.ctl("probe", "nothing"); r.code != 4 || !strings.Contains(r.out, "no such job") {
+	if r := w.ctl("probe", "nothing"); r.code != 4 || !strings.Contains(r.out, "does not exist") {
 		t.Errorf("of an unknown job: %+v", r)
 	}
 	for _, args := range [][]string{{"--interval", "1ms"}, {"--metrics-address", ":0"}, {"--target", "nowhere"}, {"--interval", "1s", "--metrics-address", "x"}} {
