@@ -190,12 +190,14 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 	v.flush()
 	for _, p := range v.peers {
 		if !p.quiet.After(now) {
-			p.say(now, reportsRequest(&slicerv1.TaskReports{}))
+			p.say(now, signOfLife)
 		}
 		next = sooner(next, p.quiet)
 	}
 	return next
 }
+
+var signOfLife = reportsRequest(&slicerv1.TaskReports{})
 
 func (p *AssignerPeer) say(now time.Time, m *slicerv1.AttachRequest) {
 	p.quiet = now.Add(heartbeat)

@@ -45,7 +45,7 @@ func newDistributor(w *world, name string) *distributorHost {
 
 func (d *distributorHost) step() {
 	next := d.driven.Step(d.now())
-	d.wake(next.Sub(epoch))
+	d.wake(sinceEpoch(next))
 }
 
 // attach connects to an assigner.

@@ -60,7 +60,7 @@ func (s *subscriberHost) act() {
 		}
 	}
 	if at := s.sub.Wake(); !at.IsZero() {
-		s.wake(at.Sub(epoch))
+		s.wake(sinceEpoch(at))
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 
 var epoch = time.UnixMilli(1_700_000_000_000)
 
+// sinceEpoch is t.Sub(epoch), and cheaper.
+func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixNano() - epoch.UnixNano()) }
+
 // world is the time, what is to happen, and who there is.
 type world struct {
 	seed  uint64
@@ -59,81 +62,6 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// event is something that happens at a time. Of those at one time the order is
-// that of key, so that it does not depend on who was asked first.
-type event struct {
-	at   time.Duration
-	key  uint64
-	seq  uint64
-	what happening
-}
-
-type happening interface{ happen() }
-
-// call is a function that is called.
-type call func()
-
-func (f call) happen() { f() }
-
-func (x *event) before(y *event) bool {
-	if x.at != y.at {
-		return x.at < y.at
-	}
-	if x.key != y.key {
-		return x.key < y.key
-	}
-	return x.seq < y.seq
-}
-
-// events is a heap in which each has four below it.
-type events []event
-
-func (q *events) push(e event) {
-	*q = append(*q, e)
-	h, i := *q, len(*q)-1
-	for i > 0 {
-		up := (i - 1) / 4
-		if !e.before(&h[up]) {
-			break
-		}
-		h[i] = h[up]
-		i = up
-	}
-	h[i] = e
-}
-
-func (q *events) pop() event {
-	h := *q
-	first, e := h[0], h[len(h)-1]
-	h[len(h)-1] = event{}
-	h = h[:len(h)-1]
-	*q = h
-	if len(h) == 0 {
-		return first
-	}
-	i := 0
-	for {
-		at := 4*i + 1
-		if at >= len(h) {
-			break
-		}
-		below := h[at:min(at+4, len(h))]
-		least, first := 0, &below[0]
-		for k := 1; k < len(below); k++ {
-			if x := &below[k]; x.at < first.at || x.at == first.at && x.before(first) {
-				least, first = k, x
-			}
-		}
-		if !first.before(&e) {
-			break
-		}
-		h[i] = *first
-		i = at + least
-	}
-	h[i] = e
-	return first
-}
-
 // pool keeps what has happened to be used again.
 type pool[T any] struct{ free []*T }
 
@@ -152,16 +80,19 @@ func (w *world) schedule(at time.Duration, key uint64, do func()) { w.enqueue(at
 
 func (w *world) enqueue(at time.Duration, key uint64, what happening) {
 	w.seq++
-	w.queue.push(event{max(at, w.at), key, w.seq, what})
+	w.queue.push(max(at, w.at), key, w.seq, what)
 }
 
 // run lets things happen until a time.
 func (w *world) run(until time.Duration) {
-	for len(w.queue) > 0 && w.queue[0].at <= until {
-		e := w.queue.pop()
-		w.at = e.at
+	for {
+		at, what, ok := w.queue.pop(until)
+		if !ok {
+			break
+		}
+		w.at = at
 		w.events++
-		e.what.happen()
+		what.happen()
 	}
 	w.at = until
 }
