@@ -131,7 +131,6 @@ func (c *cooler) step(h uint32) bool {
 		return c.eject(h)
 	}
 	p := &c.pieces[best.piece]
-	touched := append(append([]uint32(nil), c.owners(p)...), h)
 	c.moved += best.cost
 	switch best.kind {
 	case KindMove:
@@ -144,7 +143,8 @@ func (c *cooler) step(h uint32) bool {
 		c.remove(best.piece, h)
 		c.say(KindRemove, ReasonHotTask, best.piece, int(h), -1, best.weight(), 0, 0)
 	}
-	c.refresh(append(touched, to)...)
+	c.refresh(h, to)
+	c.refresh(c.owners(p)...)
 	return true
 }
 

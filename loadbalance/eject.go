@@ -119,7 +119,6 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 	if gain <= 1e-6+1e-6*c.over(h, c.load[h]) {
 		return false
 	}
-	touched := append(slices.Clone(c.owners(p)), t)
 	if k == KindReplicate {
 		c.add(i, t)
 	} else {
@@ -130,10 +129,11 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		c.replace(x.i, x.from, x.to)
 		q := &c.pieces[x.i]
 		c.say(KindEject, ReasonRoom, x.i, int(x.from), int(x.to), gain/cost, q.width(), q.share())
-		touched = append(touched, x.to)
+		c.refresh(x.from, x.to)
 	}
 	c.moved += cost
-	c.refresh(touched...)
+	c.refresh(h, t)
+	c.refresh(c.owners(p)...)
 	return true
 }
 

@@ -116,8 +116,7 @@ func (h *taskHeap) down(i int) {
 }
 
 // pieceHeap orders pieces by a key that was right at their version; whoever
-// pops one checks that it still is. Equal keys by number. Each place has four
-// children, which lie together: half as many levels as with two.
+// pops one checks that it still is. Equal keys by number.
 type pieceHeap []pieceKey
 
 type pieceKey struct {
@@ -126,34 +125,30 @@ type pieceKey struct {
 	version uint32
 }
 
-func (k pieceKey) less(l pieceKey) bool {
-	return k.key < l.key || k.key == l.key && k.id < l.id
-}
-
 func (k pieceKey) compare(l pieceKey) int {
 	switch {
-	case k.less(l):
+	case k.key < l.key:
 		return -1
-	case l.less(k):
+	case k.key > l.key:
 		return 1
 	}
-	return 0
+	return int(k.id - l.id)
 }
 
+func (h pieceHeap) less(i, j int) bool { return h[i].compare(h[j]) < 0 }
+
 func (h pieceHeap) init() {
-	for i := len(h) / 4; i >= 0; i-- {
+	for i := len(h)/2 - 1; i >= 0; i-- {
 		h.down(i)
 	}
 }
 
 func (h *pieceHeap) push(k pieceKey) {
-	s := append(*h, k)
-	i := len(s) - 1
-	for ; i > 0 && k.less(s[(i-1)/4]); i = (i - 1) / 4 {
-		s[i] = s[(i-1)/4]
+	*h = append(*h, k)
+	s := *h
+	for i := len(s) - 1; i > 0 && s.less(i, (i-1)/2); i = (i - 1) / 2 {
+		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
 	}
-	s[i] = k
-	*h = s
 }
 
 func (h *pieceHeap) pop() pieceKey {
@@ -166,22 +161,18 @@ func (h *pieceHeap) pop() pieceKey {
 }
 
 func (h pieceHeap) down(i int) {
-	if i >= len(h) {
-		return
-	}
-	k := h[i]
 	for {
-		least := -1
-		for c := 4*i + 1; c <= 4*i+4 && c < len(h); c++ {
-			if least < 0 || h[c].less(h[least]) {
-				least = c
-			}
-		}
-		if least < 0 || !h[least].less(k) {
-			h[i] = k
+		c := 2*i + 1
+		if c >= len(h) {
 			return
 		}
-		h[i] = h[least]
-		i = least
+		if c+1 < len(h) && h.less(c+1, c) {
+			c++
+		}
+		if !h.less(c, i) {
+			return
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
 	}
 }
