@@ -33,11 +33,14 @@ was. Without a JOB it asks for every job there is; without --target it asks the 
 --server. A target whose name has several addresses stands for all of them.
 
 Done once, it exits with 4 when a target failed, or when a store did not name its
-jobs. With --interval it goes on until SIGINT or SIGTERM, and with --metrics-address
+jobs. It exits with 3 when every target answered, and a job has no assignment at any of
+them: because it has no servers yet, which is no fault of Slicer's, or because there is
+no such job. With --interval it goes on until SIGINT or SIGTERM, and with --metrics-address
 it serves what it sees to Prometheus: slicer_probe_selections_total by result, whose
 share of found is the availability that users see (Slicer paper, section 5.1);
-slicer_probe_total by result ok, behind or failed; slicer_probe_latency_seconds. A
-target is behind when another one had a newer generation a round earlier.`,
+slicer_probe_total by result ok, behind, empty (no servers yet) or failed;
+slicer_probe_latency_seconds. A target is behind when another one had a newer generation
+a round earlier.`,
 		Example: `  slicerctl probe --target slicer-1.example.com:4720,slicer-2.example.com:4720,slicer-backup.example.com:4730
   slicerctl probe my-job --interval 10s --metrics-address :9090 --json`,
 		Args:              cobra.ArbitraryArgs,

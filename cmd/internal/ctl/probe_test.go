@@ -22,6 +22,7 @@ type probe struct {
 	Generation int64
 	Slices     int
 	Behind     bool
+	Empty      bool
 	Error      string
 	LatencyMS  float64 `json:"latency_ms"`
 }
@@ -29,9 +30,27 @@ type probe struct {
 func TestProbe(t *testing.T) {
 	w := newWorld(t)
 	w.apply("name: web\n")
-	w.tasks("web", "t0")
 	both := w.distributor + "," + w.backup
 	var vs []probe
+	// A job without servers is no fault of theirs.
+	w.eventually("both know the job", func() bool {
+		r := w.ctl("probe", "--target", both, "--json")
+		vs = nil
+		return r.code == 3 && r.errs == "slicerctl: every target answered; no servers yet: web\n" && json.Unmarshal([]byte(r.out), &vs) == nil
+	})
+	if len(vs) != 2 || vs[0].OK || !vs[0].Empty || !vs[1].Empty || !strings.Contains(vs[0].Error, "no assignment yet") {
+		t.Errorf("without servers: %+v", vs)
+	}
+	if r := w.ctl("probe", "web", "--target", both); r.code != 3 || strings.Count(r.out, "  no servers yet\n") != 2 {
+		t.Errorf("without servers: %+v", r)
+	}
+	if r := w.ctl("probe", "web", "nothing"); r.code != 3 || r.errs != "slicerctl: there is no such job: nothing\n" {
+		t.Errorf("without servers, and unknown: %+v", r)
+	}
+	if r := w.ctl("probe", "web", "--target", both, "--target", "127.0.0.1:1"); r.code != 4 || r.errs != "slicerctl: 1 of 3 probes failed: 127.0.0.1:1\n" {
+		t.Errorf("without servers, and with a target that is not there: %+v", r)
+	}
+	w.tasks("web", "t0")
 	w.eventually("both have it", func() bool {
 		r := w.ctl("probe", "web", "--target", both, "--json")
 		vs = nil
@@ -47,7 +66,7 @@ func TestProbe(t *testing.T) {
 	if r := w.ctl("probe", "web"); r.code != 0 || strings.Count(r.out, "\n") != 2 {
 		t.Errorf("of the server: %+v", r)
 	}
-	if r := w.ctl("probe", "nothing"); r.code != 4 || !strings.Contains(r.out, "does not exist") {
+	if r := w.ctl("probe", "nothing"); r.code != 3 || !strings.Contains(r.out, "does not exist") {
 		t.Errorf("of an unknown job: %+v", r)
 	}
 	for _, args := range [][]string{{"--interval", "1ms"}, {"--metrics-address", ":0"}, {"--target", "nowhere"}, {"--interval", "1s", "--metrics-address", "x"}} {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -34,8 +36,13 @@ type probeView struct {
 	// Selected says that the assignment has a task for some key.
 	Selected bool `json:"selected"`
 	// Behind says that another target had a newer generation before this one was asked.
-	Behind bool   `json:"behind,omitempty"`
-	Error  string `json:"error,omitempty"`
+	Behind bool `json:"behind,omitempty"`
+	// Empty says that the job is there, and has no assignment at any target since none
+	// of its servers has reported yet. That is no failure.
+	Empty bool   `json:"empty,omitempty"`
+	Error string `json:"error,omitempty"`
+
+	absent bool // there is no such job, or no assignment, at any target
 }
 
 // prober asks servers for assignments as a subscriber would.
@@ -59,7 +66,7 @@ func newProbeMetrics(r prometheus.Registerer) *probeMetrics {
 		selections: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_probe_selections_total",
 			Help: "Selections of a task for some key by the assignment that was asked for, by whether there was one: found or not_found."}, []string{"job", "target", "result"}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_probe_total",
-			Help: "Assignments that were asked for, by whether they came whole, were behind another server's, or failed."}, []string{"job", "target", "result"}),
+			Help: "Assignments that were asked for, by whether they came whole, were behind another server's, were none since the job has no servers yet, or failed."}, []string{"job", "target", "result"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "slicer_probe_latency_seconds",
 			Help:    "Time until the whole assignment had come.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10}}, []string{"job", "target"}),
@@ -191,19 +198,35 @@ func (p *prober) list(ctx context.Context) ([]string, error) {
 	return jobs, nil
 }
 
+// failures is an error if a target has failed, and another one if they only had
+// nothing to give.
 func failures(vs []probeView) error {
-	var failed []string
+	var failed, empty, unknown []string
 	for _, v := range vs {
-		if !v.OK {
+		switch {
+		case v.OK:
+		case v.Empty:
+			empty = append(empty, v.Job)
+		case v.absent:
+			unknown = append(unknown, v.Job)
+		default:
 			failed = append(failed, v.Target)
 		}
 	}
-	if failed == nil {
-		return nil
+	names := func(all []string) string {
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), ", ")
 	}
-	n := len(failed)
-	slices.Sort(failed)
-	return &codedError{fmt.Sprintf("%d of %s failed: %s", n, plural(len(vs), "probe"), strings.Join(slices.Compact(failed), ", ")), exitUnreachable}
+	switch {
+	case failed != nil:
+		n := len(failed)
+		return &codedError{fmt.Sprintf("%d of %s failed: %s", n, plural(len(vs), "probe"), names(failed)), exitUnreachable}
+	case unknown != nil:
+		return notFoundf("there is no such job: %s", names(unknown))
+	case empty != nil:
+		return notFoundf("every target answered; no servers yet: %s", names(empty))
+	}
+	return nil
 }
 
 // round asks all targets at once. The views are in order of job, then of target.
@@ -226,8 +249,15 @@ func (p *prober) round(ctx context.Context, jobs []string) []probeView {
 	}
 	wg.Wait()
 	newest := map[string]int64{}
+	held := map[string]bool{} // by some target
+	for i := range vs {
+		held[vs[i].Job] = held[vs[i].Job] || vs[i].OK
+	}
 	for i := range vs {
 		v := &vs[i]
+		if held[v.Job] {
+			v.absent, v.Empty = false, false // what others have is not absent
+		}
 		v.Behind = v.OK && v.Generation < p.newest[v.Job]
 		newest[v.Job] = max(newest[v.Job], v.Generation, p.newest[v.Job])
 		p.note(v)
@@ -243,6 +273,10 @@ func (p *prober) probe(ctx context.Context, c *client, job string) probeView {
 	v.LatencyMS = float64(time.Since(began).Microseconds()) / 1000
 	if err != nil {
 		v.Error = c.explain(err).Error()
+		if v.absent = status.Code(err) == codes.NotFound; v.absent {
+			_, err := call(ctx, c, c.admin.GetJob, &slicerv1.GetJobRequest{Name: job})
+			v.Empty = err == nil
+		}
 		return v
 	}
 	v.OK, v.Generation, v.Slices = true, int64(a.Generation()), a.NumSlices()
@@ -263,6 +297,9 @@ func selects(a *assignment.Assignment, k assignment.SliceKey) bool {
 func (p *prober) note(v *probeView) {
 	result, selection := "ok", "found"
 	switch {
+	case v.Empty:
+		p.m.probes.WithLabelValues(v.Job, v.Target, "empty").Inc()
+		return // there was nothing to select from, and nothing wrong
 	case !v.OK:
 		result = "failed"
 	case v.Behind:
@@ -315,6 +352,8 @@ func (v *probeView) latency() string { return fmt.Sprintf("%.1fms", v.LatencyMS)
 
 func (v *probeView) result() string {
 	switch {
+	case v.Empty:
+		return "no servers yet"
 	case !v.OK:
 		return v.Error
 	case !v.Selected:
@@ -326,6 +365,9 @@ func (v *probeView) result() string {
 }
 
 func (v *probeView) line() string {
+	if v.Empty {
+		return fmt.Sprintf("%s %s %s, after %s", v.Job, v.Target, v.result(), v.latency())
+	}
 	if !v.OK {
 		return fmt.Sprintf("%s %s failed after %s: %s", v.Job, v.Target, v.latency(), v.Error)
 	}

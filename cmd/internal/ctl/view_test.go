@@ -104,6 +104,21 @@ START             END               SHARE  TASKS
 	}
 }
 
+// A wrong clock is told of although decisions are taken.
+func TestInspectViewOfAnAlarm(t *testing.T) {
+	info := sampleInfo()
+	info.Alarm = "the clock has jumped"
+	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	v.print(&b, time.UnixMilli(1763715601000))
+	if !bytes.Contains(b.Bytes(), []byte("assigner a0 (preferred)\nalarm: the clock has jumped\n")) {
+		t.Errorf("%s", &b)
+	}
+}
+
 // Tasks are in order of name, an excluded one does not lower the mean, and a dead
 // one has no load any more.
 func TestInspectViewOfTheAbsent(t *testing.T) {
