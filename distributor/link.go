@@ -28,6 +28,9 @@ const (
 	retryMax = 5 * time.Second
 	// steady is how long a stream lasts that makes the next attempt a first one.
 	steady = 10 * time.Second
+	// window is how much an assigner may have sent that has not been taken off the
+	// stream: about a whole assignment of 10^5 slices.
+	window = 1 << 20
 	// lookAgain is how often a second address of an attached assigner looks
 	// whether the assigner is still attached by the other.
 	lookAgain = time.Second
@@ -72,6 +75,9 @@ func (d *Distributor) newLink(address, name string) (*link, error) {
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
+		// Windows that are fixed need no pings to find their size with each answer.
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 	}, opts...)
 	conn, err := grpc.NewClient("passthrough:///"+address, opts...)
 	if err != nil {
