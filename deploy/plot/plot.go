@@ -10,6 +10,7 @@
 package plot
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
 	"io"
@@ -93,6 +94,19 @@ func (f Figure) WriteFile(path string) error {
 		return fmt.Errorf("plot %s: %w", path, err)
 	}
 	return nil
+}
+
+// Writable says whether WriteFile could write a file now, before somebody works long
+// for what it is to show. It leaves nothing behind.
+func Writable(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("plot %s: it is a directory", path)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".plot-*")
+	if err != nil {
+		return fmt.Errorf("plot: %w", err)
+	}
+	return errors.Join(tmp.Close(), os.Remove(tmp.Name()))
 }
 
 // Write draws the figure as SVG.

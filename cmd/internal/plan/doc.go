@@ -23,6 +23,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/deploy/plot"
 )
 
 // explain blames the flag that an error of the libraries is about.
@@ -61,7 +62,13 @@ func check(ok bool, flag string, value any, want string) error {
 }
 
 func checkPlot(cmd *cobra.Command, file string) error {
-	return check(!cmd.Flags().Changed("plot") || strings.HasSuffix(strings.ToLower(file), ".svg"), "plot", file, "a file name that ends in .svg")
+	if !cmd.Flags().Changed("plot") {
+		return nil
+	}
+	if err := check(strings.HasSuffix(strings.ToLower(file), ".svg"), "plot", file, "a file name that ends in .svg"); err != nil {
+		return err
+	}
+	return plot.Writable(file)
 }
 
 func printJSON(w io.Writer, v any) error {

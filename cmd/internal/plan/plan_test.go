@@ -180,6 +180,11 @@ h - - [10/Oct/2000:13:55:39 -0700] "GET /a HTTP/1.0" 200 1 "-" "x"
 
 func TestBadInput(t *testing.T) {
 	bad := write(t, "bad.csv", "1,a,1\n2,b,x\n")
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full.svg")
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		code int
 		want string
@@ -190,7 +195,11 @@ func TestBadInput(t *testing.T) {
 		{1, "neither unix_ms,key,load nor an access log", "simulate --trace " + write(t, "x", "hello\n")},
 		{1, "big.csv: line 2: load: \"1e308\" is not a number of 0 to 1e+15", "simulate --trace " + write(t, "big.csv", "1,a,1e15\n1,b,1e308\n")},
 		{1, "no such file", "simulate --trace nosuch"},
-		{1, "plot", "simulate --trace " + write(t, "e.csv", "") + " --plot /nosuch/f.svg"},
+		// Where the plot goes is looked at first.
+		{1, "plot: ", "simulate --trace nosuch --plot /nosuch/f.svg"},
+		{1, "plot: ", "subset --size 245 --plot /nosuch/f.svg"},
+		{1, "it is a directory", "simulate --trace nosuch --plot " + full},
+		{1, "bad.csv: line 2", "simulate --trace " + bad + " --plot " + filepath.Join(dir, "f.svg")},
 		{2, "--trace FILE or --workload", "simulate"},
 		{2, "and not both", "simulate --trace x --workload a"},
 		{2, `--workload: "z"`, "simulate --workload z"},
@@ -219,6 +228,9 @@ func TestBadInput(t *testing.T) {
 		if code != c.code || !strings.Contains(errs, c.want) || out != "" || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d, want %d; %q, want %q in it; out %q", c.args, code, c.code, errs, c.want, out)
 		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
