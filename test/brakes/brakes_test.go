@@ -129,7 +129,7 @@ func TestTakeover(t *testing.T) {
 		}
 	}
 	one := assignment.Slice{Start: key, End: key + 1}
-	want := []string{"ada pin " + one.String() + " to b because", "ada exclude c because", "ada freeze because", "bob unfreeze "}
+	want := []string{" create job: balance.interval: 5s -> 200ms ", "ada pin " + one.String() + " to b because", "ada exclude c because", "ada freeze because", "bob unfreeze "}
 	if len(actions) != len(want) {
 		t.Fatalf("%q, want %q", actions, want)
 	}
