@@ -9,8 +9,8 @@ import (
 
 // piece is a slice while a round works on it. Pieces form a list in key order
 // so that splitting and merging cost nothing but the piece itself. There may be a
-// million, in no order that memory knows: what matters is how few bytes of one a
-// step has to look at, and that there is no pointer in it.
+// million, and a step looks at pieces all over the memory: they are small, and hold
+// no pointers.
 type piece struct {
 	start, end assignment.SliceKey
 	load       float64 // of all replicas together; never NaN, negative or infinite
