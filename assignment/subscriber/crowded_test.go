@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,5 +131,13 @@ func TestComeBackIsBounded(t *testing.T) {
 	}
 	if last != 4*dialTimeout {
 		t.Errorf("the longest that a connection is waited for is %s", last)
+	}
+}
+
+// A server that wants TLS hangs up on who speaks none, which gRPC tells as an EOF.
+func TestExplainNamesTLS(t *testing.T) {
+	err := explain(status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`))
+	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), "(does it want TLS?)") {
+		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -171,5 +172,9 @@ func explain(err error) error {
 		return fmt.Errorf("%w: it ended the stream", kind)
 	}
 	text := s.Message()
-	return fmt.Errorf("%w: %s", kind, text[:min(len(text), maxRefusal)])
+	text = text[:min(len(text), maxRefusal)]
+	if strings.Contains(text, "error reading server preface: EOF") {
+		text += " (does it want TLS?)"
+	}
+	return fmt.Errorf("%w: %s", kind, text)
 }

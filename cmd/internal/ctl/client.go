@@ -21,12 +21,14 @@ import (
 
 // client is a connection to the server.
 type client struct {
-	server  string
-	named   string // what says where the server is, for errors
-	timeout time.Duration
-	conn    *grpc.ClientConn
-	admin   slicerv1.AdminServiceClient
-	sub     slicerv1.SubscriberServiceClient
+	server string
+	named  string // what says where the server is, for errors
+	// anonymous: it speaks TLS, and has no certificate to show.
+	anonymous bool
+	timeout   time.Duration
+	conn      *grpc.ClientConn
+	admin     slicerv1.AdminServiceClient
+	sub       slicerv1.SubscriberServiceClient
 }
 
 func (a *app) dial() (*client, error) { return a.dialAs("") }
@@ -51,7 +53,8 @@ func (a *app) dialAs(name string) (*client, error) {
 		return nil, fmt.Errorf("--server: %w", err)
 	}
 	return &client{
-		server: a.server, named: "--server or " + ServerEnv, timeout: a.timeout, conn: conn,
+		server: a.server, named: "--server or " + ServerEnv, anonymous: a.tls.CA != "" && a.tls.Cert == "",
+		timeout: a.timeout, conn: conn,
 		admin: slicerv1.NewAdminServiceClient(conn), sub: slicerv1.NewSubscriberServiceClient(conn),
 	}, nil
 }

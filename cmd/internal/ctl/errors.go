@@ -59,6 +59,9 @@ func (c *client) explain(err error) error {
 		}
 		for _, broken := range []string{"error reading from server", "read tcp", "write tcp", "closing transport"} {
 			if strings.HasPrefix(msg, broken) {
+				if c.anonymous {
+					msg += " (a server with --tls-ca demands a certificate: --tls-cert and --tls-key)"
+				}
 				return &codedError{fmt.Sprintf("the connection to %s broke: %s", c.server, msg), exitUnreachable}
 			}
 		}
@@ -88,6 +91,12 @@ func transport(why string) string {
 	why = strings.Trim(why, `"`)
 	why = strings.TrimPrefix(why, "transport: ")
 	why = strings.TrimPrefix(why, "Error while dialing: ")
+	switch {
+	case strings.HasPrefix(why, "error reading server preface: EOF"):
+		why += "; does it want TLS (--tls-ca)?"
+	case strings.Contains(why, "looked like an HTTP/1.1 header"):
+		why = "it speaks HTTP/1.1, as the port of --http does"
+	}
 	return strings.ReplaceAll(why, `\"`, `"`)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +196,8 @@ func TestExplain(t *testing.T) {
 		code int
 	}{
 		{status.Error(codes.Unavailable, dial), "cannot reach slicer:4720: dial tcp 127.0.0.1:1: connect: connection refused (--server says where a Distributor is)", 4},
+		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "cannot reach slicer:4720: error reading server preface: EOF; does it want TLS (--tls-ca)? (--server says where a Distributor is)", 4},
+		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`), "cannot reach slicer:4720: it speaks HTTP/1.1, as the port of --http does (--server says where a Distributor is)", 4},
 		{status.Error(codes.Unavailable, "no assigner is connected"), "slicer:4720 cannot answer now: no assigner is connected", 4},
 		{status.Error(codes.Unavailable, "write tcp a->b: broken pipe"), "the connection to slicer:4720 broke: write tcp a->b: broken pipe", 4},
 		{status.Error(codes.DeadlineExceeded, "context deadline exceeded"), "no answer from slicer:4720 within 1s", 4},
@@ -209,6 +212,10 @@ func TestExplain(t *testing.T) {
 		if got := c.explain(k.err); got.Error() != k.want || exitCode(got) != k.code {
 			t.Errorf("%v:\n got %s (exit %d)\nwant %s (exit %d)", k.err, got, exitCode(got), k.want, k.code)
 		}
+	}
+	c.anonymous = true
+	if got := c.explain(status.Error(codes.Unavailable, "write tcp a->b: broken pipe")).Error(); !strings.Contains(got, "--tls-cert") {
+		t.Errorf("without a certificate: %s", got)
 	}
 	if c.explain(nil) != nil {
 		t.Error("nothing to explain")
