@@ -78,5 +78,5 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	if a, err = st.home.store.ReadGeneration(ctx, j.name, g); err != nil {
 		return nil, statusOf(st.home.named(err))
 	}
-	return &newUpdate(nil, a, s.m).whole, nil
+	return &newUpdate(nil, a, s).whole, nil
 }

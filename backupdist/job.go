@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,14 +15,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-const (
-	// readWithin bounds one read from the store.
-	readWithin = 10 * time.Second
-	// warmEvery is how often a changing job without subscribers is read.
-	warmEvery = 10 * time.Second
-	// idleFor is how long a job is kept that the store does not know and nobody needs.
-	idleFor = 10 * time.Second
-)
+// readWithin bounds one read from the store.
+const readWithin = 10 * time.Second
 
 // job is what the store says of one job. One goroutine (run) reads it; everybody
 // else looks at the state.
@@ -94,38 +89,29 @@ func (j *job) needed() {
 // run reads the job when it has changed, until Close, or until the store does not
 // know it and nobody needs it.
 func (j *job) run() {
-	var read time.Time // last
-	failures := 0
+	var p pace
 	for j.s.life.Err() == nil {
-		j.mu.Lock()
-		stale, missing := j.stale, j.state.missing
-		j.mu.Unlock()
-		now := time.Now()
-		wait := time.Duration(-1) // until woken
-		switch idle := j.s.needed(j) == 0; {
-		case stale && idle && !missing && !read.IsZero() && now.Sub(read) < warmEvery:
-			wait = warmEvery - now.Sub(read)
-		case stale:
-			read = now
-			if err := j.read(); err == nil {
-				failures = 0
-				continue
-			}
-			if wait = backoff(failures); idle {
-				wait = warmEvery
-			}
-			failures++
-			pause(j.s.life, wait)
-			continue
-		case missing && idle && now.Sub(read) >= idleFor:
+		idle := j.s.needed(j) == 0
+		switch do, wait := j.due(&p, time.Now(), idle); do {
+		case toRead:
+			p.read(time.Now(), j.read(), idle, rand.Float64())
+		case toDrop:
 			if j.s.drop(j) {
 				return
 			}
-		case missing:
-			wait = idleFor
+			j.sleep(wait)
+		case toPause:
+			pause(j.s.life, wait)
+		case toWait:
+			j.sleep(wait)
 		}
-		j.sleep(wait)
 	}
+}
+
+func (j *job) due(p *pace, now time.Time, idle bool) (todo, time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return p.next(now, j.stale, j.state.missing, idle)
 }
 
 // sleep waits for a token, or for d if it is not negative.
@@ -143,17 +129,29 @@ func (j *job) sleep(d time.Duration) {
 	}
 }
 
-// read takes in what the store has. What is held stays when it does not answer.
+// read takes in what the store has.
 func (j *job) read() error {
 	j.s.reading <- struct{}{}
 	defer func() { <-j.s.reading }()
-	j.mu.Lock()
-	j.stale, j.reading = false, true
-	old := j.state
-	j.mu.Unlock()
+	old := j.begin()
 	ctx, cancel := context.WithTimeout(j.s.life, readWithin)
 	defer cancel()
 	next, err := j.fetch(ctx, old)
+	j.settle(old, next, err)
+	return err
+}
+
+// begin is what is held before a reading.
+func (j *job) begin() (old state) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stale, j.reading = false, true
+	return j.state
+}
+
+// settle takes in what a reading came to. What is held stays when the store does
+// not answer.
+func (j *job) settle(old, next state, err error) {
 	j.s.m.read(err)
 	if err != nil {
 		j.s.log.Warn("job not read from the store", "job", j.name, "error", err)
@@ -167,11 +165,23 @@ func (j *job) read() error {
 	j.state = next
 	j.mu.Unlock()
 	close(old.next)
-	return err
 }
 
 func (j *job) fetch(ctx context.Context, old state) (state, error) {
 	f := j.s.find(ctx, j.name, old.home)
+	var a *assignment.Assignment
+	if f.source != nil {
+		var err error
+		if a, err = f.source.store.Read(ctx, j.name); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return state{}, f.source.named(err)
+		}
+	}
+	return j.merge(old, f, a)
+}
+
+// merge is what is to be held: the newest, whatever the store says. a is nil when
+// the store has none.
+func (j *job) merge(old state, f found, a *assignment.Assignment) (state, error) {
 	switch {
 	case f.err != nil:
 		return state{}, f.err
@@ -179,15 +189,12 @@ func (j *job) fetch(ctx context.Context, old state) (state, error) {
 		return state{known: true, missing: true}, nil
 	}
 	next := state{known: true, home: f.source, config: f.job.Config}
-	a, err := f.source.store.Read(ctx, j.name)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-	case err != nil:
-		return state{}, f.source.named(err)
+	case a == nil:
 	case a.Job() != j.name:
 		return state{}, fmt.Errorf("the store holds an assignment of job %q for it", a.Job())
 	case a.Newer(old.assignment()):
-		next.update = newUpdate(old.assignment(), a, j.s.m)
+		next.update = newUpdate(old.assignment(), a, j.s)
 	default:
 		next.update = old.update
 	}

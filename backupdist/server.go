@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -37,6 +36,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -45,9 +45,6 @@ const (
 	maxJobs = 1 << 16
 	// readers bounds the reads from the store that run at once.
 	readers = 8
-	// Waits between attempts to reach the store, half of it at random.
-	retryMin = 100 * time.Millisecond
-	retryMax = 2 * time.Second
 )
 
 // NamedStore is a store that a Backup Distributor serves.
@@ -100,6 +97,8 @@ type Server struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup // every goroutine, handlers included
 	reading chan struct{}  // holds a token for each read that runs
+	keep    func(*job)     // has it read
+	memo    *wire.Memo     // nil but for a driven one
 
 	mu     sync.Mutex // taken before any job's
 	closed bool
@@ -123,6 +122,7 @@ func New(cfg Config) (*Server, error) {
 		log: cfg.Logger, m: m, life: ctx, cancel: cancel,
 		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
 	}
+	s.keep = func(j *job) { s.wg.Go(j.run) }
 	for _, st := range cfg.Stores {
 		s.sources = append(s.sources, newSource(s, st))
 	}
@@ -195,7 +195,7 @@ func (s *Server) acquire(name string) (*job, error) {
 		j = newJob(s, name)
 		s.jobs[name] = j
 		s.m.jobs.Inc()
-		s.wg.Go(j.run)
+		s.keep(j)
 	}
 	j.refs++
 	return j, nil
@@ -224,11 +224,6 @@ func (s *Server) drop(j *job) bool {
 	delete(s.jobs, j.name)
 	s.m.jobs.Dec()
 	return true
-}
-
-func backoff(failures int) time.Duration {
-	d := min(retryMin<<min(failures, 10), retryMax)
-	return d/2 + rand.N(d/2+1)
 }
 
 func pause(ctx context.Context, d time.Duration) {

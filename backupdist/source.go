@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ func (src *source) watch() {
 		if time.Since(began) > retryMax {
 			failures = 0
 		}
-		pause(life, backoff(failures))
+		pause(life, backoff(failures, rand.Float64()))
 	}
 }
 

@@ -19,13 +19,16 @@ type update struct {
 	delta encoding
 }
 
-func newUpdate(base, a *assignment.Assignment, m *metrics) *update {
+func newUpdate(base, a *assignment.Assignment, s *Server) *update {
 	if base != nil && base.StoreID() != a.StoreID() {
 		base = nil
 	}
 	u := &update{a: a, base: base}
-	u.whole.make = func() (*wire.Frame, error) { m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
-	u.delta.make = func() (*wire.Frame, error) { m.encodes.WithLabelValues("delta").Inc(); return wire.DeltaFrame(base, a) }
+	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return s.memo.WholeFrame(a) }
+	u.delta.make = func() (*wire.Frame, error) {
+		s.m.encodes.WithLabelValues("delta").Inc()
+		return s.memo.DeltaFrame(base, a)
+	}
 	return u
 }
 

@@ -114,6 +114,10 @@ type client struct {
 	done   chan error // why the stream is to end
 	acked  chan struct{}
 
+	// The sender's: the status and the update that were said last.
+	said *slicerv1.Status
+	last *update
+
 	mu       sync.Mutex
 	held     held
 	flight   held // sent and not acknowledged, if its gen is not 0
@@ -141,12 +145,24 @@ func (c *client) receive(hello chan<- *slicerv1.Hello) error {
 			return status.Error(codes.InvalidArgument, "the first message, and no other, is a hello")
 		case first:
 			hello <- m.GetHello()
-		case m.GetAck() != nil:
-			c.ack(m.GetAck())
-		case m.GetReport() == nil:
-			return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
+		default:
+			err = c.heard(m)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// heard takes what the subscriber says after its hello.
+func (c *client) heard(m *slicerv1.WatchRequest) error {
+	switch {
+	case m.GetAck() != nil:
+		c.ack(m.GetAck())
+	case m.GetReport() == nil:
+		return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
+	}
+	return nil
 }
 
 func (c *client) ack(a *slicerv1.Ack) {
@@ -183,6 +199,27 @@ func (c *client) next(u *update, newest held) (e *encoding, kind string) {
 	return &u.whole, "whole"
 }
 
+// turn is what to send now: a status or an assignment, or neither. waited says that
+// the job's first reading has been waited for in vain; the error ends the stream.
+func (c *client) turn(j *job, st state, waited bool) (say *slicerv1.Status, e *encoding, kind string, err error) {
+	switch {
+	case st.missing, !st.known && waited:
+		return nil, nil, "", j.why(st)
+	case st.known && (c.said == nil || c.said.LoadMetric != st.config.LoadMetric || c.said.Mode != slicerv1.Mode(st.config.Mode)):
+		c.said = statusMessage(st.config)
+		return c.said, nil, "", nil
+	case st.update != nil:
+		if c.last != st.update {
+			c.last = st.update
+			c.mu.Lock()
+			c.refusals = 0
+			c.mu.Unlock()
+		}
+		e, kind = c.next(st.update, heldOf(st.update.a))
+	}
+	return nil, e, kind, nil
+}
+
 // send sends what is newest until the stream ends: one assignment at a time, the
 // next when that one has been acknowledged.
 func (c *client) send(j *job, ended <-chan struct{}) error {
@@ -190,34 +227,24 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 	defer patient.Stop()
 	repeat := time.NewTimer(repeatEvery)
 	defer repeat.Stop()
-	var said *slicerv1.Status
-	var last *update
 	for waited := false; ; {
 		st := j.now()
+		say, e, kind, err := c.turn(j, st, waited)
 		switch {
-		case st.missing, !st.known && waited:
-			return j.why(st)
-		case st.known && (said == nil || said.LoadMetric != st.config.LoadMetric || said.Mode != slicerv1.Mode(st.config.Mode)):
-			said = statusMessage(st.config)
-			if err := c.say(said, repeat); err != nil {
+		case err != nil:
+			return err
+		case say != nil:
+			if err := c.say(say, repeat); err != nil {
 				return err
 			}
 			continue
-		case st.update != nil:
-			if last != st.update {
-				last = st.update
-				c.mu.Lock()
-				c.refusals = 0
-				c.mu.Unlock()
+		case e != nil:
+			n, err := e.send(c.stream)
+			if err != nil {
+				return err
 			}
-			if e, kind := c.next(st.update, heldOf(st.update.a)); e != nil {
-				n, err := e.send(c.stream)
-				if err != nil {
-					return err
-				}
-				c.s.m.updates(kind, n)
-				continue
-			}
+			c.s.m.updates(kind, n)
+			continue
 		}
 		select {
 		case <-st.next:
@@ -225,7 +252,7 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 		case <-patient.C:
 			waited = true
 		case <-repeat.C:
-			said = nil // to be said again
+			c.said = nil // to be said again
 		case <-ended:
 			return nil
 		}
