@@ -118,10 +118,13 @@ func (l *layout) find(k assignment.SliceKey) int {
 }
 
 // cell is the number of the part of all parts of all slices in which a key of
-// the i-th slice is counted.
+// the i-th slice is counted; -1 if i is.
 func (l *layout) cell(i int, k assignment.SliceKey) int {
+	if i < 0 {
+		return -1
+	}
 	e := &l.entries[i]
-	off := uint64(k-e.start) >> e.shift
+	off := uint64(k-e.start) >> (e.shift & 63)
 	part := (off*uint64(l.parts) + uint64(l.parts) - 1) * e.inv >> partBits
 	return i*l.parts + min(int(part), l.parts-1)
 }

@@ -11,28 +11,23 @@ import (
 // meter counts requests and custom load where they arrive: by slice and part,
 // and the heaviest keys.
 //
-// There is a stripe for each core, which whoever counts has for itself: sync.Pool
-// gives a goroutine the stripe that was last used on its core, so that the
-// counters stay in that core's cache. A stripe's lock is therefore practically
-// never contended; when it is, because the collector is at it or its holder was
-// interrupted, the next stripe is taken instead.
+// There is a stripe for each core, so that its counters stay in that core's cache
+// and its lock is practically never contended; when it is, because the collector
+// is at it or its holder was interrupted, the next stripe is taken instead.
 type meter struct {
 	stripes []stripe
-	mask    uint32
-	next    atomic.Uint32
-	pool    sync.Pool
+	mask    uint
 
-	mu    sync.Mutex // of those who go through all stripes
-	spare []*sketch  // clean
+	mu sync.Mutex // of those who go through all stripes
 }
 
 // stripe is guarded by its lock.
 type stripe struct {
 	lock atomic.Uint32
 	lay  *layout
-	load [2]tally // by metric
 	n    counts
-	_    [128]byte // to where no two stripes share a pair of cache lines
+	load [2]tally  // by metric
+	_    [136]byte // to where no two stripes share a pair of cache lines
 }
 
 // The metrics that are counted. CPU is not: it is shared out by requests.
@@ -44,9 +39,10 @@ const (
 // tally is the load of one metric.
 type tally struct {
 	cells  []float64 // by cell of the layout; nil if nothing was counted
-	sketch *sketch   // likewise
+	sketch sketch
 	// lost is load that came to no cell: in no slice, or in one of another layout.
 	lost float64
+	used bool // there was ever any
 }
 
 // counts are of requests.
@@ -67,80 +63,81 @@ func newMeter() *meter {
 	for n < runtime.GOMAXPROCS(0) && n < maxStripes {
 		n *= 2
 	}
-	m := &meter{stripes: make([]stripe, n), mask: uint32(n - 1)}
+	m := &meter{stripes: make([]stripe, n), mask: uint(n - 1)}
 	empty := newLayout(nil)
 	for i := range m.stripes {
 		m.stripes[i].lay = empty
 	}
-	m.pool.New = func() any { return m.other() }
 	return m
 }
 
-func (m *meter) other() *stripe { return &m.stripes[m.next.Add(1)&m.mask] }
-
-// acquire returns a stripe with its lock held.
+// acquire returns a stripe with its lock held, that of the caller's core if it is
+// free. The caller may be on another core the moment after: the core's number only
+// says which stripe is near, and it is the lock that keeps others out.
 func (m *meter) acquire() *stripe {
-	s := m.pool.Get().(*stripe)
-	for tries := 0; !s.lock.CompareAndSwap(0, 1); tries++ {
-		if tries > len(m.stripes) {
-			runtime.Gosched()
-		}
-		s = m.other()
+	p := uint(procPin())
+	procUnpin()
+	if s := &m.stripes[p&m.mask]; s.lock.CompareAndSwap(0, 1) {
+		return s
 	}
-	return s
+	return m.acquireNext(p)
 }
 
-func (m *meter) release(s *stripe) {
-	s.lock.Store(0)
-	m.pool.Put(s)
+func (m *meter) acquireNext(p uint) *stripe {
+	for {
+		for range m.stripes {
+			p++
+			if s := &m.stripes[p&m.mask]; s.lock.CompareAndSwap(0, 1) {
+				return s
+			}
+		}
+		runtime.Gosched()
+	}
 }
+
+func (s *stripe) release() { s.lock.Store(0) }
 
 // request counts one for a key in the i-th slice of lay, in none if i is -1.
 func (m *meter) request(k assignment.SliceKey, lay *layout, i int, owned bool) {
+	cell := lay.cell(i, k)
 	s := m.acquire()
 	s.n.requests++
 	if !owned {
 		s.n.misrouted++
 	}
-	s.add(requests, k, lay, i, 1)
-	m.release(s)
+	s.load[requests].add(s, k, lay, cell, 1)
+	s.release()
 }
 
 // custom counts load in the custom metric.
 func (m *meter) custom(k assignment.SliceKey, lay *layout, i int, load float64) {
+	cell := lay.cell(i, k)
 	s := m.acquire()
-	s.add(custom, k, lay, i, load)
-	m.release(s)
+	s.load[custom].add(s, k, lay, cell, load)
+	s.release()
 }
 
 // shed counts a request that was counted before as refused for want of room.
 func (m *meter) shed() {
 	s := m.acquire()
 	s.n.shed++
-	m.release(s)
+	s.release()
 }
 
-func (s *stripe) add(metric int, k assignment.SliceKey, lay *layout, i int, load float64) {
-	t := &s.load[metric]
-	if lay != s.lay && i >= 0 { // the assignment is changing at this moment
-		i = s.lay.find(k)
+// add adds load in a cell of lay, or in none if cell is -1, to a tally of s.
+func (t *tally) add(s *stripe, k assignment.SliceKey, lay *layout, cell int, load float64) {
+	if lay != s.lay && cell >= 0 { // the assignment is changing at this moment
+		cell = s.lay.cell(s.lay.find(k), k)
 	}
-	if i < 0 {
+	if cell < 0 {
 		t.lost += load
 		return
 	}
 	if t.cells == nil {
-		t.begin(s.lay)
+		t.cells, t.used = make([]float64, s.lay.cells()), true
 	}
-	t.cells[s.lay.cell(i, k)] += load
+	t.cells[cell] += load
 	t.sketch.add(k, load)
-}
-
-func (t *tally) begin(lay *layout) {
-	t.cells = make([]float64, lay.cells())
-	if t.sketch == nil {
-		t.sketch = new(sketch)
-	}
 }
 
 // each calls f for each stripe, one after the other, with its lock held.
@@ -151,7 +148,7 @@ func (m *meter) each(f func(*stripe)) {
 			runtime.Gosched()
 		}
 		f(s)
-		s.lock.Store(0)
+		s.release()
 	}
 }
 
@@ -176,8 +173,8 @@ func (m *meter) relay(lay *layout) (cells [2][]float64, hot [2][]heavy) {
 			t := &s.load[i]
 			cells[i] = sum(cells[i], t.cells)
 			t.cells = nil
-			if t.sketch != nil {
-				c := *t.sketch
+			if t.used {
+				c := t.sketch
 				copies[i] = append(copies[i], &c)
 			}
 		}
@@ -201,7 +198,7 @@ type taken struct {
 func (m *meter) take() (t taken) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var used [2][]*sketch
+	var sketches [2][]*sketch
 	m.each(func(s *stripe) {
 		for i := range s.load {
 			l := &s.load[i]
@@ -209,32 +206,19 @@ func (m *meter) take() (t taken) {
 			clear(l.cells)
 			t.lost[i] += l.lost
 			l.lost = 0
-			if l.sketch != nil {
-				used[i] = append(used[i], l.sketch)
-				l.sketch = m.clean()
+			if l.used {
+				c := l.sketch
+				sketches[i] = append(sketches[i], &c)
+				l.sketch = sketch{}
 			}
 		}
 		t.n.add(s.n)
 		s.n = counts{}
 	})
-	for i := range used {
-		t.hot[i] = merge(used[i])
-		for _, s := range used[i] {
-			*s = sketch{}
-		}
-		m.spare = append(m.spare, used[i]...)
+	for i := range sketches {
+		t.hot[i] = merge(sketches[i])
 	}
 	return t
-}
-
-// clean returns an empty sketch, under m.mu.
-func (m *meter) clean() *sketch {
-	if n := len(m.spare); n > 0 {
-		s := m.spare[n-1]
-		m.spare = m.spare[:n-1]
-		return s
-	}
-	return new(sketch)
 }
 
 // sum adds b to a, of which either may be nil for nothing; a is changed.

@@ -354,7 +354,7 @@ func TestRequestPathDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() {
 			h := c.s.Handle(key)
 			_ = h.AssignedContinuously() && c.s.IsAffinitized(key)
-		}); n > .5 { // the race detector makes sync.Pool forget
+		}); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 	})

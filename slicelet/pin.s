@@ -1,0 +1,1 @@
+// Empty: with an assembly file a package may declare functions without a body.
