@@ -23,8 +23,8 @@ type sketch struct {
 }
 
 type sketchSet struct {
-	key    [sketchWays]assignment.SliceKey
-	weight [sketchWays]float64 // 0 is empty
+	key    [sketchWays]assignment.SliceKey // plus 1; 0 is empty
+	weight [sketchWays]float64
 }
 
 const (
@@ -35,32 +35,24 @@ const (
 func (s *sketch) add(k assignment.SliceKey, w float64) {
 	n := k % sketchSets
 	t := &s.set[n]
-	if t.key[0] == k {
-		t.weight[0] += w
-		return
+	k++ // as it is kept
+	// Sums of conditions instead of a loop: nobody could predict which way it is.
+	at := bit(t.key[1] == k) + 2*bit(t.key[2] == k) + 3*bit(t.key[3] == k)
+	if t.key[at%sketchWays] != k { // the least makes room
+		a := bit(t.weight[1] < t.weight[0])
+		b := 2 + bit(t.weight[3] < t.weight[2])
+		at = a + (b-a)*bit(t.weight[b%sketchWays] < t.weight[a%sketchWays])
+		t.key[at%sketchWays] = k
+		s.over[n][at%sketchWays] = t.weight[at%sketchWays]
 	}
-	for i := 1; i < sketchWays; i++ {
-		if t.key[i] != k {
-			continue
-		}
-		t.weight[i] += w
-		if t.weight[i] > t.weight[i-1] { // the heaviest to the front, where it is found at once
-			o := &s.over[n]
-			t.key[i], t.key[i-1] = t.key[i-1], t.key[i]
-			t.weight[i], t.weight[i-1] = t.weight[i-1], t.weight[i]
-			o[i], o[i-1] = o[i-1], o[i]
-		}
-		return
+	t.weight[at%sketchWays] += w
+}
+
+func bit(b bool) uint {
+	if b {
+		return 1
 	}
-	least := sketchWays - 1
-	for i := sketchWays - 2; i >= 0; i-- {
-		if t.weight[i] < t.weight[least] {
-			least = i
-		}
-	}
-	t.key[least] = k
-	s.over[n][least] = t.weight[least]
-	t.weight[least] += w
+	return 0
 }
 
 // heavy is a key with its weight, of which over may be due to others.
@@ -93,7 +85,7 @@ func mergeSet(all []heavy, sketches []*sketch, n int) []heavy {
 		for i, w := range t.weight {
 			if w > 0 {
 				// The least is taken off here and added once for all below.
-				all = append(all, heavy{t.key[i], w - least, s.over[n][i] - least})
+				all = append(all, heavy{t.key[i] - 1, w - least, s.over[n][i] - least})
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func TestSketchFindsTheHeavy(t *testing.T) {
 	}
 }
 
-// Key 0 is a key like others, though empty places hold it too.
+// Key 0 is a key like others, and no empty place.
 func TestSketchZeroKey(t *testing.T) {
 	s := new(sketch)
 	for range 3 {
