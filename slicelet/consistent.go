@@ -95,15 +95,6 @@ func (s *Slicelet) believes(v *view) bool {
 	}
 }
 
-// count meters a request that find has looked up: by the newest assignment,
-// whether or not the task owns the key already, or still.
-func (s *Slicelet) count(k assignment.SliceKey, v *view, i int, owned bool) {
-	if v.metered != v.own {
-		i = v.metered.find(k)
-	}
-	s.meter.request(k, v.metered, i, owned)
-}
-
 // join takes part in the job's leases, once the control plane has said that it is
 // in consistent mode. s.mu is held.
 func (s *Slicelet) join(mode assignment.Mode) {

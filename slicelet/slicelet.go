@@ -142,7 +142,11 @@ func (s *Slicelet) Handle(key string) Handle {
 	if owned {
 		h.token = v.tokenOf(i, k)
 	}
-	s.count(k, v, i, owned)
+	// By the newest assignment, whether or not the task owns the key already, or still.
+	if v.metered != v.own {
+		i = v.metered.find(k)
+	}
+	s.meter.request(k, v.metered, i, owned)
 	return h
 }
 

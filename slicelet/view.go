@@ -162,6 +162,10 @@ func (v *view) tokenOf(i int, k assignment.SliceKey) assignment.Generation {
 	if t := v.token[i]; t != mixed {
 		return t
 	}
-	r := sort.Search(len(v.runs), func(r int) bool { return v.runs[r].End > k })
-	return v.runs[r].token
+	return v.runOf(k).token
+}
+
+// runOf is the run that holds a key that is owned.
+func (v *view) runOf(k assignment.SliceKey) *run {
+	return &v.runs[sort.Search(len(v.runs), func(r int) bool { return v.runs[r].End > k })]
 }
