@@ -40,7 +40,8 @@ const (
 type AdminServiceClient interface {
 	// PutJob creates or replaces a job's config. INVALID_ARGUMENT names the
 	// field, FAILED_PRECONDITION says why a change is not allowed now, ABORTED
-	// means that expected_version is not the stored one.
+	// means that expected_version is not the stored one. What changed is noted in the
+	// job's history, together with the config, and so is its deletion.
 	PutJob(ctx context.Context, in *PutJobRequest, opts ...grpc.CallOption) (*PutJobResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*GetJobResponse, error)
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
@@ -54,7 +55,8 @@ type AdminServiceClient interface {
 	// placement, or lifts such an order. Any assigner takes it; the order is stored,
 	// with who gave it, before the answer, and survives the assigner.
 	GiveOrder(ctx context.Context, in *GiveOrderRequest, opts ...grpc.CallOption) (*GiveOrderResponse, error)
-	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept.
+	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept;
+	// of a job that was deleted, too.
 	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
 	// ExplainKey tells which decisions put a key where it is.
 	ExplainKey(ctx context.Context, in *ExplainKeyRequest, opts ...grpc.CallOption) (*ExplainKeyResponse, error)
@@ -177,7 +179,8 @@ func (c *adminServiceClient) ListAssigners(ctx context.Context, in *ListAssigner
 type AdminServiceServer interface {
 	// PutJob creates or replaces a job's config. INVALID_ARGUMENT names the
 	// field, FAILED_PRECONDITION says why a change is not allowed now, ABORTED
-	// means that expected_version is not the stored one.
+	// means that expected_version is not the stored one. What changed is noted in the
+	// job's history, together with the config, and so is its deletion.
 	PutJob(context.Context, *PutJobRequest) (*PutJobResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*GetJobResponse, error)
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
@@ -191,7 +194,8 @@ type AdminServiceServer interface {
 	// placement, or lifts such an order. Any assigner takes it; the order is stored,
 	// with who gave it, before the answer, and survives the assigner.
 	GiveOrder(context.Context, *GiveOrderRequest) (*GiveOrderResponse, error)
-	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept.
+	// GetHistory tells what was done to a job, by whom and why, as far back as it is kept;
+	// of a job that was deleted, too.
 	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
 	// ExplainKey tells which decisions put a key where it is.
 	ExplainKey(context.Context, *ExplainKeyRequest) (*ExplainKeyResponse, error)

@@ -44,6 +44,7 @@ type RelayServiceClient interface {
 	// Want and WantBase, from what it holds, with assignments, bases and statuses; and
 	// it says what it knows of who is preferred. It takes nothing else in.
 	//
+	// PERMISSION_DENIED from a Distributor that has not been told to serve others.
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from
 	// one that the caller shares its id with.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
@@ -101,6 +102,7 @@ type RelayServiceServer interface {
 	// Want and WantBase, from what it holds, with assignments, bases and statuses; and
 	// it says what it knows of who is preferred. It takes nothing else in.
 	//
+	// PERMISSION_DENIED from a Distributor that has not been told to serve others.
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from
 	// one that the caller shares its id with.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
