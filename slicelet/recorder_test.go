@@ -228,6 +228,30 @@ func TestMeasureCustom(t *testing.T) {
 	}
 }
 
+// Whichever stripe is taken, by the collector or somebody who was interrupted, a
+// request is counted in another without a wait.
+func TestMeterTakesAnotherStripe(t *testing.T) {
+	lay := newLayout([]assignment.Slice{{Start: 0, End: assignment.KeyspaceEnd}})
+	m := &meter{stripes: make([]stripe, 4), mask: 3}
+	m.relay(lay)
+	for free := range m.stripes {
+		for i := range m.stripes {
+			m.stripes[i].lock.Store(1)
+		}
+		m.stripes[free].release()
+		m.request(eighth(1), lay, 0, true)
+		if n := m.stripes[free].n.requests; n != 1 {
+			t.Errorf("%d requests in stripe %d, want 1", n, free)
+		}
+	}
+	for i := range m.stripes {
+		m.stripes[i].release()
+	}
+	if got := m.take(); got.n.requests != 4 || got.cells[requests][lay.cell(0, eighth(1))] != 4 {
+		t.Errorf("counted %+v, want 4", got.n)
+	}
+}
+
 // Many goroutines count while slices change and reports are made: nothing is
 // lost and nothing counted twice.
 func TestMeterCountsAll(t *testing.T) {
