@@ -32,6 +32,11 @@ type Config struct {
 	// assigners: they are host:port of Distributors of the first, names as above, and
 	// take the place of Assigners. See the package's documentation.
 	Upstreams []string
+	// ServeDistributors has it take Distributors of the second tier below it, none of
+	// which it is itself. They speak with the assigners through it, as Distributors that
+	// may say anything about tasks: with it whoever may call this Distributor can do
+	// what otherwise takes a connection to an assigner.
+	ServeDistributors bool
 	// AutoshardingEndpoint says what clients of gRPC's auto-sharding protocol call a
 	// task: "address" (the default), "name", or "name." and a suffix. See
 	// autosharding.Config.
@@ -70,6 +75,8 @@ func (c Config) validate() error {
 		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port, or Upstreams in their place"}
 	case len(c.Assigners) > 0 && len(c.Upstreams) > 0:
 		return &assignment.FieldError{Field: "Upstreams", Value: strings.Join(c.Upstreams, ","), Allowed: "none where there are Assigners"}
+	case c.ServeDistributors && len(c.Upstreams) > 0:
+		return &assignment.FieldError{Field: "ServeDistributors", Value: "true", Allowed: "false where there are Upstreams: there is no third tier"}
 	}
 	if err := autosharding.CheckEndpoint("AutoshardingEndpoint", c.AutoshardingEndpoint); err != nil {
 		return err

@@ -17,6 +17,9 @@ func TestConfigIsRefusedPrecisely(t *testing.T) {
 		"Assigners":    {},
 		"Assigners[1]": {Assigners: []string{"h:1", "h"}},
 		"Assigners[0]": {Assigners: []string{"h:99999"}},
+
+		"Upstreams":         {Assigners: []string{"h:1"}, Upstreams: []string{"h:2"}},
+		"ServeDistributors": {Upstreams: []string{"h:1"}, ServeDistributors: true},
 	} {
 		d, err := New(c)
 		var fe *assignment.FieldError

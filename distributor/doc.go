@@ -27,7 +27,8 @@
 //
 // Where there are more Distributors than the assigners, or the network to them,
 // should send assignments to, some are given Upstreams in place of Assigners: they are
-// of the second tier, and those that they name of the first. Each is attached to all
+// of the second tier, and those that they name, which have to be told to take them
+// (ServeDistributors), of the first. Each is attached to all
 // of its Upstreams. It asks one of them for the assignments of a job, another when
 // that one is lost, and is sent what subscribers there are sent: the same encodings,
 // deltas on what it holds, and older assignments for its own subscribers' deltas to

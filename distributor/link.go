@@ -128,7 +128,7 @@ func (l *link) run(ctx context.Context) {
 // that is wrong.
 func (l *link) notReached(err error) {
 	c := status.Code(err)
-	if c != codes.FailedPrecondition && c != codes.Unimplemented {
+	if c != codes.FailedPrecondition && c != codes.Unimplemented && c != codes.PermissionDenied {
 		l.log.Debug("not reached", "error", err)
 	} else if l.refusal != err.Error() {
 		l.refusal = err.Error()

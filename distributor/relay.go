@@ -45,6 +45,8 @@ func (s relayService) Attach(stream relayStream) error {
 	case d.second():
 		return status.Errorf(codes.FailedPrecondition, "distributor %q is of the second tier itself, with the upstreams %s: name distributors of the first tier, which have assigners",
 			d.cfg.ID, strings.Join(d.cfg.Upstreams, ","))
+	case !d.cfg.ServeDistributors:
+		return status.Errorf(codes.PermissionDenied, "distributor %q serves no distributors: it has not been told to (--serve-distributors)", d.cfg.ID)
 	}
 	if id := metadata.ValueFromIncomingContext(stream.Context(), assignerHeader); len(id) > 0 {
 		return d.relay(stream, m, id[0])

@@ -60,7 +60,7 @@ func (n *network) node(t *testing.T, id string, upstreams ...string) *node {
 		cfg.Upstreams = append(cfg.Upstreams, tierAddress(u))
 	}
 	if len(upstreams) == 0 {
-		cfg.Assigners = []string{assigner1, assigner2}
+		cfg.Assigners, cfg.ServeDistributors = []string{assigner1, assigner2}, true
 	}
 	var err error
 	if m.d, err = newDistributor(cfg, n.lookup); err != nil {
@@ -386,19 +386,7 @@ func TestSecondTierIsSeenAndPassesCallsOn(t *testing.T) {
 		}
 		// An assigner that is not attached there, and a hello that is none.
 		attach := func(assigner string, first *slicerv1.AttachRequest) codes.Code {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			l := &link{d: d2.d, assigner: assigner}
-			stream, err := l.open(ctx, d1.cc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			stream.Send(first)
-			_, err = stream.Recv()
-			return status.Code(err)
-		}
-		hello := func(id string) *slicerv1.AttachRequest {
-			return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: id}}}
+			return d2.attachTo(t, d1.cc, assigner, first)
 		}
 		if got := attach("a7", hello("d7")); got != codes.Unavailable {
 			t.Errorf("to an assigner that is not there: %s", got)
@@ -409,6 +397,60 @@ func TestSecondTierIsSeenAndPassesCallsOn(t *testing.T) {
 			}
 		}
 		synctest.Wait()
+	})
+}
+
+// hello is what a Distributor begins a stream with.
+func hello(id string) *slicerv1.AttachRequest {
+	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: id}}}
+}
+
+// attachTo is how a stream to a Distributor, or with assigner through it, ends that
+// begins so.
+func (m *node) attachTo(t *testing.T, cc *grpc.ClientConn, assigner string, first *slicerv1.AttachRequest) codes.Code {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l := &link{d: m.d, assigner: assigner}
+	stream, err := l.open(ctx, cc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Send(first)
+	_, err = stream.Recv()
+	return status.Code(err)
+}
+
+// Nobody speaks with an assigner through a Distributor that has not been told to serve
+// others, or is sent assignments as if it were one.
+func TestOthersAreServedOnlyByWhoWasToldTo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.tieredAssigner(t)
+		f.set(firstOf(t, testJob, testStore, baseGen, 20))
+		d, err := newDistributor(Config{ID: "d1", Assigners: []string{assigner1}, DialOptions: n.dialOptions()}, n.lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		n.serve(t, tierAddress("d1"), func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+		d2 := n.node(t, "d2", "d1")
+		time.Sleep(time.Minute)
+		cc := n.connect(t, tierAddress("d1"))
+		for _, assigner := range []string{"a1", ""} {
+			if got := d2.attachTo(t, cc, assigner, hello("d2")); got != codes.PermissionDenied {
+				t.Errorf("to assigner %q: %s, want PermissionDenied", assigner, got)
+			}
+		}
+		if told := f.told(); len(told) > 0 {
+			t.Errorf("the assigner was told %q", told)
+		}
+		if got := d2.said.count("--serve-distributors"); got != 1 {
+			t.Errorf("said %d times why: %s", got, d2.said.b.String())
+		}
+		if err := d2.d.Ready(); err == nil || !strings.Contains(err.Error(), "--serve-distributors") {
+			t.Errorf("ready: %v", err)
+		}
 	})
 }
 

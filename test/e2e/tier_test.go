@@ -27,7 +27,7 @@ func TestSecondTier(t *testing.T) {
 	}
 	above := []*process.Process{
 		start("assigner", "a0", addrs[4], "--store=etcd://"+addrs[2]+"/slicer"),
-		start("distributor", "first", addrs[0], "--assigners", addrs[4]),
+		start("distributor", "first", addrs[0], "--assigners", addrs[4], "--serve-distributors"),
 	}
 	c.distributors = append(c.distributors, start("distributor", "second", addrs[1], "--upstreams", addrs[0]))
 	file := filepath.Join(c.dir, "job.yaml")

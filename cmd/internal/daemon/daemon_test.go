@@ -193,6 +193,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"backupdist", []string{"--store=pebble:///var/lib/slicer"}, 2, `run "slicer serve"`},
 		{"distributor", nil, 2, "--assigners is missing"},
 		{"distributor", []string{"--assigners=a:1", "--upstreams=d:1"}, 2, "--upstreams: not allowed together with --assigners"},
+		{"distributor", []string{"--serve-distributors", "--upstreams=d:1"}, 2, "--serve-distributors: not allowed together with --upstreams"},
 		{"distributor", []string{"--upstreams=d"}, 2, `--upstreams: "d" is not allowed: want host:port`},
 		{"distributor", []string{"--assigners=assigner"}, 2, `--assigners: "assigner" is not allowed: want host:port`},
 		{"distributor", []string{"--assigners=:4710"}, 2, `--assigners: ":4710" is not allowed: want the host and the port`},

@@ -18,6 +18,7 @@ func Command() *cobra.Command {
 	var f run.Flags
 	var assigners, upstreams []string
 	var called string
+	var serveDistributors bool
 	cmd := &cobra.Command{
 		Use:   "distributor --assigners HOST:PORT,... | --upstreams HOST:PORT,... [flags]",
 		Short: "Bring assignments to clerks and slicelets, and their health and load to assigners",
@@ -32,9 +33,11 @@ load balancing policy is autosharding_experimental: the target is a job's name.
 While all assigners are dead it goes on serving what it holds.
 
 With --upstreams it is of the second tier: it gets assignments from distributors of
-the first, those with --assigners, and what it tells assigners passes through them.
+the first, those with --assigners and --serve-distributors, and what it tells
+assigners passes through them.
 Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 		Example: `  distributor --assigners assigner-1:4710,assigner-2:4710
+  distributor --assigners assigner-1:4710,assigner-2:4710 --serve-distributors
   distributor --upstreams distributor-1:4720,distributor-2:4720
   distributor --assigners slicer-assigners.default.svc:4710 --zone eu-1`,
 		Args: run.Args(),
@@ -45,6 +48,8 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 			return run.Usagef("--assigners is missing: want host:port of one assigner or more, separated by commas, or --upstreams")
 		case len(assigners) > 0 && len(upstreams) > 0:
 			return run.Usagef("--upstreams: not allowed together with --assigners: a distributor of the second tier reaches assigners through its upstreams alone")
+		case serveDistributors && len(upstreams) > 0:
+			return run.Usagef("--serve-distributors: not allowed together with --upstreams: there is no third tier")
 		}
 		for flag, addresses := range map[string][]string{"--assigners": assigners, "--upstreams": upstreams} {
 			for _, a := range addresses {
@@ -62,7 +67,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 				return nil, err
 			}
 			d, err := distributor.New(distributor.Config{
-				ID: id, Zone: f.Zone, Assigners: assigners, Upstreams: upstreams, Logger: p.Log, Registerer: p.Registry,
+				ID: id, Zone: f.Zone, Assigners: assigners, Upstreams: upstreams, ServeDistributors: serveDistributors, Logger: p.Log, Registerer: p.Registry,
 				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 				AutoshardingEndpoint: called,
 			})
@@ -76,5 +81,6 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	cmd.Flags().StringSliceVar(&upstreams, "upstreams", nil, "`host:port,...` of distributors of the first tier, in place of --assigners: makes this one of the second; names as there")
+	cmd.Flags().BoolVar(&serveDistributors, "serve-distributors", false, "take distributors of the second tier below this one: whoever may connect to it can then speak with assigners through it, as a distributor")
 	return cmd
 }
