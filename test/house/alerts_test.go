@@ -1,0 +1,83 @@
+package house
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestAlerts holds deploy/alerts.yaml to README's table of metrics: names, and the
+// labels that are asked for. Of slicerctl probe, whose help has its metrics, it takes
+// the source.
+func TestAlerts(t *testing.T) {
+	metrics := readmeMetrics(t)
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(root(t), "deploy", "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 8 {
+		t.Fatalf("there are too few alerts: %+v", file)
+	}
+	selector := regexp.MustCompile(`(slicer_[a-z_]+)(?:\{([a-z_]+)=)?`)
+	used := regexp.MustCompile(`\$labels\.([a-z]+)`)
+	for _, r := range file.Groups[0].Rules {
+		found := selector.FindAllStringSubmatch(r.Expr, -1)
+		if r.Alert == "" || len(found) == 0 || r.Annotations["summary"] == "" || r.Annotations["do"] == "" || !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) {
+			t.Errorf("alert %q says too little: %+v", r.Alert, r)
+		}
+		for _, m := range found {
+			labels, ok := metrics[m[1]]
+			if !ok || m[2] != "" && !slices.Contains(labels, m[2]) {
+				t.Errorf("alert %s: there is no metric %s with a label %q", r.Alert, m[1], m[2])
+			}
+			for _, u := range used.FindAllStringSubmatch(r.Annotations["summary"]+r.Annotations["do"], -1) {
+				if l := u[1]; l != "instance" && !slices.Contains(labels, l) {
+					t.Errorf("alert %s speaks of the label %s, which %s does not have", r.Alert, l, m[1])
+				}
+			}
+		}
+	}
+}
+
+// readmeMetrics are the metrics that README names, with their labels, and those of
+// slicerctl probe.
+func readmeMetrics(t *testing.T) map[string][]string {
+	metrics := make(map[string][]string)
+	text, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `(slicer_[a-z_]+)` \\| ([^|]*) \\|")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		for label := range strings.SplitSeq(m[2], ",") {
+			metrics[m[1]] = append(metrics[m[1]], strings.Trim(label, " `"))
+		}
+		if strings.HasPrefix(m[1], "slicer_clerk_") || strings.HasPrefix(m[1], "slicer_slicelet_") {
+			metrics[m[1]] = append(metrics[m[1]], "job")
+		}
+	}
+	probe, err := os.ReadFile(filepath.Join(root(t), "cmd", "internal", "ctl", "prober.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`Name: "(slicer_probe_[a-z_]+)"`).FindAllStringSubmatch(string(probe), -1) {
+		metrics[m[1]] = []string{"job", "target", "result"}
+	}
+	return metrics
+}
