@@ -5,6 +5,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -29,8 +30,16 @@ type checker struct {
 	graves map[uint64]*grave
 	writes int
 	last   time.Duration // when one was
+	backup counts
 	// vanished is when most of the tasks did, at once and out of the blue.
 	vanished time.Duration
+}
+
+// counts say how often the Backup Distributors were needed.
+type counts struct {
+	outages     int
+	falls, back int // from a Distributor to a Backup one, and to a Distributor again
+	taken       int // assignments from a Backup one, newer than what was held
 }
 
 type holding struct {
@@ -168,6 +177,15 @@ func (c *checker) decided(a *assignerHost) {
 // published looks at what a subscriber holds.
 func (c *checker) published(s *subscriberHost) {
 	a := s.state.Assignment
+	switch was := s.link; {
+	case s.state.Link == subscriber.Backup && was != subscriber.Backup:
+		c.backup.falls++
+	case s.state.Link == subscriber.Distributor && was == subscriber.Backup:
+		c.backup.back++
+	}
+	if s.state.Link != 0 {
+		s.link = s.state.Link
+	}
 	if a == nil {
 		return
 	}
@@ -181,12 +199,43 @@ func (c *checker) published(s *subscriberHost) {
 		}
 	}
 	c.held[s.host] = holding{s.life, a}
+	if s.state.Source == subscriber.Backup {
+		c.backup.taken++
+	}
 	sum, ok := c.sums[a.Generation()]
 	if !ok {
 		c.w.fail("%s holds generation %d, which was never stored", s.name, a.Generation())
 	}
 	if sum != a.Checksum() {
 		c.w.fail("%s holds something else as generation %d than was stored", s.name, a.Generation())
+	}
+}
+
+// subscribers are all slicelets and clerks.
+func (w *world) subscribers() (all []*subscriberHost) {
+	for _, s := range w.slicelets {
+		all = append(all, &s.subscriberHost)
+	}
+	for _, s := range w.clerks {
+		all = append(all, &s.subscriberHost)
+	}
+	return all
+}
+
+// onBackup looks at those who have had no Distributor for long.
+func (c *checker) onBackup() {
+	n, newest := 0, generation(c.w.store.stored)
+	for _, s := range c.w.subscribers() {
+		if !s.up || s.state.Link == subscriber.Distributor {
+			continue
+		}
+		n++
+		if s.state.Link != subscriber.Backup || generation(s.state.Assignment) != newest && c.w.at >= c.last+arrive {
+			c.w.fail("%s has no Distributor and holds generation %d, stored is %d; it is served by %s: %v", s.name, generation(s.state.Assignment), newest, s.state.Peer, s.state.Err)
+		}
+	}
+	if n < len(c.w.clerks) {
+		c.w.fail("%d are without a Distributor", n)
 	}
 }
 
@@ -201,13 +250,15 @@ func (c *checker) settled() {
 		if got := s.state.Assignment; got == nil || got.Generation() != a.Generation() {
 			c.w.fail("%s holds generation %v, stored is %d; it is served by %s: %v", s.name, generation(got), a.Generation(), s.state.Peer, s.state.Err)
 		}
+		if s.state.Link != subscriber.Distributor {
+			c.w.fail("%s has not come back to a Distributor: it is served by %s: %v", s.name, s.state.Peer, s.state.Err)
+		}
+	}
+	for _, s := range c.w.subscribers() {
+		follow(s)
 	}
 	for _, s := range c.w.slicelets {
-		follow(&s.subscriberHost)
 		running[s.task.Incarnation] = s
-	}
-	for _, s := range c.w.clerks {
-		follow(&s.subscriberHost)
 	}
 	for pos, t := range a.Tasks() {
 		_, lives := running[t.Incarnation]

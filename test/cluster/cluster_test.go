@@ -32,6 +32,13 @@ type tally struct {
 	hours          float64 // simulated
 	events, writes atomic.Int64
 	took           time.Duration
+
+	mu     sync.Mutex
+	backup counts
+}
+
+func (c *counts) add(o counts) {
+	c.outages, c.falls, c.back, c.taken = c.outages+o.outages, c.falls+o.falls, c.back+o.back, c.taken+o.taken
 }
 
 // runSeeds runs a world for each of n seeds, as many at a time as there are
@@ -51,6 +58,9 @@ func runSeeds(tb testing.TB, from uint64, n int) *tally {
 				}
 				t.events.Add(int64(w.events))
 				t.writes.Add(int64(w.check.writes))
+				t.mu.Lock()
+				t.backup.add(w.check.backup)
+				t.mu.Unlock()
 			}
 		})
 	}
@@ -68,6 +78,12 @@ func TestSeeds(t *testing.T) {
 	r := runSeeds(t, from, *seeds)
 	t.Logf("%d seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations",
 		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load())
+	b := r.backup
+	t.Logf("in %d outages of all Distributors %d subscribers fell back to a Backup Distributor, took %d newer assignments from it, and came back %d times",
+		b.outages, b.falls, b.taken, b.back)
+	if *seeds >= 20 && !t.Failed() && (b.falls < *seeds || b.taken < *seeds/2 || b.back < *seeds) {
+		t.Error("the Backup Distributors were hardly used")
+	}
 }
 
 // BenchmarkHours measures how much of a cluster's time is simulated in a minute on

@@ -1,11 +1,13 @@
-// Package cluster is a whole Slicer on virtual time: assigners, Distributors,
-// slicelets and clerks, made of the code that runs in production, in one process
+// Package cluster is a whole Slicer on virtual time: assigners, Distributors, Backup
+// Distributors, slicelets and clerks, made of the code that runs in production, in one process
 // without sockets or sleep. A seeded network delays and holds up what they say to
 // one another, cuts them off and breaks their connections; processes are killed
 // and start again, machines stop for a while or vanish without a word, wall clocks
-// jump, hot keys move, an operator freezes the job, excludes a task or pins keys. After each event it is checked that
+// jump, hot keys move, an operator freezes the job, excludes a task or pins keys. Now
+// and then all Distributors die at once, with all assigners or without, or clerks do
+// not reach them. After each event it is checked that
 //
-//   - generations grow: those stored, and those at each subscriber;
+//   - generations grow: those stored, and those at each subscriber, whoever serves it;
 //   - what somebody holds as a generation is what was stored as that generation;
 //   - every stored assignment gives every key to somebody who ran as far as its
 //     assigner could know;
@@ -15,9 +17,12 @@
 //     until most are back, and nobody loses slices;
 //   - while an operator has the job frozen nothing is written; a task that is excluded
 //     owns nothing, and keys that are pinned to a task that runs are its alone;
+//   - whom no Distributor serves has the newest stored assignment from a Backup
+//     Distributor, even if it has just started;
 //
 // and after a minute and a half without faults, that everybody who lives holds
-// the newest generation, everybody who runs owns something, and nobody else does.
+// the newest generation and has it from a Distributor, everybody who runs owns
+// something, and nobody else does.
 //
 //	go test ./test/cluster -run TestSeeds -seeds 1000
 //

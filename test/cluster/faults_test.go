@@ -10,12 +10,12 @@ import (
 )
 
 // size says how large the cluster is.
-type size struct{ assigners, distributors, slicelets, clerks int }
+type size struct{ assigners, distributors, backups, slicelets, clerks int }
 
-var usualSize = size{assigners: 3, distributors: 3, slicelets: 30, clerks: 4}
+var usualSize = size{assigners: 3, distributors: 3, backups: 2, slicelets: 30, clerks: 4}
 
 func newWorld(seed uint64, n size) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}, servers: map[string]server{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
 	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}}.WithDefaults()
@@ -25,7 +25,12 @@ func newWorld(seed uint64, n size) *world {
 		w.assigners = append(w.assigners, newAssigner(w, fmt.Sprintf("a%d", i)))
 	}
 	for i := range n.distributors {
-		w.distributors = append(w.distributors, newDistributor(w, fmt.Sprintf("d%d", i)))
+		d := newDistributor(w, fmt.Sprintf("d%d", i))
+		w.distributors, w.servers[d.name] = append(w.distributors, d), server{d.host, d.accept}
+	}
+	for i := range n.backups {
+		b := newBackup(w, fmt.Sprintf("b%d", i))
+		w.backups, w.servers[b.name] = append(w.backups, b), server{b.host, b.accept}
 	}
 	for i := range n.slicelets {
 		w.slicelets = append(w.slicelets, newSlicelet(w, fmt.Sprintf("s%02d", i)))
@@ -65,7 +70,7 @@ func (w *world) isolated(h *host, d time.Duration) {
 
 // fault does one bad thing.
 func (w *world) fault() {
-	switch w.rng.IntN(15) {
+	switch w.rng.IntN(16) {
 	case 0:
 		w.killed(w.assigners[w.rng.IntN(len(w.assigners))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	case 1:
@@ -103,7 +108,67 @@ func (w *world) fault() {
 		w.lateNews(w.someSlicelet())
 	case 14:
 		w.brake()
+	case 15:
+		w.killed(w.backups[w.rng.IntN(len(w.backups))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	}
+	if w.rng.IntN(40) == 0 {
+		w.outage(w.seconds(15, 50))
+	}
+}
+
+// outage takes the Distributors from those whom they serve: they die, alone or with
+// all assigners, or the clerks do not reach them. It lasts for d, or a little longer.
+func (w *world) outage(d time.Duration) {
+	w.check.backup.outages++
+	all := func(hosts []*host) {
+		silently := w.rng.IntN(2) == 0
+		for _, h := range hosts {
+			w.killed(h, silently, d+w.seconds(0, 5))
+		}
+	}
+	var distributors, assigners []*host
+	for _, h := range w.distributors {
+		distributors = append(distributors, h.host)
+	}
+	for _, h := range w.assigners {
+		assigners = append(assigners, h.host)
+	}
+	switch w.rng.IntN(3) {
+	case 0:
+		w.note("all Distributors die")
+		all(distributors)
+	case 1:
+		w.note("all Distributors and assigners die")
+		all(append(distributors, assigners...))
+	case 2:
+		w.note("clerks do not reach Distributors")
+		for _, c := range w.clerks {
+			for _, o := range distributors {
+				w.cut(c.host, o)
+				w.later(d, func() { w.mend(c.host, o) })
+			}
+		}
+	}
+}
+
+// deserted is an outage with nothing else amiss, but that some programs start anew:
+// in it everybody whom no Distributor serves has the newest from the Backup ones.
+func (w *world) deserted() {
+	const lasts = 45 * time.Second
+	began := w.at
+	w.outage(lasts)
+	for range 3 {
+		w.run(w.at + w.seconds(1, 4))
+		w.killed(w.someSlicelet().host, false, w.seconds(0, 3))
+	}
+	w.killed(w.clerks[0].host, false, time.Second)
+	// The longest silence of a Distributor, and then the longest patience.
+	w.run(began + 38*time.Second)
+	for w.at < w.check.last+arrive && w.at < began+lasts-time.Second {
+		w.run(w.at + time.Second)
+	}
+	w.check.onBackup()
+	w.run(began + lasts + 10*time.Second)
 }
 
 // brake has an operator give an order, and take it back after a while. There is one
@@ -207,9 +272,12 @@ func live(seed uint64, n size) (w *world, wrong string) {
 	}()
 	w = newWorld(seed, n)
 	w.run(beginning)
-	if w.rng.IntN(4) == 0 {
+	switch w.rng.IntN(4) {
+	case 0:
 		w.massDeath()
 		w.run(w.at + 40*time.Second)
+	case 1:
+		w.deserted()
 	}
 	for w.at < beginning+suffering {
 		w.fault()

@@ -89,20 +89,20 @@ func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool))
 // tell has every assigner that lives hear of a change, sooner or later.
 func (s *storage) tell(f func(a *assignerHost)) {
 	for _, a := range s.w.assigners {
-		s.tellOne(a, a.life, f)
+		s.tellOne(a.host, a.life, func() { f(a) })
 	}
 }
 
-func (s *storage) tellOne(a *assignerHost, life uint64, f func(a *assignerHost)) {
+func (s *storage) tellOne(h *host, life uint64, f func()) {
 	w := s.w
 	w.seq++
-	w.schedule(w.at+between(w.hash(w.seq, uint64(a.id)), fastest, usual), uint64(a.id), func() {
+	w.schedule(w.at+between(w.hash(w.seq, uint64(h.id)), fastest, usual), uint64(h.id), func() {
 		switch {
-		case a.life != life || !a.up:
-		case w.cutOff(a.host, s.host) || !s.up:
-			w.schedule(w.at+time.Second, uint64(a.id), func() { s.tellOne(a, life, f) })
+		case h.life != life || !h.up:
+		case w.cutOff(h, s.host) || !s.up:
+			w.schedule(w.at+time.Second, uint64(h.id), func() { s.tellOne(h, life, f) })
 		default:
-			a.do(func() { f(a) })
+			h.do(f)
 		}
 	})
 }
@@ -137,8 +137,11 @@ func (s *storage) order(change func(c *store.Controls)) {
 	s.moved()
 }
 
-// moved has the assigners look at the job again.
+// moved has the assigners and the Backup Distributors look at the job again.
 func (s *storage) moved() {
+	for _, b := range s.w.backups {
+		s.tellOne(b.host, b.life, b.changed)
+	}
 	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
 }
 
@@ -197,7 +200,7 @@ func newAssigner(w *world, name string) *assignerHost {
 		a.driven.Share(&w.memo)
 		a.driven.StoreChanged(a.clock(), job)
 		// What a watch says first.
-		w.store.tellOne(a, a.life, func(a *assignerHost) { a.see(w.store.view(), w.store.revision) })
+		w.store.tellOne(a.host, a.life, func() { a.see(w.store.view(), w.store.revision) })
 		a.stand()
 		a.step()
 	}

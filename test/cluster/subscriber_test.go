@@ -19,6 +19,7 @@ type subscriberHost struct {
 	sub   *subscriber.Driven
 	conns map[subscriber.Link]*conn
 	state subscriber.State
+	link  subscriber.Source // when that was looked at last
 }
 
 // begin starts the protocol in a new process.
@@ -27,11 +28,14 @@ func (s *subscriberHost) begin(cfg subscriber.Config) {
 	for _, d := range s.w.distributors {
 		cfg.Distributors = append(cfg.Distributors, d.name+".example:1")
 	}
+	for _, b := range s.w.backups {
+		cfg.Backups = append(cfg.Backups, b.name+".example:1")
+	}
 	var err error
 	if s.sub, err = subscriber.NewDriven(cfg, nil, 0); err != nil {
 		panic(err)
 	}
-	s.conns = map[subscriber.Link]*conn{}
+	s.conns, s.link = map[subscriber.Link]*conn{}, 0
 	s.sub.Share(&s.w.memo)
 	s.sub.Start(s.now())
 	s.act()
@@ -71,12 +75,7 @@ func (s *subscriberHost) tick() {
 
 func (s *subscriberHost) dial(a subscriber.Action) {
 	name, _, _ := strings.Cut(a.Addr, ".")
-	var to *distributorHost
-	for _, d := range s.w.distributors {
-		if d.name == name {
-			to = d
-		}
-	}
+	to := s.w.servers[name]
 	sub := s.sub
 	ended := func(err error) {
 		delete(s.conns, a.Link)

@@ -32,6 +32,8 @@ type world struct {
 	store        *storage
 	assigners    []*assignerHost
 	distributors []*distributorHost
+	backups      []*backupHost
+	servers      map[string]server // of subscribers, by name
 	slicelets    []*sliceletHost
 	clerks       []*clerkHost
 
@@ -43,6 +45,12 @@ type world struct {
 	check   *checker
 	trace   []string
 	events  int
+}
+
+// server is who takes subscribers.
+type server struct {
+	*host
+	accept func(c *conn) (recv func(any), ended func(error))
 }
 
 // failure is how a run ends that finds something wrong.
