@@ -137,7 +137,7 @@ func TestShelfInsert(t *testing.T) {
 		t.Error("a base without anything to stand on it is held")
 	}
 	newest := all[len(all)-1]
-	s.put(newest)
+	s.put(newest, time.Time{})
 	for _, i := range []int{5, 3, 9, 5, 12, 1, 13, 2, 0} {
 		s.insert(all[i])
 		if len(s.items) > maxHeld || s.newest() != newest || s.find(all[i].Generation()) != all[i] {

@@ -141,12 +141,14 @@ func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 	}
 }
 
-// age is how long ago the newest assignment was stored, 0 for any other.
+// age is how long ago an assignment was stored, 0 if that is not known. It need not be
+// the newest any more by the time that it is sent.
 func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.conv.newest.gen != g {
+	it := j.shelf.item(g)
+	if it == nil || it.written.IsZero() {
 		return 0
 	}
-	return max(now.Sub(j.conv.spreads[0].written), 0)
+	return max(now.Sub(it.written), 0)
 }

@@ -32,11 +32,12 @@ type fakeAssigner struct {
 	streams map[*fakeStream]struct{}
 	pref    *slicerv1.Preference
 	heard   []*slicerv1.AttachRequest
-	only    string // the Distributor that heard is of, all if empty
+	acks    map[string]*slicerv1.Acks // the last, by Distributor
+	only    string                    // the Distributor that heard is of, all if empty
 	admin   func(method string) error
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
-	age     time.Duration                    // how old it says that assignments are
+	written time.Time                        // when it says that assignments were stored; zero: now
 }
 
 // fakeStream is one Distributor's stream.
@@ -116,6 +117,12 @@ func (f *fakeAssigner) note(s *fakeStream, m *slicerv1.AttachRequest) {
 	if f.only == "" || f.only == s.of {
 		f.heard = append(f.heard, m)
 	}
+	if m.GetAcks() != nil {
+		if f.acks == nil {
+			f.acks = make(map[string]*slicerv1.Acks)
+		}
+		f.acks[s.of] = m.GetAcks()
+	}
 }
 
 // reply sends; the lock is held, so that one goroutine sends at a time.
@@ -183,7 +190,14 @@ func (f *fakeAssigner) frame(s *fakeStream, job string, data []byte, trailer *sl
 		f.reply(s, pieceOf(job, &slicerv1.JobAssignment_Chunk{Chunk: &slicerv1.Chunk{Data: c}}))
 	}
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{
-		Assignment: &slicerv1.JobAssignment{Job: job, AgeUs: f.age.Microseconds(), Piece: &slicerv1.JobAssignment_Trailer{Trailer: trailer}}}})
+		Assignment: &slicerv1.JobAssignment{Job: job, AgeUs: time.Since(f.writtenAt()).Microseconds(), Piece: &slicerv1.JobAssignment_Trailer{Trailer: trailer}}}})
+}
+
+func (f *fakeAssigner) writtenAt() time.Time {
+	if f.written.IsZero() {
+		return time.Now()
+	}
+	return f.written
 }
 
 func pieceOf(job string, c *slicerv1.JobAssignment_Chunk) *slicerv1.AttachResponse {

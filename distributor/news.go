@@ -28,11 +28,12 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 		j.log.Warn("the store has changed", "from", old.StoreID(), "to", a.StoreID(),
 			"from_generation", old.Generation(), "to_generation", a.Generation())
 	}
-	j.shelf.put(a)
+	written := now.Add(-age)
+	j.shelf.put(a, written)
 	j.arrived = now
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
-	j.conv.came(markOf(a), now.Add(-age))
+	j.conv.came(markOf(a), written)
 	j.up.acksChanged(now)
 	j.measure(now)
 	j.notifyLocked()

@@ -3,6 +3,7 @@ package distributor
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -27,8 +28,9 @@ type shelf struct {
 }
 
 type item struct {
-	a     *assignment.Assignment
-	whole *payload
+	a       *assignment.Assignment
+	written time.Time // when it was stored, zero if that is not known
+	whole   *payload
 	// deltas lead from the base of that generation to a; only the newest has any.
 	deltas map[assignment.Generation]*payload
 }
@@ -64,15 +66,15 @@ func (s *shelf) item(g assignment.Generation) *item {
 	return nil
 }
 
-// put makes a the newest. What is of another store makes way.
-func (s *shelf) put(a *assignment.Assignment) {
+// put makes a, stored at a time, the newest. What is of another store makes way.
+func (s *shelf) put(a *assignment.Assignment, written time.Time) {
 	if old := s.newest(); old != nil && old.StoreID() != a.StoreID() {
 		s.items = nil
 	}
 	for _, it := range s.items {
 		it.whole, it.deltas = nil, nil
 	}
-	s.items = append(s.items, &item{a: a})
+	s.items = append(s.items, &item{a: a, written: written})
 	total := 0
 	for i := len(s.items) - 2; i >= 0; i-- {
 		total += s.items[i].a.NumSlices()

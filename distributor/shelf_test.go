@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -14,7 +15,7 @@ func TestShelfKeepsAFew(t *testing.T) {
 	a := firstOf(t, testJob, testStore, baseGen, 50)
 	var all []*assignment.Assignment
 	for range 10 {
-		s.put(a)
+		s.put(a, time.Time{})
 		all = append(all, a)
 		a = after(t, a, 1)
 	}
@@ -31,7 +32,7 @@ func TestShelfKeepsAFew(t *testing.T) {
 	if w := s.whole(all[9].Generation()); w == nil || w != s.whole(all[9].Generation()) {
 		t.Error("the whole is made twice")
 	}
-	s.put(firstOf(t, testJob, testStore+1, baseGen, 50))
+	s.put(firstOf(t, testJob, testStore+1, baseGen, 50), time.Time{})
 	if len(s.items) != 1 {
 		t.Errorf("%d are held after the store has changed", len(s.items))
 	}
@@ -41,7 +42,7 @@ func TestShelfBoundsGiants(t *testing.T) {
 	var s shelf
 	a := firstOf(t, testJob, testStore, baseGen, maxHeldSlices/2+1)
 	for range 4 {
-		s.put(a)
+		s.put(a, time.Time{})
 		a = after(t, a, 1)
 	}
 	if len(s.items) != 2 {

@@ -45,7 +45,7 @@ func TestAcksTellHowLongItTook(t *testing.T) {
 		stuck.mu.Unlock()
 
 		f.mu.Lock()
-		f.age = 300 * time.Millisecond
+		f.written = time.Now().Add(-300 * time.Millisecond)
 		f.mu.Unlock()
 		second := after(t, first, 3)
 		f.set(second)
