@@ -55,6 +55,7 @@ type link struct {
 	cancel   context.CancelFunc
 	stopped  chan struct{} // closed when run has returned
 	refusal  string        // why it was told, last, that it asks the wrong one
+	missed   bool          // it has been said that nobody answers
 }
 
 // newLink connects lazily. name is the host:port that the address was found
@@ -107,6 +108,7 @@ func (l *link) run(ctx context.Context) {
 			failures = -1
 			continue
 		case id != "":
+			l.missed = false
 			l.d.metrics.attempts.WithLabelValues("attached").Inc()
 			l.log.Warn("lost", l.kind(), id, "after", time.Since(began).Round(time.Millisecond), "error", err)
 		default:
@@ -124,12 +126,17 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// notReached logs why an attempt failed: loudly, but once, if it is the configuration
-// that is wrong.
+// notReached logs why an attempt failed: once in a row, and loudly if it is the
+// configuration that is wrong.
 func (l *link) notReached(err error) {
 	c := status.Code(err)
 	if c != codes.FailedPrecondition && c != codes.Unimplemented && c != codes.PermissionDenied {
-		l.log.Debug("not reached", "error", err)
+		level := slog.LevelWarn
+		if l.missed {
+			level = slog.LevelDebug
+		}
+		l.missed = true
+		l.log.Log(context.Background(), level, "not reached, trying again", "wanted", l.kind(), "error", err)
 	} else if l.refusal != err.Error() {
 		l.refusal = err.Error()
 		l.log.Error("attached to nothing at this address: it does not take this distributor", "wanted", l.kind(), "error", err)

@@ -27,14 +27,17 @@ func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
 // targets finds what host:port stands for: each address, and the name that it was
 // found under. What cannot be looked up just now keeps the addresses it had.
 type targets struct {
-	lookup lookupFunc
-	known  map[string][]string // host:port as written: addresses
+	lookup  lookupFunc
+	known   map[string][]string          // host:port as written: addresses
+	missed  func(name string, err error) // told of the first lookup in a row that fails
+	missing map[string]bool              // what could not be looked up the last time
 }
 
 // resolve returns all addresses of the names.
 func (t *targets) resolve(ctx context.Context, names []string) map[string]string {
 	found := make(map[string]string)
 	known := make(map[string][]string)
+	missing := make(map[string]bool)
 	for _, name := range names {
 		host, port, err := splitHostPort(name)
 		if err != nil {
@@ -43,7 +46,11 @@ func (t *targets) resolve(ctx context.Context, names []string) map[string]string
 		addresses := t.known[name]
 		if ip, err := netip.ParseAddr(host); err == nil {
 			addresses = []string{net.JoinHostPort(ip.Unmap().String(), port)}
-		} else if ips := t.addresses(ctx, host); len(ips) > 0 {
+		} else if ips, err := t.addresses(ctx, host); err != nil {
+			if missing[name] = true; !t.missing[name] {
+				t.missed(name, err)
+			}
+		} else if len(ips) > 0 {
 			addresses = nil
 			for _, ip := range ips {
 				addresses = append(addresses, net.JoinHostPort(ip.String(), port))
@@ -56,34 +63,37 @@ func (t *targets) resolve(ctx context.Context, names []string) map[string]string
 			}
 		}
 	}
-	t.known = known
+	t.known, t.missing = known, missing
 	return found
 }
 
 // addresses are those of a host: of one family, since a process that listens on
 // both has one address in each.
-func (t *targets) addresses(ctx context.Context, host string) []netip.Addr {
+func (t *targets) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
 	defer cancel()
 	all, err := t.lookup(ctx, host)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for i := range all {
 		all[i] = all[i].Unmap()
 	}
 	v4 := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !a.Is4() })
 	if len(v4) > 0 {
-		return v4
+		return v4, nil
 	}
-	return all
+	return all, nil
 }
 
 // maintain keeps one link to each address that the configuration and the
 // assigners name, and in the second tier to each assigner through them, until the
 // Distributor closes.
 func (d *Distributor) maintain(ctx context.Context) {
-	t := targets{lookup: d.lookupHost}
+	t := targets{lookup: d.lookupHost, missed: func(name string, err error) {
+		d.log.Warn("name not looked up, trying again", "name", name, "error", err)
+		d.failed(name, err)
+	}}
 	links, relayed := make(map[string]*link), make(map[string]*link)
 	defer func() {
 		for _, l := range links {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -13,7 +14,8 @@ func TestTargets(t *testing.T) {
 		"both.local": {netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2")},
 		"six.local":  {netip.MustParseAddr("fd00::6")},
 	}
-	ts := targets{lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
+	var missed []string
+	ts := targets{missed: func(name string, _ error) { missed = append(missed, name) }, lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 		if a, ok := hosts[host]; ok {
 			return a, nil
 		}
@@ -29,6 +31,9 @@ func TestTargets(t *testing.T) {
 	clear(hosts)
 	if got := ts.resolve(t.Context(), names); !maps.Equal(got, want) {
 		t.Errorf("when the name service is down: %v", got)
+	}
+	if want := []string{"gone.local:4", "both.local:1", "six.local:2"}; !slices.Equal(missed, want) {
+		t.Errorf("told of %v, want %v: each once in a row", missed, want)
 	}
 	hosts["six.local"] = []netip.Addr{netip.MustParseAddr("fd00::7")}
 	want = map[string]string{"[fd00::7]:2": "six.local:2"}
