@@ -200,7 +200,7 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 		return nil, statusOf(err)
 	}
 	if live > 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "job %s has %d live tasks: stop them first", j.Config.Name, live)
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has live tasks (%d): stop them first", j.Config.Name, live)
 	}
 	if err := home.backend.DeleteJobBy(ctx, j.Config.Name, v.entry(j.Config.Name, "delete job", stamp)); err != nil {
 		return nil, statusOf(err)

@@ -90,7 +90,7 @@ func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobCo
 				return nil, err
 			}
 			if live > 0 {
-				return nil, status.Errorf(codes.FailedPrecondition, "job %s: mode cannot change from %s to %s while %d tasks live: stop them first", cfg.Name, cur.Config.Mode, cfg.Mode, live)
+				return nil, status.Errorf(codes.FailedPrecondition, "job %s: mode cannot change from %s to %s while tasks live (%d): stop them first", cfg.Name, cur.Config.Mode, cfg.Mode, live)
 			}
 		}
 	}
