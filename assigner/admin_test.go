@@ -82,7 +82,7 @@ func TestLiveTasksAreProtected(t *testing.T) {
 	other := start(t, Config{ID: "b1", Stores: n.cfg.Stores}) // not preferred: it goes by what is stored
 	for _, at := range []*node{n, other} {
 		_, err := at.admin.PutJob(t.Context(), &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "job", Mode: slicerv1.Mode_MODE_CONSISTENT}})
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "2 tasks live") {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "tasks live (2)") {
 			t.Errorf("mode at %s: %v", at.cfg.ID, err)
 		}
 		if _, err := at.admin.DeleteJob(t.Context(), &slicerv1.DeleteJobRequest{Name: "job"}); status.Code(err) != codes.FailedPrecondition {
