@@ -71,73 +71,60 @@ func newMeter() *meter {
 	return m
 }
 
-// acquire returns a stripe with its lock held, that of the caller's core if it is
-// free. The caller may be on another core the moment after: the core's number only
-// says which stripe is near, and it is the lock that keeps others out.
-func (m *meter) acquire() *stripe {
-	p := uint(procPin())
-	procUnpin()
-	if s := &m.stripes[p&m.mask]; s.lock.CompareAndSwap(0, 1) {
-		return s
-	}
-	return m.acquireNext(p)
+func (s *stripe) release() { s.lock.Store(0) }
+
+// request counts one for a key in the i-th slice of lay, in none if i is -1.
+func (m *meter) request(k assignment.SliceKey, lay *layout, i int, owned bool) {
+	m.count(k, lay, i, requests, 1, counts{requests: 1, misrouted: uint64(bit(!owned))})
 }
 
-func (m *meter) acquireNext(p uint) *stripe {
+// custom counts load in the custom metric.
+func (m *meter) custom(k assignment.SliceKey, lay *layout, i int, load float64) {
+	m.count(k, lay, i, custom, load, counts{})
+}
+
+// shed counts a request that was counted before as refused for want of room.
+func (m *meter) shed() { m.count(0, nil, -1, requests, 0, counts{shed: 1}) }
+
+// count does all of it in one, since each call would be felt. The load is of a key in
+// the i-th slice of lay, in none if i is -1.
+func (m *meter) count(k assignment.SliceKey, lay *layout, i, metric int, load float64, n counts) {
+	cell := lay.cell(i, k)
+	// The goroutine may be on another core the moment after: the number only says
+	// which stripe is near, and it is the lock that keeps others out.
+	core := uint(procPin())
+	procUnpin()
+	s := &m.stripes[core&m.mask]
+	if !s.lock.CompareAndSwap(0, 1) {
+		s = m.another(core)
+	}
+	s.n.add(n)
+	if lay != s.lay && cell >= 0 { // the assignment is changing at this moment
+		cell = s.lay.cell(s.lay.find(k), k)
+	}
+	if t := &s.load[metric]; cell < 0 {
+		t.lost += load
+	} else {
+		if t.cells == nil {
+			t.cells, t.used = make([]float64, s.lay.cells()), true
+		}
+		t.cells[cell] += load
+		t.sketch.add(k, load)
+	}
+	s.release()
+}
+
+// another returns a stripe with its lock held, that of the core only as the last.
+func (m *meter) another(core uint) *stripe {
 	for {
 		for range m.stripes {
-			p++
-			if s := &m.stripes[p&m.mask]; s.lock.CompareAndSwap(0, 1) {
+			core++
+			if s := &m.stripes[core&m.mask]; s.lock.CompareAndSwap(0, 1) {
 				return s
 			}
 		}
 		runtime.Gosched()
 	}
-}
-
-func (s *stripe) release() { s.lock.Store(0) }
-
-// request counts one for a key in the i-th slice of lay, in none if i is -1.
-func (m *meter) request(k assignment.SliceKey, lay *layout, i int, owned bool) {
-	cell := lay.cell(i, k)
-	s := m.acquire()
-	s.n.requests++
-	if !owned {
-		s.n.misrouted++
-	}
-	s.load[requests].add(s, k, lay, cell, 1)
-	s.release()
-}
-
-// custom counts load in the custom metric.
-func (m *meter) custom(k assignment.SliceKey, lay *layout, i int, load float64) {
-	cell := lay.cell(i, k)
-	s := m.acquire()
-	s.load[custom].add(s, k, lay, cell, load)
-	s.release()
-}
-
-// shed counts a request that was counted before as refused for want of room.
-func (m *meter) shed() {
-	s := m.acquire()
-	s.n.shed++
-	s.release()
-}
-
-// add adds load in a cell of lay, or in none if cell is -1, to a tally of s.
-func (t *tally) add(s *stripe, k assignment.SliceKey, lay *layout, cell int, load float64) {
-	if lay != s.lay && cell >= 0 { // the assignment is changing at this moment
-		cell = s.lay.cell(s.lay.find(k), k)
-	}
-	if cell < 0 {
-		t.lost += load
-		return
-	}
-	if t.cells == nil {
-		t.cells, t.used = make([]float64, s.lay.cells()), true
-	}
-	t.cells[cell] += load
-	t.sketch.add(k, load)
 }
 
 // each calls f for each stripe, one after the other, with its lock held.
