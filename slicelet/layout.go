@@ -66,15 +66,17 @@ func newLayout(slices []assignment.Slice) *layout {
 
 func newEntry(s assignment.Slice, parts int) entry {
 	e := entry{start: s.Start, end: s.End}
-	// 32 bits of the offset are as exact as anybody needs.
-	e.shift = uint8(max(bits.Len64(s.Width()-1)-32, 0))
+	// 28 bits of the offset are as exact as anybody needs, and few enough that no
+	// part is wrong because inv is rounded up: 31 bits times what is added to inv *
+	// width, at most 28 bits, is less than 2^partBits.
+	e.shift = uint8(max(bits.Len64(s.Width()-1)-28, 0))
 	width := (s.Width()-1)>>e.shift + 1
 	e.inv = (1<<partBits + width - 1) / width
 	return e
 }
 
 // partBits is where the part's number begins in the product of (parts * offset +
-// parts - 1) and inv: at most 35 bits times 2^partBits / width.
+// parts - 1) and inv: at most 31 bits times 2^partBits / width.
 const partBits = 60
 
 // slice is the i-th.
@@ -126,7 +128,7 @@ func (l *layout) cell(i int, k assignment.SliceKey) int {
 	e := &l.entries[i]
 	off := uint64(k-e.start) >> (e.shift & 63)
 	part := (off*uint64(l.parts) + uint64(l.parts) - 1) * e.inv >> partBits
-	return i*l.parts + min(int(part), l.parts-1)
+	return i*l.parts + int(part)
 }
 
 // cells is how many there are.

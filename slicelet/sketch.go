@@ -37,15 +37,15 @@ func (s *sketch) add(k assignment.SliceKey, w float64) {
 	t := &s.set[n]
 	k++ // as it is kept
 	// Sums of conditions instead of a loop: nobody could predict which way it is.
-	at := bit(t.key[1] == k) + 2*bit(t.key[2] == k) + 3*bit(t.key[3] == k)
-	if t.key[at%sketchWays] != k { // the least makes room
-		a := bit(t.weight[1] < t.weight[0])
-		b := 2 + bit(t.weight[3] < t.weight[2])
-		at = a + (b-a)*bit(t.weight[b%sketchWays] < t.weight[a%sketchWays])
-		t.key[at%sketchWays] = k
-		s.over[n][at%sketchWays] = t.weight[at%sketchWays]
+	at := (bit(t.key[1] == k) + 2*bit(t.key[2] == k) + 3*bit(t.key[3] == k)) % sketchWays
+	if t.key[at] != k { // the least makes room
+		a := bit(t.weight[1] < t.weight[0]) % sketchWays
+		b := (2 + bit(t.weight[3] < t.weight[2])) % sketchWays
+		at = (a + (b-a)*bit(t.weight[b] < t.weight[a])) % sketchWays
+		t.key[at] = k
+		s.over[n][at] = t.weight[at]
 	}
-	t.weight[at%sketchWays] += w
+	t.weight[at] += w
 }
 
 func bit(b bool) uint {
