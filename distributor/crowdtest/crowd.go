@@ -58,6 +58,9 @@ type crowd struct {
 	n       int
 	kind    string
 	address string
+	// connecting holds a token for each attempt to connect that is under way. More of
+	// them wait: in one process they would time out for want of its own CPU time.
+	connecting chan struct{}
 
 	mu    sync.Mutex
 	moved *sync.Cond
@@ -66,9 +69,10 @@ type crowd struct {
 	ends  Counts
 }
 
-// crowdMain is the crowd: it reads questions from stdin and answers them.
+// crowdMain is the crowd: it reads questions from stdin and answers them, until stdin
+// ends, even in the midst of an answer.
 func crowdMain(arg string) {
-	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int)}
+	c := &crowd{seen: make(map[uint64][]int64), count: make(map[uint64]int), connecting: make(chan struct{}, 512)}
 	c.moved = sync.NewCond(&c.mu)
 	fmt.Sscan(arg, &c.kind, &c.n, &c.address)
 	if c.kind != Etcd {
@@ -78,8 +82,7 @@ func crowdMain(arg string) {
 		// processes much of the time goes into who runs next.
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := context.Background()
 	go func() {
 		// Two hundred at a time, or the handshakes time out on a busy machine.
 		joining := make(chan struct{}, 200)
@@ -93,11 +96,18 @@ func crowdMain(arg string) {
 			}
 		}
 	}()
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+	questions := make(chan string)
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			questions <- lines.Text()
+		}
+		os.Exit(0)
+	}()
+	for question := range questions {
 		var what string
 		var sum, or, before uint64
 		var since int64
-		fmt.Sscan(lines.Text(), &what, &sum, &or, &before, &since)
+		fmt.Sscan(question, &what, &sum, &or, &before, &since)
 		switch what {
 		case "until":
 			c.until(sum)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -101,7 +102,8 @@ func (c *crowd) watchKey(ctx context.Context, i int, joined func()) {
 
 // watch runs one stream, and keeps in the hello what it holds.
 func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, patience time.Duration, served func()) error {
-	s, err := open(ctx, c.address, patience, hello)
+	c.connecting <- struct{}{}
+	s, err := open(ctx, c.address, patience, hello, sync.OnceFunc(func() { <-c.connecting }))
 	if err != nil {
 		return err
 	}

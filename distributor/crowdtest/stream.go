@@ -37,8 +37,10 @@ var errTimedOut = errors.New("no connection in time")
 const window = 1 << 20
 
 // open connects, says hello and waits for the first word. A server that has not
-// answered the connection within patience is given up.
-func open(ctx context.Context, address string, patience time.Duration, hello *slicerv1.Hello) (*stream, error) {
+// answered the connection within patience is given up. connected is called when it has,
+// or will not.
+func open(ctx context.Context, address string, patience time.Duration, hello *slicerv1.Hello, connected func()) (*stream, error) {
+	defer connected()
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(patience, func() { cancel(errTimedOut) })
 	s := &stream{}
@@ -49,7 +51,7 @@ func open(ctx context.Context, address string, patience time.Duration, hello *sl
 			var d net.Dialer
 			c, err := d.DialContext(ctx, network, address)
 			if err == nil {
-				s.conn = &answering{Conn: c, answered: func() { late.Stop() }}
+				s.conn = &answering{Conn: c, answered: func() { late.Stop(); connected() }}
 			}
 			return s.conn, err
 		},
