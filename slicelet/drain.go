@@ -55,12 +55,15 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	d := drain{me: s.me, began: time.Now()}
-	for {
+	for told := false; ; told = true {
 		news := s.sub.News()
 		waiting := d.look(s.view.Load(), s.sub.State(), s.served(), time.Now())
 		if waiting == nil {
 			s.log.Info("drained", "took", time.Since(d.began))
 			return nil
+		}
+		if !told {
+			s.log.Info("draining", "waits_for", waiting.Waiting)
 		}
 		select {
 		case <-news:
@@ -111,6 +114,9 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time
 	case e.Slices > 0:
 		d.moved, d.quiet = 0, time.Time{}
 		e.Waiting = fmt.Sprintf("its %d slices to be moved away", e.Slices)
+		if d.alone(st.Assignment) {
+			e.Waiting += ", and no other task of the job is running"
+		}
 	case !d.acknowledged(st.Assignment) && now.Sub(d.began) < drainGrace:
 		e.Waiting = "the assigner to know of it"
 	default:
@@ -135,6 +141,19 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time
 		e.Waiting += fmt.Sprintf(" (no distributor serves: %v)", st.Err)
 	}
 	return e
+}
+
+// alone says whether the assignment has nobody else to move slices to.
+func (d *drain) alone(a *assignment.Assignment) bool {
+	if a == nil {
+		return false
+	}
+	for _, t := range a.Tasks() {
+		if t.Name != d.me.Name && t.State == assignment.TaskRunning {
+			return false
+		}
+	}
+	return true
 }
 
 // acknowledged says whether the assignment shows the task as draining.

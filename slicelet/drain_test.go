@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -76,17 +78,30 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		c := newCluster(t, nil)
 		c.assign(1, assignment.TaskRunning, "mmoo")
 		_, err := c.startDrain(2 * time.Second)()
+		if err == nil || strings.Contains(err.Error(), "no other task") {
+			t.Errorf("another task is running: %v", err)
+		}
 		var de *DrainError
 		if !errors.As(err, &de) || de.Slices != 2 || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 slices") {
 			t.Errorf("nobody moves the slices: %v", err)
 		}
-		c.assign(2, assignment.TaskDraining, "oooo")
+		self, bad := wire.TaskFromProto(c.me)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		c.last = subscribertest.Equal(t, c.last, assignment.Header{Job: "job", StoreID: 1, Generation: 2}, []assignment.Task{self}, 0, 0, 0, 0)
+		c.server.Put(c.last)
+		synctest.Wait()
+		if _, err = c.startDrain(2 * time.Second)(); err == nil || !strings.Contains(err.Error(), "no other task of the job is running") {
+			t.Errorf("nobody is left: %v", err)
+		}
+		c.assign(3, assignment.TaskDraining, "oooo")
 		c.converged(1, "clerk front-7", "slicelet other")
 		_, err = c.startDrain(2 * time.Second)()
 		if !errors.As(err, &de) || !slices.Equal(de.Stragglers, []string{"clerk front-7", "slicelet other"}) || !strings.Contains(err.Error(), "front-7, slicelet other") {
 			t.Errorf("stragglers: %v", err)
 		}
-		c.converged(2)
+		c.converged(3)
 		stop := make(chan struct{})
 		go func() {
 			for {
