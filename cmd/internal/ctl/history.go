@@ -103,7 +103,7 @@ func (v *historyView) print(w io.Writer) {
 	if v.LeftOut > 0 {
 		fmt.Fprintf(w, "%d older entries are kept\n", v.LeftOut)
 	}
-	t := newTable("WHEN", ">GENERATION", "BY", "WHAT", "WHY")
+	t := newTable("WHEN (UTC)", ">GENERATION", "BY", "WHAT", "WHY")
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		generation := "-"
