@@ -50,6 +50,11 @@ func TestSecondTier(t *testing.T) {
 				Control struct {
 					Converged                       bool
 					Distributors, Clerks, Slicelets int
+					Progress                        struct {
+						Roles []struct {
+							Holders []struct{ Subscribers int }
+						}
+					}
 				}
 				Through struct{ Tier int }
 			}
@@ -59,6 +64,16 @@ func TestSecondTier(t *testing.T) {
 			// Both Distributors are attached to the assigner, one through the other.
 			if k := v.Control; v.Through.Tier != 2 || !k.Converged || k.Distributors != 2 || k.Clerks != 1 || k.Slicelets != len(c.servers) {
 				return fmt.Errorf("%+v", v)
+			}
+			// Each is counted once, and the second tier is nobody's subscriber.
+			holders := 0
+			for _, r := range v.Control.Progress.Roles {
+				for _, h := range r.Holders {
+					holders += h.Subscribers
+				}
+			}
+			if holders != 1+len(c.servers) {
+				return fmt.Errorf("%d hold an assignment: %+v", holders, v)
 			}
 			return nil
 		})
