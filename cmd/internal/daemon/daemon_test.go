@@ -196,7 +196,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"distributor", []string{"--serve-distributors", "--upstreams=d:1"}, 2, "--serve-distributors: not allowed together with --upstreams"},
 		{"distributor", []string{"--upstreams=d"}, 2, `--upstreams: "d" is not allowed: want host:port`},
 		{"distributor", []string{"--assigners=assigner"}, 2, `--assigners: "assigner" is not allowed: want host:port`},
-		{"distributor", []string{"--assigners=:4710"}, 2, `--assigners: ":4710" is not allowed: want the host and the port`},
+		{"distributor", []string{"--assigners=:4710"}, 2, `--assigners: ":4710" is not allowed: want host:port to connect to`},
 		{"distributor", []string{"--assigners=a:1", "--tls-ca=x"}, 2, "--tls-cert: missing"},
 		{"distributor", []string{"--assigners=a:1", "--log-level=x"}, 2, "--log-level"},
 		{"distributor", []string{"--assigners=a:1", "--http=", "--listen=127.0.0.1:0", "--tls-cert=/no/c", "--tls-key=/no/k", "--log-level=error"}, 1, "--tls-cert, --tls-key: stat /no/c"},
