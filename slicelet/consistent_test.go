@@ -156,8 +156,10 @@ func TestStoppedProcess(t *testing.T) {
 		if h.AssignedContinuously() || unasked.AssignedContinuously() {
 			t.Error("a handle is valid that was not for a while")
 		}
-		if got, want := a.told.take(), []string{"+01 -01"}; !slices.Equal(got, want) {
-			t.Errorf("the listener was told %q, want %q", got, want)
+		// The new belief follows at once: the listener hears of the end of the one before
+		// by itself only if it is quick.
+		if got := strings.Join(a.told.take(), ", "); got != "+01 -01" && got != "+ -01, +01 -" {
+			t.Errorf("the listener was told %q, want that 01 departed and arrived", got)
 		}
 	})
 }
