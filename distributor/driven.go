@@ -171,13 +171,11 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 	dropped := false
 	for i := range v.kept {
 		k := &v.kept[i]
-		select {
-		case <-k.wake:
-		default:
-			if k.at.IsZero() || k.at.After(now) {
-				next = sooner(next, k.at)
-				continue
-			}
+		if len(k.wake) > 0 {
+			<-k.wake
+		} else if k.at.IsZero() || k.at.After(now) {
+			next = sooner(next, k.at)
+			continue
 		}
 		k.at = k.step(now)
 		dropAt, drop := v.d.dropIfIdle(k.job, now)
@@ -212,11 +210,10 @@ func (v *Driven) flush() {
 	clear(v.pending)
 	v.pending = v.pending[:0]
 	for _, p := range v.peers {
-		select {
-		case <-p.a.wake:
-		default:
+		if len(p.a.wake) == 0 {
 			continue
 		}
+		<-p.a.wake
 		for _, m := range p.a.popBeliefs(v.now) {
 			p.say(v.now, m)
 		}

@@ -124,9 +124,11 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	names := slices.AppendSeq(make([]string, 0, n), said)
 	slices.Sort(names)
 	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(names))}
-	for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
-		t := r.gone[p]
-		first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
+	if len(r.gone) > 0 {
+		for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
+			t := r.gone[p]
+			first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
+		}
 	}
 	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}
 	for _, tr := range first.Reports {

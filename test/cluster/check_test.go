@@ -23,8 +23,6 @@ const (
 type checker struct {
 	w    *world
 	sums map[assignment.Generation]uint64
-	// held is the newest generation of each subscriber's process.
-	held map[*host]holding
 	// graves are processes that have ended: since when, and whether a stored
 	// assignment has called them dead.
 	graves map[uint64]*grave
@@ -42,6 +40,7 @@ type counts struct {
 	taken       int // assignments from a Backup one, newer than what was held
 }
 
+// holding is what a subscriber's process held when that was looked at last.
 type holding struct {
 	life uint64
 	a    *assignment.Assignment
@@ -54,7 +53,7 @@ type grave struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, sums: map[assignment.Generation]uint64{}, held: map[*host]holding{}, graves: map[uint64]*grave{}}
+	return &checker{w: w, sums: map[assignment.Generation]uint64{}, graves: map[uint64]*grave{}}
 }
 
 func (c *checker) died(s *sliceletHost) {
@@ -189,7 +188,7 @@ func (c *checker) published(s *subscriberHost) {
 	if a == nil {
 		return
 	}
-	h := c.held[s.host]
+	h := s.held
 	if h.life == s.life {
 		if h.a == a {
 			return // as it was, for assignments do not change
@@ -198,7 +197,7 @@ func (c *checker) published(s *subscriberHost) {
 			c.w.fail("%s goes back from generation %d to %d", s.name, h.a.Generation(), a.Generation())
 		}
 	}
-	c.held[s.host] = holding{s.life, a}
+	s.held = holding{s.life, a}
 	if s.state.Source == subscriber.Backup {
 		c.backup.taken++
 	}

@@ -111,7 +111,7 @@ func (w *world) fault() {
 	case 15:
 		w.killed(w.backups[w.rng.IntN(len(w.backups))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	}
-	if w.rng.IntN(40) == 0 {
+	if w.rng.IntN(80) == 0 {
 		w.outage(w.seconds(15, 50))
 	}
 }

@@ -19,7 +19,9 @@ type subscriberHost struct {
 	sub   *subscriber.Driven
 	conns map[subscriber.Link]*conn
 	state subscriber.State
-	link  subscriber.Source // when that was looked at last
+	// As looked at last:
+	link subscriber.Source
+	held holding
 }
 
 // begin starts the protocol in a new process.

@@ -1,0 +1,43 @@
+package backupdist
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestPace(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct {
+		name                 string
+		pace                 pace
+		stale, missing, idle bool
+		do                   todo
+		wait                 time.Duration
+	}{
+		{name: "never read", stale: true, idle: true, do: toRead},
+		{name: "nothing new", pace: pace{last: now}, do: toWait, wait: -1},
+		{name: "news that somebody needs", pace: pace{last: now}, stale: true, do: toRead},
+		{name: "news that nobody needs", pace: pace{last: now.Add(-3 * time.Second)}, stale: true, idle: true, do: toWait, wait: 7 * time.Second},
+		{name: "news that nobody has needed for long", pace: pace{last: now.Add(-warmEvery)}, stale: true, idle: true, do: toRead},
+		{name: "missing, and somebody asks", pace: pace{last: now}, missing: true, do: toWait, wait: idleFor},
+		{name: "missing for long", pace: pace{last: now.Add(-idleFor)}, missing: true, idle: true, do: toDrop, wait: -1},
+		{name: "after a failure", pace: pace{last: now, until: now.Add(time.Second)}, stale: true, do: toPause, wait: time.Second},
+	} {
+		if do, wait := c.pace.next(now, c.stale, c.missing, c.idle); do != c.do || wait != c.wait {
+			t.Errorf("%s: %d for %s, want %d for %s", c.name, do, wait, c.do, c.wait)
+		}
+	}
+	var p pace
+	for i, least := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+		p.read(now, errors.New("no answer"), false, .999)
+		if got := p.until.Sub(now); got < least*time.Millisecond || got > 2*least*time.Millisecond {
+			t.Errorf("after failure %d a wait of %s, want %d ms to twice that", i+1, got, least)
+		}
+	}
+	p.read(now, nil, false, 0)
+	p.read(now, errors.New("no answer"), true, 0)
+	if got := p.until.Sub(now); got != warmEvery || p.failures != 1 {
+		t.Errorf("when nobody needs it, a wait of %s after %d failures", got, p.failures)
+	}
+}
