@@ -162,7 +162,15 @@ func (t *Table) findSession(id Session) (int, bool) {
 }
 
 func (t *Table) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(t.tasks, name, func(k *task, name string) int { return cmp.Compare(k.cur.Name, name) })
+	i, end := 0, len(t.tasks)
+	for i < end { // as slices.BinarySearchFunc, which calls a function for each step
+		if m := int(uint(i+end) / 2); t.tasks[m].cur.Name < name {
+			i = m + 1
+		} else {
+			end = m
+		}
+	}
+	return i, i < len(t.tasks) && t.tasks[i].cur.Name == name
 }
 
 func (t *Table) lookup(name string) *task {

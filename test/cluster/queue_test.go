@@ -62,6 +62,9 @@ func (q *events) push(at time.Duration, key, seq uint64, what happening) {
 	q.free, q.what[e.what] = q.free[:last], what
 	if s := slotOf(at); s-q.now < slots {
 		s %= slots
+		if q.near[s] == nil {
+			q.near[s] = make([]event, 0, 8)
+		}
 		q.near[s] = append(q.near[s], e)
 		q.full[s/64] |= 1 << (s % 64)
 	} else {
