@@ -81,8 +81,9 @@ type Core struct {
 
 	// Deciding.
 	table     *membership.Table
-	kept      *membership.Table // of before the job was handed over; see resume
-	resumed   bool              // table was kept, and nothing has been loaded since
+	room      []membership.Report // for reports on their way into table
+	kept      *membership.Table   // of before the job was handed over; see resume
+	resumed   bool                // table was kept, and nothing has been loaded since
 	keptAt    time.Duration
 	strayAt   time.Duration // when a report last came
 	meter     meter
@@ -260,10 +261,11 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 		c.renew()
 	}
 	c.ensureTable()
-	rs := make([]membership.Report, len(reports))
+	rs := c.room[:0]
 	for i := range reports {
-		rs[i] = reports[i].Report
+		rs = append(rs, reports[i].Report)
 	}
+	c.room = rs
 	if c.kept != nil {
 		c.kept.Report(c.now.Mono, s, false, rs)
 	}

@@ -35,8 +35,8 @@ func (x *event) before(y *event) bool {
 	return x.seq < y.seq
 }
 
-// A slot is about a millisecond: most events are within some thousand of them.
-const slotBits, slots = 20, 1 << 10
+// A slot is about four milliseconds: most events are within all of them.
+const slotBits, slots = 22, 1 << 8
 
 // events are those to come. The near ones stand in a ring of slots, which are short;
 // the others in a heap.
