@@ -69,3 +69,29 @@ func TestMemo(t *testing.T) {
 		}
 	}
 }
+
+// The same load is decoded once, one that is malformed never.
+func TestMemoOfLoads(t *testing.T) {
+	m := new(wire.Memo)
+	p := wire.LoadToProto(&assignment.Load{Ranges: []assignment.Slice{{Start: 1, End: 9}}, Rate: []float64{3}, Parts: 1, Total: 3})
+	for _, memo := range []*wire.Memo{m, nil} {
+		a, err := memo.Load(p)
+		if err != nil || memo.CheckLoad(p) != nil || a.Total != 3 || len(a.Ranges) != 1 {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		if b, _ := memo.Load(p); (b == a) != (memo != nil) {
+			t.Errorf("decoded once: %v", b == a)
+		}
+		q := proto.CloneOf(p)
+		q.Rate = nil
+		if _, err := memo.Load(q); err == nil || memo.CheckLoad(q) == nil {
+			t.Error("a load without its rate was taken")
+		}
+		for i := range 3000 { // more than are remembered
+			task := wire.TaskToProto(assignment.Task{Name: "t", Incarnation: uint64(i + 1), Address: "t:1", Weight: 1})
+			if got, err := memo.Task(task); err != nil || got.Incarnation != uint64(i+1) {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+	}
+}
