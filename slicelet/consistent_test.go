@@ -245,6 +245,35 @@ func TestDrainInConsistentMode(t *testing.T) {
 	})
 }
 
+// A drain with nobody to move slices to ends with the leases held, until Close gives
+// them back.
+func TestDrainOfALoneTaskInConsistentMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRealm(t, "a")
+		defer r.stop()
+		a := r.member("a")
+		r.put("aaaa")
+		r.advance()
+		if err := a.s.Drain(t.Context()); !errors.Is(err, ErrAlone) {
+			t.Errorf("drain: %v", err)
+		}
+		time.Sleep(2 * ttl)
+		r.wantOwners("aaaa")
+		if err := a.s.Close(); err != nil {
+			t.Error(err)
+		}
+		r.members = append(r.members, r.begin("b", nil, nil))
+		synctest.Wait()
+		r.put("bbbb")
+		began := time.Now()
+		if r.advance(); time.Since(began) > ttl/2 {
+			t.Errorf("leases that were given back have held up the change for %s", time.Since(began))
+		}
+		time.Sleep(ttl)
+		r.wantOwners("bbbb")
+	})
+}
+
 // Slicer is dead: a restarted task owns nothing, but one that lives loses nothing.
 func TestConsistentModeWithSlicerDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

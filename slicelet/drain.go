@@ -2,6 +2,7 @@ package slicelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,9 +19,16 @@ const (
 	// drainGrace is how long a drain waits for an assignment that shows the task as
 	// draining if it owns nothing anyway: there may be nothing to write.
 	drainGrace = 3 * time.Second
+	// loneTime is how long the newest assignment must have shown nobody who could
+	// take the slices for a drain to give up: time for a successor that was started
+	// in the same moment to be seen.
+	loneTime = 5 * time.Second
 )
 
-// DrainError says what a drain was waiting for when its context ended.
+// ErrAlone: a drain has ended since there is nobody to move the slices to.
+var ErrAlone = errors.New("alone in the job")
+
+// DrainError says what a drain was waiting for when it ended.
 type DrainError struct {
 	Task string
 	// Waiting says in words what for.
@@ -30,7 +38,7 @@ type DrainError struct {
 	// Stragglers are clients and tasks that do not know yet that the slices have
 	// moved, at most 16.
 	Stragglers []string
-	// Err is why the wait ended: the context's error, or ErrClosed.
+	// Err is why the wait ended: the context's error, ErrAlone, or ErrClosed.
 	Err error
 }
 
@@ -48,7 +56,9 @@ func (e *DrainError) Unwrap() error { return e.Err }
 // nothing any more, all connected clients have acknowledged that, and no request
 // has arrived for half a second. The task goes on serving until then, and is not
 // assigned anything again; there is no way back but a new Slicelet. If ctx ends
-// first, the error is a *DrainError.
+// first, the error is a *DrainError. It is one that matches ErrAlone once the newest
+// assignment has shown for 5 s no other task that is running or starting: there is
+// nobody to wait for, and the task keeps its slices until it is closed.
 func (s *Slicelet) Drain(ctx context.Context) error {
 	s.draining.Store(true)
 	ring(s.reportNow)
@@ -65,16 +75,19 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 		if !told {
 			s.log.Info("draining", "waits_for", waiting.Waiting)
 		}
-		select {
-		case <-news:
-			continue
-		case <-tick.C:
-			continue
-		case <-ctx.Done():
-			waiting.Err = context.Cause(ctx)
-		case <-s.stop:
-			waiting.Err = ErrClosed
+		if waiting.Err == nil {
+			select {
+			case <-news:
+				continue
+			case <-tick.C:
+				continue
+			case <-ctx.Done():
+				waiting.Err = context.Cause(ctx)
+			case <-s.stop:
+				waiting.Err = ErrClosed
+			}
 		}
+		s.log.Warn("not drained", "slices", waiting.Slices, "err", waiting)
 		return waiting
 	}
 }
@@ -100,9 +113,12 @@ type drain struct {
 	served uint64
 	// quiet is since when clients have known and no request has arrived; zero before.
 	quiet time.Time
+	// lone is since when there has been nobody to move slices to; zero if there is.
+	lone time.Time
 }
 
-// look returns what is being waited for, nil if nothing is.
+// look returns what is being waited for, nil if nothing is. Its Err is set when
+// there is no sense in waiting any longer.
 func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time) *DrainError {
 	if served != d.served && !d.quiet.IsZero() {
 		d.quiet = now
@@ -110,12 +126,20 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time
 	d.served = served
 	// In consistent mode it loses them after the assignment has moved them.
 	e := &DrainError{Task: d.me.Name, Slices: max(len(v.own.entries), len(v.metered.entries))}
+	if !d.alone(st.Assignment) {
+		d.lone = time.Time{}
+	} else if d.lone.IsZero() {
+		d.lone = now
+	}
 	switch {
 	case e.Slices > 0:
 		d.moved, d.quiet = 0, time.Time{}
 		e.Waiting = fmt.Sprintf("its %d slices to be moved away", e.Slices)
-		if d.alone(st.Assignment) {
-			e.Waiting += ", and no other task of the job is running"
+		if !d.lone.IsZero() {
+			e.Waiting += ", and no other task of the job is running or starting"
+			if now.Sub(d.lone) >= loneTime {
+				e.Err = ErrAlone
+			}
 		}
 	case !d.acknowledged(st.Assignment) && now.Sub(d.began) < drainGrace:
 		e.Waiting = "the assigner to know of it"
@@ -149,7 +173,7 @@ func (d *drain) alone(a *assignment.Assignment) bool {
 		return false
 	}
 	for _, t := range a.Tasks() {
-		if t.Name != d.me.Name && t.State == assignment.TaskRunning {
+		if t.Name != d.me.Name && (t.State == assignment.TaskRunning || t.State == assignment.TaskStarting) {
 			return false
 		}
 	}

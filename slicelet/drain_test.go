@@ -125,6 +125,74 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
+// shownAs puts an assignment in which the slicelet owns all, and the other task is as
+// said, or absent.
+func (c *cluster) shownAs(gen assignment.Generation, state assignment.TaskState) {
+	c.t.Helper()
+	self, err := wire.TaskFromProto(c.me)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	tasks := []assignment.Task{self}
+	if state != assignment.TaskUnknown {
+		other := subscribertest.Task("other", 1)
+		other.State = state
+		tasks = append(tasks, other)
+	}
+	c.last = subscribertest.Equal(c.t, c.last, assignment.Header{Job: "job", StoreID: 1, Generation: gen}, tasks, 0, 0)
+	c.server.Put(c.last)
+	synctest.Wait()
+}
+
+// A task waits for others who could take its slices, and for nobody for loneTime.
+func TestDrainOfALoneTask(t *testing.T) {
+	const never = assignment.TaskUnknown // as the other task's state
+	for _, x := range []struct {
+		name  string
+		other []assignment.TaskState // each for three seconds, the last for ever
+		want  time.Duration          // 0 is that it waits on
+	}{
+		{"alone", []assignment.TaskState{never}, loneTime},
+		{"with a dead one", []assignment.TaskState{assignment.TaskDead}, loneTime},
+		{"with one that drains", []assignment.TaskState{assignment.TaskDraining}, loneTime},
+		{"with another", []assignment.TaskState{assignment.TaskRunning}, 0},
+		{"with one that starts", []assignment.TaskState{assignment.TaskStarting}, 0},
+		{"joined", []assignment.TaskState{never, assignment.TaskRunning}, 0},
+		{"joined for a while", []assignment.TaskState{never, assignment.TaskStarting, never}, 6*time.Second + loneTime},
+		{"deserted", []assignment.TaskState{assignment.TaskRunning, assignment.TaskDead}, 3*time.Second + loneTime},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, nil)
+				defer c.stop()
+				c.shownAs(1, x.other[0])
+				time.Sleep(time.Minute) // what was before the drain does not count
+				const limit = 30 * time.Second
+				ended := c.startDrain(limit)
+				for i, state := range x.other[1:] {
+					time.Sleep(3 * time.Second)
+					c.shownAs(assignment.Generation(2+i), state)
+				}
+				took, err := ended()
+				var de *DrainError
+				if !errors.As(err, &de) || de.Slices != 2 {
+					t.Fatalf("ended by %v", err)
+				}
+				if x.want == 0 {
+					if took != limit || errors.Is(err, ErrAlone) {
+						t.Errorf("ended after %s by %v, want it to wait on", took, err)
+					}
+				} else if !errors.Is(err, ErrAlone) || took < x.want || took > x.want+time.Second {
+					t.Errorf("ended after %s by %v, want %s", took, err, x.want)
+				}
+				if !c.s.IsAffinitized(keyIn(0, 4)) {
+					t.Error("it owns nothing, and is not closed yet")
+				}
+			})
+		})
+	}
+}
+
 // A task that owns nothing is drained when the assigner has had time to know.
 func TestDrainOfAnIdleTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

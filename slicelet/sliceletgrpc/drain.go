@@ -23,6 +23,7 @@ const (
 // has ended:
 //
 //  1. The task's slices move to others, and clients learn of it (Slicelet.Drain).
+//     A task that is alone in its job goes on after 5 s, which is no error.
 //  2. The health service, if h is not nil, says NOT_SERVING, and half a second
 //     passes.
 //  3. The server stops to accept RPCs and ends those that it has

@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -117,4 +120,24 @@ func TestDrainIsBounded(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		})
 	}
+}
+
+// TestDrainOfTheOnlyServer does not wait for others, and is no failure.
+func TestDrainOfTheOnlyServer(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		synctest.Wait()
+		self, err := wire.TaskFromProto(b.plane.Heard()[0].GetHello().GetTask())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.plane.Put(subscribertest.Equal(b.t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 5}, []assignment.Task{self}, 0))
+		synctest.Wait()
+		began := time.Now()
+		if err := Drain(b.t.Context(), b.slicelet, b.server, b.health); err != nil {
+			b.t.Error(err)
+		}
+		if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+			b.t.Errorf("took %v", took)
+		}
+	})
 }

@@ -15,6 +15,7 @@ const DrainTimeout = drain.Timeout
 // it has ended:
 //
 //  1. The task's slices move to others, and clients learn of it (Slicelet.Drain).
+//     A task that is alone in its job goes on after 5 s, which is no error.
 //  2. The server stops to accept requests and ends those that it has
 //     (Server.Shutdown); connections that were hijacked, such as WebSockets, it
 //     leaves to their handlers.

@@ -4,6 +4,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/slicer-project/slicer/slicelet"
@@ -18,8 +19,9 @@ const (
 )
 
 // Run moves the task's slices away, has stop end the server, which it does by the end
-// of its context, and closes the slicelet. The error is the first of theirs. A ctx
-// without a deadline gets one after Timeout; the slices get what stop is not reserved.
+// of its context, and closes the slicelet. The error is the first of theirs; that
+// there is nobody to move slices to is none. A ctx without a deadline gets one after
+// Timeout; the slices get what stop is not reserved.
 func Run(ctx context.Context, s *slicelet.Slicelet, stop func(ctx context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -27,6 +29,9 @@ func Run(ctx context.Context, s *slicelet.Slicelet, stop func(ctx context.Contex
 		defer cancel()
 	}
 	err := slices(ctx, s)
+	if errors.Is(err, slicelet.ErrAlone) {
+		err = nil // logged; all that could be done is done
+	}
 	if stopped := stop(ctx); err == nil {
 		err = stopped
 	}
