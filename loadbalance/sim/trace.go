@@ -49,6 +49,8 @@ type TraceReader struct {
 	// Skipped counts the log lines whose request names no path, such as those of
 	// clients that sent nothing, or something else than HTTP.
 	Skipped int
+	// Malformed are the log lines that are left out because they are no entries.
+	Malformed Malformed
 }
 
 // OpenTrace opens a trace file; see NewTraceReader. Errors name the path.
@@ -74,7 +76,12 @@ func OpenTrace(path string) (*TraceReader, error) {
 //   - the combined or common log format of Apache and nginx: each request is a
 //     load of 1 on its path, the query left out.
 //
-// It fails when nothing can be read or the first line is neither.
+// Real logs have lines that were cut off or garbled. Of a log they are left out
+// and counted as Malformed; where they are too many for that, the reader's last
+// error is that instead of io.EOF. CSV has to be right throughout.
+//
+// It fails when nothing can be read, or when the first line is not CSV and
+// nothing in the first 4 KiB is an entry of a log.
 func NewTraceReader(in io.Reader) (*TraceReader, error) {
 	br := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := br.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -98,16 +105,16 @@ func NewTraceReader(in io.Reader) (*TraceReader, error) {
 		r.next = func() (Record, error) { return Record{}, io.EOF }
 	case looksLikeCSV(line):
 		r.next = newCSV(br).next
-	case looksLikeLog(line):
-		r.next = (&logReader{in: br, skipped: &r.Skipped}).next
+	case looksLikeLog(head):
+		r.next = (&logReader{in: br, trace: r}).next
 	default:
 		return nil, &TraceError{Line: 1, Err: fmt.Errorf("%q is neither unix_ms,key,load nor an access log in combined format", clip(string(line)))}
 	}
 	return r, nil
 }
 
-// Next returns the next record, io.EOF after the last, or a *TraceError. After
-// an error it goes on returning it.
+// Next returns the next record, io.EOF after the last, or an error that wraps a
+// *TraceError. After an error it goes on returning it.
 func (r *TraceReader) Next() (Record, error) {
 	if r.failed != nil {
 		return Record{}, r.failed

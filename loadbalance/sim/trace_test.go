@@ -86,10 +86,11 @@ func TestTraceErrors(t *testing.T) {
 		{"fields", "1,a,1\n2,a\n", "", 2},
 		{"fields over lines", "1,\"a\nb\",1\n2,a,x\n", "load", 3},
 		{"quote", "1,\"a\"b,1\n", "", 1},
-		{"log time", logTrace + "\nx - - [10/Octember/2000:13:55:36 -0700] \"GET / HTTP/1.0\"\n", "time", 5},
-		{"log without time", logTrace + "\nhello\n", "time", 5},
-		{"log request", logTrace + "\nx - - [10/Oct/2000:13:55:36 -0700] GET\n", "request", 5},
-		{"log line too long", logTrace + "\n" + strings.Repeat("x", 1<<21), "", 5},
+		{"log time", logTrace + strings.Repeat("\nx - - [10/Octember/2000:13:55:36 -0700] \"GET / HTTP/1.0\"", 11), "time", 5},
+		{"log without time", logTrace + strings.Repeat("\nhello", 11), "time", 5},
+		{"log request", logTrace + strings.Repeat("\nx - - [10/Oct/2000:13:55:36 -0700] GET", 11), "request", 5},
+		{"log where the first entry comes late", "cut off\n" + logTrace + strings.Repeat("\nx", 10), "time", 1},
+		{"log with an entry after 4 KiB", strings.Repeat("hello\n", 1000) + logTrace, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := sim.NewTraceReader(strings.NewReader(c.in))
@@ -106,6 +107,39 @@ func TestTraceErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The bound on malformed lines is both ten lines and a hundredth.
+func TestMalformed(t *testing.T) {
+	const entry, long = "h - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200 1 \"-\" \"%s\"\n", 3 << 20
+	for _, c := range []struct {
+		entries, bad int
+		line, agent  string
+		fails        bool
+	}{
+		{1, 10, "hello\n", "", false},
+		{1, 11, "hello\n", "", true},
+		{1088, 11, "hello\n", "", true},
+		{1089, 11, "hello\n", "", false},
+		// Of a line that is far too long the beginning counts.
+		{2, 1, strings.Repeat("x", long) + "\n", "", false},
+		{2, 0, "", strings.Repeat("x", long), false},
+		{2, 1, strings.Repeat("\x00", long), "", false},
+	} {
+		e := strings.Replace(entry, "%s", c.agent, 1)
+		r, err := sim.NewTraceReader(strings.NewReader(e + strings.Repeat(c.line, c.bad) + "\n" + strings.Repeat(e, c.entries-1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(r)
+		m := r.Malformed
+		if len(got) != c.entries || (err != nil) != c.fails || m.Count != c.bad || m.Of != c.entries+c.bad {
+			t.Errorf("%d entries and %d malformed lines: %d records, %v, %v", c.entries, c.bad, len(got), err, &m)
+		}
+		if (m.First != nil) != (c.bad > 0) || m.First != nil && (m.First.Line != 2 || m.First.Field != "time") {
+			t.Errorf("the first: %v", m.First)
+		}
 	}
 }
 

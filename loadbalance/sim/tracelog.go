@@ -15,9 +15,9 @@ import (
 //
 //	host ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326 ...
 type logReader struct {
-	in      *bufio.Reader
-	line    int
-	skipped *int
+	in    *bufio.Reader
+	line  int
+	trace *TraceReader // whose counts it keeps
 }
 
 const logTime = "02/Jan/2006:15:04:05 -0700"
@@ -25,66 +25,104 @@ const logTime = "02/Jan/2006:15:04:05 -0700"
 // maxLogLine is far above any server's own limit.
 const maxLogLine = 1 << 20
 
-func looksLikeLog(line []byte) bool {
-	_, _, err := parseLog(string(bytes.TrimRight(line, "\r")))
-	return err == nil
+// looksLikeLog says that a line of the first bytes of a file is an entry.
+func looksLikeLog(head []byte) bool {
+	for line := range bytes.Lines(head) {
+		if _, _, err := parseLog(strings.TrimRight(string(line), "\r\n")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// A log with more malformed lines than both of these is taken for something else.
+const (
+	maxMalformed      = 10
+	maxMalformedShare = .01
+)
+
+// Malformed are the lines of an access log that are no entries.
+type Malformed struct {
+	Count int
+	Of    int         // all lines that were read, empty ones left out
+	First *TraceError // where the first is and what is wrong with it; nil if there is none
+}
+
+// String is for people, where there are any.
+func (m *Malformed) String() string {
+	return fmt.Sprintf("malformed lines left out: %d of %d; the first: %v", m.Count, m.Of, m.First)
+}
+
+// check is an error if they are too many. It unwraps to the first.
+func (m *Malformed) check() error {
+	if m.Count <= maxMalformed || float64(m.Count) <= maxMalformedShare*float64(m.Of) {
+		return nil
+	}
+	return fmt.Errorf("malformed lines: %d of %d, which is more than %g%%; the first: %w", m.Count, m.Of, 100*maxMalformedShare, m.First)
 }
 
 func (r *logReader) next() (Record, error) {
+	bad := &r.trace.Malformed
 	for {
 		line, err := r.read()
+		if err == io.EOF {
+			if err := bad.check(); err != nil {
+				return Record{}, err
+			}
+			return Record{}, io.EOF
+		}
 		if err != nil {
-			return Record{}, err
+			return Record{}, &TraceError{Line: r.line, Err: err}
 		}
 		if line == "" {
 			continue
 		}
-		at, key, err := parseLog(line)
-		if err != nil {
-			var te *TraceError
-			if errors.As(err, &te) {
-				te.Line = r.line
+		bad.Of++
+		at, key, wrong := parseLog(line)
+		switch {
+		case wrong != nil:
+			if bad.Count++; bad.First == nil {
+				wrong.Path, wrong.Line = r.trace.path, r.line
+				bad.First = wrong
 			}
-			return Record{}, err
+		case key == "":
+			r.trace.Skipped++
+		default:
+			return Record{UnixMS: at.UnixMilli(), Key: key, Load: 1}, nil
 		}
-		if key == "" {
-			*r.skipped++
-			continue
-		}
-		return Record{UnixMS: at.UnixMilli(), Key: key, Load: 1}, nil
 	}
 }
 
-// read returns the next line without its end.
+// read returns the next line without its end, and without what is beyond
+// maxLogLine.
 func (r *logReader) read() (string, error) {
 	var long []byte
 	r.line++
 	for {
 		part, err := r.in.ReadSlice('\n')
-		if len(long)+len(part) > maxLogLine {
-			return "", &TraceError{Line: r.line, Err: fmt.Errorf("longer than %d bytes", maxLogLine)}
-		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			long = append(long, part...)
+			long = append(long, part[:min(len(part), maxLogLine-len(long))]...)
 			continue
 		case err == io.EOF && len(long)+len(part) == 0:
 			return "", io.EOF
 		case err != nil && err != io.EOF:
-			return "", &TraceError{Line: r.line, Err: err}
+			return "", err
 		}
+		part = part[:min(len(part), maxLogLine-len(long))]
 		return strings.TrimRight(string(append(long, part...)), "\r\n"), nil
 	}
 }
 
 // parseLog reads one line. The key is empty when the request has no path.
-func parseLog(line string) (at time.Time, key string, err error) {
+func parseLog(line string) (at time.Time, key string, wrong *TraceError) {
 	_, rest, ok := strings.Cut(line, " [")
 	stamp, rest, closed := strings.Cut(rest, "] ")
 	if !ok || !closed {
 		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("no [%s] in %q", logTime, clip(line))}
 	}
-	if at, err = time.Parse(logTime, stamp); err != nil {
+	at, err := time.Parse(logTime, stamp)
+	if err != nil {
 		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("%q is not like %s", clip(stamp), logTime)}
 	}
 	request, ok := quoted(rest)

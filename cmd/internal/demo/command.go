@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -28,7 +29,9 @@ largest load of a server over the mean, as the clients measured it.
 Exits with 0 if availability is at least 0.9998, the drain lost no call, the
 imbalance fell from above 2 (with 8 servers or more) to at most 1.3, and everything
 that was to happen did; otherwise with 1 and the reason. With --trace, whose load
-may be impossible to even out, the imbalance is reported but not judged.
+may be impossible to even out, the imbalance is reported but not judged. Malformed lines
+of an access log are left out and counted on standard error; if they are more than
+ten and more than 1%, the demo does not begin.
 
 With --consistent the servers hold leases: at most one believes that it owns a key,
 whatever happens. They refuse keys that are not theirs, and clients ask again. The
@@ -61,6 +64,7 @@ if they allow it. The run fails if any key was seen with two owners.
 					return w, h
 				}
 			}
+			c.Warn = func(s string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.Root().Name(), s) }
 			_, err := Run(cmd.Context(), c, cmd.OutOrStdout(), screen)
 			return err
 		},

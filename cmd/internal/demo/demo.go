@@ -132,6 +132,9 @@ func (d *demo) openLoad() error {
 	if err != nil {
 		return err
 	}
+	if info.malformed.Count > 0 && d.cfg.Warn != nil {
+		d.cfg.Warn(info.malformed.String())
+	}
 	var speed float64
 	if d.cfg.Duration, speed, err = info.plan(&d.cfg); err != nil {
 		return err

@@ -141,6 +141,9 @@ func TestDemoTrace(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	for i := range 2000 {
+		if i == 1000 {
+			log.WriteString("10.0.0.1 - - [17/May/2015:10:\n")
+		}
 		fmt.Fprintf(&log, "10.0.0.%d - - [17/May/2015:10:%02d:%02d +0000] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"agent\"\n", i%200, i/60%60, i%60, i*i%97, i)
 	}
 	path := filepath.Join(t.TempDir(), "access.log")
@@ -148,11 +151,18 @@ func TestDemoTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	s, err := Run(t.Context(), Config{Duration: MinDuration, Tasks: 3, Clients: 2, QPS: 100, Trace: path, JSON: true, Listen: "127.0.0.1:0"}, &b, nil)
+	var warned []string
+	s, err := Run(t.Context(), Config{
+		Duration: MinDuration, Tasks: 3, Clients: 2, QPS: 100, Trace: path, JSON: true, Listen: "127.0.0.1:0",
+		Warn: func(s string) { warned = append(warned, s) },
+	}, &b, nil)
 	if s == nil {
 		t.Fatal(err)
 	}
 	happenedAll(t, s)
+	if len(warned) != 1 || !strings.HasPrefix(warned[0], "malformed lines left out: 1 of 2001; the first: "+path+": line 1001: time: ") {
+		t.Errorf("warned with %q", warned)
+	}
 	if s.Requests != 2000 {
 		t.Errorf("%d of 2000 records were replayed", s.Requests)
 	}

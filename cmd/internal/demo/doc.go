@@ -33,6 +33,8 @@ type Config struct {
 	// than it was recorded; 0 fits it into Duration.
 	Trace string
 	Speed float64
+	// Warn, unless nil, is told once what of the trace is left out.
+	Warn func(string)
 	// Consistent runs the job in consistent mode.
 	Consistent bool
 	// JSON prints machine output alone.

@@ -15,6 +15,7 @@ type traceInfo struct {
 	records     int64
 	first, last int64 // Unix milliseconds
 	weighted    bool  // some load is not 1
+	malformed   sim.Malformed
 }
 
 func scanTrace(path string) (traceInfo, error) {
@@ -36,6 +37,7 @@ func scanTrace(path string) (traceInfo, error) {
 		info.first, info.last = min(info.first, rec.UnixMS), max(info.last, rec.UnixMS)
 		info.weighted = info.weighted || rec.Load != 1
 	}
+	info.malformed = r.Malformed
 	if info.records == 0 {
 		return info, fmt.Errorf("%s: the trace is empty", path)
 	}

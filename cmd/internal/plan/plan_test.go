@@ -178,8 +178,30 @@ h - - [10/Oct/2000:13:55:39 -0700] "GET /a HTTP/1.0" 200 1 "-" "x"
 	}
 }
 
+// Malformed lines of a log change nothing but for a line on standard error.
+func TestMalformedLines(t *testing.T) {
+	var lines []string
+	for i := range 300 {
+		lines = append(lines, fmt.Sprintf("h - - [10/Oct/2000:13:%02d:%02d -0700] \"GET /%d HTTP/1.0\" 200 1\n", i/60, i%60, i*i%37))
+	}
+	text := strings.Join(lines, "")
+	want := decode(t, must(t, "simulate", "--trace", write(t, "access.log", text), "--json"))
+	lines[0], lines[7] = "cut off\n"+lines[0], lines[7]+"\x00\x00\n"
+	file := write(t, "access.log", strings.Join(lines, ""))
+	for _, args := range [][]string{{"--interval", "2s"}, nil} {
+		code, out, errs := slicerctl(context.Background(), append(args, "simulate", "--trace", file, "--json")...)
+		if code != 0 || errs != "slicerctl: malformed lines left out: 2 of 302; the first: "+file+": line 1: time: no [02/Jan/2006:15:04:05 -0700] in \"cut off\"\n" {
+			t.Fatalf("exit %d: %s", code, errs)
+		}
+		if diff := cmp.Diff(want, decode(t, out), cmp.AllowUnexported(sim.Round{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	bad := write(t, "bad.csv", "1,a,1\n2,b,x\n")
+	log := write(t, "bad.log", "h - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200 1\n"+strings.Repeat("hello\n", 11))
 	dir := t.TempDir()
 	full := filepath.Join(dir, "full.svg")
 	if err := os.Mkdir(full, 0o700); err != nil {
@@ -194,6 +216,8 @@ func TestBadInput(t *testing.T) {
 		{1, "line 2: unix_ms: ", "simulate --trace " + write(t, "t.csv", "1,a,1\nz,b,1\n")},
 		{1, "neither unix_ms,key,load nor an access log", "simulate --trace " + write(t, "x", "hello\n")},
 		{1, "big.csv: line 2: load: \"1e308\" is not a number of 0 to 1e+15", "simulate --trace " + write(t, "big.csv", "1,a,1e15\n1,b,1e308\n")},
+		{1, "malformed lines: 11 of 12, which is more than 1%; the first: " + log + ": line 2: time: ", "simulate --trace " + log},
+		{1, "malformed lines: 11 of 12, which is more than 1%; the first: " + log + ": line 2: time: ", "simulate --json --interval 1s --trace " + log},
 		{1, "no such file", "simulate --trace nosuch"},
 		// Where the plot goes is looked at first.
 		{1, "plot: ", "simulate --trace nosuch --plot /nosuch/f.svg"},

@@ -55,8 +55,10 @@ A TRACE is a CSV file of three columns, gzipped or not, in order of time:
 
 where key is what you would shard by, and load counts requests or whatever they cost
 (CPU milliseconds, bytes). An Apache or nginx access log in common or combined format
-is taken as it is: a load of 1 on each request's path. To shard by something else,
-print it from the log. By client address, of lines that have a time in UTC as field 4:
+is taken as it is: a load of 1 on each request's path. Malformed lines of a log are
+left out and counted on standard error; if they are more than ten and more than 1%,
+the replay fails and names the first. A CSV file has to be right throughout. To shard
+by something else than the path, print it from the log. By client address, of lines that have a time in UTC as field 4:
 
   TZ=UTC awk '{ split(substr($4, 2), t, /[\/:]/)
          m = (index("JanFebMarAprMayJunJulAugSepOctNovDec", t[2]) + 2) / 3
@@ -202,26 +204,22 @@ func (s *simulation) check(cmd *cobra.Command) error {
 
 func (s *simulation) intervalMS() int64 { return s.interval.Milliseconds() }
 
-// source opens what is replayed. done closes it, and returns how many lines of
-// a log had no key.
-func (s *simulation) source() (src sim.Source, done func() int, err error) {
+// source opens what is replayed; r is to be closed, and nil for a workload.
+func (s *simulation) source() (src sim.Source, r *sim.TraceReader, err error) {
 	if s.workload != "" {
 		src, err = sim.Workload{
 			Name: s.workload, Tasks: s.tasks, IntervalMS: s.intervalMS(), Seed: s.seed,
 			Requests: perSecond * float64(s.intervalMS()) / 1000,
 		}.Open()
-		return src, func() int { return 0 }, err
+		return src, nil, err
 	}
-	r, err := sim.OpenTrace(s.trace)
-	if err != nil {
+	if r, err = sim.OpenTrace(s.trace); err != nil {
 		return nil, nil, err
 	}
-	done = func() int { r.Close(); return r.Skipped }
-	src, err = sim.Windows(r, s.intervalMS())
-	if err != nil {
-		done()
+	if src, err = sim.Windows(r, s.intervalMS()); err != nil {
+		r.Close()
 	}
-	return src, done, err
+	return src, r, err
 }
 
 func (s *simulation) config(algorithm string) sim.Config {
@@ -239,19 +237,26 @@ func (s *simulation) run(ctx context.Context, out, errs io.Writer, asJSON bool) 
 	if s.all || s.plot != "" {
 		algorithms = sim.Algorithms
 	}
-	src, done, err := s.source()
+	src, trace, err := s.source()
 	if err != nil {
 		return explain(err)
 	}
 	p := newProgress(terminal(errs))
 	results, err := replay(ctx, src, algorithms, s.config, p.round)
 	p.end()
-	skipped := done()
+	skipped := 0
+	if trace != nil {
+		trace.Close()
+		skipped = trace.Skipped
+	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return explain(err)
+	}
+	if trace != nil && trace.Malformed.Count > 0 {
+		fmt.Fprintf(errs, "slicerctl: %v\n", &trace.Malformed)
 	}
 	if s.plot != "" {
 		if err := s.figure(results).WriteFile(s.plot); err != nil {
