@@ -156,9 +156,10 @@ func TestBrakes(t *testing.T) {
 	if h := w.history("--limit", "3"); len(h.Entries) != 3 || h.LeftOut == 0 {
 		t.Errorf("3 entries: %d, %d left out", len(h.Entries), h.LeftOut)
 	}
-	w.says(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +- +ada \(127\.0\.0\.1:\d+ via in-process\) +exclude web-2 +bad disk$`, "history", "web", "--limit", "100")
+	w.says(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +- +ada \(127\.0\.0\.1:\d+ via in-process\) +exclude web-2 +bad disk$`, "history", "web", "--limit", "100", "--wide")
+	w.says(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +- +ada +exclude web-2\n {41,}why: bad disk$`, "history", "web", "--limit", "100")
 	w.says(`owns nothing since generation`, "drain", "web", "web-0", "--as", "eve", "--reason", "reboot")
-	w.says(`eve .* drain web-0 +reboot`, "history", "web")
+	w.says(`eve +drain web-0\n +why: reboot\n`, "history", "web")
 }
 
 // TestExplain follows a key from its first assignment.
@@ -168,7 +169,7 @@ func TestExplain(t *testing.T) {
 	if r := w.ctl("explain", "web", "key"); r.code != 3 || strings.Count(r.errs, "\n") != 1 {
 		t.Errorf("explain before there is a task: %+v", r)
 	}
-	w.says(`create job: history: 100 -> 2 +-\n$`, "history", "web")
+	w.says(`create job: history: 100 -> 2\n$`, "history", "web")
 	w.tasks("web", "web-0", "web-1")
 	w.says(`owns it since generation \d+: put there by generation \d+, .*\n  assign \(first assignment\) to web-\d`, "explain", "web", "key")
 	for range 3 {

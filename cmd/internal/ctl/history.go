@@ -57,15 +57,18 @@ type historyView struct {
 
 func (a *app) historyCommand() *cobra.Command {
 	var limit int
+	var wide bool
 	cmd := &cobra.Command{
-		Use:   "history JOB [--limit N]",
+		Use:   "history JOB [--limit N] [--wide]",
 		Short: "Show what was done to a job, by whom and why",
 		Long: `Shows the orders that operators have given, changes of the job's config among them,
 and the generations that were written, oldest first: who, when, why, and what it
 moved. As many of both are kept as the job's setting history says; of a job that was
-deleted the last 16 orders, also when it has been made anew. --json has the decisions
-of each generation, too.`,
+deleted the last 16 orders, also when it has been made anew. --wide prints one line an
+entry, however long, with the address that each order came from: for grep. --json has
+the decisions of each generation, too.`,
 		Example: `  slicerctl history my-job --limit 20
+  slicerctl history my-job --wide | grep web-3
   slicerctl history my-job --json | jq '.entries[] | select(.action)'`,
 		Args:              run.Args("JOB"),
 		ValidArgsFunction: a.complete(jobs),
@@ -87,15 +90,23 @@ of each generation, too.`,
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
-			v.print(cmd.OutOrStdout())
+			v.print(cmd.OutOrStdout(), wide)
 			return nil
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 30, "how many entries, the newest, 1 to 2000")
+	cmd.Flags().BoolVar(&wide, "wide", false, "one line an entry, with the address that orders came from")
 	return cmd
 }
 
-func (v *historyView) print(w io.Writer) {
+const (
+	// historyWidth is what most screens have room for.
+	historyWidth = 120
+	// maxBy leaves a third of that for what was done, whatever people are called.
+	maxBy = 36
+)
+
+func (v *historyView) print(w io.Writer, wide bool) {
 	if len(v.Entries) == 0 {
 		fmt.Fprintln(w, "nothing has been done yet")
 		return
@@ -103,25 +114,42 @@ func (v *historyView) print(w io.Writer) {
 	if v.LeftOut > 0 {
 		fmt.Fprintf(w, "%d older entries are kept\n", v.LeftOut)
 	}
-	t := newTable("WHEN (UTC)", ">GENERATION", "BY", "WHAT", "WHY")
+	t := newTable("WHEN (UTC)", ">GENERATION", "BY", "WHAT")
+	t.fit = historyWidth
+	if wide {
+		t = newTable("WHEN (UTC)", ">GENERATION", "BY", "WHAT", "WHY")
+	}
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		generation := "-"
 		if e.Action == "" {
 			generation = fmt.Sprint(e.Generation)
 		}
-		t.row(e.At.Format(time.DateTime), generation, e.by(), e.what(), or(e.Why, "-"))
+		if wide {
+			t.row(e.At.Format(time.DateTime), generation, e.by(), e.what(), or(e.Why, "-"))
+			continue
+		}
+		what := e.what()
+		if e.Why != "" {
+			what += "\nwhy: " + e.Why
+		}
+		t.row(e.At.Format(time.DateTime), generation, clip(e.whom(), maxBy), what)
 	}
 	t.print(w)
 }
 
-// by is who did it.
-func (e *entryView) by() string {
-	switch {
-	case e.Who == "":
+// whom is who did it.
+func (e *entryView) whom() string {
+	if e.Who == "" {
 		return "assigner " + e.Assigner
-	case e.Peer == "":
-		return e.Who
+	}
+	return e.Who
+}
+
+// by also says from where.
+func (e *entryView) by() string {
+	if e.Who == "" || e.Peer == "" {
+		return e.whom()
 	}
 	return fmt.Sprintf("%s (%s)", e.Who, e.Peer)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -50,7 +51,7 @@ func TestHistoryOfConfigs(t *testing.T) {
 		}
 	}
 	check()
-	w.says(`(?m)^20.* +- +ada \(127.0.0.1:\d+ via in-process\) +delete job +moved away$`, "history", "web")
+	w.says(`(?m)^20.* +- +ada \(127.0.0.1:\d+ via in-process\) +delete job +moved away$`, "history", "web", "--wide")
 	if r := w.ctl("explain", "web", "key"); r.code != 3 {
 		t.Errorf("explain: exit %d %q %q", r.code, r.out, r.errs)
 	}
@@ -82,11 +83,37 @@ func TestHistoryOfConfigs(t *testing.T) {
 	}
 	want = append(want, "change job: history: 100 -> 200 by unknown: ")
 	check()
-	w.says(`unknown \(127.0.0.1:\d+ via in-process\) +change job: history: 100 -> 200 +-\n`, "history", "web")
+	w.says(`unknown \(127.0.0.1:\d+ via in-process\) +change job: history: 100 -> 200 +-\n`, "history", "web", "--wide")
+	w.says(`unknown +change job: history: 100 -> 200\n`, "history", "web")
 	var last struct {
 		Entries []struct{ Who string }
 	}
 	if err := json.Unmarshal([]byte(w.must("history", "web", "--limit", "1", "--json")), &last); err != nil || len(last.Entries) != 1 || last.Entries[0].Who != "unknown" {
 		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+// TestHistoryFits is of words that are as long as they may be.
+func TestHistoryFits(t *testing.T) {
+	w := newWorld(t)
+	w.apply("name: web\nzone: eu-west-1a\nmin_replicas: 2\nmax_replicas: 4\nhistory: 200\nload_metric: cpu\nheartbeat_timeout: 6s\nlease_duration: 7s\n")
+	why := strings.TrimSpace(strings.Repeat("overload ", 56))
+	w.must("freeze", "web", "--as", strings.Repeat("é", 64), "--reason", why)
+	wide, narrow := w.must("history", "web", "--wide"), w.must("history", "web")
+	if n := strings.Count(wide, "\n"); n != 3 {
+		t.Errorf("%d lines for two entries:\n%s", n, wide)
+	}
+	for line := range strings.Lines(narrow) {
+		if n := utf8.RuneCountInString(line); n > 121 {
+			t.Errorf("%d characters: %q", n, line)
+		}
+	}
+	for _, text := range []string{wide, narrow} {
+		words := strings.Join(strings.Fields(text), " ")
+		for _, want := range []string{"min_replicas: 1 -> 2", `zone: "" -> eu-west-1a`, why} {
+			if !strings.Contains(words, want) {
+				t.Errorf("%q is missing in:\n%s", want, text)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,6 +15,9 @@ type table struct {
 	titles []string
 	right  []bool
 	rows   [][]string
+	// fit, unless 0, is how wide it should be: the last column is wrapped into the
+	// room that the others leave, at its own line breaks and between words.
+	fit int
 }
 
 func newTable(titles ...string) *table {
@@ -34,6 +38,9 @@ func (t *table) print(w io.Writer) {
 			width[i] = max(width[i], utf8.RuneCountInString(c))
 		}
 	}
+	if t.fit > 0 {
+		t.wrap(width)
+	}
 	for _, r := range append([][]string{t.titles}, t.rows...) {
 		var b strings.Builder
 		for i, c := range r {
@@ -49,6 +56,52 @@ func (t *table) print(w io.Writer) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 	}
+}
+
+// wrap makes rows of the lines of the last cells.
+func (t *table) wrap(width []int) {
+	last := len(width) - 1
+	room := t.fit
+	for _, n := range width[:last] {
+		room -= n + 2
+	}
+	var rows [][]string
+	for _, r := range t.rows {
+		cells := r[:last]
+		for _, line := range wrap(r[last], room) {
+			rows = append(rows, append(slices.Clone(cells), line))
+			cells = make([]string, last)
+		}
+	}
+	t.rows = rows
+}
+
+// wrap breaks text into lines of at most width characters, but for words that are longer.
+func wrap(text string, width int) (lines []string) {
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := ""
+		for _, word := range strings.Fields(paragraph) {
+			switch {
+			case line == "":
+				line = word
+			case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+				line += " " + word
+			default:
+				lines = append(lines, line)
+				line = word
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// clip cuts text off that is longer than width characters.
+func clip(text string, width int) string {
+	if r := []rune(text); len(r) > width {
+		return string(r[:width-3]) + "..."
+	}
+	return text
 }
 
 // percent prints a share of 0 to 1 with three significant digits or so.
