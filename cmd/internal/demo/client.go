@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -48,6 +49,7 @@ type client struct {
 func newClient(name, job string, plane addresses, m *meter, consistent bool) (*client, error) {
 	ck, err := clerk.New(clerk.Config{
 		Job: job, ClientID: name, Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
+		Logger: slog.New(slog.DiscardHandler), // the demo shows what happens
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -53,6 +54,7 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 	s.slicelet, err = slicelet.New(slicelet.Config{
 		Job: job, Task: name, Address: s.addr, Listener: s, Leases: s.leases.forSlicelet(),
 		Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
+		Logger: slog.New(slog.DiscardHandler), // the demo shows what happens
 		DialOptions: []grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(s.cable.dial),
