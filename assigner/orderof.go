@@ -23,17 +23,17 @@ func (v adminService) orderOf(ctx context.Context, job store.Job, home *shelf, m
 	case *slicerv1.GiveOrderRequest_Unfreeze:
 		return unfreezeOrder(), nil
 	case *slicerv1.GiveOrderRequest_Pin:
-		s := assignment.Slice{Start: assignment.SliceKey(x.Pin.GetStart()), End: assignment.SliceKey(x.Pin.GetEnd())}
-		if err := s.Valid(); err != nil {
+		s, called, err := rangeOf(x.Pin)
+		if err != nil {
 			return order{}, err
 		}
 		if err := v.mustKnow(ctx, name, home, x.Pin.GetTask()); err != nil {
 			return order{}, err
 		}
-		return pinOrder(s, x.Pin.GetTask()), nil
+		return pinOrder(s, called, x.Pin.GetTask()), nil
 	case *slicerv1.GiveOrderRequest_Unpin:
-		s := assignment.Slice{Start: assignment.SliceKey(x.Unpin.GetStart()), End: assignment.SliceKey(x.Unpin.GetEnd())}
-		return unpinOrder(s), s.Valid()
+		s, called, err := rangeOf(x.Unpin)
+		return unpinOrder(s, called), err
 	case *slicerv1.GiveOrderRequest_Exclude:
 		if err := v.mustKnow(ctx, name, home, x.Exclude.GetTask()); err != nil {
 			return order{}, err
@@ -45,6 +45,29 @@ func (v adminService) orderOf(ctx context.Context, job store.Job, home *shelf, m
 		return v.rollbackOrder(ctx, job, home, assignment.Generation(x.Rollback.GetGeneration()), x.Rollback.GetFreeze())
 	}
 	return order{}, &assignment.FieldError{Field: "order", Value: "missing", Allowed: "freeze, unfreeze, pin, unpin, exclude, include or rollback"}
+}
+
+// maxKeySaid bounds what a history says of a key, in bytes.
+const maxKeySaid = 100
+
+// rangeOf is the range that an order is about, and what the history is to call it.
+func rangeOf(m interface {
+	GetStart() uint64
+	GetEnd() uint64
+	GetKey() []byte
+}) (s assignment.Slice, called string, err error) {
+	s = assignment.Slice{Start: assignment.SliceKey(m.GetStart()), End: assignment.SliceKey(m.GetEnd())}
+	if err := s.Valid(); err != nil {
+		return s, "", err
+	}
+	key := string(m.GetKey())
+	if key == "" {
+		return s, s.String(), nil
+	}
+	if k := assignment.KeyOf(key); s.Start != k || s.End != k+1 {
+		return s, "", &assignment.FieldError{Field: "key", Value: clip(key), Allowed: fmt.Sprintf("the key of %s, or none", s)}
+	}
+	return s, fmt.Sprintf("key %q (%s)", cutTo(key, maxKeySaid), s), nil
 }
 
 func freezeOrder(ms int64) (order, error) {
@@ -82,8 +105,8 @@ func unfreezeOrder() order {
 	}}
 }
 
-func pinOrder(keys assignment.Slice, task string) order {
-	return order{action: fmt.Sprintf("pin %s to %s", keys, task), apply: func(c *store.Controls, s store.Stamp) (note string, err error) {
+func pinOrder(keys assignment.Slice, called, task string) order {
+	return order{action: fmt.Sprintf("pin %s to %s", called, task), apply: func(c *store.Controls, s store.Stamp) (note string, err error) {
 		c.Pins = slices.DeleteFunc(c.Pins, func(p store.Pin) bool {
 			if p.Slice != keys {
 				return false
@@ -106,8 +129,8 @@ func pinOrder(keys assignment.Slice, task string) order {
 	}}
 }
 
-func unpinOrder(keys assignment.Slice) order {
-	return order{action: "unpin " + keys.String(), apply: func(c *store.Controls, _ store.Stamp) (note string, err error) {
+func unpinOrder(keys assignment.Slice, called string) order {
+	return order{action: "unpin " + called, apply: func(c *store.Controls, _ store.Stamp) (note string, err error) {
 		c.Pins = slices.DeleteFunc(c.Pins, func(p store.Pin) bool {
 			if _, overlap := p.Slice.Intersect(keys); !overlap {
 				return false

@@ -142,6 +142,7 @@ func TestTakeover(t *testing.T) {
 	for name, m := range map[string]*slicerv1.GiveOrderRequest{
 		"nobody":    {Job: "web", Order: &slicerv1.GiveOrderRequest_Unfreeze{Unfreeze: &slicerv1.UnfreezeOrder{}}},
 		"nothing":   {Job: "web", Who: "ada"},
+		"other key": {Job: "web", Who: "ada", Order: &slicerv1.GiveOrderRequest_Pin{Pin: &slicerv1.PinOrder{Start: 5, End: 6, Key: []byte("k"), Task: "a"}}},
 		"nowhere":   {Job: "web", Who: "ada", Order: &slicerv1.GiveOrderRequest_Pin{Pin: &slicerv1.PinOrder{Start: 5, End: 5, Task: "a"}}},
 		"too long":  {Job: "web", Who: "ada", Order: &slicerv1.GiveOrderRequest_Freeze{Freeze: &slicerv1.FreezeOrder{ForMs: 1 << 62}}},
 		"never":     {Job: "web", Who: "ada", Order: &slicerv1.GiveOrderRequest_Rollback{Rollback: &slicerv1.RollbackOrder{Generation: -1}}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -133,6 +134,7 @@ func TestBrakes(t *testing.T) {
 		t.Errorf("the history ends with %+v", last)
 	}
 	orders := map[string]string{}
+	hot := assignment.Slice{Start: assignment.KeyOf("hot"), End: assignment.KeyOf("hot") + 1}
 	for i, e := range h.Entries {
 		if e.Assigner != "a0" || i > 0 && e.Order < h.Entries[i-1].Order {
 			t.Errorf("entry %d is %+v, after %+v", i, e, h.Entries[max(i-1, 0)])
@@ -147,6 +149,8 @@ func TestBrakes(t *testing.T) {
 	for action, want := range map[string]string{
 		"exclude web-2": "ada: bad disk", "include web-2": "ada: ", "freeze for 1h0m0s": "ada: incident", "unfreeze": "ada: ",
 		"pin [0000000000000000,2000000000000000) to web-2":          "bob: ",
+		fmt.Sprintf("pin key \"hot\" (%s) to %s", hot, to):          "ada: large customer",
+		fmt.Sprintf("unpin key \"hot\" (%s)", hot):                  "ada: ",
 		fmt.Sprintf("rollback to generation %d, and freeze", first): "ada: better before",
 	} {
 		if got, ok := orders[action]; !ok || got != want {

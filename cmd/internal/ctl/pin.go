@@ -79,7 +79,7 @@ excluded the keys go to others, and come back with it.`,
 		if task == "" {
 			return nil, run.Usagef("--task: %q is not allowed: want the task that is to own the keys", task)
 		}
-		return &slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Pin{Pin: &slicerv1.PinOrder{Start: uint64(s.Start), End: uint64(s.End), Task: task}}}, nil
+		return &slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Pin{Pin: &slicerv1.PinOrder{Start: uint64(s.Start), End: uint64(s.End), Key: []byte(keys.key), Task: task}}}, nil
 	}, func(args []string, v *orderView) string {
 		if v.Pending != "" {
 			return fmt.Sprintf("%s of job %s is to be at task %s", &keys, args[0], task)
@@ -105,7 +105,7 @@ are until the balancer has a reason to move them.`,
 		if err != nil {
 			return nil, err
 		}
-		return &slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Unpin{Unpin: &slicerv1.UnpinOrder{Start: uint64(s.Start), End: uint64(s.End)}}}, nil
+		return &slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Unpin{Unpin: &slicerv1.UnpinOrder{Start: uint64(s.Start), End: uint64(s.End), Key: []byte(keys.key)}}}, nil
 	}, func(args []string, _ *orderView) string {
 		return fmt.Sprintf("%s of job %s is not pinned any more", &keys, args[0])
 	})

@@ -2014,8 +2014,11 @@ type PinOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Start uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
 	// Exclusive; 2^63 for the end of the keyspace.
-	End           uint64 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
-	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	End  uint64 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	Task string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	// The key that the range is of, as the operator knows it, for the history to tell;
+	// empty for a range that is not of one key.
+	Key           []byte `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2071,11 +2074,20 @@ func (x *PinOrder) GetTask() string {
 	return ""
 }
 
+func (x *PinOrder) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 // UnpinOrder lifts the pins that overlap a range.
 type UnpinOrder struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
-	End           uint64                 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Start uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"`
+	End   uint64                 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	// As in PinOrder.
+	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2122,6 +2134,13 @@ func (x *UnpinOrder) GetEnd() uint64 {
 		return x.End
 	}
 	return 0
+}
+
+func (x *UnpinOrder) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 type ExcludeOrder struct {
@@ -2855,15 +2874,17 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05order\"$\n" +
 	"\vFreezeOrder\x12\x15\n" +
 	"\x06for_ms\x18\x01 \x01(\x03R\x05forMs\"\x0f\n" +
-	"\rUnfreezeOrder\"F\n" +
+	"\rUnfreezeOrder\"X\n" +
 	"\bPinOrder\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\x04R\x03end\x12\x12\n" +
-	"\x04task\x18\x03 \x01(\tR\x04task\"4\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\"F\n" +
 	"\n" +
 	"UnpinOrder\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\x04R\x05start\x12\x10\n" +
-	"\x03end\x18\x02 \x01(\x04R\x03end\"\"\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\"\"\n" +
 	"\fExcludeOrder\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\"\"\n" +
 	"\fIncludeOrder\x12\x12\n" +
