@@ -32,7 +32,8 @@ type Config struct {
 	Zone string
 	// Subset says which tasks to keep connections to; the default is all.
 	Subset SubsetConfig
-	// Logger may be nil, which is silent.
+	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
+	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 	// Registerer takes the clerk's metrics; nil is none. Clerks may share one.
 	Registerer prometheus.Registerer
@@ -82,7 +83,7 @@ func (c Config) subscriber() subscriber.Config {
 	cfg := subscriber.Config{
 		Job: c.Job, Role: subscriber.Clerk, ClientID: c.ClientID, Zone: c.Zone,
 		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile,
-		Logger: c.Logger, DialOptions: c.DialOptions,
+		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions,
 	}
 	if i := c.Subset.Index; i != nil {
 		cfg.ClientIndex = new(uint32(*i))

@@ -3,6 +3,7 @@ package clerk
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -157,6 +158,33 @@ func TestReadySaysWhy(t *testing.T) {
 			t.Errorf("closed: %v", err)
 		}
 	})
+}
+
+// TestWarns: without a Logger what is wrong is heard of all the same, and only that.
+func TestWarns(t *testing.T) {
+	for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
+		lines := subscribertest.DefaultLog(t)
+		synctest.Test(t, func(t *testing.T) {
+			n := subscribertest.NewNetwork()
+			server := n.Start(distributor)
+			defer server.Stop()
+			server.Refuse(status.Error(codes.NotFound, "as told"))
+			c, err := New(Config{Job: "job", Distributors: []string{distributor}, DialOptions: n.DialOptions(), Logger: logger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		switch got := lines(); {
+		case logger != nil && len(got) > 0:
+			t.Errorf("silenced, and it says %q", got)
+		case logger == nil && (len(got) != 1 || !strings.Contains(got[0], "level=WARN") || !strings.Contains(got[0], ErrUnknownJob.Error())):
+			t.Errorf("of an unknown job it says %q", got)
+		}
+	}
 }
 
 func TestConfigRefused(t *testing.T) {

@@ -42,7 +42,8 @@ type Config struct {
 	Leases *lease.Reader
 	// Listener is told which keys arrive and depart; may be nil.
 	Listener Listener
-	// Logger may be nil, which is silent.
+	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
+	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
 	// Registerer takes the slicelet's metrics; nil is none. Slicelets may share one.
 	Registerer prometheus.Registerer

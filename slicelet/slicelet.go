@@ -58,20 +58,17 @@ func New(cfg Config) (*Slicelet, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	log := subscriber.LoggerOrDefault(cfg.Logger)
 	s := &Slicelet{
-		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: cfg.Logger, leases: cfg.Leases,
+		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), tellNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.log = s.log.With("job", cfg.Job, "task", cfg.Task)
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
 		Zone: cfg.Zone, Task: s.me, First: firstReport(), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
-		Logger: cfg.Logger, DialOptions: cfg.DialOptions, Observe: s.observe,
+		Logger: log, DialOptions: cfg.DialOptions, Observe: s.observe,
 	})
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package slicelet
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
@@ -358,4 +361,41 @@ func TestRequestPathDoesNotAllocate(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 	})
+}
+
+// TestWarns: without a Logger what is wrong is heard of all the same, and only that.
+func TestWarns(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		logger *slog.Logger
+		want   []string
+	}{
+		{"without a logger", nil, []string{ErrTaskNameTaken.Error(), ErrAlone.Error()}},
+		{"silenced", slog.New(slog.DiscardHandler), nil},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			lines := subscribertest.DefaultLog(t)
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, func(cfg *Config) { cfg.Logger = x.logger })
+				defer c.stop()
+				c.server.Refuse(status.Error(codes.AlreadyExists, "as told"))
+				time.Sleep(time.Minute)
+				c.server.Refuse(nil)
+				c.shownAs(1, assignment.TaskUnknown)
+				time.Sleep(time.Minute)
+				if err := c.s.Drain(t.Context()); !errors.Is(err, ErrAlone) {
+					t.Errorf("drain: %v", err)
+				}
+			})
+			got := lines()
+			if len(got) != len(x.want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(got), len(x.want), strings.Join(got, "\n"))
+			}
+			for i, line := range got {
+				if !strings.Contains(line, "level=WARN") || !strings.Contains(line, "job=job") || !strings.Contains(line, x.want[i]) {
+					t.Errorf("line %q, want %q in it", line, x.want[i])
+				}
+			}
+		})
+	}
 }

@@ -19,6 +19,8 @@ type cacheWriter struct {
 	mu     sync.Mutex
 	newest *cacheEntry // not written yet
 
+	failed bool // the last write, which was logged; run's own
+
 	wake chan struct{}
 	stop chan struct{}
 	done chan struct{}
@@ -78,8 +80,10 @@ func (w *cacheWriter) flush() {
 	if e == nil {
 		return
 	}
-	if err := writeCache(w.path, *e); err != nil {
+	err := writeCache(w.path, *e)
+	if err != nil && !w.failed {
 		// Tried again with the next assignment: an old cache is still a good one.
 		w.log.Warn("cache file not written", "path", w.path, "err", err)
 	}
+	w.failed = err != nil
 }

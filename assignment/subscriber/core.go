@@ -232,7 +232,7 @@ func (c *core) lane(id linkID) *lane {
 // fail gives a server up for now.
 func (c *core) fail(l *lane, err error, now time.Time) {
 	c.count.Failures++
-	was, refused := l.phase, l.verdict
+	was := l.phase
 	err = fmt.Errorf("%s %s: %w", l.source, l.addr(), err)
 	if l.link != 0 {
 		c.do(action{do: cut, link: l.link})
@@ -241,12 +241,16 @@ func (c *core) fail(l *lane, err error, now time.Time) {
 		c.lost = now
 	}
 	c.do(action{do: publish})
+	// A warning comes once in a row. That no Distributor serves is for settle to say.
 	level := slog.LevelDebug
 	switch {
-	case l.verdict && !refused:
-		level = slog.LevelError
-	case was == serving || l.fails == len(l.addrs):
+	case l.verdict != nil && l.verdict != l.told, l == &c.back && l.fails == len(l.addrs):
 		level = slog.LevelWarn
+	case was == serving || l.fails == len(l.addrs):
+		level = slog.LevelInfo
+	}
+	if l.verdict != nil {
+		l.told = l.verdict
 	}
 	c.say(level, "server not in use", err)
 }

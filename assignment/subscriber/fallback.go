@@ -13,7 +13,7 @@ func (c *core) desertedAt() time.Time {
 	switch {
 	case len(d.addrs) == 0:
 		return c.lost
-	case d.phase == serving || d.verdict:
+	case d.phase == serving || d.verdict != nil:
 		// A verdict comes from a control plane that is well.
 		return time.Time{}
 	case d.crowded && c.held != nil:
@@ -40,7 +40,9 @@ func (c *core) settle(now time.Time) {
 				c.tick(now)
 			}
 			c.do(action{do: publish})
-			c.say(slog.LevelWarn, "no distributor serves", d.err)
+			if len(d.addrs) > 0 {
+				c.say(slog.LevelWarn, "no distributor serves", d.reason())
+			}
 		}
 		return
 	}

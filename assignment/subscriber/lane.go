@@ -52,8 +52,10 @@ type lane struct {
 	since time.Time // when it began to serve
 	fails int       // in a row
 	err   error     // why the last attempt failed; nil while serving
-	// verdict: the last one did not fail, it refused us.
-	verdict bool
+	// verdict: the last one did not fail, it refused us, by this of verdicts.
+	verdict error
+	// told is the last verdict that was logged since one served well.
+	told error
 	// crowded: the last one is well, and had us come back later.
 	crowded bool
 
@@ -65,6 +67,8 @@ type lane struct {
 	repeat   time.Duration // how often the server promises to be heard; 0 if it does not
 	sent     bool          // it has sent an assignment
 	mute     bool          // it takes no reports
+
+	refusing bool // an assignment was refused since the last that was not
 }
 
 func (l *lane) addr() string { return l.addrs[l.next] }
@@ -88,7 +92,7 @@ func (l *lane) wait(now time.Time, d time.Duration) {
 
 func (l *lane) stop() {
 	l.phase, l.link, l.until, l.fails = off, 0, time.Time{}, 0
-	l.base, l.asm = nil, wire.Assembler{}
+	l.base, l.asm, l.told = nil, wire.Assembler{}, nil
 }
 
 func (l *lane) dial(id linkID, now time.Time) {
@@ -116,15 +120,23 @@ func (l *lane) listen(now time.Time, piece bool) {
 
 func (l *lane) serve(now time.Time) {
 	if l.phase == open {
-		l.phase, l.since, l.err, l.verdict, l.crowded = serving, now, nil, false, false
+		l.phase, l.since, l.err, l.verdict, l.crowded = serving, now, nil, nil, false
 	}
 }
 
 // fail sets up the next attempt and says whether the server had served well.
 func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	stable = l.phase == serving && now.Sub(l.since) >= stableAfter
+	if stable {
+		l.told = nil
+	}
 	l.err = err
-	l.verdict = errors.Is(err, ErrUnknownJob) || errors.Is(err, ErrTaskNameTaken) || errors.Is(err, errRejected)
+	l.verdict = nil
+	for _, v := range verdicts {
+		if errors.Is(err, v) {
+			l.verdict = v
+		}
+	}
 	l.fails++
 	var back *crowdedError
 	l.crowded = errors.As(err, &back)
@@ -135,11 +147,11 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	case stable:
 		l.fails = 0
 		delay = time.Duration(rng.Int64N(int64(scatterWithin)))
-	case !l.verdict && l.fails%len(l.addrs) != 0:
+	case l.verdict == nil && l.fails%len(l.addrs) != 0:
 		delay = time.Duration(rng.Int64N(int64(nextWithin)))
 	default:
 		rounds := (l.fails + len(l.addrs) - 1) / len(l.addrs)
-		if l.verdict {
+		if l.verdict != nil {
 			rounds = l.fails
 		}
 		most := min(firstBackoff<<min(rounds-1, 10), maxBackoff)
@@ -153,6 +165,9 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 
 // errRejected is matched when the server finds fault with what we say.
 var errRejected = errors.New("rejected")
+
+// verdicts are why a server that is well does not serve us.
+var verdicts = []error{ErrUnknownJob, ErrTaskNameTaken, errRejected}
 
 // explain turns the end of a stream into an error of ours.
 func explain(err error) error {

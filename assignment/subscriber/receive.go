@@ -41,7 +41,7 @@ func (c *core) trailer(l *lane, t *slicerv1.Trailer, now time.Time) {
 		c.refuse(l, err, now)
 		return
 	}
-	l.refusals, l.sent = 0, true
+	l.refusals, l.refusing, l.sent = 0, false, true
 	began := l.phase != serving
 	l.serve(now)
 	c.ever = c.ever || l == &c.dist
@@ -84,7 +84,12 @@ func (c *core) refuse(l *lane, err error, now time.Time) {
 		c.fail(l, fmt.Errorf("%w: %d assignments in a row had to be refused, the last: %w", ErrUnavailable, l.refusals, err), now)
 		return
 	}
-	c.say(slog.LevelWarn, "assignment refused", err)
+	level := slog.LevelWarn
+	if l.refusing {
+		level = slog.LevelDebug
+	}
+	l.refusing = true
+	c.say(level, "assignment refused", err)
 	c.ack(l, l.base, err.Error())
 }
 
