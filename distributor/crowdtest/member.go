@@ -109,8 +109,8 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, patienc
 	}
 	defer s.close()
 	for size := uint64(0); ; {
-		m, err := s.recv()
-		if err != nil {
+		var m heard
+		if err := s.RecvMsg(&m); err != nil {
 			return err
 		}
 		served()
@@ -128,7 +128,7 @@ func (c *crowd) watch(ctx context.Context, i int, hello *slicerv1.Hello, patienc
 		size = 0
 		c.saw(i, t.Checksum)
 		hello.Generation, hello.StoreId, hello.Checksum = t.Generation, Store, t.Checksum
-		if err := s.send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
+		if err := s.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: t.Generation}}}); err != nil {
 			return err
 		}
 	}
