@@ -95,7 +95,7 @@ func TestProgressThroughTwoTiers(t *testing.T) {
 		f.jobs[testJob], f.written = c, written
 		f.past = map[int64]*assignment.Assignment{int64(b.Generation()): b}
 		f.mu.Unlock()
-		d1 = n.node(t, "d1")
+		n.node(t, "d1")
 		slow.mu.Lock()
 		slow.silent = false
 		slow.mu.Unlock()
