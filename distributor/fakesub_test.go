@@ -32,8 +32,9 @@ type fakeSub struct {
 	err      error
 }
 
-// subscribe starts a subscriber that holds base, which may be nil.
-func subscribe(t testing.TB, cc *grpc.ClientConn, h *slicerv1.Hello, base *assignment.Assignment) *fakeSub {
+// subscribe starts a subscriber that holds base, which may be nil, and is as it is made
+// before it hears anything.
+func subscribe(t testing.TB, cc *grpc.ClientConn, h *slicerv1.Hello, base *assignment.Assignment, as ...func(*fakeSub)) *fakeSub {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
@@ -41,6 +42,9 @@ func subscribe(t testing.TB, cc *grpc.ClientConn, h *slicerv1.Hello, base *assig
 		t.Fatal(err)
 	}
 	s := &fakeSub{t: t, stream: stream, cancel: cancel, done: make(chan struct{}), a: base}
+	for _, f := range as {
+		f(s)
+	}
 	s.send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
 	go s.run()
 	t.Cleanup(s.close)

@@ -175,10 +175,7 @@ func TestWatchRefusalBringsTheWhole(t *testing.T) {
 			t.Errorf("updates were %v", k)
 		}
 		// Whoever refuses the whole is not sent it again and again.
-		picky := subscribe(t, w.cc, clerkHello("c2"), nil)
-		picky.mu.Lock()
-		picky.refuse = maxRefusals
-		picky.mu.Unlock()
+		picky := subscribe(t, w.cc, clerkHello("c2"), nil, func(s *fakeSub) { s.refuse = maxRefusals })
 		if picky.holds() != nil || len(picky.kinds()) != maxRefusals {
 			t.Errorf("updates were %v", picky.kinds())
 		}
