@@ -296,6 +296,8 @@ func (s *storm) trouble() {
 		s.begin(p)
 		s.mu.Unlock()
 	case 7, 8:
-		s.rejoin(s.procs[p], p)
+		if s.seen() != 0 || s.clock() == 0 { // by a clock that stands Close would wait for ever
+			s.rejoin(s.procs[p], p)
+		}
 	}
 }
