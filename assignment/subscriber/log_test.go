@@ -39,41 +39,55 @@ func TestLoggerOrDefault(t *testing.T) {
 // TestWarnings: of what goes wrong there is a warning, and not one each time that it
 // is tried again.
 func TestWarnings(t *testing.T) {
-	refused := func(code codes.Code) func(*testing.T, *subscribertest.Network, *Subscriber) {
-		return func(_ *testing.T, n *subscribertest.Network, _ *Subscriber) {
+	refused := func(code codes.Code) func(*testing.T, *subscribertest.Network) func(*Subscriber) {
+		return func(_ *testing.T, n *subscribertest.Network) func(*Subscriber) {
 			server := n.Start(d1)
-			defer server.Stop()
 			server.Refuse(status.Error(code, "as told"))
-			time.Sleep(time.Minute)
+			return func(*Subscriber) {
+				defer server.Stop()
+				time.Sleep(time.Minute)
+			}
 		}
 	}
+	serving := func(t *testing.T, n *subscribertest.Network) *subscribertest.Server {
+		server := n.Start(d1)
+		server.Put(subscribertest.Equal(t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, []assignment.Task{subscribertest.Task("a", 0)}, 0))
+		return server
+	}
 	for _, x := range []struct {
-		name    string
-		happens func(*testing.T, *subscribertest.Network, *Subscriber)
-		want    []string // in the lines, one each
+		name string
+		// there is called before the subscriber starts, which dials at once; what
+		// it returns, after.
+		there func(*testing.T, *subscribertest.Network) (happens func(*Subscriber))
+		want  []string // in the lines, one each
 	}{
-		{"nobody there", func(*testing.T, *subscribertest.Network, *Subscriber) { time.Sleep(time.Minute) },
-			[]string{"distributor " + d1, "backup " + b1}},
+		{"nobody there", func(*testing.T, *subscribertest.Network) func(*Subscriber) {
+			return func(*Subscriber) { time.Sleep(time.Minute) }
+		}, []string{"distributor " + d1, "backup " + b1}},
 		{"unknown job", refused(codes.NotFound), []string{ErrUnknownJob.Error()}},
 		{"name taken", refused(codes.AlreadyExists), []string{ErrTaskNameTaken.Error()}},
-		{"served for a moment each time", func(t *testing.T, n *subscribertest.Network, s *Subscriber) {
-			server := n.Start(d1)
-			defer server.Stop()
-			server.Put(subscribertest.Equal(t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, []assignment.Task{subscribertest.Task("a", 0)}, 0))
-			for range 10 {
-				server.Refuse(nil)
-				await(t, s, "a distributor", holds(1, Distributor))
-				time.Sleep(time.Second)
-				server.Refuse(status.Error(codes.AlreadyExists, "as told"))
-				time.Sleep(time.Second)
+		{"served for a moment each time", func(t *testing.T, n *subscribertest.Network) func(*Subscriber) {
+			server := serving(t, n)
+			return func(s *Subscriber) {
+				defer server.Stop()
+				for range 10 {
+					server.Refuse(nil)
+					await(t, s, "a distributor", holds(1, Distributor))
+					time.Sleep(time.Second)
+					server.Refuse(status.Error(codes.AlreadyExists, "as told"))
+					time.Sleep(time.Second)
+				}
 			}
 		}, []string{ErrTaskNameTaken.Error()}},
-		{"lost now and then", func(t *testing.T, n *subscribertest.Network, s *Subscriber) {
-			for range 10 {
-				server := n.Start(d1)
-				server.Put(subscribertest.Equal(t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, []assignment.Task{subscribertest.Task("a", 0)}, 0))
-				await(t, s, "a distributor", holds(1, Distributor))
-				time.Sleep(time.Minute)
+		{"lost now and then", func(t *testing.T, n *subscribertest.Network) func(*Subscriber) {
+			server := serving(t, n)
+			return func(s *Subscriber) {
+				for range 10 {
+					await(t, s, "a distributor", holds(1, Distributor))
+					time.Sleep(time.Minute)
+					server.Stop()
+					server = serving(t, n)
+				}
 				server.Stop()
 			}
 		}, nil},
@@ -82,8 +96,9 @@ func TestWarnings(t *testing.T) {
 			lines := subscribertest.DefaultLog(t)
 			synctest.Test(t, func(t *testing.T) {
 				n := subscribertest.NewNetwork()
+				happens := x.there(t, n)
 				s := start(t, n, func(c *Config) { c.Logger, c.Distributors = LoggerOrDefault(nil), []string{d1} })
-				x.happens(t, n, s)
+				happens(s)
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
