@@ -2,6 +2,7 @@ package assigner
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -60,6 +61,13 @@ func (s *spy) inForce() assignment.Generation {
 		return 0
 	}
 	return s.guards[len(s.guards)-1]
+}
+
+// did is the steps so far by kind, and the generations that came in force.
+func (s *spy) did() (steps map[lease.Kind]int, inForce int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.taken), len(s.guards)
 }
 
 // committed notes a step. Commits of several sessions may be noted in another

@@ -141,7 +141,9 @@ func TestTakeoverFromEveryStep(t *testing.T) {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			virtually(t, func(t *testing.T, start func(Config) *node) {
 				c := newConsistent(t, start, "x")
+				c.spy.mu.Lock()
 				c.spy.dieAfter = after
+				c.spy.mu.Unlock()
 				c.add("t1")
 				c.add("t2")
 				for i := range 40 {
@@ -153,8 +155,13 @@ func TestTakeoverFromEveryStep(t *testing.T) {
 						c.add("t3") // the first generation is in force
 					}
 				}
-				if c.spy.steps != after {
-					t.Fatalf("%d steps were taken", c.spy.steps)
+				total := 0
+				steps, _ := c.spy.did()
+				for _, n := range steps {
+					total += n
+				}
+				if total != after {
+					t.Fatalf("steps %v, want %d", steps, after)
 				}
 				c.nodes[0].stop()
 				y := start(Config{ID: "y", Stores: c.stores})
@@ -164,8 +171,8 @@ func TestTakeoverFromEveryStep(t *testing.T) {
 				d.reports("job", true, c.tasks...)
 				c.settled(d)
 				c.judge.end()
-				if c.spy.taken[lease.Boot] != 1 || c.spy.taken[lease.Span] != c.spy.taken[lease.Close] {
-					t.Errorf("steps %v", c.spy.taken)
+				if steps, _ := c.spy.did(); steps[lease.Boot] != 1 || steps[lease.Span] != steps[lease.Close] {
+					t.Errorf("steps %v", steps)
 				}
 			})
 		})
@@ -222,9 +229,10 @@ func TestHammerConsistent(t *testing.T) {
 		}
 		c.settled()
 		c.judge.end()
-		t.Logf("%d generations in force, steps %v, %d sessions lost", len(c.spy.guards), c.spy.taken, lost)
-		if len(c.spy.guards) < 20 {
-			t.Errorf("only %d generations came in force", len(c.spy.guards))
+		steps, inForce := c.spy.did()
+		t.Logf("%d generations in force, steps %v, %d sessions lost", inForce, steps, lost)
+		if inForce < 20 {
+			t.Errorf("only %d generations came in force", inForce)
 		}
 	})
 }
