@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -261,7 +262,7 @@ func (b *braked) churn() {
 // TestBrakes plays histories of tasks, load, takeovers and orders. Every generation
 // is looked at when it is written.
 func TestBrakes(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(seedtest.Cases(40)) {
 		b := newBraked(t, seed)
 		for range 10 {
 			names := b.names()

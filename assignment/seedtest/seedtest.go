@@ -1,6 +1,6 @@
 // Package seedtest gives random tests their seed: the same one in every run, so
-// that a change is judged by its own doing, and another one on request. Properties
-// checked with rapid take it where this package is linked.
+// that a change is judged by its own doing, and another one on request. It also says
+// how many cases to try. Properties checked with rapid follow where it is linked.
 package seedtest
 
 import (
@@ -24,6 +24,19 @@ func init() {
 			panic(Env + ": " + err.Error())
 		}
 	}
+	if err := flag.Set("rapid.checks", strconv.Itoa(Cases(100))); err != nil {
+		panic(err)
+	}
+}
+
+// Cases is how many of n cases a test is to try that tries them one after the other:
+// all, but a fifth (of 1 or more, at least 1) under the race detector, which makes
+// each some ten times as slow and looks at what goroutines do, not at results.
+func Cases(n int) int {
+	if Detector {
+		return (n + 4) / 5
+	}
+	return n
 }
 
 // Seed returns the test's seed and logs how to have it again. Without the variable

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -31,7 +32,7 @@ func TestBytesWritten(t *testing.T) {
 	s := open(t, cfg)
 	putJob(t, s, "a")
 	rng := rand.New(rand.NewPCG(1, 9))
-	a := storetest.First("a", s.ID(), 1, 1000, 100_000)
+	a := storetest.First("a", s.ID(), 1, 1000, 1000*seedtest.Cases(100))
 	whole, err := wire.EncodeAssignment(a)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestDamagedFiles(t *testing.T) {
 		if name == "LOCK" || strings.HasPrefix(name, "OPTIONS") {
 			continue
 		}
-		for range 10 {
+		for range seedtest.Cases(10) {
 			damaged := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
 			if !flip(t, damaged, filepath.Join("store", name), rng) {
 				break

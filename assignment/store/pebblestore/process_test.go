@@ -209,7 +209,7 @@ func TestKill9(t *testing.T) {
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	acked := make(map[assignment.Generation]uint64)
-	for range 8 {
+	for range seedtest.Cases(8) {
 		if code := start(t, dir, "").wait(t, acked, 1+rng.IntN(60)); code != -1 {
 			t.Errorf("exit code %d, it was to be killed", code)
 		}
@@ -222,7 +222,7 @@ func TestKill9(t *testing.T) {
 // cleanly, and nothing acknowledged is lost.
 func TestFaultyDisk(t *testing.T) {
 	faults := []string{"size:4096", "size:40000", "size:150000"}
-	for i := 1; i < 400; i += 5 + i/2 {
+	for i := 1; i < seedtest.Cases(400); i += 5 + i/2 {
 		faults = append(faults, fmt.Sprintf("full:%d", i), fmt.Sprintf("once:%d", i+1))
 	}
 	codes := make(map[int]int)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -142,12 +143,13 @@ func testCorrupt(t *testing.T, h *harness) {
 	for _, key := range keys {
 		var good []byte
 		p.do(func(raw Raw) (err error) { good, err = raw.Get(key); return err })
-		for i, damage := range []func([]byte) []byte{
+		damages := []func([]byte) []byte{
 			func(v []byte) []byte { v[rng.IntN(len(v))] ^= 1 << rng.IntN(8); return v },
 			func(v []byte) []byte { return v[:rng.IntN(len(v))] },
 			func(v []byte) []byte { return append(v, 0) },
 			func([]byte) []byte { return nil },
-		} {
+		}
+		for i, damage := range damages[:seedtest.Cases(len(damages))] {
 			bad := damage(append([]byte(nil), good...))
 			p.do(func(raw Raw) error { return raw.Put(key, bad) })
 			if errs := p.look(store.ErrCorrupt, key); len(errs) == 0 {

@@ -1,0 +1,6 @@
+//go:build !race
+
+package seedtest
+
+// Detector says whether the race detector is built in.
+const Detector = false
