@@ -74,7 +74,7 @@ func emptyBed(t *testing.T, seed uint64) *bed {
 	t.Helper()
 	process.Build(t, "actor", "github.com/slicer-project/slicer/test/chaos/actor")
 	return &bed{t: t, net: netns.New(t, 1), dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), seed: seed,
-		world: World{Down: map[string]Spans{}, Apart: map[Pair]Spans{}}}
+		world: World{Down: map[string]Spans{}, Apart: map[Pair]Spans{}, Mute: map[string]Spans{}}}
 }
 
 func newBed(t *testing.T, seed uint64, perSecond int) *bed {

@@ -68,6 +68,9 @@ func (b *bed) play(phases []phase, wanted *regexp.Regexp) []Result {
 		if r.Routing < Limit || r.Judged == 0 {
 			t.Errorf("%s: routing availability %.4f %%, %d calls judged; want at least %.2f %%\n\t%s", r.Phase, 100*r.Routing, r.Judged, 100*Limit, strings.Join(r.Examples, "\n\t"))
 		}
+		if r.FalseDeaths > 0 {
+			t.Errorf("%s: %d times was a task taken for dead that was not\n\t%s", r.Phase, r.FalseDeaths, strings.Join(r.Examples, "\n\t"))
+		}
 	}
 	return results
 }

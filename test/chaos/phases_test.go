@@ -37,15 +37,9 @@ var phases = []phase{
 		b.stopGroups(lasts, b.servers[b.rng.IntN(singles)], b.servers[singles+b.rng.IntN(crowds)])
 	}},
 	{"stop 3 clients", func(b *bed, lasts time.Duration) { b.stopGroups(lasts, b.clients[b.rng.IntN(clientProcesses)]) }},
-	{"server | distributors", func(b *bed, lasts time.Duration) {
-		b.cut(lasts, both, hosts(b.someServers()), names(b.distributors))
-	}},
-	{"server > distributors", func(b *bed, lasts time.Duration) {
-		b.cut(lasts, there, hosts(b.someServers()), names(b.distributors))
-	}},
-	{"distributors > server", func(b *bed, lasts time.Duration) {
-		b.cut(lasts, back, hosts(b.someServers()), names(b.distributors))
-	}},
+	{"server | distributors", func(b *bed, lasts time.Duration) { b.mute(lasts, both) }},
+	{"server > distributors", func(b *bed, lasts time.Duration) { b.mute(lasts, there) }},
+	{"distributors > server", func(b *bed, lasts time.Duration) { b.mute(lasts, back) }},
 	{"client | server", func(b *bed, lasts time.Duration) { b.cutClients(lasts, both) }},
 	{"client > server", func(b *bed, lasts time.Duration) { b.cutClients(lasts, there) }},
 	{"server > client", func(b *bed, lasts time.Duration) { b.cutClients(lasts, back) }},
@@ -58,11 +52,18 @@ var phases = []phase{
 	{"etcd > assigner", func(b *bed, lasts time.Duration) {
 		b.cut(lasts, back, []string{b.preferred().Name}, names(b.etcds))
 	}},
+	// These last longer: it takes up to 10 s until either side gives the other up.
 	{"distributor | assigners", func(b *bed, lasts time.Duration) {
-		b.cut(lasts, both, []string{one(b, b.distributors).Name}, names(b.assigners))
+		b.cut(2*lasts, both, []string{one(b, b.distributors).Name}, names(b.assigners))
 	}},
 	{"distributor > assigners", func(b *bed, lasts time.Duration) {
-		b.cut(lasts, there, []string{one(b, b.distributors).Name}, names(b.assigners))
+		b.cut(2*lasts, there, []string{one(b, b.distributors).Name}, names(b.assigners))
+	}},
+	{"assigners > distributor", func(b *bed, lasts time.Duration) {
+		b.cut(2*lasts, back, []string{one(b, b.distributors).Name}, names(b.assigners))
+	}},
+	{"preferred assigner | 2 distributors", func(b *bed, lasts time.Duration) {
+		b.cut(2*lasts, both, []string{b.preferred().Name}, names(b.distributors[:2]))
 	}},
 	{"preferred assigner | distributors", func(b *bed, lasts time.Duration) {
 		b.cut(lasts, both, []string{b.preferred().Name}, names(b.distributors))
@@ -235,6 +236,18 @@ func (b *bed) cut(lasts time.Duration, d direction, left, right []string) {
 	b.lose(d, left, right, false)
 	time.Sleep(aftermath(lasts))
 	b.settled(time.Minute)
+}
+
+// mute cuts seven servers off from all Distributors.
+func (b *bed) mute(lasts time.Duration, d direction) {
+	servers := b.someServers()
+	var tasks []string
+	for _, s := range servers {
+		tasks = append(tasks, s.names...)
+	}
+	end := begins(b.world.Mute, tasks...)
+	defer end()
+	b.cut(lasts, d, hosts(servers), names(b.distributors))
 }
 
 // cutClients cuts two processes of clients off from seven servers.

@@ -40,6 +40,7 @@ type World struct {
 	Assignments []Stored         // in order
 	Down        map[string]Spans // tasks that did not run, and clients that stood still
 	Apart       map[Pair]Spans   // that could not reach one another
+	Mute        map[string]Spans // tasks that no Distributor could hear
 }
 
 // Spans are in no particular order.
@@ -68,11 +69,13 @@ type Result struct {
 	// Generations is how many assignments were stored, which moved this much of the keyspace.
 	Generations int
 	Moved       float64
+	// FalseDeaths is how many times a task was stored as dead that ran and could be heard.
+	FalseDeaths int
 	// WorstGap is the longest that a client went without an answer, seconds.
 	WorstGap float64
 	// Slowest is the time that the slowest of the judged calls took that were answered.
 	Slowest float64
-	// Examples are some of those that were lost.
+	// Examples are some of the calls that were lost, and the tasks that were not dead.
 	Examples []string `json:",omitempty"`
 }
 
@@ -137,6 +140,10 @@ func (w *World) there(c record.Call) (owner string, ok bool) {
 func (w *World) judge(p Phase, calls []record.Call) Result {
 	r := Result{Phase: p.Name, Seconds: (p.To - p.From).Seconds(), Calls: len(calls)}
 	r.Generations, r.Moved = w.moves(p)
+	for _, d := range w.falseDeaths(p) {
+		r.FalseDeaths++
+		r.Examples = append(r.Examples, d)
+	}
 	answered, misrouted := 0, 0
 	for _, c := range calls {
 		owner, ok := w.there(c)
@@ -146,7 +153,7 @@ func (w *World) judge(p Phase, calls []record.Call) Result {
 		if c.Err != "" {
 			if ok {
 				r.Lost++
-				if len(r.Examples) < maxExamples {
+				if r.Lost <= maxExamples {
 					r.Examples = append(r.Examples, w.explain(p, c, owner))
 				}
 			}
@@ -207,6 +214,35 @@ func (w *World) moves(p Phase) (n int, moved float64) {
 		}
 	}
 	return n, moved
+}
+
+// A task may be stored as dead so long after it was down or could not be heard: the
+// detection of a lost connection, the heartbeat timeout and the write take their time.
+// One that leaves says so before its process has ended.
+const (
+	deathAfter  = 30 * time.Second
+	deathBefore = 5 * time.Second
+)
+
+// falseDeaths are those tasks that were stored as dead in a phase without reason.
+func (w *World) falseDeaths(p Phase) (found []string) {
+	for i, s := range w.Assignments {
+		if i == 0 || s.At < p.From || s.At >= p.To {
+			continue
+		}
+		before := w.Assignments[i-1].A
+		for j := range s.A.NumTasks() {
+			t := s.A.Task(j)
+			pos, ok := before.Position(t.Name)
+			if t.State != assignment.TaskDead || !ok || before.Task(pos).State == assignment.TaskDead || before.Task(pos).Incarnation != t.Incarnation {
+				continue
+			}
+			if from, to := s.At-deathAfter, s.At+deathBefore; !touches(w.Down[t.Name], from, to) && !touches(w.Mute[t.Name], from, to) {
+				found = append(found, fmt.Sprintf("%s was stored as dead by generation %d at %.3f s, and was not", t.Name, s.A.Generation(), (s.At-p.From).Seconds()))
+			}
+		}
+	}
+	return found
 }
 
 // Moved is the share of the keys that are somebody's in next who did not own them

@@ -156,3 +156,34 @@ func TestRecords(t *testing.T) {
 		t.Error("nonsense was read")
 	}
 }
+
+// A task that is stored as dead was down, or could not be heard, a short time ago.
+func TestFalseDeaths(t *testing.T) {
+	first := even(t, 10, 0, "a", "b")
+	tasks := []assignment.Task{first.Task(0), first.Task(1)}
+	tasks[0].State = assignment.TaskDead
+	var p assignment.Placement
+	p.Add(0, 1)
+	second, err := assignment.Successor(first, assignment.Header{Job: "chaos", Generation: 20, Previous: 10, StoreID: 1}, tasks, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what  string
+		world World
+		want  int
+	}{
+		{"it ran", World{}, 1},
+		{"another was down", World{Down: map[string]Spans{"b": {{0, forever}}}}, 1},
+		{"it was down", World{Down: map[string]Spans{"a": {{90 * s, forever}}}}, 0},
+		{"it was down long before", World{Down: map[string]Spans{"a": {{10 * s, 60 * s}}}}, 1},
+		{"it had left", World{Down: map[string]Spans{"a": {{102 * s, forever}}}}, 0},
+		{"it could not be heard", World{Mute: map[string]Spans{"a": {{80 * s, 99 * s}}}}, 0},
+	} {
+		c.world.Assignments = []Stored{{0, first}, {100 * s, second}, {101 * s, second}}
+		r := Judge(&c.world, []Phase{{"before", 0, 90 * s}, {"all", 90 * s, 120 * s}}, nil)
+		if r[0].FalseDeaths != 0 || r[1].FalseDeaths != c.want || len(r[1].Examples) != c.want {
+			t.Errorf("%s: %d and %d false deaths, want 0 and %d", c.what, r[0].FalseDeaths, r[1].FalseDeaths, c.want)
+		}
+	}
+}
