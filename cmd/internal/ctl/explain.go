@@ -38,6 +38,8 @@ type keyOwnerView struct {
 	// Given is the generation of changes that gave it the key, 0 if that is not kept.
 	Given   int64  `json:"given,omitempty"`
 	Unknown string `json:"unknown,omitempty"`
+	// Gone: the assigner knows that it is dead, or has another process in its place.
+	Gone bool `json:"gone,omitempty"`
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -65,6 +67,7 @@ key's slice, as far back as the job's history goes.`,
 				return err
 			}
 			v := newExplain(args[0], args[1], k, resp)
+			c.markGone(ctx, v, k)
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
@@ -99,7 +102,11 @@ func (v *explainView) print(w io.Writer, now time.Time) {
 		fmt.Fprintln(w, v.Pin.describe(now))
 	}
 	for _, o := range v.Owners {
-		fmt.Fprintf(w, "%s owns it since generation %d: ", o.Task, o.Since)
+		name := o.Task
+		if o.Gone {
+			name += ", which is gone,"
+		}
+		fmt.Fprintf(w, "%s owns it since generation %d: ", name, o.Since)
 		i := slices.IndexFunc(v.Changes, func(e entryView) bool { return e.Generation == o.Given })
 		if o.Given == 0 || i < 0 {
 			fmt.Fprintf(w, "what put it there is not known: %s\n", o.Unknown)

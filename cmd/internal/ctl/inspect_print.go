@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,11 +39,7 @@ func (v *view) print(w io.Writer, now time.Time) {
 	if len(v.Tasks) > 0 {
 		fmt.Fprintln(w)
 		v.printTasks(w)
-		for _, k := range v.Tasks {
-			if k.Standing != "" {
-				fmt.Fprintf(w, "%s is given no slices: %s\n", k.Name, k.Standing)
-			}
-		}
+		v.printStandings(w)
 	}
 	if len(v.SliceList) > 0 {
 		fmt.Fprintln(w)
@@ -109,16 +106,20 @@ func (r *roundView) describe() string {
 }
 
 func (v *view) printTasks(w io.Writer) {
+	here := v.Tasks[:v.here()]
+	if len(here) == 0 {
+		return
+	}
 	if v.Control == nil {
 		t := newTable("TASK", "STATE", ">SLICES", ">SHARE", "ADDRESS", "ZONE")
-		for _, k := range v.Tasks {
+		for _, k := range here {
 			t.row(k.Name, k.State, strconv.Itoa(k.Slices), percent(k.Share), k.Address, or(k.Zone, "-"))
 		}
 		t.print(w)
 		return
 	}
 	t := newTable("TASK", "STATE", ">SLICES", ">SHARE", ">LOAD", ">OF MEAN", ">MISROUTED", ">CPU", ">REPORT", "ADDRESS", "ZONE")
-	for _, k := range v.Tasks {
+	for _, k := range here {
 		cells := []string{"-", "-", "-", "-", "none"}
 		if l := k.Load; l != nil && k.State == assignment.TaskDead.String() {
 			cells[4] = reportAge(l) // what it carried when it died is nobody's load now
@@ -128,6 +129,58 @@ func (v *view) printTasks(w io.Writer) {
 		t.row(append(append([]string{k.Name, k.State, strconv.Itoa(k.Slices), percent(k.Share)}, cells...), k.Address, or(k.Zone, "-"))...)
 	}
 	t.print(w)
+}
+
+// here is how many of the tasks are not gone; they come first.
+func (v *view) here() int {
+	n := slices.IndexFunc(v.Tasks, func(k taskView) bool { return k.gone() })
+	if n < 0 {
+		return len(v.Tasks)
+	}
+	return n
+}
+
+// maxGone is how many tasks that are gone are named.
+const maxGone = 16
+
+// printStandings says what the table does not: who is given no slices and why, which
+// slices are with nobody, and who is gone.
+func (v *view) printStandings(w io.Writer) {
+	here := v.here()
+	for _, k := range v.Tasks[:here] {
+		if k.Standing != "" {
+			fmt.Fprintf(w, "%s is given no slices: %s\n", k.Name, k.Standing)
+		}
+		if f := k.Former; f != nil {
+			fmt.Fprintf(w, "%s still with %s's former incarnation at %s, which is gone\n", are(f.Slices, f.Share), k.Name, f.Address)
+		}
+		if k.State == assignment.TaskDead.String() {
+			fmt.Fprintf(w, "%s still with %s at %s, which is dead\n", are(k.Slices, k.Share), k.Name, k.Address)
+		}
+	}
+	gone := v.Tasks[here:]
+	if len(gone) == 0 {
+		return
+	}
+	var names []string
+	for _, k := range gone[:min(len(gone), maxGone)] {
+		if l := k.Load; l != nil && l.LastReportAgeMS >= 0 {
+			k.Name += " " + age(time.Duration(l.LastReportAgeMS)*time.Millisecond) + " ago"
+		}
+		names = append(names, k.Name)
+	}
+	if more := len(gone) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	fmt.Fprintf(w, "gone: %s\n", strings.Join(names, ", "))
+}
+
+func are(slices int, share float64) string {
+	verb := "are"
+	if slices == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s (%s of keys) %s", plural(slices, "slice"), percent(share), verb)
 }
 
 func reportAge(l *loadView) string {

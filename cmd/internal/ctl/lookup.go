@@ -31,6 +31,8 @@ type ownerV struct {
 	Address string `json:"address"`
 	// Since is the generation since which it owns the slice without a break, or a later one.
 	Since int64 `json:"since"`
+	// Gone: the assigner knows that it is dead, or has another process in its place.
+	Gone bool `json:"gone,omitempty"`
 }
 
 func (a *app) lookupCommand() *cobra.Command {
@@ -39,8 +41,10 @@ func (a *app) lookupCommand() *cobra.Command {
 		Use:   "lookup JOB KEY... | lookup JOB -f FILE",
 		Short: "Show which tasks own keys",
 		Long: `Shows for each application key its slice key (the hash that is sharded), the slice
-that holds it, and the tasks that own it in the newest assignment. A key has 1 to
-65536 bytes. With -f keys are read from a file, one a line; - is standard input.`,
+that holds it, and the tasks that own it in the newest assignment; gone is an owner
+that the assigner knows to be dead, or to have another process in its place, as in a
+job that is frozen. A key has 1 to 65536 bytes. With -f keys are read from a file, one
+a line; - is standard input.`,
 		Example: `  slicerctl lookup my-job user/4711 user/4712
   cut -f1 users.tsv | slicerctl lookup my-job -f - --json`,
 		ValidArgsFunction: a.complete(jobs),
@@ -70,7 +74,7 @@ that holds it, and the tasks that own it in the newest assignment. A key has 1 t
 			if err != nil {
 				return err
 			}
-			return a.printLookups(cmd.OutOrStdout(), as, keys)
+			return a.printLookups(cmd.OutOrStdout(), as, c.gone(ctx, as), keys)
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read keys from a `file`, one a line; - is standard input")
@@ -108,7 +112,7 @@ func readKeys(file string, in io.Reader) ([]string, error) {
 	return keys, nil
 }
 
-func (a *app) printLookups(w io.Writer, as *assignment.Assignment, keys []string) error {
+func (a *app) printLookups(w io.Writer, as *assignment.Assignment, gone func(assignment.Task) bool, keys []string) error {
 	rows := make([]lookupView, 0, len(keys))
 	for _, k := range keys {
 		sk := assignment.KeyOf(k)
@@ -118,7 +122,7 @@ func (a *app) printLookups(w io.Writer, as *assignment.Assignment, keys []string
 		r := as.Replicas(i)
 		for j := range r.Len() {
 			t := r.At(j)
-			row.Tasks = append(row.Tasks, ownerV{t.Name, t.Address, int64(r.Since(j))})
+			row.Tasks = append(row.Tasks, ownerV{t.Name, t.Address, int64(r.Since(j)), gone(t)})
 		}
 		rows = append(rows, row)
 	}
@@ -133,6 +137,9 @@ func (a *app) printLookups(w io.Writer, as *assignment.Assignment, keys []string
 	for _, r := range rows {
 		var owners []string
 		for _, o := range r.Tasks {
+			if o.Gone {
+				o.Address += ", gone"
+			}
 			owners = append(owners, o.Name+" ("+o.Address+")")
 		}
 		t.row(printable(r.Key), r.SliceKey, "["+r.Start+","+r.End+")", strings.Join(owners, " "))

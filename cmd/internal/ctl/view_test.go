@@ -120,29 +120,44 @@ func TestInspectViewOfAnAlarm(t *testing.T) {
 	}
 }
 
-// Tasks are in order of name, an excluded one does not lower the mean, and a dead
-// one has no load any more.
+// Tasks are in order of name, those that are gone come last and have no row, one that
+// is dead has no load any more, and an excluded one does not lower the mean.
 func TestInspectViewOfTheAbsent(t *testing.T) {
 	info := sampleInfo()
 	info.Tasks[0], info.Tasks[2] = info.Tasks[2], info.Tasks[0]
-	dead := &slicerv1.Task{Name: "web-00", Incarnation: 9, Address: "10.0.0.9:80", Index: 4, Weight: 1, State: slicerv1.TaskState_TASK_STATE_DEAD}
-	info.Tasks = append(info.Tasks, &slicerv1.TaskStatus{Task: dead, Load: 70, CpuUtilization: .5, LastReportAgeMs: 9000})
+	for i, name := range []string{"web-00", "web-01"} {
+		dead := &slicerv1.Task{Name: name, Incarnation: 9, Address: "10.0.0.9:80", Index: 4, Weight: 1, State: slicerv1.TaskState_TASK_STATE_DEAD}
+		info.Tasks = append(info.Tasks, &slicerv1.TaskStatus{Task: dead, Load: 70, CpuUtilization: .5, LastReportAgeMs: int64(10000*i - 1)})
+	}
+	info.Tasks[0].Task.State, info.Tasks[0].LastReportAgeMs = slicerv1.TaskState_TASK_STATE_DEAD, 9000
 	info.Tasks[2].Load = 0
+	info.Tasks[2].Task.Incarnation, info.Tasks[2].Task.Address = 8, "10.0.0.8:80" // it has restarted
 	info.Controls = &slicerv1.Controls{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
-	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
+	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
 	v.printTasks(&b)
-	want := `TASK    STATE     SLICES   SHARE  LOAD  OF MEAN  MISROUTED    CPU          REPORT  ADDRESS      ZONE
-web-0   running        0      0%     0     0.00          0     0%       400ms ago  10.0.0.1:80  eu-1
-web-00  dead           0      0%     -        -          -      -    9s ago, gone  10.0.0.9:80  -
-web-1   running        4  100.0%   150     1.00        1.5  25.0%       900ms ago  10.0.0.2:80  eu-1
-web-2   draining       0      0%     0     0.00          0     0%  1m1s ago, gone  10.0.0.3:80  eu-1
+	v.printStandings(&b)
+	want := `TASK   STATE    SLICES  SHARE  LOAD  OF MEAN  MISROUTED    CPU        REPORT  ADDRESS      ZONE
+web-0  running       0     0%     0     0.00          0     0%     400ms ago  10.0.0.8:80  eu-1
+web-1  running       1  25.0%   150     1.00        1.5  25.0%     900ms ago  10.0.0.2:80  eu-1
+web-2  dead          1  25.0%     -        -          -      -  9s ago, gone  10.0.0.3:80  eu-1
+2 slices (50.0% of keys) are still with web-0's former incarnation at 10.0.0.1:80, which is gone
+1 slice (25.0% of keys) is still with web-2 at 10.0.0.3:80, which is dead
+gone: web-00, web-01 10s ago
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+	// What the assigner says is older than the assignment: it may own all of it.
+	info.Generation--
+	if v, err = newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info); err != nil {
+		t.Fatal(err)
+	}
+	if k := v.Tasks[0]; k.Name != "web-0" || k.Slices != 2 || k.Former != nil {
+		t.Errorf("%+v", k)
 	}
 }
 
