@@ -19,7 +19,7 @@ func (t *Table) judge() {
 		}
 		live++
 		switch s := t.silence(k); {
-		case s >= t.cfg.HeartbeatTimeout:
+		case s >= timeouts*t.cfg.HeartbeatTimeout:
 			overdue = append(overdue, k)
 			quiet++
 		case s >= t.cfg.HeartbeatTimeout/2:
@@ -56,7 +56,7 @@ func (t *Table) thaw(overdue []*task, live, quiet int) {
 	case float64(quiet) <= f.Share/2*float64(live):
 		t.frozen = false
 		t.say(nil, Thawed, "%d of %d tasks are heard again", live-quiet, live)
-	case t.now >= t.frozenAt+f.For:
+	case t.now >= t.frozenAt+f.For && !neverThaws:
 		t.frozen = false
 		t.say(nil, Thawed, "after %s: the %d tasks that are still silent are dead", f.For, len(overdue))
 		for _, k := range overdue {

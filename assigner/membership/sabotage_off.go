@@ -2,6 +2,10 @@
 
 package membership
 
-// Only the build tag sabotage can bring this about: the simulated cluster shows with
-// it that it would notice.
-const lateRevives = false // a report of a dead task revives it, however late it comes
+// Only the build tag sabotage can bring these about: the simulated cluster shows with
+// them that it would notice.
+const (
+	lateRevives = false // a report of a dead task revives it, however late it comes
+	timeouts    = 1     // for how many heartbeat timeouts a task may be silent
+	neverThaws  = false // a freeze lasts until those who vanished return
+)

@@ -2,6 +2,13 @@
 
 package membership
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
-var lateRevives = os.Getenv("SLICER_SABOTAGE") == "late-report"
+var (
+	lateRevives = os.Getenv("SLICER_SABOTAGE") == "late-report"
+	timeouts    = map[bool]time.Duration{false: 1, true: 12}[os.Getenv("SLICER_SABOTAGE") == "long-silence"]
+	neverThaws  = os.Getenv("SLICER_SABOTAGE") == "no-thaw"
+)

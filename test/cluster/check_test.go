@@ -31,7 +31,17 @@ type checker struct {
 	backup counts
 	// vanished is when most of the tasks did, at once and out of the blue.
 	vanished time.Duration
+	// Who could see to it that the dead own nothing, whether they can, and since when
+	// that has been so without a break.
+	stands standing
+	able   bool
+	since  time.Duration
+	deaths deaths
 }
+
+// deaths are of slicelets' processes, and how many of those own nothing when they may
+// not any more, after a time in which nothing kept the others from seeing to it.
+type deaths struct{ all, inTime int }
 
 // counts say how often the Backup Distributors were needed.
 type counts struct {
@@ -47,9 +57,12 @@ type holding struct {
 }
 
 type grave struct {
-	name   string
-	at     time.Duration
-	stored bool // as dead
+	name        string
+	incarnation uint64
+	at          time.Duration
+	stored      bool          // as dead
+	watched     bool          // it is looked at whether it owns keys for too long
+	frozen      time.Duration // when that was not so because of a freeze last
 }
 
 func newChecker(w *world) *checker {
@@ -57,7 +70,10 @@ func newChecker(w *world) *checker {
 }
 
 func (c *checker) died(s *sliceletHost) {
-	c.graves[s.task.Incarnation] = &grave{name: s.name, at: c.w.at}
+	c.deaths.all++
+	g := &grave{name: s.name, incarnation: s.task.Incarnation, at: c.w.at}
+	c.graves[g.incarnation] = g
+	c.bury(g)
 }
 
 // written looks at what is about to be stored.
@@ -87,6 +103,8 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 		case owner[pos] && t.State != assignment.TaskRunning:
 			c.w.fail("generation %d: %s owns slices and is %s", next.Generation(), t.Name, t.State)
 		case g == nil:
+		case owner[pos] && !g.stored:
+			c.bury(g)
 		case t.State == assignment.TaskRunning && g.stored:
 			c.w.fail("generation %d: %s runs again, whose process %x has ended at %s and was stored as dead", next.Generation(), t.Name, t.Incarnation, g.at)
 		case t.State == assignment.TaskDead:

@@ -35,6 +35,7 @@ type tally struct {
 
 	mu     sync.Mutex
 	backup counts
+	deaths deaths
 }
 
 func (c *counts) add(o counts) {
@@ -60,6 +61,7 @@ func runSeeds(tb testing.TB, from uint64, n int) *tally {
 				t.writes.Add(int64(w.check.writes))
 				t.mu.Lock()
 				t.backup.add(w.check.backup)
+				t.deaths.all, t.deaths.inTime = t.deaths.all+w.check.deaths.all, t.deaths.inTime+w.check.deaths.inTime
 				t.mu.Unlock()
 			}
 		})
@@ -78,9 +80,14 @@ func TestSeeds(t *testing.T) {
 	r := runSeeds(t, from, *seeds)
 	t.Logf("%d seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations",
 		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load())
+	d := r.deaths
+	t.Logf("%d slicelets died, %d of them with nothing else amiss for %s, by when they owned nothing", d.all, d.inTime, ownsDead)
 	b := r.backup
 	t.Logf("in %d outages of all Distributors %d subscribers fell back to a Backup Distributor, took %d newer assignments from it, and came back %d times",
 		b.outages, b.falls, b.taken, b.back)
+	if *seeds >= 20 && !t.Failed() && d.inTime < d.all/10 {
+		t.Error("hardly anybody died with nothing else amiss")
+	}
 	if *seeds >= 20 && !t.Failed() && (b.falls < *seeds || b.taken < *seeds/2 || b.back < *seeds) {
 		t.Error("the Backup Distributors were hardly used")
 	}

@@ -12,6 +12,9 @@
 //   - every stored assignment gives every key to somebody who ran as far as its
 //     assigner could know;
 //   - nobody who is dead, and stored as dead, owns anything ever again;
+//   - nobody who is dead owns anything any more ten seconds later, or 40 when most of
+//     the tasks are missed, if the assigner, its store and its Distributors have run and
+//     reached each other for as long;
 //   - a balancing round moves no more than its budgets;
 //   - when most of the tasks vanish at once, nobody is declared dead for a while, or
 //     until most are back, and nobody loses slices;

@@ -50,6 +50,7 @@ func (w *world) cutOff(a, b *host) bool { return len(w.cuts) > 0 && w.cuts[pairO
 // cut has two hosts not reach each other; what is on the way is held up.
 func (w *world) cut(a, b *host) {
 	w.cuts[pairOf(a, b)]++
+	w.check.look()
 	for _, c := range w.conns {
 		if !c.dead && pairOf(c.ends[0].host, c.ends[1].host) == pairOf(a, b) {
 			c.watch()
@@ -64,6 +65,7 @@ func (w *world) mend(a, b *host) {
 		return
 	}
 	delete(w.cuts, p)
+	w.check.look()
 	for _, c := range slices.Clone(w.conns) {
 		if c.dead || pairOf(c.ends[0].host, c.ends[1].host) != p {
 			continue
@@ -109,6 +111,7 @@ func (c *conn) giveUp(side int) {
 
 func (c *conn) shut(side int) {
 	c.ends[side].closed = true
+	c.w.check.look()
 	if c.ends[1-side].closed && !c.dead {
 		c.dead = true
 		c.w.conns = slices.DeleteFunc(c.w.conns, func(o *conn) bool { return o == c })

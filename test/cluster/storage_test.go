@@ -61,6 +61,9 @@ func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool))
 	finish := func(answer any, ok bool) {
 		if !settled && from.life == life {
 			settled = true
+			if !ok {
+				w.check.failed(from)
+			}
 			from.do(func() { done(answer, ok) })
 		}
 	}
@@ -134,6 +137,7 @@ func (s *storage) order(change func(c *store.Controls)) {
 		panic(err)
 	}
 	s.controls = c
+	s.w.check.look()
 	s.moved()
 }
 
@@ -147,6 +151,7 @@ func (s *storage) moved() {
 
 func (s *storage) changed() {
 	s.revision++
+	s.w.check.look()
 	cs, rev := s.view(), s.revision
 	s.tell(func(a *assignerHost) { a.see(cs, rev) })
 }
@@ -287,6 +292,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 			}
 			a.peers[c] = p
 			a.hangUp() // on the stream before
+			a.w.check.look()
 		case *slicerv1.AttachRequest:
 			if p := a.peers[c]; p != nil {
 				a.driven.FromDistributor(a.clock(), p, m)
@@ -300,6 +306,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 	return recv, func(error) {
 		if p := a.peers[c]; p != nil {
 			delete(a.peers, c)
+			a.w.check.look()
 			a.driven.Detached(a.clock(), p)
 			a.step()
 		}

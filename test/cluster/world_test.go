@@ -240,6 +240,7 @@ func (h *host) start() {
 	h.up, h.paused, h.held, h.born, h.armed = true, false, nil, h.w.at, false
 	h.life++
 	h.boot()
+	h.w.check.look()
 }
 
 // kill ends the process. Its machine says so to those it is connected to, unless
@@ -250,6 +251,7 @@ func (h *host) kill(silently bool) {
 	}
 	h.w.note("%s killed, silently: %v", h.name, silently)
 	h.up, h.paused, h.held = false, false, nil
+	h.w.check.look()
 	if h.die != nil {
 		h.die()
 	}
@@ -270,6 +272,7 @@ func (h *host) pause() {
 	if h.up && !h.paused {
 		h.w.note("%s paused", h.name)
 		h.paused = true
+		h.w.check.look()
 	}
 }
 
@@ -279,6 +282,7 @@ func (h *host) resume() {
 	}
 	h.w.note("%s goes on", h.name)
 	h.paused = false
+	h.w.check.look()
 	held := h.held
 	h.held = nil
 	for i, f := range held {
