@@ -250,9 +250,6 @@ func TestConfig(t *testing.T) {
 		"no store":        func(c *Config) { c.Stores = nil },
 		"nil store":       func(c *Config) { c.Stores = []NamedStore{{Name: "x"}} },
 		"two of one name": func(c *Config) { c.Stores = []NamedStore{{Backend: st}, {Backend: st}} },
-		"negative share":  func(c *Config) { c.Freeze.Share = -1 },
-		"negative window": func(c *Config) { c.Freeze.Window = -1 },
-		"negative tasks":  func(c *Config) { c.Freeze.MinTasks = -1 },
 	} {
 		c := good
 		f(&c)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
-	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -14,7 +13,7 @@ import (
 // Who is preferred is told as Distributors believe it and as it is reckoned here.
 func TestListAssigners(t *testing.T) {
 	now := generate.Now{Mono: time.Minute, Wall: time.UnixMilli(1_700_000_000_000)}
-	v, err := NewDriven(Config{ID: "a1", Address: "h1:1", Zone: "eu-1", Freeze: membership.Freeze{}}, 7, now)
+	v, err := NewDriven(Config{ID: "a1", Address: "h1:1", Zone: "eu-1"}, 7, now)
 	if err != nil {
 		t.Fatal(err)
 	}

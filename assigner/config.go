@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
@@ -36,9 +35,6 @@ type Config struct {
 	// Stores are the stores that it serves, at least one. A job whose config names
 	// none is kept in the first.
 	Stores []NamedStore
-	// Freeze says when so many tasks vanish at once that the assigner suspects
-	// itself. The zero value is more than half of at least 4 tasks, for 30 s.
-	Freeze membership.Freeze
 	// LeaseTTL is the longest lease time of the assigner's own session in consistent
 	// mode, 1 s to 10 min, default 5 s: after a crash, its jobs in that mode are taken
 	// over so much later. It is shorter if a job's lease_duration is: the shortest of
@@ -83,7 +79,7 @@ func (c *Config) check() error {
 		}
 		seen[s.Name] = true
 	}
-	return c.Freeze.Validate()
+	return nil
 }
 
 func (c *Config) candidate() store.Candidate {

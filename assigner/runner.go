@@ -46,7 +46,7 @@ func newRunner(a *Assigner, job string) *runner {
 	now := a.now()
 	r := &runner{
 		a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1),
-		core:     generate.New(generate.Config{ID: a.cfg.ID, Freeze: a.cfg.Freeze, Start: a.start}, job, now),
+		core:     generate.New(generate.Config{ID: a.cfg.ID, Start: a.start}, job, now),
 		watchers: make(map[*session]struct{}), turn: make(chan struct{}), clients: clientindex.New(clientindex.Config{}),
 	}
 	for _, s := range a.sessions() {

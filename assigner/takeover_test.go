@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment/seedtest"
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -37,10 +36,10 @@ func newConsistent(t *testing.T, start func(Config) *node, ids ...string) *consi
 	c := &consistent{t: t, clock: func() time.Duration { return time.Since(begun) }, spy: newSpy(t, served), leases: served, parts: map[string]*part{}}
 	c.stores = []NamedStore{{Backend: st, Leases: c.spy}}
 	for _, id := range ids {
-		c.nodes = append(c.nodes, start(Config{ID: id, Stores: c.stores, believe: len(ids) > 1, Freeze: membership.Freeze{MinTasks: 100}}))
+		c.nodes = append(c.nodes, start(Config{ID: id, Stores: c.stores, believe: len(ids) > 1}))
 	}
 	job := consistentJob()
-	job.HeartbeatTimeoutMs = 1000
+	job.HeartbeatTimeoutMs, job.Freeze = 1000, &slicerv1.FreezeConfig{Share: 1}
 	c.nodes[0].put(job)
 	for i, n := range c.nodes {
 		d := n.attach(fmt.Sprintf("d%d", i))

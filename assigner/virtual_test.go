@@ -78,7 +78,7 @@ func TestDeath(t *testing.T) {
 func TestFreezeAndReturn(t *testing.T) {
 	virtually(t, func(t *testing.T, start func(Config) *node) {
 		n := start(Config{})
-		n.put(&slicerv1.JobConfig{Name: "job"})
+		n.put(&slicerv1.JobConfig{Name: "job", Freeze: &slicerv1.FreezeConfig{ForMs: 30_000}})
 		d := n.attach("d1")
 		d.preferred("job", "a1")
 		d.want(&slicerv1.Want{Job: "job"})

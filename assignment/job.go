@@ -75,6 +75,7 @@ type JobConfig struct {
 	History int
 	Balance BalanceConfig
 	Damping DampingConfig
+	Freeze  FreezeConfig
 }
 
 // MaxHistory is the most generations and orders that a job's history may keep.
@@ -99,6 +100,26 @@ type DampingConfig struct {
 	// Share of the job's living tasks that may be damped at once: 0 to 1, default
 	// .25; -1 stands for 0, which damps nobody.
 	Share float64
+}
+
+// FreezeConfig says when so many tasks fall silent at once that the assigner
+// suspects the network, or itself, and declares nobody dead for a while: the job is
+// frozen.
+type FreezeConfig struct {
+	// Share of the job's tasks: when more fall silent within Window, the job freezes.
+	// Above 0, to 1; default .5. 1 never freezes.
+	Share float64
+	// MinTasks is the smallest job that freezes: 1 to MaxTasks, default 4.
+	MinTasks int
+	// Window is the time within which they fall silent: 500 ms to 1 h, default twice
+	// the heartbeat timeout.
+	Window time.Duration
+	// For is how long a freeze lasts unless the tasks return or an operator lifts it:
+	// 1 s to 24 h, default 3 min. That is about what a switch takes to start again. Were
+	// it shorter, the few tasks within reach would get the keys of all, only to give
+	// them back. If the tasks are dead their keys have no owner for so long; but then
+	// less than half of the job is left, which could hardly bear the load of all.
+	For time.Duration
 }
 
 // BalanceConfig tunes the balancing of a job. The constants are those of the
@@ -143,6 +164,10 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.LeaseDuration, 5*time.Second)
 	setDefault(&c.History, 100)
 	c.Damping.setDefaults()
+	setDefault(&c.Freeze.Share, .5)
+	setDefault(&c.Freeze.MinTasks, 4)
+	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
+	setDefault(&c.Freeze.For, 3*time.Minute)
 	b := &c.Balance
 	setDefault(&b.Algorithm, AlgorithmWeightedMove)
 	// A default gives way to its partner, so that no error names a field that
@@ -196,7 +221,7 @@ func (c JobConfig) Validate() error {
 	if err := ValidateJobName(c.Name); err != nil {
 		return err
 	}
-	b, d := c.Balance, c.Damping
+	b, d, z := c.Balance, c.Damping, c.Freeze
 	for _, f := range []struct {
 		ok      bool
 		field   string
@@ -231,6 +256,10 @@ func (c JobConfig) Validate() error {
 		{d.Reuse > 0 && d.Reuse < d.Suppress, "damping.reuse", d.Reuse, fmt.Sprintf("above 0, below suppress, which is %g", d.Suppress)},
 		{within(d.Most, d.Suppress, 1000), "damping.most", d.Most, fmt.Sprintf("suppress, which is %g, to 1000", d.Suppress)},
 		{within(d.Share, 0, 1) || d.Share == -1, "damping.share", d.Share, "0 to 1, a share of the tasks"},
+		{z.Share > 0 && z.Share <= 1, "freeze.share", z.Share, "above 0, to 1, a share of the tasks; 1 never freezes"},
+		{within(z.MinTasks, 1, MaxTasks), "freeze.min_tasks", z.MinTasks, fmt.Sprintf("1 to %d", MaxTasks)},
+		{within(z.Window, 500*time.Millisecond, time.Hour) && whole(z.Window), "freeze.window", z.Window, "500ms to 1h, in whole milliseconds"},
+		{within(z.For, time.Second, 24*time.Hour) && whole(z.For), "freeze.for", z.For, "1s to 24h, in whole milliseconds"},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

@@ -23,6 +23,7 @@ func TestJobDefaults(t *testing.T) {
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
 		},
 		Damping: assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
+		Freeze:  assignment.FreezeConfig{Share: .5, MinTasks: 4, Window: 10 * time.Second, For: 3 * time.Minute},
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)
@@ -55,6 +56,9 @@ func TestJobDefaultsFit(t *testing.T) {
 		func(c *assignment.JobConfig) { c.Damping.Most = 1.1 },
 		func(c *assignment.JobConfig) { c.Damping.Most = 1000 },
 		func(c *assignment.JobConfig) { c.Damping.Share = -1 },
+		func(c *assignment.JobConfig) { c.HeartbeatTimeout = 10 * time.Minute },
+		func(c *assignment.JobConfig) { c.HeartbeatTimeout = 500 * time.Millisecond },
+		func(c *assignment.JobConfig) { c.Freeze.Share = 1 },
 	} {
 		c := assignment.JobConfig{Name: "cache"}
 		set(&c)
@@ -107,6 +111,11 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.Damping.Suppress, c.Damping.Reuse = 2, 2 }, "damping.reuse", "2 is not allowed: want above 0, below suppress, which is 2"},
 		{func(c *assignment.JobConfig) { c.Damping.Suppress, c.Damping.Most = 4, 3 }, "damping.most", "3 is not allowed: want suppress, which is 4, to 1000"},
 		{func(c *assignment.JobConfig) { c.Damping.Share = 1.5 }, "damping.share", "1.5"},
+		{func(c *assignment.JobConfig) { c.Freeze.Share = -1 }, "freeze.share", "-1 is not allowed: want above 0, to 1, a share of the tasks; 1 never freezes"},
+		{func(c *assignment.JobConfig) { c.Freeze.Share = math.NaN() }, "freeze.share", "NaN"},
+		{func(c *assignment.JobConfig) { c.Freeze.MinTasks = -1 }, "freeze.min_tasks", "-1 is not allowed: want 1 to"},
+		{func(c *assignment.JobConfig) { c.Freeze.Window = 2 * time.Hour }, "freeze.window", "2h0m0s is not allowed: want 500ms to 1h"},
+		{func(c *assignment.JobConfig) { c.Freeze.For = time.Millisecond }, "freeze.for", "1ms is not allowed: want 1s to 24h"},
 	} {
 		c := assignment.JobConfig{Name: "cache"}
 		tc.set(&c)

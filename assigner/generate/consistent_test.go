@@ -205,7 +205,7 @@ func TestTwoAssignersOfAConsistentJob(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &cluster{T: rt, faulty: true, proposed: map[assignment.Generation]map[uint64]bool{}, tasks: map[string]*process{}}
 		c.job = store.Job{Version: 1, Config: assignment.JobConfig{Name: "job", Mode: assignment.Consistent, LeaseDuration: time.Second,
-			Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}}.WithDefaults()}
+			Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}, Freeze: assignment.FreezeConfig{For: 30 * time.Second}}.WithDefaults()}
 		l := &leases{cluster: c, leader: -1, fence: rapid.Bool().Draw(rt, "fence"), single: map[assignment.Generation]bool{0: true}}
 		c.leases = l
 		if rapid.Bool().Draw(rt, "was in affinity mode") {

@@ -32,8 +32,7 @@ func (n Now) Since(start Now) (wall time.Time, jumped time.Duration) {
 // Config is what all jobs of an assigner share.
 type Config struct {
 	// ID is the assigner's.
-	ID     string
-	Freeze membership.Freeze
+	ID string
 	// Start is when the assigner began, by its clocks; the moment of New if it is zero.
 	Start Now
 }
@@ -192,11 +191,7 @@ func (c *Core) ensureTable() {
 	if c.table != nil {
 		return
 	}
-	heartbeat := c.job.Config.HeartbeatTimeout
-	if heartbeat == 0 {
-		heartbeat = assignment.JobConfig{}.WithDefaults().HeartbeatTimeout
-	}
-	c.table = membership.New(membership.Config{HeartbeatTimeout: heartbeat, Freeze: c.cfg.Freeze, Damping: damping(c.job.Config)}, c.now.Mono, c.stored)
+	c.table = membership.New(members(c.job.Config), c.now.Mono, c.stored)
 	for _, d := range c.sessions {
 		c.table.Attach(c.now.Mono, d.session, d.name)
 	}

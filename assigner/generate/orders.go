@@ -244,9 +244,10 @@ func (c *Core) standing(s *membership.Status) string {
 	return ""
 }
 
-func damping(c assignment.JobConfig) membership.Damping {
-	d := c.Damping
-	return membership.Damping{HalfLife: d.HalfLife, Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share}
+// members is how a job's table of tasks decides.
+func members(c assignment.JobConfig) membership.Config {
+	c = c.WithDefaults() // of a job that is not known yet
+	return membership.Config{HeartbeatTimeout: c.HeartbeatTimeout, Freeze: c.Freeze, Damping: c.Damping}
 }
 
 // maxNews is how many events are told of in the history.

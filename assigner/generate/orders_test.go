@@ -34,7 +34,7 @@ type braked struct {
 
 func newBraked(t *testing.T, seed uint64) *braked {
 	b := &braked{T: t, rng: rand.New(rand.NewPCG(seed, 5)), seed: seed, tasks: map[string]*process{}}
-	cfg := assignment.JobConfig{Name: "job", MaxReplicas: 1 + b.rng.IntN(3), HeartbeatTimeout: 3 * time.Second,
+	cfg := assignment.JobConfig{Name: "job", MaxReplicas: 1 + b.rng.IntN(3), HeartbeatTimeout: 3 * time.Second, Freeze: assignment.FreezeConfig{Share: 1},
 		Balance: assignment.BalanceConfig{MinSlicesPerTask: 6, Interval: time.Second}}
 	b.job = store.Job{Config: cfg.WithDefaults(), Version: 1}
 	b.take()
@@ -47,7 +47,7 @@ func newBraked(t *testing.T, seed uint64) *braked {
 
 // take has an assigner become preferred that knows nothing yet, as after a takeover.
 func (b *braked) take() {
-	b.core = New(Config{ID: "me", Freeze: membership.Freeze{Share: 1}}, "job", b.now())
+	b.core = New(Config{ID: "me"}, "job", b.now())
 	b.core.Attach(b.now(), 1, "d")
 	b.core.Preferred(b.now(), "me")
 	b.beat(true)
@@ -446,14 +446,19 @@ func TestRollbackToNothing(t *testing.T) {
 	}
 }
 
+// vanishing has the job freeze when more than half of its tasks fall silent.
+func (b *braked) vanishing() {
+	b.job.Config.Freeze = assignment.FreezeConfig{}
+	b.job.Config = b.job.Config.WithDefaults()
+	b.job.Version++
+	b.core.StoreChanged(b.now())
+	b.pass(10 * time.Second)
+}
+
 // An order to unfreeze lifts the freeze of a job whose tasks have vanished, too.
 func TestUnfreezeVanished(t *testing.T) {
 	b := newBraked(t, 4)
-	b.core = New(Config{ID: "me"}, "job", b.now())
-	b.core.Attach(b.now(), 1, "d")
-	b.core.Preferred(b.now(), "me")
-	b.beat(true)
-	b.pass(10 * time.Second)
+	b.vanishing()
 	for _, name := range []string{"t0", "t1", "t2"} {
 		delete(b.tasks, name)
 	}

@@ -187,7 +187,7 @@ func (c *cluster) act() {
 func TestTwoAssigners(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &cluster{T: rt, faulty: true, proposed: map[assignment.Generation]map[uint64]bool{}, tasks: map[string]*process{},
-			job: store.Job{Config: assignment.JobConfig{Name: "job", Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}}.WithDefaults(), Version: 1}}
+			job: store.Job{Config: assignment.JobConfig{Name: "job", Balance: assignment.BalanceConfig{MinSlicesPerTask: 24, Interval: 2 * time.Second}, Freeze: assignment.FreezeConfig{For: 30 * time.Second}}.WithDefaults(), Version: 1}}
 		for i := range c.cores {
 			c.cores[i] = New(Config{ID: fmt.Sprint(i)}, "job", c.now(i))
 			c.cores[i].Attach(c.now(i), 1, "d")

@@ -87,11 +87,8 @@ func (c *Core) Loaded(now Now, l Loaded) {
 
 // configured takes note of a changed config.
 func (c *Core) configured(existed bool, before store.Job) {
-	if c.table != nil && c.job.Config.HeartbeatTimeout != before.Config.HeartbeatTimeout {
-		c.table.Configure(c.now.Mono, c.job.Config.HeartbeatTimeout)
-	}
-	if c.table != nil && c.job.Config.Damping != before.Config.Damping {
-		c.table.Dampen(damping(c.job.Config))
+	if c.table != nil && c.job.Config != before.Config {
+		c.table.Configure(c.now.Mono, members(c.job.Config))
 	}
 	if !existed || c.job.Config == before.Config {
 		return

@@ -198,7 +198,7 @@ func (s *script) rival(t *testing.T) {
 }
 
 func (s *script) put(t *testing.T, d *datadriven.TestData) {
-	c := assignment.JobConfig{Name: "job"}
+	c := assignment.JobConfig{Name: "job", Freeze: assignment.FreezeConfig{For: 30 * time.Second}}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "min":

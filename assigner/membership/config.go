@@ -1,8 +1,9 @@
 package membership
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // Config is how a Table decides. Zero values take the defaults.
@@ -23,21 +24,9 @@ type Config struct {
 	// HoleAge is how long the index of a task that has left stays its own.
 	// Default 1 min.
 	HoleAge time.Duration
-	Freeze  Freeze
-	Damping Damping
-}
-
-// Freeze says when so many tasks vanish that the assigner suspects itself.
-type Freeze struct {
-	// Share of the job's tasks that must vanish, above 0; 1 or more never
-	// freezes. Default .5.
-	Share float64
-	// MinTasks is the smallest job that freezes. Default 4.
-	MinTasks int
-	// Window is the time within which they vanish. Default twice the heartbeat timeout.
-	Window time.Duration
-	// For is how long a freeze lasts unless the tasks return. Default 30 s.
-	For time.Duration
+	// Freeze and Damping are the job's.
+	Freeze  assignment.FreezeConfig
+	Damping assignment.DampingConfig
 }
 
 func (c Config) withDefaults() Config {
@@ -50,29 +39,9 @@ func (c Config) withDefaults() Config {
 	set(&c.SnapshotWait, max(30*time.Second, 2*c.HeartbeatTimeout))
 	set(&c.Vouch, 20*time.Second)
 	set(&c.HoleAge, time.Minute)
-	set(&c.Freeze.Window, 2*c.HeartbeatTimeout)
-	set(&c.Freeze.For, 30*time.Second)
-	if c.Freeze.Share == 0 {
-		c.Freeze.Share = .5
-	}
-	if c.Freeze.MinTasks == 0 {
-		c.Freeze.MinTasks = 4
-	}
-	c.Damping = c.Damping.withDefaults()
+	job := assignment.JobConfig{HeartbeatTimeout: c.HeartbeatTimeout, Freeze: c.Freeze, Damping: c.Damping}.WithDefaults()
+	c.Freeze, c.Damping = job.Freeze, job.Damping
 	return c
-}
-
-// Validate names the first field that is not allowed.
-func (f Freeze) Validate() error {
-	switch {
-	case !(f.Share >= 0):
-		return fmt.Errorf("freeze share %v is not allowed: want a share of the tasks, 0 for the default", f.Share)
-	case f.MinTasks < 0:
-		return fmt.Errorf("freeze min tasks %d is not allowed: want 0 for the default, or more", f.MinTasks)
-	case f.Window < 0 || f.For < 0:
-		return fmt.Errorf("freeze window %s and duration %s: want 0 for the default, or more", f.Window, f.For)
-	}
-	return nil
 }
 
 // probation is how long an incarnation that was dead or superseded has to go on

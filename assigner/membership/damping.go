@@ -1,68 +1,11 @@
 package membership
 
 import (
-	"fmt"
 	"math"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
-
-// Damping says how long a task that keeps failing has to stay up before it may
-// own slices again. Each time that it dies, or restarts without having drained,
-// adds 1 to its penalty, which halves every HalfLife. It is the scheme by which
-// routers damp flapping routes (RFC 2439). A drained restart costs nothing.
-type Damping struct {
-	// HalfLife of the penalty. Default 1 min.
-	HalfLife time.Duration
-	// Suppress is the penalty from which on a task owns nothing, above 1. Default 3:
-	// the third failure within about half a minute, the fourth within two.
-	Suppress float64
-	// Reuse is the penalty below which it may own slices again, below Suppress.
-	// Default 1.5.
-	Reuse float64
-	// Most bounds the penalty, and so how long a task waits. Default 6: two minutes
-	// with the other defaults.
-	Most float64
-	// Share of the job's living tasks that may be damped at once, 0 to 1: when many
-	// fail the fault is not theirs, and somebody has to serve. Default .25; below 0
-	// damps nobody.
-	Share float64
-}
-
-func (d Damping) withDefaults() Damping {
-	set := func(f *float64, v float64) {
-		if *f == 0 {
-			*f = v
-		}
-	}
-	if d.HalfLife == 0 {
-		d.HalfLife = time.Minute
-	}
-	set(&d.Suppress, 3)
-	set(&d.Reuse, 1.5)
-	set(&d.Most, 6)
-	set(&d.Share, .25)
-	return d
-}
-
-// Validate names the first field that is not allowed.
-func (d Damping) Validate() error {
-	d = d.withDefaults()
-	switch {
-	case d.HalfLife < time.Second:
-		return fmt.Errorf("damping half life %s is not allowed: want at least 1s, or 0 for the default", d.HalfLife)
-	case !(d.Suppress > 1) || math.IsInf(d.Suppress, 0):
-		return fmt.Errorf("damping suppress %v is not allowed: want a penalty above 1, or 0 for the default", d.Suppress)
-	case !(d.Reuse > 0 && d.Reuse < d.Suppress):
-		return fmt.Errorf("damping reuse %v is not allowed: want a penalty above 0 and below suppress (%v)", d.Reuse, d.Suppress)
-	case !(d.Most >= d.Suppress) || math.IsInf(d.Most, 0):
-		return fmt.Errorf("damping most %v is not allowed: want a penalty not below suppress (%v)", d.Most, d.Suppress)
-	case !(d.Share <= 1):
-		return fmt.Errorf("damping share %v is not allowed: want a share of the tasks, 0 for the default, below 0 for no damping", d.Share)
-	}
-	return nil
-}
 
 // record is how often a name has failed of late.
 type record struct {
@@ -71,12 +14,12 @@ type record struct {
 	damped  bool
 }
 
-func (r *record) now(now time.Duration, d *Damping) float64 {
+func (r *record) now(now time.Duration, d *assignment.DampingConfig) float64 {
 	return r.penalty * math.Exp2(-float64(now-r.at)/float64(d.HalfLife))
 }
 
 // left is how long it takes until the penalty has fallen to the one for reuse.
-func (r *record) left(now time.Duration, d *Damping) time.Duration {
+func (r *record) left(now time.Duration, d *assignment.DampingConfig) time.Duration {
 	p := r.now(now, d)
 	if p <= d.Reuse {
 		return 0

@@ -140,7 +140,7 @@ func TestDrainedRestartsAreNotDamped(t *testing.T) {
 func TestDampingProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "tasks")
-		p := newPen(Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}}, n)
+		p := newPen(Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1}}, n)
 		for range rapid.IntRange(1, 40).Draw(t, "crashes") {
 			name := fmt.Sprint(rapid.IntRange(0, n-1).Draw(t, "which") % rapid.IntRange(1, n).Draw(t, "of"))
 			if p.up[name] == nil {
@@ -171,17 +171,4 @@ func TestDampingProperty(t *testing.T) {
 			t.Fatalf("%d of %d run after two minutes without failures", r, n)
 		}
 	})
-}
-
-func TestDampingConfig(t *testing.T) {
-	for _, d := range []Damping{{HalfLife: time.Millisecond}, {Suppress: 1}, {Reuse: 4}, {Reuse: -1}, {Most: 2}, {Share: 1.5}} {
-		if d.Validate() == nil {
-			t.Errorf("%+v is allowed", d)
-		}
-	}
-	for _, d := range []Damping{{}, {Share: -1}, {HalfLife: time.Hour, Suppress: 10, Reuse: 9, Most: 10, Share: 1}} {
-		if err := d.Validate(); err != nil {
-			t.Errorf("%+v: %v", d, err)
-		}
-	}
 }

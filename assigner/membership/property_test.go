@@ -232,7 +232,7 @@ func (w *world) check() {
 
 func TestRulesOfDeath(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: Freeze{Share: 1}},
+		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1}},
 			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
 			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
 			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{},
@@ -292,7 +292,7 @@ func TestRulesOfDeath(t *testing.T) {
 func TestSilenceIsMeasured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const timeout, step = 5 * time.Second, 100 * time.Millisecond
-		table := New(Config{HeartbeatTimeout: timeout, Freeze: Freeze{Share: 1}}, 0, nil)
+		table := New(Config{HeartbeatTimeout: timeout, Freeze: assignment.FreezeConfig{Share: 1}}, 0, nil)
 		table.Attach(0, 1, "d")
 		table.Report(0, 1, true, nil)
 		names := []string{"a", "b", "c"}

@@ -26,7 +26,6 @@ type session struct {
 // Table is the membership of one job, from the moment at which an assigner
 // became preferred for it.
 type Table struct {
-	given    Config // as passed to New
 	cfg      Config // with the defaults
 	now      time.Duration
 	sessions []*session // in order of id
@@ -51,23 +50,16 @@ type Table struct {
 // is none. Tasks that it names count as they are written there until something
 // is heard of them.
 func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
-	t := &Table{given: cfg, cfg: cfg.withDefaults(), now: now, watch: now}
+	t := &Table{cfg: cfg.withDefaults(), now: now, watch: now}
 	t.Stored(a, false)
 	t.events = nil
 	return t
 }
 
-// Configure changes the job's heartbeat timeout.
-func (t *Table) Configure(now time.Duration, heartbeat time.Duration) {
+// Configure changes how the table decides.
+func (t *Table) Configure(now time.Duration, cfg Config) {
 	t.tick(now)
-	t.given.HeartbeatTimeout = heartbeat
-	t.cfg = t.given.withDefaults()
-}
-
-// Dampen changes how tasks that keep failing are damped.
-func (t *Table) Dampen(d Damping) {
-	t.given.Damping = d
-	t.cfg = t.given.withDefaults()
+	t.cfg = cfg.withDefaults()
 }
 
 // Version changes whenever Tasks may return something else.

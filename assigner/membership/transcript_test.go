@@ -33,7 +33,7 @@ type script struct {
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "new" {
 		s.now, s.gen = 0, 0
-		cfg := Config{HeartbeatTimeout: 5 * time.Second}
+		cfg := Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{For: 30 * time.Second}}
 		var stored *assignment.Assignment
 		if strings.TrimSpace(d.Input) != "" {
 			stored = s.parseStored(t, d.Input)

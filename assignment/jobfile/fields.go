@@ -50,10 +50,14 @@ var fields = []field{
 	{name: "damping.reuse", at: func(c *assignment.JobConfig) any { return &c.Damping.Reuse }},
 	{name: "damping.most", at: func(c *assignment.JobConfig) any { return &c.Damping.Most }},
 	{name: "damping.share", at: func(c *assignment.JobConfig) any { return &c.Damping.Share }, orNone: true},
+	{name: "freeze.share", at: func(c *assignment.JobConfig) any { return &c.Freeze.Share }},
+	{name: "freeze.min_tasks", at: func(c *assignment.JobConfig) any { return &c.Freeze.MinTasks }},
+	{name: "freeze.window", at: func(c *assignment.JobConfig) any { return &c.Freeze.Window }},
+	{name: "freeze.for", at: func(c *assignment.JobConfig) any { return &c.Freeze.For }},
 }
 
 // groups are the prefixes of fields that stand in a mapping of their own.
-var groups = []string{"balance.", "damping."}
+var groups = []string{"balance.", "damping.", "freeze."}
 
 func isGroup(prefix string) bool { return slices.Contains(groups, prefix) }
 

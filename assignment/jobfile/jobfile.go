@@ -31,6 +31,11 @@
 //	  reuse: 1.5                # below which it may again
 //	  most: 6
 //	  share: 0.25               # of the tasks that may be damped at once
+//	freeze:                   # when so many vanish at once that the ears may be at fault
+//	  share: 0.5                # of the tasks; 1 never freezes
+//	  min_tasks: 4              # the smallest job that freezes
+//	  window: 10s               # within which they fall silent
+//	  for: 3m                   # unless they return
 //	---
 //	name: search
 //	mode: consistent

@@ -75,7 +75,7 @@ func stateFromProto(s slicerv1.TaskState) (assignment.TaskState, error) {
 
 // JobToProto never fails.
 func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
-	b, d := c.Balance, c.Damping
+	b, d, z := c.Balance, c.Damping, c.Freeze
 	return &slicerv1.JobConfig{
 		Name: c.Name, MinReplicas: uint32(c.MinReplicas), MaxReplicas: uint32(c.MaxReplicas),
 		Mode: slicerv1.Mode(c.Mode), LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
@@ -89,6 +89,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 		Damping: &slicerv1.DampingConfig{
 			HalfLifeMs: d.HalfLife.Milliseconds(), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share,
 		},
+		Freeze: &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
 	}
 }
 
@@ -98,7 +99,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 	if m == nil {
 		return assignment.JobConfig{}, malformed("job config", errMissing)
 	}
-	b, d := m.GetBalance(), m.GetDamping()
+	b, d, z := m.GetBalance(), m.GetDamping(), m.GetFreeze()
 	c := assignment.JobConfig{
 		Name: m.Name, MinReplicas: clampInt(m.MinReplicas), MaxReplicas: clampInt(m.MaxReplicas),
 		LoadMetric: m.LoadMetric, Zone: m.Zone, Store: m.Store,
@@ -112,6 +113,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		Damping: assignment.DampingConfig{
 			HalfLife: millis(d.GetHalfLifeMs()), Suppress: d.GetSuppress(), Reuse: d.GetReuse(), Most: d.GetMost(), Share: d.GetShare(),
 		},
+		Freeze: assignment.FreezeConfig{Share: z.GetShare(), MinTasks: clampInt(z.GetMinTasks()), Window: millis(z.GetWindowMs()), For: millis(z.GetForMs())},
 	}
 	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {
 		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})

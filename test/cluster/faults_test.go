@@ -18,7 +18,7 @@ func newWorld(seed uint64, n size) *world {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}, servers: map[string]server{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
-	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}}.WithDefaults()
+	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
 	w.store = &storage{host: w.newHost("store"), job: store.Job{Config: config, Version: 1}, candidates: map[string]*candidate{}}
 	w.store.boot = func() {}
 	for i := range n.assigners {

@@ -24,6 +24,7 @@ type jobView struct {
 	History          int         `json:"history"`
 	Balance          balanceView `json:"balance"`
 	Damping          dampingView `json:"damping"`
+	Freeze           vanishView  `json:"freeze"`
 }
 
 type balanceView struct {
@@ -47,14 +48,22 @@ type dampingView struct {
 	Share    float64 `json:"share"`
 }
 
+type vanishView struct {
+	Share    float64 `json:"share"`
+	MinTasks int     `json:"min_tasks"`
+	Window   string  `json:"window"`
+	For      string  `json:"for"`
+}
+
 func newJobView(c assignment.JobConfig, version int64) jobView {
-	b, d := c.Balance, c.Damping
+	b, d, z := c.Balance, c.Damping, c.Freeze
 	return jobView{
 		Name: c.Name, Version: version, Mode: c.Mode.String(), MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas,
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
 		History: c.History,
 		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share},
+		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Balance: balanceView{
 			Algorithm: b.Algorithm, MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,

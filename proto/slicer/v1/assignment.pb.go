@@ -569,6 +569,7 @@ type JobConfig struct {
 	// How many generations and how many orders the history keeps.
 	History       uint32         `protobuf:"varint,40,opt,name=history,proto3" json:"history,omitempty"`
 	Damping       *DampingConfig `protobuf:"bytes,41,opt,name=damping,proto3" json:"damping,omitempty"`
+	Freeze        *FreezeConfig  `protobuf:"bytes,42,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +688,82 @@ func (x *JobConfig) GetDamping() *DampingConfig {
 	return nil
 }
 
+func (x *JobConfig) GetFreeze() *FreezeConfig {
+	if x != nil {
+		return x.Freeze
+	}
+	return nil
+}
+
+type FreezeConfig struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the tasks, above 0, to 1; 1 never freezes.
+	Share         float64 `protobuf:"fixed64,1,opt,name=share,proto3" json:"share,omitempty"`
+	MinTasks      uint32  `protobuf:"varint,2,opt,name=min_tasks,json=minTasks,proto3" json:"min_tasks,omitempty"`
+	WindowMs      int64   `protobuf:"varint,3,opt,name=window_ms,json=windowMs,proto3" json:"window_ms,omitempty"`
+	ForMs         int64   `protobuf:"varint,4,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeConfig) Reset() {
+	*x = FreezeConfig{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeConfig) ProtoMessage() {}
+
+func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
+func (*FreezeConfig) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FreezeConfig) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *FreezeConfig) GetMinTasks() uint32 {
+	if x != nil {
+		return x.MinTasks
+	}
+	return 0
+}
+
+func (x *FreezeConfig) GetWindowMs() int64 {
+	if x != nil {
+		return x.WindowMs
+	}
+	return 0
+}
+
+func (x *FreezeConfig) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
 type DampingConfig struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	HalfLifeMs int64                  `protobuf:"varint,1,opt,name=half_life_ms,json=halfLifeMs,proto3" json:"half_life_ms,omitempty"`
@@ -702,7 +779,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +791,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +804,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -787,7 +864,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +876,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +889,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BalanceConfig) GetAlgorithm() string {
@@ -934,7 +1011,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xb5\x03\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xe6\x03\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -949,7 +1026,13 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\abalance\x18\n" +
 	" \x01(\v2\x18.slicer.v1.BalanceConfigR\abalance\x12\x18\n" +
 	"\ahistory\x18( \x01(\rR\ahistory\x122\n" +
-	"\adamping\x18) \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\"\x8d\x01\n" +
+	"\adamping\x18) \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\x12/\n" +
+	"\x06freeze\x18* \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\"u\n" +
+	"\fFreezeConfig\x12\x14\n" +
+	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
+	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +
+	"\twindow_ms\x18\x03 \x01(\x03R\bwindowMs\x12\x15\n" +
+	"\x06for_ms\x18\x04 \x01(\x03R\x05forMs\"\x8d\x01\n" +
 	"\rDampingConfig\x12 \n" +
 	"\fhalf_life_ms\x18\x01 \x01(\x03R\n" +
 	"halfLifeMs\x12\x1a\n" +
@@ -996,7 +1079,7 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),        // 0: slicer.v1.TaskState
 	(Mode)(0),             // 1: slicer.v1.Mode
@@ -1005,8 +1088,9 @@ var file_slicer_v1_assignment_proto_goTypes = []any{
 	(*Assignment)(nil),    // 4: slicer.v1.Assignment
 	(*Delta)(nil),         // 5: slicer.v1.Delta
 	(*JobConfig)(nil),     // 6: slicer.v1.JobConfig
-	(*DampingConfig)(nil), // 7: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil), // 8: slicer.v1.BalanceConfig
+	(*FreezeConfig)(nil),  // 7: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil), // 8: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil), // 9: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0, // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
@@ -1015,13 +1099,14 @@ var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	2, // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
 	3, // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1, // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	8, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	7, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	9, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	8, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	7, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1035,7 +1120,7 @@ func file_slicer_v1_assignment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
