@@ -3,6 +3,7 @@ package assigner
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,7 +15,8 @@ import (
 )
 
 // DrainTask implements AdminService. It returns when the store has the task
-// draining and owning nothing; when that cannot be done in time it is taken back.
+// draining and owning nothing; when that cannot be done in time it is taken back, and
+// the history says so.
 func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
@@ -33,10 +35,19 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 	if r == nil {
 		return nil, statusOf(fmt.Errorf("%w: job %s is not known here yet", generate.ErrNotPreferred, m.GetJob()))
 	}
-	r.tell(func(c *generate.Core, now generate.Now) { err = c.Drain(now, m.GetTask(), m.GetUndo()) })
+	r.tell(func(c *generate.Core, now generate.Now) {
+		if frozen := c.Vanished(); frozen > 0 { // it does not know whom it could give slices to
+			err = status.Errorf(codes.FailedPrecondition, "task %s is as before: the assigner itself has frozen the job for %s, since a large part of the tasks fell silent at once; slicerctl unfreeze lifts that",
+				m.GetTask(), frozen.Round(time.Second))
+			return
+		}
+		err = c.Drain(now, m.GetTask(), m.GetUndo())
+	})
 	if err != nil {
 		return nil, statusOf(fmt.Errorf("job %s: %w", m.GetJob(), err))
 	}
+	within, cancel := context.WithTimeout(ctx, patience(ctx))
+	defer cancel()
 	for {
 		var g assignment.Generation
 		var ok, preferred bool
@@ -47,22 +58,23 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		})
 		switch {
 		case ok:
-			v.noteDrain(ctx, job, home, m, stamp)
+			v.noteDrain(ctx, job, home, m, "", stamp)
 			return &slicerv1.DrainTaskResponse{Generation: int64(g)}, nil
 		case !preferred:
 			return nil, statusOf(fmt.Errorf("%w: job %s went to another assigner meanwhile", generate.ErrNotPreferred, m.GetJob()))
 		}
 		select {
 		case <-turn:
-		case <-ctx.Done():
-			return nil, v.notDrained(r, m, statusOf(ctx.Err()))
+		case <-within.Done():
+			return nil, v.notDrained(ctx, job, home, r, m, stamp)
 		}
 	}
 }
 
-// noteDrain puts a drain into the history. That it cannot be noted does not undo it.
-func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf, m *slicerv1.DrainTaskRequest, stamp store.Stamp) {
-	o := order{action: "drain " + m.GetTask(), apply: func(*store.Controls, store.Stamp) (string, error) { return "", nil }}
+// noteDrain puts a drain into the history, with what else there is to say of it. That
+// it cannot be noted does not undo it.
+func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf, m *slicerv1.DrainTaskRequest, more string, stamp store.Stamp) {
+	o := order{action: "drain " + m.GetTask() + more, apply: func(*store.Controls, store.Stamp) (string, error) { return "", nil }}
 	if m.GetUndo() {
 		o.action = "undo " + o.action
 	}
@@ -72,7 +84,7 @@ func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf,
 }
 
 // notDrained takes back what could not be stored, and says why.
-func (v adminService) notDrained(r *runner, m *slicerv1.DrainTaskRequest, err error) error {
+func (v adminService) notDrained(ctx context.Context, job store.Job, home *shelf, r *runner, m *slicerv1.DrainTaskRequest, stamp store.Stamp) error {
 	if v.a.ctx.Err() != nil {
 		return errClosing
 	}
@@ -86,9 +98,17 @@ func (v adminService) notDrained(r *runner, m *slicerv1.DrainTaskRequest, err er
 			_ = c.Drain(now, m.GetTask(), !m.GetUndo())
 		}
 	})
-	code := status.Code(err)
-	if code == codes.DeadlineExceeded {
-		code = codes.Unavailable
+	done := "drained"
+	if m.GetUndo() {
+		done = "undrained"
 	}
-	return status.Errorf(code, "job %s: task %s could not be drained and is as before: %s", m.GetJob(), m.GetTask(), why)
+	err := status.Errorf(codes.FailedPrecondition, "job %s: task %s could not be %s and is as before: %s", m.GetJob(), m.GetTask(), done, why)
+	if ctx.Err() != nil {
+		err = statusOf(ctx.Err()) // nobody hears it
+	}
+	ctx, cancel := context.WithTimeout(v.a.ctx, answerBefore/2)
+	defer cancel()
+	stamp.Why = cutTo(why, store.MaxWhy)
+	v.noteDrain(ctx, job, home, m, ": not done, taken back", stamp)
+	return err
 }

@@ -107,6 +107,9 @@ func unfreezeOrder() order {
 
 func pinOrder(keys assignment.Slice, called, task string) order {
 	return order{action: fmt.Sprintf("pin %s to %s", called, task), apply: func(c *store.Controls, s store.Stamp) (note string, err error) {
+		if x := c.Excludes(task); x != nil {
+			return "", fmt.Errorf("%w: %s is excluded by %s; include it first", membership.ErrState, task, because(x.Who, x.Why))
+		}
 		c.Pins = slices.DeleteFunc(c.Pins, func(p store.Pin) bool {
 			if p.Slice != keys {
 				return false
@@ -127,6 +130,14 @@ func pinOrder(keys assignment.Slice, called, task string) order {
 		slices.SortFunc(c.Pins, func(x, y store.Pin) int { return cmp.Compare(x.Slice.Start, y.Slice.Start) })
 		return note, nil
 	}}
+}
+
+// because is who gave an order, and why if they said so.
+func because(who, why string) string {
+	if why == "" {
+		return who
+	}
+	return fmt.Sprintf("%s (%s)", who, why)
 }
 
 func unpinOrder(keys assignment.Slice, called string) order {

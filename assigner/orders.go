@@ -147,15 +147,20 @@ const (
 	obeyedPoll   = 100 * time.Millisecond
 )
 
+// patience is for how long an answer to that call waits.
+func patience(ctx context.Context) time.Duration {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return obeyedWithin
+	}
+	left := time.Until(at)
+	return min(obeyedWithin, max(left-answerBefore, left/2))
+}
+
 // await waits until an order has been carried out, and otherwise says why it is not
 // yet; final, that it will not be.
 func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string, final bool) {
-	limit := obeyedWithin
-	if at, ok := ctx.Deadline(); ok {
-		left := time.Until(at)
-		limit = min(limit, max(left-answerBefore, left/2))
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	tick := time.NewTicker(obeyedPoll)
 	defer tick.Stop()

@@ -3,7 +3,9 @@ package generate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 )
 
@@ -18,8 +20,11 @@ func (c *Core) Drain(now Now, task string, undo bool) error {
 		return fmt.Errorf("%w: %s", ErrNotPreferred, c.Holding())
 	}
 	f := c.table.Drain
-	if undo {
+	switch drained, _ := c.table.DrainedByOrder(task); {
+	case undo:
 		f = c.table.Undrain
+	case !drained && c.table.Has(task) && len(c.controls.Exclude) > 0 && !c.others(task):
+		return fmt.Errorf("%w: no other task is running that could take the slices of %s and is not excluded", membership.ErrState, task)
 	}
 	err := f(c.now.Mono, task)
 	c.listen()
@@ -27,6 +32,13 @@ func (c *Core) Drain(now Now, task string, undo bool) error {
 		c.hurry, c.holdUntil = ReasonOrder, 0
 	}
 	return err
+}
+
+// others says whether any other task is running that may own slices.
+func (c *Core) others(task string) bool {
+	return slices.ContainsFunc(c.mayOwn(c.table.Tasks()), func(t assignment.Task) bool {
+		return t.Name != task && t.State == assignment.TaskRunning
+	})
 }
 
 // Drained says whether the stored assignment has a task draining and owning
