@@ -107,6 +107,16 @@ func (c *convergence) hold(now time.Time, id uint64, held mark) (changed bool, t
 	return true, took, reached
 }
 
+// awaited is how many of those who were there when the newest came do not hold it yet,
+// and how many had to wait for it.
+func (c *convergence) awaited() (waiting, all int) {
+	for r := range c.spreads {
+		waiting += c.spreads[r].waiting
+		all += c.spreads[r].waiting + c.spreads[r].reached
+	}
+	return waiting, all
+}
+
 // leave forgets a subscriber: one that is not connected is not waited for.
 func (c *convergence) leave(id uint64) {
 	m, ok := c.members[id]

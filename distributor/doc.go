@@ -7,6 +7,7 @@
 //	d, err := distributor.New(distributor.Config{Assigners: []string{"assigner-1:7100", "assigner-2:7100"}})
 //	server := grpc.NewServer(distributor.ServerOptions()...)
 //	d.Register(server)
+//	go server.Serve(d.Admit(listener))
 //	defer d.Close()
 //
 // Down goes the newest assignment of each job: to each subscriber as a delta on

@@ -1,135 +1,218 @@
 package distributor
 
 import (
-	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
-// When a Distributor has restarted all its subscribers come at once. Each is little
-// work, but ten thousand at a time make whatever else there is to do wait: reports,
-// and changes for those who are back already. So the door lets in a limited number
-// that have not been served yet, slicelets at once, since a task that is not heard
-// counts as dead before long, and all others in the order in which they came. Who
-// has waited for too long, or finds too many waiting, is told when to come back.
+// When a Distributor has restarted all its subscribers come at once. What that costs
+// is connections: handshakes and buffers on both sides, half a millisecond of CPU time
+// each, and whatever else there is to do waits for as many of them as have begun. So a
+// few are begun at a time, as many as keep the machine busy, and the next when one of
+// them has been served: the pace is what the machine can do, whatever that is. And
+// while a change is on its way to those who are in, hardly any are begun at all. The
+// others wait where they cost nothing, in the kernel, in the order in which they came;
+// whom that takes too long tries again later, at random.
 const (
-	// maxUnserved is how many may be inside that have not been served yet.
-	maxUnserved = 256
-	// maxAtDoor is how many wait.
-	maxAtDoor = 1 << 14
-	// atDoorFor is how long they do: well below the 15 s in which a subscriber
-	// expects a first word.
-	atDoorFor = 5 * time.Second
-	// comeBackIn is what those who are sent away are told, the least and the most.
-	comeBackMin = time.Second
-	comeBackMax = 4 * time.Second
+	// maxSetUps is how many connections are being set up at once.
+	maxSetUps = 64
+	// fewSetUps is how many while those who are in wait for a change.
+	fewSetUps = 2
+	// setUpFor is how long a connection counts as being set up at most: it may be for
+	// something else than a subscription, or its other end may be slow.
+	setUpFor = time.Second
+	// changeFor is how long a change holds others up at most: by then it is to have
+	// reached everybody, and who does not read it is not to be waited for.
+	changeFor = time.Second
 )
 
-// door admits subscribers. Safe for concurrent use.
+// door admits connections. Safe for concurrent use.
 type door struct {
-	limit int // maxUnserved, save in tests
+	limit int // maxSetUps, save in tests
+	few   int // fewSetUps, save in tests
 
-	mu     sync.Mutex
-	inside int // let in and not served yet
-	queue  []*waiter
-	gone   int // of the queue, those who wait no more
+	gauge prometheus.Gauge // of setUps
+
+	mu      sync.Mutex
+	setUps  int
+	changes map[*job]time.Time // that those who are in wait for, until when at most
+	moved   chan struct{}      // closed and replaced when somebody may come in
+	wait    bool               // somebody looks at moved
 }
 
-type waiter struct {
-	in   chan struct{} // closed when it is let in
-	let  bool
-	gone bool
+func newDoor(setUps prometheus.Gauge) *door {
+	return &door{limit: maxSetUps, few: fewSetUps, gauge: setUps, changes: make(map[*job]time.Time), moved: make(chan struct{})}
 }
 
-func newDoor() *door { return &door{limit: maxUnserved} }
-
-// enter lets a subscriber in, now or when its turn comes: once it has been served,
-// or has gone, served is to be called. The error is what ends its stream.
-func (d *door) enter(role slicerv1.Role, gone, stop <-chan struct{}) (served func(), err error) {
-	d.mu.Lock()
-	if role == slicerv1.Role_ROLE_SLICELET || d.inside < d.limit && len(d.queue) == d.gone {
-		d.inside++
-		d.mu.Unlock()
-		return sync.OnceFunc(d.served), nil
-	}
-	if len(d.queue)-d.gone >= maxAtDoor {
-		d.mu.Unlock()
-		return nil, comeBack()
-	}
-	w := &waiter{in: make(chan struct{})}
-	d.queue = append(d.queue, w)
-	d.mu.Unlock()
-	patient := time.NewTimer(atDoorFor)
-	defer patient.Stop()
-	select {
-	case <-w.in:
-		return sync.OnceFunc(d.served), nil
-	case <-patient.C:
-		err = comeBack()
-	case <-gone:
-		err = status.Error(codes.Canceled, "the subscriber has gone")
-	case <-stop:
-		err = errClosing
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w.let {
-		return sync.OnceFunc(d.served), nil
-	}
-	w.gone = true
-	d.gone++
-	return nil, err
+// Admit returns a listener for the server that Register is called with to serve on in
+// place of lis. It admits connections no faster than they can be served: after a
+// restart all subscribers come at once.
+func (d *Distributor) Admit(lis net.Listener) net.Listener {
+	return &admission{Listener: lis, door: d.door, closed: make(chan struct{})}
 }
 
-// served has the next ones let in.
-func (d *door) served() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.inside--
-	for d.inside < d.limit && len(d.queue) > 0 {
-		w := d.queue[0]
-		d.queue = d.queue[1:]
-		if w.gone {
-			d.gone--
-			continue
+type admission struct {
+	net.Listener
+	door   *door
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept waits for room before it takes the next connection.
+func (a *admission) Accept() (net.Conn, error) {
+	if !a.door.enter(a.closed) {
+		return nil, net.ErrClosed
+	}
+	c, err := a.Listener.Accept()
+	if err != nil {
+		a.door.leave()
+		return nil, err
+	}
+	setUserTimeout(c)
+	return admitted{c, a.door.begin(c.RemoteAddr())}, nil
+}
+
+func (a *admission) Close() error {
+	a.once.Do(func() { close(a.closed) })
+	return a.Listener.Close()
+}
+
+// admitted is a connection that was let in.
+type admitted struct {
+	net.Conn
+	setUp *setUp
+}
+
+// RemoteAddr is where the handlers of its streams find the set-up.
+func (a admitted) RemoteAddr() net.Addr { return a.setUp }
+
+func (a admitted) Close() error {
+	a.setUp.over()
+	return a.Conn.Close()
+}
+
+// setUp is a connection's way from its acceptance until its subscriber is served.
+type setUp struct {
+	net.Addr // of the other end
+	door     *door
+
+	// Guarded by door.mu.
+	late  *time.Timer
+	ended bool
+}
+
+// setUpOf is the set-up of a stream's connection, nil if it did not come through a door.
+func setUpOf(stream grpc.ServerStream) *setUp {
+	p, _ := peer.FromContext(stream.Context())
+	if p == nil {
+		return nil
+	}
+	s, _ := p.Addr.(*setUp)
+	return s
+}
+
+// over says that it is, for the first time or once more.
+func (s *setUp) over() {
+	if s == nil {
+		return
+	}
+	s.door.mu.Lock()
+	defer s.door.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		s.late.Stop()
+		s.door.leaveLocked()
+	}
+}
+
+// enter waits until there is room for one more set-up, and says whether there is before
+// stop is closed.
+func (d *door) enter(stop <-chan struct{}) bool {
+	for {
+		d.mu.Lock()
+		now := time.Now()
+		room, until := d.room(now)
+		if d.setUps < room {
+			d.setUps++
+			d.gauge.Set(float64(d.setUps))
+			d.mu.Unlock()
+			return true
 		}
-		w.let = true
-		close(w.in)
-		d.inside++
-	}
-	if len(d.queue) == 0 {
-		d.queue = nil
-	}
-}
-
-// waiting is how many are at the door.
-func (d *door) waiting() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.queue) - d.gone
-}
-
-// isComeBack says whether a stream ends so, and when the subscriber is to be back.
-func isComeBack(err error) (after time.Duration, is bool) {
-	for _, d := range status.Convert(err).Details() {
-		if m, ok := d.(*slicerv1.ComeBack); ok {
-			return time.Duration(m.GetAfterMs()) * time.Millisecond, true
+		d.wait = true
+		moved := d.moved
+		d.mu.Unlock()
+		var late <-chan time.Time
+		if !until.IsZero() {
+			late = time.After(until.Sub(now))
+		}
+		select {
+		case <-moved:
+		case <-late:
+		case <-stop:
+			return false
 		}
 	}
-	return 0, false
 }
 
-// comeBack sends a subscriber away for a while.
-func comeBack() error {
-	after := comeBackMin + rand.N(comeBackMax-comeBackMin)
-	s := status.New(codes.Unavailable, "too many subscribers have come at once")
-	if with, err := s.WithDetails(&slicerv1.ComeBack{AfterMs: after.Milliseconds()}); err == nil {
-		s = with
+// begin is called for who has entered.
+func (d *door) begin(from net.Addr) *setUp {
+	s := &setUp{Addr: from, door: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.late = time.AfterFunc(setUpFor, s.over)
+	return s
+}
+
+// leave takes back an enter that came to nothing.
+func (d *door) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leaveLocked()
+}
+
+func (d *door) leaveLocked() {
+	d.setUps--
+	d.gauge.Set(float64(d.setUps))
+	d.moveLocked()
+}
+
+func (d *door) moveLocked() {
+	if d.wait {
+		d.wait = false
+		close(d.moved)
+		d.moved = make(chan struct{})
 	}
-	return s.Err()
+}
+
+// room is how many may be set up now, and until when if that is for a change's sake.
+func (d *door) room(now time.Time) (n int, until time.Time) {
+	for _, at := range d.changes {
+		if at.After(now) {
+			until = sooner(until, at)
+		}
+	}
+	if until.IsZero() {
+		return d.limit, until
+	}
+	return d.few, until
+}
+
+// changing says that those of a job who are in wait for what has come just now.
+func (d *door) changing(now time.Time, j *job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes[j] = now.Add(changeFor)
+}
+
+// changed says that they wait no more.
+func (d *door) changed(j *job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.changes, j)
+	d.moveLocked()
 }

@@ -1,85 +1,128 @@
 package distributor
 
 import (
-	"fmt"
+	"errors"
+	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// No more are inside than the door lets in, slicelets do not wait, and whoever has
-// waited for long is told when to come back.
+// crowded is a listener with as many connections as anybody accepts.
+type crowded struct {
+	net.Listener
+	closed chan struct{}
+}
+
+func (c crowded) Accept() (net.Conn, error) {
+	select {
+	case <-c.closed:
+		return nil, net.ErrClosed
+	default:
+		here, _ := net.Pipe()
+		return here, nil
+	}
+}
+
+func (c crowded) Close() error { close(c.closed); return nil }
+
+// No more connections are set up at once than the door lets in, and hardly any while
+// those who are in wait for a change; who takes long, leaves or does not read holds up
+// nobody for good.
 func TestDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor()
-		d.limit = 2
-		stop := make(chan struct{})
-		type one struct {
-			served func()
-			err    error
-			after  time.Duration
-		}
-		began := time.Now()
-		enter := func(role slicerv1.Role, gone <-chan struct{}) <-chan one {
-			c := make(chan one, 1)
-			go func() {
-				served, err := d.enter(role, gone, stop)
-				c <- one{served, err, time.Since(began)}
-			}()
+		d := &Distributor{door: newDoor(prometheus.NewGauge(prometheus.GaugeOpts{}))}
+		d.door.limit, d.door.few = 3, 1
+		lis := d.Admit(crowded{closed: make(chan struct{})})
+		var mu sync.Mutex
+		var in []admitted
+		ended := make(chan error, 1)
+		go func() {
+			for {
+				c, err := lis.Accept()
+				if err != nil {
+					ended <- err
+					return
+				}
+				mu.Lock()
+				in = append(in, c.(admitted))
+				mu.Unlock()
+			}
+		}()
+		accepted := func(want int, when string) {
+			t.Helper()
 			synctest.Wait()
-			return c
+			mu.Lock()
+			defer mu.Unlock()
+			if len(in) != want {
+				t.Errorf("%s %d are let in, not %d", when, len(in), want)
+			}
 		}
-		const clerk, slicelet = slicerv1.Role_ROLE_CLERK, slicerv1.Role_ROLE_SLICELET
-		a, b := <-enter(clerk, nil), <-enter(clerk, nil)
-		s := <-enter(slicelet, nil)
-		gone := make(chan struct{})
-		first, leaves, second := enter(clerk, nil), enter(clerk, gone), enter(clerk, nil)
-		if len(first)+len(leaves)+len(second) != 0 || d.waiting() != 3 {
-			t.Fatalf("%d wait", d.waiting())
+		accepted(3, "at first")
+		in[0].Close()
+		accepted(4, "when one has left")
+		in[1].setUp.over()
+		in[1].setUp.over()
+		in[1].Close()
+		accepted(5, "when one is served, which counts once,")
+		a, b := new(job), new(job)
+		d.door.changing(time.Now(), a)
+		d.door.changing(time.Now(), b)
+		in[2].setUp.over()
+		in[3].setUp.over()
+		accepted(5, "when two of three are served during a change")
+		in[4].setUp.over()
+		accepted(6, "when the third is, too,")
+		d.door.changed(a)
+		accepted(6, "when one of two jobs is done with it")
+		d.door.changed(b)
+		accepted(8, "when both are")
+		d.door.changing(time.Now(), a)
+		for _, c := range in {
+			c.Close()
 		}
-		close(gone)
-		if x := <-leaves; x.err == nil || d.waiting() != 2 {
-			t.Fatalf("one who has gone: %v, %d wait", x.err, d.waiting())
+		accepted(9, "during the next change")
+		time.Sleep(changeFor)
+		accepted(12, "when a change has taken for too long, as has who came in during it,")
+		time.Sleep(setUpFor)
+		accepted(15, "when those have taken for too long")
+		if err := lis.Close(); err != nil {
+			t.Error(err)
 		}
-		a.served()
-		a.served() // counts once
-		synctest.Wait()
-		if len(first) != 0 {
-			t.Fatal("three are inside, two of them clerks, and one more is let in")
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("in the end: %v", err)
 		}
-		s.served()
-		x := <-first
-		if x.err != nil || len(second) != 0 {
-			t.Fatalf("the first: %v", x.err)
+		for _, c := range in {
+			c.Close()
 		}
-		y := <-second
-		if after, told := isComeBack(y.err); !told || after < comeBackMin || after > comeBackMax || y.after != atDoorFor {
-			t.Fatalf("sent away after %s with %v", y.after, y.err)
-		}
-		b.served()
-		x.served()
-		if z := <-enter(clerk, nil); z.err != nil {
-			t.Fatal(z.err)
-		}
-		late := enter(clerk, nil)
-		if len(late) != 1 {
-			t.Fatal("the second of two is not let in")
-		}
-		waits := enter(clerk, nil)
-		close(stop)
-		if x := <-waits; x.err != errClosing {
-			t.Fatalf("when the Distributor closes: %v", x.err)
+		if d.door.setUps != 0 {
+			t.Errorf("%d are being set up in the end", d.door.setUps)
 		}
 	})
 }
 
-// Hundreds that come at once are all let in, whether there is something to be sent
-// to them or not.
+// watched is a listener that looks at the door when a connection has come.
+type watched struct {
+	net.Listener
+	look func()
+}
+
+func (w watched) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err == nil {
+		w.look()
+	}
+	return c, err
+}
+
+// Hundreds that come at once are all let in and served, whether there is something to be
+// sent to them or not, and never are more of them being set up than are allowed; while
+// some of those who are in have not taken a change, that is fewer.
 func TestCrowdAtTheDoor(t *testing.T) {
 	for _, assigned := range []bool{false, true} {
 		inBubble(t, func(t *testing.T) {
@@ -95,25 +138,55 @@ func TestCrowdAtTheDoor(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { d.Close() })
-			d.door.limit = 3
-			n.serve(t, server, func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
-			cc := n.connect(t, server)
-			var subs []*fakeSub
-			for i := range 100 {
-				subs = append(subs, subscribe(t, cc, clerkHello(fmt.Sprint("c", i)), nil))
+			d.door.limit = 5
+			var mu sync.Mutex
+			allowed := d.door.limit
+			front := d.Admit(watched{n.listen(server), func() {
+				d.door.mu.Lock()
+				now := d.door.setUps
+				d.door.mu.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
+				if now > allowed {
+					t.Errorf("%d are being set up, at most %d are allowed", now, allowed)
+				}
+			}})
+			n.serveOn(t, server, front, func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+			// come has so many subscribe, each on a connection of its own.
+			come := func(many int, as ...func(*fakeSub)) (subs []*fakeSub) {
+				var all sync.WaitGroup
+				came := make(chan *fakeSub, many)
+				for range many {
+					all.Go(func() { came <- subscribe(t, n.connect(t, server), clerkHello(""), nil, as...) })
+				}
+				all.Wait()
+				synctest.Wait()
+				for range many {
+					subs = append(subs, <-came)
+				}
+				return subs
 			}
+			subs := come(200)
+			stuck := come(3, func(s *fakeSub) { s.silent = true })
+			if assigned {
+				a = after(t, a, 10)
+			}
+			f.set(a)
 			synctest.Wait()
-			if !assigned {
-				f.set(a)
-			}
+			mu.Lock()
+			allowed = d.door.few
+			mu.Unlock()
+			subs = append(subs, come(100)...)
 			for _, s := range subs {
 				same(t, s.holds(), a)
+			}
+			for _, s := range append(subs, stuck...) {
 				if s.ended() != codes.OK {
 					t.Errorf("one has ended: %v", s.err)
 				}
 			}
-			if d.door.waiting() != 0 {
-				t.Errorf("%d wait", d.door.waiting())
+			if d.door.setUps > 1 { // one that it waits for
+				t.Errorf("%d are being set up in the end", d.door.setUps)
 			}
 		})
 	}

@@ -22,5 +22,5 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Print(server.Serve(l))
+	log.Print(server.Serve(d.Admit(l)))
 }

@@ -53,6 +53,7 @@ type job struct {
 	acksSent  progressView
 	board     board
 	slow      slowWatch
+	paced     bool          // the door waits for those who wait for the newest
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
 

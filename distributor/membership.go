@@ -121,6 +121,7 @@ func (j *job) removeLocked(now time.Time, s *subscription) {
 	delete(j.subs, s.id)
 	j.d.turns.done(now, s.id)
 	j.conv.leave(s.id)
+	j.pace(now, false)
 	j.leaveClient(now, s)
 	j.up.acksChanged(now)
 	j.m.subscribers(s.in.role, -1)

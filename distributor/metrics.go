@@ -38,6 +38,7 @@ type metrics struct {
 	waiting     *prometheus.GaugeVec
 	turns       prometheus.Gauge // of waiting
 	sentAway    prometheus.Counter
+	setUps      prometheus.Gauge
 
 	reg prometheus.Registerer
 	all []prometheus.Collector
@@ -71,7 +72,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.bases = counter("bases_total", "Older assignments that were asked for and came, for deltas to stand on.", "job")
 	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
-	m.waiting = gauge("subscribers_waiting", "Subscribers that wait: at the door to be let in, or for their turn to be sent a whole assignment.", "for")
+	m.waiting = gauge("subscribers_waiting", "Subscribers that wait, for their turn to be sent a whole assignment.", "for")
 	m.turns = m.waiting.WithLabelValues("turn")
 	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were told to come back later, since too many had come at once."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -93,6 +94,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.tier = plain("tier", "1, or 2 of one that is attached to other Distributors instead of to assigners.")
 	m.upstreams = plain("upstreams", "Distributors of the first tier that this one of the second is attached to.")
 	m.downstreams = plain("downstreams", "Distributors of the second tier that are attached to this one of the first.")
+	m.setUps = plain("setups", "Connections that are being set up: accepted, and their subscriber not served yet.")
 	m.all = append(m.all, m.convergence, m.reach, m.sentAway)
 	if reg == nil {
 		return m, nil

@@ -71,13 +71,21 @@ func (n *network) dialOptions() []grpc.DialOption {
 // serve runs a gRPC server until the test ends or the returned function is called.
 func (n *network) serve(t testing.TB, address string, register func(*grpc.Server), opts ...grpc.ServerOption) (stop func()) {
 	t.Helper()
+	return n.serveOn(t, address, n.listen(address), register, opts...)
+}
+
+// serveOn is serve with another listener in front of the network's.
+func (n *network) serveOn(t testing.TB, address string, front net.Listener, register func(*grpc.Server), opts ...grpc.ServerOption) (stop func()) {
+	t.Helper()
 	s := grpc.NewServer(opts...)
 	register(s)
-	l := n.listen(address)
+	n.mu.Lock()
+	l := n.listeners[address]
+	n.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Serve(l)
+		s.Serve(front)
 	}()
 	stop = sync.OnceFunc(func() {
 		s.Stop()

@@ -34,6 +34,7 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
 	j.conv.came(markOf(a), written)
+	j.pace(now, true)
 	j.up.acksChanged(now)
 	j.measure(now)
 	j.notifyLocked()

@@ -7,6 +7,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
+// pingTimeout is how long a subscriber may take to answer a ping, or to acknowledge
+// what it was sent.
+const pingTimeout = 10 * time.Second
+
 // ServerOptions are what a server with ten thousand subscribers on it should be
 // made with: small buffers, since most connections are idle most of the time;
 // pings that find dead subscribers within half a minute and are not offended by
@@ -23,7 +27,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxBatch + MaxReport + 64<<10),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 }

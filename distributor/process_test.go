@@ -39,7 +39,9 @@ func processMain() (was bool) {
 		panic(err)
 	}
 	if how == crowdtest.AtOnce {
-		d.door.limit, d.turns.limit = math.MaxInt, math.MaxInt
+		d.turns.limit = math.MaxInt
+	} else {
+		l = d.Admit(l)
 	}
 	s := grpc.NewServer(ServerOptions()...)
 	d.Register(s)

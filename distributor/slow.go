@@ -91,6 +91,7 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 	changed, took, reached := j.conv.hold(now, id, held)
 	if reached {
 		j.m.reached(role, took)
+		j.pace(now, false)
 	}
 	if changed {
 		idle := j.up.acks.at.IsZero()
@@ -99,6 +100,20 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 		if idle {
 			j.poke() // or it is known already when they are due
 		}
+	}
+}
+
+// pace has the door let hardly anybody in while those who were connected when the newest
+// assignment came wait for it, save the last hundredth.
+func (j *job) pace(now time.Time, came bool) {
+	waiting, all := j.conv.awaited()
+	switch wait := waiting*100 > all; {
+	case wait && came:
+		j.paced = true
+		j.d.door.changing(now, j)
+	case !wait && j.paced:
+		j.paced = false
+		j.d.door.changed(j)
 	}
 }
 

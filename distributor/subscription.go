@@ -27,7 +27,7 @@ type subscription struct {
 	done   chan struct{} // closed when the stream is to end
 	err    error         // why, to be read after done
 	ended  func(error)   // called with it, if not nil; must not call back
-	served func()        // called when it has been sent what there was for it; may be nil
+	setUp  *setUp        // of its connection; nil if that is none of the door's
 
 	// Guarded by the job's lock.
 	progress   progress
@@ -52,12 +52,11 @@ func (s *subscription) end(err error) {
 	})
 }
 
-// isServed tells the door that the next one may come in.
+// isServed tells the door that the next one may come in: this one has been sent what
+// there was for it.
 func (s *subscription) isServed() {
-	if s.served != nil {
-		s.served()
-		s.served = nil
-	}
+	s.setUp.over()
+	s.setUp = nil
 }
 
 // receive takes what the subscriber says until its stream ends.

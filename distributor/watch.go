@@ -32,21 +32,12 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return err
 	}
-	served, err := d.door.enter(in.role, stream.Context().Done(), d.stop)
-	d.metrics.waiting.WithLabelValues("door").Set(float64(d.door.waiting()))
-	if _, told := isComeBack(err); told {
-		d.metrics.sentAway.Inc()
-	}
-	if err != nil {
-		return err
-	}
-	defer served()
 	j, err := d.acquire(in.job)
 	if err != nil {
 		return err
 	}
 	defer d.release(j)
-	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), served: served}
+	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), setUp: setUpOf(stream)}
 	if err := j.join(time.Now(), s); err != nil {
 		return err
 	}

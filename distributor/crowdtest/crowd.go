@@ -109,6 +109,11 @@ func crowdMain(arg string) {
 		var since int64
 		fmt.Sscan(question, &what, &sum, &or, &before, &since)
 		switch what {
+		case Slicer, AtOnce:
+			c.mu.Lock()
+			c.kind = what
+			c.mu.Unlock()
+			fmt.Println(what)
 		case "until":
 			c.until(sum)
 			fmt.Println(sum)

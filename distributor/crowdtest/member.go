@@ -43,10 +43,11 @@ func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 		case !served.IsZero():
 			c.ends.Lost++
 		}
+		kind := c.kind
 		c.mu.Unlock()
 		fails++
 		switch {
-		case c.kind == AtOnce:
+		case kind == AtOnce:
 			time.Sleep(time.Until(time.Now().Truncate(250 * time.Millisecond).Add(250 * time.Millisecond)))
 		case asked > 0:
 			time.Sleep(asked + rand.N(asked/2+1))

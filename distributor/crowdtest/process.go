@@ -57,6 +57,13 @@ func (c *Process) ask(b testing.TB, question string, values ...any) {
 	}
 }
 
+// Become has the crowd, of kind Slicer or AtOnce, be of the other kind or the same from
+// here on.
+func (c *Process) Become(b testing.TB, kind string) {
+	b.Helper()
+	c.ask(b, kind)
+}
+
 // Until waits until all of the crowd have seen a checksum.
 func (c *Process) Until(b testing.TB, sum uint64) {
 	b.Helper()

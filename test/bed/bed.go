@@ -104,14 +104,14 @@ func Start(tb testing.TB, cfg Config) *Plane {
 	return p
 }
 
-// extended is a part with more services beside its own.
+// extended is a Distributor with more services beside its own.
 type extended struct {
-	part
+	*distributor.Distributor
 	more func(grpc.ServiceRegistrar)
 }
 
 func (e extended) Register(r grpc.ServiceRegistrar) {
-	e.part.Register(r)
+	e.Distributor.Register(r)
 	e.more(r)
 }
 
@@ -131,6 +131,11 @@ func (s *Server) serve(lis net.Listener) (err error) {
 	}
 	s.grpc, s.done = grpc.NewServer(s.options...), make(chan error, 1)
 	s.behind.Register(s.grpc)
+	if d, ok := s.behind.(interface {
+		Admit(net.Listener) net.Listener
+	}); ok {
+		lis = d.Admit(lis)
+	}
 	go func(g *grpc.Server, done chan<- error) { done <- g.Serve(lis) }(s.grpc, s.done)
 	return nil
 }

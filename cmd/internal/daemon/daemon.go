@@ -7,6 +7,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -20,6 +21,8 @@ type Part struct {
 	Options  []grpc.ServerOption
 	Ready    func() error
 	Close    func() error
+	// Admit, if not nil, is what stands before the listener.
+	Admit func(net.Listener) net.Listener
 	// Endings of the process besides its server's.
 	Endings []run.Ending
 }
@@ -57,6 +60,9 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 	if err != nil {
 		part.Close()
 		return err
+	}
+	if part.Admit != nil {
+		lis = part.Admit(lis)
 	}
 	s := run.Serve(lis, p.Credentials, part.Register, part.Options...)
 	p.Status.SetReady(part.Ready)

@@ -74,7 +74,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 			if err != nil {
 				return nil, err
 			}
-			return &daemon.Part{Register: d.Register, Options: distributor.ServerOptions(), Ready: d.Ready, Close: d.Close}, nil
+			return &daemon.Part{Register: d.Register, Options: distributor.ServerOptions(), Admit: d.Admit, Ready: d.Ready, Close: d.Close}, nil
 		})
 	}
 	f.Bind(cmd, "", run.DistributorPort)

@@ -77,7 +77,7 @@ func Start(cfg Config) (*Plane, error) {
 		return nil, errors.Join(err, p.closeParts())
 	}
 	p.servers = [3]*run.Server{
-		run.Serve(cfg.Distributor, cfg.Credentials, p.register, distributor.ServerOptions()...),
+		run.Serve(p.distributor.Admit(cfg.Distributor), cfg.Credentials, p.register, distributor.ServerOptions()...),
 		run.Serve(cfg.Backup, cfg.Credentials, p.backup.Register, backupdist.ServerOptions()...),
 		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
 	}
