@@ -8,7 +8,11 @@ import (
 // judge declares dead whose silence has lasted for the heartbeat timeout, unless
 // so many are silent at once that the fault is likely our own.
 func (t *Table) judge() {
-	if !t.armed || len(t.sessions) == 0 {
+	if t.frozen {
+		t.thaw()
+		return
+	}
+	if !t.hears() {
 		return
 	}
 	var overdue []*task
@@ -17,22 +21,21 @@ func (t *Table) judge() {
 		if !k.alive() {
 			continue
 		}
-		live++
-		switch s := t.silence(k); {
-		case s >= timeouts*t.cfg.HeartbeatTimeout:
+		s := t.silence(k)
+		if s >= t.cfg.HeartbeatTimeout {
 			overdue = append(overdue, k)
-			quiet++
-		case s >= t.cfg.HeartbeatTimeout/2:
+		}
+		if k.missed {
+			continue // since a freeze that has ended: it calls for no other one
+		}
+		live++
+		if s >= t.cfg.HeartbeatTimeout/2 {
 			quiet++
 		}
 	}
-	for len(t.deaths) > 0 && t.deaths[0] < t.now-t.cfg.Freeze.Window {
-		t.deaths = t.deaths[1:]
-	}
 	f := t.cfg.Freeze
-	if t.frozen {
-		t.thaw(overdue, live, quiet)
-		return
+	for len(t.deaths) > 0 && t.deaths[0] < t.now-f.Window {
+		t.deaths = t.deaths[1:]
 	}
 	if len(overdue) == 0 {
 		return
@@ -44,25 +47,58 @@ func (t *Table) judge() {
 		return
 	}
 	for _, k := range overdue {
+		if !k.missed {
+			t.deaths = append(t.deaths, t.now)
+		}
 		t.die(k)
-		t.deaths = append(t.deaths, t.now)
 	}
 }
 
-// thaw ends a freeze when those who vanished have returned, or after a time.
-func (t *Table) thaw(overdue []*task, live, quiet int) {
+// hears says whether silence is silence of tasks: somebody would carry their reports.
+func (t *Table) hears() bool { return t.armed && len(t.sessions) > 0 }
+
+// missing says whether a task of a frozen job was not heard since, or is silent once
+// more. That timers restart, as they do with a Distributor, is no word of a task.
+func (t *Table) missing(k *task) bool {
+	return k.report <= t.frozenAt || t.silence(k) >= t.cfg.HeartbeatTimeout/2
+}
+
+// thaw ends a freeze when those who vanished have returned, or after a time, whether
+// anything is heard or not.
+func (t *Table) thaw() {
 	f := t.cfg.Freeze
+	live, quiet := 0, 0
+	for _, k := range t.tasks {
+		if k.alive() {
+			live++
+			if t.missing(k) {
+				quiet++
+			}
+		}
+	}
 	switch {
-	case float64(quiet) <= f.Share/2*float64(live):
+	case t.hears() && float64(quiet) <= f.Share/2*float64(live):
 		t.frozen = false
 		t.say(nil, Thawed, "%d of %d tasks are heard again", live-quiet, live)
-	case t.now >= t.frozenAt+f.For && !neverThaws:
-		t.frozen = false
-		t.say(nil, Thawed, "after %s: the %d tasks that are still silent are dead", f.For, len(overdue))
-		for _, k := range overdue {
+	case t.now >= t.frozenAt+f.For:
+		t.say(nil, Thawed, "after %s: %d tasks are still silent, and taken for dead", f.For, quiet)
+		t.giveUp()
+	}
+}
+
+// giveUp ends a freeze although tasks are missing. Those who are known to be silent for
+// long enough are dead; the others will be, or will be heard. Neither calls for another
+// freeze.
+func (t *Table) giveUp() {
+	t.frozen, t.deaths = false, nil
+	for _, k := range t.tasks {
+		if !k.alive() || !t.missing(k) {
+			continue
+		}
+		k.missed = true
+		if t.hears() && t.silence(k) >= t.cfg.HeartbeatTimeout {
 			t.die(k)
 		}
-		t.deaths = nil // they do not call for another freeze
 	}
 }
 

@@ -23,7 +23,8 @@
 //
 // When a large part of the job falls silent at once the table suspects its own
 // ears and freezes: nobody is declared dead until they are heard again or the
-// freeze has lasted long enough.
+// freeze has lasted long enough. Only a report made since is a sign of life: timers
+// that restart, with a Distributor say, neither end a freeze nor prolong it.
 //
 // A task that keeps dying, or restarting without having drained, is damped: each
 // time it comes back it has to stay up for longer before it may own slices. See

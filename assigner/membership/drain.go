@@ -57,9 +57,9 @@ func (t *Table) Thaw(now time.Duration) bool {
 	if !t.frozen {
 		return false
 	}
-	t.frozen, t.deaths = false, nil
 	t.trusts, t.scan = t.now+t.cfg.Freeze.Window, t.now
 	t.say(nil, Thawed, "by an operator")
+	t.giveUp()
 	return true
 }
 

@@ -86,7 +86,7 @@ func (t *Table) live(k *task, s *session, r *Report) {
 	if !r.Said || k.spoken && r.Sequence <= k.seq {
 		return // connected, but nothing new: a report overtaken by a later one
 	}
-	k.spoken, k.seq = true, r.Sequence
+	k.spoken, k.missed, k.seq = true, false, r.Sequence
 	k.heard = max(k.heard, t.made(r))
 	k.report = max(k.report, t.made(r))
 	t.report(k, r.State)

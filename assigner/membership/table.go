@@ -195,6 +195,9 @@ func (t *Table) Advance(now time.Duration) {
 
 // Wake is when Advance has something to do at the latest.
 func (t *Table) Wake() time.Duration {
+	if t.frozen {
+		return max(t.scan, t.now)
+	}
 	for _, k := range t.tasks {
 		if k.alive() || k.next != nil {
 			return max(t.scan, t.now)

@@ -37,6 +37,7 @@ type task struct {
 	gone     bool   // its last stream is known to have ended
 	lostWith string // the Distributor that took its stream along
 	waited   bool   // for that Distributor's return
+	missed   bool   // a freeze has ended without a word of it, and there was none since
 
 	record record
 	next   *candidate
@@ -148,7 +149,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.draining, k.byItself, k.undrained = false, false, false
 	k.returned = kind == Returned
 	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
-	k.carriers, k.gone, k.lostWith, k.waited = c.carriers, false, "", false
+	k.carriers, k.gone, k.lostWith, k.waited, k.missed = c.carriers, false, "", false, false
 	k.next = nil
 	k.state = assignment.TaskUnknown
 	t.say(k, kind, "%s", why)
