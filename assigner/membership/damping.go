@@ -53,7 +53,8 @@ func (t *Table) damp(k *task) {
 			running++
 		}
 	}
-	if running == 0 || float64(damped+1) > d.Share*float64(alive) {
+	// One may wait in the smallest job, too, if another serves.
+	if running == 0 || d.Share <= 0 || damped > 0 && float64(damped+1) > d.Share*float64(alive) {
 		return
 	}
 	k.record.damped = true

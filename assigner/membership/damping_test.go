@@ -135,6 +135,35 @@ func TestDrainedRestartsAreNotDamped(t *testing.T) {
 	}
 }
 
+// In a small job one task may be damped, if another runs.
+func TestSmallJobsAreDamped(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, n)
+		crash := func(name string) {
+			for range 4 {
+				p.stop(name)
+				p.start(name)
+				p.pass(2 * time.Second)
+			}
+		}
+		for i := range n {
+			crash(fmt.Sprint(i))
+		}
+		if want := min(1, n-1); p.damped() != want || p.table.Running() != n-want {
+			t.Errorf("of %d tasks that all failed again and again %d are damped, %d run", n, p.damped(), p.table.Running())
+		}
+	}
+	none := newPen(Config{HeartbeatTimeout: 5 * time.Second, Damping: assignment.DampingConfig{Share: -1}}, 3)
+	for range 5 {
+		none.stop("0")
+		none.start("0")
+		none.pass(2 * time.Second)
+	}
+	if none.damped() != 0 {
+		t.Error("a task is damped though the share is 0")
+	}
+}
+
 // Whatever fails, no more than a share is damped, somebody runs, and who stays up
 // for long enough owns slices again.
 func TestDampingProperty(t *testing.T) {
@@ -157,7 +186,7 @@ func TestDampingProperty(t *testing.T) {
 			}
 			running, damped := p.table.Running(), p.damped()
 			// Those who end while others are damped may leave the share too large.
-			if n < 4 && damped > 0 || damped > (n+3)/4 || damped > 0 && running == 0 && len(p.up) > damped {
+			if damped > max(1, (n+3)/4) || damped > 0 && running == 0 && len(p.up) > damped {
 				t.Fatalf("%d of %d tasks are damped, %d run", damped, up, running)
 			}
 		}
