@@ -22,7 +22,7 @@ func (t *Table) judge() {
 			continue
 		}
 		s := t.silence(k)
-		if s >= t.cfg.HeartbeatTimeout {
+		if s >= timeouts*t.cfg.HeartbeatTimeout {
 			overdue = append(overdue, k)
 		}
 		if k.missed {
@@ -80,7 +80,7 @@ func (t *Table) thaw() {
 	case t.hears() && float64(quiet) <= f.Share/2*float64(live):
 		t.frozen = false
 		t.say(nil, Thawed, "%d of %d tasks are heard again", live-quiet, live)
-	case t.now >= t.frozenAt+f.For:
+	case t.now >= t.frozenAt+f.For && !neverThaws:
 		t.say(nil, Thawed, "after %s: %d tasks are still silent, and taken for dead", f.For, quiet)
 		t.giveUp()
 	}
