@@ -10,7 +10,8 @@ import (
 type cooler struct {
 	*board
 	level     float64 // what tasks should be brought down to, load by capacity
-	floor     float64 // the largest load that some task must have
+	floor     float64 // the largest load by capacity that some task must have
+	largest   float64 // capacity
 	hot, cold *taskHeap
 	budget    float64 // keyspace that may have moved in this round
 	spent     bool    // a move was left out because it did not fit into the budget
@@ -27,10 +28,14 @@ func (b *board) cool() {
 	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
 	start, stop := b.band(c.level)
 	limit := start * c.level // until something is worth moving
+	if start == b.cfg.BandStart && c.ratio(c.cold.top()) < (1-coldBand*(start-1))*c.level {
+		limit = stop * c.level
+	}
 	if b.ratio(c.hot.top()) > limit && b.smooth != nil && b.smooth.trust.foretold() >= steady {
 		b.narrow()
 	}
-	c.floor = c.unavoidable()
+	weights := b.weights()
+	c.largest, c.floor = weights[0], c.unavoidable(weights)
 	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
 		c.budget = b.moveBudget() * worth
@@ -56,25 +61,34 @@ func (b *board) cool() {
 	}
 }
 
+// coldBand is how far below the level a task may be, beside how far above it another
+// may be: less than 5 % with the usual band of 3 %.
+const coldBand = 1.6
+
 // steady is how much of what sets slices apart must be found again in the next
 // measurement for the keys in them to be taken to stay as they are.
 const steady = .75
 
-// unavoidable is the largest load that no move can take off whichever task has
-// it: that of a slice with as many replicas as allowed.
-func (c *cooler) unavoidable() float64 {
+// unavoidable is the largest load by capacity that no move can take off whichever
+// task has it: that of a slice with as many replicas as allowed, on the tasks with
+// the largest capacities.
+func (c *cooler) unavoidable(weights []float64) float64 {
 	top := 0.0
 	for i := c.head; i >= 0; i = c.pieces[i].next {
 		if p := &c.pieces[i]; p.fixed || p.replicas() >= c.max {
-			top = max(top, p.share())
+			top = max(top, p.share()/weights[p.replicas()-1])
 		}
 	}
 	return top
 }
 
-// bound says that a task holds a slice that alone keeps it above the mean. The
-// rest of its load would be moved for nothing unless it made it the hottest.
+// bound says that a task holds a slice that alone keeps it above the mean, and that
+// no larger one could take. The rest of its load would be moved for nothing unless
+// it made it the hottest.
 func (c *cooler) bound(t uint32) bool {
+	if c.weight[t] < c.largest {
+		return false
+	}
 	for _, i := range c.own[t] {
 		p := &c.pieces[i]
 		if (p.fixed || p.replicas() >= c.max) && p.share() > c.mean()*c.weight[t] {

@@ -130,21 +130,11 @@ func (b *board) floorOf(top float64) float64 {
 			top = max(top, sane(h.Rate)-sane(h.Error))
 		}
 	}
-	// The largest capacities together are the best place for a hot key.
-	w := slices.Clone(b.live)
-	slices.SortFunc(w, func(x, y uint32) int {
-		switch {
-		case b.weight[x] > b.weight[y]:
-			return -1
-		case b.weight[x] < b.weight[y]:
-			return 1
-		}
-		return int(x) - int(y)
-	})
-	// Replicas share evenly, so the smallest of them decides.
-	best := 0.0
+	// The largest capacities together are the best place for a hot key. Replicas
+	// share evenly, so the smallest of them decides.
+	best, weights := 0.0, b.weights()
 	for r := 1; r <= b.max; r++ {
-		best = max(best, float64(r)*b.weight[w[r-1]])
+		best = max(best, float64(r)*weights[r-1])
 	}
 	return max(1, top/best/b.mean())
 }
