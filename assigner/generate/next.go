@@ -152,7 +152,7 @@ func (c *Core) plan() *Plan {
 	p := &Plan{
 		tasks: tasks, restricted: restricted, controls: c.controls, news: c.tidings(),
 		Why: why, job: c.name, storeID: c.storeID, reported: c.reported(), wall: c.now.Wall,
-		force: why == ReasonReported || back, version: c.table.Version(), began: c.now.Mono, reports: c.meter.reports(),
+		force: why == ReasonReported || back, version: c.table.Version(), of: c.table, began: c.now.Mono, reports: c.meter.reports(),
 		in: loadbalance.Input{
 			Prev: c.stored, Tasks: c.mayOwn(tasks), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
 			Fixed: c.pins(restricted && !back), // a rollback undoes what older pins have done, too

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/loadbalance"
@@ -35,9 +36,10 @@ type Plan struct {
 	storeID  uint64
 	reported assignment.Generation
 	wall     time.Time
-	force    bool          // write even if nothing changes
-	version  uint64        // of the table of tasks
-	began    time.Duration // on the monotonic clock
+	force    bool              // write even if nothing changes
+	version  uint64            // of the table of tasks
+	of       *membership.Table // that table, to know it again
+	began    time.Duration     // on the monotonic clock
 
 	// What operators have ordered: nothing else is to change when restricted.
 	restricted bool

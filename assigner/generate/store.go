@@ -224,7 +224,9 @@ func (c *Core) wrote(d *Planned) {
 	if d.target != nil && c.controls.Version == d.controls.Version {
 		c.controls, c.target = c.controls.Fulfilled(), nil
 	}
-	c.own = d.Next.Generation()
+	if d.of == c.table || d.of == c.kept {
+		c.own = d.Next.Generation()
+	} // else what it says is news to the table
 	c.nextWrite = c.now.Mono + min(max(c.now.Mono-d.began, writeGap), writeGapMost)
 	r := d.round
 	r.Generation = d.Next.Generation()
@@ -244,7 +246,7 @@ func (c *Core) wrote(d *Planned) {
 func (c *Core) complete(d *Planned) {
 	if d.restricted {
 		c.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
-	} else {
+	} else if d.of == c.table {
 		c.planned = d.version
 	}
 	if c.table != nil && c.table.Version() != c.planned && !c.changed {

@@ -1,0 +1,63 @@
+package generate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// hold has time pass until something is to be written, which is then on its way.
+func (b *braked) hold() Write {
+	for end := b.at + time.Minute; b.at < end; {
+		b.at += 100 * time.Millisecond
+		if b.at%time.Second == 0 {
+			b.beat(false)
+		}
+		for range 20 {
+			action, _ := b.core.Next(b.now())
+			switch a := action.(type) {
+			case Load:
+				b.core.Loaded(b.now(), Loaded{Exists: true, Job: b.job, StoreID: 7, Assignment: b.stored})
+				continue
+			case *Plan:
+				b.core.Planned(b.now(), a.Run())
+				continue
+			case Write:
+				return a
+			}
+			break
+		}
+	}
+	b.Fatal("nothing is written")
+	return Write{}
+}
+
+// What an assigner has decided before it was deposed for a moment is news to the table
+// that it has made since: a death that it stored is a death.
+func TestAnswerAfterAHandover(t *testing.T) {
+	b := newBraked(t, 1)
+	delete(b.tasks, "t4")
+	state := func(a *assignment.Assignment) assignment.TaskState {
+		pos, ok := a.Position("t4")
+		if !ok {
+			t.Fatal("t4 is not in the assignment")
+		}
+		return a.Task(pos).State
+	}
+	w := b.hold()
+	for state(w.Next) != assignment.TaskDead {
+		b.core.Written(b.now(), b.write(w))
+		w = b.hold()
+	}
+	b.core.Preferred(b.now(), "another")
+	b.core.Preferred(b.now(), "me")
+	b.beat(true) // the Distributor has heard of that
+	b.core.Written(b.now(), b.write(w))
+	for range 20 {
+		b.pass(100 * time.Millisecond)
+		if got := state(b.stored); got != assignment.TaskDead {
+			t.Fatalf("t4 is %s in generation %d, %s after it was stored as dead", got, b.stored.Generation(), b.at)
+		}
+	}
+}
