@@ -70,6 +70,9 @@ type JobConfig struct {
 	HeartbeatTimeout time.Duration
 	// LeaseDuration is how long the leases of consistent mode last: 1 s to 10 min, default 5 s.
 	LeaseDuration time.Duration
+	// WarmUp is how long a new task takes to come to its full share of the load: 1 ms
+	// to 1 h, default 30 s; NoWarmUp stands for 0, which gives it all at once.
+	WarmUp time.Duration
 	// History is how many generations and how many orders of operators are kept with
 	// who, when and why: 1 to MaxHistory, default 100.
 	History int
@@ -77,6 +80,9 @@ type JobConfig struct {
 	Damping DampingConfig
 	Freeze  FreezeConfig
 }
+
+// NoWarmUp is the WarmUp of a job whose new tasks do not warm up.
+const NoWarmUp = -time.Millisecond
 
 // MaxHistory is the most generations and orders that a job's history may keep.
 const MaxHistory = 1000
@@ -97,7 +103,8 @@ type DampingConfig struct {
 	// Most bounds the penalty and so how long a task waits: Suppress to 1000,
 	// default twice Suppress.
 	Most float64
-	// Share of the job's living tasks that may be damped at once: 0 to 1, default
+	// Share of the job's living tasks that may be damped at once, one in any case while
+	// another runs: 0 to 1, default
 	// .25; -1 stands for 0, which damps nobody.
 	Share float64
 }
@@ -162,6 +169,7 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.LoadMetric, LoadRequests)
 	setDefault(&c.HeartbeatTimeout, 5*time.Second)
 	setDefault(&c.LeaseDuration, 5*time.Second)
+	setDefault(&c.WarmUp, 30*time.Second)
 	setDefault(&c.History, 100)
 	c.Damping.setDefaults()
 	setDefault(&c.Freeze.Share, .5)
@@ -238,6 +246,7 @@ func (c JobConfig) Validate() error {
 		{c.Store == "" || validToken(c.Store, MaxZoneLen), "store", c.Store, "at most 63 printable ASCII characters without space or slash"},
 		{within(c.HeartbeatTimeout, 500*time.Millisecond, 10*time.Minute) && whole(c.HeartbeatTimeout), "heartbeat_timeout", c.HeartbeatTimeout, "500ms to 10m, in whole milliseconds"},
 		{within(c.LeaseDuration, time.Second, 10*time.Minute) && whole(c.LeaseDuration), "lease_duration", c.LeaseDuration, "1s to 10m, in whole milliseconds"},
+		{(within(c.WarmUp, 0, time.Hour) || c.WarmUp == NoWarmUp) && whole(c.WarmUp), "warm_up", c.WarmUp, "0 to 1h, in whole milliseconds"},
 		{within(c.History, 1, MaxHistory), "history", c.History, fmt.Sprintf("1 to %d", MaxHistory)},
 		{b.Algorithm == AlgorithmWeightedMove || b.Algorithm == AlgorithmPublished, "balance.algorithm", b.Algorithm, "weighted-move or published"},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},

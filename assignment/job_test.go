@@ -17,7 +17,7 @@ func TestJobDefaults(t *testing.T) {
 	}
 	want := assignment.JobConfig{
 		Name: "cache", MinReplicas: 1, MaxReplicas: 10, Mode: assignment.Affinity, LoadMetric: "requests",
-		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, History: 100,
+		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100,
 		Balance: assignment.BalanceConfig{
 			Algorithm: "weighted-move", MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
@@ -56,6 +56,7 @@ func TestJobDefaultsFit(t *testing.T) {
 		func(c *assignment.JobConfig) { c.Damping.Most = 1.1 },
 		func(c *assignment.JobConfig) { c.Damping.Most = 1000 },
 		func(c *assignment.JobConfig) { c.Damping.Share = -1 },
+		func(c *assignment.JobConfig) { c.WarmUp = assignment.NoWarmUp },
 		func(c *assignment.JobConfig) { c.HeartbeatTimeout = 10 * time.Minute },
 		func(c *assignment.JobConfig) { c.HeartbeatTimeout = 500 * time.Millisecond },
 		func(c *assignment.JobConfig) { c.Freeze.Share = 1 },
@@ -104,6 +105,9 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.Balance.Smoothing = -1 }, "balance.smoothing", "-1"},
 		{func(c *assignment.JobConfig) { c.Balance.Interval = time.Millisecond }, "balance.interval", "1ms"},
 		{func(c *assignment.JobConfig) { c.Balance.CPUThreshold = 2 }, "balance.cpu_threshold", "2"},
+		{func(c *assignment.JobConfig) { c.WarmUp = 2 * time.Hour }, "warm_up", "2h0m0s is not allowed: want 0 to 1h"},
+		{func(c *assignment.JobConfig) { c.WarmUp = -time.Second }, "warm_up", "-1s"},
+		{func(c *assignment.JobConfig) { c.WarmUp = time.Microsecond }, "warm_up", "in whole milliseconds"},
 		{func(c *assignment.JobConfig) { c.History = 1001 }, "history", "1001 is not allowed: want 1 to 1000"},
 		{func(c *assignment.JobConfig) { c.Damping.HalfLife = time.Millisecond }, "damping.half_life", "1ms is not allowed: want 1s to 24h"},
 		{func(c *assignment.JobConfig) { c.Damping.Suppress = 1 }, "damping.suppress", "1 is not allowed: want above 1"},

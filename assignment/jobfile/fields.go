@@ -19,7 +19,7 @@ import (
 type field struct {
 	name string
 	at   func(c *assignment.JobConfig) any // points to the value
-	// orNone marks shares for which the config says 0 by -1, as 0 is "not given".
+	// orNone marks what may be 0, for which the config says 0 by -1 (ms), as 0 is "not given".
 	orNone bool
 }
 
@@ -34,6 +34,7 @@ var fields = []field{
 	{name: "store", at: func(c *assignment.JobConfig) any { return &c.Store }},
 	{name: "heartbeat_timeout", at: func(c *assignment.JobConfig) any { return &c.HeartbeatTimeout }},
 	{name: "lease_duration", at: func(c *assignment.JobConfig) any { return &c.LeaseDuration }},
+	{name: "warm_up", at: func(c *assignment.JobConfig) any { return &c.WarmUp }, orNone: true},
 	{name: "history", at: func(c *assignment.JobConfig) any { return &c.History }},
 	{name: "balance.algorithm", at: func(c *assignment.JobConfig) any { return &c.Balance.Algorithm }},
 	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
@@ -183,6 +184,14 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 	case *time.Duration:
 		if *p, err = time.ParseDuration(text); err != nil {
 			return refuse("a duration, such as 5s or 500ms")
+		}
+		if f.orNone {
+			switch {
+			case *p < 0:
+				return refuse("0 or more")
+			case *p == 0:
+				*p = -time.Millisecond
+			}
 		}
 	case *assignment.Mode:
 		*p, err = assignment.ParseMode(text)

@@ -43,6 +43,9 @@ func (f *field) text(c *assignment.JobConfig) string {
 		}
 		return strconv.FormatFloat(*p, 'g', -1, 64)
 	case *time.Duration:
+		if f.orNone {
+			return duration(max(*p, 0))
+		}
 		return duration(*p)
 	case *assignment.Mode:
 		return p.String()

@@ -13,6 +13,7 @@
 //	store: main               # which of the assigners' stores keeps the job
 //	heartbeat_timeout: 5s     # reports that stop for so long mean death
 //	lease_duration: 5s
+//	warm_up: 30s              # until a new task has its full share of the load
 //	history: 100              # generations, and orders, kept with who, when and why
 //	balance:
 //	  algorithm: weighted-move  # or published

@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, history, balance, damping, freeze`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze`},
 		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want algorithm, min_slices_per_task,`},
 		{"field of balance outside of it", "name: a\ninterval: 1s\n", `jobs.yaml:2: field of job config: "interval"`},
 		{"dotted", "name: a\nbalance.interval: 1s\n", `jobs.yaml:2: field of job config: "balance.interval"`},
@@ -141,6 +141,7 @@ mode: affinity
 load_metric: requests
 heartbeat_timeout: 10m
 lease_duration: 5s
+warm_up: 30s
 history: 100
 balance:
   algorithm: weighted-move
@@ -189,6 +190,7 @@ func TestFormatRoundTrip(t *testing.T) {
 				BandStop: rapid.Float64Range(1, 2).Draw(t, "stop"), Smoothing: rapid.Float64Range(1e-9, 1).Draw(t, "smoothing"),
 				Interval: millis(100, 3_600_000).Draw(t, "interval"), CPUThreshold: share.Draw(t, "cpu"),
 			},
+			WarmUp:  rapid.OneOf(rapid.Just(assignment.NoWarmUp), millis(1, 3_600_000)).Draw(t, "warm up"),
 			History: rapid.IntRange(1, 1000).Draw(t, "history"),
 			Damping: assignment.DampingConfig{
 				HalfLife: millis(1000, 86_400_000).Draw(t, "half life"), Suppress: rapid.Float64Range(3, 500).Draw(t, "suppress"),

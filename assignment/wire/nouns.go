@@ -85,7 +85,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
 			Smoothing: b.Smoothing, IntervalMs: b.Interval.Milliseconds(), CpuThreshold: b.CPUThreshold,
 		},
-		History: uint32(c.History),
+		History: uint32(c.History), WarmUpMs: c.WarmUp.Milliseconds(),
 		Damping: &slicerv1.DampingConfig{
 			HalfLifeMs: d.HalfLife.Milliseconds(), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share,
 		},
@@ -109,7 +109,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 			MergeBudget: b.GetMergeBudget(), MoveBudget: b.GetMoveBudget(), BandStart: b.GetBandStart(), BandStop: b.GetBandStop(),
 			Smoothing: b.GetSmoothing(), Interval: millis(b.GetIntervalMs()), CPUThreshold: b.GetCpuThreshold(),
 		},
-		History: clampInt(m.History),
+		History: clampInt(m.History), WarmUp: millis(m.WarmUpMs),
 		Damping: assignment.DampingConfig{
 			HalfLife: millis(d.GetHalfLifeMs()), Suppress: d.GetSuppress(), Reuse: d.GetReuse(), Most: d.GetMost(), Share: d.GetShare(),
 		},

@@ -40,7 +40,7 @@ func TestJobRoundTrip(t *testing.T) {
 			Algorithm: "published", MinSlicesPerTask: 10, MaxSlicesPerTask: 20, MergeBudget: -1, MoveBudget: .5, BandStart: 2, BandStop: 1,
 			Smoothing: 1, Interval: time.Second, CPUThreshold: -1,
 		},
-		History: 7, Damping: assignment.DampingConfig{HalfLife: 90 * time.Second, Suppress: 2.5, Reuse: 1, Most: 5, Share: -1},
+		WarmUp: assignment.NoWarmUp, History: 7, Damping: assignment.DampingConfig{HalfLife: 90 * time.Second, Suppress: 2.5, Reuse: 1, Most: 5, Share: -1},
 		Freeze: assignment.FreezeConfig{Share: .8, MinTasks: 9, Window: 3 * time.Second, For: time.Hour},
 	}
 	for _, c := range []assignment.JobConfig{full, assignment.JobConfig{Name: "x"}.WithDefaults(), assignment.JobConfig{Name: "y", Mode: assignment.Consistent}.WithDefaults()} {

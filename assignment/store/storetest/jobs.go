@@ -68,7 +68,7 @@ func testJobs(t *testing.T, h *harness) {
 			Algorithm: assignment.AlgorithmPublished, MinSlicesPerTask: 20, MaxSlicesPerTask: 90, MergeBudget: -1, MoveBudget: .2,
 			BandStart: 1.2, BandStop: 1.1, Smoothing: .5, Interval: 7 * time.Second, CPUThreshold: -1,
 		},
-		History: 12, Damping: assignment.DampingConfig{HalfLife: 2 * time.Minute, Suppress: 4, Reuse: 2, Most: 8, Share: .5},
+		WarmUp: assignment.NoWarmUp, History: 12, Damping: assignment.DampingConfig{HalfLife: 2 * time.Minute, Suppress: 4, Reuse: 2, Most: 8, Share: .5},
 		Freeze: assignment.FreezeConfig{Share: 1, MinTasks: 7, Window: 11 * time.Second, For: time.Minute},
 	}
 	put, err := s.PutJob(ctx, full, store.NoVersion)

@@ -21,6 +21,7 @@ type jobView struct {
 	Store            string      `json:"store"`
 	HeartbeatTimeout string      `json:"heartbeat_timeout"`
 	LeaseDuration    string      `json:"lease_duration"`
+	WarmUp           string      `json:"warm_up"`
 	History          int         `json:"history"`
 	Balance          balanceView `json:"balance"`
 	Damping          dampingView `json:"damping"`
@@ -61,7 +62,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Name: c.Name, Version: version, Mode: c.Mode.String(), MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas,
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
-		History: c.History,
+		WarmUp: span(max(c.WarmUp, 0)), History: c.History,
 		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share},
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Balance: balanceView{

@@ -567,9 +567,11 @@ type JobConfig struct {
 	LeaseDurationMs    int64          `protobuf:"varint,9,opt,name=lease_duration_ms,json=leaseDurationMs,proto3" json:"lease_duration_ms,omitempty"`
 	Balance            *BalanceConfig `protobuf:"bytes,10,opt,name=balance,proto3" json:"balance,omitempty"`
 	// How many generations and how many orders the history keeps.
-	History       uint32         `protobuf:"varint,40,opt,name=history,proto3" json:"history,omitempty"`
-	Damping       *DampingConfig `protobuf:"bytes,41,opt,name=damping,proto3" json:"damping,omitempty"`
-	Freeze        *FreezeConfig  `protobuf:"bytes,42,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	History uint32         `protobuf:"varint,40,opt,name=history,proto3" json:"history,omitempty"`
+	Damping *DampingConfig `protobuf:"bytes,41,opt,name=damping,proto3" json:"damping,omitempty"`
+	Freeze  *FreezeConfig  `protobuf:"bytes,42,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	// Of new tasks; -1 is none.
+	WarmUpMs      int64 `protobuf:"varint,43,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -693,6 +695,13 @@ func (x *JobConfig) GetFreeze() *FreezeConfig {
 		return x.Freeze
 	}
 	return nil
+}
+
+func (x *JobConfig) GetWarmUpMs() int64 {
+	if x != nil {
+		return x.WarmUpMs
+	}
+	return 0
 }
 
 type FreezeConfig struct {
@@ -1011,7 +1020,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xe6\x03\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\x84\x04\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1027,7 +1036,9 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	" \x01(\v2\x18.slicer.v1.BalanceConfigR\abalance\x12\x18\n" +
 	"\ahistory\x18( \x01(\rR\ahistory\x122\n" +
 	"\adamping\x18) \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\x12/\n" +
-	"\x06freeze\x18* \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\"u\n" +
+	"\x06freeze\x18* \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
+	"\n" +
+	"warm_up_ms\x18+ \x01(\x03R\bwarmUpMs\"u\n" +
 	"\fFreezeConfig\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +
