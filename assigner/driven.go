@@ -18,8 +18,9 @@ import (
 // Driven is an assigner without clock, goroutine, network and store: its driver
 // says what happens and when, carries messages, and reads and writes the store
 // for it. It decides by the very code that New's does; what it leaves out is how
-// connections and its registration are kept, the service for operators, and jobs
-// in consistent mode. The same events give the same messages. It is not safe for
+// connections and its registration are kept, the service for operators, what it would
+// note in a job's history (so a freeze by order has no end in time), and jobs in
+// consistent mode. The same events give the same messages. It is not safe for
 // concurrent use.
 type Driven struct {
 	a   *Assigner
@@ -222,6 +223,8 @@ func (v *Driven) step(r *runner) (wake time.Duration, more bool) {
 			d := x.Run()
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			more = true
+		case generate.Note:
+			r.tell(func(c *generate.Core, now generate.Now) { c.Noted(now, x, nil) })
 		case nil:
 			return v.now.Mono + wait, more
 		default:

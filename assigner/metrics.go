@@ -15,9 +15,9 @@ type metrics struct {
 	a   *Assigner
 	reg prometheus.Registerer
 
-	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, bytes *prometheus.CounterVec
-	rejected                                                                              prometheus.Counter
-	roundSeconds                                                                          prometheus.Histogram
+	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, freezes, bytes *prometheus.CounterVec
+	rejected                                                                                       prometheus.Counter
+	roundSeconds                                                                                   prometheus.Histogram
 
 	// Of consistent mode.
 	leaseChanges, leaseHeld, leaseDeposed, leaseLost *prometheus.CounterVec
@@ -46,6 +46,7 @@ func newMetrics(a *Assigner) *metrics {
 		loadChurn:   counter("load_churn_total", "Share of the load that came to another task, summed over rounds.", "job"),
 		ahead:       counter("generations_ahead_total", "Generations and clocks found to be more than a day ahead, by whose: clock, stored or reported. They number no generation, and the job goes on.", "job", "whose"),
 		deaths:      counter("task_deaths_total", "Tasks declared dead.", "job"),
+		freezes:     counter("freezes_total", "Times that the assigner has frozen a job by itself, because too many tasks fell silent at once.", "job"),
 		bytes:       counter("assignment_bytes_total", "Bytes of assignments sent to Distributors, by kind: whole or delta.", "job", "kind"),
 		rejected:    prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "messages_rejected_total", Help: "Malformed parts of Distributors' messages that were ignored."}),
 		roundSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -64,7 +65,7 @@ func newMetrics(a *Assigner) *metrics {
 		load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
 		imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
 		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
-		frozen:       gauge("frozen", "1 while a job is frozen because too many tasks vanished at once.", "job"),
+		frozen:       gauge("frozen", "1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.", "job", "by"),
 		generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
 		preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for."),
 		distributors: gauge("distributors", "Distributors that are attached."),
@@ -72,7 +73,7 @@ func newMetrics(a *Assigner) *metrics {
 }
 
 func (m *metrics) vectors() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.bytes,
+	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.freezes, m.bytes,
 		m.leaseChanges, m.leaseHeld, m.leaseDeposed, m.leaseLost}
 }
 
@@ -131,7 +132,8 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	states := map[assignment.TaskState]int{
 		assignment.TaskStarting: 0, assignment.TaskRunning: 0, assignment.TaskDraining: 0, assignment.TaskDead: 0,
 	}
-	var load, imbalance, floor, frozen float64
+	var load, imbalance, floor float64
+	frozen := map[string]float64{"assigner": 0, "operator": 0}
 	var stored *assignment.Assignment
 	r.ask(func(c *generate.Core, now generate.Now) {
 		stored, mine = c.Stored(), c.IsPreferred()
@@ -144,7 +146,10 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		}
 		imbalance, floor = c.Imbalance(now), c.Floor()
 		if c.Frozen() {
-			frozen = 1
+			frozen["assigner"] = 1
+		}
+		if c.Controls().Freeze != nil {
+			frozen["operator"] = 1
 		}
 	})
 	if stored != nil {
@@ -161,8 +166,17 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	gauge(c, m.load, load, r.name)
 	gauge(c, m.imbalance, imbalance, r.name)
 	gauge(c, m.floor, floor, r.name)
-	gauge(c, m.frozen, frozen, r.name)
+	for by, v := range frozen {
+		gauge(c, m.frozen, v, r.name, by)
+	}
 	return true
+}
+
+// begin has what alarms by its increase there from the start: the first step of a
+// counter that was not there before is none.
+func (m *metrics) begin(job string) {
+	m.deaths.WithLabelValues(job)
+	m.freezes.WithLabelValues(job)
 }
 
 // observe counts what has come up in a job.
@@ -184,8 +198,11 @@ func (m *metrics) observe(job string, e generate.Effects) {
 		m.ahead.WithLabelValues(job, w).Inc()
 	}
 	for _, x := range e.Members {
-		if x.Kind == membership.Dead {
+		switch x.Kind {
+		case membership.Dead:
 			m.deaths.WithLabelValues(job).Inc()
+		case membership.Frozen:
+			m.freezes.WithLabelValues(job).Inc()
 		}
 	}
 	for _, r := range e.Rounds {

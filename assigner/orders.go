@@ -103,9 +103,6 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 		}
 		next := cur.Clone()
 		next.Version++
-		if next.Freeze != nil && !next.Frozen(stamp.When) {
-			next.Freeze = nil // it has run out
-		}
 		note, err := o.apply(&next, stamp)
 		if err != nil {
 			return cur, "", err

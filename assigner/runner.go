@@ -142,6 +142,10 @@ func (r *runner) run() {
 			err := r.write(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
 			continue
+		case generate.Note:
+			err := r.note(x)
+			r.tell(func(c *generate.Core, now generate.Now) { c.Noted(now, x, err) })
+			continue
 		case generate.Lead:
 			token, err := r.lead()
 			r.tell(func(c *generate.Core, now generate.Now) { c.Led(now, token, err) })
@@ -222,6 +226,9 @@ func (r *runner) settle() {
 	}
 	if mine := r.core.IsPreferred(); mine != r.mine {
 		r.mine, turned = mine, true
+		if mine {
+			r.a.metrics.begin(r.name)
+		}
 	}
 	if g := r.core.InForce(); g != r.inForce {
 		r.inForce, turned = g, true

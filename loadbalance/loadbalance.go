@@ -101,6 +101,8 @@ type Reason string
 const (
 	ReasonFirst       Reason = "first assignment"
 	ReasonTaskGone    Reason = "task gone"
+	ReasonTaskDead    Reason = "task dead"
+	ReasonTaskDrains  Reason = "task draining"
 	ReasonTaskLeaving Reason = "task may not own"
 	ReasonRestarted   Reason = "task restarted"
 	ReasonNewTask     Reason = "new task"

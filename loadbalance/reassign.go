@@ -161,8 +161,15 @@ func (b *board) restarted(name string) int {
 func (b *board) rehome(s *scale, i int32, from, back int) {
 	p := &b.pieces[i]
 	why := ReasonTaskGone
-	if b.prevTask[from] >= 0 {
-		why = ReasonTaskLeaving
+	if t := b.prevTask[from]; t >= 0 {
+		switch b.in.Tasks[t].State {
+		case assignment.TaskDead:
+			why = ReasonTaskDead
+		case assignment.TaskDraining:
+			why = ReasonTaskDrains
+		default: // not ready, excluded or damped
+			why = ReasonTaskLeaving
+		}
 	}
 	gone := b.in.Prev.Task(from).Name
 	record := func(k Kind, why Reason, to string) {

@@ -63,6 +63,8 @@ func (c *clocked) pass(core *Core, skew time.Duration, seconds int) (raised []st
 				}
 				c.stored = a.Next
 				core.Written(c.now(skew), nil)
+			case Note:
+				core.Noted(c.now(skew), a, nil)
 			default:
 				done = true
 			}

@@ -115,6 +115,13 @@ type Core struct {
 	voidWhy  string
 	news     []string // what has happened to tasks since the last round
 
+	// What is to be noted in the history; see notes.go.
+	notes        []Note
+	noteAt       time.Duration // no attempt before that
+	noteFailures int           // in a row
+	freezeOrder  int64         // of the freeze by order that is in force, 0 if none is
+	freezeSeen   time.Duration // since when it is known here
+
 	last     Round  // the last one that has something to tell
 	lastSkip string // label of the last skipped round, so that it is said once
 	floor    float64
@@ -170,7 +177,7 @@ func (c *Core) Preferred(now Now, id string) {
 	case was:
 		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
 		c.kept, c.keptAt, c.resumed = c.table, c.now.Mono, false
-		c.table, c.pending, c.alarm = nil, nil, ""
+		c.table, c.pending, c.alarm, c.notes = nil, nil, "", nil
 	}
 }
 

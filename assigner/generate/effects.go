@@ -62,6 +62,7 @@ func (c *Core) listen() {
 		}
 		c.effects.Members = append(c.effects.Members, e)
 		c.hear(e)
+		c.remember(e)
 		switch e.Kind {
 		case membership.Refused:
 			c.effects.Refusals = append(c.effects.Refusals, e)

@@ -49,6 +49,9 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 	if o := c.order(); o != nil {
 		return o, 0
 	}
+	if n := c.note(); n != nil {
+		return n, 0
+	}
 	if p := c.pending; p != nil && c.isPreferred() && c.mayDecide() {
 		c.pending, c.unsure = nil, p
 		return c.write(p), 0
@@ -79,6 +82,9 @@ func (c *Core) wake() time.Duration {
 		}
 	}
 	if t, ok := c.leaseWake(); ok {
+		earlier(t)
+	}
+	if t, ok := c.noteWake(); ok {
 		earlier(t)
 	}
 	if c.ready() {
@@ -115,6 +121,9 @@ func (c *Core) round() (why Reason, due time.Duration, ok bool) {
 	}
 	if c.hurry != "" && gap < due {
 		why, due = c.hurry, gap
+		if why == ReasonOrder && c.changed && c.urgent {
+			why = ReasonMembership // which does what was ordered, too
+		}
 	}
 	return why, max(due, c.holdUntil), true
 }

@@ -25,6 +25,7 @@ func (c *Core) Controls() store.Controls { return c.controls }
 func (c *Core) obey(l Loaded) {
 	before := c.controls
 	c.controls, c.target = l.Controls, nil
+	c.seeFreeze()
 	if c.controls.Version == before.Version {
 		if l.Controls.Rollback != nil {
 			c.target = l.Target
@@ -55,8 +56,9 @@ func (c *Core) obey(l Loaded) {
 	}
 }
 
-// frozenByOrder says whether an operator has the job frozen now.
-func (c *Core) frozenByOrder() bool { return c.controls.Frozen(c.now.Wall) }
+// frozenByOrder says whether an operator has the job frozen: a freeze whose time has
+// passed ends when that is noted in the store.
+func (c *Core) frozenByOrder() bool { return c.controls.Freeze != nil }
 
 // frozenBy says who has.
 func (c *Core) frozenBy() string {

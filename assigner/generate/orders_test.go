@@ -29,7 +29,10 @@ type braked struct {
 	entries  []store.Entry
 	tasks    map[string]*process
 	seq      uint64
-	mustHold bool // nothing may be written now
+	noted    []string
+	noteErr  error
+	skew     time.Duration // of the core's wall clock
+	mustHold bool          // nothing may be written now
 }
 
 func newBraked(t *testing.T, seed uint64) *braked {
@@ -53,7 +56,7 @@ func (b *braked) take() {
 	b.beat(true)
 }
 
-func (b *braked) now() Now { return Now{Mono: b.at, Wall: epoch.Add(b.at)} }
+func (b *braked) now() Now { return Now{Mono: b.at, Wall: epoch.Add(b.at + b.skew)} }
 
 func (b *braked) start(name string) {
 	b.seq++
@@ -129,6 +132,16 @@ func (b *braked) drive() {
 			b.core.Planned(b.now(), a.Run())
 		case Write:
 			b.core.Written(b.now(), b.write(a))
+		case Note:
+			if b.noteErr != nil {
+				b.core.Noted(b.now(), a, b.noteErr)
+				continue
+			}
+			if f := b.controls.Freeze; a.Lifts != 0 && f != nil && f.Order == a.Lifts {
+				b.order(func(c *store.Controls, _ store.Stamp) { c.Freeze = nil })
+			}
+			b.noted = append(b.noted, a.Action+": "+a.Why)
+			b.core.Noted(b.now(), a, nil)
 		default:
 			return
 		}
@@ -202,7 +215,7 @@ func (b *braked) covered() {
 	}
 }
 
-func (b *braked) frozen() bool { return b.controls.Frozen(b.now().Wall) }
+func (b *braked) frozen() bool { return b.controls.Freeze != nil }
 
 // order changes the controls, as an assigner does for an operator.
 func (b *braked) order(f func(c *store.Controls, s store.Stamp)) {

@@ -134,6 +134,8 @@ func (f *fleet) drive() {
 			}
 			f.stored = a.Next
 			f.core.Written(f.now(), nil)
+		case Note:
+			f.core.Noted(f.now(), a, nil)
 		default:
 			f.core.Effects()
 			return

@@ -60,7 +60,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		if existed {
 			c.say(levelInfo, "job is gone", "why", "the store says that there is no such job")
 		}
-		c.controls, c.target, c.void = store.Controls{}, nil, 0
+		c.controls, c.target, c.void, c.notes = store.Controls{}, nil, 0, nil
 		c.stored, c.balance, c.unsure = nil, nil, nil
 		c.kept, c.resumed = nil, false
 		if existed || c.isPreferred() {
@@ -252,7 +252,7 @@ func (c *Core) complete(d *Planned) {
 	if c.table != nil && c.table.Version() != c.planned && !c.changed {
 		c.changed, c.changedAt = true, c.now.Mono
 	}
-	if c.hurry == d.Why {
+	if c.hurry == d.Why || c.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.controls.Version {
 		c.hurry = ""
 	}
 	if c.stored == nil && d.Next == nil {

@@ -141,6 +141,9 @@ func (s *script) drive(t *testing.T) {
 			s.core.Planned(s.now(), a.Run())
 		case Write:
 			s.core.Written(s.now(), s.write(t, a.Next))
+		case Note:
+			fmt.Fprintf(&s.out, "%.2fs -> note %s: %s\n", s.at.Seconds(), a.Action, a.Why)
+			s.core.Noted(s.now(), a, nil)
 		default:
 			s.order(t, a)
 		}

@@ -31,7 +31,7 @@ func (t *Table) Drain(now time.Duration, name string) error {
 		return fmt.Errorf("%w: no other task is running that could take the slices of %s", ErrState, name)
 	}
 	k.draining, k.undrained = true, false
-	t.say(k, Drained, "by an operator")
+	t.say(k, Drained, ByOperator)
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (t *Table) Undrain(now time.Duration, name string) error {
 		return fmt.Errorf("%w: %s drains because it is about to end", ErrState, name)
 	}
 	k.draining, k.undrained = false, true
-	t.say(k, Undrained, "by an operator")
+	t.say(k, Undrained, ByOperator)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (t *Table) Thaw(now time.Duration) bool {
 		return false
 	}
 	t.trusts, t.scan = t.now+t.cfg.Freeze.Window, t.now
-	t.say(nil, Thawed, "by an operator")
+	t.say(nil, Thawed, ByOperator)
 	t.giveUp()
 	return true
 }

@@ -23,6 +23,9 @@ const (
 	Thawed    Kind = "thawed"
 )
 
+// ByOperator is the reason of what an operator has ordered.
+const ByOperator = "by an operator"
+
 // Event is one change of the table.
 type Event struct {
 	Kind        Kind

@@ -34,7 +34,9 @@ type Freeze struct {
 	Stamp
 	// Order numbers it; see Controls.
 	Order int64
-	// Until is zero when it lasts until it is lifted.
+	// Until is zero when it lasts until it is lifted. Otherwise it lasts for as long as
+	// from When to Until, from when the assigner that decides first saw it, and then
+	// that assigner lifts it: clocks differ.
 	Until time.Time
 }
 
@@ -80,11 +82,6 @@ type Controls struct {
 func (c Controls) Clone() Controls {
 	c.Pins, c.Exclude = slices.Clone(c.Pins), slices.Clone(c.Exclude)
 	return c
-}
-
-// Frozen says whether the freeze holds at a wall-clock time.
-func (c *Controls) Frozen(now time.Time) bool {
-	return c.Freeze != nil && (c.Freeze.Until.IsZero() || now.Before(c.Freeze.Until))
 }
 
 // Excludes finds the order that excludes a task, nil if none does.

@@ -1,18 +1,22 @@
 package house
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // TestAlerts holds deploy/alerts.yaml to README's table of metrics: names, and the
-// labels that are asked for. Of slicerctl probe, whose help has its metrics, it takes
+// labels that are asked for; and to how long what it waits for can last. Of slicerctl probe, whose help has its metrics, it takes
 // the source.
 func TestAlerts(t *testing.T) {
 	metrics := readmeMetrics(t)
@@ -36,7 +40,28 @@ func TestAlerts(t *testing.T) {
 	}
 	selector := regexp.MustCompile(`(slicer_[a-z_]+)(?:\{([a-z_]+)=)?`)
 	used := regexp.MustCompile(`\$labels\.([a-z]+)`)
+	window := regexp.MustCompile(`increase\([^\[]*\[(\w+)\]`)
+	// States that end by themselves.
+	lasts := map[string]time.Duration{`slicer_assigner_frozen{by="assigner"}`: assignment.JobConfig{}.WithDefaults().Freeze.For}
+	duration := func(s string) time.Duration {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Error(err)
+		}
+		return d
+	}
 	for _, r := range file.Groups[0].Rules {
+		wait := duration(cmp.Or(r.For, "0s"))
+		for _, m := range window.FindAllStringSubmatch(r.Expr, -1) {
+			if w := duration(m[1]); wait > w/2 {
+				t.Errorf("alert %s waits for %s, and what increases once is seen for %s", r.Alert, wait, w)
+			}
+		}
+		for state, d := range lasts {
+			if strings.Contains(r.Expr, state) && wait > d/2 {
+				t.Errorf("alert %s waits for %s, and %s lasts for %s at most", r.Alert, wait, state, d)
+			}
+		}
 		found := selector.FindAllStringSubmatch(r.Expr, -1)
 		if r.Alert == "" || len(found) == 0 || r.Annotations["summary"] == "" || r.Annotations["do"] == "" || !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) {
 			t.Errorf("alert %q says too little: %+v", r.Alert, r)

@@ -1,0 +1,39 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// noteWithin bounds one attempt to note something: a round may wait for it.
+const noteWithin = 2 * time.Second
+
+var errOver = errors.New("lifted already")
+
+// note puts something that this assigner has done by itself into the job's history.
+func (r *runner) note(n generate.Note) error {
+	ctx, cancel := context.WithTimeout(r.a.ctx, noteWithin)
+	defer cancel()
+	var job store.Job
+	r.ask(func(c *generate.Core, _ generate.Now) { job, _, _ = c.Job() })
+	now, _ := r.a.now().Since(r.a.start)
+	stamp := store.Stamp{Who: "assigner " + r.a.cfg.ID, Why: cutTo(n.Why, store.MaxWhy), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
+	_, _, err := adminService{a: r.a}.lay(ctx, job, r.whose(), order{action: n.Action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
+		switch {
+		case n.Lifts == 0:
+		case c.Freeze == nil || c.Freeze.Order != n.Lifts:
+			return "", errOver
+		default:
+			c.Freeze = nil
+		}
+		return "", nil
+	}}, stamp)
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
