@@ -164,6 +164,8 @@ func (c *core) tick(now time.Time) {
 	for _, l := range []*lane{&c.dist, &c.back} {
 		switch {
 		case l.until.IsZero() || now.Before(l.until):
+		case staysAway && l == &c.dist && c.back.phase == serving:
+			l.until = time.Time{}
 		case l.phase == waiting:
 			c.last++
 			l.dial(c.last, now)

@@ -1,0 +1,7 @@
+//go:build !sabotage
+
+package subscriber
+
+// Only the build tag sabotage can bring this about: the simulated cluster shows with
+// it that it would notice.
+const staysAway = false // whom a Backup Distributor serves tries no Distributor any more
