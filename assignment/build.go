@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -114,23 +113,21 @@ func continuous(prev *Assignment, i int, s Slice, pos uint32, otherwise Generati
 // the horizon, advanced as far as needed to be left with few enough different
 // generations.
 func (c *Columns) setSince(horizon Generation, since []Generation) Generation {
-	number := make(map[Generation]uint8)
+	var table []Generation // the newest ones, oldest first, and one more than fit
 	last := horizon
 	for _, g := range since {
 		if g != last && g > horizon { // neighbours are often alike
-			number[g] = 0
+			if at, ok := slices.BinarySearch(table, g); !ok {
+				table = slices.Insert(table, at, g)
+				table = table[max(len(table)-maxSinceDistinct-1, 0):]
+			}
 			last = g
 		}
 	}
-	table := slices.Sorted(maps.Keys(number))
-	slices.Reverse(table)
 	if len(table) > maxSinceDistinct {
-		horizon, table = table[maxSinceDistinct], table[:maxSinceDistinct]
+		horizon, table = table[0], table[1:]
 	}
-	for i, g := range table {
-		number[g] = uint8(i + 1)
-	}
-	c.SinceTable, c.Since = table, make([]uint8, len(since))
+	c.Since = make([]uint8, len(since))
 	for i, g := range since {
 		if g <= horizon {
 			continue
@@ -138,9 +135,12 @@ func (c *Columns) setSince(horizon Generation, since []Generation) Generation {
 		if i > 0 && g == since[i-1] {
 			c.Since[i] = c.Since[i-1]
 		} else {
-			c.Since[i] = number[g]
+			at, _ := slices.BinarySearch(table, g)
+			c.Since[i] = uint8(len(table) - at)
 		}
 	}
+	slices.Reverse(table)
+	c.SinceTable = table
 	return horizon
 }
 

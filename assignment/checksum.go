@@ -12,14 +12,18 @@ import (
 func (a *Assignment) Checksum() uint64 { return a.sum() }
 
 func (a *Assignment) checksum() uint64 {
-	s := summer{d: xxhash.New(), buf: make([]byte, 0, 1<<13)}
+	s := summer{buf: make([]byte, 0, 1<<11)}
+	s.d.Reset()
+	s.room(words(6) + len(a.h.Job))
 	s.str(a.h.Job)
 	s.u64(a.h.StoreID)
 	s.u64(uint64(a.h.Generation))
 	s.u64(uint64(a.h.Previous))
 	s.u64(uint64(a.h.Horizon))
 	s.u64(uint64(len(a.tasks)))
-	for _, t := range a.tasks {
+	for i := range a.tasks {
+		t := &a.tasks[i]
+		s.room(words(7) + len(t.Name) + len(t.Address) + len(t.Zone))
 		s.str(t.Name)
 		s.u64(t.Incarnation)
 		s.str(t.Address)
@@ -28,12 +32,15 @@ func (a *Assignment) checksum() uint64 {
 		s.u64(math.Float64bits(t.Weight))
 		s.u64(uint64(t.State))
 	}
+	s.room(words(1))
 	s.u64(uint64(len(a.c.Starts)))
 	for i, start := range a.c.Starts {
-		s.u64(uint64(start))
 		r := a.Replicas(i)
-		for j := range r.Len() {
-			s.u64(uint64(r.Position(j))<<32 | uint64(r.Len()))
+		n := r.Len()
+		s.room(words(1 + 2*n))
+		s.u64(uint64(start))
+		for j := range n {
+			s.u64(uint64(r.Position(j))<<32 | uint64(n))
 			s.u64(uint64(r.Since(j)))
 		}
 	}
@@ -41,23 +48,26 @@ func (a *Assignment) checksum() uint64 {
 	return s.d.Sum64()
 }
 
+// words is how many bytes n words are.
+func words(n int) int { return 8 * n }
+
 // summer gathers words so that the hash takes them in few calls.
 type summer struct {
-	d   *xxhash.Digest
+	d   xxhash.Digest
 	buf []byte
 }
 
-func (s *summer) u64(v uint64) {
-	if len(s.buf)+8 > cap(s.buf) {
+// room has the hash take what was gathered unless there is room for n bytes more.
+func (s *summer) room(n int) {
+	if len(s.buf)+n > cap(s.buf) {
 		s.d.Write(s.buf)
 		s.buf = s.buf[:0]
 	}
-	s.buf = binary.LittleEndian.AppendUint64(s.buf, v)
 }
+
+func (s *summer) u64(v uint64) { s.buf = binary.LittleEndian.AppendUint64(s.buf, v) }
 
 func (s *summer) str(v string) {
 	s.u64(uint64(len(v)))
-	s.d.Write(s.buf)
-	s.buf = s.buf[:0]
-	s.d.WriteString(v)
+	s.buf = append(s.buf, v...)
 }
