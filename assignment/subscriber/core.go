@@ -235,7 +235,7 @@ func (c *core) lane(id linkID) *lane {
 func (c *core) fail(l *lane, err error, now time.Time) {
 	c.count.Failures++
 	was := l.phase
-	err = fmt.Errorf("%s %s: %w", l.source, l.addr(), err)
+	err = &serverError{l.source, l.addr(), err}
 	if l.link != 0 {
 		c.do(action{do: cut, link: l.link})
 	}
@@ -266,9 +266,12 @@ func (c *core) newReport(r stamped) {
 	c.report = r
 	d := &c.dist
 	if (d.phase == open || d.phase == serving) && !d.mute {
-		c.do(action{do: send, link: d.link, made: r.made, msg: &slicerv1.WatchRequest{
-			Message: &slicerv1.WatchRequest_Report{Report: r.Report},
-		}})
+		var m struct { // one piece of memory
+			of slicerv1.WatchRequest
+			is slicerv1.WatchRequest_Report
+		}
+		m.is.Report, m.of.Message = r.Report, &m.is
+		c.do(action{do: send, link: d.link, made: r.made, msg: &m.of})
 	}
 }
 

@@ -71,6 +71,11 @@ type lane struct {
 	refusing bool // an assignment was refused since the last that was not
 }
 
+var (
+	errNoAssignment = fmt.Errorf("%w: it knows the job, but has no assignment yet", ErrUnavailable)
+	errNoAnswer     = fmt.Errorf("%w: no answer yet", ErrUnavailable)
+)
+
 func (l *lane) addr() string { return l.addrs[l.next] }
 
 // reason is why the lane does not serve.
@@ -79,11 +84,11 @@ func (l *lane) reason() error {
 	case l.phase == serving:
 		return nil
 	case l.phase == open && !l.heard.IsZero():
-		return fmt.Errorf("%s %s: %w: it knows the job, but has no assignment yet", l.source, l.addr(), ErrUnavailable)
+		return &serverError{l.source, l.addr(), errNoAssignment}
 	case l.err != nil:
 		return l.err
 	}
-	return fmt.Errorf("%s %s: %w: no answer yet", l.source, l.addr(), ErrUnavailable)
+	return &serverError{l.source, l.addr(), errNoAnswer}
 }
 
 func (l *lane) wait(now time.Time, d time.Duration) {
@@ -162,6 +167,16 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	l.wait(now, delay)
 	return stable
 }
+
+// serverError is what is wrong with a server.
+type serverError struct {
+	source Source
+	addr   string
+	err    error
+}
+
+func (e *serverError) Error() string { return fmt.Sprintf("%s %s: %v", e.source, e.addr, e.err) }
+func (e *serverError) Unwrap() error { return e.err }
 
 // errRejected is matched when the server finds fault with what we say.
 var errRejected = errors.New("rejected")

@@ -92,10 +92,12 @@ func statusFromProto(m *slicerv1.Status) Status {
 	case slicerv1.Mode_MODE_CONSISTENT:
 		s.Mode = assignment.Consistent
 	}
-	stragglers := m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)]
-	s.Stragglers = slices.Grow(s.Stragglers, len(stragglers))
-	for _, n := range stragglers {
-		s.Stragglers = append(s.Stragglers, n[:min(len(n), maxStraggler)])
+	s.Stragglers = slices.Clip(m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)])
+	if slices.ContainsFunc(s.Stragglers, func(n string) bool { return len(n) > maxStraggler }) {
+		s.Stragglers = slices.Clone(s.Stragglers) // a message is not changed
+		for i, n := range s.Stragglers {
+			s.Stragglers[i] = n[:min(len(n), maxStraggler)]
+		}
 	}
 	return s
 }
