@@ -118,7 +118,7 @@ func (j *job) awaitBase(now time.Time, s *subscription) bool {
 	if j.target == nil || j.shelf.find(p.held.gen) != nil {
 		return false
 	}
-	n := j.conv.held[heldKey{slicerv1.Role_ROLE_CLERK, p.held}] + j.conv.held[heldKey{slicerv1.Role_ROLE_SLICELET, p.held}]
+	n := j.conv.holding(p.held)
 	wait, news := j.bases.wait(now, p.held, p.sum, n)
 	if news {
 		j.log.Info("subscribers hold an assignment that is not held here, asking for it", "generation", p.held.gen, "subscribers", n)

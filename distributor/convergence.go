@@ -2,7 +2,6 @@ package distributor
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,9 +35,9 @@ const (
 // have come. Observers are counted and never waited for. Pure.
 type convergence struct {
 	members map[uint64]member
-	// held counts who is waited for by what it holds: few entries, so that the
-	// minimum does not cost a look at every subscriber.
-	held  map[heldKey]int
+	// held counts who is waited for by what it holds: few entries, in no order, so
+	// that the minimum does not cost a look at every subscriber.
+	held  []heldCount
 	roles [numRoles]int
 	// newest is the assignment that everybody is to get; spreads say how long it
 	// takes those who were there when it came.
@@ -54,16 +53,17 @@ type member struct {
 	awaited bool
 }
 
-// heldKey is what subscribers of one role hold.
-type heldKey struct {
+// heldCount is how many subscribers of one role hold one thing.
+type heldCount struct {
 	role slicerv1.Role
 	held mark
+	n    int
 }
 
 const numRoles = int(slicerv1.Role_ROLE_OBSERVER) + 1
 
 func newConvergence() convergence {
-	return convergence{members: make(map[uint64]member), held: make(map[heldKey]int)}
+	return convergence{members: make(map[uint64]member)}
 }
 
 // join enters a subscriber under a number of its own, with what it holds.
@@ -135,10 +135,28 @@ func (c *convergence) count(role slicerv1.Role, held mark, by int) {
 	if role == slicerv1.Role_ROLE_OBSERVER {
 		return
 	}
-	k := heldKey{role, held}
-	if c.held[k] += by; c.held[k] == 0 {
-		delete(c.held, k)
+	for i := range c.held {
+		h := &c.held[i]
+		if h.role != role || h.held != held {
+			continue
+		}
+		if h.n += by; h.n == 0 {
+			last := len(c.held) - 1
+			c.held[i], c.held = c.held[last], c.held[:last]
+		}
+		return
 	}
+	c.held = append(c.held, heldCount{role, held, by})
+}
+
+// holding is how many clerks and slicelets hold something.
+func (c *convergence) holding(held mark) (n int) {
+	for _, h := range c.held {
+		if h.held == held {
+			n += h.n
+		}
+	}
+	return n
 }
 
 // progressView is how far the subscribers have come.
@@ -210,30 +228,30 @@ func (c *convergence) view(newest mark) progressView {
 
 // holders counts who holds what: by role, then newest first.
 func (c *convergence) holders(newest mark) []holders {
-	type key struct {
-		role slicerv1.Role
-		gen  assignment.Generation
+	all := make([]holders, len(c.held))
+	for i, h := range c.held {
+		all[i] = holders{h.role, h.held.under(newest), h.n}
 	}
-	n := make(map[key]int, len(c.held))
-	for k, by := range c.held {
-		n[key{k.role, k.held.under(newest)}] += by
-	}
-	keys := slices.SortedFunc(maps.Keys(n), func(a, b key) int {
+	slices.SortFunc(all, func(a, b holders) int {
 		return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(b.gen, a.gen))
 	})
-	var out []holders
-	named := make(map[slicerv1.Role]int)
-	for _, k := range keys {
-		if named[k.role]++; named[k.role] <= maxHoldings {
-			out = append(out, holders{k.role, k.gen, n[k]})
-			continue
+	out := all[:0]
+	named := 0 // generations of one role
+	for _, h := range all {
+		last := len(out) - 1
+		switch {
+		case last < 0 || out[last].role != h.role:
+			named = 1
+			out = append(out, h)
+		case out[last].gen == h.gen || named > maxHoldings:
+			out[last].n += h.n
+		case named == maxHoldings:
+			named++
+			out = append(out, holders{role: h.role, n: h.n}) // and all that are older
+		default:
+			named++
+			out = append(out, h)
 		}
-		last := &out[len(out)-1]
-		if last.gen != 0 && named[k.role] == maxHoldings+1 {
-			out = append(out, holders{role: k.role, n: n[k]})
-			continue
-		}
-		last.n += n[k]
 	}
 	return out
 }
@@ -243,10 +261,10 @@ func (c *convergence) holders(newest mark) []holders {
 func (c *convergence) lag(newest mark) (least assignment.Generation, behind int) {
 	least = newest.gen
 	first := true
-	for k, n := range c.held {
-		g := k.held.under(newest)
+	for _, h := range c.held {
+		g := h.held.under(newest)
 		if g < newest.gen {
-			behind += n
+			behind += h.n
 		}
 		if first || g < least {
 			least, first = g, false

@@ -116,12 +116,16 @@ func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 // name, and forgets what is news. Only the first message of a complete answer is
 // marked complete and names everybody; reports that do not fit follow.
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
-	said, n := maps.Keys(r.news), len(r.news)
+	var names []string
 	if complete {
-		said, n = maps.Keys(r.tasks), len(r.tasks)
+		names = slices.AppendSeq(make([]string, 0, len(r.tasks)), maps.Keys(r.tasks))
 		clear(r.gone)
+	} else {
+		names = make([]string, 0, len(r.news))
+		for name := range r.news {
+			names = append(names, name)
+		}
 	}
-	names := slices.AppendSeq(make([]string, 0, n), said)
 	slices.Sort(names)
 	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(names))}
 	if len(r.gone) > 0 {

@@ -155,10 +155,10 @@ func (u *upstream) acksChanged(now time.Time) {
 // mark returns the sessions that have something due and do not know it yet.
 func (u *upstream) mark(now time.Time) (due []session) {
 	for i, s := range [2]session{u.target, u.preferred} {
-		if s == 0 || i > 0 && s == u.target {
+		if i > 0 && s == u.target {
 			continue
 		}
-		if _, marked := u.marked[s]; !marked && u.plan(s, now) != (plan{}) {
+		if u.unaware(s) && u.plan(s, now) != (plan{}) {
 			if u.marked == nil {
 				u.marked = make(map[session]struct{})
 			}
@@ -169,17 +169,20 @@ func (u *upstream) mark(now time.Time) (due []session) {
 	return due
 }
 
+// unaware says whether a session, if it is one, is to be told when something is due.
+func (u *upstream) unaware(s session) bool {
+	_, marked := u.marked[s]
+	return s != 0 && !marked
+}
+
 // wake is when mark will next have something to return, zero if never.
 func (u *upstream) wake() (at time.Time) {
-	earlier := func(s session, d due) {
-		if _, marked := u.marked[s]; s != 0 && !marked && !d.at.IsZero() && (at.IsZero() || d.at.Before(at)) {
-			at = d.at
-		}
+	if u.unaware(u.target) {
+		at = u.want.at
 	}
-	earlier(u.target, u.want)
-	earlier(u.preferred, u.reports)
-	earlier(u.preferred, u.acks)
-	earlier(u.preferred, u.clients)
+	if u.unaware(u.preferred) {
+		at = sooner(at, sooner(u.reports.at, sooner(u.acks.at, u.clients.at)))
+	}
 	return at
 }
 
