@@ -155,7 +155,7 @@ func patience(ctx context.Context) time.Duration {
 }
 
 // await waits until an order has been carried out, and otherwise says why it is not
-// yet; final, that it will not be.
+// yet; final, that waiting does not help.
 func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string, final bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()

@@ -19,9 +19,21 @@ const (
 	KeyspaceEnd SliceKey = 1 << KeyBits
 )
 
+// MaxKeyLen bounds an application key that goes with a request, bytes. What only
+// hashes keys takes any.
+const MaxKeyLen = 4096
+
+// CheckKey returns a *FieldError for a key that is longer. The empty string is a key
+// like any other.
+func CheckKey(key string) error {
+	if len(key) <= MaxKeyLen {
+		return nil
+	}
+	return &FieldError{Field: "key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d bytes", MaxKeyLen)}
+}
+
 // KeyOf hashes an application key: XXH64 with seed 0, shifted right by one.
-// Any string is a key, the empty one too; whether an empty key makes sense is
-// for the caller to say.
+// Any string has a slice key; see CheckKey.
 func KeyOf(key string) SliceKey { return SliceKey(xxhash.Sum64String(key) >> 1) }
 
 // KeyOfBytes is KeyOf for a byte slice.

@@ -107,6 +107,9 @@ func names(r assignment.Replicas, task string) bool {
 // yet, and does not end calls: a task that takes a request and never answers is
 // the business of call and its ctx.
 func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Context, task assignment.Task) error) error {
+	if err := assignment.CheckKey(key); err != nil {
+		return err
+	}
 	if c.newest.Load() == nil {
 		if err := c.Ready(ctx); err != nil {
 			return err

@@ -328,6 +328,10 @@ func TestDoBeforeTheFirstAssignment(t *testing.T) {
 		if called || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnavailable) {
 			t.Errorf("called: %t, %v", called, err)
 		}
+		var field *assignment.FieldError
+		if err := c.Do(ctx, strings.Repeat("k", assignment.MaxKeyLen+1), nil); !errors.As(err, &field) || field.Field != "key" {
+			t.Errorf("a long key: %v", err)
+		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

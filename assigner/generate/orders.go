@@ -182,7 +182,7 @@ func (c *Core) cannot(d *Planned, r Round) {
 
 // Obeyed says whether the stored assignment has an order carried out, and which
 // generation that is; otherwise why not, or "" when it is being done. Final says
-// that it will not be without another order.
+// that waiting does not help: it takes another order, or a task that returns.
 func (c *Core) Obeyed(order int64) (g assignment.Generation, done bool, why string, final bool) {
 	g = generation(c.stored)
 	switch {
@@ -207,9 +207,9 @@ func (c *Core) Obeyed(order int64) (g assignment.Generation, done bool, why stri
 		if p.Order != order {
 			continue
 		}
-		switch t, ok := c.owner(p.Task); {
-		case !ok:
-			return g, false, fmt.Sprintf("task %s may not own slices now; the keys go there as soon as it may", p.Task), false
+		switch t, why, soon := c.owner(p.Task); {
+		case why != "":
+			return g, false, fmt.Sprintf("task %s %s; the keys go there as soon as it may own slices", p.Task, why), !soon
 		case !pinned(c.stored, p.Slice, t):
 			return g, false, c.Holding(), false
 		}
@@ -217,17 +217,23 @@ func (c *Core) Obeyed(order int64) (g assignment.Generation, done bool, why stri
 	return g, true, "", false
 }
 
-// owner finds a task that may own slices.
-func (c *Core) owner(name string) (t assignment.Task, ok bool) {
+// owner finds a task that may own slices, or says why it may not, and whether that may
+// be over in a moment.
+func (c *Core) owner(name string) (t assignment.Task, why string, soon bool) {
 	if c.controls.Excludes(name) != nil {
-		return t, false
+		return t, "is excluded", false
 	}
 	for _, s := range c.Tasks(c.now) {
-		if s.Task.Name == name {
-			return s.Task, s.Task.State == assignment.TaskRunning
+		switch {
+		case s.Task.Name != name:
+		case s.Task.State == assignment.TaskRunning:
+			return s.Task, "", false
+		default:
+			soon = !c.isPreferred() || s.Task.State == assignment.TaskStarting && s.Damped == 0
+			return t, "is " + s.Task.State.String(), soon
 		}
 	}
-	return t, false
+	return t, "is not there", true
 }
 
 // standing says why a task is given no slices, or is empty.

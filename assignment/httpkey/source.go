@@ -13,7 +13,7 @@ import (
 // Limits.
 const (
 	// MaxLen bounds a key, bytes.
-	MaxLen = 4096
+	MaxLen = assignment.MaxKeyLen
 	// MaxSources bounds the sources of one Finder.
 	MaxSources = 16
 	// MaxName bounds the name of a header, cookie or query parameter, bytes.

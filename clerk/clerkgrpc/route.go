@@ -59,6 +59,9 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		return nil, status.Error(codes.InvalidArgument, s.missing(method))
 	}
 	if r.keyed {
+		if err := assignment.CheckKey(r.key); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "clerkgrpc: %v", err)
+		}
 		r.hash = assignment.KeyOf(r.key)
 	}
 	if name := s.cfg.SendKey; r.keyed && name != "" {

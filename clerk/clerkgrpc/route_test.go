@@ -93,13 +93,15 @@ func TestKeyForms(t *testing.T) {
 		tasks := three()[:1]
 		s := b.serve(tasks[0])
 		b.put(tasks, []uint32{0})
-		for _, key := range []string{"", "a key", " a", "a ", "Grüße", "\x00\xff\n", "~", "50%", "50%25", "%zz", strings.Repeat("k", 4096)} {
+		for _, key := range []string{"", "a key", " a", "a ", "Grüße", "\x00\xff\n", "~", "50%", "50%25", "%zz", strings.Repeat("k", assignment.MaxKeyLen)} {
 			b.answers(key, "a")
 			md := s.newest()
 			if got := append(md.Get(KeyHeader), md.Get(KeyHeader+"-bin")...); len(got) != 1 || got[0] != key {
 				b.t.Errorf("%q arrives as %q", key, got)
 			}
 		}
+		_, err := b.ask(clerk.WithKey(b.t.Context(), strings.Repeat("k", assignment.MaxKeyLen+1)))
+		b.fails(err, codes.InvalidArgument, `key: "4097 bytes" is not allowed: want at most 4096 bytes`)
 	})
 }
 

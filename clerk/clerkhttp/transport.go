@@ -147,8 +147,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = errors.New("clerkhttp: the request has no URL")
 	case !keyed && t.cfg.Missing == Refuse:
 		err = ErrNoKey
-	case len(key) > httpkey.MaxLen:
-		err = &assignment.FieldError{Field: "key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("at most %d", httpkey.MaxLen)}
+	default:
+		err = assignment.CheckKey(key)
 	}
 	if err != nil {
 		closeBody(req)

@@ -224,7 +224,7 @@ func TestBrakesRefuse(t *testing.T) {
 		{[]string{"pin", "web", "--task", "web-0"}, 2, `pin: want --key KEY, or --from HEX and --to HEX`},
 		{[]string{"pin", "web", "--from", "0000000000000000", "--task", "web-0"}, 2, `want --key KEY, or --from HEX and --to HEX`},
 		{[]string{"pin", "web", "--key", "a", "--from", "0000000000000000", "--task", "web-0"}, 2, `want --key KEY, or`},
-		{[]string{"pin", "web", "--key", ""}, 2, `key 1 is empty`},
+		{[]string{"pin", "web", "--key", strings.Repeat("x", 4097), "--task", "web-0"}, 2, `key 1 has 4097 bytes: want at most 4096`},
 		{[]string{"pin", "web", "--key", "a"}, 2, `--task: "" is not allowed`},
 		{[]string{"pin", "web", "--from", "12", "--to", "5000000000000000", "--task", "web-0"}, 2, `--from: slice key: "12" is not allowed: want 16 lower-case hexadecimal digits`},
 		{[]string{"pin", "web", "--from", "0000000000000000", "--to", "9000000000000000", "--task", "web-0"}, 2, `--to: slice key: "9000000000000000" is not allowed: want at most 8000000000000000`},
@@ -243,7 +243,7 @@ func TestBrakesRefuse(t *testing.T) {
 		{[]string{"history", "nothing"}, 3, `nothing`},
 		{[]string{"history", "web", "--limit", "0"}, 2, `--limit: 0 is not allowed: want 1 to 2000`},
 		{[]string{"explain", "nothing", "key"}, 3, `nothing`},
-		{[]string{"explain", "web", ""}, 2, `key 1 is empty`},
+		{[]string{"explain", "web", strings.Repeat("x", 4097)}, 2, `key 1 has 4097 bytes: want at most 4096`},
 	} {
 		r := w.ctl(c.args...)
 		if r.code != c.code || r.out != "" || strings.Count(r.errs, "\n") != 1 || !regexp.MustCompile(c.errs).MatchString(r.errs) {

@@ -46,7 +46,8 @@ server.
 
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
 no such job, task or assignment; 4 the server cannot be reached or did not answer
-in time.`,
+in time; 5 an order is in force, but was not carried out, or not acknowledged by
+everyone, in time.`,
 		Example: `  slicerctl job apply -f job.yaml
   slicerctl inspect my-job
   slicerctl lookup my-job user/4711

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -33,7 +35,9 @@ func (a *app) drainCommand() *cobra.Command {
 		Short: "Move all slices away from a task before it is stopped",
 		Long: `Moves all slices of a task to others, then waits until every connected clerk and
 slicelet has acknowledged that, so that no request is lost when the task is stopped
-a moment later. The task stays draining until it restarts or the drain is undone.
+a moment later. The task stays draining until it restarts or the drain is undone. A
+drain that cannot be stored in time is taken back; one that not everyone has
+acknowledged in time is not, and ends with exit code 5.
 
 A server that is linked with slicelet does the same by itself with Slicelet.Drain.`,
 		Example: `  slicerctl drain my-job web-3 && systemctl stop web-3
@@ -47,13 +51,15 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 			if limit <= 0 {
 				return run.Usagef("--timeout: %s is not allowed: want more than 0", limit)
 			}
+			begun := time.Now()
+			c.timeout = limit
 			resp, err := call(ctx, c, c.admin.DrainTask, &slicerv1.DrainTaskRequest{Job: args[0], Task: args[1], Undo: undo, Who: by.who, Why: by.why})
 			if err != nil {
 				return err
 			}
 			v := drainView{Job: args[0], Task: args[1], Undone: undo, Generation: resp.Generation}
 			if wait && !undo {
-				err = c.waitConverged(ctx, &v, limit)
+				err = c.waitConverged(ctx, &v, begun.Add(limit), limit)
 			}
 			if a.json {
 				if perr := printJSON(cmd.OutOrStdout(), v); err == nil {
@@ -69,7 +75,7 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the task own slices again")
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until every connected clerk and slicelet has acknowledged")
-	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "how long to wait for that, such as 30s")
+	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "how long all of that may take, such as 30s")
 	by.bind(cmd)
 	return cmd
 }
@@ -86,32 +92,36 @@ func (v *drainView) print(cmd *cobra.Command) {
 	}
 }
 
-// waitConverged waits until everybody holds the generation of the drain.
-func (c *client) waitConverged(ctx context.Context, v *drainView, limit time.Duration) error {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
+// waitConverged waits until everybody holds the generation of the drain, and until the
+// limit of all of it at most. That an assigner dies meanwhile is no reason to give up.
+func (c *client) waitConverged(ctx context.Context, v *drainView, end time.Time, limit time.Duration) error {
+	within, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
+	behind := "not known"
 	for {
-		info, err := call(ctx, c, c.admin.InspectJob, &slicerv1.InspectJobRequest{Job: v.Job})
-		if err != nil {
-			return err
-		}
-		v.Converged, v.Stragglers = info.ConvergedGeneration >= v.Generation, info.Stragglers
-		if v.Converged {
-			v.Stragglers = nil
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-deadline.C:
-			behind := "nobody names them"
-			if len(v.Stragglers) > 0 {
+		info, err := call(within, c, c.admin.InspectJob, &slicerv1.InspectJobRequest{Job: v.Job})
+		switch status.Code(err) {
+		case codes.OK:
+			if info.ConvergedGeneration >= v.Generation {
+				v.Converged, v.Stragglers = true, nil
+				return nil
+			}
+			if v.Stragglers = info.Stragglers; len(v.Stragglers) > 0 {
 				behind = strings.Join(v.Stragglers, " ")
 			}
+		case codes.Unavailable, codes.DeadlineExceeded:
+		default:
+			return err
+		}
+		select {
+		case <-within.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			return &codedError{fmt.Sprintf("task %s owns nothing since generation %d, but not everyone had acknowledged that within %s; behind: %s",
-				v.Task, v.Generation, limit, behind), exitUnreachable}
+				v.Task, v.Generation, limit, behind), exitPending}
 		case <-tick.C:
 		}
 	}

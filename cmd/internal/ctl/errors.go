@@ -16,6 +16,7 @@ import (
 const (
 	exitNotFound    = 3
 	exitUnreachable = 4
+	exitPending     = 5
 )
 
 // codedError is an error with the exit code that it ends the program with.

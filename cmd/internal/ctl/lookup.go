@@ -14,10 +14,6 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
-// maxKey bounds an application key given to lookup, in bytes. Clerks take any,
-// but one that long is a mistake.
-const maxKey = 64 << 10
-
 type lookupView struct {
 	Key      string   `json:"key"`
 	SliceKey string   `json:"slice_key"`
@@ -43,8 +39,8 @@ func (a *app) lookupCommand() *cobra.Command {
 		Long: `Shows for each application key its slice key (the hash that is sharded), the slice
 that holds it, and the tasks that own it in the newest assignment; gone is an owner
 that the assigner knows to be dead, or to have another process in its place, as in a
-job that is frozen. A key has 1 to 65536 bytes. With -f keys are read from a file, one
-a line; - is standard input.`,
+job that is frozen. A key has at most 4096 bytes. With -f keys are read from a file,
+one a line; - is standard input.`,
 		Example: `  slicerctl lookup my-job user/4711 user/4712
   cut -f1 users.tsv | slicerctl lookup my-job -f - --json`,
 		ValidArgsFunction: a.complete(jobs),
@@ -82,11 +78,8 @@ a line; - is standard input.`,
 }
 
 func checkKey(n int, key string) error {
-	switch {
-	case key == "":
-		return run.Usagef("key %d is empty: want 1 to %d bytes", n, maxKey)
-	case len(key) > maxKey:
-		return run.Usagef("key %d has %d bytes: want 1 to %d", n, len(key), maxKey)
+	if assignment.CheckKey(key) != nil {
+		return run.Usagef("key %d has %d bytes: want at most %d", n, len(key), assignment.MaxKeyLen)
 	}
 	return nil
 }
@@ -102,12 +95,12 @@ func readKeys(file string, in io.Reader) ([]string, error) {
 	}
 	var keys []string
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxKey+2)
+	lines.Buffer(nil, assignment.MaxKeyLen+2)
 	for lines.Scan() {
 		keys = append(keys, strings.TrimSuffix(lines.Text(), "\r"))
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s, line %d: %w (a key has at most %d bytes)", file, len(keys)+1, err, maxKey)
+		return nil, fmt.Errorf("%s, line %d: %w (a key has at most %d bytes)", file, len(keys)+1, err, assignment.MaxKeyLen)
 	}
 	return keys, nil
 }
@@ -150,7 +143,7 @@ func (a *app) printLookups(w io.Writer, as *assignment.Assignment, gone func(ass
 
 // printable keeps a key from breaking a table.
 func printable(key string) string {
-	if q := fmt.Sprintf("%q", key); len(q) != len(key)+2 {
+	if q := fmt.Sprintf("%q", key); key == "" || len(q) != len(key)+2 {
 		key = q
 	}
 	if len(key) > 60 {

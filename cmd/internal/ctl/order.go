@@ -78,7 +78,7 @@ func (a *app) orderCommand(cmd *cobra.Command, want func(args []string) (*slicer
 			v.print(cmd.OutOrStdout(), what(args, v))
 		}
 		if err == nil && v.Pending != "" {
-			err = &codedError{fmt.Sprintf("order %d is in force but not carried out yet: %s", v.Order, v.Pending), exitUnreachable}
+			err = &codedError{fmt.Sprintf("order %d is in force but not carried out yet: %s", v.Order, v.Pending), exitPending}
 		}
 		return err
 	})

@@ -47,7 +47,7 @@ func (f *rangeFlags) slice(cmd *cobra.Command) (s assignment.Slice, err error) {
 }
 
 func (f *rangeFlags) String() string {
-	if f.key != "" {
+	if f.from == "" {
 		return "key " + printable(f.key)
 	}
 	return "[" + f.from + "," + f.to + ")"
