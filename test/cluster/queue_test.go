@@ -9,13 +9,12 @@ import (
 )
 
 // event is something that happens at a time. Of those at one time the order is
-// that of key, so that it does not depend on who was asked first. It holds no
-// pointer, which makes it cheap to move: what happens stands elsewhere, under what.
+// that of key, so that it does not depend on who was asked first.
 type event struct {
 	at   time.Duration
 	key  uint64
 	seq  uint64
-	what int
+	what happening
 }
 
 type happening interface{ happen() }
@@ -45,21 +44,13 @@ type events struct {
 	full [slots / 64]uint64 // slots with an event
 	now  int64              // slot of the event taken out last
 	far  heap
-	what []happening
-	free []int // places in what
 }
 
 func slotOf(at time.Duration) int64 { return int64(at) >> slotBits }
 
 // push takes an event, which is not before the one taken out last.
 func (q *events) push(at time.Duration, key, seq uint64, what happening) {
-	if len(q.free) == 0 {
-		q.free = append(q.free, len(q.what))
-		q.what = append(q.what, nil)
-	}
-	last := len(q.free) - 1
-	e := event{at, key, seq, q.free[last]}
-	q.free, q.what[e.what] = q.free[:last], what
+	e := event{at, key, seq, what}
 	if s := slotOf(at); s-q.now < slots {
 		s %= slots
 		if q.near[s] == nil {
@@ -75,32 +66,29 @@ func (q *events) push(at time.Duration, key, seq uint64, what happening) {
 // pop takes out the first, unless that is later than until.
 func (q *events) pop(until time.Duration) (at time.Duration, what happening, ok bool) {
 	slot, k := q.nearest()
-	fromFar := len(q.far) > 0 && (slot < 0 || q.far[0].before(&q.near[slot][k]))
-	var e event
-	switch {
-	case fromFar:
-		e = q.far[0]
-	case slot < 0:
-		return 0, nil, false
-	default:
-		e = q.near[slot][k]
-	}
-	if e.at > until {
-		return 0, nil, false
-	}
-	if fromFar {
+	if len(q.far) > 0 && (slot < 0 || q.far[0].before(&q.near[slot][k])) {
+		if at, what = q.far[0].at, q.far[0].what; at > until {
+			return 0, nil, false
+		}
 		q.far.pop()
 	} else {
+		if slot < 0 {
+			return 0, nil, false
+		}
 		in := q.near[slot]
-		in[k] = in[len(in)-1]
-		if q.near[slot] = in[:len(in)-1]; len(in) == 1 {
+		if at, what = in[k].at, in[k].what; at > until {
+			return 0, nil, false
+		}
+		last := len(in) - 1
+		if k != last {
+			in[k] = in[last]
+		}
+		if q.near[slot] = in[:last]; last == 0 {
 			q.full[slot/64] &^= 1 << (slot % 64)
 		}
 	}
-	q.now = slotOf(e.at)
-	what, q.what[e.what] = q.what[e.what], nil
-	q.free = append(q.free, e.what)
-	return e.at, what, true
+	q.now = slotOf(at)
+	return at, what, true
 }
 
 // nearest is where the first of the near ones is: slot -1 if there is none.
