@@ -82,6 +82,7 @@ type Core struct {
 	table     *membership.Table
 	room      []membership.Report // for reports on their way into table
 	kept      *membership.Table   // of before the job was handed over; see resume
+	outdated  bool                // more has happened since than that
 	resumed   bool                // table was kept, and nothing has been loaded since
 	keptAt    time.Duration
 	strayAt   time.Duration // when a report last came
@@ -176,16 +177,22 @@ func (c *Core) Preferred(now Now, id string) {
 		c.roundLast, c.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
 	case was:
 		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
-		c.kept, c.keptAt, c.resumed = c.table, c.now.Mono, false
+		c.kept, c.keptAt, c.resumed, c.outdated = c.table, c.now.Mono, false, false
 		c.table, c.pending, c.alarm, c.notes = nil, nil, "", nil
 	}
 }
 
 // resume takes up the table that was kept when the job was handed over, if it has
-// come back before anything happened: Distributors that have heard nothing of it see
-// no reason to say once more whom they carry.
+// come back soon: Distributors that have heard nothing of it see no reason to say once
+// more whom they carry. If anything has been decided or said anew meanwhile, that is all
+// that is taken from it.
 func (c *Core) resume() {
-	if c.kept != nil && c.now.Mono-c.keptAt <= straysFor {
+	switch {
+	case c.kept == nil || c.now.Mono-c.keptAt > straysFor:
+	case c.outdated:
+		c.ensureTable()
+		c.table.Follow(c.kept)
+	default:
 		c.table, c.resumed = c.kept, true
 		c.table.Resume(c.now.Mono)
 	}
@@ -212,12 +219,14 @@ func (c *Core) interval() time.Duration {
 	return assignment.JobConfig{}.WithDefaults().Balance.Interval
 }
 
-// renew gives up what was known before the job was handed over.
+// renew gives up what was known before the job was handed over, but for whom the
+// Distributors carry.
 func (c *Core) renew() {
-	c.kept = nil
-	if c.resumed {
+	c.outdated = true
+	if was := c.table; c.resumed {
 		c.table, c.resumed = nil, false
 		c.ensureTable()
+		c.table.Follow(was)
 	}
 }
 
@@ -225,20 +234,23 @@ func (c *Core) renew() {
 func (c *Core) Attach(now Now, s membership.Session, name string) {
 	c.tick(now)
 	c.sessions = append(c.sessions, &distributor{session: s, name: name})
-	c.kept = nil
-	if c.table != nil {
-		c.table.Attach(c.now.Mono, s, name)
+	for _, t := range c.tables() {
+		t.Attach(c.now.Mono, s, name)
 	}
 }
 
 // Detach says that a Distributor's stream has ended.
 func (c *Core) Detach(now Now, s membership.Session) {
 	c.tick(now)
-	c.kept = nil
 	c.sessions = slices.DeleteFunc(c.sessions, func(d *distributor) bool { return d.session == s })
-	if c.table != nil {
-		c.table.Detach(c.now.Mono, s)
+	for _, t := range c.tables() {
+		t.Detach(c.now.Mono, s)
 	}
+}
+
+// tables are the one that counts and the one that is kept, as far as they are there.
+func (c *Core) tables() []*membership.Table {
+	return slices.DeleteFunc([]*membership.Table{c.table, c.kept}, func(t *membership.Table) bool { return t == nil })
 }
 
 // Heard says when a Distributor last said something, on the monotonic clock.

@@ -61,3 +61,45 @@ func TestAnswerAfterAHandover(t *testing.T) {
 		}
 	}
 }
+
+// A Distributor sees no reason to say once more whom it carries when an assigner that
+// it takes for preferred was in doubt itself for a moment. Whatever happens in that
+// moment, the assigner need not wait for it.
+func TestMomentOfDoubt(t *testing.T) {
+	for name, happens := range map[string]func(b *braked){
+		"nothing": func(*braked) {},
+		"another Distributor attaches": func(b *braked) {
+			b.core.Attach(b.now(), 2, "e")
+			b.core.Reports(b.now(), 2, true, nil)
+		},
+		"one leaves": func(b *braked) { b.core.Detach(b.now(), 2) },
+		"another assigner writes": func(b *braked) {
+			c := b.stored.Columns()
+			h := assignment.Header{Job: "job", StoreID: 7, Generation: b.stored.Generation() + 1}
+			var tasks []assignment.Task
+			for _, x := range b.stored.Tasks() {
+				tasks = append(tasks, x)
+			}
+			next, err := assignment.Successor(b.stored, h, tasks, assignment.Placement{Starts: c.Starts, Offsets: c.Offsets, Owners: c.Owners})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.stored = next
+			b.core.StoreChanged(b.now())
+			b.drive()
+		},
+	} {
+		b := newBraked(t, 1)
+		b.core.Preferred(b.now(), "another")
+		happens(b)
+		b.core.Preferred(b.now(), "me")
+		delete(b.tasks, "t4")
+		for range 8 { // 2 s for Distributors, 3 s of silence
+			b.pass(time.Second)
+			b.core.Heard(b.now(), 2, b.at)
+		}
+		if pos, ok := b.stored.Position("t4"); !ok || b.stored.Task(pos).State != assignment.TaskDead {
+			t.Errorf("%s: t4 has been silent for 8 s, and is not dead: %s", name, b.core.Holding())
+		}
+	}
+}

@@ -98,6 +98,25 @@ func (t *Table) Resume(now time.Duration) {
 	}
 }
 
+// Follow takes over from the table in whose place this one is made whom Distributors
+// carry, as far as they have not said so anew. Having said it, they may see no reason
+// to: they are waited for no more than after Resume.
+func (t *Table) Follow(was *Table) {
+	for _, s := range t.sessions {
+		i, known := was.findSession(s.id)
+		if !known || s.complete || !was.sessions[i].complete && !was.sessions[i].said {
+			continue
+		}
+		s.said, s.since = true, t.now
+		for _, k := range t.tasks {
+			o := was.lookup(k.cur.Name)
+			if o != nil && k.alive() && o.cur.Incarnation == k.cur.Incarnation && slices.Contains(o.carriers, s.id) {
+				k.carriers.add(s.id)
+			}
+		}
+	}
+}
+
 // Detach says that a Distributor's stream has ended.
 func (t *Table) Detach(now time.Duration, id Session) {
 	t.tick(now)
