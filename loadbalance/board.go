@@ -20,10 +20,13 @@ type board struct {
 	n          int // pieces that are not gone
 	ownerships int // of all pieces together
 
-	own    [][]int32 // by task: the pieces it owns, in no order
-	load   []float64 // by task
-	weight []float64 // by task: capacity, mean 1 over the live; 0 if it may not own
-	live   []uint32  // tasks that may own, in order
+	own      [][]int32 // by task: the pieces it owns, in no order
+	load     []float64 // by task
+	capacity []float64 // by task, mean 1 over the live; 0 if it may not own
+	weight   []float64 // by task: what it counts for, capacity unless it is new; mean 1
+	allowed  []float64 // by task: up to which weight it may be given more
+	young    []bool    // by task: it is to warm up; nil when nobody is
+	live     []uint32  // tasks that may own, in order
 
 	byName   map[string]uint32 // position in Tasks
 	prevTask []int32           // by position in Prev: the same process in Tasks, or -1
@@ -55,29 +58,35 @@ func newBoard(in Input) (b *board, ok bool) {
 		return b, true
 	}
 	b.lay()
+	b.warm()
 	return b, true
 }
 
 // weigh finds the live tasks and scales capacities to a mean of 1. Capacities
 // that make no sense count as the smallest allowed.
 func (b *board) weigh() {
-	b.weight = make([]float64, len(b.in.Tasks))
+	b.capacity = make([]float64, len(b.in.Tasks))
 	sum := 0.0
 	for i, t := range b.in.Tasks {
 		if t.State != assignment.TaskRunning {
 			continue
 		}
-		w := assignment.MinWeight
-		if t.Weight > w { // false for NaN
-			w = min(t.Weight, assignment.MaxWeight)
-		}
-		b.weight[i] = w
+		w := capacity(t)
+		b.capacity[i] = w
 		b.live = append(b.live, uint32(i))
 		sum += w
 	}
 	for _, t := range b.live {
-		b.weight[t] *= float64(len(b.live)) / sum
+		b.capacity[t] *= float64(len(b.live)) / sum
 	}
+	b.weight, b.allowed = b.capacity, b.capacity
+}
+
+func capacity(t assignment.Task) float64 {
+	if t.Weight > assignment.MinWeight { // false for NaN
+		return min(t.Weight, assignment.MaxWeight)
+	}
+	return assignment.MinWeight
 }
 
 // lay puts the slices of Prev on the board with their loads.
@@ -229,7 +238,7 @@ func (b *board) note(d Decision) {
 func (b *board) imbalance() float64 {
 	top, sum := 0.0, 0.0
 	for _, t := range b.live {
-		top = max(top, b.ratio(t))
+		top = max(top, b.load[t]/b.capacity[t])
 		sum += b.load[t]
 	}
 	if sum <= 0 {

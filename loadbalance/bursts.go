@@ -83,7 +83,7 @@ func (b *board) spread() {
 		if owner := b.owners(p)[0]; of != owner || len(last) != missing {
 			of, last = owner, last[:0]
 			for len(last) < missing {
-				t, ok := s.cold.first(func(t uint32) bool { return !b.has(p, t) && !slices.Contains(last, t) })
+				t, ok := s.cold.first(b.worth(p)/float64(target), func(t uint32) bool { return !b.has(p, t) && !slices.Contains(last, t) })
 				if !ok {
 					return
 				}

@@ -9,13 +9,14 @@ import (
 // cooler is phase 4 of weighted-move.
 type cooler struct {
 	*board
-	level     float64 // what tasks should be brought down to, load by capacity
-	floor     float64 // the largest load by capacity that some task must have
-	largest   float64 // capacity
-	hot, cold *taskHeap
-	budget    float64 // keyspace that may have moved in this round
-	spent     bool    // a move was left out because it did not fit into the budget
-	found     []int32 // room for what movable finds
+	level   float64 // what tasks should be brought down to, load by capacity
+	floor   float64 // the largest load by capacity that some task must have
+	largest float64 // capacity
+	hot     *taskHeap
+	cold    *takers
+	budget  float64 // keyspace that may have moved in this round
+	spent   bool    // a move was left out because it did not fit into the budget
+	found   []int32 // room for what movable finds
 }
 
 // cool goes over the tasks, hottest first. A task that nothing can cool is
@@ -25,16 +26,16 @@ func (b *board) cool() {
 	worth := b.worthMoving()
 	c := &cooler{board: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
-	c.cold = newTaskHeap(len(b.load), b.live, b.ratio)
+	c.cold = b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
 	start, stop := b.band(c.level)
 	limit := start * c.level // until something is worth moving
-	if start == b.cfg.BandStart && c.ratio(c.cold.top()) < (1-coldBand*(start-1))*c.level {
+	if start == b.cfg.BandStart && c.ratio(c.cold.warm.top()) < (1-coldBand*(start-1))*c.level {
 		limit = stop * c.level
 	}
 	if b.ratio(c.hot.top()) > limit && b.smooth != nil && b.smooth.trust.foretold() >= steady {
 		b.narrow()
 	}
-	weights := b.weights()
+	weights := b.sorted(b.weight)
 	c.largest, c.floor = weights[0], c.unavoidable(weights)
 	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
@@ -100,9 +101,11 @@ func (c *cooler) bound(t uint32) bool {
 
 // band is the imbalance at which moving begins and the one at which it stops.
 // Where the load of a task will be off by more than the configured band anyway,
-// as with few requests or bursts, aiming better would be churn for nothing.
+// as with few requests or bursts, aiming better would be churn for nothing. So it
+// would be where new tasks are about to take that load.
 func (b *board) band(level float64) (start, stop float64) {
-	start, stop = b.cfg.BandStart, b.cfg.BandStop
+	missing := b.missing()
+	start, stop = b.cfg.BandStart+missing, b.cfg.BandStop+missing
 	if b.smooth == nil {
 		return start, stop
 	}
@@ -133,7 +136,7 @@ func (c *cooler) over(t uint32, load float64) float64 {
 func (c *cooler) refresh(ts ...uint32) {
 	for _, t := range ts {
 		c.hot.set(t, -c.ratio(t))
-		c.cold.set(t, c.ratio(t))
+		c.cold.refresh(t)
 	}
 }
 
@@ -149,10 +152,10 @@ func (c *cooler) step(h uint32) bool {
 	switch best.kind {
 	case KindMove:
 		c.replace(best.piece, h, to)
-		c.say(KindMove, ReasonHotTask, best.piece, int(h), int(to), best.weight(), p.width(), p.share())
+		c.say(KindMove, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.weight(), p.width(), p.share())
 	case KindReplicate:
 		c.add(best.piece, to)
-		c.say(KindReplicate, ReasonHotTask, best.piece, int(h), int(to), best.weight(), p.width(), p.share())
+		c.say(KindReplicate, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.weight(), p.width(), p.share())
 	case KindRemove:
 		c.remove(best.piece, h)
 		c.say(KindRemove, ReasonHotTask, best.piece, int(h), -1, best.weight(), 0, 0)
@@ -164,15 +167,16 @@ func (c *cooler) step(h uint32) bool {
 
 // bestMove weighs the moves of each slice of task h.
 func (c *cooler) bestMove(h uint32) (best option, to uint32) {
-	coldest := c.cold.top()
+	coldest := c.cold.warm.top()
 	before := c.over(h, c.load[h])
 	for _, i := range c.movable(h) {
 		p := &c.pieces[i]
 		width := p.width()
 		dest, ok := coldest, coldest != h
 		if p.replicas() > 1 && c.has(p, dest) { // a single owner is h
-			dest, ok = c.cold.first(func(t uint32) bool { return !c.has(p, t) })
+			dest, ok = c.cold.warm.first(func(t uint32) bool { return !c.has(p, t) })
 		}
+		dest, ok = c.cold.orYoung(dest, ok, p.share(), func(t uint32) bool { return !c.has(p, t) })
 		consider := func(k Kind, benefit float64) {
 			o := option{k, i, benefit, width}
 			if benefit <= 1e-9+1e-6*before {
@@ -219,9 +223,9 @@ func (c *cooler) movable(h uint32) []int32 {
 // thin says that piece i carries next to nothing for its width. Where the load is
 // on few keys, most of the keyspace is like that: to move it would spend the
 // budget round after round, and cool nobody.
-func (c *cooler) thin(i int32) bool {
-	p := &c.pieces[i]
-	return p.load < sparse*p.width()*c.total
+func (b *board) thin(i int32) bool {
+	p := &b.pieces[i]
+	return p.load < sparse*p.width()*b.total
 }
 
 // sparse is the load of next to nothing, as a share of what the piece would carry

@@ -8,7 +8,7 @@ import (
 )
 
 // eject makes room for a slice of task h that is too hot for any task as they
-// are: one more task takes it, as a replica if that is allowed and instead of h
+// are: one more task takes it, none that warms up, as a replica if that is allowed and instead of h
 // otherwise, and pushes its densest small slices on to other tasks that have
 // room. All of it is one move with one weight.
 func (c *cooler) eject(h uint32) bool {
@@ -31,7 +31,7 @@ func (c *cooler) eject(h uint32) bool {
 			}
 			var tried []uint32
 			for range 3 {
-				t, ok := c.cold.first(func(t uint32) bool { return !c.has(p, t) && !slices.Contains(tried, t) })
+				t, ok := c.cold.warm.first(func(t uint32) bool { return !c.has(p, t) && !slices.Contains(tried, t) })
 				if !ok {
 					break
 				}
@@ -140,7 +140,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 // fitting looks for a cold task, among the few coldest.
 func (c *cooler) fitting(fits func(uint32) bool) (uint32, bool) {
 	tries, found := 0, false
-	t, ok := c.cold.first(func(t uint32) bool {
+	t, ok := c.cold.warm.first(func(t uint32) bool {
 		tries++
 		found = fits(t)
 		return tries > 12 || found

@@ -10,7 +10,7 @@ import (
 // replicas, and the tasks that must hold them, the largest ones, are taken out.
 func (b *board) aim() float64 {
 	mean := b.mean()
-	weights, most := b.weights(), b.max
+	weights, most := b.sorted(b.weight), b.max
 	var hot []float64
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		if b.pieces[i].load > mean*float64(most)*weights[len(weights)-1] {
@@ -34,11 +34,11 @@ func (b *board) aim() float64 {
 	return max(level, .01*mean)
 }
 
-// weights are the capacities of the live tasks, the largest first.
-func (b *board) weights() []float64 {
+// sorted are the weights or capacities of the live tasks, the largest first.
+func (b *board) sorted(weight []float64) []float64 {
 	w := make([]float64, len(b.live))
 	for i, t := range b.live {
-		w[i] = b.weight[t]
+		w[i] = weight[t]
 	}
 	slices.SortFunc(w, func(x, y float64) int { return cmp.Compare(y, x) })
 	return w

@@ -40,6 +40,10 @@ type Input struct {
 	// tasks may own slices; starting, draining and dead ones lose theirs.
 	// A task of Prev that is not here is gone.
 	Tasks []assignment.Task
+	// Ages is how long each of Tasks, by position, has been there to own slices; below
+	// 0 where that is not known, as for those that a new assigner finds there. Such
+	// tasks are warm, as are all when it is nil. See Warmth.
+	Ages []time.Duration
 	// Config has its defaults and is valid.
 	Config assignment.JobConfig
 	// Loads are by slice of Prev; nil when there are none yet.
@@ -106,6 +110,7 @@ const (
 	ReasonTaskLeaving Reason = "task may not own"
 	ReasonRestarted   Reason = "task restarted"
 	ReasonNewTask     Reason = "new task"
+	ReasonWarming     Reason = "new task warms up"
 	ReasonPinned      Reason = "pinned"
 	ReasonTooFew      Reason = "below min replicas"
 	ReasonTooMany     Reason = "above max replicas"

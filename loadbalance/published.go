@@ -11,6 +11,9 @@ import (
 // the fall of the largest load among the tasks it touches, its cost the width
 // of the slice, and a move that no longer fits into the budget is not made.
 func (b *board) published() {
+	if _, some := b.fresh(); some {
+		b.welcome()
+	}
 	b.mergeCold(b.cfg.MinSlicesPerTask * len(b.live))
 	b.moveHottest()
 	b.splitHot()
@@ -29,10 +32,10 @@ func (o *option) weight() float64 { return o.benefit / o.cost }
 // hottest task, again and again.
 func (b *board) moveHottest() {
 	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
-	cold := newTaskHeap(len(b.load), b.live, b.ratio)
+	cold := b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
 	for {
-		h, c := hot.top(), cold.top()
-		best, spent := b.bestOption(h, c)
+		h := hot.top()
+		best, c, spent := b.bestOption(h, cold)
 		if best.kind == "" {
 			why := ReasonStuck
 			if spent {
@@ -44,21 +47,23 @@ func (b *board) moveHottest() {
 		touched := b.apply(best, h, c)
 		for _, t := range touched {
 			hot.set(t, -b.ratio(t))
-			cold.set(t, b.ratio(t))
+			cold.refresh(t)
 		}
 	}
 }
 
-// bestOption weighs the three moves of each slice of the hottest task; spent
-// says that one was left out because it did not fit into the budget.
-func (b *board) bestOption(h, c uint32) (best option, spent bool) {
+// bestOption weighs the three moves of each slice of the hottest task, to the
+// coldest; spent says that one was left out because it did not fit into the budget.
+func (b *board) bestOption(h uint32, cold *takers) (best option, to uint32, spent bool) {
 	before := b.ratio(h)
+	coldest := cold.warm.top()
 	for _, i := range b.own[h] {
 		p := &b.pieces[i]
 		if p.fixed {
 			continue
 		}
 		width := p.width()
+		c, _ := cold.orYoung(coldest, true, p.share(), func(t uint32) bool { return !b.has(p, t) })
 		consider := func(k Kind, after float64) {
 			o := option{k, i, (before - after) / b.mean(), width}
 			if o.benefit <= 1e-9 {
@@ -70,7 +75,7 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 			}
 			if best.kind == "" || o.weight() > best.weight() ||
 				o.weight() == best.weight() && p.start < b.pieces[best.piece].start {
-				best = o
+				best, to = o, c
 			}
 		}
 		if c != h && (p.replicas() == 1 || !b.has(p, c)) {
@@ -83,7 +88,7 @@ func (b *board) bestOption(h, c uint32) (best option, spent bool) {
 			consider(KindRemove, b.afterRemove(p, h))
 		}
 	}
-	return best, spent
+	return best, to, spent
 }
 
 // afterAdd is the largest load among the owners of p once t has joined them.
@@ -116,10 +121,10 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 	switch o.kind {
 	case KindMove:
 		b.replace(o.piece, h, c)
-		b.say(KindMove, ReasonHotTask, o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+		b.say(KindMove, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.weight(), o.cost, p.share())
 	case KindReplicate:
 		b.add(o.piece, c)
-		b.say(KindReplicate, ReasonHotTask, o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+		b.say(KindReplicate, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.weight(), o.cost, p.share())
 	case KindRemove:
 		b.remove(o.piece, h)
 		b.say(KindRemove, ReasonHotTask, o.piece, int(h), -1, o.weight(), 0, 0)

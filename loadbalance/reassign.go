@@ -25,7 +25,7 @@ func (b *board) worth(p *piece) float64 {
 type scale struct {
 	b     *board
 	worth []float64
-	cold  *taskHeap
+	cold  *takers
 }
 
 func (b *board) newScale() *scale {
@@ -36,7 +36,7 @@ func (b *board) newScale() *scale {
 			s.worth[t] += b.worth(p) / float64(p.replicas())
 		}
 	}
-	s.cold = newTaskHeap(len(b.load), b.live, s.ratio)
+	s.cold = b.newTakers(1/float64(len(b.live)), func(t uint32) float64 { return s.worth[t] })
 	return s
 }
 
@@ -48,18 +48,24 @@ func (s *scale) change(i int32, f func()) {
 	w := s.b.worth(p)
 	for _, t := range s.b.owners(p) {
 		s.worth[t] -= w / float64(p.replicas())
-		s.cold.set(t, s.ratio(t))
+		s.cold.refresh(t)
 	}
 	f()
 	for _, t := range s.b.owners(p) {
 		s.worth[t] += w / float64(p.replicas())
-		s.cold.set(t, s.ratio(t))
+		s.cold.refresh(t)
 	}
 }
 
-// coldest returns the task to give piece i to.
+// coldest returns the task to give piece i to, one that warms up if need be.
 func (s *scale) coldest(i int32) (uint32, bool) {
-	return s.cold.first(func(t uint32) bool { return !s.b.has(&s.b.pieces[i], t) })
+	p := &s.b.pieces[i]
+	others := func(t uint32) bool { return !s.b.has(p, t) }
+	t, ok := s.cold.first(s.b.worth(p)/float64(p.replicas()+1), others)
+	if !ok && s.cold.young != nil {
+		return s.cold.young.first(others)
+	}
+	return t, ok
 }
 
 // first makes the assignment that a job begins with: equal slices, in runs of

@@ -35,6 +35,7 @@ func Rebalance(in Input) Output {
 	default:
 		b.weightedMove()
 	}
+	b.sayCold()
 	out := b.output()
 	out.Stats.ImbalanceBefore = before
 	return out
@@ -132,7 +133,7 @@ func (b *board) floorOf(top float64) float64 {
 	}
 	// The largest capacities together are the best place for a hot key. Replicas
 	// share evenly, so the smallest of them decides.
-	best, weights := 0.0, b.weights()
+	best, weights := 0.0, b.sorted(b.capacity)
 	for r := 1; r <= b.max; r++ {
 		best = max(best, float64(r)*weights[r-1])
 	}

@@ -1,35 +1,43 @@
 package loadbalance
 
-// welcome gives tasks that own nothing their fair share, as far as the move
-// budget allows: moving by load alone would leave a newcomer to a large, even
-// job with nothing, because nobody there is hot. When no load is known it also
-// goes on filling tasks that own less than half their share of the keyspace.
-// What does not fit into the budget follows in later rounds.
+import "slices"
+
+// welcome gives tasks that own nothing their fair share, and those that are new
+// what they lack as they warm up, as far as the move budget allows: moving by load
+// alone would leave a newcomer to a large, even job with nothing, because nobody
+// there is hot. When no load is known it also goes on filling tasks that own less
+// than half their share of the keyspace. What does not fit into the budget follows
+// in later rounds.
 func (b *board) welcome() {
 	var guests []uint32
-	var s *scale
+	within, few := b.fresh()
+	fresh := func(t uint32) bool { return few && isNew(b.in.Ages, int(t), within) }
 	for _, t := range b.live {
-		if len(b.own[t]) == 0 {
+		if len(b.own[t]) == 0 || fresh(t) {
 			guests = append(guests, t)
 		}
 	}
 	if len(guests) == 0 && b.known {
 		return
 	}
-	s = b.newScale()
+	s := b.newScale()
 	sum := 0.0
 	for _, t := range b.live {
 		sum += s.worth[t]
 	}
 	fair := sum / float64(len(b.live))
+	if few && b.known {
+		fair *= b.aim() / b.mean() // whom nothing can cool is no reason to leave them without
+	}
 	if !b.known {
 		guests = guests[:0]
 		for _, t := range b.live {
-			if s.ratio(t) < .5*fair {
+			if s.ratio(t) < .5*fair || fresh(t) {
 				guests = append(guests, t)
 			}
 		}
 	}
+	guests = slices.DeleteFunc(guests, func(t uint32) bool { return len(b.own[t]) > 0 && s.ratio(t) >= enough*fair })
 	if len(guests) == 0 {
 		return
 	}
@@ -41,15 +49,19 @@ func (b *board) welcome() {
 		if s.ratio(to) >= fair || s.ratio(from) <= fair {
 			return
 		}
-		i := b.gift(s, from, to, fair)
+		i, full := b.gift(s, from, to, fair, few)
 		if i < 0 {
-			hot.drop(from)
+			if full {
+				cold.drop(to)
+			} else {
+				hot.drop(from)
+			}
 			continue
 		}
 		p := &b.pieces[i]
 		s.change(i, func() { b.replace(i, from, to) })
 		b.moved += p.width()
-		b.say(KindMove, ReasonNewTask, i, int(from), int(to), 0, p.width(), p.share())
+		b.say(KindMove, b.gently(ReasonNewTask, to), i, int(from), int(to), 0, p.width(), p.share())
 		hot.set(from, -s.ratio(from))
 		hot.set(to, -s.ratio(to))
 		cold.set(to, s.ratio(to))
@@ -76,21 +88,34 @@ func (b *board) halveWide() {
 
 // gift picks the piece of one task that another should have: the most worth for
 // its width that leaves neither on the wrong side of fair by more than half of
-// it. It returns -1 if there is none.
-func (b *board) gift(s *scale, from, to uint32, fair float64) int32 {
+// it. It returns -1 if there is none, and whether that is because who warms up has
+// enough for now. If that has nothing it is given the least if nothing is little
+// enough: with nothing it would stay cold.
+func (b *board) gift(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
+	least, leastWorth := int32(-1), fair*b.capacity[to]
 	for _, i := range b.own[from] {
 		p := &b.pieces[i]
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
 		switch {
 		case p.fixed || b.has(p, to) || b.moved+width > b.moveBudget():
-		case s.worth[to]+w/2 > fair*b.weight[to] || s.worth[from]-w/2 < fair*b.weight[from]:
+		case few && b.known && b.thin(i):
+		case s.worth[from]-w/2 < fair*b.weight[from]:
+		case !b.admits(to, s.worth[to], w, fair):
+			full = full || b.admits(to, 0, w, fair)
+			if len(b.own[to]) == 0 && w < leastWorth {
+				least, leastWorth = i, w
+			}
+		case s.worth[to]+w/2 > fair*b.weight[to]:
 		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
 			best, bestRate = i, w/width
 		}
 	}
-	return best
+	if best < 0 {
+		best = least
+	}
+	return best, full
 }
 
 func (b *board) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) }
