@@ -9,6 +9,7 @@ import (
 // cooler is phase 4 of weighted-move.
 type cooler struct {
 	*board
+	makingRoom
 	level   float64 // what tasks should be brought down to, load by capacity
 	floor   float64 // the largest load by capacity that some task must have
 	largest float64 // capacity

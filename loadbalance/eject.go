@@ -52,49 +52,102 @@ type push struct {
 	to   uint32
 }
 
+// dense is a slice, and its load by its width.
+type dense struct {
+	i       int32
+	density float64
+}
+
+// carried is what a task would carry.
+type carried struct {
+	task uint32
+	load float64
+}
+
+// makingRoom is memory that attempts to make room use again and again.
+type makingRoom struct {
+	dense []dense
+	after []carried // by the tasks that would carry something else, each once
+}
+
+// foretold is what task t would carry: what it does, if nothing else is said.
+func (c *cooler) foretold(t uint32) float64 {
+	for i := range c.after {
+		if c.after[i].task == t {
+			return c.after[i].load
+		}
+	}
+	return c.load[t]
+}
+
+// foretell says what task t would carry.
+func (c *cooler) foretell(t uint32, load float64) {
+	for i := range c.after {
+		if c.after[i].task == t {
+			c.after[i].load = load
+			return
+		}
+	}
+	c.after = append(c.after, carried{t, load})
+}
+
+// enough is how little a task may carry too much for nothing to be pushed off it.
+func (c *cooler) enough() float64 { return .002 * c.level }
+
+// pushable are the slices of task t, but for piece i, that may be pushed on when it
+// would carry too much by excess, the densest first.
+func (c *cooler) pushable(t uint32, i int32, excess float64) []dense {
+	c.dense = c.dense[:0]
+	if excess <= c.enough() {
+		return nil
+	}
+	for _, j := range c.own[t] {
+		q := &c.pieces[j]
+		if s := q.share(); j != i && !q.fixed && s > 0 && !c.thin(j) && c.small(s, excess) {
+			c.dense = append(c.dense, dense{j, s / q.width()})
+		}
+	}
+	slices.SortFunc(c.dense, func(x, y dense) int {
+		return cmp.Or(cmp.Compare(y.density, x.density), cmp.Compare(c.pieces[x.i].start, c.pieces[y.i].start))
+	})
+	return c.dense
+}
+
+// small says that pushing on so much leaves a task with hardly too little.
+func (c *cooler) small(share, excess float64) bool { return share <= excess+.02*c.level }
+
 // makeRoom tries to put piece i on task t, too, or instead of on h.
 func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 	p := &c.pieces[i]
 	s := p.share()
 	cost := p.width()
-	// What the loads of the owners will be.
-	now := map[uint32]float64{}
-	at := func(x uint32) float64 {
-		if v, ok := now[x]; ok {
-			return v
-		}
-		return c.load[x]
-	}
+	c.after = c.after[:0]
 	if k == KindReplicate {
 		after := p.load / float64(p.replicas()+1)
 		for _, o := range c.owners(p) {
-			now[o] = c.load[o] - s + after
+			c.foretell(o, c.load[o]-s+after)
 		}
-		now[t] = c.load[t] + after
+		c.foretell(t, c.load[t]+after)
 	} else {
-		now[h] = c.load[h] - s
-		now[t] = c.load[t] + s
+		c.foretell(h, c.load[h]-s)
+		c.foretell(t, c.load[t]+s)
 	}
 	limit := c.level
+	excess := func() float64 { return c.foretold(t) - limit*c.weight[t] }
 	// Push the densest slices that still leave something to push.
-	small := slices.Clone(c.own[t])
-	slices.SortFunc(small, func(x, y int32) int {
-		a, b := &c.pieces[x], &c.pieces[y]
-		return cmp.Or(cmp.Compare(b.share()/b.width(), a.share()/a.width()), cmp.Compare(a.start, b.start))
-	})
 	var pushes []push
-	for _, j := range small {
-		excess := now[t] - limit*c.weight[t]
-		if excess <= .002*c.level {
+	for _, d := range c.pushable(t, i, excess()) {
+		over := excess()
+		if over <= c.enough() {
 			break
 		}
-		q := &c.pieces[j]
+		q := &c.pieces[d.i]
 		qs := q.share()
-		if j == i || q.fixed || qs <= 0 || c.thin(j) || qs > excess+.02*c.level || c.moved+cost+q.width() > c.budget {
+		if !c.small(qs, over) || c.moved+cost+q.width() > c.budget {
 			continue
 		}
 		fits := func(x uint32) bool {
-			return x != t && !c.has(q, x) && (at(x)+qs)/c.weight[x] <= limit
+			return x != t && !c.has(q, x) && (c.foretold(x)+qs)/c.weight[x] <= limit
 		}
 		to, ok := h, fits(h)
 		if !ok {
@@ -103,14 +156,15 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 		if !ok {
 			continue
 		}
-		pushes = append(pushes, push{j, t, to})
-		now[to] = at(to) + qs
-		now[t] -= qs
+		pushes = append(pushes, push{d.i, t, to})
+		c.foretell(to, c.foretold(to)+qs)
+		c.foretell(t, c.foretold(t)-qs)
 		cost += q.width()
 	}
 	gain := 0.0
-	for _, x := range sortedKeys(now) {
-		gain += c.over(x, c.load[x]) - c.over(x, now[x])
+	slices.SortFunc(c.after, func(x, y carried) int { return cmp.Compare(x.task, y.task) })
+	for _, x := range c.after {
+		gain += c.over(x.task, c.load[x.task]) - c.over(x.task, x.load)
 	}
 	if c.moved+cost > c.budget {
 		c.spent = true
@@ -146,13 +200,4 @@ func (c *cooler) fitting(fits func(uint32) bool) (uint32, bool) {
 		return tries > 12 || found
 	})
 	return t, ok && found
-}
-
-func sortedKeys(m map[uint32]float64) []uint32 {
-	keys := make([]uint32, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

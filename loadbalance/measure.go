@@ -152,6 +152,13 @@ func (m *meter) spread(cell assignment.Slice, rate float64, f func(slice, part i
 		if !ok {
 			return
 		}
+		if m.parts == 1 {
+			f(i, 0, rate*float64(both.Width())/float64(cell.Width()), float64(both.Width())/float64(s.Width()))
+			if s.End >= cell.End {
+				return
+			}
+			continue
+		}
 		for p := partOf(s, both.Start, m.parts); p < m.parts; p++ {
 			in, ok := part(s, p, m.parts).Intersect(both)
 			if !ok {
@@ -167,6 +174,9 @@ func (m *meter) spread(cell assignment.Slice, rate float64, f func(slice, part i
 
 // part is the p-th of n equal parts of a slice, empty if the slice is narrow.
 func part(s assignment.Slice, p, n int) assignment.Slice {
+	if n == 1 {
+		return s
+	}
 	return assignment.Slice{Start: cut(s, p, n), End: cut(s, p+1, n)}
 }
 
