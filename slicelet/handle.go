@@ -1,6 +1,10 @@
 package slicelet
 
-import "github.com/slicer-project/slicer/assignment"
+import (
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
 
 // Handle is a request's view of its key: taken when the request arrives, asked
 // again before its result is let out (Slicer paper, section 2.2). It is a small
@@ -52,6 +56,25 @@ func (h Handle) AssignedContinuously() bool {
 // In affinity mode two tasks may own a key at once, and tokens only say who is
 // later.
 func (h Handle) FencingToken() assignment.Generation { return max(h.token, 0) }
+
+// maxTook bounds what one call of Took counts, so that a request that waited for an
+// hour does not stand for all the CPU of the moment at which it ends.
+const maxTook = 10 * time.Second
+
+// Took says that the request has kept the task busy for so long, or for so much
+// longer: it may be called several times. In a job whose load metric is cpu, the
+// process's CPU is shared out among keys by it; in others it does nothing, and costs
+// next to nothing. Leave out what the request has waited for, as far as you can. Call
+// it for all requests of a task or for none, since then those that say nothing count
+// for nothing; the handlers of packages sliceletgrpc and slicelethttp call it. More
+// than 10 s count as 10 s.
+func (h Handle) Took(d time.Duration) {
+	if h.s == nil || d <= 0 || !h.s.timed.Load() {
+		return
+	}
+	v := h.s.view.Load()
+	h.s.meter.took(h.key, v.metered, v.metered.find(h.key), min(d, maxTook).Seconds())
+}
 
 // Shed counts the request as refused for want of room. Handle has counted it as
 // load before, and it stays load: what is turned away is what the task could not

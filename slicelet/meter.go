@@ -26,14 +26,17 @@ type stripe struct {
 	lock atomic.Uint32
 	lay  *layout
 	n    counts
-	load [2]tally  // by metric
+	load [metrics]tally
 	_    [136]byte // to where no two stripes share a pair of cache lines
 }
 
-// The metrics that are counted. CPU is not: it is shared out by requests.
+// The metrics that are counted. CPU is not: it is shared out by the time that
+// requests took, or by requests where nobody says how long they took.
 const (
 	requests = iota
 	custom
+	spent // seconds
+	metrics
 )
 
 // tally is the load of one metric.
@@ -81,6 +84,11 @@ func (m *meter) request(k assignment.SliceKey, lay *layout, i int, owned bool) {
 // custom counts load in the custom metric.
 func (m *meter) custom(k assignment.SliceKey, lay *layout, i int, load float64) {
 	m.count(k, lay, i, custom, load, counts{})
+}
+
+// took counts the time that a request took which was counted before.
+func (m *meter) took(k assignment.SliceKey, lay *layout, i int, seconds float64) {
+	m.count(k, lay, i, spent, seconds, counts{})
 }
 
 // shed counts a request that was counted before as refused for want of room.
@@ -150,10 +158,10 @@ func (m *meter) total() (n uint64) {
 // relay makes lay the layout that is counted by and returns, in the cells of
 // the one before, what was counted since take or relay. What the sketches have
 // goes on.
-func (m *meter) relay(lay *layout) (cells [2][]float64, hot [2][]heavy) {
+func (m *meter) relay(lay *layout) (cells [metrics][]float64, hot [metrics][]heavy) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var copies [2][]*sketch
+	var copies [metrics][]*sketch
 	m.each(func(s *stripe) {
 		s.lay = lay
 		for i := range s.load {
@@ -172,11 +180,11 @@ func (m *meter) relay(lay *layout) (cells [2][]float64, hot [2][]heavy) {
 	return cells, hot
 }
 
-// taken is what take returns, by metric where there are two.
+// taken is what take returns, by metric where there are several.
 type taken struct {
-	cells [2][]float64 // of the layout in use, nil if nothing was counted
-	lost  [2]float64
-	hot   [2][]heavy
+	cells [metrics][]float64 // of the layout in use, nil if nothing was counted
+	lost  [metrics]float64
+	hot   [metrics][]heavy
 	n     counts
 }
 
@@ -185,7 +193,7 @@ type taken struct {
 func (m *meter) take() (t taken) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var sketches [2][]*sketch
+	var sketches [metrics][]*sketch
 	m.each(func(s *stripe) {
 		for i := range s.load {
 			l := &s.load[i]

@@ -19,7 +19,7 @@ type recorder struct {
 	generation assignment.Generation
 	began      time.Time // of the report's window
 	laid       time.Time // since when the layout has been in use, within the window
-	gone       [2]float64
+	gone       [metrics]float64
 	cpuBefore  time.Duration
 	sum        counts
 	last       *assignment.Load // nil before the first
@@ -69,7 +69,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 	r.last = m.load()
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)
-	r.gone = [2]float64{}
+	r.gone = [metrics]float64{}
 	r.began, r.laid = now, now
 	return r.last
 }

@@ -199,6 +199,39 @@ func TestMeasureCPU(t *testing.T) {
 	}
 }
 
+// Where requests say how long they took, CPU is shared out by that.
+func TestMeasureCPUByTime(t *testing.T) {
+	b := newBench(t)
+	b.own(1, [2]int{0, 4})
+	b.requests(eighth(0)+5, 90)
+	b.requests(eighth(2)+5, 1)
+	took := func(k assignment.SliceKey, seconds float64) { b.m.took(k, b.v.own, b.v.own.find(k), seconds) }
+	for range 90 {
+		took(eighth(0)+5, .01)
+	}
+	took(eighth(2)+5, 8)
+	took(eighth(7), 1.1)
+	b.cpu += 2 * time.Second
+	b.pass(time.Second)
+	b.own(2, [2]int{0, 2}, [2]int{2, 4})
+	b.pass(time.Second)
+	l := b.measure(assignment.LoadCPU)
+	if !near(l.Total, 1) || !near(rateOf(l, eighth(0)), .09) || !near(rateOf(l, eighth(2)), .8) {
+		t.Errorf("%+v", l)
+	}
+	if len(l.Hot) != 2 || l.Hot[0].Key != eighth(2)+5 || !near(l.Hot[0].Rate, .8) || !near(l.Hot[1].Rate, .09) {
+		t.Errorf("hot %+v", l.Hot)
+	}
+	// The next window, in which nobody says so, is shared out by requests.
+	b.requests(eighth(0)+5, 3)
+	b.requests(eighth(2)+5, 1)
+	b.cpu += 4 * time.Second
+	b.pass(time.Second)
+	if l := b.measure(assignment.LoadCPU); !near(rateOf(l, eighth(0)), 3) || !near(rateOf(l, eighth(2)), 1) {
+		t.Errorf("%+v", l)
+	}
+}
+
 func TestMeasureCustom(t *testing.T) {
 	b := newBench(t)
 	b.own(1, [2]int{0, 4})

@@ -27,15 +27,21 @@ type measurement struct {
 	elapsed    time.Duration
 	generation assignment.Generation
 	metric     string
-	lost       [2]float64
-	gone       [2]float64 // in slices that have departed meanwhile
-	hot        [2][]heavy
+	lost       [metrics]float64
+	gone       [metrics]float64 // in slices that have departed meanwhile
+	hot        [metrics][]heavy
 	n          counts
 	cpu        float64 // busy seconds
 	cores      int     // that the process may use
 }
 
-// load makes a report of a measurement. CPU is shared out by requests.
+// all is what was counted of a metric, wherever.
+func (m *measurement) all(metric int) float64 {
+	return m.lost[metric] + m.gone[metric] + amount(m.counted[metric])
+}
+
+// load makes a report of a measurement. CPU is shared out by the time that requests
+// took, if any said so.
 func (m *measurement) load() *assignment.Load {
 	secs := m.elapsed.Seconds()
 	if secs <= 0 {
@@ -50,14 +56,13 @@ func (m *measurement) load() *assignment.Load {
 	all := float64(m.n.requests)
 	switch m.metric {
 	case assignment.LoadCustom:
-		which = custom
-		all = m.lost[custom] + m.gone[custom]
-		for _, v := range m.counted[custom] {
-			all += v
-		}
+		which, all = custom, m.all(custom)
 	case assignment.LoadCPU:
-		if unit = 0; m.n.requests > 0 {
-			unit = m.cpu / float64(m.n.requests)
+		if t := m.all(spent); t > 0 {
+			which, all = spent, t
+		}
+		if unit = 0; all > 0 {
+			unit = m.cpu / all
 		}
 	}
 	l.Total = rate(all*unit, secs)

@@ -26,7 +26,9 @@ func (s *Slicelet) report() {
 	for {
 		select {
 		case <-timer.C:
-			send(s.recorder.measure(s.sub.State().Status.LoadMetric, time.Now()))
+			metric := s.sub.State().Status.LoadMetric
+			s.timed.Store(metric == assignment.LoadCPU)
+			send(s.recorder.measure(metric, time.Now()))
 			timer.Reset(s.interval())
 		case <-s.reportNow:
 			// The state has changed. The load is that of the last whole window: a

@@ -42,6 +42,7 @@ type Slicelet struct {
 	closing  bool
 
 	draining atomic.Bool
+	timed    atomic.Bool // the time that requests take is load
 	// Of capacity 1: the reporter, and the listener's caller, have something to do.
 	reportNow, tellNow chan struct{}
 

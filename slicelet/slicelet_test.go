@@ -270,6 +270,21 @@ func TestReports(t *testing.T) {
 		if len(rs) > 3 || round(total) != 30 {
 			t.Errorf("%d reports in 10 s, custom load %v", len(rs), total)
 		}
+		// Time that requests take is load where CPU is.
+		c.s.Handle(keyIn(0, 3)).Took(time.Second)
+		c.server.Say(&slicerv1.Status{TakesReports: true, ReportIntervalMs: 5000, LoadMetric: assignment.LoadCPU})
+		time.Sleep(10 * time.Second)
+		before = len(c.reports())
+		long, short := c.s.Handle(keyIn(0, 3)), c.s.Handle(keyIn(0, 3))
+		long.Took(time.Hour) // counts as 10 s
+		long.Took(-time.Hour)
+		for range 10 {
+			short.Took(250 * time.Millisecond)
+		}
+		Handle{}.Took(time.Second)
+		if got := c.s.meter.take().cells[spent]; amount(got) != 12.5 {
+			t.Errorf("counted %v s, want 12.5", amount(got))
+		}
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 // layout: how much was counted in each, and for how many seconds it was watched.
 type window struct {
 	lay     *layout
-	counted [2][]float64 // by metric; nil if nothing was
+	counted [metrics][]float64 // by metric; nil if nothing was
 	seconds []float64
 }
 
@@ -20,7 +20,7 @@ func newWindow(lay *layout) window {
 }
 
 // watch adds what was counted in a time during which the layout was in use.
-func (w *window) watch(seconds float64, counted [2][]float64) {
+func (w *window) watch(seconds float64, counted [metrics][]float64) {
 	for i := range counted {
 		w.counted[i] = sum(w.counted[i], counted[i])
 	}
@@ -33,7 +33,7 @@ func (w *window) watch(seconds float64, counted [2][]float64) {
 // known: a cell that lies within one of the other's goes there whole; one that
 // straddles several is shared out, its heavy keys, as far as they are certain, to
 // where they lie and the rest by width. What the other does not own is dropped.
-func (w *window) project(to *layout, hot [2][]heavy) window {
+func (w *window) project(to *layout, hot [metrics][]heavy) window {
 	out := newWindow(to)
 	for i := range hot {
 		if w.counted[i] != nil {

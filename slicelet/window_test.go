@@ -25,7 +25,7 @@ func TestProject(t *testing.T) {
 		for i := range w.seconds {
 			w.seconds[i] = 1
 		}
-		var hot [2][]heavy
+		var hot [metrics][]heavy
 		for _, c := range from.list() {
 			if rapid.IntRange(0, 3).Draw(t, "hot") == 0 {
 				k := c.Start + assignment.SliceKey(rapid.Uint64Range(0, c.Width()-1).Draw(t, "hot key"))
@@ -77,8 +77,8 @@ func TestProjectSplitAndMerge(t *testing.T) {
 	w := newWindow(whole)
 	counted := make([]float64, whole.cells())
 	counted[0], counted[3] = 1000, 80 // the key lies in part 0
-	w.watch(2, [2][]float64{requests: counted})
-	hot := [2][]heavy{requests: {{key: k, weight: 910, over: 10}}}
+	w.watch(2, [metrics][]float64{requests: counted})
+	hot := [metrics][]heavy{requests: {{key: k, weight: 910, over: 10}}}
 
 	got := w.project(cut, hot)
 	of := func(w window, i int) (n float64) {

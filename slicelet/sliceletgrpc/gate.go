@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -68,13 +69,14 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	if err == nil {
 		answer, err = handler(c, request)
 	}
+	c.handle.Took(time.Since(began))
 	g.ended(ctx, info.FullMethod, began, err)
 	return answer, err
 }
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context()}}
+	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context()}, busy: began}
 	key, ok := g.keyOf(ss.Context())
 	var err error
 	if ok || g.cfg.Key == nil {
@@ -88,6 +90,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	if s.refused != nil {
 		err = s.refused // whatever the handler made of it
 	}
+	s.waits()
 	g.ended(ss.Context(), info.FullMethod, began, err)
 	return err
 }
@@ -100,6 +103,34 @@ type stream struct {
 	call    call
 	ask     bool // the first message has the key
 	refused error
+
+	mu   sync.Mutex // one goroutine may send while another receives
+	busy time.Time  // since when the handler has neither sent nor received; zero while it does
+	at   int        // calls that are under way
+}
+
+// waits ends a time in which the handler worked.
+func (s *stream) waits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at++; s.at == 1 {
+		s.call.handle.Took(time.Since(s.busy))
+	}
+}
+
+// works begins one.
+func (s *stream) works() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at--; s.at == 0 {
+		s.busy = time.Now()
+	}
+}
+
+func (s *stream) SendMsg(m any) error {
+	s.waits()
+	defer s.works()
+	return s.ServerStream.SendMsg(m)
 }
 
 func (s *stream) Context() context.Context { return &s.call }
@@ -108,12 +139,16 @@ func (s *stream) RecvMsg(m any) error {
 	if s.refused != nil {
 		return s.refused
 	}
+	s.waits()
 	err := s.ServerStream.RecvMsg(m)
+	s.works()
 	if err != nil || !s.ask {
 		return err
 	}
 	s.ask = false
 	key, ok := s.gate.cfg.Key(s.method, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.refused = s.gate.admit(s.call.Context, &s.call, s.method, key, ok)
 	return s.refused
 }

@@ -60,6 +60,7 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 	if s.block != nil {
 		<-s.block
 	}
+	work(name)
 	if name.GetValue() == "fail" {
 		return nil, status.Error(codes.NotFound, "no such name")
 	}
@@ -69,7 +70,15 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 func (s *service) SayHellos(name *wrapperspb.StringValue, stream grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
 	h, ok := HandleFrom(stream.Context())
 	s.owned, s.keyed = h.Owned(), ok
+	work(name)
 	return s.Greeter.SayHellos(name, stream)
+}
+
+// work takes as long as a name says that is a duration.
+func work(name *wrapperspb.StringValue) {
+	if d, err := time.ParseDuration(name.GetValue()); err == nil {
+		time.Sleep(d)
+	}
 }
 
 func run(t *testing.T, cfg Config, test func(b *bed)) {
@@ -241,6 +250,34 @@ slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 2
 		if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
 			b.t.Errorf("%v, %v", problems, err)
 		}
+	})
+}
+
+// TestTime: where CPU is the load, it is shared out by how long handlers work, that
+// of streams between messages included.
+func TestTime(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, ReportIntervalMs: 10_000, LoadMetric: assignment.LoadCPU})
+		b.assign(5, 0, 0)
+		time.Sleep(12 * time.Second) // it knows what load is with its first report
+		for range 3 {
+			b.saw(b.ask(b.with(KeyHeader, keyOf(0)), "100ms"), true, true)
+		}
+		b.saw(b.watch(b.with(KeyHeader, keyOf(0)), "500ms"), true, true)
+		b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "400ms"), true, true)
+		time.Sleep(12 * time.Second)
+		for _, m := range b.plane.Heard() {
+			load := m.GetReport().GetLoad()
+			if load.GetTotalRate() == 0 || len(load.GetHotKey()) != 2 {
+				continue
+			}
+			ratio := load.HotRate[0] / load.HotRate[1]
+			if ratio < 1.99 || ratio > 2.01 || load.HotKey[0] != uint64(assignment.KeyOf(keyOf(0))) {
+				b.t.Errorf("the first key has %.3f times the load of the second, want 2: %v", ratio, load)
+			}
+			return
+		}
+		b.t.Error("no report has both keys")
 	})
 }
 

@@ -88,7 +88,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &v.recorder
 	defer func() {
 		// A panic, which the server takes for the connection's end, is an error.
-		g.metrics.answered(rec.code, time.Since(begun))
+		took := time.Since(begun)
+		v.handle.Took(took)
+		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
 	if !ok {
