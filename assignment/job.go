@@ -39,7 +39,7 @@ func ParseMode(s string) (Mode, error) {
 // Load metrics.
 const (
 	LoadRequests = "requests" // requests a second
-	LoadCPU      = "cpu"      // process CPU, shared out by request
+	LoadCPU      = "cpu"      // process CPU, shared out by how long requests take
 	LoadCustom   = "custom"   // what the application reports
 )
 
