@@ -19,6 +19,7 @@ type board struct {
 	head       int32
 	n          int // pieces that are not gone
 	ownerships int // of all pieces together
+	most       int // ownerships that there may be
 
 	own      [][]int32 // by task: the pieces it owns, in no order
 	load     []float64 // by task
@@ -42,9 +43,9 @@ type board struct {
 }
 
 // newBoard lays out a round; ok is false when no task may own anything.
-func newBoard(in Input) (b *board, ok bool) {
+func newBoard(in Input, most int) (b *board, ok bool) {
 	in.Config = in.Config.WithDefaults()
-	b = &board{in: in, cfg: in.Config.Balance, head: -1}
+	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most}
 	b.weigh()
 	if len(b.live) == 0 {
 		return b, false

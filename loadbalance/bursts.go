@@ -3,8 +3,6 @@ package loadbalance
 import (
 	"math"
 	"slices"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // calm is the standard deviation of a task's load, as a share of the mean, up
@@ -76,7 +74,7 @@ func (b *board) spread() {
 		p := &b.pieces[i]
 		missing := target - p.replicas()
 		cost := float64(missing) * p.width()
-		if p.fixed || p.replicas() > 1 || b.moved+cost > budget || b.ownerships+missing > assignment.MaxOwnerships {
+		if p.fixed || p.replicas() > 1 || b.moved+cost > budget || b.ownerships+missing > b.most {
 			continue
 		}
 		// Neighbours on the same task get the same replicas, to stay mergeable.

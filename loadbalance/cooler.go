@@ -2,8 +2,6 @@ package loadbalance
 
 import (
 	"math"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // cooler is phase 4 of weighted-move.
@@ -191,7 +189,7 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		s := p.share()
 		if ok {
 			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s))
-			if p.replicas() < c.max && c.ownerships < assignment.MaxOwnerships {
+			if p.replicas() < c.max && c.ownerships < c.most {
 				consider(KindReplicate, c.gainOfAdding(p, dest))
 			}
 		}

@@ -3,8 +3,6 @@ package loadbalance
 import (
 	"cmp"
 	"slices"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // eject makes room for a slice of task h that is too hot for any task as they
@@ -26,7 +24,7 @@ func (c *cooler) eject(h uint32) bool {
 			continue
 		}
 		for _, k := range [...]Kind{KindReplicate, KindMove} {
-			if k == KindReplicate && (p.replicas() >= c.max || c.ownerships >= assignment.MaxOwnerships) {
+			if k == KindReplicate && (p.replicas() >= c.max || c.ownerships >= c.most) {
 				continue
 			}
 			var tried []uint32

@@ -2,6 +2,7 @@ package loadbalance_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,15 @@ func drawConfig(t *rapid.T) assignment.JobConfig {
 	c.LoadMetric = rapid.SampledFrom([]string{assignment.LoadRequests, assignment.LoadCPU}).Draw(t, "metric")
 	c.Balance.MinSlicesPerTask = rapid.IntRange(1, 20).Draw(t, "fewest slices")
 	c.Balance.MaxSlicesPerTask = rapid.IntRange(c.Balance.MinSlicesPerTask, 60).Draw(t, "most slices")
+	budget := rapid.SampledFrom([]float64{-1, .001, .01, .01, .09, .09, .3, 1}) // -1 is none
+	c.Balance.MergeBudget, c.Balance.MoveBudget = budget.Draw(t, "merge budget"), budget.Draw(t, "move budget")
+	c.Balance.BandStop = rapid.SampledFrom([]float64{1, 1.01, 1.3}).Draw(t, "band stop")
+	c.Balance.BandStart = c.Balance.BandStop + rapid.SampledFrom([]float64{0, .02, .5}).Draw(t, "band")
+	c.Balance.Smoothing = rapid.SampledFrom([]float64{.01, .25, 1}).Draw(t, "smoothing")
+	c.Balance.CPUThreshold = rapid.SampledFrom([]float64{-1, .25, 1}).Draw(t, "cpu threshold")
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
@@ -122,22 +132,53 @@ func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 	if len(p.Starts) > limit {
 		t.Fatalf("%d slices, want at most %d", len(p.Starts), limit)
 	}
-	var merged, moved float64
 	for _, d := range out.Decisions {
 		if math.IsNaN(d.Benefit) || math.IsNaN(d.LoadChurn) || math.IsNaN(d.KeyChurn) {
 			t.Fatalf("a decision is not a number: %+v", d)
 		}
-		switch {
-		case d.Kind == loadbalance.KindMerge:
-			merged += d.KeyChurn
-		case d.Kind == loadbalance.KindMove || d.Kind == loadbalance.KindEject ||
-			d.Kind == loadbalance.KindReplicate && d.Reason != loadbalance.ReasonTooFew:
-			moved += d.KeyChurn
+	}
+	if in.Prev == nil {
+		return
+	}
+	churn, free := gained(in, p)
+	if math.Abs(churn-out.Stats.KeyChurn) > 1e-9 {
+		t.Fatalf("key churn is said to be %g, and is %g", out.Stats.KeyChurn, churn)
+	}
+	if budget := max(in.Config.Balance.MergeBudget, 0) + max(in.Config.Balance.MoveBudget, 0); free > budget+1e-9 {
+		t.Fatalf("%g of the keyspace was reassigned without need, the budgets are %g", free, budget)
+	}
+}
+
+// gained is the share of the keyspace that got an owner which did not have it, and
+// that of it where all owners from before might have stayed.
+func gained(in loadbalance.Input, p assignment.Placement) (churn, free float64) {
+	fewest := min(in.Config.MinReplicas, len(in.Tasks))
+	for i, at := 0, 0; i < len(p.Starts); i++ {
+		s := assignment.Slice{Start: p.Starts[i], End: assignment.KeyspaceEnd}
+		if i+1 < len(p.Starts) {
+			s.End = p.Starts[i+1]
+		}
+		for ; at < in.Prev.NumSlices() && in.Prev.Slice(at).Start < s.End; at++ {
+			both, _ := s.Intersect(in.Prev.Slice(at))
+			had := make(map[uint32]bool)
+			stay := in.Prev.Replicas(at).Len() >= fewest
+			for o := range in.Prev.Replicas(at).All() {
+				pos := slices.IndexFunc(in.Tasks, func(t assignment.Task) bool { return t.Same(o) && t.State == assignment.TaskRunning })
+				stay = stay && pos >= 0
+				had[uint32(pos)] = true
+			}
+			if slices.ContainsFunc(p.Range(i), func(o uint32) bool { return !had[o] }) {
+				churn += both.Fraction()
+				if stay {
+					free += both.Fraction()
+				}
+			}
+			if in.Prev.Slice(at).End > s.End {
+				break
+			}
 		}
 	}
-	if merged > in.Config.Balance.MergeBudget+1e-9 || moved > in.Config.Balance.MoveBudget+1e-9 {
-		t.Fatalf("merged %g and moved %g of the keyspace", merged, moved)
-	}
+	return churn, free
 }
 
 // TestAnyHistory plays histories of any tasks and any loads.
@@ -216,6 +257,32 @@ func TestSettles(t *testing.T) {
 		}
 		if churn > .01 {
 			t.Fatalf("20 rounds of constant load still reassigned %g of the keyspace", churn)
+		}
+	})
+}
+
+// TestOwnershipsAreBounded lets replicas and slices grow as they like: together they
+// stay within what an assignment may hold.
+func TestOwnershipsAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"), 1, 12)
+		cfg.MinReplicas = rapid.IntRange(1, 3).Draw(t, "min")
+		cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = 4, 40
+		tasks := fleet(rapid.IntRange(3, 12).Draw(t, "tasks"))
+		most := rapid.IntRange(40, 400).Draw(t, "most ownerships")
+		keys := zipf(rapid.SampledFrom([]int{3, 30, 1000}).Draw(t, "keys"), rapid.Float64Range(0, 2).Draw(t, "skew"), 1000)
+		var a *assignment.Assignment
+		var out loadbalance.Output
+		for i := range 12 {
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, State: out.State, Elapsed: cfg.Balance.Interval}
+			if a != nil {
+				in.Loads = measure(a, keys)
+			}
+			out = loadbalance.RebalanceWithin(in, most)
+			if n := len(out.Placement.Owners); n > most {
+				t.Fatalf("round %d: %d ownerships, at most %d are allowed", i, n, most)
+			}
+			a = follow(t, a, tasks, out)
 		}
 	})
 }

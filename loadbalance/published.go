@@ -2,8 +2,6 @@ package loadbalance
 
 import (
 	"slices"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // published runs phases 3 to 5 as the Slicer paper has them. Where the paper
@@ -133,4 +131,4 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 }
 
 // roomForOwner keeps assignments within what they may hold.
-func (b *board) roomForOwner() bool { return b.ownerships < assignment.MaxOwnerships }
+func (b *board) roomForOwner() bool { return b.ownerships < b.most }

@@ -71,7 +71,7 @@ func (s *scale) coldest(i int32) (uint32, bool) {
 // first makes the assignment that a job begins with: equal slices, in runs of
 // neighbours so that they merge for nothing, in proportion to capacity.
 func (b *board) first() {
-	n := min(max(b.cfg.MinSlicesPerTask, 1)*len(b.live), assignment.MaxSlices, assignment.MaxOwnerships/b.min)
+	n := min(max(b.cfg.MinSlicesPerTask, 1)*len(b.live), assignment.MaxSlices, b.most/b.min)
 	starts := assignment.Equal(n)
 	b.pieces = make([]piece, n)
 	b.n = n

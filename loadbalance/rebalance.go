@@ -11,8 +11,10 @@ import (
 // never fails: measurements, tasks and configurations that make no sense are
 // read as harmlessly as possible, and with no running task the assignment in
 // force stays.
-func Rebalance(in Input) Output {
-	b, ok := newBoard(in)
+func Rebalance(in Input) Output { return rebalance(in, assignment.MaxOwnerships) }
+
+func rebalance(in Input, most int) Output {
+	b, ok := newBoard(in, most)
 	if !ok {
 		return Output{State: in.State, Stats: Stats{Skipped: ReasonNoTask},
 			Decisions: []Decision{{Kind: KindSkip, Reason: ReasonNoTask}}}

@@ -35,6 +35,9 @@ func (b *board) splitHot() {
 		if p.load*float64(b.n) < 2*b.total || p.load <= 0 {
 			return
 		}
+		if b.ownerships+p.replicas() > b.most {
+			continue
+		}
 		b.say(KindSplit, ReasonHotSlice, i, -1, -1, p.load*float64(b.n)/b.total, 0, 0)
 		j := b.split(i, p.start+(p.end-p.start)/2)
 		for _, k := range [...]int32{i, j} {
