@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance"
 	"github.com/slicer-project/slicer/loadbalance/baseline"
@@ -18,6 +20,9 @@ type decision struct {
 	tasks []assignment.Task
 	prev  *assignment.Assignment // nil in the first round
 	loads *loadbalance.Loads
+	// elapsed is the time since the window before began: windows without traffic are
+	// left out.
+	elapsed time.Duration
 }
 
 // decider makes one decision after another; an empty placement changes nothing.
@@ -37,7 +42,7 @@ func newDecider(algorithm string) decider {
 	var state *loadbalance.State
 	return func(d decision) (assignment.Placement, []loadbalance.Decision) {
 		out := loadbalance.Rebalance(loadbalance.Input{
-			Prev: d.prev, Tasks: d.tasks, Config: d.job, Loads: d.loads, Elapsed: d.job.Balance.Interval, State: state,
+			Prev: d.prev, Tasks: d.tasks, Config: d.job, Loads: d.loads, Elapsed: d.elapsed, State: state,
 		})
 		state = out.State
 		if !out.Changed {

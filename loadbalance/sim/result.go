@@ -23,8 +23,11 @@ type Round struct {
 	// that came to tasks that did not own it.
 	KeyChurn  float64 `json:"key_churn"`
 	LoadChurn float64 `json:"load_churn"`
-	// Moves are changes of owners, by whatever name.
-	Moves    int     `json:"moves"`
+	// Moves are changes of owners, whatever the algorithm: for each piece of the
+	// keyspace that no boundary of slices before or after cuts, how many owners it got
+	// or how many it lost, whichever are more.
+	Moves int `json:"moves"`
+	// Splits and Merges are decisions of weighted-move and published; 0 of others.
 	Splits   int     `json:"splits"`
 	Merges   int     `json:"merges"`
 	Slices   int     `json:"slices"`

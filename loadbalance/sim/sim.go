@@ -84,14 +84,19 @@ func Run(c Config, src Source) (*Result, error) {
 	}
 	r := &replay{c: c, job: job, tasks: makeTasks(c.Tasks), decide: newDecider(c.Algorithm)}
 	r.meter = meter{noise: c.Noise, parts: c.Parts, rng: rand.New(rand.NewPCG(c.Seed, 1)), seconds: float64(c.IntervalMS) / 1000}
-	if err := r.adopt(r.decide(decision{job: job, tasks: r.tasks})); err != nil {
+	return r.play(src)
+}
+
+// play makes a first assignment, and plays all windows.
+func (r *replay) play(src Source) (*Result, error) {
+	if err := r.adopt(r.decide(decision{job: r.job, tasks: r.tasks})); err != nil {
 		return nil, err
 	}
-	res := &Result{Algorithm: c.Algorithm, Tasks: c.Tasks, Rounds: []Round{}}
+	res := &Result{Algorithm: r.c.Algorithm, Tasks: r.c.Tasks, Rounds: []Round{}}
 	for {
 		w, err := src.Next()
 		if errors.Is(err, io.EOF) {
-			res.Summary = Summarize(res.Rounds, c.Tasks)
+			res.Summary = Summarize(res.Rounds, r.c.Tasks)
 			return res, nil
 		}
 		if err != nil {
@@ -124,6 +129,7 @@ type replay struct {
 	view   view
 	a      *assignment.Assignment
 	slice  []float64
+	last   *int64 // when the last window began, nil before the first
 }
 
 // round plays one window: it is served as assigned, measured, and answered.
@@ -137,7 +143,11 @@ func (r *replay) round(w Window) (Round, error) {
 		Floor:     Floor(w.Load, r.c.Tasks, r.job.MaxReplicas),
 	}
 	before := r.a
-	in := decision{job: r.job, tasks: r.tasks, prev: r.a, loads: r.meter.measure(v, r.a)}
+	in := decision{job: r.job, tasks: r.tasks, prev: r.a, loads: r.meter.measure(v, r.a), elapsed: r.job.Balance.Interval}
+	if r.last != nil {
+		in.elapsed = time.Duration(w.StartMS-*r.last) * time.Millisecond
+	}
+	r.last = &w.StartMS
 	var began time.Time
 	if r.c.Clock != nil {
 		began = r.c.Clock()
@@ -150,12 +160,9 @@ func (r *replay) round(w Window) (Round, error) {
 		return out, err
 	}
 	if r.a != before {
-		var gained, lost int
-		out.KeyChurn, out.LoadChurn, gained, lost = v.churn(before, r.a)
-		if out.Moves = max(gained, lost); did != nil {
-			out.Moves, out.Splits, out.Merges = tally(did)
-		}
+		out.KeyChurn, out.LoadChurn, out.Moves = v.churn(before, r.a)
 	}
+	out.Splits, out.Merges = tally(did)
 	r.slice = v.sliceLoads(r.a.Columns().Starts, r.slice)
 	load := taskLoads(r.a, r.slice)
 	out.Post, out.Rest = imbalance(load), v.rest(r.a, load)
@@ -163,19 +170,16 @@ func (r *replay) round(w Window) (Round, error) {
 	return out, nil
 }
 
-func tally(did []loadbalance.Decision) (moves, splits, merges int) {
+func tally(did []loadbalance.Decision) (splits, merges int) {
 	for _, d := range did {
 		switch d.Kind {
 		case loadbalance.KindSplit:
 			splits++
 		case loadbalance.KindMerge:
 			merges++
-		case loadbalance.KindSkip:
-		default:
-			moves++
 		}
 	}
-	return moves, splits, merges
+	return splits, merges
 }
 
 // adopt puts a placement into force; an empty one leaves things as they are.

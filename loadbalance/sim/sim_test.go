@@ -3,7 +3,6 @@ package sim_test
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"strings"
 	"testing"
@@ -122,47 +121,6 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestWindows checks how records are cut into rounds.
-func TestWindows(t *testing.T) {
-	trace := "1000,a,1\n1500,b,2\n900,a,4\n2000,a,8\n9100,c,16\n"
-	r, err := sim.NewTraceReader(strings.NewReader(trace))
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := sim.Windows(r, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	type window struct {
-		Start int64
-		Load  map[assignment.SliceKey]float64
-	}
-	a, b, c := assignment.KeyOf("a"), assignment.KeyOf("b"), assignment.KeyOf("c")
-	want := []window{
-		{1000, map[assignment.SliceKey]float64{a: 5, b: 2}},
-		{2000, map[assignment.SliceKey]float64{a: 8}},
-		{9000, map[assignment.SliceKey]float64{c: 16}},
-	}
-	var got []window
-	for {
-		w, err := src.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := window{w.StartMS, map[assignment.SliceKey]float64{}}
-		for i, k := range w.Keys {
-			x.Load[k] = w.Load[i]
-		}
-		got = append(got, x)
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
-
 func TestBadInput(t *testing.T) {
 	good := sim.Config{Algorithm: weighted, Tasks: 3}
 	for field, change := range map[string]func(*sim.Config){
@@ -191,7 +149,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%+v was accepted", w)
 		}
 	}
-	r, err := sim.NewTraceReader(strings.NewReader("1,a,1\n1,a,x\n"))
+	r, err := sim.NewTraceReader("", strings.NewReader("1,a,1\n1,a,x\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

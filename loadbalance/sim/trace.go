@@ -42,15 +42,20 @@ func (e *TraceError) Unwrap() error { return e.Err }
 // TraceReader reads a trace record by record, in constant memory. It is not
 // safe for concurrent use.
 type TraceReader struct {
-	path   string
-	file   io.Closer
-	next   func() (Record, error)
-	failed error
+	name    string
+	file    io.Closer
+	next    func() (Record, error)
+	field   string // what the form calls the time
+	line    int    // where the last record began
+	records int
+	failed  error
 	// Skipped counts the log lines whose request names no path, such as those of
 	// clients that sent nothing, or something else than HTTP.
 	Skipped int
 	// Malformed are the log lines that are left out because they are no entries.
-	Malformed Malformed
+	Malformed LeftOut
+	// Early are the records that Windows leaves out because they are out of order.
+	Early LeftOut
 }
 
 // OpenTrace opens a trace file; see NewTraceReader. Errors name the path.
@@ -59,20 +64,21 @@ func OpenTrace(path string) (*TraceReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	r, err := NewTraceReader(f)
+	r, err := NewTraceReader(path, f)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("trace %s: %w", path, err)
+		return nil, err
 	}
-	r.path, r.file = path, f
+	r.file = f
 	return r, nil
 }
 
-// NewTraceReader reads a trace, gzipped or not, in one of two forms, which it
-// tells apart by the first line:
+// NewTraceReader reads a trace, gzipped or not, that errors call by the name. It
+// has one of two forms, which are told apart by the first line:
 //
 //   - CSV (RFC 4180) of unix_ms,key,load, with or without a line of those names
-//     at the top;
+//     at the top; times are milliseconds since 1970 or since a start of the
+//     trace's own, and a record has at most 1 MiB;
 //   - the combined or common log format of Apache and nginx: each request is a
 //     load of 1 on its path, the query left out.
 //
@@ -82,12 +88,13 @@ func OpenTrace(path string) (*TraceReader, error) {
 //
 // It fails when nothing can be read, or when the first line is not CSV and
 // nothing in the first 4 KiB is an entry of a log.
-func NewTraceReader(in io.Reader) (*TraceReader, error) {
+func NewTraceReader(name string, in io.Reader) (*TraceReader, error) {
+	r := &TraceReader{name: name}
 	br := bufio.NewReaderSize(in, 1<<16)
 	if magic, _ := br.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(br)
 		if err != nil {
-			return nil, fmt.Errorf("gzip header: %w", err)
+			return nil, r.explain(&TraceError{Line: 1, Err: fmt.Errorf("gzip header: %w", err)})
 		}
 		br = bufio.NewReaderSize(z, 1<<16)
 	}
@@ -95,20 +102,18 @@ func NewTraceReader(in io.Reader) (*TraceReader, error) {
 		br.Discard(3)
 	}
 	head, err := br.Peek(1 << 12)
-	if len(head) == 0 && err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("reading: %w", err)
-	}
-	r := &TraceReader{}
-	line, _, _ := bytes.Cut(head, []byte("\n"))
+	line, _, whole := bytes.Cut(head, []byte("\n"))
 	switch {
+	case !whole && err != nil && !errors.Is(err, io.EOF):
+		return nil, r.explain(&TraceError{Line: 1, Err: err})
 	case len(head) == 0:
 		r.next = func() (Record, error) { return Record{}, io.EOF }
 	case looksLikeCSV(line):
-		r.next = newCSV(br).next
+		r.field, r.next = csvFields[0], newCSV(br, r).next
 	case looksLikeLog(head):
-		r.next = (&logReader{in: br, trace: r}).next
+		r.field, r.next = "time", (&logReader{in: br, trace: r}).next
 	default:
-		return nil, &TraceError{Line: 1, Err: fmt.Errorf("%q is neither unix_ms,key,load nor an access log in combined format", clip(string(line)))}
+		return nil, r.explain(&TraceError{Line: 1, Err: fmt.Errorf("%q is neither unix_ms,key,load nor an access log in combined format", clip(string(line)))})
 	}
 	return r, nil
 }
@@ -121,13 +126,23 @@ func (r *TraceReader) Next() (Record, error) {
 	}
 	rec, err := r.next()
 	if err != nil {
-		var te *TraceError
-		if errors.As(err, &te) {
-			te.Path = r.path
-		}
-		r.failed = err
+		r.failed = r.explain(err)
+		return Record{}, r.failed
 	}
-	return rec, err
+	r.records++
+	return rec, nil
+}
+
+// explain completes an error of reading.
+func (r *TraceReader) explain(err error) error {
+	var te *TraceError
+	if errors.As(err, &te) {
+		te.Path = r.name
+		if errors.Is(te.Err, io.ErrUnexpectedEOF) {
+			te.Err = fmt.Errorf("the gzip file is cut off after record %d: %w", r.records, te.Err)
+		}
+	}
+	return err
 }
 
 // Close closes the file that OpenTrace opened.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func TestTrace(t *testing.T) {
 			io.WriteString(z, c.in)
 			z.Close()
 			for _, in := range []string{c.in, zipped.String()} {
-				r, err := sim.NewTraceReader(strings.NewReader(in))
+				r, err := sim.NewTraceReader("", strings.NewReader(in))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,6 +84,10 @@ func TestTraceErrors(t *testing.T) {
 		{"load not a number", "1,a,NaN\n", "load", 1},
 		{"load beyond all sums", "1,a,1e15\n2,a,1e300\n", "load", 2},
 		{"infinite load", "1,a,+Inf\n", "load", 1},
+		{"whole numbers", "1000.5,a,1\n", "unix_ms", 1},
+		{"seconds", "unix_ms,key,load\n1431857100,a,1\n", "unix_ms", 2},
+		{"microseconds", "1431857100000,a,1\n1431857100000000,a,1\n", "unix_ms", 2},
+		{"beyond 64 bits", "1,a,1\n-99999999999999999999,a,1\n", "unix_ms", 2},
 		{"fields", "1,a,1\n2,a\n", "", 2},
 		{"fields over lines", "1,\"a\nb\",1\n2,a,x\n", "load", 3},
 		{"quote", "1,\"a\"b,1\n", "", 1},
@@ -93,7 +98,7 @@ func TestTraceErrors(t *testing.T) {
 		{"log with an entry after 4 KiB", strings.Repeat("hello\n", 1000) + logTrace, "", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, err := sim.NewTraceReader(strings.NewReader(c.in))
+			r, err := sim.NewTraceReader("", strings.NewReader(c.in))
 			if err == nil {
 				_, err = readAll(r)
 			}
@@ -107,6 +112,42 @@ func TestTraceErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Seconds are refused at the start only: eleven days after its own start a trace
+// has the same numbers.
+func TestTraceOfItsOwnStart(t *testing.T) {
+	r, err := sim.NewTraceReader("", strings.NewReader("0,a,1\n1431857100,a,1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(r); len(got) != 2 || err != nil {
+		t.Errorf("%d records, %v", len(got), err)
+	}
+}
+
+// endless repeats what it has, as a gzip file of little size can.
+type endless string
+
+func (e endless) Read(p []byte) (n int, err error) {
+	for n+len(e) <= len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
+}
+
+// The longest record of a CSV file is about a MiB, which the reader holds.
+func TestLongRecords(t *testing.T) {
+	for _, end := range []io.Reader{endless("x"), endless("y\n"), endless("\"\"")} {
+		r, err := sim.NewTraceReader("t", io.MultiReader(strings.NewReader("1,"+strings.Repeat("k", 1<<20-10)+",1\n2,\""), end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readAll(r)
+		if want := "t: line 2: the record is longer than 1024 KiB"; len(got) != 1 || err == nil || err.Error() != want {
+			t.Errorf("%d records, error %v, want %s", len(got), err, want)
+		}
 	}
 }
 
@@ -128,7 +169,7 @@ func TestMalformed(t *testing.T) {
 		{2, 1, strings.Repeat("\x00", long), "", false},
 	} {
 		e := strings.Replace(entry, "%s", c.agent, 1)
-		r, err := sim.NewTraceReader(strings.NewReader(e + strings.Repeat(c.line, c.bad) + "\n" + strings.Repeat(e, c.entries-1)))
+		r, err := sim.NewTraceReader("", strings.NewReader(e+strings.Repeat(c.line, c.bad)+"\n"+strings.Repeat(e, c.entries-1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +214,17 @@ func TestOpenTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cut.Close()
-	if _, err := readAll(cut); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("a truncated file: %v", err)
+	got, err = readAll(cut)
+	if want := fmt.Sprintf("%s: line %d: the gzip file is cut off after record %d: unexpected EOF", path, len(got)+1, len(got)); !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != want {
+		t.Errorf("a truncated file: %v, want %s", err, want)
+	}
+	for _, n := range []int{2, 11} {
+		if err := os.WriteFile(path, b.Bytes()[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sim.OpenTrace(path); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "the gzip file is cut off after record 0") {
+			t.Errorf("%d bytes of a file: %v", n, err)
+		}
 	}
 	if _, err := sim.OpenTrace(path + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)

@@ -12,8 +12,17 @@ import (
 
 var csvFields = [...]string{"unix_ms", "key", "load"}
 
-// maxRecordLoad bounds a record's load so that no sum of loads overflows.
-const maxRecordLoad = 1e15
+const (
+	// maxRecordLoad bounds a record's load so that no sum of loads overflows.
+	maxRecordLoad = 1e15
+	// maxRecordBytes bounds a record as maxLogLine does a line.
+	maxRecordBytes = 1 << 20
+	// maxUnixMS is the year 2100. Microseconds are far beyond it.
+	maxUnixMS int64 = 4_102_444_800_000
+	// Between these a trace that gives milliseconds would begin in January or
+	// February of 1970, one that gives seconds between 2001 and 2100.
+	leastSeconds, mostSeconds = 1_000_000_000, maxUnixMS / 1000
+)
 
 // looksLikeCSV says that a first line is the header or a first record.
 func looksLikeCSV(line []byte) bool {
@@ -25,40 +34,56 @@ func looksLikeCSV(line []byte) bool {
 	if name == csvFields[0] {
 		return true
 	}
-	_, err := strconv.ParseInt(name, 10, 64)
-	return err == nil
+	_, err := strconv.ParseFloat(name, 64) // even if not a whole number, for a better message
+	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 // csvReader reads unix_ms,key,load.
 type csvReader struct {
-	in    *csv.Reader
-	first bool
-	line  int // where the last record began
+	in     *csv.Reader
+	bytes  *io.LimitedReader // what the next record may be read from
+	trace  *TraceReader      // whose line it keeps
+	header bool              // may come next
 }
 
-func newCSV(in io.Reader) *csvReader {
-	r := csv.NewReader(in)
+// errTooLong has no line of its own: it is where the record began.
+var errTooLong = fmt.Errorf("the record is longer than %d KiB", maxRecordBytes>>10)
+
+func newCSV(in io.Reader, trace *TraceReader) *csvReader {
+	bytes := &io.LimitedReader{R: in}
+	r := csv.NewReader(tooLong{bytes})
 	r.FieldsPerRecord = -1 // counted here, for a better message
 	r.ReuseRecord = true
-	return &csvReader{in: r, first: true}
+	return &csvReader{in: r, bytes: bytes, trace: trace, header: true}
+}
+
+// tooLong fails where a limit ends.
+type tooLong struct{ *io.LimitedReader }
+
+func (r tooLong) Read(p []byte) (int, error) {
+	if r.N <= 0 {
+		return 0, errTooLong
+	}
+	return r.LimitedReader.Read(p)
 }
 
 func (r *csvReader) next() (Record, error) {
+	r.bytes.N = maxRecordBytes
 	f, err := r.in.Read()
-	if err == nil && r.first && f[0] == csvFields[0] {
+	if err == nil && r.header && f[0] == csvFields[0] {
 		f, err = r.in.Read()
 	}
-	r.first = false
+	r.header = false
 	if err != nil {
 		return Record{}, r.explain(err)
 	}
 	if len(f) != len(csvFields) {
 		return Record{}, r.fail("", 0, fmt.Errorf("%d fields, want unix_ms,key,load", len(f)))
 	}
-	r.line, _ = r.in.FieldPos(0)
+	r.trace.line, _ = r.in.FieldPos(0)
 	var rec Record
-	if rec.UnixMS, err = strconv.ParseInt(f[0], 10, 64); err != nil {
-		return Record{}, r.fail(csvFields[0], 0, fmt.Errorf("%q is not a whole number of milliseconds", clip(f[0])))
+	if rec.UnixMS, err = r.time(f[0]); err != nil {
+		return Record{}, r.fail(csvFields[0], 0, err)
 	}
 	if f[1] == "" {
 		return Record{}, r.fail(csvFields[1], 1, errors.New("empty"))
@@ -69,6 +94,20 @@ func (r *csvReader) next() (Record, error) {
 		return Record{}, r.fail(csvFields[2], 2, fmt.Errorf("%q is not a number of 0 to %g", clip(f[2]), maxRecordLoad))
 	}
 	return rec, nil
+}
+
+// time parses a number of milliseconds, and refuses those that are of another unit.
+func (r *csvReader) time(s string) (int64, error) {
+	ms, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || ms > maxUnixMS || ms < -maxUnixMS:
+		return 0, fmt.Errorf("%s is not allowed: want milliseconds, %d to %d (the year 2100): divide microseconds by 1000", clip(s), -maxUnixMS, maxUnixMS)
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number of milliseconds", clip(s))
+	case r.trace.records == 0 && ms >= leastSeconds && ms <= mostSeconds:
+		return 0, fmt.Errorf("%d is not allowed at the start: want milliseconds, since 1970 or since a start of its own: multiply seconds by 1000", ms)
+	}
+	return ms, nil
 }
 
 func (r *csvReader) fail(field string, n int, err error) error {
@@ -84,5 +123,5 @@ func (r *csvReader) explain(err error) error {
 	if pe := (*csv.ParseError)(nil); errors.As(err, &pe) {
 		return &TraceError{Line: pe.Line, Err: pe.Err}
 	}
-	return &TraceError{Line: r.line + 1, Err: err}
+	return &TraceError{Line: r.trace.line + 1, Err: err}
 }

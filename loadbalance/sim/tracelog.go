@@ -16,7 +16,6 @@ import (
 //	host ident user [10/Oct/2000:13:55:36 -0700] "GET /path HTTP/1.0" 200 2326 ...
 type logReader struct {
 	in    *bufio.Reader
-	line  int
 	trace *TraceReader // whose counts it keeps
 }
 
@@ -35,44 +34,18 @@ func looksLikeLog(head []byte) bool {
 	return false
 }
 
-// A log with more malformed lines than both of these is taken for something else.
-const (
-	maxMalformed      = 10
-	maxMalformedShare = .01
-)
-
-// Malformed are the lines of an access log that are no entries.
-type Malformed struct {
-	Count int
-	Of    int         // all lines that were read, empty ones left out
-	First *TraceError // where the first is and what is wrong with it; nil if there is none
-}
-
-// String is for people, where there are any.
-func (m *Malformed) String() string {
-	return fmt.Sprintf("malformed lines left out: %d of %d; the first: %v", m.Count, m.Of, m.First)
-}
-
-// check is an error if they are too many. It unwraps to the first.
-func (m *Malformed) check() error {
-	if m.Count <= maxMalformed || float64(m.Count) <= maxMalformedShare*float64(m.Of) {
-		return nil
-	}
-	return fmt.Errorf("malformed lines: %d of %d, which is more than %g%%; the first: %w", m.Count, m.Of, 100*maxMalformedShare, m.First)
-}
-
 func (r *logReader) next() (Record, error) {
 	bad := &r.trace.Malformed
 	for {
 		line, err := r.read()
 		if err == io.EOF {
-			if err := bad.check(); err != nil {
+			if err := bad.check(""); err != nil {
 				return Record{}, err
 			}
 			return Record{}, io.EOF
 		}
 		if err != nil {
-			return Record{}, &TraceError{Line: r.line, Err: err}
+			return Record{}, &TraceError{Line: r.trace.line, Err: err}
 		}
 		if line == "" {
 			continue
@@ -81,10 +54,8 @@ func (r *logReader) next() (Record, error) {
 		at, key, wrong := parseLog(line)
 		switch {
 		case wrong != nil:
-			if bad.Count++; bad.First == nil {
-				wrong.Path, wrong.Line = r.trace.path, r.line
-				bad.First = wrong
-			}
+			wrong.Path, wrong.Line = r.trace.name, r.trace.line
+			bad.add("malformed lines", wrong)
 		case key == "":
 			r.trace.Skipped++
 		default:
@@ -97,7 +68,7 @@ func (r *logReader) next() (Record, error) {
 // maxLogLine.
 func (r *logReader) read() (string, error) {
 	var long []byte
-	r.line++
+	r.trace.line++
 	for {
 		part, err := r.in.ReadSlice('\n')
 		switch {

@@ -109,8 +109,9 @@ func (v *view) rest(a *assignment.Assignment, load []float64) float64 {
 	return imbalance(others)
 }
 
-// churn compares two assignments over the same tasks.
-func (v *view) churn(a, b *assignment.Assignment) (keys, load float64, gained, lost int) {
+// churn compares two assignments over the same tasks: what came to new owners,
+// and how often an owner of a piece of the keyspace changed.
+func (v *view) churn(a, b *assignment.Assignment) (keys, load float64, moves int) {
 	for i, k := 0, 0; i < b.NumSlices(); {
 		now, old := b.Slice(i), a.Slice(k)
 		both, _ := now.Intersect(old)
@@ -127,8 +128,8 @@ func (v *view) churn(a, b *assignment.Assignment) (keys, load float64, gained, l
 				load += (v.under(both.End) - v.under(both.Start)) / v.total * float64(fresh) / float64(r.Len())
 			}
 		}
-		gained += fresh
-		lost += was.Len() - (r.Len() - fresh)
+		// What comes for what goes is one change.
+		moves += max(fresh, was.Len()-(r.Len()-fresh))
 		if now.End <= old.End {
 			i++
 		}
@@ -136,5 +137,5 @@ func (v *view) churn(a, b *assignment.Assignment) (keys, load float64, gained, l
 			k++
 		}
 	}
-	return keys, load, gained, lost
+	return keys, load, moves
 }

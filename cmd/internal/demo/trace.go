@@ -15,7 +15,7 @@ type traceInfo struct {
 	records     int64
 	first, last int64 // Unix milliseconds
 	weighted    bool  // some load is not 1
-	malformed   sim.Malformed
+	malformed   sim.LeftOut
 }
 
 func scanTrace(path string) (traceInfo, error) {

@@ -10,7 +10,6 @@
 package plan
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,9 +25,10 @@ import (
 	"github.com/slicer-project/slicer/deploy/plot"
 )
 
-// explain blames the flag that an error of the libraries is about.
-func explain(err error) error {
-	if errors.Is(err, context.Canceled) {
+// explain blames the flag that an error of the libraries is about, if it is about
+// one.
+func explain(err error, cmd *cobra.Command) error {
+	if err != nil && cmd.Context().Err() != nil {
 		return errors.New("interrupted")
 	}
 	var field *assignment.FieldError
@@ -36,6 +36,9 @@ func explain(err error) error {
 		return err
 	}
 	flag := strings.ReplaceAll(field.Field, "_", "-")
+	if cmd.Flags().Lookup(flag) == nil {
+		return err
+	}
 	return run.Usagef("--%s: %w", flag, notAllowed{field.Value, field.Allowed})
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"time"
-
-	"github.com/slicer-project/slicer/loadbalance/sim"
 )
 
 // enoughRounds is how many rounds a replay has by default, at least: fewer would
@@ -14,12 +12,11 @@ import (
 const enoughRounds = 100
 
 // fit shortens the default interval to what the trace is long enough for.
-func (s *simulation) fit(ctx context.Context) error {
-	r, err := sim.OpenTrace(s.trace)
+func (s *simulation) fit(ctx context.Context, in *input) error {
+	r, err := in.trace(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	var first, last int64
 	for n := 0; ; n++ {
 		rec, err := r.Next()
@@ -28,9 +25,6 @@ func (s *simulation) fit(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
-		}
-		if n%(1<<14) == 0 && ctx.Err() != nil {
-			return ctx.Err()
 		}
 		if n == 0 {
 			first, last = rec.UnixMS, rec.UnixMS

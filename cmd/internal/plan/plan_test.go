@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,10 +33,11 @@ type fataler interface {
 	Fatalf(string, ...any)
 }
 
-// slicerctl runs it with a server that cannot be dialled.
+// slicerctl runs it with a server that cannot be dialled, and a trace on standard
+// input.
 func slicerctl(ctx context.Context, args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = run.Execute(ctx, ctl.New(), append([]string{"--server", "nowhere"}, args...), strings.NewReader(""), &o, &e)
+	code = run.Execute(ctx, ctl.New(), append([]string{"--server", "nowhere"}, args...), strings.NewReader(trace()), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -63,6 +65,15 @@ func trace() string {
 	b.WriteString("unix_ms,key,load\n")
 	for i := range 600 {
 		fmt.Fprintf(&b, "%d,k%d,%d\n", i*10, i*i%37, 1+i%3)
+	}
+	return b.String()
+}
+
+// lines are a record a second.
+func lines(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "%d,k%d,1\n", i*1000, i%7)
 	}
 	return b.String()
 }
@@ -218,6 +229,13 @@ func TestBadInput(t *testing.T) {
 		{1, "big.csv: line 2: load: \"1e308\" is not a number of 0 to 1e+15", "simulate --trace " + write(t, "big.csv", "1,a,1e15\n1,b,1e308\n")},
 		{1, "malformed lines: 11 of 12, which is more than 1%; the first: " + log + ": line 2: time: ", "simulate --trace " + log},
 		{1, "malformed lines: 11 of 12, which is more than 1%; the first: " + log + ": line 2: time: ", "simulate --json --interval 1s --trace " + log},
+		{1, "rot.csv: line 31: unix_ms: 1m29s before that of line 30", "simulate --trace " + write(t, "rot.csv", lines(60, 90)+lines(0, 90))},
+		{1, "rot.csv: line 2: unix_ms: 1m59s before that of line 1", "simulate --json --trace " + write(t, "rot.csv", lines(119, 120)+lines(0, 40))},
+		{1, "records out of order: 40 of 41, which is more than 1%; give rotated logs oldest first, or sort", "simulate --trace " + write(t, "rot.csv", lines(119, 120)+lines(0, 40))},
+		{1, "t.csv: the trace is empty", "simulate --trace " + write(t, "t.csv", "")},
+		{1, "t.csv: the trace is empty", "simulate --json --interval 1s --trace " + write(t, "t.csv", "unix_ms,key,load\n")},
+		{1, "t.log: nothing to replay: 1 line of the log without a path", "simulate --trace " + write(t, "t.log", "h - - [10/Oct/2000:13:55:36 -0700] \"-\" 408 1\n")},
+		{1, "is a directory", "simulate --trace " + dir},
 		{1, "no such file", "simulate --trace nosuch"},
 		// Where the plot goes is looked at first.
 		{1, "plot: ", "simulate --trace nosuch --plot /nosuch/f.svg"},
@@ -234,6 +252,7 @@ func TestBadInput(t *testing.T) {
 		{2, "--interval", "simulate --workload a --interval 5"},
 		{2, "--max-replicas: 1 is not allowed", "simulate --workload a --min-replicas 2 --max-replicas 1"},
 		{2, "--min-replicas: 0", "simulate --workload a --min-replicas 0"},
+		{2, "--min-replicas: 4 is not allowed: want at most 3 (--tasks)", "simulate --workload a --min-replicas 4 --tasks 3"},
 		{2, `--algorithm: "x" is not allowed: want one of weighted-move`, "simulate --workload a --algorithm x"},
 		{2, "--noise: NaN", "simulate --workload a --noise NaN"},
 		{2, `--plot: "f.png"`, "simulate --workload a --plot f.png"},
@@ -255,6 +274,65 @@ func TestBadInput(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A pipe is replayed as the file would be, and leaves nothing behind.
+func TestPipes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	file := write(t, "t.csv", trace())
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, interval := range []string{"", "--interval=1s"} {
+		args := strings.Fields("simulate --json " + interval + " --trace")
+		want := decode(t, must(t, append(args, file)...))
+		written := make(chan error)
+		go func() { written <- os.WriteFile(pipe, []byte(trace()), 0) }()
+		for _, from := range []string{"-", pipe} {
+			if diff := cmp.Diff(want, decode(t, must(t, append(args, from)...)), cmp.AllowUnexported(sim.Round{})); diff != "" || len(want.Rounds) < 6 {
+				t.Errorf("%s %s: %s", interval, from, diff)
+			}
+		}
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+	}
+	if out := must(t, "simulate", "--trace", "-"); !strings.HasPrefix(out, "standard input: 60 rounds of 100ms") {
+		t.Error(out)
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// Few records out of order change nothing but for a line on standard error.
+func TestOutOfOrder(t *testing.T) {
+	want := decode(t, must(t, "simulate", "--trace", write(t, "t.csv", lines(0, 100)), "--json"))
+	file := write(t, "t.csv", lines(0, 100)+lines(2, 3))
+	code, out, errs := slicerctl(context.Background(), "simulate", "--trace", file, "--json")
+	if code != 0 || errs != "slicerctl: records out of order left out: 1 of 101; the first: "+file+": line 101: unix_ms: 1m37s before that of line 100\n" {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if diff := cmp.Diff(want, decode(t, out), cmp.AllowUnexported(sim.Round{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What a short answer says is true of it.
+func TestHeader(t *testing.T) {
+	for _, c := range []struct{ args, want, not string }{
+		{"--tasks 3", "3 tasks, 1 to 3 replicas", ""},
+		{"--tasks 1", "1 task, 1 to 1 replica\n", ""},
+		{"--tasks 20 --min-replicas 12", "12 to 12 replicas", ""},
+		{"--interval 1s", "choose a shorter --interval", ""},
+		{"--interval 100ms", "take a longer trace", "--interval"},
+	} {
+		out := must(t, append(strings.Fields("simulate "+c.args), "--trace", write(t, "t.csv", lines(0, 5)))...)
+		if !strings.Contains(out, c.want) || c.not != "" && strings.Contains(out, c.not) {
+			t.Errorf("%s: want %q and not %q in %s", c.args, c.want, c.not, out)
+		}
 	}
 }
 

@@ -4,41 +4,49 @@ import (
 	"context"
 	"io"
 	"slices"
-	"sync"
 
 	"github.com/slicer-project/slicer/loadbalance/sim"
 )
 
 // replay runs one source through several algorithms at once, reading it once
 // and holding a few windows of it, however long it is. seen is told about each
-// window.
+// window. When the context ends it returns at once: a decision over many owners
+// takes minutes and cannot be told to stop. What goes on then ends with its round
+// and holds nothing but memory.
 func replay(ctx context.Context, src sim.Source, algorithms []string, config func(string) sim.Config, seen func(sim.Window)) ([]*sim.Result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
-		wg      sync.WaitGroup
 		results = make([]*sim.Result, len(algorithms))
 		feeds   = make([]feed, len(algorithms))
+		ended   = make(chan struct{}, len(algorithms))
 	)
 	for i, name := range algorithms {
-		feeds[i] = feed{ctx: ctx, windows: make(chan sim.Window, 1)}
-		wg.Go(func() {
-			r, err := sim.Run(config(name), feeds[i])
+		feeds[i] = feed{ctx: inner, windows: make(chan sim.Window, 1)}
+		c := config(name)
+		go func() {
+			r, err := sim.Run(c, feeds[i])
 			if err != nil {
 				cancel(err)
 			}
 			results[i] = r
-		})
+			ended <- struct{}{}
+		}()
 	}
-	err := distribute(ctx, src, feeds, seen)
-	if err != nil {
+	if err := distribute(inner, src, feeds, seen); err != nil {
 		cancel(err)
 	}
 	for _, f := range feeds {
 		close(f.windows)
 	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+	for range feeds {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err := context.Cause(inner); err != nil {
 		return nil, err
 	}
 	return results, nil

@@ -17,11 +17,7 @@ const fewRounds = 10
 // print is the answer for people.
 func (s *simulation) print(w io.Writer, results []*sim.Result, skipped int) error {
 	rounds := results[0].Rounds
-	fmt.Fprintf(w, "%s: %s of %s, %s, %d to %d replicas\n", s.subject(), count(len(rounds), "round"), span(s.interval), count(s.tasks, "task"), s.minReplicas, s.maxReplicas)
-	if len(rounds) == 0 {
-		fmt.Fprintln(w, "no load to replay")
-		return nil
-	}
+	fmt.Fprintf(w, "%s: %s of %s, %s, %s\n", s.subject(), count(len(rounds), "round"), span(s.interval), count(s.tasks, "task"), s.replicas())
 	requests, busiest, floor := 0.0, 0.0, 0.0
 	for _, r := range rounds {
 		requests += r.Requests
@@ -31,10 +27,14 @@ func (s *simulation) print(w io.Writer, results []*sim.Result, skipped int) erro
 	seconds := s.interval.Seconds()
 	fmt.Fprintf(w, "load %s in all, %s/s on the mean task in the busiest round; mean floor %.3f\n", number(requests), number(busiest/seconds/float64(s.tasks)), floor)
 	if skipped > 0 {
-		fmt.Fprintf(w, "%s of the log without a path left out\n", count(skipped, "line"))
+		fmt.Fprintf(w, "%s left out\n", lacking(skipped))
 	}
-	if len(rounds) < fewRounds && s.trace != "" {
-		fmt.Fprintf(w, "so few rounds say little: choose a shorter --interval\n")
+	switch {
+	case len(rounds) >= fewRounds || s.workload != "":
+	case s.interval > sim.MinInterval:
+		fmt.Fprintln(w, "so few rounds say little: choose a shorter --interval")
+	default:
+		fmt.Fprintln(w, "so few rounds say little: take a longer trace")
 	}
 	fmt.Fprintln(w)
 	if len(results) == 1 {
@@ -83,9 +83,20 @@ func (s *simulation) peak(rounds []sim.Round) (p peak) {
 	return p
 }
 
+// lacking counts the lines of a log whose requests name no path.
+func lacking(skipped int) string { return count(skipped, "line") + " of the log without a path" }
+
+// replicas says how many owners a slice may have: there are not more than tasks.
+func (s *simulation) replicas() string {
+	return fmt.Sprintf("%d to %s", s.minReplicas, count(min(s.maxReplicas, s.tasks), "replica"))
+}
+
 func (s *simulation) subject() string {
 	if s.workload != "" {
 		return "workload " + s.workload + " (" + sim.Workloads[s.workload] + ")"
+	}
+	if s.trace == stdin {
+		return "standard input"
 	}
 	return s.trace
 }
@@ -119,13 +130,13 @@ func count(n int, one string) string {
 
 // figure draws imbalance and both churns over time.
 func (s *simulation) figure(results []*sim.Result) plot.Figure {
-	note := fmt.Sprintf("%s, %s of %s, %d to %d replicas", count(s.tasks, "task"), count(len(results[0].Rounds), "round"), span(s.interval), s.minReplicas, s.maxReplicas)
+	note := fmt.Sprintf("%s, %s of %s, %s", count(s.tasks, "task"), count(len(results[0].Rounds), "round"), span(s.interval), s.replicas())
 	if n := plot.Averaged(len(results[0].Rounds)); n > 1 {
 		note += fmt.Sprintf("; means of %d rounds", n)
 	}
 	title := "workload " + s.workload
 	if s.trace != "" {
-		title = filepath.Base(s.trace)
+		title = filepath.Base(s.subject())
 	}
 	imbalance := plot.Panel{YLabel: "max / mean task load", LogY: true}
 	churn := plot.Panel{YLabel: "key churn, % a round"}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -53,12 +52,21 @@ A TRACE is a CSV file of three columns, gzipped or not, in order of time:
   unix_ms,key,load
   1431857100000,user/4711,1
 
-where key is what you would shard by, and load counts requests or whatever they cost
-(CPU milliseconds, bytes). An Apache or nginx access log in common or combined format
-is taken as it is: a load of 1 on each request's path. Malformed lines of a log are
-left out and counted on standard error; if they are more than ten and more than 1%,
-the replay fails and names the first. A CSV file has to be right throughout. To shard
-by something else than the path, print it from the log. By client address, of lines that have a time in UTC as field 4:
+where unix_ms is in milliseconds, since 1970 or since a start of the trace's own, key
+is what you would shard by, and load counts requests or whatever they cost (CPU
+milliseconds, bytes). An Apache or nginx access log in common or combined format
+is taken as it is: a load of 1 on each request's path. A trace may come through a
+pipe, - being standard input; without --interval it is kept in a temporary file, as it
+is read twice. Give rotated logs OLDEST FIRST:
+
+  cat access.log.2 access.log.1 access.log | slicerctl simulate --trace -
+
+Records may be out of order by an interval, or a minute if that is longer, as servers
+write them when requests end. Those that come later than that and malformed lines of a
+log are left out and counted on standard error; if either are more than ten and more
+than 1%, the replay fails and names the first. A CSV file has to be right otherwise.
+To shard by something else than the path, print it from the log. By client address, of
+lines that have a time in UTC as field 4:
 
   TZ=UTC awk '{ split(substr($4, 2), t, /[\/:]/)
          m = (index("JanFebMarAprMayJunJulAugSepOctNovDec", t[2]) + 2) / 3
@@ -104,6 +112,10 @@ ALGORITHMS
 
 Only the first two heed --min-replicas.
 
+TIME that a round takes grows with the slices, about 100 a task, and with their owners:
+milliseconds with 100 tasks, tenths of a second with 1,000, seconds with half a million
+owners, such as of 100 tasks with --min-replicas 50. --all and --plot replay all six.
+
 WORKLOADS are of 288 rounds, a day by default, and 8,000 requests a second:
 
 ` + workloads() + `
@@ -119,7 +131,9 @@ above:
      "mean_load_churn", "max_slices_per_task"}}
 
 where post is the imbalance of the round's load under the assignment that was decided
-after it. Shares are of 1. All but decide_ms follow from the arguments.`,
+after it, and moves counts changes of owners, whatever the algorithm: an owner that came
+for one that went, came besides or went, of each piece of the keyspace within one slice
+before and after. Shares are of 1. All but decide_ms follow from the arguments.`,
 		Example: `  slicerctl simulate --trace access.log --tasks 10 --interval 10m
   slicerctl simulate --trace access.log.gz --tasks 10 --interval 1h --all --plot load.svg
   slicerctl simulate --trace clients.csv.gz --tasks 50 --max-replicas 1 --json
@@ -129,20 +143,15 @@ after it. Shares are of 1. All but decide_ms follow from the arguments.`,
 			if err := s.check(cmd); err != nil {
 				return err
 			}
-			if s.trace != "" && !cmd.Flags().Changed("interval") {
-				if err := s.fit(cmd.Context()); err != nil {
-					return explain(err)
-				}
-			}
-			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *asJSON)
+			return explain(s.run(cmd, *asJSON), cmd)
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&s.trace, "trace", "", "replay `FILE`: CSV of unix_ms,key,load or an access log, gzipped or not")
+	fs.StringVar(&s.trace, "trace", "", "replay `FILE`, or - for standard input: CSV of unix_ms,key,load or an access log, gzipped or not")
 	fs.StringVar(&s.workload, "workload", "", "replay a generated workload, `a..h`")
 	fs.IntVar(&s.tasks, "tasks", 10, "how many tasks share the load")
 	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, 100ms to 1h; shorter by default if the trace is less than 100 rounds long")
-	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least")
+	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least; not above --tasks")
 	fs.IntVar(&s.maxReplicas, "max-replicas", 10, "tasks that a slice may have at most; not below --min-replicas")
 	fs.StringVar(&s.algorithm, "algorithm", assignment.AlgorithmWeightedMove, "one of "+strings.Join(sim.Algorithms, ", ")+"; what --plot emphasizes")
 	fs.BoolVar(&s.all, "all", false, "compare all algorithms")
@@ -190,6 +199,7 @@ func (s *simulation) check(cmd *cobra.Command) error {
 		check(s.tasks >= 1 && s.tasks <= assignment.MaxTasks, "tasks", s.tasks, fmt.Sprintf("1 to %d", assignment.MaxTasks)),
 		check(s.interval >= sim.MinInterval && s.interval <= sim.MaxInterval && s.interval%time.Millisecond == 0, "interval", s.interval.String(), "100ms to 1h, in whole milliseconds"),
 		check(s.minReplicas >= 1 && s.minReplicas <= assignment.MaxReplicas, "min-replicas", s.minReplicas, fmt.Sprintf("1 to %d", assignment.MaxReplicas)),
+		check(s.minReplicas <= s.tasks, "min-replicas", s.minReplicas, fmt.Sprintf("at most %d (--tasks)", s.tasks)),
 		check(s.maxReplicas >= s.minReplicas && s.maxReplicas <= assignment.MaxReplicas, "max-replicas", s.maxReplicas, fmt.Sprintf("%d (--min-replicas) to %d", s.minReplicas, assignment.MaxReplicas)),
 		check(slices.Contains(sim.Algorithms, s.algorithm), "algorithm", s.algorithm, "one of "+strings.Join(sim.Algorithms, ", ")),
 		check(s.noise >= 0 && s.noise <= 1 && !math.IsNaN(s.noise), "noise", s.noise, "0 to 1"),
@@ -204,22 +214,30 @@ func (s *simulation) check(cmd *cobra.Command) error {
 
 func (s *simulation) intervalMS() int64 { return s.interval.Milliseconds() }
 
-// source opens what is replayed; r is to be closed, and nil for a workload.
-func (s *simulation) source() (src sim.Source, r *sim.TraceReader, err error) {
+// source opens what is replayed. The input is to be closed, and nil for a workload,
+// as the reader is.
+func (s *simulation) source(cmd *cobra.Command) (src sim.Source, in *input, r *sim.TraceReader, err error) {
 	if s.workload != "" {
 		src, err = sim.Workload{
 			Name: s.workload, Tasks: s.tasks, IntervalMS: s.intervalMS(), Seed: s.seed,
 			Requests: perSecond * float64(s.intervalMS()) / 1000,
 		}.Open()
-		return src, nil, err
+		return src, nil, nil, err
 	}
-	if r, err = sim.OpenTrace(s.trace); err != nil {
-		return nil, nil, err
+	ctx := cmd.Context()
+	if in, err = openInput(s.trace, cmd.InOrStdin()); err != nil {
+		return nil, nil, nil, err
 	}
-	if src, err = sim.Windows(r, s.intervalMS()); err != nil {
-		r.Close()
+	if !cmd.Flags().Changed("interval") {
+		err = in.twice(ctx, maxSpool, func() error { return s.fit(ctx, in) })
 	}
-	return src, r, err
+	if err == nil {
+		r, err = in.trace(ctx)
+	}
+	if err == nil {
+		src, err = sim.Windows(r, s.intervalMS())
+	}
+	return src, in, r, err
 }
 
 func (s *simulation) config(algorithm string) sim.Config {
@@ -232,31 +250,37 @@ func (s *simulation) config(algorithm string) sim.Config {
 }
 
 // run replays and prints.
-func (s *simulation) run(ctx context.Context, out, errs io.Writer, asJSON bool) error {
+func (s *simulation) run(cmd *cobra.Command, asJSON bool) error {
 	algorithms := []string{s.algorithm}
 	if s.all || s.plot != "" {
 		algorithms = sim.Algorithms
 	}
-	src, trace, err := s.source()
+	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	src, in, trace, err := s.source(cmd)
+	defer in.close()
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	p := newProgress(terminal(errs))
-	results, err := replay(ctx, src, algorithms, s.config, p.round)
+	results, err := replay(cmd.Context(), src, algorithms, s.config, p.round)
 	p.end()
+	if err != nil {
+		return err
+	}
 	skipped := 0
 	if trace != nil {
-		trace.Close()
 		skipped = trace.Skipped
+		for _, left := range []*sim.LeftOut{&trace.Malformed, &trace.Early} {
+			if left.Count > 0 {
+				fmt.Fprintf(errs, "slicerctl: %v\n", left)
+			}
+		}
 	}
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return explain(err)
-	}
-	if trace != nil && trace.Malformed.Count > 0 {
-		fmt.Fprintf(errs, "slicerctl: %v\n", &trace.Malformed)
+	if len(results[0].Rounds) == 0 {
+		if skipped > 0 {
+			return fmt.Errorf("%s: nothing to replay: %s", in.name, lacking(skipped))
+		}
+		return fmt.Errorf("%s: the trace is empty", in.name)
 	}
 	if s.plot != "" {
 		if err := s.figure(results).WriteFile(s.plot); err != nil {

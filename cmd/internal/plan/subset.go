@@ -85,7 +85,7 @@ frontends that exist before and after; with --subsets {"subsets": [[...], ...]}.
 			if err != nil {
 				return err
 			}
-			return explain(s.run(cmd.Context(), cmd.OutOrStdout(), a, *asJSON))
+			return explain(s.run(cmd.Context(), cmd.OutOrStdout(), a, *asJSON), cmd)
 		},
 	}
 	fs := cmd.Flags()
