@@ -22,11 +22,12 @@ type Now struct {
 // assignment.MaxAhead on the monotonic one since start is not believed. Then jumped is
 // by how much, and wall is what it would show had it not.
 func (n Now) Since(start Now) (wall time.Time, jumped time.Duration) {
-	wall = start.Wall.Add(n.Mono - start.Mono)
-	if jumped = n.Wall.Sub(wall); jumped <= assignment.MaxAhead {
+	passed := n.Mono - start.Mono
+	gained := n.Wall.Sub(start.Wall)
+	if gained <= assignment.MaxAhead+passed {
 		return n.Wall, 0
 	}
-	return wall, jumped
+	return start.Wall.Add(passed), gained - passed
 }
 
 // Config is what all jobs of an assigner share.

@@ -61,7 +61,7 @@ func (c *Core) Holding() string {
 		return c.leaseHolding()
 	case len(c.sessions) == 0:
 		return c.table.Listening()
-	case c.table.Running() == 0:
+	case !c.table.AnyRunning():
 		return "no task is running"
 	}
 	return c.table.Listening()

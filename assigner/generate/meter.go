@@ -97,12 +97,10 @@ func (g *gauge) mix(l *assignment.Load, weight time.Duration) {
 	toward(g.load.Rate, l.Rate)
 	toward(g.load.PartRate, l.PartRate)
 	g.load.Hot = mixHot(g.load.Hot, l.Hot, w)
-	for _, p := range []struct {
-		mean *float64
-		v    float64
-	}{{&g.load.Misrouted, l.Misrouted}, {&g.load.Shed, l.Shed}, {&g.load.Total, l.Total}, {&g.load.CPU, l.CPU}} {
-		*p.mean += w * (p.v - *p.mean)
-	}
+	g.load.Misrouted += w * (l.Misrouted - g.load.Misrouted)
+	g.load.Shed += w * (l.Shed - g.load.Shed)
+	g.load.Total += w * (l.Total - g.load.Total)
+	g.load.CPU += w * (l.CPU - g.load.CPU)
 	g.weight = min(g.weight+weight, 24*time.Hour)
 	g.load.Window = min(g.load.Window+l.Window, 24*time.Hour)
 }

@@ -188,7 +188,7 @@ func (c *Core) plan() *Plan {
 
 // noteRunning keeps since when somebody is there to own a first assignment.
 func (c *Core) noteRunning() {
-	running := c.table.Running() > 0
+	running := c.table.AnyRunning()
 	if running && !c.running {
 		c.runningAt = c.now.Mono
 	}

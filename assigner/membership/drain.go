@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -125,13 +126,7 @@ func (t *Table) Alive() int {
 	return n
 }
 
-// Running is the number of tasks that may own slices.
-func (t *Table) Running() int {
-	n := 0
-	for _, k := range t.tasks {
-		if k.shown() == assignment.TaskRunning {
-			n++
-		}
-	}
-	return n
+// AnyRunning says whether there is a task that may own slices.
+func (t *Table) AnyRunning() bool {
+	return slices.ContainsFunc(t.tasks, func(k *task) bool { return k.shown() == assignment.TaskRunning })
 }
