@@ -19,6 +19,7 @@ func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixNano() -
 type world struct {
 	seed  uint64
 	at    time.Duration
+	time  time.Time // is at
 	queue events
 	seq   uint64
 	rng   *rand.Rand // of the faults
@@ -98,12 +99,14 @@ func (w *world) run(until time.Duration) {
 		if !ok {
 			break
 		}
-		w.at = at
+		w.set(at)
 		w.events++
 		what.happen()
 	}
-	w.at = until
+	w.set(until)
 }
+
+func (w *world) set(at time.Duration) { w.at, w.time = at, epoch.Add(at) }
 
 // hash makes one number of several, the same for the same seed.
 func (w *world) hash(parts ...uint64) uint64 {
@@ -228,10 +231,10 @@ func (a *alarm) happen() {
 
 // mono is the process's monotonic clock, wall the machine's wall clock.
 func (h *host) mono() time.Duration { return h.w.at - h.born }
-func (h *host) wall() time.Time     { return epoch.Add(h.w.at + h.skew) }
+func (h *host) wall() time.Time     { return h.w.time.Add(h.skew) }
 
 // now is a time with which the process measures durations.
-func (h *host) now() time.Time { return epoch.Add(h.w.at) }
+func (h *host) now() time.Time { return h.w.time }
 
 func (h *host) start() {
 	if h.up {
