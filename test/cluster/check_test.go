@@ -60,6 +60,7 @@ type grave struct {
 	name        string
 	incarnation uint64
 	at          time.Duration
+	news        time.Duration // when something that it has said was held up until, if it was
 	stored      bool          // as dead
 	watched     bool          // it is looked at whether it owns keys for too long
 	frozen      time.Duration // when that was not so because of a freeze last

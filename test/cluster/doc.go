@@ -1,11 +1,13 @@
 // Package cluster is a whole Slicer on virtual time: assigners, Distributors, Backup
 // Distributors, slicelets and clerks, made of the code that runs in production, in one process
 // without sockets or sleep. A seeded network delays and holds up what they say to
-// one another, cuts them off and breaks their connections; processes are killed
-// and start again, machines stop for a while or vanish without a word, wall clocks
-// jump, hot keys move, an operator freezes the job, excludes a task or pins keys. Now
-// and then all Distributors die at once, with all assigners or without, or clerks do
-// not reach them. After each event it is checked that
+// one another, cuts them off, one way or both, and breaks their connections or loses
+// what is on them; calls overtake one another, come late, or are carried out with
+// nobody hearing the answer. Processes are killed and start again, machines stop for a
+// while or vanish without a word, wall clocks jump, hot keys move, an operator freezes
+// the job, excludes a task or pins keys. Now and then all Distributors die at once, with
+// all assigners or without, or clerks do not reach them. After each event it is checked
+// that
 //
 //   - generations grow: those stored, and those at each subscriber, whoever serves it;
 //   - what somebody holds as a generation is what was stored as that generation;

@@ -15,7 +15,7 @@ type size struct{ assigners, distributors, backups, slicelets, clerks int }
 var usualSize = size{assigners: 3, distributors: 3, backups: 2, slicelets: 30, clerks: 4}
 
 func newWorld(seed uint64, n size) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]int{}, servers: map[string]server{}}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, servers: map[string]server{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
 	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
@@ -68,9 +68,22 @@ func (w *world) isolated(h *host, d time.Duration) {
 	}
 }
 
+// deaf has what one host sends not reach another. That stops the other way, too, soon:
+// who hears of nothing that it has got through sends nothing new.
+func (w *world) deaf(from, to *host, d time.Duration) {
+	w.note("what %s sends does not reach %s for %s", from.name, to.name, d)
+	w.cutWay(from, to)
+	w.later(d, func() { w.mendWay(from, to) })
+	soon := min(w.seconds(0, 3), d)
+	w.later(soon, func() {
+		w.cutWay(to, from)
+		w.later(d-soon, func() { w.mendWay(to, from) })
+	})
+}
+
 // fault does one bad thing.
 func (w *world) fault() {
-	switch w.rng.IntN(16) {
+	switch w.rng.IntN(20) {
 	case 0:
 		w.killed(w.assigners[w.rng.IntN(len(w.assigners))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	case 1:
@@ -110,6 +123,26 @@ func (w *world) fault() {
 		w.brake()
 	case 15:
 		w.killed(w.backups[w.rng.IntN(len(w.backups))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
+	case 16:
+		if a, b := w.hosts[w.rng.IntN(len(w.hosts))], w.hosts[w.rng.IntN(len(w.hosts))]; a != b {
+			w.deaf(a, b, w.seconds(1, 30))
+		}
+	case 17:
+		a := w.assigners[w.rng.IntN(len(w.assigners))].host
+		b := w.store.host
+		if w.rng.IntN(2) == 0 {
+			b = w.distributors[w.rng.IntN(len(w.distributors))].host
+		}
+		if w.rng.IntN(2) == 0 {
+			a, b = b, a
+		}
+		w.deaf(a, b, w.seconds(1, 30))
+	case 18:
+		w.conns[w.rng.IntN(len(w.conns))].lose()
+	case 19:
+		d := w.seconds(1, 15)
+		w.note("the store loses requests and answers for %s", d)
+		w.store.lossy = w.at + d
 	}
 	if w.rng.IntN(80) == 0 {
 		w.outage(w.seconds(15, 50))
@@ -238,11 +271,12 @@ func (w *world) massDeath() {
 // heal takes back what was done.
 func (w *world) heal() {
 	w.note("no more faults")
-	for p, n := range w.cuts {
-		for range n {
-			w.mend(w.hosts[p[0]], w.hosts[p[1]])
+	for p, s := range w.cuts {
+		for range s.cuts {
+			w.mendWay(w.hosts[p[0]], w.hosts[p[1]])
 		}
 	}
+	w.store.lossy = 0
 	for _, h := range w.hosts {
 		h.resume()
 		h.start()

@@ -24,6 +24,7 @@ type conn struct {
 	w    *world
 	id   uint64
 	ends [2]*end
+	lost bool // what goes in does not come out any more
 	dead bool // both ends know
 }
 
@@ -36,73 +37,130 @@ type end struct {
 	sent   uint64
 	last   time.Duration // when what was sent last arrives
 	packet *packet       // what was sent last
-	held   []any         // what is on the way while the two are cut off
+	held   []any         // what does not get through to the other side
 	broken bool          // the break is on its way, too
 	why    error         // of the break
 }
 
+// pair is from where to where.
 type pair = [2]int
 
-func pairOf(a, b *host) pair { return pair{min(a.id, b.id), max(a.id, b.id)} }
+// severed is how many cuts there are from one host to another, and since when.
+type severed struct {
+	cuts  int
+	since time.Duration
+}
 
-func (w *world) cutOff(a, b *host) bool { return len(w.cuts) > 0 && w.cuts[pairOf(a, b)] > 0 }
+// cutOff says whether what one host sends does not reach another.
+func (w *world) cutOff(from, to *host) bool {
+	return len(w.cuts) > 0 && w.cuts[pair{from.id, to.id}].cuts > 0
+}
+
+// apart says whether two hosts do not reach each other, at least one way.
+func (w *world) apart(a, b *host) bool { return w.cutOff(a, b) || w.cutOff(b, a) }
 
 // cut has two hosts not reach each other; what is on the way is held up.
 func (w *world) cut(a, b *host) {
-	w.cuts[pairOf(a, b)]++
-	w.check.look()
-	for _, c := range w.conns {
-		if !c.dead && pairOf(c.ends[0].host, c.ends[1].host) == pairOf(a, b) {
-			c.watch()
-		}
-	}
+	w.cutWay(a, b)
+	w.cutWay(b, a)
 }
 
 // mend takes one cut back. Connections that have not been given up go on.
 func (w *world) mend(a, b *host) {
-	p := pairOf(a, b)
-	if w.cuts[p]--; w.cuts[p] > 0 {
+	w.mendWay(a, b)
+	w.mendWay(b, a)
+}
+
+// cutWay has what one host sends not reach another.
+func (w *world) cutWay(from, to *host) {
+	p := pair{from.id, to.id}
+	s := w.cuts[p]
+	if s.cuts++; s.cuts > 1 {
+		w.cuts[p] = s
+		return
+	}
+	s.since = w.at
+	w.cuts[p] = s
+	w.check.look()
+	for _, c := range w.conns {
+		if side, ok := c.side(p); ok {
+			c.watch(1 - side)
+		}
+	}
+}
+
+func (w *world) mendWay(from, to *host) {
+	p := pair{from.id, to.id}
+	s := w.cuts[p]
+	if s.cuts--; s.cuts > 0 {
+		w.cuts[p] = s
 		return
 	}
 	delete(w.cuts, p)
 	w.check.look()
 	for _, c := range slices.Clone(w.conns) {
-		if c.dead || pairOf(c.ends[0].host, c.ends[1].host) != p {
+		side, ok := c.side(p)
+		if !ok {
 			continue
 		}
-		for side, e := range c.ends {
-			held := e.held
-			e.held = nil
-			for _, m := range held {
-				c.carry(side, m)
-			}
-			if e.broken {
-				c.carryEnd(side)
-			}
+		e := c.ends[side]
+		held := e.held
+		e.held = nil
+		if len(held) > 0 && e.closed {
+			w.check.late(e.host)
+		}
+		for _, m := range held {
+			c.carry(side, m)
+		}
+		if e.broken {
+			c.carryEnd(side)
 		}
 	}
 }
 
-// watch has both ends give up if they stay cut off.
-func (c *conn) watch() {
-	w := c.w
-	for side := range c.ends {
-		wait := between(w.hash(c.id, uint64(side), uint64(w.at)), patient, morePatient)
-		began := w.at
-		w.schedule(w.at+wait, c.id, func() {
-			if w.cutOff(c.ends[0].host, c.ends[1].host) && !c.ends[side].closed && w.at-began == wait {
-				c.giveUp(side)
-			}
-		})
+// side is the one that sends, of a connection that lives, from where to where.
+func (c *conn) side(p pair) (side int, ok bool) {
+	a, b := c.ends[0].host.id, c.ends[1].host.id
+	switch {
+	case c.dead || c.lost:
+		return 0, false
+	case a == p[0] && b == p[1]:
+		return 0, true
+	}
+	return 1, a == p[1] && b == p[0]
+}
+
+// watch has a side give up if it goes on hearing nothing.
+func (c *conn) watch(side int) {
+	w, began := c.w, c.w.at
+	wait := between(w.hash(c.id, uint64(side), uint64(w.at)), patient, morePatient)
+	w.schedule(w.at+wait, c.id, func() {
+		s := w.cuts[pair{c.ends[1-side].host.id, c.ends[side].host.id}]
+		if !c.ends[side].closed && (c.lost || s.cuts > 0 && s.since <= began) {
+			c.giveUp(side)
+		}
+	})
+}
+
+// lose has a connection carry nothing any more, as when something between the two
+// hosts has forgotten it: new ones work.
+func (c *conn) lose() {
+	c.w.note("a connection between %s and %s is lost", c.ends[0].host.name, c.ends[1].host.name)
+	c.lost = true
+	c.w.check.look()
+	for side, e := range c.ends {
+		e.held = nil
+		c.watch(side)
 	}
 }
 
-// giveUp ends one side that hears nothing. The other hears of it as soon as the two
-// reach each other again.
+// giveUp ends one side that hears nothing. What the other has not taken by then is
+// lost; it hears of the end as soon as that gets through.
 func (c *conn) giveUp(side int) {
 	e := c.ends[side]
 	e.host.do(func() {
 		if !e.closed {
+			e.held = nil
 			c.closeWith(side, errBroken)
 			e.ended(errBroken)
 		}
@@ -121,26 +179,28 @@ func (c *conn) shut(side int) {
 // send takes a message at one side.
 func (c *conn) send(side int, m any) {
 	e := c.ends[side]
-	if e.closed {
-		return
-	}
-	if c.w.cutOff(c.ends[0].host, c.ends[1].host) {
+	switch {
+	case e.closed || c.lost:
+	case c.w.cutOff(e.host, c.ends[1-side].host):
 		e.held = append(e.held, m)
-		return
+	default:
+		c.carry(side, m)
 	}
-	c.carry(side, m)
+}
+
+// delay is how long a message takes.
+func delay(h uint64) time.Duration {
+	if h>>40%500 == 0 {
+		return between(h>>8, usual, slowest)
+	}
+	return between(h, fastest, usual)
 }
 
 // arrival is when what is sent now gets there.
 func (c *conn) arrival(side int) time.Duration {
 	e := c.ends[side]
 	e.sent++
-	h := c.w.hash(c.id, uint64(side), e.sent)
-	d := between(h, fastest, usual)
-	if h>>40%500 == 0 {
-		d = between(h>>8, usual, slowest)
-	}
-	e.last = max(e.last, c.w.at+d)
+	e.last = max(e.last, c.w.at+delay(c.w.hash(c.id, uint64(side), e.sent)))
 	return e.last
 }
 
@@ -204,11 +264,13 @@ func (c *conn) closeWith(side int, why error) {
 	}
 	c.ends[side].why = why
 	c.shut(side)
-	if c.w.cutOff(c.ends[0].host, c.ends[1].host) {
+	switch {
+	case c.lost:
+	case c.w.cutOff(c.ends[side].host, c.ends[1-side].host):
 		c.ends[side].broken = true
-		return
+	default:
+		c.carryEnd(side)
 	}
-	c.carryEnd(side)
 }
 
 func (c *conn) carryEnd(side int) {
@@ -250,8 +312,8 @@ func (w *world) dial(from, to *host, recv func(any), ended func(error), accept f
 	w.seq++
 	id := w.seq
 	c := &conn{w: w, id: w.hash(id, uint64(from.id), uint64(to.id)), ends: [2]*end{{host: from, recv: recv, ended: ended}, {host: to}}}
-	there := between(w.hash(c.id, 1), fastest, usual)
-	back := there + between(w.hash(c.id, 2), fastest, usual)
+	there := delay(w.hash(c.id, 1))
+	back := there + delay(w.hash(c.id, 2))
 	caller := from.life
 	gone := func() bool { return !from.up || from.life != caller || c.ends[0].closed }
 	w.schedule(w.at+there, c.id, func() {
@@ -264,7 +326,7 @@ func (w *world) dial(from, to *host, recv func(any), ended func(error), accept f
 		}
 		switch {
 		case gone():
-		case w.cutOff(from, to):
+		case w.apart(from, to):
 			// Nothing answers: it is for the caller to lose patience.
 			back = there + patient
 			answer(errBroken)
@@ -279,8 +341,11 @@ func (w *world) dial(from, to *host, recv func(any), ended func(error), accept f
 					c.carryEnd(0)
 					return
 				}
+				if w.cutOff(to, from) {
+					c.watch(0)
+				}
 				if w.cutOff(from, to) {
-					c.watch()
+					c.watch(1)
 				}
 				answer(nil)
 			})

@@ -11,7 +11,7 @@ import (
 // candidates make preferred, the store, and every Distributor attached to that
 // assigner run and reach each other, and no operator has the job frozen. From the last
 // moment at which that was not so, or became so anew, or from its death if that was
-// later, it takes
+// later, or the moment at which its last words got through, it takes
 //
 //   - until all Distributors have been heard from, after a takeover: 2 s;
 //   - the heartbeat timeout, 5 s, after the last news, which may take long to come;
@@ -21,7 +21,7 @@ import (
 //
 // The waits between attempts to use a store that had failed, up to 5 s, are over by then.
 const (
-	decides  = time.Second + 4*usual
+	decides  = time.Second + 2*slowest
 	ownsDead = 2*time.Second + 5*time.Second + slowest + 500*time.Millisecond + slowest + 250*time.Millisecond + decides
 	// It takes longer while so many tasks are missed that the assigner distrusts itself.
 	thaws = 30 * time.Second
@@ -42,13 +42,13 @@ func (w *world) standing() (s standing, ok bool) {
 	}
 	c, _ := preference.Choose(w.store.view(), job, "")
 	for _, a := range w.assigners {
-		if a.name != c.ID || !a.up || a.paused || w.cutOff(a.host, w.store.host) {
+		if a.name != c.ID || !a.up || a.paused || w.apart(a.host, w.store.host) {
 			continue
 		}
 		s.assigner, s.life = a, a.life
 		for c := range a.peers {
 			d := c.ends[0]
-			if d.closed || !d.host.up || d.host.paused || w.cutOff(d.host, a.host) {
+			if d.closed || c.lost || !d.host.up || d.host.paused || w.apart(d.host, a.host) {
 				return s, false
 			}
 			s.conns += c.id
@@ -75,6 +75,15 @@ func (c *checker) failed(from *host) {
 	}
 }
 
+// late takes note that what a process has said gets through after it has ended.
+func (c *checker) late(from *host) {
+	for _, g := range c.graves {
+		if g.name == from.name {
+			g.news = c.w.at
+		}
+	}
+}
+
 // bury sees to it that a process that has ended does not own keys for too long.
 func (c *checker) bury(g *grave) {
 	if !g.watched {
@@ -84,7 +93,7 @@ func (c *checker) bury(g *grave) {
 
 // due is when it may no longer own keys, if nothing happens until then.
 func (c *checker) due(g *grave) time.Duration {
-	return max(max(g.at, c.since)+ownsDead, g.frozen+time.Second+decides)
+	return max(max(g.at, g.news, c.since)+ownsDead, g.frozen+time.Second+decides)
 }
 
 func (c *checker) watch(g *grave, at time.Duration) {
@@ -110,12 +119,12 @@ func (c *checker) overdue(g *grave) {
 		c.watch(g, w.at+ownsDead) // it is not overdue before that
 	case w.at < c.due(g):
 		c.watch(g, c.due(g))
-	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, c.since)+ownsDead+thaws:
+	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+thaws:
 		g.frozen = w.at
 		c.watch(g, w.at+time.Second)
 	default:
 		w.fail("%s/%x has ended at %s and owns keys in generation %d, although %s could know and act for %s",
-			g.name, g.incarnation, g.at, a.Generation(), c.stands.assigner.name, w.at-max(g.at, c.since))
+			g.name, g.incarnation, g.at, a.Generation(), c.stands.assigner.name, w.at-max(g.at, g.news, c.since))
 	}
 }
 

@@ -35,6 +35,8 @@ type storage struct {
 	stored     *assignment.Assignment
 	candidates map[string]*candidate
 	revision   int64
+	// lossy is until when calls fail, be it that the request is lost or the answer.
+	lossy time.Duration
 }
 
 type candidate struct {
@@ -52,7 +54,8 @@ func (s *storage) view() []store.Candidate {
 }
 
 // rpc carries a request to the store and its answer back. When the answer does
-// not come it fails, whether or not the store has done its part.
+// not come it fails, whether or not the store has done its part; it may do that long
+// after, too. One request may overtake another.
 func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool)) {
 	w := s.w
 	w.seq++
@@ -67,26 +70,54 @@ func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool))
 			from.do(func() { done(answer, ok) })
 		}
 	}
-	late := func() { w.schedule(limit, n, func() { finish(nil, false) }) }
-	w.schedule(w.at+between(w.hash(n, 1), fastest, usual), n, func() {
-		if !s.up || w.cutOff(from, s.host) {
+	late := func() {
+		if !settled {
+			w.check.failed(from) // and again when it knows
+			w.schedule(limit, n, func() { finish(nil, false) })
+		}
+	}
+	// fails has the call come to nothing if the store is lossy, at once or late.
+	fails := func(h uint64) bool {
+		switch {
+		case w.at >= s.lossy || h%3 != 0:
+			return false
+		case h>>8%2 == 0:
+			finish(nil, false)
+		default:
+			late()
+		}
+		return true
+	}
+	var there func()
+	there = func() {
+		switch {
+		case w.cutOff(from, s.host):
+			late()
+			if h := w.hash(n, 3); h%2 == 0 && w.at < limit-storePatience+patient { // it may still get there
+				w.schedule(w.at+time.Second, n, there)
+			}
+			return
+		case !s.up:
 			late()
 			return
-		}
-		if s.paused {
+		case fails(w.hash(n, 4)):
+			return
+		case s.paused:
 			late()
 		}
 		s.host.do(func() {
 			answer := do()
-			w.schedule(w.at+between(w.hash(n, 2), fastest, usual), n, func() {
-				if w.cutOff(from, s.host) {
+			w.schedule(w.at+delay(w.hash(n, 2)), n, func() {
+				switch {
+				case w.cutOff(s.host, from):
 					late()
-				} else {
+				case !fails(w.hash(n, 5)):
 					finish(answer, true)
 				}
 			})
 		})
-	})
+	}
+	w.schedule(w.at+delay(w.hash(n, 1)), n, there)
 }
 
 // tell has every assigner that lives hear of a change, sooner or later.
@@ -99,10 +130,10 @@ func (s *storage) tell(f func(a *assignerHost)) {
 func (s *storage) tellOne(h *host, life uint64, f func()) {
 	w := s.w
 	w.seq++
-	w.schedule(w.at+between(w.hash(w.seq, uint64(h.id)), fastest, usual), uint64(h.id), func() {
+	w.schedule(w.at+delay(w.hash(w.seq, uint64(h.id))), uint64(h.id), func() {
 		switch {
 		case h.life != life || !h.up:
-		case w.cutOff(h, s.host) || !s.up:
+		case w.cutOff(s.host, h) || !s.up:
 			w.schedule(w.at+time.Second, uint64(h.id), func() { s.tellOne(h, life, f) })
 		default:
 			h.do(f)

@@ -26,7 +26,7 @@ type world struct {
 
 	hosts []*host
 	conns []*conn
-	cuts  map[[2]int]int // pairs of hosts that cannot reach each other: how often
+	cuts  map[pair]severed
 
 	braked bool // an operator's order is in force
 
