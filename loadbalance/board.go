@@ -211,6 +211,15 @@ func (b *board) carry(p *piece) {
 	}
 }
 
+// ofLoad is the share of all load that one owner of a piece carries, of the keyspace
+// while no load is known.
+func (b *board) ofLoad(p *piece) float64 {
+	if b.known {
+		return p.share() / b.total
+	}
+	return p.width() / float64(p.replicas())
+}
+
 // say records a decision. It names the slice as it is now.
 func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, load float64) {
 	d := Decision{Kind: k, Reason: why, Slice: b.pieces[i].slice(), Benefit: benefit, KeyChurn: keys}

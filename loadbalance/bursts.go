@@ -95,7 +95,7 @@ func (b *board) spread() {
 		})
 		b.moved += cost
 		for _, t := range last {
-			b.say(KindReplicate, ReasonBursts, i, -1, int(t), 0, p.width(), p.share())
+			b.say(KindReplicate, ReasonBursts, i, -1, int(t), b.ofLoad(p), p.width(), p.share())
 		}
 	}
 }

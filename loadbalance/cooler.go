@@ -57,7 +57,7 @@ func (b *board) cool() {
 		if c.spent {
 			why = ReasonBudget
 		}
-		b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
+		b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name, Benefit: b.ratio(h)/c.level - 1})
 	}
 }
 
@@ -151,13 +151,13 @@ func (c *cooler) step(h uint32) bool {
 	switch best.kind {
 	case KindMove:
 		c.replace(best.piece, h, to)
-		c.say(KindMove, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.weight(), p.width(), p.share())
+		c.say(KindMove, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
 	case KindReplicate:
 		c.add(best.piece, to)
-		c.say(KindReplicate, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.weight(), p.width(), p.share())
+		c.say(KindReplicate, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
 	case KindRemove:
 		c.remove(best.piece, h)
-		c.say(KindRemove, ReasonHotTask, best.piece, int(h), -1, best.weight(), 0, 0)
+		c.say(KindRemove, ReasonHotTask, best.piece, int(h), -1, best.benefit, 0, 0)
 	}
 	c.refresh(h, to)
 	c.refresh(c.owners(p)...)

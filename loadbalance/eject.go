@@ -176,11 +176,11 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 	} else {
 		c.replace(i, h, t)
 	}
-	c.say(KindEject, ReasonHotSlice, i, int(h), int(t), gain/cost, p.width(), p.share())
+	c.say(KindEject, ReasonHotSlice, i, int(h), int(t), gain, p.width(), p.share())
 	for _, x := range pushes {
 		c.replace(x.i, x.from, x.to)
 		q := &c.pieces[x.i]
-		c.say(KindEject, ReasonRoom, x.i, int(x.from), int(x.to), gain/cost, q.width(), q.share())
+		c.say(KindEject, ReasonRoom, x.i, int(x.from), int(x.to), gain, q.width(), q.share())
 		c.refresh(x.from, x.to)
 	}
 	c.moved += cost

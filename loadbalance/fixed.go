@@ -17,7 +17,7 @@ func (b *board) fix() {
 		}
 		for _, at := range [...]assignment.SliceKey{f.Slice.Start, f.Slice.End} {
 			if i := b.at(at); i >= 0 && b.pieces[i].start != at && b.n < assignment.MaxSlices {
-				b.say(KindSplit, ReasonPinned, i, -1, -1, 0, 0, 0)
+				b.say(KindSplit, ReasonPinned, i, -1, -1, 1, 0, 0)
 				b.split(i, at)
 			}
 		}
@@ -59,7 +59,7 @@ func (b *board) pin(i int32, t uint32) {
 			from = int(b.owners(p)[0])
 		}
 		b.add(i, t)
-		b.say(KindMove, ReasonPinned, i, from, int(t), 0, p.width(), p.load)
+		b.say(KindMove, ReasonPinned, i, from, int(t), p.width(), p.width(), p.load)
 	}
 	for _, o := range slices.Clone(b.owners(p)) {
 		if o != t {

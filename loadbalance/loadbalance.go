@@ -138,7 +138,20 @@ type Decision struct {
 	Slice  assignment.Slice
 	// From and To are names of tasks, empty where there is none.
 	From, To string
-	// Benefit is in the algorithm's own measure, larger is better.
+	// Benefit is what it is for, in a measure that goes with the kind; larger is
+	// better.
+	//   - Off the hottest task: by how much the sum of squared overloads falls, each
+	//     as a share of the level; with the published algorithm by how much the
+	//     largest load falls among those that it touches, as a share of the mean.
+	//   - To a new task, and replicas against bursts: the share of the load that the
+	//     task takes on; of the keyspace while no load is known.
+	//   - Otherwise an owner, or one more: the share of the keyspace that gets it.
+	//   - An owner or a slice fewer: 1.
+	//   - Split: how many times the load of the mean slice the slice has, or which
+	//     share of its load is that of the hot key; 1 if it is not for load.
+	//   - Skip: by how much the hottest task stays above where it should be, as a
+	//     share of that, 0 while no load is known; or the share of its capacity that
+	//     a task is not given yet.
 	Benefit float64
 	// KeyChurn is the share of the keyspace and LoadChurn the share of the load
 	// that comes to a task that did not own it.

@@ -61,7 +61,7 @@ func (b *board) mergeSame() {
 			continue
 		}
 		b.merge(i, i)
-		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 0, 0, 0)
+		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 1, 0, 0)
 	}
 }
 
@@ -82,7 +82,7 @@ func (b *board) mergePair(i int32, limit float64) bool {
 	l, r := &b.pieces[i], &b.pieces[b.pieces[i].next]
 	if sameOwners(b.owners(l), b.owners(r)) {
 		b.merge(i, i)
-		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 0, 0, 0)
+		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 1, 0, 0)
 		return true
 	}
 	keep, lose := i, l.next
@@ -94,7 +94,7 @@ func (b *board) mergePair(i int32, limit float64) bool {
 			from, to := int(b.owners(&b.pieces[lose])[0]), int(b.owners(&b.pieces[keep])[0])
 			b.merged += cost
 			b.merge(i, keep)
-			b.say(KindMerge, ReasonCold, i, from, to, 0, cost, load)
+			b.say(KindMerge, ReasonCold, i, from, to, 1, cost, load)
 			return true
 		}
 		keep, lose = lose, keep

@@ -39,7 +39,7 @@ func (b *board) moveHottest() {
 			if spent {
 				why = ReasonBudget
 			}
-			b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name})
+			b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name, Benefit: b.ratio(h)/b.mean() - 1})
 			return
 		}
 		touched := b.apply(best, h, c)
@@ -119,13 +119,13 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 	switch o.kind {
 	case KindMove:
 		b.replace(o.piece, h, c)
-		b.say(KindMove, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+		b.say(KindMove, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.benefit, o.cost, p.share())
 	case KindReplicate:
 		b.add(o.piece, c)
-		b.say(KindReplicate, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.weight(), o.cost, p.share())
+		b.say(KindReplicate, b.gently(ReasonHotTask, c), o.piece, int(h), int(c), o.benefit, o.cost, p.share())
 	case KindRemove:
 		b.remove(o.piece, h)
-		b.say(KindRemove, ReasonHotTask, o.piece, int(h), -1, o.weight(), 0, 0)
+		b.say(KindRemove, ReasonHotTask, o.piece, int(h), -1, o.benefit, 0, 0)
 	}
 	return touched
 }

@@ -92,7 +92,7 @@ func (b *board) first() {
 	}
 	b.pieces[n-1].next = -1
 	for i := range b.pieces {
-		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.owners(&b.pieces[i])[0]), 0, b.pieces[i].width(), 0)
+		b.say(KindAssign, ReasonFirst, int32(i), -1, int(b.owners(&b.pieces[i])[0]), b.pieces[i].width(), b.pieces[i].width(), 0)
 	}
 	b.fix()
 	b.redundancy()
@@ -179,9 +179,9 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 	}
 	gone := b.in.Prev.Task(from).Name
 	record := func(k Kind, why Reason, to string) {
-		d := Decision{Kind: k, Reason: why, Slice: p.slice(), From: gone, To: to}
+		d := Decision{Kind: k, Reason: why, Slice: p.slice(), From: gone, To: to, Benefit: 1}
 		if to != "" {
-			d.KeyChurn = p.width()
+			d.Benefit, d.KeyChurn = p.width(), p.width()
 			if b.total > 0 {
 				d.LoadChurn = p.share() / b.total
 			}
@@ -245,7 +245,7 @@ func (b *board) adjust(s *scale, i int32) {
 			return
 		}
 		s.change(i, func() { b.add(i, to) })
-		b.say(KindReplicate, ReasonTooFew, i, -1, int(to), 0, p.width(), p.share())
+		b.say(KindReplicate, ReasonTooFew, i, -1, int(to), p.width(), p.width(), p.share())
 	}
 	for p.replicas() > b.max {
 		owners := b.owners(p)
@@ -256,6 +256,6 @@ func (b *board) adjust(s *scale, i int32) {
 			}
 		}
 		s.change(i, func() { b.remove(i, hot) })
-		b.say(KindRemove, ReasonTooMany, i, int(hot), -1, 0, 0, 0)
+		b.say(KindRemove, ReasonTooMany, i, int(hot), -1, 1, 0, 0)
 	}
 }

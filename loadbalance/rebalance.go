@@ -72,7 +72,7 @@ func (b *board) idleCPU() bool {
 
 func (b *board) skip(why Reason) {
 	b.skipped = why
-	b.note(Decision{Kind: KindSkip, Reason: why})
+	b.note(Decision{Kind: KindSkip, Reason: why, Benefit: max(b.imbalance()-1, 0)})
 }
 
 // output reads the result off the board, in one walk: pieces that were split off

@@ -22,7 +22,7 @@ func (b *board) dropSurplus() {
 				break
 			}
 			b.remove(i, hot)
-			b.say(KindRemove, ReasonSurplus, i, int(hot), -1, 0, 0, 0)
+			b.say(KindRemove, ReasonSurplus, i, int(hot), -1, 1, 0, 0)
 		}
 	}
 }

@@ -40,6 +40,17 @@ func Warmth(tasks []assignment.Task, ages []time.Duration, warmUp time.Duration)
 	return warmth
 }
 
+// Warming says whether some tasks of a round are to be given more without anything
+// else having changed: rounds are due until none is.
+func Warming(in Input) bool {
+	return fewNew(in.Tasks, in.Ages, settled(in.Config))
+}
+
+// settled is how old a task must be for nothing to be done about what it lacks.
+func settled(c assignment.JobConfig) time.Duration {
+	return time.Duration(mended * float64(c.WarmUp))
+}
+
 func isNew(ages []time.Duration, i int, within time.Duration) bool {
 	return i < len(ages) && ages[i] >= 0 && ages[i] < within
 }
@@ -132,7 +143,7 @@ func (b *board) held() []float64 {
 // fresh is how old a task may be to be given what it lacks, and whether there are
 // such tasks, and enough others.
 func (b *board) fresh() (within time.Duration, some bool) {
-	within = time.Duration(mended * float64(b.in.Config.WarmUp))
+	within = settled(b.in.Config)
 	return within, fewNew(b.in.Tasks, b.in.Ages, within)
 }
 
@@ -172,7 +183,7 @@ func (b *board) gently(why Reason, to uint32) Reason {
 func (b *board) sayCold() {
 	for _, t := range b.live {
 		if b.warms(t) && b.weight[t] < .99*b.capacity[t] {
-			b.note(Decision{Kind: KindSkip, Reason: ReasonWarming, To: b.in.Tasks[t].Name})
+			b.note(Decision{Kind: KindSkip, Reason: ReasonWarming, To: b.in.Tasks[t].Name, Benefit: 1 - b.weight[t]/b.capacity[t]})
 		}
 	}
 }

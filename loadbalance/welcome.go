@@ -61,7 +61,7 @@ func (b *board) welcome() {
 		p := &b.pieces[i]
 		s.change(i, func() { b.replace(i, from, to) })
 		b.moved += p.width()
-		b.say(KindMove, b.gently(ReasonNewTask, to), i, int(from), int(to), 0, p.width(), p.share())
+		b.say(KindMove, b.gently(ReasonNewTask, to), i, int(from), int(to), b.ofLoad(p), p.width(), p.share())
 		hot.set(from, -s.ratio(from))
 		hot.set(to, -s.ratio(to))
 		cold.set(to, s.ratio(to))
@@ -78,7 +78,7 @@ func (b *board) halveWide() {
 		again = false
 		for i := b.head; i >= 0; i = b.pieces[i].next {
 			if p := &b.pieces[i]; b.n < least && !p.fixed && p.width() > b.moveBudget() && p.end-p.start > 1 && b.ownerships+p.replicas() <= b.most {
-				b.say(KindSplit, ReasonNewTask, i, -1, -1, 0, 0, 0)
+				b.say(KindSplit, ReasonNewTask, i, -1, -1, 1, 0, 0)
 				i = b.split(i, p.start+(p.end-p.start)/2)
 				again = true
 			}
@@ -93,20 +93,24 @@ func (b *board) halveWide() {
 // enough: with nothing it would stay cold.
 func (b *board) gift(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
-	least, leastWorth := int32(-1), fair*b.capacity[to]
+	least, leastWorth := int32(-1), 0.0
+	if b.warms(to) && len(b.own[to]) == 0 {
+		leastWorth = fair * b.capacity[to]
+	}
 	for _, i := range b.own[from] {
 		p := &b.pieces[i]
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
+		if p.fixed || b.has(p, to) || b.moved+width > b.moveBudget() || few && b.known && b.thin(i) {
+			continue
+		}
+		if w < leastWorth && s.worth[from]-w/2 >= fair*b.capacity[from] {
+			least, leastWorth = i, w
+		}
 		switch {
-		case p.fixed || b.has(p, to) || b.moved+width > b.moveBudget():
-		case few && b.known && b.thin(i):
 		case s.worth[from]-w/2 < fair*b.weight[from]:
 		case !b.admits(to, s.worth[to], w, fair):
 			full = full || b.admits(to, 0, w, fair)
-			if len(b.own[to]) == 0 && w < leastWorth {
-				least, leastWorth = i, w
-			}
 		case s.worth[to]+w/2 > fair*b.weight[to]:
 		case best < 0 || w/width > bestRate || w/width == bestRate && p.start < b.pieces[best].start:
 			best, bestRate = i, w/width
