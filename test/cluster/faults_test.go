@@ -138,7 +138,9 @@ func (w *world) fault() {
 		}
 		w.deaf(a, b, w.seconds(1, 30))
 	case 18:
-		w.conns[w.rng.IntN(len(w.conns))].lose()
+		if n := len(w.conns); n > 0 {
+			w.conns[w.rng.IntN(n)].lose()
+		}
 	case 19:
 		d := w.seconds(1, 15)
 		w.note("the store loses requests and answers for %s", d)
