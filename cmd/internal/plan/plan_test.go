@@ -362,6 +362,19 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// Even one round shows as lines, and a long name is cut where the title would be.
+func TestPlotOfOneRound(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.svg")
+	must(t, "simulate", "--trace", write(t, strings.Repeat("name", 50), lines(0, 9)), "--interval", "10s", "--plot", file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(b); !strings.Contains(got, "1 round of 10s") || !strings.Contains(got, strings.Repeat("name", 11)+"nam...") || strings.Count(got, "stroke-width:1.8") < 4 {
+		t.Errorf("%d strong lines in %s", strings.Count(got, "stroke-width:1.8"), got)
+	}
+}
+
 // The same figure twice is the same bytes, well-formed and small.
 func TestPlots(t *testing.T) {
 	dir := t.TempDir()

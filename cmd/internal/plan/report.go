@@ -14,6 +14,9 @@ import (
 // fewRounds is below which a replay says little.
 const fewRounds = 10
 
+// maxTitle is how long a file's name fits into the title of a plot.
+const maxTitle = 50
+
 // print is the answer for people.
 func (s *simulation) print(w io.Writer, results []*sim.Result, skipped int) error {
 	rounds := results[0].Rounds
@@ -137,6 +140,9 @@ func (s *simulation) figure(results []*sim.Result) plot.Figure {
 	title := "workload " + s.workload
 	if s.trace != "" {
 		title = filepath.Base(s.subject())
+		if r := []rune(title); len(r) > maxTitle {
+			title = string(r[:maxTitle-3]) + "..."
+		}
 	}
 	imbalance := plot.Panel{YLabel: "max / mean task load", LogY: true}
 	churn := plot.Panel{YLabel: "key churn, % a round"}
@@ -154,6 +160,10 @@ func (s *simulation) figure(results []*sim.Result) plot.Figure {
 			if len(floor.Y) < len(r.Rounds) {
 				floor.X, floor.Y = append(floor.X, x[i]), append(floor.Y, round.Floor)
 			}
+		}
+		if len(x) == 1 { // a point would not be seen
+			x, y, k, l = append(x, float64(s.intervalMS())/unit), append(y, y[0]), append(k, k[0]), append(l, l[0])
+			floor.X, floor.Y = x, []float64{floor.Y[0], floor.Y[0]}
 		}
 		strong := r.Algorithm == s.algorithm
 		imbalance.Series = append(imbalance.Series, plot.Series{Name: r.Algorithm, X: x, Y: y, Strong: strong})
