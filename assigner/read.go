@@ -78,3 +78,21 @@ func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
 	l.Exists = true
 	return l
 }
+
+// penalties are those of tasks that had failed of late when the newest generation was
+// decided, and when that was. That they cannot be read is no reason not to decide.
+func (s *shelf) penalties(ctx context.Context, job string) ([]store.Penalty, time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, noteWithin)
+	defer cancel()
+	all, err := s.backend.History(ctx, job, 1)
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		s.log.Warn("failures of tasks are forgotten", "job", job, "why", err)
+		return nil, time.Time{}
+	}
+	for _, e := range all {
+		if e.Action == "" {
+			return e.Penalties, e.When
+		}
+	}
+	return nil, time.Time{}
+}

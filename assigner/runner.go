@@ -126,6 +126,10 @@ func (r *runner) run() {
 		switch x := action.(type) {
 		case generate.Load:
 			l, home := r.a.read(r.a.ctx, r.name, r.whose())
+			if x.Penalties && l.Exists && l.Err == nil {
+				l.Penalties, l.PenaltiesAt = home.penalties(r.a.ctx, r.name)
+				l.Recalled = true
+			}
 			r.tell(func(c *generate.Core, now generate.Now) {
 				if l.Err == nil {
 					r.home = home

@@ -79,6 +79,7 @@ type Core struct {
 	mine      bool // loaded since this assigner became preferred
 	sessions  []*distributor
 
+	recalled  bool // so are the penalties of tasks
 	// Deciding.
 	table     *membership.Table
 	room      []membership.Report // for reports on their way into table
@@ -171,7 +172,7 @@ func (c *Core) Preferred(now Now, id string) {
 		c.say(levelInfo, "job taken over", "why", "this assigner is preferred", "stored", int64(generation(c.stored)))
 		c.resume()
 		c.ensureTable()
-		c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
+		c.mine, c.recalled, c.loadDue, c.retryAt = false, false, true, c.now.Mono
 		c.roundAt = c.now.Mono + c.interval()
 		c.hurry, c.planned, c.running, c.changed = ReasonTakeover, c.table.Version(), false, false
 		c.balance, c.meter = nil, newMeter()

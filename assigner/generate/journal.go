@@ -28,6 +28,11 @@ func (c *Core) entry(d *Planned, r Round) *store.Entry {
 		KeyChurn: finite(r.Stats.KeyChurn), LoadChurn: finite(r.Stats.LoadChurn),
 		ImbalanceBefore: finite(r.Stats.ImbalanceBefore), ImbalanceAfter: finite(r.Stats.ImbalanceAfter),
 	}
+	if c.table != nil {
+		for _, p := range c.table.Penalties(store.MaxPenalties) {
+			e.Penalties = append(e.Penalties, store.Penalty{Task: p.Task, Amount: finite(p.Amount), Damped: p.Damped})
+		}
+	}
 	if d.news != "" {
 		e.Why += ": " + d.news
 	}

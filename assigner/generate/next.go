@@ -16,7 +16,10 @@ import (
 type Action any
 
 // Load asks for the job's config and its newest assignment to be read.
-type Load struct{}
+type Load struct {
+	// Penalties asks for those of the history's newest generation, too.
+	Penalties bool
+}
 
 // Write asks for an assignment to be written, on condition that the orders are
 // still those it was decided under, and if Token is not 0 that it is still that of
@@ -44,7 +47,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 	}
 	if c.loadDue && c.now.Mono >= c.retryAt {
 		c.loadDue = false // what changes from now on calls for another one
-		return Load{}, 0
+		return Load{Penalties: c.isPreferred() && !c.recalled}, 0
 	}
 	if o := c.order(); o != nil {
 		return o, 0

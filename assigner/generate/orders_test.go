@@ -127,6 +127,12 @@ func (b *braked) drive() {
 					}
 				}
 			}
+			if a.Penalties {
+				l.Recalled = true
+				if n := len(b.entries); n > 0 {
+					l.Penalties, l.PenaltiesAt = b.entries[n-1].Penalties, b.entries[n-1].When
+				}
+			}
 			b.core.Loaded(b.now(), l)
 		case *Plan:
 			b.core.Planned(b.now(), a.Run())
@@ -519,5 +525,13 @@ func TestDampingOfJob(t *testing.T) {
 	}
 	if pos, ok := b.stored.Position("t0"); ok && owns(b.stored, pos) {
 		t.Error("t0 is damped and owns slices")
+	}
+	b.take() // another assigner knows of it
+	b.pass(5 * time.Second)
+	if s := standing(); !strings.HasPrefix(s, "damped for 1") {
+		t.Errorf("after a takeover t0 is %q, want it damped", s)
+	}
+	if pos, ok := b.stored.Position("t0"); ok && owns(b.stored, pos) {
+		t.Error("t0 is damped and owns slices after a takeover")
 	}
 }

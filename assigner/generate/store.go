@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
@@ -40,6 +41,11 @@ type Loaded struct {
 	Controls store.Controls
 	Target   *assignment.Assignment
 	NoTarget error
+	// Recalled says that the history was read, as Load asked for, and that Penalties
+	// were those of the tasks at PenaltiesAt.
+	Recalled    bool
+	Penalties   []store.Penalty
+	PenaltiesAt time.Time
 }
 
 // Loaded takes in the answer to Load.
@@ -76,6 +82,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.obey(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
+	c.recall(l)
 	c.resumed = c.resumed && !c.isPreferred()
 	c.mine = c.mine || c.isPreferred()
 	if g := c.reported(); c.isPreferred() && c.stored != nil && g > c.stored.Generation() {
@@ -83,6 +90,21 @@ func (c *Core) Loaded(now Now, l Loaded) {
 			c.hurry = ReasonReported
 		}
 	}
+}
+
+// recall has the tasks' failures from before a takeover count. Clocks that differ make
+// that inexact, and no more.
+func (c *Core) recall(l Loaded) {
+	if !l.Recalled || c.recalled || !c.isPreferred() || c.table == nil {
+		return
+	}
+	c.recalled = true
+	before := make([]membership.Penalty, len(l.Penalties))
+	for i, p := range l.Penalties {
+		before[i] = membership.Penalty{Task: p.Task, Amount: p.Amount, Damped: p.Damped}
+	}
+	c.table.Recall(c.now.Mono, before, c.now.Wall.Sub(l.PenaltiesAt))
+	c.listen()
 }
 
 // configured takes note of a changed config.

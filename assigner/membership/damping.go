@@ -1,7 +1,9 @@
 package membership
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -67,7 +69,58 @@ func (t *Table) undamp(k *task) {
 		return
 	}
 	k.record.damped = false
+	t.begin(k)
 	if k.alive() {
 		t.say(k, Undamped, "it has stayed up")
+	}
+}
+
+// Penalty is how often a task has failed of late, for another table to go on from.
+type Penalty struct {
+	Task   string
+	Amount float64
+	Damped bool // it owns nothing because of that
+}
+
+// worthKeeping is the penalty below which one is forgotten: two half lives after a
+// failure.
+const worthKeeping = .25
+
+// Penalties are the largest, at most so many, in order of name.
+func (t *Table) Penalties(most int) (all []Penalty) {
+	for _, k := range t.tasks {
+		if p := k.record.now(t.now, &t.cfg.Damping); p >= worthKeeping || k.record.damped {
+			all = append(all, Penalty{k.cur.Name, p, k.record.damped})
+		}
+	}
+	if len(all) > most {
+		slices.SortStableFunc(all, func(x, y Penalty) int { return cmp.Compare(y.Amount, x.Amount) })
+		all = all[:most]
+		slices.SortFunc(all, func(x, y Penalty) int { return cmp.Compare(x.Task, y.Task) })
+	}
+	return all
+}
+
+// Recall takes over penalties that another table had some time ago, of tasks that are
+// known. What has happened here meanwhile stays.
+func (t *Table) Recall(now time.Duration, before []Penalty, ago time.Duration) {
+	t.tick(now)
+	d := &t.cfg.Damping
+	for _, p := range before {
+		k := t.lookup(p.Task)
+		if k == nil || d.Share <= 0 {
+			continue
+		}
+		then := record{penalty: min(p.Amount, d.Most), at: t.now - max(ago, 0)}
+		amount := then.now(t.now, d)
+		if amount > k.record.now(t.now, d) {
+			k.record.penalty, k.record.at = amount, t.now
+		}
+		if p.Damped && amount > d.Reuse && !k.record.damped {
+			k.record.damped = true
+			if k.alive() {
+				t.say(k, Damped, "as the assigner before had it: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
+			}
+		}
 	}
 }

@@ -173,6 +173,45 @@ func TestSmallJobsAreDamped(t *testing.T) {
 	}
 }
 
+// Another table goes on from where one was, and forgets what is long ago.
+func TestPenaltiesGoOn(t *testing.T) {
+	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
+	for range 3 {
+		p.stop("2")
+		p.start("2")
+		p.pass(2 * time.Second)
+	}
+	p.stop("3")
+	p.start("3")
+	all := p.table.Penalties(10)
+	if len(all) != 2 || all[0].Task != "2" || !all[0].Damped || all[1].Task != "3" || all[1].Damped || all[1].Amount != 1 {
+		t.Fatalf("penalties %+v", all)
+	}
+	if most := p.table.Penalties(1); len(most) != 1 || most[0] != all[0] {
+		t.Errorf("the largest is %+v", most)
+	}
+	before := p.state("2").Damped
+	for ago, want := range map[time.Duration]time.Duration{0: before, 10 * time.Second: before - 10*time.Second, -time.Hour: before, time.Hour: 0} {
+		next := &pen{table: New(Config{HeartbeatTimeout: 5 * time.Second}, 0, nil), now: p.now, up: p.up}
+		next.table.Attach(p.now, 1, "d")
+		next.table.Recall(p.now, []Penalty{{Task: "nobody", Amount: 6, Damped: true}}, 0)
+		next.table.Report(p.now, 1, true, nil)
+		for _, name := range names(p.up) {
+			next.report(name)
+		}
+		next.table.Recall(p.now, all, ago)
+		s := next.state("2")
+		if d := (s.Damped - want).Abs(); d > 100*time.Millisecond || (want > 0) != (s.Task.State == assignment.TaskStarting) {
+			t.Errorf("recalled %s later it is %s and damped for %s, want %s", ago, s.Task.State, s.Damped, want)
+		}
+		// What is lower than known here changes nothing.
+		next.table.Recall(p.now, []Penalty{{Task: "2", Amount: .1}}, 0)
+		if again := next.state("2").Damped; again != s.Damped {
+			t.Errorf("a lower penalty makes %s of %s", again, s.Damped)
+		}
+	}
+}
+
 // Whatever fails, no more than a share is damped, somebody runs, and who stays up
 // for long enough owns slices again.
 func TestDampingProperty(t *testing.T) {

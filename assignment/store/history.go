@@ -45,6 +45,20 @@ type Entry struct {
 	// which there was no room.
 	Decisions []Decision
 	LeftOut   int
+	// Penalties are those of tasks that had failed of late, when the generation was
+	// decided: an assigner that takes over goes on from there. At most MaxPenalties,
+	// the largest, in order of task.
+	Penalties []Penalty
+}
+
+// MaxPenalties bounds those of an Entry.
+const MaxPenalties = 64
+
+// Penalty is how often a task has failed of late, as assignment.DampingConfig counts.
+type Penalty struct {
+	Task   string
+	Amount float64
+	Damped bool // it owned nothing because of that
 }
 
 // Decision is one of a round, as package loadbalance takes it.
@@ -102,6 +116,17 @@ func (e *Entry) Validate() error {
 	for i := range e.Decisions {
 		if err := e.Decisions[i].validate(); err != nil {
 			return err
+		}
+	}
+	if len(e.Penalties) > MaxPenalties {
+		return &assignment.FieldError{Field: "penalties", Value: len(e.Penalties), Allowed: fmt.Sprintf("at most %d", MaxPenalties)}
+	}
+	for i, p := range e.Penalties {
+		if err := firstOf(ValidateTaskName(p.Task), numbers(p.Amount)); err != nil {
+			return err
+		}
+		if p.Amount < 0 || i > 0 && p.Task <= e.Penalties[i-1].Task {
+			return &assignment.FieldError{Field: "penalty", Value: p.Task, Allowed: "tasks in order, each once, with 0 or more"}
 		}
 	}
 	return nil

@@ -100,6 +100,9 @@ func EntryToProto(e Entry) *slicerv1.HistoryEntry {
 			Benefit: d.Benefit, KeyChurn: d.KeyChurn, LoadChurn: d.LoadChurn,
 		})
 	}
+	for _, p := range e.Penalties {
+		m.Penalties = append(m.Penalties, &slicerv1.Penalty{Task: p.Task, Amount: p.Amount, Damped: p.Damped})
+	}
 	return m
 }
 
@@ -118,6 +121,9 @@ func EntryFromProto(m *slicerv1.HistoryEntry) (Entry, error) {
 			Kind: d.GetKind(), Reason: d.GetReason(), Slice: slice(d.GetStart(), d.GetEnd()), From: d.GetFrom(), To: d.GetTo(),
 			Benefit: d.GetBenefit(), KeyChurn: d.GetKeyChurn(), LoadChurn: d.GetLoadChurn(),
 		})
+	}
+	for _, p := range m.GetPenalties()[:min(len(m.GetPenalties()), MaxPenalties)] {
+		e.Penalties = append(e.Penalties, Penalty{Task: p.GetTask(), Amount: p.GetAmount(), Damped: p.GetDamped()})
 	}
 	if err := e.Validate(); err != nil {
 		return Entry{}, err

@@ -44,6 +44,7 @@ func Entry(a *assignment.Assignment, order int64) store.Entry {
 			{Kind: "move", Reason: "hottest task", Slice: a.Slice(0), From: "task-1", To: "task-2", Benefit: 3, KeyChurn: .25, LoadChurn: .5},
 			{Kind: "skip", Reason: "move budget spent", From: "task-1"},
 		},
-		LeftOut: 2,
+		LeftOut:   2,
+		Penalties: []store.Penalty{{Task: "task-1", Amount: 1.5}, {Task: "task-2", Amount: 3.25, Damped: true}},
 	}
 }

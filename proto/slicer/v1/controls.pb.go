@@ -467,8 +467,10 @@ type HistoryEntry struct {
 	Imbalance      float64 `protobuf:"fixed64,9,opt,name=imbalance,proto3" json:"imbalance,omitempty"`
 	ImbalanceAfter float64 `protobuf:"fixed64,10,opt,name=imbalance_after,json=imbalanceAfter,proto3" json:"imbalance_after,omitempty"`
 	// In the order in which they were taken, and how many more there were.
-	Decisions     []*Decision `protobuf:"bytes,11,rep,name=decisions,proto3" json:"decisions,omitempty"`
-	LeftOut       uint32      `protobuf:"varint,12,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	Decisions []*Decision `protobuf:"bytes,11,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	LeftOut   uint32      `protobuf:"varint,12,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// Of tasks that had failed of late when the generation was decided.
+	Penalties     []*Penalty `protobuf:"bytes,13,rep,name=penalties,proto3" json:"penalties,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -587,6 +589,75 @@ func (x *HistoryEntry) GetLeftOut() uint32 {
 	return 0
 }
 
+func (x *HistoryEntry) GetPenalties() []*Penalty {
+	if x != nil {
+		return x.Penalties
+	}
+	return nil
+}
+
+type Penalty struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Task  string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// As DampingConfig counts: 1 a failure, halved in its half life.
+	Amount float64 `protobuf:"fixed64,2,opt,name=amount,proto3" json:"amount,omitempty"`
+	// It owned nothing because of that.
+	Damped        bool `protobuf:"varint,3,opt,name=damped,proto3" json:"damped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Penalty) Reset() {
+	*x = Penalty{}
+	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Penalty) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Penalty) ProtoMessage() {}
+
+func (x *Penalty) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
+func (*Penalty) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Penalty) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Penalty) GetAmount() float64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+func (x *Penalty) GetDamped() bool {
+	if x != nil {
+		return x.Damped
+	}
+	return false
+}
+
 type Decision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "move", "replicate", "remove", "split", "merge", "eject", "skip", ...
@@ -606,7 +677,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_controls_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +689,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_controls_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +702,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Decision) GetKind() string {
@@ -733,7 +804,7 @@ const file_slicer_v1_controls_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x03R\x05order\x12&\n" +
-	"\x05stamp\x18\x03 \x01(\v2\x10.slicer.v1.StampR\x05stamp\"\x92\x03\n" +
+	"\x05stamp\x18\x03 \x01(\v2\x10.slicer.v1.StampR\x05stamp\"\xc4\x03\n" +
 	"\fHistoryEntry\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x03R\x05order\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x1e\n" +
@@ -751,7 +822,12 @@ const file_slicer_v1_controls_proto_rawDesc = "" +
 	"\x0fimbalance_after\x18\n" +
 	" \x01(\x01R\x0eimbalanceAfter\x121\n" +
 	"\tdecisions\x18\v \x03(\v2\x13.slicer.v1.DecisionR\tdecisions\x12\x19\n" +
-	"\bleft_out\x18\f \x01(\rR\aleftOut\"\xd8\x01\n" +
+	"\bleft_out\x18\f \x01(\rR\aleftOut\x120\n" +
+	"\tpenalties\x18\r \x03(\v2\x12.slicer.v1.PenaltyR\tpenalties\"M\n" +
+	"\aPenalty\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12\x16\n" +
+	"\x06amount\x18\x02 \x01(\x01R\x06amount\x12\x16\n" +
+	"\x06damped\x18\x03 \x01(\bR\x06damped\"\xd8\x01\n" +
 	"\bDecision\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -776,7 +852,7 @@ func file_slicer_v1_controls_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_controls_proto_rawDescData
 }
 
-var file_slicer_v1_controls_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_slicer_v1_controls_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_slicer_v1_controls_proto_goTypes = []any{
 	(*Stamp)(nil),        // 0: slicer.v1.Stamp
 	(*Controls)(nil),     // 1: slicer.v1.Controls
@@ -785,7 +861,8 @@ var file_slicer_v1_controls_proto_goTypes = []any{
 	(*Exclusion)(nil),    // 4: slicer.v1.Exclusion
 	(*Rollback)(nil),     // 5: slicer.v1.Rollback
 	(*HistoryEntry)(nil), // 6: slicer.v1.HistoryEntry
-	(*Decision)(nil),     // 7: slicer.v1.Decision
+	(*Penalty)(nil),      // 7: slicer.v1.Penalty
+	(*Decision)(nil),     // 8: slicer.v1.Decision
 }
 var file_slicer_v1_controls_proto_depIdxs = []int32{
 	2,  // 0: slicer.v1.Controls.freeze:type_name -> slicer.v1.Freeze
@@ -797,12 +874,13 @@ var file_slicer_v1_controls_proto_depIdxs = []int32{
 	0,  // 6: slicer.v1.Exclusion.stamp:type_name -> slicer.v1.Stamp
 	0,  // 7: slicer.v1.Rollback.stamp:type_name -> slicer.v1.Stamp
 	0,  // 8: slicer.v1.HistoryEntry.stamp:type_name -> slicer.v1.Stamp
-	7,  // 9: slicer.v1.HistoryEntry.decisions:type_name -> slicer.v1.Decision
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 9: slicer.v1.HistoryEntry.decisions:type_name -> slicer.v1.Decision
+	7,  // 10: slicer.v1.HistoryEntry.penalties:type_name -> slicer.v1.Penalty
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_controls_proto_init() }
@@ -816,7 +894,7 @@ func file_slicer_v1_controls_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_controls_proto_rawDesc), len(file_slicer_v1_controls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
