@@ -35,6 +35,14 @@ type Config struct {
 	dialOptions []grpc.DialOption // what tests put between store and etcd
 }
 
+// CheckRegistrationTTL says whether a RegistrationTTL is allowed.
+func CheckRegistrationTTL(d time.Duration) error {
+	if d < 2*time.Second || d > 10*time.Minute || d%time.Second != 0 {
+		return &assignment.FieldError{Field: "registration TTL", Value: d, Allowed: "2s to 10m in whole seconds"}
+	}
+	return nil
+}
+
 // check fills in the defaults and names the first field that is not allowed.
 func (c *Config) check() error {
 	if c.Prefix == "" {
@@ -65,8 +73,9 @@ func (c *Config) check() error {
 		return &assignment.FieldError{Field: "kept generations", Value: c.Keep, Allowed: fmt.Sprintf("2 to %d", record.MaxKeep)}
 	case c.RequestTimeout < 100*time.Millisecond || c.RequestTimeout > 10*time.Minute:
 		return &assignment.FieldError{Field: "request timeout", Value: c.RequestTimeout, Allowed: "100ms to 10m"}
-	case c.RegistrationTTL < 2*time.Second || c.RegistrationTTL > 10*time.Minute || c.RegistrationTTL%time.Second != 0:
-		return &assignment.FieldError{Field: "registration TTL", Value: c.RegistrationTTL, Allowed: "2s to 10m in whole seconds"}
+	}
+	if err := CheckRegistrationTTL(c.RegistrationTTL); err != nil {
+		return err
 	}
 	return store.ValidatePrefix(c.Prefix)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/stores"
@@ -19,7 +20,7 @@ import (
 func Command() *cobra.Command {
 	var f run.Flags
 	var urls []string
-	var ttl time.Duration
+	var ttl, registration time.Duration
 	cmd := &cobra.Command{
 		Use:   "assigner --store URL [flags]",
 		Short: "Decide which task owns which keys, and keep that in etcd",
@@ -51,6 +52,12 @@ etcd such jobs are refused, and all others are served.`,
 		if err := lease.CheckTTL(ttl); err != nil {
 			return run.Usagef("--lease-ttl: %w", err)
 		}
+		if err := etcdstore.CheckRegistrationTTL(registration); err != nil {
+			return run.Usagef("--registration-ttl: %w", err)
+		}
+		for i := range specs {
+			specs[i].RegistrationTTL = registration
+		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
 			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Logger: p.Log, Registerer: p.Registry})
 		})
@@ -58,6 +65,7 @@ etcd such jobs are refused, and all others are served.`,
 	f.Bind(cmd, "", run.AssignerPort)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
+	cmd.Flags().DurationVar(&registration, "registration-ttl", 3*time.Second, "`time` after which the other assigners take over the jobs of one that died or is cut off from its store, 2s to 10m in whole seconds; etcd makes it longer than its election timeout. The shorter it is, the sooner a store that is slow makes jobs change hands")
 	return cmd
 }
 

@@ -189,6 +189,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"assigner", []string{"--store=nonsense"}, 2, `--store: store: "nonsense" is not allowed`},
 		{"assigner", []string{"--store=etcd://h:1", "--listen=nonsense"}, 2, `--listen: "nonsense" is not allowed`},
 		{"assigner", []string{"--store=etcd://h:1", "--lease-ttl=20m"}, 2, `--lease-ttl: ttl: 20m0s is not allowed: want 1s to 10m0s`},
+		{"assigner", []string{"--store=etcd://h:1", "--registration-ttl=1s"}, 2, `--registration-ttl: registration TTL: 1s is not allowed: want 2s to 10m in whole seconds`},
 		{"backupdist", nil, 2, "--store is missing"},
 		{"backupdist", []string{"--store=pebble:///var/lib/slicer"}, 2, `run "slicer serve"`},
 		{"distributor", nil, 2, "--assigners is missing"},

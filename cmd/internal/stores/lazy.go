@@ -40,7 +40,7 @@ var _ backend = (*Lazy)(nil)
 // OpenLazily begins to open a store, and goes on until it answers.
 func OpenLazily(s Spec, log *slog.Logger) *Lazy {
 	return openLazily(s.Name, s.String(), log, func(ctx context.Context) (backend, error) {
-		return etcdstore.Open(ctx, etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, Logger: log.With("store", s.Name)})
+		return etcdstore.Open(ctx, s.config(log.With("store", s.Name)))
 	})
 }
 

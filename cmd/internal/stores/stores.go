@@ -32,8 +32,14 @@ const (
 type Spec struct {
 	// Name is empty when the flag gives none.
 	Name string
-	url  store.URL
-	tls  *tls.Config
+	// RegistrationTTL is etcdstore.Config's; 0 takes the default.
+	RegistrationTTL time.Duration
+	url             store.URL
+	tls             *tls.Config
+}
+
+func (s Spec) config(log *slog.Logger) etcdstore.Config {
+	return etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, RegistrationTTL: s.RegistrationTTL, Logger: log}
 }
 
 func (s Spec) String() string { return s.url.String() }
@@ -123,7 +129,7 @@ func storeTLS(params string) (*tls.Config, error) {
 // Open opens a store and waits for one that does not answer yet.
 func Open(ctx context.Context, s Spec, log *slog.Logger, status *run.Status) (*etcdstore.Store, error) {
 	return await(ctx, s.String(), log, status, func(ctx context.Context) (*etcdstore.Store, error) {
-		return etcdstore.Open(ctx, etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, Logger: log})
+		return etcdstore.Open(ctx, s.config(log))
 	})
 }
 
