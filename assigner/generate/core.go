@@ -51,6 +51,8 @@ const (
 	// its Distributors may know sooner than itself that it is, and do not repeat
 	// whom they carry.
 	straysFor = 30 * time.Second
+	// warmSteps is in how many steps new tasks warm up, if rounds by load are rarer.
+	warmSteps = 5
 	// holdFor is how long a round is put off that may not be held.
 	holdFor = time.Second
 )
@@ -77,9 +79,9 @@ type Core struct {
 	// Who else there is.
 	preferred string
 	mine      bool // loaded since this assigner became preferred
+	recalled  bool // so are the penalties of tasks
 	sessions  []*distributor
 
-	recalled  bool // so are the penalties of tasks
 	// Deciding.
 	table     *membership.Table
 	room      []membership.Report // for reports on their way into table
@@ -100,6 +102,8 @@ type Core struct {
 	hurry     Reason        // a round is due at once, for this reason
 	roundAt   time.Duration // when the next balancing round is due
 	roundLast time.Duration // when loads were last taken in
+	decided   time.Duration // when a round was last carried out
+	warming   bool          // that has given new tasks only a part of their share
 	nextWrite time.Duration // no round before that, for the sake of writeGap
 	conflicts int           // in a row
 	pending   *Planned
@@ -138,6 +142,7 @@ type distributor struct {
 	wants    bool
 	reported assignment.Generation
 	acks     *Acks
+	heard    time.Duration // when it last said something, as far as known
 }
 
 // New makes the core of a job of which nothing is known yet.
@@ -258,6 +263,9 @@ func (c *Core) tables() []*membership.Table {
 // Heard says when a Distributor last said something, on the monotonic clock.
 func (c *Core) Heard(now Now, s membership.Session, at time.Duration) {
 	c.tick(now)
+	if d := c.distributor(s); d != nil {
+		d.heard = max(d.heard, at)
+	}
 	if c.table != nil {
 		c.table.Heard(c.now.Mono, s, at)
 	}

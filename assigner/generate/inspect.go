@@ -7,6 +7,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/loadbalance"
 )
 
 // Stored is the newest stored assignment that is known here, nil if none.
@@ -83,6 +84,9 @@ type TaskStatus struct {
 	Misrouted, Shed, CPU float64
 	// Standing says why it is given no slices, or is empty.
 	Standing string
+	// Warming is how much of its capacity counts while it warms up, 0 to 1; 0 when it
+	// does not.
+	Warming float64
 }
 
 // Tasks are all that are known, in order of name; when this assigner is not
@@ -98,15 +102,31 @@ func (c *Core) Tasks(now Now) []TaskStatus {
 		}
 		return out
 	}
+	warming := c.warmings()
 	for _, s := range c.table.Statuses(c.now.Mono) {
 		t := TaskStatus{Status: s}
 		if g := c.meter.tasks[s.Task.Name]; g != nil && g.incarnation == s.Task.Incarnation {
 			t.Load, t.Misrouted, t.Shed, t.CPU = g.smooth, g.last.Misrouted, g.last.Shed, g.last.CPU
 		}
-		t.Standing = c.standing(&s)
+		t.Standing, t.Warming = c.standing(&s), warming[s.Task.Name]
 		out = append(out, t)
 	}
 	return out
+}
+
+// warmings is how much of their capacity counts of the tasks that warm up.
+func (c *Core) warmings() map[string]float64 {
+	if !c.warming {
+		return nil
+	}
+	tasks := c.mayOwn(c.table.Tasks())
+	m := make(map[string]float64)
+	for i, w := range loadbalance.Warmth(tasks, c.table.Ages(), c.job.Config.WarmUp) {
+		if w < 1 && tasks[i].State == assignment.TaskRunning {
+			m[tasks[i].Name] = w
+		}
+	}
+	return m
 }
 
 // Live is how many tasks are neither dead nor gone, as far as is known here.

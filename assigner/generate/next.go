@@ -122,6 +122,9 @@ func (c *Core) round() (why Reason, due time.Duration, ok bool) {
 			why, due = ReasonMembership, at
 		}
 	}
+	if at := max(c.decided+c.job.Config.WarmUp/warmSteps, gap); c.warming && at < due {
+		why, due = ReasonWarming, at
+	}
 	if c.hurry != "" && gap < due {
 		why, due = c.hurry, gap
 		if why == ReasonOrder && c.changed && c.urgent {
@@ -166,7 +169,7 @@ func (c *Core) plan() *Plan {
 		Why: why, job: c.name, storeID: c.storeID, reported: c.reported(), wall: c.now.Wall,
 		force: why == ReasonReported || back, version: c.table.Version(), of: c.table, began: c.now.Mono, reports: c.meter.reports(),
 		in: loadbalance.Input{
-			Prev: c.stored, Tasks: c.mayOwn(tasks), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
+			Prev: c.stored, Tasks: c.mayOwn(tasks), Ages: c.table.Ages(), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
 			Fixed: c.pins(restricted && !back), // a rollback undoes what older pins have done, too
 		},
 	}

@@ -23,6 +23,7 @@ const (
 	ReasonReported   Reason = "reported"   // somebody holds a newer generation than is stored
 	ReasonTakeover   Reason = "takeover"   // this assigner has just become preferred
 	ReasonOrder      Reason = "order"      // an operator has ordered something
+	ReasonWarming    Reason = "warming"    // new tasks are warm enough for more
 )
 
 // Plan is a round to be worked out, away from the Core: it is a value of its own.

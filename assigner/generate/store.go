@@ -281,6 +281,7 @@ func (c *Core) complete(d *Planned) {
 		c.runningAt = c.now.Mono // nobody to own anything after all
 	}
 	c.balance = d.Out.State
+	c.decided, c.warming = c.now.Mono, loadbalance.Warming(d.in)
 	if !d.in.MembershipOnly {
 		c.roundLast, c.roundAt = c.now.Mono, c.now.Mono+c.interval()
 		c.meter.begin(c.carries)

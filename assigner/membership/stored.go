@@ -2,6 +2,7 @@ package membership
 
 import (
 	"slices"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -36,6 +37,9 @@ func (t *Table) Stored(a *assignment.Assignment, own bool) {
 // storedTask says whether the task was not known.
 func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	k := t.lookup(x.Name)
+	if k != nil && !own && k.cur.Incarnation == x.Incarnation {
+		k.fresh = false // nobody here knows since when
+	}
 	switch {
 	case k == nil && !own:
 		k = &task{cur: x, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining}
@@ -75,6 +79,7 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 func (t *Table) succeed(k *task, x assignment.Task) {
 	if c := k.next; c != nil && c.task.Incarnation == x.Incarnation && x.State != assignment.TaskDead {
 		t.enter(k, c, Restarted, "as another assigner has stored")
+		k.fresh = false
 		return
 	}
 	next, index := k.next, k.cur.Index
@@ -136,4 +141,22 @@ func (t *Table) Tasks() []assignment.Task {
 		}
 	}
 	return slices.Clip(out)
+}
+
+// Ages says of each of Tasks how long it has been there to own slices: -1 unless it
+// was seen to begin, as of those that another assigner has stored.
+func (t *Table) Ages() []time.Duration {
+	out := make([]time.Duration, 0, len(t.slots))
+	for _, k := range t.slots {
+		switch {
+		case k == nil:
+		case !k.fresh:
+			out = append(out, -1)
+		case k.since < 0:
+			out = append(out, 0)
+		default:
+			out = append(out, t.now-k.since)
+		}
+	}
+	return out
 }

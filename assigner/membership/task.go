@@ -26,8 +26,10 @@ type task struct {
 	// draining is sticky: an incarnation drains until it restarts or an operator
 	// takes back what an operator has said.
 	draining, byItself, undrained bool
-	returned                      bool // since it was dead, and is stored as dead still
-	owns                          bool // slices in the stored assignment
+	returned                      bool          // since it was dead, and is stored as dead still
+	owns                          bool          // slices in the stored assignment
+	fresh                         bool          // it began while this table was there
+	since                         time.Duration // when that could own slices, below 0 before
 
 	spoken   bool // something was heard of this incarnation
 	seq      uint64
@@ -148,6 +150,9 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.fate, k.fateAt = living, t.now
 	k.draining, k.byItself, k.undrained = false, false, false
 	k.returned = kind == Returned
+	if kind != Returned {
+		k.fresh, k.since = true, -1
+	}
 	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
 	k.carriers, k.gone, k.lostWith, k.waited, k.missed = c.carriers, false, "", false, false
 	k.next = nil
@@ -173,6 +178,14 @@ func (t *Table) report(k *task, s assignment.TaskState) {
 	}
 	if now := k.shown(); now != before {
 		t.changed(k, now)
+	}
+	t.begin(k)
+}
+
+// begin notes when a new incarnation can own slices for the first time.
+func (t *Table) begin(k *task) {
+	if k.fresh && k.since < 0 && k.shown() == assignment.TaskRunning {
+		k.since = t.now
 	}
 }
 
