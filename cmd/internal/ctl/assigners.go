@@ -22,7 +22,8 @@ func (a *app) assignersCommand() *cobra.Command {
 it is the one to choose, and for how many at least one Distributor takes it for
 preferred; then, for each job, whom the assigner that answers would choose, and whom
 the Distributors that are attached to it take for preferred: how many of them, and
-for how long all of these have.
+for how long all of these have. An alarm is what is wrong with an assigner's clock, as
+inspect shows it of a job that it decides.
 
 Where Distributors differ, or believe in another than the one to choose, a takeover
 is under way, or somebody is cut off from the store. When no assigner can be reached
@@ -36,6 +37,7 @@ the Distributor answers, with what it believes itself.`,
 				return err
 			}
 			v := newAssigners(resp)
+			c.alarms(ctx, v)
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), v)
 			}
@@ -54,6 +56,14 @@ type assignersView struct {
 	Assigners    []assignerView    `json:"assigners"`
 	Jobs         []jobAssigners    `json:"jobs"`
 	Distributors []distributorView `json:"distributors"`
+	Alarms       []alarmView       `json:"alarms,omitempty"`
+}
+
+// alarmView is what is wrong with an assigner's clock, as it is seen at a job.
+type alarmView struct {
+	Assigner string `json:"assigner"`
+	Job      string `json:"job"`
+	Alarm    string `json:"alarm"`
 }
 
 type assignerView struct {
@@ -110,6 +120,30 @@ func newAssigners(m *slicerv1.ListAssignersResponse) *assignersView {
 	return v
 }
 
+// How much is asked for alarms: so many jobs of each assigner, for so long altogether.
+const (
+	alarmJobs   = 4
+	alarmWithin = 2 * time.Second
+)
+
+// alarms asks each assigner about some of the jobs that it decides. What is not
+// answered is left out.
+func (c *client) alarms(ctx context.Context, v *assignersView) {
+	ctx, cancel := context.WithTimeout(ctx, alarmWithin)
+	defer cancel()
+	asked := make(map[string]int)
+	for _, j := range v.Jobs {
+		if asked[j.Chosen]++; j.Chosen == "" || asked[j.Chosen] > alarmJobs {
+			continue
+		}
+		info, err := call(ctx, c, c.admin.InspectJob, &slicerv1.InspectJobRequest{Job: j.Job})
+		if err == nil && info.Alarm != "" {
+			v.Alarms = append(v.Alarms, alarmView{info.AssignerId, j.Job, info.Alarm})
+			asked[j.Chosen] = alarmJobs
+		}
+	}
+}
+
 func (v *assignersView) print(w io.Writer) {
 	if v.Assigner != "" {
 		var names []string
@@ -130,6 +164,9 @@ func (v *assignersView) print(w io.Writer) {
 		t.row(x.ID, x.Address, or(x.Zone, "-"), or(strings.Join(x.Stores, " "), "-"), jobs, strconv.Itoa(int(x.Believed)))
 	}
 	t.print(w)
+	for _, x := range v.Alarms {
+		fmt.Fprintf(w, "alarm: assigner %s, job %s: %s\n", x.Assigner, x.Job, x.Alarm)
+	}
 	if len(v.Jobs) == 0 {
 		return
 	}

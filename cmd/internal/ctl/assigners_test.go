@@ -2,10 +2,14 @@ package ctl
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -68,5 +72,35 @@ web  -     -      -       nobody by 1 distributor for 400ms
 	}
 	if v.Jobs[0].Disputed {
 		t.Error("disputed, with one opinion")
+	}
+}
+
+// clocks answers for assigners of which one has a wrong clock.
+type clocks struct {
+	slicerv1.AdminServiceClient
+	asked []string
+}
+
+func (c *clocks) InspectJob(_ context.Context, r *slicerv1.InspectJobRequest, _ ...grpc.CallOption) (*slicerv1.InspectJobResponse, error) {
+	c.asked = append(c.asked, r.Job)
+	if r.Job[0] == 'b' {
+		return &slicerv1.InspectJobResponse{AssignerId: "a2", Alarm: "the clock has jumped"}, nil
+	}
+	return &slicerv1.InspectJobResponse{AssignerId: "a1"}, nil
+}
+
+func TestAssignersAlarms(t *testing.T) {
+	v := newAssigners(&slicerv1.ListAssignersResponse{AssignerId: "a1", Jobs: []*slicerv1.JobAssigners{
+		{Job: "a0", Chosen: "a1"}, {Job: "a1", Chosen: "a1"}, {Job: "a2", Chosen: "a1"}, {Job: "a3", Chosen: "a1"}, {Job: "a4", Chosen: "a1"},
+		{Job: "b0", Chosen: "a2"}, {Job: "b1", Chosen: "a2"}, {Job: "c"}}})
+	fake := &clocks{}
+	(&client{admin: fake, timeout: time.Second}).alarms(t.Context(), v)
+	if got := strings.Join(fake.asked, " "); got != "a0 a1 a2 a3 b0" {
+		t.Errorf("asked about %s", got)
+	}
+	var b bytes.Buffer
+	v.print(&b)
+	if n := strings.Count(b.String(), "\nalarm: "); n != 1 || !strings.Contains(b.String(), "\nalarm: assigner a2, job b0: the clock has jumped\n") {
+		t.Errorf("%d alarms:\n%s", n, &b)
 	}
 }

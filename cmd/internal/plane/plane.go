@@ -56,14 +56,12 @@ type Plane struct {
 	servers [3]*run.Server
 }
 
-// inProcess is the assigner's address where it serves within the process. Nobody
-// dials it: the Distributor's dialer leads straight to the assigner.
-const inProcess = "127.0.0.1:1"
-
 // Start starts a control plane. It does not wait until that is ready.
 func Start(cfg Config) (*Plane, error) {
 	p := &Plane{leases: cfg.Leases}
-	lis, address, dial := cfg.Assigner, inProcess, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	// Within the process nobody dials the assigner's address: the Distributor's dialer
+	// leads straight there. It says where the process is.
+	lis, address, dial := cfg.Assigner, cfg.Distributor.Addr().String(), []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if lis == nil {
 		here := newPipe()
 		lis, dial = here, append(dial, here.dialer())
