@@ -324,8 +324,8 @@ func TestOutOfOrder(t *testing.T) {
 func TestHeader(t *testing.T) {
 	for _, c := range []struct{ args, want, not string }{
 		{"--tasks 3", "3 tasks, 1 to 3 replicas", ""},
-		{"--tasks 1", "1 task, 1 to 1 replica\n", ""},
-		{"--tasks 20 --min-replicas 12", "12 to 12 replicas", ""},
+		{"--tasks 1", "1 task, 1 replica\n", ""},
+		{"--tasks 20 --min-replicas 12", "20 tasks, 12 replicas\n", ""},
 		{"--interval 1s", "choose a shorter --interval", ""},
 		{"--interval 100ms", "take a longer trace", "--interval"},
 	} {

@@ -91,7 +91,11 @@ func lacking(skipped int) string { return count(skipped, "line") + " of the log 
 
 // replicas says how many owners a slice may have: there are not more than tasks.
 func (s *simulation) replicas() string {
-	return fmt.Sprintf("%d to %s", s.minReplicas, count(min(s.maxReplicas, s.tasks), "replica"))
+	most := min(s.maxReplicas, s.tasks)
+	if s.minReplicas == most {
+		return count(most, "replica")
+	}
+	return fmt.Sprintf("%d to %s", s.minReplicas, count(most, "replica"))
 }
 
 func (s *simulation) subject() string {
