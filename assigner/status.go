@@ -22,15 +22,27 @@ func (r *runner) statusLocked() bool {
 	if r.core.IsPreferred() {
 		v = r.core.Convergence()
 	}
+	n, mean := r.crowd()
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
 	if st := r.status; st != nil && !st.Unknown && st.ConvergedGeneration == int64(v.Generation) && st.HeartbeatTimeoutMs == heartbeat &&
-		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && slices.Equal(st.Stragglers, v.Stragglers) {
+		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && st.Distributors == n && st.MeanSubscribers == mean && slices.Equal(st.Stragglers, v.Stragglers) {
 		return false
 	}
 	// It may be on its way: it is replaced, not changed.
 	r.status = &slicerv1.JobStatus{
 		Job: r.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode,
-		ConvergedGeneration: int64(v.Generation), Stragglers: v.Stragglers,
+		ConvergedGeneration: int64(v.Generation), Stragglers: v.Stragglers, Distributors: n, MeanSubscribers: mean,
 	}
 	return true
+}
+
+// crowd is how the job's subscribers would be spread. A mean that is a sixteenth off is
+// good enough, and not worth telling everybody.
+func (r *runner) crowd() (distributors, mean uint32) {
+	n, m := r.core.Crowd()
+	distributors, mean = uint32(n), uint32(min(m, 1<<24)) // whatever Distributors say
+	if said := r.status.GetMeanSubscribers(); r.status.GetDistributors() == distributors && 16*max(said, mean)-16*min(said, mean) <= said {
+		mean = said
+	}
+	return distributors, mean
 }

@@ -53,6 +53,7 @@ type job struct {
 	acksSent  progressView
 	board     board
 	slow      slowWatch
+	share     share
 	paced     bool          // the door waits for those who wait for the newest
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
@@ -73,6 +74,7 @@ func newJob(d *Distributor, name string) *job {
 		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 		conv: newConvergence(), tasks: newReports(), clients: newClients(), subs: make(map[uint64]*subscription),
+		share: newShare(d.cfg.ID, name),
 	}
 	j.shelf.encoded, j.shelf.memo = j.m.encoded, d.host.memo
 	return j
@@ -135,6 +137,7 @@ func (j *job) step(now time.Time) (next time.Time) {
 	next = sooner(next, j.keepBases(now))
 	next = sooner(next, j.endOrphans(now))
 	next = sooner(next, j.publish(now))
+	next = sooner(next, j.letGo(now))
 	return sooner(next, j.watchSlow(now))
 }
 

@@ -74,7 +74,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.waiting = gauge("subscribers_waiting", "Subscribers that wait, for their turn to be sent a whole assignment.", "for")
 	m.turns = m.waiting.WithLabelValues("turn")
-	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were told to come back later, since too many had come at once."})
+	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were let go to another Distributor, since this one had far more than its share."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",
 		Help:    "From the arrival of an assignment until all connected clerks and slicelets hold it.",

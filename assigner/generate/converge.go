@@ -2,6 +2,7 @@ package generate
 
 import (
 	"slices"
+	"time"
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
@@ -32,6 +33,30 @@ type Convergence struct {
 	Generation        assignment.Generation
 	Stragglers        []string // at most 16
 	Clerks, Slicelets uint32
+}
+
+// heardWithin is how long ago a Distributor may have said something at most for
+// subscribers to be sent to it. It says something each half a second.
+const heardWithin = 2 * time.Second
+
+// Crowd says over how many Distributors the job's subscribers could be spread, and how
+// many each would have if all had as many. Both are 0 if that is not known: not every
+// Distributor is heard, or has said what it has.
+func (c *Core) Crowd() (distributors, mean int) {
+	if !c.isPreferred() || c.table == nil || c.table.Listening() != "" {
+		return 0, 0
+	}
+	all := 0
+	for _, d := range c.sessions {
+		if d.heard < c.now.Mono-heardWithin || d.acks == nil && d.wants {
+			return 0, 0
+		}
+		if d.acks != nil {
+			all += int(d.acks.Clerks) + int(d.acks.Slicelets)
+		}
+	}
+	n := max(len(c.sessions), 1)
+	return n, (all + n - 1) / n
 }
 
 // Convergence sums up what Distributors have acknowledged. Only the preferred

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
@@ -42,10 +43,11 @@ type plane struct {
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
 	stops     map[string]func()
+	metrics   map[string]*prometheus.Registry // of the Distributor that has run last at an address
 }
 
 func newPlane(tb testing.TB) *plane {
-	p := &plane{TB: tb, listeners: make(map[string]*bufconn.Listener), stops: make(map[string]func())}
+	p := &plane{TB: tb, listeners: make(map[string]*bufconn.Listener), stops: make(map[string]func()), metrics: make(map[string]*prometheus.Registry)}
 	st, err := pebblestore.Open(tb.TempDir(), pebblestore.Config{})
 	if err != nil {
 		tb.Fatal(err)
@@ -101,7 +103,8 @@ func (p *plane) start(address string) {
 		behind, err = backupdist.New(backupdist.Config{Store: p.store})
 	default:
 		options = distributor.ServerOptions()
-		behind, err = distributor.New(distributor.Config{ID: "d" + address, Assigners: []string{assigner1, assigner2}, DialOptions: p.dialOptions()})
+		p.metrics[address] = prometheus.NewRegistry()
+		behind, err = distributor.New(distributor.Config{ID: "d" + address, Assigners: []string{assigner1, assigner2}, DialOptions: p.dialOptions(), Registerer: p.metrics[address]})
 	}
 	if err != nil {
 		p.Fatal(err)
@@ -129,6 +132,35 @@ func (p *plane) stop(address string) {
 		delete(p.stops, address)
 		stop()
 	}
+}
+
+// count is a metric of a Distributor, over all that have the kind, any if it is empty.
+func (p *plane) count(address, name, kind string) (sum int) {
+	p.Helper()
+	all, err := p.metrics[address].Gather()
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			of := kind == ""
+			for _, l := range m.Label {
+				of = of || l.GetName() == "kind" && l.GetValue() == kind
+			}
+			if of {
+				sum += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+			}
+		}
+	}
+	return sum
+}
+
+// subscribers is how many a Distributor has.
+func (p *plane) subscribers(address string) int {
+	return p.count(address, "slicer_distributor_subscribers", "")
 }
 
 func (p *plane) putJob() {

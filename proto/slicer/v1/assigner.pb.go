@@ -1316,8 +1316,13 @@ type JobStatus struct {
 	HeartbeatTimeoutMs  int64    `protobuf:"varint,5,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
 	LoadMetric          string   `protobuf:"bytes,6,opt,name=load_metric,json=loadMetric,proto3" json:"load_metric,omitempty"`
 	Mode                Mode     `protobuf:"varint,7,opt,name=mode,proto3,enum=slicer.v1.Mode" json:"mode,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// How many Distributors there are, all of them heard just now, and how many clerks
+	// and slicelets of the job each would have if all had as many, about. 0 when the
+	// sender does not know.
+	Distributors    uint32 `protobuf:"varint,60,opt,name=distributors,proto3" json:"distributors,omitempty"`
+	MeanSubscribers uint32 `protobuf:"varint,61,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
@@ -1397,6 +1402,20 @@ func (x *JobStatus) GetMode() Mode {
 		return x.Mode
 	}
 	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *JobStatus) GetDistributors() uint32 {
+	if x != nil {
+		return x.Distributors
+	}
+	return 0
+}
+
+func (x *JobStatus) GetMeanSubscribers() uint32 {
+	if x != nil {
+		return x.MeanSubscribers
+	}
+	return 0
 }
 
 // RefuseTask ends the stream of one incarnation of a task.
@@ -1689,7 +1708,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18< \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\x82\x02\n" +
+	"\x05piece\"\xd1\x02\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -1700,7 +1719,9 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x14heartbeat_timeout_ms\x18\x05 \x01(\x03R\x12heartbeatTimeoutMs\x12\x1f\n" +
 	"\vload_metric\x18\x06 \x01(\tR\n" +
 	"loadMetric\x12#\n" +
-	"\x04mode\x18\a \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\"\x82\x01\n" +
+	"\x04mode\x18\a \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12\"\n" +
+	"\fdistributors\x18< \x01(\rR\fdistributors\x12)\n" +
+	"\x10mean_subscribers\x18= \x01(\rR\x0fmeanSubscribers\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +

@@ -24,7 +24,7 @@ const (
 )
 
 // ComeBack is a detail of an UNAVAILABLE status with which a Distributor ends a
-// stream: too many have come at once. The subscriber tries another server, or this
+// stream: it has far more subscribers than others. The subscriber tries another server, or this
 // one again when the time has passed, and up to half as long after that, at random.
 type ComeBack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
