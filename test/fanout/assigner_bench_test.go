@@ -22,7 +22,51 @@ import (
 // them in. The limit is 1. late-s is how far the assigner was behind: the age of the
 // oldest last report, 1 to 2 when tasks and Distributors kept up too.
 func BenchmarkAssigner(b *testing.B) {
-	const job, distributors, tasks, watched = "web", 10, 1000, 20 * time.Second
+	const distributors, tasks, watched = 10, 1000, 20 * time.Second
+	address, admin, reg := startAssigner(b)
+	startReporters(b, address, job, distributors, tasks)()
+	for b.Loop() {
+		cpu, rounds, began := crowdtest.CPU(), roundSeconds(b, reg), time.Now()
+		time.Sleep(watched)
+		took := time.Since(began).Seconds()
+		rounds = roundSeconds(b, reg) - rounds
+		cpu = crowdtest.CPU() - cpu
+		b.ReportMetric(max(cpu.Seconds()-rounds, 0)/took, "cpu-s/s")
+		b.ReportMetric(cpu.Seconds()/took, "all-cpu-s/s")
+		b.ReportMetric(rounds/took, "rounds-s/s")
+	}
+	late, n := oldest(b, admin)
+	b.ReportMetric(late.Seconds(), "late-s")
+	b.ReportMetric(float64(n), "tasks")
+	b.ReportMetric(1, "limit")
+}
+
+// TestAssigner is a small one: all of some hundred tasks are heard, again and again.
+func TestAssigner(t *testing.T) {
+	const distributors, tasks = 2, 150
+	address, admin, _ := startAssigner(t)
+	startReporters(t, address, job, distributors, tasks)()
+	began := time.Now()
+	for {
+		since := time.Since(began)
+		late, n := oldest(t, admin)
+		if n != distributors*tasks {
+			t.Fatalf("%d tasks are known, not %d", n, distributors*tasks)
+		}
+		if late < since {
+			return // each has reported since
+		}
+		if since > time.Minute {
+			t.Fatalf("somebody was not heard for %s", late)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+const job = "web"
+
+// startAssigner starts an assigner with a job that has nothing yet.
+func startAssigner(b testing.TB) (address string, admin slicerv1.AdminServiceClient, reg *prometheus.Registry) {
 	st, err := pebblestore.Open(b.TempDir(), pebblestore.Config{})
 	if err != nil {
 		b.Fatal(err)
@@ -32,7 +76,7 @@ func BenchmarkAssigner(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	reg := prometheus.NewRegistry()
+	reg = prometheus.NewRegistry()
 	a, err := assigner.New(assigner.Config{ID: "a1", Address: l.Addr().String(), Stores: []assigner.NamedStore{{Backend: st}}, Registerer: reg})
 	if err != nil {
 		b.Fatal(err)
@@ -50,22 +94,16 @@ func BenchmarkAssigner(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { cc.Close() })
-	admin := slicerv1.NewAdminServiceClient(cc)
+	admin = slicerv1.NewAdminServiceClient(cc)
 	config := &slicerv1.JobConfig{Name: job, MinReplicas: 1, MaxReplicas: 1}
 	if _, err := admin.PutJob(b.Context(), &slicerv1.PutJobRequest{Config: config}); err != nil {
 		b.Fatal(err)
 	}
-	startReporters(b, l.Addr().String(), job, distributors, tasks)()
-	for b.Loop() {
-		cpu, rounds, began := crowdtest.CPU(), roundSeconds(b, reg), time.Now()
-		time.Sleep(watched)
-		took := time.Since(began).Seconds()
-		rounds = roundSeconds(b, reg) - rounds
-		cpu = crowdtest.CPU() - cpu
-		b.ReportMetric(max(cpu.Seconds()-rounds, 0)/took, "cpu-s/s")
-		b.ReportMetric(cpu.Seconds()/took, "all-cpu-s/s")
-		b.ReportMetric(rounds/took, "rounds-s/s")
-	}
+	return l.Addr().String(), admin, reg
+}
+
+// oldest is the age of the oldest last report of a task, and how many tasks there are.
+func oldest(b testing.TB, admin slicerv1.AdminServiceClient) (late time.Duration, tasks int) {
 	// The connection may have been given up meanwhile for being idle on a busy machine.
 	resp, err := admin.InspectJob(b.Context(), &slicerv1.InspectJobRequest{Job: job}, grpc.MaxCallRecvMsgSize(64<<20))
 	if err != nil {
@@ -74,16 +112,13 @@ func BenchmarkAssigner(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var late int64
 	for _, t := range resp.Tasks {
 		if t.LastReportAgeMs < 0 {
 			b.Fatalf("%s has not reported", t.Task.Name)
 		}
-		late = max(late, t.LastReportAgeMs)
+		late = max(late, time.Duration(t.LastReportAgeMs)*time.Millisecond)
 	}
-	b.ReportMetric(float64(late)/1000, "late-s")
-	b.ReportMetric(float64(len(resp.Tasks)), "tasks")
-	b.ReportMetric(1, "limit")
+	return late, len(resp.Tasks)
 }
 
 // roundSeconds is how long rounds of balancing have taken altogether.

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -30,45 +31,75 @@ func BenchmarkFanOutEtcd(b *testing.B) {
 	}
 }
 
-func fanOutEtcd(b *testing.B, n int) {
+// TestFanOutEtcd is a small one: some watchers see each of some values.
+func TestFanOutEtcd(t *testing.T) {
+	f := startEtcd(t, 20, 1000)
+	for range 3 {
+		f.change()
+		f.crowd.Until(t, f.put(t))
+	}
+}
+
+// etcdFanOut is an assignment as one value in etcd, and a crowd that watches it.
+type etcdFanOut struct {
+	cl    *clientv3.Client
+	rng   *rand.Rand
+	a     *assignment.Assignment
+	size  int // of the value
+	grown func() int64
+	crowd *crowdtest.Process
+}
+
+func startEtcd(b testing.TB, n, slices int) *etcdFanOut {
 	endpoints := etcdtest.Start(b)
 	cl, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { cl.Close() })
-	rng := rand.New(rand.NewPCG(1, 2))
-	a := storetest.First(crowdtest.Job, crowdtest.Store, 1, 1000, 100_000)
-	var size int
-	put := func() uint64 {
-		value, err := wire.EncodeAssignment(a)
-		if err != nil {
-			b.Fatal(err)
-		}
-		size = len(value)
-		r, err := cl.Put(context.Background(), crowdtest.Key, string(value))
-		if err != nil {
-			b.Fatal(err)
-		}
-		return uint64(r.Header.Revision)
-	}
-	revision := put()
+	f := &etcdFanOut{cl: cl, rng: rand.New(rand.NewPCG(1, 2)), a: storetest.First(crowdtest.Job, crowdtest.Store, 1, slices/100, slices)}
+	revision := f.put(b)
 	before := resident()
-	crowd := crowdtest.Start(b, crowdtest.Etcd, fmt.Sprintf("%s@%d", endpoints[0], revision), n)
-	crowd.Until(b, revision)
+	f.grown = func() int64 { return resident() - before }
+	f.crowd = crowdtest.Start(b, crowdtest.Etcd, fmt.Sprintf("%s@%d", endpoints[0], revision), n)
+	f.crowd.Until(b, revision)
+	return f
+}
+
+// change moves 1 % of the slices.
+func (f *etcdFanOut) change() {
+	f.a = storetest.Next(f.a, f.a.Generation()+1, .01, "x", f.rng)
+}
+
+// put writes the value and returns its revision.
+func (f *etcdFanOut) put(b testing.TB) uint64 {
+	value, err := wire.EncodeAssignment(f.a)
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.size = len(value)
+	r, err := f.cl.Put(context.Background(), crowdtest.Key, string(value))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return uint64(r.Header.Revision)
+}
+
+func fanOutEtcd(b *testing.B, n int) {
+	f := startEtcd(b, n, 100_000)
 	var last time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		a = storetest.Next(a, a.Generation()+1, .01, "x", rng)
+		f.change()
 		b.StartTimer()
 		began := time.Now()
-		crowd.Until(b, put())
+		f.crowd.Until(b, f.put(b))
 		last = max(last, time.Since(began))
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(last.Milliseconds()), "last-ms")
-	b.ReportMetric(float64(resident()-before)/float64(n)/1024, "KiB/sub")
-	b.ReportMetric(float64(size), "whole-B")
+	b.ReportMetric(float64(f.grown())/float64(n)/1024, "KiB/sub")
+	b.ReportMetric(float64(f.size), "whole-B")
 }
 
 // resident is the memory of this process, bytes.

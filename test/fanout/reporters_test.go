@@ -26,7 +26,7 @@ const reportersEnv = "SLICER_TEST_REPORTERS"
 // startReporters starts a process with Distributors, each with so many tasks, that
 // are attached to the assigner at an address. ready returns once every task has
 // acknowledged an assignment.
-func startReporters(b *testing.B, address, job string, distributors, tasks int) (ready func()) {
+func startReporters(b testing.TB, address, job string, distributors, tasks int) (ready func()) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s %s", reportersEnv, distributors, tasks, job, address))
