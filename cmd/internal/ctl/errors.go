@@ -56,6 +56,7 @@ func (c *client) explain(err error) error {
 			return &codedError{fmt.Sprintf("cannot reach %s: %s (%s says where a Distributor is)", c.server, transport(why), c.named), exitUnreachable}
 		}
 		if _, why, ok := strings.Cut(msg, "name resolver error: "); ok {
+			why = strings.Replace(why, "produced zero addresses", "there is no address of that name", 1)
 			return &codedError{fmt.Sprintf("cannot find %s: %s", c.server, why), exitUnreachable}
 		}
 		for _, broken := range []string{"error reading from server", "read tcp", "write tcp", "closing transport"} {

@@ -43,8 +43,8 @@ alone: load and all that concerns it are left out.
 
 SLICES are those of the process that runs. Below the table stand the slices that the
 newest assignment still has with a task that is dead, or with the process before the
-one that runs, as those of a job that is frozen; and the tasks that are gone, for
-about two minutes.`,
+one that runs, as those of a job that is frozen; and for some minutes the tasks that
+are gone.`,
 		Example: `  slicerctl inspect my-job
   slicerctl inspect my-job --task web-3 --slices
   slicerctl inspect my-job --json | jq '.tasks[] | {name, load}'`,
