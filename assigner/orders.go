@@ -90,6 +90,9 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 	if final {
 		resp.Pending = why
 	}
+	if b := m.GetRollback(); b != nil && why == "" {
+		resp.Note = v.elsewhere(ctx, m.GetJob(), home, assignment.Generation(b.GetGeneration()), g)
+	}
 	return resp, nil
 }
 

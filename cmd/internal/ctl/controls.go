@@ -97,6 +97,8 @@ func (v *controlsView) print(w io.Writer, now time.Time) {
 			fmt.Fprintf(w, "frozen %s\n", f.describe(now))
 		case now.Before(*f.Until):
 			fmt.Fprintf(w, "frozen for %s more %s\n", age(f.Until.Sub(now)), f.describe(now))
+		default: // the assigner that lifts it has seen it later, or the clocks differ
+			fmt.Fprintf(w, "frozen, and soon not any more, %s\n", f.describe(now))
 		}
 	}
 	for _, x := range v.Excluded {

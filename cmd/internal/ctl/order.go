@@ -103,7 +103,8 @@ func (a *app) freezeCommand() *cobra.Command {
 order of an operator (drain, pin, exclude, rollback), whatever happens to its load
 and its tasks. So a task that dies keeps its slices, one that restarts or is new
 owns nothing, and one that drains by itself waits, until the job is unfrozen. The
-freeze outlives the assigner.`,
+freeze outlives the assigner. With --for the assigner that decides counts from when
+it first saw the order, by no wall clock, and notes the end in the history.`,
 		Example: `  slicerctl freeze my-job --reason 'incident 4711' --for 2h
   slicerctl unfreeze my-job`,
 		Args:              run.Args("JOB"),

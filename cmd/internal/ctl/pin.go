@@ -118,9 +118,9 @@ func (a *app) rollbackCommand() *cobra.Command {
 		Short: "Go back to the placement of an earlier generation",
 		Long: `Makes a new generation with the slices and owners of an earlier one that the store
 still keeps (slicerctl history names them). Slices of tasks that are not running go
-to others; pins and exclusions hold as ever. Balancing goes on from there, unless
---freeze freezes the job with the same order. If it cannot be done in time, nothing
-changes.`,
+to others; pins and exclusions hold as ever, and the answer says how many slices are
+elsewhere for that. Balancing goes on from there, unless --freeze freezes the job
+with the same order. If it cannot be done in time, nothing changes.`,
 		Example: `  slicerctl history my-job --limit 10
   slicerctl rollback my-job 1795285034001 --freeze --reason 'latency since the last one'`,
 		Args:              run.Args("JOB", "GENERATION"),
