@@ -114,6 +114,9 @@ func (v *Driven) Detached(now generate.Now, p *DistributorPeer) {
 func (v *Driven) FromDistributor(now generate.Now, p *DistributorPeer, m *slicerv1.AttachRequest) {
 	v.now = now
 	p.s.received(m)
+	if p.s.greeted {
+		_, _ = p.s.sayHeard() // the driver takes everything
+	}
 }
 
 // Candidates says which assigners can be preferred, as of a revision of the store.

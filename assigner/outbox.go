@@ -33,6 +33,25 @@ func (s *session) preference(store int, p *slicerv1.Preference) {
 	poke(s.kick)
 }
 
+// hear has the Distributor told that it is heard.
+func (s *session) hear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hears = true
+	poke(s.kick)
+}
+
+// sayHeard tells the Distributor that it is heard, if it is to be told.
+func (s *session) sayHeard() (said bool, err error) {
+	s.mu.Lock()
+	said, s.hears = s.hears, false
+	s.mu.Unlock()
+	if said {
+		err = s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}})
+	}
+	return said, err
+}
+
 // refuse has the stream of a task ended.
 func (s *session) refuse(job string, e membership.Event) {
 	code := codes.AlreadyExists
@@ -100,7 +119,7 @@ func (s *session) send(ctx context.Context) error {
 func (s *session) sendAll() error {
 	if !s.greeted {
 		s.greeted = true
-		hello := &slicerv1.AssignerHello{AssignerId: s.a.cfg.ID, Zone: s.a.cfg.Zone}
+		hello := &slicerv1.AssignerHello{AssignerId: s.a.cfg.ID, Zone: s.a.cfg.Zone, SaysHeard: true}
 		if err := s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}}); err != nil {
 			return err
 		}
@@ -118,9 +137,12 @@ func (s *session) put(m *slicerv1.AttachResponse) error {
 	return s.out.Send(m)
 }
 
-// sendNext sends what is due next: who is preferred, then refusals, then about
-// the jobs in turn.
+// sendNext sends what is due next: that the Distributor is heard, who is preferred,
+// then refusals, then about the jobs in turn.
 func (s *session) sendNext() (more bool, err error) {
+	if said, err := s.sayHeard(); said || err != nil {
+		return err == nil, err
+	}
 	s.mu.Lock()
 	for i, p := range s.prefs {
 		if p != nil {

@@ -88,14 +88,16 @@ type session struct {
 	name string
 	zone string
 
-	opened  atomic.Int64 // when the stream began
-	heard   atomic.Int64 // when anything came last, on the monotonic clock
-	sending atomic.Int64 // since when a message waits to be taken, 0 if none does
+	opened  atomic.Int64  // when the stream began
+	heard   atomic.Int64  // when anything came last, on the monotonic clock
+	sending atomic.Int64  // since when a message waits to be taken, 0 if none does
+	saidSo  time.Duration // when the Distributor was last to be told that it is heard; the receiving goroutine's
 
 	mu       sync.Mutex
 	attached bool
 	left     bool
 	greeted  bool                   // the sending goroutine's
+	hears    bool                   // the Distributor is to be told that it is heard
 	prefs    []*slicerv1.Preference // to be sent, by store
 	told     []*slicerv1.Preference // sent last, by store
 	refusals []*slicerv1.RefuseTask
@@ -189,7 +191,12 @@ func (s *session) receive(stream slicerv1.AssignerService_AttachServer) error {
 }
 
 func (s *session) received(m *slicerv1.AttachRequest) {
-	s.heard.Store(int64(s.a.now().Mono))
+	now := s.a.now().Mono
+	s.heard.Store(int64(now))
+	if now-s.saidSo >= hearsEvery {
+		s.saidSo = now
+		s.hear()
+	}
 	switch x := m.GetMessage().(type) {
 	case *slicerv1.AttachRequest_Want:
 		s.want(x.Want)

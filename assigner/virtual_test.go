@@ -68,7 +68,7 @@ func TestDeath(t *testing.T) {
 		again.preferred("job", "a1")
 		again.want(&slicerv1.Want{Job: "job"})
 		again.reports("job", true, t2)
-		again.beat(5, t2)
+		again.beat(10, t2)
 		again.holds("job", "both", ownedBy("t1", "t2"))
 		again.beat(4, t2)
 		again.holds("job", "t2", ownedBy("t2"))

@@ -25,6 +25,7 @@ type attachment struct {
 	id, zone string // the assigner's
 	address  string
 	upper    bool // it is to a Distributor of the first tier
+	saysSo   bool // it says every second whether it hears us
 	conn     grpc.ClientConnInterface
 	cancel   context.CancelFunc // ends the stream
 	wake     chan struct{}      // holds a token when a job has been marked
@@ -44,12 +45,14 @@ type attachment struct {
 	vacant map[string]struct{}
 	// beliefs: the assigner is to be told who is taken for preferred.
 	beliefs bool
+	heardAt time.Time // when the assigner last said that it hears us
 }
 
 // newAttachment begins a stream to an assigner that has said hello.
 func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, address string, conn grpc.ClientConnInterface, cancel context.CancelFunc) *attachment {
 	return &attachment{
 		d: d, id: h.GetAssignerId(), zone: h.GetZone(), address: address, conn: conn, cancel: cancel,
+		saysSo: h.GetSaysHeard(), heardAt: d.host.now(),
 		wake: make(chan struct{}, 1), told: make(map[string]struct{}), assemblers: make(map[string]*wire.Assembler),
 		bases:  make(map[string]*wire.Assembler),
 		marked: make(map[string]struct{}), vacant: make(map[string]struct{}),

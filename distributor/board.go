@@ -35,6 +35,7 @@ type board struct {
 	next    *slicerv1.Status // what is to be shown, nil if it is the same
 	due     due
 	groups  [numGroups]group
+	unheard bool // the preferred assigner does not hear this Distributor
 }
 
 // group are subscribers that hear the status again in the same interval.
@@ -75,20 +76,34 @@ func (b *board) changed(now time.Time, m *slicerv1.JobStatus) {
 	s := &slicerv1.Status{
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval.Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
-		TakesReports: true, RepeatMs: repeatInterval.Milliseconds(),
+		TakesReports: true, RepeatMs: repeatInterval.Milliseconds(), Unheard: b.unheard,
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), maxStragglers)]
 	b.next = nil
 	switch {
 	case b.shown == nil:
 		b.next, b.due.at = s, now
-	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode:
+	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unheard != b.shown.Unheard:
 		b.next = s
 		b.due.after(now, statusGap)
 	case !slices.Equal(s.Stragglers, b.shown.Stragglers):
 		b.next = s
 		b.due.after(now, stragglersGap)
 	}
+}
+
+// hearing takes whether the preferred assigner hears this Distributor.
+func (b *board) hearing(now time.Time, unheard bool) {
+	b.unheard = unheard
+	if b.next == nil {
+		b.next = b.shown
+	}
+	if b.next == nil {
+		return // it is part of the first
+	}
+	b.next = proto.CloneOf(b.next)
+	b.next.Unheard = unheard
+	b.due.after(now, statusGap)
 }
 
 // show makes what is due the status, and reports whether there was any.

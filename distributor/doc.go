@@ -46,6 +46,12 @@
 // dead it serves what it holds and goes on trying them, as one of the first tier does
 // without assigners; with all assigners dead it is still sent what the first tier holds.
 //
+// What slicelets report is of no use while the job's preferred assigner does not hear
+// this Distributor: it may be cut off from that one alone, in one direction or in both.
+// Each assigner says every second that it hears; when the preferred one has not for some
+// seconds, or cannot be reached, the status says so, and slicelets look for another
+// Distributor. One that nobody hears goes on serving assignments.
+//
 // Beside its own protocol it speaks gRPC's, to clients that have none of our code:
 // see package autosharding below this one.
 //

@@ -29,6 +29,8 @@ type fakeAssigner struct {
 	mu      sync.Mutex
 	jobs    map[string]*assignment.Assignment // nil: known, without an assignment
 	mute    bool                              // does not answer Want
+	saysSo  bool                              // promises to say that it hears a Distributor
+	deaf    bool                              // and does not
 	streams map[*fakeStream]struct{}
 	pref    *slicerv1.Preference
 	heard   []*slicerv1.AttachRequest
@@ -83,7 +85,7 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 		}
 	}
 	f.streams[s] = struct{}{}
-	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id}}})
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id, SaysHeard: f.saysSo}}})
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: f.pref}})
 	f.mu.Unlock()
 	defer func() {
@@ -103,6 +105,9 @@ func (f *fakeAssigner) receive(s *fakeStream) error {
 		}
 		f.mu.Lock()
 		f.note(s, m)
+		if f.saysSo && !f.deaf {
+			f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}})
+		}
 		if w := m.GetWant(); w != nil {
 			f.want(s, w)
 		}
@@ -222,6 +227,13 @@ func (f *fakeAssigner) know(job string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.jobs[job] = nil
+}
+
+// listen has it hear Distributors, or not any more, as one that is cut off from them.
+func (f *fakeAssigner) listen(hears bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saysSo, f.deaf = true, !hears
 }
 
 // say sends the same to all attached.

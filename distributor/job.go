@@ -49,6 +49,7 @@ type job struct {
 	answer    answer
 	lostAt    time.Time // when the last answer lost its worth
 	orphansAt time.Time // when somebody may next have waited in vain for an answer
+	heardAt   time.Time // when the preferred assigner last heard this Distributor, zero: never
 	reported  assignment.Generation
 	acksSent  progressView
 	board     board
@@ -136,6 +137,7 @@ func (j *job) step(now time.Time) (next time.Time) {
 	next = sooner(j.up.wake(), j.takeTurns(now))
 	next = sooner(next, j.keepBases(now))
 	next = sooner(next, j.endOrphans(now))
+	next = sooner(next, j.watchHearing(now))
 	next = sooner(next, j.publish(now))
 	next = sooner(next, j.letGo(now))
 	return sooner(next, j.watchSlow(now))
@@ -206,6 +208,7 @@ func (j *job) setPeers(now time.Time, preferred, target *attachment) {
 			j.target.mark(j.name) // to take its Want back
 		}
 	}
+	j.noteHeard(now)
 	j.target, j.preferred = target, preferred
 	j.up.setPeers(now, preferred.session(), target.session())
 	j.poke()

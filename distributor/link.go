@@ -261,6 +261,8 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		if j := a.d.lookup(m.RefuseTask.GetJob()); j != nil {
 			j.refuse(m.RefuseTask)
 		}
+	case *slicerv1.AttachResponse_Heard:
+		a.heard(now)
 	case *slicerv1.AttachResponse_ClientIndexes:
 		if j := a.d.lookup(m.ClientIndexes.GetJob()); j != nil {
 			j.indexed(a, m.ClientIndexes)

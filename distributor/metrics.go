@@ -29,6 +29,7 @@ type metrics struct {
 	convergence *prometheus.HistogramVec
 	reach       *prometheus.HistogramVec
 	slowest     *prometheus.GaugeVec
+	unheard     *prometheus.GaugeVec
 	assigners   prometheus.Gauge
 	tier        prometheus.Gauge
 	upstreams   prometheus.Gauge
@@ -62,6 +63,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
 	m.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
 	m.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
+	m.unheard = gauge("unheard", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
 	m.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
 	m.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
 	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that somebody needs.", "job", "kind")
@@ -127,6 +129,7 @@ type jobMetrics struct {
 	job                        string
 	roles                      [numRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
+	unheard                    prometheus.Gauge
 	sent, sentBytes, encodes   map[string]prometheus.Counter
 	refusals, reports, bases   prometheus.Counter
 	convergence                prometheus.Observer
@@ -137,7 +140,7 @@ func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
 		parent: m, job: name,
 		gen: m.gen.WithLabelValues(name), slices: m.slices.WithLabelValues(name),
-		lag: m.lag.WithLabelValues(name), slowSubs: m.slow.WithLabelValues(name),
+		lag: m.lag.WithLabelValues(name), slowSubs: m.slow.WithLabelValues(name), unheard: m.unheard.WithLabelValues(name),
 		sent: make(map[string]prometheus.Counter), sentBytes: make(map[string]prometheus.Counter),
 		encodes:  make(map[string]prometheus.Counter),
 		refusals: m.refusals.WithLabelValues(name), reports: m.reported.WithLabelValues(name), bases: m.bases.WithLabelValues(name),
@@ -162,7 +165,7 @@ func (m *metrics) job(name string) *jobMetrics {
 // drop forgets the series of a job that is not served any more.
 func (j *jobMetrics) drop() {
 	m, match := j.parent, prometheus.Labels{"job": j.job}
-	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow, m.slowest} {
+	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow, m.slowest, m.unheard} {
 		v.DeletePartialMatch(match)
 	}
 	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received, m.bases} {
@@ -179,6 +182,13 @@ func (j *jobMetrics) encoded(kind string)                    { j.encodes[kind].I
 func (j *jobMetrics) base()                                  { j.bases.Inc() }
 func (j *jobMetrics) refused()                               { j.refusals.Inc() }
 func (j *jobMetrics) report()                                { j.reports.Inc() }
+
+func (j *jobMetrics) hearing(unheard bool) {
+	j.unheard.Set(0)
+	if unheard {
+		j.unheard.Set(1)
+	}
+}
 
 func (j *jobMetrics) reached(role slicerv1.Role, took time.Duration) {
 	if o := j.reach[role]; o != nil {

@@ -122,7 +122,7 @@ func (j *job) forgetLocked() {
 		j.log.Info("there is no such job", "assigner", j.answer.by.name(), "subscribers", len(j.subs))
 	}
 	j.shelf.clear()
-	j.answer.status, j.board = nil, board{}
+	j.answer.status, j.board = nil, board{unheard: j.board.unheard}
 	for _, s := range j.subs {
 		s.end(j.notFound())
 	}

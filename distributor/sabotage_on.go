@@ -4,4 +4,7 @@ package distributor
 
 import "os"
 
-var oneDelta = os.Getenv("SLICER_SABOTAGE") == "wrong-base"
+var (
+	oneDelta    = os.Getenv("SLICER_SABOTAGE") == "wrong-base"
+	alwaysHeard = os.Getenv("SLICER_SABOTAGE") == "unheard"
+)

@@ -21,7 +21,35 @@ func (c *Core) Acked(now Now, s membership.Session, a Acks) {
 	c.tick(now)
 	if d := c.distributor(s); d != nil {
 		d.acks = &a
+		c.found(d.name)
 	}
+}
+
+// lostFor is how long the subscribers of a Distributor whose stream has ended are still
+// waited for: it may have lost only this assigner, and they may be there still. By then
+// slicelets have gone to one that is heard, and those of a dead one to any other.
+const lostFor = 15 * time.Second
+
+// lost is a Distributor whose stream has ended, and how far its subscribers were.
+type lost struct {
+	name string
+	at   time.Duration
+	acks Acks
+}
+
+// lose remembers a Distributor whose stream has ended, unless it has another.
+func (c *Core) lose(d *distributor) {
+	c.lost = slices.DeleteFunc(c.lost, func(l lost) bool { return c.now.Mono-l.at >= lostFor })
+	again := slices.ContainsFunc(c.sessions, func(o *distributor) bool { return o.name == d.name && o.acks != nil })
+	if d.acks != nil && !d.acks.Empty && !again {
+		c.found(d.name)
+		c.lost = append(c.lost, lost{d.name, c.now.Mono, *d.acks})
+	}
+}
+
+// found forgets that a Distributor was lost: it says itself how far its subscribers are.
+func (c *Core) found(name string) {
+	c.lost = slices.DeleteFunc(c.lost, func(l lost) bool { return l.name == name })
 }
 
 // maxStragglers is how many are named.
@@ -60,7 +88,8 @@ func (c *Core) Crowd() (distributors, mean int) {
 }
 
 // Convergence sums up what Distributors have acknowledged. Only the preferred
-// assigner knows, and only when it has heard from all of them.
+// assigner knows, and only when it has heard from all of them. Of one that it has lost
+// a little while ago it goes by what that has said last.
 func (c *Core) Convergence() Convergence {
 	var v Convergence
 	known := c.isPreferred() && c.stored != nil && c.table != nil && c.table.Listening() == ""
@@ -79,6 +108,12 @@ func (c *Core) Convergence() Convergence {
 		if !a.Empty {
 			least = min(least, a.Min)
 			v.Stragglers = append(v.Stragglers, a.Stragglers...)
+		}
+	}
+	for _, l := range c.lost {
+		if c.now.Mono-l.at < lostFor && l.acks.Min < generation(c.stored) {
+			least = min(least, l.acks.Min)
+			v.Stragglers = append(v.Stragglers, "distributor "+l.name)
 		}
 	}
 	if known {

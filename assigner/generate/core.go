@@ -81,6 +81,7 @@ type Core struct {
 	mine      bool // loaded since this assigner became preferred
 	recalled  bool // so are the penalties of tasks
 	sessions  []*distributor
+	lost      []lost // Distributors whose streams have ended lately
 
 	// Deciding.
 	table     *membership.Table
@@ -249,7 +250,10 @@ func (c *Core) Attach(now Now, s membership.Session, name string) {
 // Detach says that a Distributor's stream has ended.
 func (c *Core) Detach(now Now, s membership.Session) {
 	c.tick(now)
-	c.sessions = slices.DeleteFunc(c.sessions, func(d *distributor) bool { return d.session == s })
+	if d := c.distributor(s); d != nil {
+		c.sessions = slices.DeleteFunc(c.sessions, func(o *distributor) bool { return o == d })
+		c.lose(d)
+	}
 	for _, t := range c.tables() {
 		t.Detach(c.now.Mono, s)
 	}

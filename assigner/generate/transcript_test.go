@@ -69,7 +69,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "id", &who)
 		s.core.Preferred(s.now(), strings.Trim(who, "-"))
 	case "attach":
-		s.core.Attach(s.now(), session, fmt.Sprintf("d%d", id))
+		name := fmt.Sprintf("d%d", id)
+		d.MaybeScanArgs(t, "name", &name)
+		s.core.Attach(s.now(), session, name)
 	case "detach":
 		s.core.Detach(s.now(), session)
 	case "report":

@@ -21,6 +21,11 @@ type Config struct {
 	// Distributor was alive, though nothing was heard: the transport's keepalive
 	// would have ended it. Default 20 s.
 	Vouch time.Duration
+	// Regroup is the least time that a task has to be heard of by way of another
+	// Distributor, when the one that carried it is lost, or when those who have spoken
+	// to a new table do not carry it: its own may have lost this assigner, and it needs
+	// some seconds to notice, and to find one that has not. Default 10 s.
+	Regroup time.Duration
 	// HoleAge is how long the index of a task that has left stays its own.
 	// Default 1 min.
 	HoleAge time.Duration
@@ -38,6 +43,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Settle, 2*time.Second)
 	set(&c.SnapshotWait, max(30*time.Second, 2*c.HeartbeatTimeout))
 	set(&c.Vouch, 20*time.Second)
+	set(&c.Regroup, 10*time.Second)
 	set(&c.HoleAge, time.Minute)
 	job := assignment.JobConfig{HeartbeatTimeout: c.HeartbeatTimeout, Freeze: c.Freeze, Damping: c.Damping}.WithDefaults()
 	c.Freeze, c.Damping = job.Freeze, job.Damping

@@ -195,10 +195,13 @@ func (w *world) check() {
 		switch e.Kind {
 		case Dead:
 			for what, at := range map[string]time.Duration{
-				"it reported": w.lastReport[k], "its Distributor was lost": w.lastLost[k], "no Distributor was there": w.alone} {
+				"it reported": w.lastReport[k], "no Distributor was there": w.alone} {
 				if w.now-at < timeout {
 					w.Fatalf("%s is dead at %s, but %s at %s", k, w.now, what, at)
 				}
+			}
+			if at, lost := w.lastLost[k]; lost && w.now-at < w.cfg.withDefaults().Regroup {
+				w.Fatalf("%s is dead at %s, but its Distributor was lost at %s", k, w.now, at)
 			}
 			for id, since := range w.since {
 				if wait := since + w.cfg.withDefaults().SnapshotWait; slices.Contains(w.attached, id) && !w.complete[id] &&
@@ -207,6 +210,7 @@ func (w *world) check() {
 				}
 			}
 		case Returned, Restarted:
+			delete(w.lastLost, k)
 			// Of one that was never heard of nobody can tell that it is no more.
 			if at, over := w.ended[k]; over && w.now-max(at, w.first[k], w.streamed[k]) >= timeout {
 				w.Fatalf("%s is back at %s: %s; but it ended at %s", k, w.now, e.Reason, at)

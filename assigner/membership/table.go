@@ -80,7 +80,8 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 	// waited for once more, once.
 	for _, k := range t.tasks {
 		if k.alive() && k.lostWith == name && len(k.carriers) == 0 && !k.waited {
-			k.heard, k.waited = now, true
+			k.waited = true
+			t.regroup(k)
 		}
 	}
 }
@@ -135,9 +136,15 @@ func (t *Table) Detach(now time.Duration, id Session) {
 		}
 		// Losing a Distributor restarts the timers of its tasks. That it no longer
 		// carries them does not say that their streams have ended.
-		k.heard = max(k.heard, now)
+		t.regroup(k)
 		k.lostWith, k.waited = name, false
 	}
+}
+
+// regroup restarts a task's timer, so that it has the time to be heard of by way of
+// another Distributor.
+func (t *Table) regroup(k *task) {
+	k.heard = max(k.heard, t.now+max(0, t.cfg.Regroup-t.cfg.HeartbeatTimeout))
 }
 
 // Heard says when a Distributor last said something, whatever it was.
@@ -237,9 +244,14 @@ func (t *Table) arm(now time.Duration) {
 		}
 	}
 	t.armed, t.watch = true, now
-	// Of whom nobody has spoken by now, no stream is left.
 	for _, k := range t.tasks {
-		if k.alive() && len(k.carriers) == 0 && k.lostWith == "" {
+		if !k.alive() || len(k.carriers) > 0 {
+			continue
+		}
+		// Of whom nobody has spoken by now, no stream is left here; but there may be one
+		// at a Distributor that has not reached this assigner.
+		t.regroup(k)
+		if k.lostWith == "" {
 			t.ended(k)
 		}
 	}

@@ -47,8 +47,10 @@ type core struct {
 	rng  *rand.Rand
 	dist lane
 	back lane
-	last linkID
-	memo *wire.Memo
+	// scout looks for a Distributor that is heard while dist's is not; see scout.go.
+	scout lane
+	last  linkID
+	memo  *wire.Memo
 
 	held   *assignment.Assignment
 	source Source
@@ -161,7 +163,7 @@ func (c *core) start(now time.Time) {
 
 // tick does what is due. It may be called at any time, and has to be called at wake.
 func (c *core) tick(now time.Time) {
-	for _, l := range []*lane{&c.dist, &c.back} {
+	for _, l := range []*lane{&c.dist, &c.back, &c.scout} {
 		switch {
 		case l.until.IsZero() || now.Before(l.until):
 		case staysAway && l == &c.dist && c.back.phase == serving:
@@ -191,6 +193,7 @@ func (c *core) wake() time.Time {
 	}
 	earlier(c.dist.until)
 	earlier(c.back.until)
+	earlier(c.scout.until)
 	if c.alone && c.dist.phase == serving {
 		earlier(c.dist.since.Add(settleTime))
 	}
@@ -204,6 +207,10 @@ func (c *core) wake() time.Time {
 func (c *core) linked(id linkID, now time.Time) {
 	l := c.lane(id)
 	if l == nil || l.phase != dialing {
+		return
+	}
+	if l == &c.scout {
+		c.ask(now)
 		return
 	}
 	l.phase, l.until = open, now.Add(firstWordTimeout)
@@ -227,13 +234,17 @@ func (c *core) lane(id linkID) *lane {
 		return &c.dist
 	case id == c.back.link:
 		return &c.back
+	case id == c.scout.link:
+		return &c.scout
 	}
 	return nil
 }
 
 // fail gives a server up for now.
 func (c *core) fail(l *lane, err error, now time.Time) {
-	c.count.Failures++
+	if l != &c.scout {
+		c.count.Failures++
+	}
 	was := l.phase
 	err = &serverError{l.source, l.addr(), err}
 	if l.link != 0 {
@@ -241,6 +252,10 @@ func (c *core) fail(l *lane, err error, now time.Time) {
 	}
 	if l.fail(err, now, c.rng) && l == &c.dist {
 		c.lost = now
+	}
+	if l == &c.scout {
+		c.say(slog.LevelDebug, "no better server", err)
+		return
 	}
 	c.do(action{do: publish})
 	// A warning comes once in a row. That no Distributor serves is for settle to say.

@@ -127,7 +127,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		f.Data[len(f.Data)/2] ^= 0x55
 		frame(f, err)
 	case "status":
-		m := &slicerv1.Status{TakesReports: !d.HasArg("mute"), Mode: slicerv1.Mode_MODE_AFFINITY}
+		m := &slicerv1.Status{TakesReports: !d.HasArg("mute"), Unheard: d.HasArg("unheard"), Mode: slicerv1.Mode_MODE_AFFINITY}
 		var repeat, converged int
 		d.MaybeScanArgs(t, "repeat-ms", &repeat)
 		d.MaybeScanArgs(t, "converged", &converged)
@@ -162,12 +162,16 @@ func endOf(t *testing.T, d *datadriven.TestData) error {
 	return nil
 }
 
-// link is the one that a command is about: that of the Distributors, or with
-// "backup" that of the Backup Distributors, or with link=n another.
+// link is the one that a command is about: that of the Distributors, or with "backup"
+// that of the Backup Distributors, with "scout" that to a Distributor that is asked
+// whether it is heard, or with link=n another.
 func (s *script) link(t *testing.T, d *datadriven.TestData) linkID {
 	id := s.core.dist.link
 	if d.HasArg("backup") {
 		id = s.core.back.link
+	}
+	if d.HasArg("scout") {
+		id = s.core.scout.link
 	}
 	if n := 0; d.HasArg("link") {
 		d.ScanArgs(t, "link", &n)
@@ -248,6 +252,9 @@ func brief(m *slicerv1.WatchRequest) string {
 	case *slicerv1.WatchRequest_Hello:
 		h := m.Hello
 		text := fmt.Sprintf("hello generation=%d store=%d", h.Generation, h.StoreId)
+		if h.Role == slicerv1.Role_ROLE_OBSERVER {
+			text += " as an observer"
+		}
 		if h.ClientIndex != nil {
 			text += fmt.Sprintf(" index=%d", *h.ClientIndex)
 		}

@@ -12,6 +12,8 @@
 //     failed it streams from a Backup Distributor, while it goes on trying the
 //     Distributors, and returns as soon as one of them is in service (Slicer
 //     paper, section 4.3).
+//   - A slicelet whose Distributor is not heard by the job's preferred assigner looks
+//     whether another is, and goes there. While none is it stays.
 //   - When nobody is left, the last assignment stays. With a cache file it even
 //     survives a restart, which the paper's library cannot.
 //   - Whatever a server sends, it does not panic, and what is not proven by its

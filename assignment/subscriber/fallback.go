@@ -29,8 +29,9 @@ func (c *core) desertedAt() time.Time {
 	return after(lostLimit)
 }
 
-// settle decides whether Backup Distributors are wanted.
+// settle decides whether Backup Distributors are wanted, and another Distributor.
 func (c *core) settle(now time.Time) {
+	c.look(now)
 	d := &c.dist
 	if !c.alone {
 		if t := c.desertedAt(); !t.IsZero() && !now.Before(t) {

@@ -67,6 +67,7 @@ type lane struct {
 	repeat   time.Duration // how often the server promises to be heard; 0 if it does not
 	sent     bool          // it has sent an assignment
 	mute     bool          // it takes no reports
+	unheard  bool          // the job's preferred assigner does not hear it
 
 	refusing bool // an assignment was refused since the last that was not
 }
@@ -102,7 +103,7 @@ func (l *lane) stop() {
 
 func (l *lane) dial(id linkID, now time.Time) {
 	l.phase, l.link, l.until = dialing, id, now.Add(l.dialTimeout())
-	l.refusals, l.heard, l.repeat, l.sent, l.mute = 0, time.Time{}, 0, false, false
+	l.refusals, l.heard, l.repeat, l.sent, l.mute, l.unheard = 0, time.Time{}, 0, false, false, false
 }
 
 // dialTimeout is longer when every server has failed, again and again: they may be

@@ -151,7 +151,7 @@ func (l *loop) keep() {
 func (l *loop) shutdown() {
 	deadline := time.NewTimer(goodbyeTimeout)
 	defer deadline.Stop()
-	for _, id := range []linkID{l.core.dist.link, l.core.back.link} {
+	for _, id := range []linkID{l.core.dist.link, l.core.back.link, l.core.scout.link} {
 		k := l.links[id]
 		if k == nil {
 			continue

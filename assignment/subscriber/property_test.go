@@ -44,8 +44,8 @@ func (w *world) settle() {
 	for _, a := range w.c.take() {
 		switch a.do {
 		case dial:
-			if len(w.up) >= 2 {
-				w.t.Fatalf("a third link at once: %v", w.up)
+			if len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off {
+				w.t.Fatalf("one link too many: %v", w.up)
 			}
 			w.up[a.link] = "dialing"
 		case cut:
@@ -68,6 +68,9 @@ func (w *world) settle() {
 	}
 	if w.c.back.phase != off && !w.c.alone {
 		w.t.Fatal("a backup distributor is used although not alone")
+	}
+	if looks := w.c.scout.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unheard) {
+		w.t.Fatalf("looks for another distributor: %t; its own serves: %t, and is not heard: %t", looks, w.c.dist.phase == serving, w.c.dist.unheard)
 	}
 	if due := w.c.wake(); due.IsZero() && s.Link == None && w.c.dist.phase != open && w.c.back.phase != open {
 		w.t.Fatal("nothing will ever happen")
@@ -95,7 +98,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) link() linkID {
-	id := rapid.SampledFrom([]linkID{w.c.dist.link, w.c.back.link, w.c.last}).Draw(w.t, "link")
+	id := rapid.SampledFrom([]linkID{w.c.dist.link, w.c.back.link, w.c.scout.link, w.c.last}).Draw(w.t, "link")
 	return id
 }
 
@@ -139,7 +142,7 @@ func (w *world) step() {
 	case "status":
 		id := w.link()
 		if w.up[id] == "linked" {
-			m := &slicerv1.Status{TakesReports: rapid.Bool().Draw(w.t, "takes"), RepeatMs: int64(draw(0, 3000, "repeat"))}
+			m := &slicerv1.Status{TakesReports: rapid.Bool().Draw(w.t, "takes"), RepeatMs: int64(draw(0, 3000, "repeat")), Unheard: rapid.Bool().Draw(w.t, "unheard")}
 			w.c.received(id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, w.now)
 		}
 	case "garbage":

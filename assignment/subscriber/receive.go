@@ -16,6 +16,10 @@ func (c *core) received(id linkID, m *slicerv1.WatchResponse, now time.Time) {
 	if l == nil || l.phase != open && l.phase != serving {
 		return
 	}
+	if l == &c.scout {
+		c.answered(m.GetStatus(), now)
+		return
+	}
 	_, piece := m.GetMessage().(*slicerv1.WatchResponse_Chunk)
 	l.listen(now, piece)
 	switch m := m.GetMessage().(type) {
@@ -103,7 +107,7 @@ func (c *core) ack(l *lane, a *assignment.Assignment, refusal string) {
 
 func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
 	l.repeat = time.Duration(min(max(m.GetRepeatMs(), 0), time.Hour.Milliseconds())) * time.Millisecond
-	l.mute = !m.GetTakesReports()
+	l.mute, l.unheard = !m.GetTakesReports(), m.GetUnheard()
 	l.listen(now, false)
 	if c.held != nil {
 		l.serve(now)

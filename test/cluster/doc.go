@@ -24,6 +24,8 @@
 //     owns nothing, and keys that are pinned to a task that runs are its alone;
 //   - whom no Distributor serves has the newest stored assignment from a Backup
 //     Distributor, even if it has just started;
+//   - nobody who lives is stored as dead, as long as there is a Distributor that it can
+//     reach and that can reach the assigner in charge, whichever it is connected to;
 //
 // and after a minute and a half without faults, that everybody who lives holds
 // the newest generation and has it from a Distributor, everybody who runs owns

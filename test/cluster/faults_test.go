@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/preference"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 )
@@ -15,7 +16,7 @@ type size struct{ assigners, distributors, backups, slicelets, clerks int }
 var usualSize = size{assigners: 3, distributors: 3, backups: 2, slicelets: 30, clerks: 4}
 
 func newWorld(seed uint64, n size) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, servers: map[string]server{}}
+	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, touched: map[pair]time.Duration{}, servers: map[string]server{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
 	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
@@ -83,7 +84,7 @@ func (w *world) deaf(from, to *host, d time.Duration) {
 
 // fault does one bad thing.
 func (w *world) fault() {
-	switch w.rng.IntN(20) {
+	switch w.rng.IntN(22) {
 	case 0:
 		w.killed(w.assigners[w.rng.IntN(len(w.assigners))].host, w.rng.IntN(2) == 0, w.seconds(0, 20))
 	case 1:
@@ -145,6 +146,8 @@ func (w *world) fault() {
 		d := w.seconds(1, 15)
 		w.note("the store loses requests and answers for %s", d)
 		w.store.lossy = w.at + d
+	case 20, 21:
+		w.unheard(w.seconds(5, 40))
 	}
 	if w.rng.IntN(80) == 0 {
 		w.outage(w.seconds(15, 50))
@@ -247,6 +250,42 @@ func (w *world) release() {
 		}
 		c.Freeze, c.Exclude, c.Pins = nil, nil, nil
 	})
+}
+
+// unheard cuts one Distributor or two off from the assigner in charge or from all, one
+// way at first or both.
+func (w *world) unheard(d time.Duration) {
+	from := w.assigners
+	if a := w.charged(); a != nil && w.rng.IntN(2) == 0 {
+		from = []*assignerHost{a}
+	}
+	way := w.rng.IntN(4)
+	for _, i := range w.rng.Perm(len(w.distributors))[:1+w.rng.IntN(len(w.distributors)-1)] {
+		x := w.distributors[i].host
+		w.note("%s is cut off from %d assigners for %s", x.name, len(from), d)
+		for _, a := range from {
+			switch way {
+			case 0:
+				w.deaf(x, a.host, d)
+			case 1:
+				w.deaf(a.host, x, d)
+			default:
+				w.cut(x, a.host)
+				w.later(d, func() { w.mend(x, a.host) })
+			}
+		}
+	}
+}
+
+// charged is the assigner that the store's candidates make preferred, nil if none.
+func (w *world) charged() *assignerHost {
+	c, _ := preference.Choose(w.store.view(), job, "")
+	for _, a := range w.assigners {
+		if a.name == c.ID {
+			return a
+		}
+	}
+	return nil
 }
 
 // lateNews has what a task says be held up on its way, and the task die meanwhile.

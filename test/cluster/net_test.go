@@ -80,7 +80,7 @@ func (w *world) cutWay(from, to *host) {
 		return
 	}
 	s.since = w.at
-	w.cuts[p] = s
+	w.cuts[p], w.touched[p] = s, w.at
 	w.check.look()
 	for _, c := range w.conns {
 		if side, ok := c.side(p); ok {
@@ -97,6 +97,7 @@ func (w *world) mendWay(from, to *host) {
 		return
 	}
 	delete(w.cuts, p)
+	w.touched[p] = w.at
 	w.check.look()
 	for _, c := range slices.Clone(w.conns) {
 		side, ok := c.side(p)
@@ -147,6 +148,7 @@ func (c *conn) watch(side int) {
 func (c *conn) lose() {
 	c.w.note("a connection between %s and %s is lost", c.ends[0].host.name, c.ends[1].host.name)
 	c.lost = true
+	c.w.touched[pair{c.ends[0].host.id, c.ends[1].host.id}] = c.w.at
 	c.w.check.look()
 	for side, e := range c.ends {
 		e.held = nil

@@ -23,6 +23,9 @@ import (
 const (
 	decides  = time.Second + 2*slowest
 	ownsDead = 2*time.Second + 5*time.Second + slowest + 500*time.Millisecond + slowest + 250*time.Millisecond + decides
+	// A task has longer, 10 s in place of the 5, when a Distributor is lost or an assigner
+	// new: its own may have lost the assigner, and it has to find another.
+	regroups = 5 * time.Second
 	// It takes longer while so many tasks are missed that the assigner distrusts itself.
 	thaws = 30 * time.Second
 )
@@ -93,7 +96,7 @@ func (c *checker) bury(g *grave) {
 
 // due is when it may no longer own keys, if nothing happens until then.
 func (c *checker) due(g *grave) time.Duration {
-	return max(max(g.at, g.news, c.since)+ownsDead, g.frozen+time.Second+decides)
+	return max(max(g.at, g.news)+ownsDead, c.since+ownsDead+regroups, g.frozen+time.Second+decides)
 }
 
 func (c *checker) watch(g *grave, at time.Duration) {
@@ -119,7 +122,7 @@ func (c *checker) overdue(g *grave) {
 		c.watch(g, w.at+ownsDead) // it is not overdue before that
 	case w.at < c.due(g):
 		c.watch(g, c.due(g))
-	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+thaws:
+	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+regroups+thaws:
 		g.frozen = w.at
 		c.watch(g, w.at+time.Second)
 	default:

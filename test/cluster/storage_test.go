@@ -154,6 +154,9 @@ func (s *storage) write(by *assignerHost, next *assignment.Assignment, controls 
 	}
 	s.w.wrote(by, s.stored, next)
 	s.w.check.written(s.stored, next)
+	if prev != 0 {
+		s.w.check.spared(by, s.stored, next)
+	}
 	s.stored = next
 	s.moved()
 	return nil

@@ -27,6 +27,8 @@ type world struct {
 	hosts []*host
 	conns []*conn
 	cuts  map[pair]severed
+	// touched is when a way was last cut or mended, or a connection on it lost.
+	touched map[pair]time.Duration
 
 	braked bool // an operator's order is in force
 
@@ -135,7 +137,8 @@ type host struct {
 	life   uint64
 	born   time.Duration
 	paused bool
-	held   []func() // what came in while it was paused
+	held   []func()      // what came in while it was paused
+	wellAt time.Duration // since when it runs without a pause
 	skew   time.Duration
 	boot   func() // starts the process
 	die    func() // what its death means to the rest of the program
@@ -241,6 +244,7 @@ func (h *host) start() {
 		return
 	}
 	h.up, h.paused, h.held, h.born, h.armed = true, false, nil, h.w.at, false
+	h.wellAt = h.w.at
 	h.life++
 	h.boot()
 	h.w.check.look()
@@ -284,7 +288,7 @@ func (h *host) resume() {
 		return
 	}
 	h.w.note("%s goes on", h.name)
-	h.paused = false
+	h.paused, h.wellAt = false, h.w.at
 	h.w.check.look()
 	held := h.held
 	h.held = nil

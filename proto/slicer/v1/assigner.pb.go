@@ -812,6 +812,7 @@ type AttachResponse struct {
 	//	*AttachResponse_RefuseTask
 	//	*AttachResponse_ClientIndexes
 	//	*AttachResponse_Base
+	//	*AttachResponse_Heard
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -917,6 +918,15 @@ func (x *AttachResponse) GetBase() *JobAssignment {
 	return nil
 }
 
+func (x *AttachResponse) GetHeard() *Heard {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Heard); ok {
+			return x.Heard
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -950,6 +960,10 @@ type AttachResponse_Base struct {
 	Base *JobAssignment `protobuf:"bytes,60,opt,name=base,proto3,oneof"`
 }
 
+type AttachResponse_Heard struct {
+	Heard *Heard `protobuf:"bytes,61,opt,name=heard,proto3,oneof"`
+}
+
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
 
 func (*AttachResponse_Preference) isAttachResponse_Message() {}
@@ -964,10 +978,15 @@ func (*AttachResponse_ClientIndexes) isAttachResponse_Message() {}
 
 func (*AttachResponse_Base) isAttachResponse_Message() {}
 
+func (*AttachResponse_Heard) isAttachResponse_Message() {}
+
 type AssignerHello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AssignerId    string                 `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
-	Zone          string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	AssignerId string                 `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
+	Zone       string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The sender says Heard about every second as long as it hears the Distributor. An
+	// older one does not, and only the connection's keepalive tells.
+	SaysHeard     bool `protobuf:"varint,60,opt,name=says_heard,json=saysHeard,proto3" json:"says_heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1016,6 +1035,52 @@ func (x *AssignerHello) GetZone() string {
 	return ""
 }
 
+func (x *AssignerHello) GetSaysHeard() bool {
+	if x != nil {
+		return x.SaysHeard
+	}
+	return false
+}
+
+// Heard says that something has come from the Distributor just now. One that is not
+// told so for some seconds takes it that what it says does not arrive, and has its
+// slicelets look for another Distributor.
+type Heard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heard) Reset() {
+	*x = Heard{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heard) ProtoMessage() {}
+
+func (x *Heard) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heard.ProtoReflect.Descriptor instead.
+func (*Heard) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
+}
+
 // Preference says which assigner is preferred for which job of one store, as the
 // sender sees it: each replaces the sender's last for that store. It names all
 // jobs of the store. Of the views of several assigners on one store that name a
@@ -1034,7 +1099,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1111,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1124,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Preference) GetRevision() int64 {
@@ -1101,7 +1166,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1178,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1191,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Candidate) GetAssignerId() string {
@@ -1161,7 +1226,7 @@ type JobPreference struct {
 
 func (x *JobPreference) Reset() {
 	*x = JobPreference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1238,7 @@ func (x *JobPreference) String() string {
 func (*JobPreference) ProtoMessage() {}
 
 func (x *JobPreference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1251,7 @@ func (x *JobPreference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPreference.ProtoReflect.Descriptor instead.
 func (*JobPreference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobPreference) GetJob() string {
@@ -1221,7 +1286,7 @@ type JobAssignment struct {
 
 func (x *JobAssignment) Reset() {
 	*x = JobAssignment{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1298,7 @@ func (x *JobAssignment) String() string {
 func (*JobAssignment) ProtoMessage() {}
 
 func (x *JobAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1311,7 @@ func (x *JobAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssignment.ProtoReflect.Descriptor instead.
 func (*JobAssignment) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobAssignment) GetJob() string {
@@ -1327,7 +1392,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1404,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1417,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -1433,7 +1498,7 @@ type RefuseTask struct {
 
 func (x *RefuseTask) Reset() {
 	*x = RefuseTask{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1510,7 @@ func (x *RefuseTask) String() string {
 func (*RefuseTask) ProtoMessage() {}
 
 func (x *RefuseTask) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1523,7 @@ func (x *RefuseTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseTask.ProtoReflect.Descriptor instead.
 func (*RefuseTask) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RefuseTask) GetJob() string {
@@ -1508,7 +1573,7 @@ type ClientIndexes struct {
 
 func (x *ClientIndexes) Reset() {
 	*x = ClientIndexes{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1585,7 @@ func (x *ClientIndexes) String() string {
 func (*ClientIndexes) ProtoMessage() {}
 
 func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1598,7 @@ func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndexes.ProtoReflect.Descriptor instead.
 func (*ClientIndexes) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClientIndexes) GetJob() string {
@@ -1560,7 +1625,7 @@ type ClientIndex struct {
 
 func (x *ClientIndex) Reset() {
 	*x = ClientIndex{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1637,7 @@ func (x *ClientIndex) String() string {
 func (*ClientIndex) ProtoMessage() {}
 
 func (x *ClientIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1650,7 @@ func (x *ClientIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndex.ProtoReflect.Descriptor instead.
 func (*ClientIndex) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{18}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ClientIndex) GetClientId() string {
@@ -1667,7 +1732,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rH\x00R\x05index\x88\x01\x01\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x12\"\n" +
 	"\fdisconnected\x18\x04 \x01(\bR\fdisconnectedB\b\n" +
-	"\x06_index\"\x9f\x03\n" +
+	"\x06_index\"\xc9\x03\n" +
 	"\x0eAttachResponse\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.slicer.v1.AssignerHelloH\x00R\x05hello\x127\n" +
 	"\n" +
@@ -1680,12 +1745,16 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\vrefuse_task\x18\x05 \x01(\v2\x15.slicer.v1.RefuseTaskH\x00R\n" +
 	"refuseTask\x12A\n" +
 	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexes\x12.\n" +
-	"\x04base\x18< \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04baseB\t\n" +
-	"\amessage\"D\n" +
+	"\x04base\x18< \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12(\n" +
+	"\x05heard\x18= \x01(\v2\x10.slicer.v1.HeardH\x00R\x05heardB\t\n" +
+	"\amessage\"c\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\tR\x04zone\"\xa7\x01\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1d\n" +
+	"\n" +
+	"says_heard\x18< \x01(\bR\tsaysHeard\"\a\n" +
+	"\x05Heard\"\xa7\x01\n" +
 	"\n" +
 	"Preference\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x124\n" +
@@ -1750,7 +1819,7 @@ func file_slicer_v1_assigner_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assigner_proto_rawDescData
 }
 
-var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*AttachRequest)(nil),    // 0: slicer.v1.AttachRequest
 	(*DistributorHello)(nil), // 1: slicer.v1.DistributorHello
@@ -1763,23 +1832,24 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*Client)(nil),           // 8: slicer.v1.Client
 	(*AttachResponse)(nil),   // 9: slicer.v1.AttachResponse
 	(*AssignerHello)(nil),    // 10: slicer.v1.AssignerHello
-	(*Preference)(nil),       // 11: slicer.v1.Preference
-	(*Candidate)(nil),        // 12: slicer.v1.Candidate
-	(*JobPreference)(nil),    // 13: slicer.v1.JobPreference
-	(*JobAssignment)(nil),    // 14: slicer.v1.JobAssignment
-	(*JobStatus)(nil),        // 15: slicer.v1.JobStatus
-	(*RefuseTask)(nil),       // 16: slicer.v1.RefuseTask
-	(*ClientIndexes)(nil),    // 17: slicer.v1.ClientIndexes
-	(*ClientIndex)(nil),      // 18: slicer.v1.ClientIndex
-	(*Beliefs)(nil),          // 19: slicer.v1.Beliefs
-	(*Task)(nil),             // 20: slicer.v1.Task
-	(*Report)(nil),           // 21: slicer.v1.Report
-	(*Holders)(nil),          // 22: slicer.v1.Holders
-	(*Spread)(nil),           // 23: slicer.v1.Spread
-	(*SlowSubscriber)(nil),   // 24: slicer.v1.SlowSubscriber
-	(*Chunk)(nil),            // 25: slicer.v1.Chunk
-	(*Trailer)(nil),          // 26: slicer.v1.Trailer
-	(Mode)(0),                // 27: slicer.v1.Mode
+	(*Heard)(nil),            // 11: slicer.v1.Heard
+	(*Preference)(nil),       // 12: slicer.v1.Preference
+	(*Candidate)(nil),        // 13: slicer.v1.Candidate
+	(*JobPreference)(nil),    // 14: slicer.v1.JobPreference
+	(*JobAssignment)(nil),    // 15: slicer.v1.JobAssignment
+	(*JobStatus)(nil),        // 16: slicer.v1.JobStatus
+	(*RefuseTask)(nil),       // 17: slicer.v1.RefuseTask
+	(*ClientIndexes)(nil),    // 18: slicer.v1.ClientIndexes
+	(*ClientIndex)(nil),      // 19: slicer.v1.ClientIndex
+	(*Beliefs)(nil),          // 20: slicer.v1.Beliefs
+	(*Task)(nil),             // 21: slicer.v1.Task
+	(*Report)(nil),           // 22: slicer.v1.Report
+	(*Holders)(nil),          // 23: slicer.v1.Holders
+	(*Spread)(nil),           // 24: slicer.v1.Spread
+	(*SlowSubscriber)(nil),   // 25: slicer.v1.SlowSubscriber
+	(*Chunk)(nil),            // 26: slicer.v1.Chunk
+	(*Trailer)(nil),          // 27: slicer.v1.Trailer
+	(Mode)(0),                // 28: slicer.v1.Mode
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
@@ -1787,35 +1857,36 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	4,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
 	6,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
 	7,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
-	19, // 5: slicer.v1.AttachRequest.beliefs:type_name -> slicer.v1.Beliefs
+	20, // 5: slicer.v1.AttachRequest.beliefs:type_name -> slicer.v1.Beliefs
 	3,  // 6: slicer.v1.AttachRequest.want_base:type_name -> slicer.v1.WantBase
 	5,  // 7: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
-	20, // 8: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
-	21, // 9: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
-	22, // 10: slicer.v1.Acks.holders:type_name -> slicer.v1.Holders
-	23, // 11: slicer.v1.Acks.spreads:type_name -> slicer.v1.Spread
-	24, // 12: slicer.v1.Acks.slow:type_name -> slicer.v1.SlowSubscriber
+	21, // 8: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
+	22, // 9: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
+	23, // 10: slicer.v1.Acks.holders:type_name -> slicer.v1.Holders
+	24, // 11: slicer.v1.Acks.spreads:type_name -> slicer.v1.Spread
+	25, // 12: slicer.v1.Acks.slow:type_name -> slicer.v1.SlowSubscriber
 	8,  // 13: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
 	10, // 14: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
-	11, // 15: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
-	14, // 16: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
-	15, // 17: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
-	16, // 18: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
-	17, // 19: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
-	14, // 20: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
-	12, // 21: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
-	13, // 22: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
-	25, // 23: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
-	26, // 24: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
-	27, // 25: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
-	18, // 26: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 27: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	9,  // 28: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	28, // [28:29] is the sub-list for method output_type
-	27, // [27:28] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	12, // 15: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
+	15, // 16: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
+	16, // 17: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
+	17, // 18: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
+	18, // 19: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
+	15, // 20: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
+	11, // 21: slicer.v1.AttachResponse.heard:type_name -> slicer.v1.Heard
+	13, // 22: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
+	14, // 23: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
+	26, // 24: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
+	27, // 25: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
+	28, // 26: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
+	19, // 27: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 28: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	9,  // 29: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	29, // [29:30] is the sub-list for method output_type
+	28, // [28:29] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }
@@ -1844,8 +1915,9 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachResponse_RefuseTask)(nil),
 		(*AttachResponse_ClientIndexes)(nil),
 		(*AttachResponse_Base)(nil),
+		(*AttachResponse_Heard)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[14].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[15].OneofWrappers = []any{
 		(*JobAssignment_Chunk)(nil),
 		(*JobAssignment_Trailer)(nil),
 	}
@@ -1855,7 +1927,7 @@ func file_slicer_v1_assigner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assigner_proto_rawDesc), len(file_slicer_v1_assigner_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -817,7 +817,10 @@ type Status struct {
 	// Clerks only: the client's index among the job's, dense from 0, by which it
 	// picks its subset of tasks. Missing as long as nobody has given one; then the
 	// one held stays.
-	ClientIndex   *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
+	ClientIndex *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
+	// The job's preferred assigner has not heard the sender for some seconds: what
+	// slicelets report to it gets nowhere, so they look for another Distributor.
+	Unheard       bool `protobuf:"varint,60,opt,name=unheard,proto3" json:"unheard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -906,6 +909,13 @@ func (x *Status) GetClientIndex() uint32 {
 		return *x.ClientIndex
 	}
 	return 0
+}
+
+func (x *Status) GetUnheard() bool {
+	if x != nil {
+		return x.Unheard
+	}
+	return false
 }
 
 type FetchRequest struct {
@@ -1031,7 +1041,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\xca\x02\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\xe4\x02\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1043,7 +1053,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x04mode\x18\x05 \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12#\n" +
 	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
 	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\x12&\n" +
-	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
+	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12\x18\n" +
+	"\aunheard\x18< \x01(\bR\aunheardB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +

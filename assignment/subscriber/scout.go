@@ -1,0 +1,80 @@
+package subscriber
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// A Distributor that the job's preferred assigner does not hear serves assignments as
+// any other, but what a slicelet reports to it gets nowhere, and after a while the
+// slicelet would count as dead. So the slicelet looks whether another Distributor is
+// heard, as an observer, of whom nobody takes notice, and only then leaves the one it
+// has. While none is heard it stays, and looks again and again.
+
+const (
+	// lookWithin spreads those who begin to look for another Distributor, since they
+	// all hear at once that theirs is not heard.
+	lookWithin = time.Second
+	// answerWithin is how long a Distributor may take to say whether it is heard.
+	answerWithin = 3 * time.Second
+)
+
+var errUnheard = errors.New("the preferred assigner does not hear it either")
+
+// look begins to look for another Distributor, or ends that.
+func (c *core) look(now time.Time) {
+	d, s := &c.dist, &c.scout
+	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unheard
+	switch {
+	case wanted && s.phase == off:
+		// The others in order, or if there is none the same: it may be the name of several.
+		addrs := slices.Concat(d.addrs[d.next+1:], d.addrs[:d.next])
+		if len(addrs) == 0 {
+			addrs = d.addrs
+		}
+		*s = lane{source: Distributor, addrs: addrs}
+		s.wait(now, time.Duration(c.rng.Int64N(int64(lookWithin))))
+	case !wanted && s.phase != off:
+		c.stopLooking()
+	}
+}
+
+func (c *core) stopLooking() {
+	if c.scout.link != 0 {
+		c.do(action{do: cut, link: c.scout.link})
+	}
+	c.scout.stop()
+}
+
+// ask asks a Distributor, which is connected now, for the job's status.
+func (c *core) ask(now time.Time) {
+	s := &c.scout
+	s.phase, s.until = open, now.Add(answerWithin)
+	h := c.hello()
+	h.GetHello().Role, h.GetHello().Task, h.GetHello().Report = slicerv1.Role_ROLE_OBSERVER, nil, nil
+	c.do(action{do: send, link: s.link, msg: h})
+}
+
+// answered takes a status of the Distributor that was asked, nil for another message.
+// One that does not say whether it is heard is older, and believed to be.
+func (c *core) answered(m *slicerv1.Status, now time.Time) {
+	s, d := &c.scout, &c.dist
+	switch {
+	case m == nil:
+	case m.GetUnheard() || !m.GetTakesReports():
+		c.fail(s, errUnheard, now)
+	default:
+		to := s.addr()
+		c.stopLooking()
+		c.do(action{do: cut, link: d.link})
+		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+to, nil)
+		d.next = slices.Index(d.addrs, to)
+		d.wait(now, 0)
+		c.lost = now
+		c.do(action{do: publish})
+	}
+}

@@ -1,0 +1,84 @@
+package distributor
+
+import (
+	"testing"
+	"time"
+)
+
+// heardAs waits, and checks what slicelets are told of whether they are heard.
+func heardAs(t *testing.T, s *fakeSub, after time.Duration, unheard bool, when string) {
+	t.Helper()
+	time.Sleep(after)
+	if got := s.lastStatus().GetUnheard(); got != unheard {
+		t.Errorf("%s after %s: unheard %t", when, after, got)
+	}
+}
+
+// hearing is two assigners, the first of which is preferred, and a slicelet.
+func hearing(t *testing.T, n *network) (f1, f2 *fakeAssigner, s *fakeSub) {
+	f1, f2 = newFakeAssigner(t, "a1"), newFakeAssigner(t, "a2")
+	a := firstOf(t, testJob, testStore, baseGen, 10)
+	for f, address := range map[*fakeAssigner]string{f1: assigner1, f2: assigner2} {
+		f.listen(true)
+		f.start(n, address)
+		f.set(a)
+		f.prefer(1, "a1")
+	}
+	w := newWorld(t, n, assigner1, assigner2)
+	time.Sleep(time.Second)
+	return f1, f2, subscribe(t, w.cc, sliceletHello("s1", 1), nil)
+}
+
+// In whichever direction nothing comes through, the preferred assigner says nothing of
+// hearing this Distributor, though the stream stands.
+func TestUnheardIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f1, f2, s := hearing(t, newNetwork())
+		heardAs(t, s, 10*time.Second, false, "both hear it")
+		f2.listen(false)
+		heardAs(t, s, 10*time.Second, false, "one that is not preferred is deaf")
+		f1.listen(false)
+		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one is deaf")
+		heardAs(t, s, 2*time.Second, true, "the preferred one is deaf")
+		f1.listen(true)
+		heardAs(t, s, time.Second, false, "it hears again")
+		// Another takes over that hears nothing either.
+		f1.prefer(2, "a2")
+		heardAs(t, s, unheardAfter-time.Second, false, "a deaf one has taken over")
+		heardAs(t, s, 2*time.Second, true, "a deaf one has taken over")
+	})
+}
+
+// A dead assigner may be replaced soon; with nobody in its place nobody hears.
+func TestUnheardWithoutPreferred(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f1, f2, s := hearing(t, newNetwork())
+		heardAs(t, s, 10*time.Second, false, "both hear it")
+		f1.stop()
+		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one has died")
+		f2.prefer(2, "a2")
+		heardAs(t, s, 10*time.Second, false, "the other has taken over")
+		f2.prefer(3, "a3")
+		heardAs(t, s, unheardAfter+time.Second, true, "one is preferred that cannot be reached")
+		f2.prefer(4, "a2")
+		heardAs(t, s, time.Second, false, "the other is preferred again")
+		f2.stop()
+		heardAs(t, s, unheardAfter+time.Second, true, "all have died")
+	})
+}
+
+// One that does not say whether it hears is older: it is believed to for as long as the
+// stream stands.
+func TestOlderAssignerHears(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		f.set(firstOf(t, testJob, testStore, baseGen, 10))
+		f.prefer(1, "a1")
+		w := newWorld(t, n, assigner1)
+		s := subscribe(t, w.cc, sliceletHello("s1", 1), nil)
+		heardAs(t, s, 20*time.Second, false, "an older one is preferred")
+		f.stop()
+		heardAs(t, s, unheardAfter+time.Second, true, "it has died")
+	})
+}
