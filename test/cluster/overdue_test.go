@@ -120,11 +120,11 @@ func (c *checker) overdue(g *grave) {
 		}
 	case !c.able || !w.heir():
 		c.watch(g, w.at+ownsDead) // it is not overdue before that
-	case w.at < c.due(g):
-		c.watch(g, c.due(g))
 	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+regroups+thaws:
 		g.frozen = w.at
 		c.watch(g, w.at+time.Second)
+	case w.at < c.due(g):
+		c.watch(g, c.due(g))
 	default:
 		w.fail("%s/%x has ended at %s and owns keys in generation %d, although %s could know and act for %s",
 			g.name, g.incarnation, g.at, a.Generation(), c.stands.assigner.name, w.at-max(g.at, g.news, c.since))
