@@ -70,7 +70,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 		out.Tasks = append(out.Tasks, &slicerv1.TaskStatus{
 			Task: wire.TaskToProto(t.Task), Load: t.Load, LastReportAgeMs: age, Connected: t.Connected,
 			MisroutedRate: t.Misrouted, ShedRate: t.Shed, CpuUtilization: t.CPU,
-			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(),
+			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(), Warming: t.Warming,
 		})
 	}
 	if last := c.LastRound(); last.Why != "" {

@@ -16,6 +16,9 @@
 //     cooler.go for weighted-move);
 //  5. hot slices are split (split.go).
 //
+// New tasks count for less than their capacity until they are warm, in all of these
+// (warm.go).
+//
 // Phases 3 to 5 depend on load, and are left out when only membership changed,
 // when no load is known, and when a job balanced by CPU is nowhere near busy.
 //

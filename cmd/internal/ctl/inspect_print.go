@@ -151,6 +151,9 @@ func (v *view) printStandings(w io.Writer) {
 		if k.Standing != "" {
 			fmt.Fprintf(w, "%s is given no slices: %s\n", k.Name, k.Standing)
 		}
+		if k.Warming > 0 {
+			fmt.Fprintf(w, "%s is warming, %.0f %%\n", k.Name, 100*k.Warming)
+		}
 		if f := k.Former; f != nil {
 			fmt.Fprintf(w, "%s still with %s's former incarnation at %s, which is gone\n", are(f.Slices, f.Share), k.Name, f.Address)
 		}

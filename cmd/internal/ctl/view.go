@@ -74,6 +74,8 @@ type taskView struct {
 	Standing string `json:"standing,omitempty"`
 	// DampedMS is for how long that is because it has failed too often.
 	DampedMS int64 `json:"damped_ms,omitempty"`
+	// Warming is how much of its capacity counts while it warms up, 0 to 1.
+	Warming float64 `json:"warming,omitempty"`
 }
 
 type formerView struct {
@@ -130,7 +132,7 @@ func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *s
 				l.OfMean = s.Load / t.Weight / mean
 			}
 			row := v.live(a, t, info.Generation >= v.Generation)
-			row.Load, row.Standing, row.DampedMS = l, s.Standing, s.DampedMs
+			row.Load, row.Standing, row.DampedMS, row.Warming = l, s.Standing, s.DampedMs, s.Warming
 		}
 	}
 	slices.SortFunc(v.Tasks, func(x, y taskView) int {

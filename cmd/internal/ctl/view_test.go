@@ -132,6 +132,7 @@ func TestInspectViewOfTheAbsent(t *testing.T) {
 	info.Tasks[0].Task.State, info.Tasks[0].LastReportAgeMs = slicerv1.TaskState_TASK_STATE_DEAD, 9000
 	info.Tasks[2].Load = 0
 	info.Tasks[2].Task.Incarnation, info.Tasks[2].Task.Address = 8, "10.0.0.8:80" // it has restarted
+	info.Tasks[2].Warming = .4
 	info.Controls = &slicerv1.Controls{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
 	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info)
 	if err != nil {
@@ -144,6 +145,7 @@ func TestInspectViewOfTheAbsent(t *testing.T) {
 web-0  running       0     0%     0     0.00          0     0%     400ms ago  10.0.0.8:80  eu-1
 web-1  running       1  25.0%   150     1.00        1.5  25.0%     900ms ago  10.0.0.2:80  eu-1
 web-2  dead          1  25.0%     -        -          -      -  9s ago, gone  10.0.0.3:80  eu-1
+web-0 is warming, 40 %
 2 slices (50.0% of keys) are still with web-0's former incarnation at 10.0.0.1:80, which is gone
 1 slice (25.0% of keys) is still with web-2 at 10.0.0.3:80, which is dead
 gone: web-00, web-01 10s ago

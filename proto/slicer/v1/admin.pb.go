@@ -1549,7 +1549,9 @@ type TaskStatus struct {
 	// Why it is given no slices, in words; empty when it may have some.
 	Standing string `protobuf:"bytes,40,opt,name=standing,proto3" json:"standing,omitempty"`
 	// For how long it will be given none because it has failed too often.
-	DampedMs      int64 `protobuf:"varint,41,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
+	DampedMs int64 `protobuf:"varint,41,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
+	// How much of its capacity counts while it warms up, 0 to 1; 0 when it does not.
+	Warming       float64 `protobuf:"fixed64,42,opt,name=warming,proto3" json:"warming,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1643,6 +1645,13 @@ func (x *TaskStatus) GetStanding() string {
 func (x *TaskStatus) GetDampedMs() int64 {
 	if x != nil {
 		return x.DampedMs
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetWarming() float64 {
+	if x != nil {
+		return x.Warming
 	}
 	return 0
 }
@@ -2836,7 +2845,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04acks\x18\x04 \x01(\x04R\x04acks\x12\x14\n" +
 	"\x05nacks\x18\x05 \x01(\x04R\x05nacks\x12\x1b\n" +
 	"\tlast_nack\x18\x06 \x01(\tR\blastNack\x12'\n" +
-	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xb6\x02\n" +
+	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xd0\x02\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -2847,7 +2856,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\tshed_rate\x18\x06 \x01(\x01R\bshedRate\x12'\n" +
 	"\x0fcpu_utilization\x18\a \x01(\x01R\x0ecpuUtilization\x12\x1a\n" +
 	"\bstanding\x18( \x01(\tR\bstanding\x12\x1b\n" +
-	"\tdamped_ms\x18) \x01(\x03R\bdampedMs\"\xc9\x01\n" +
+	"\tdamped_ms\x18) \x01(\x03R\bdampedMs\x12\x18\n" +
+	"\awarming\x18* \x01(\x01R\awarming\"\xc9\x01\n" +
 	"\x05Round\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
