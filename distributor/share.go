@@ -92,7 +92,9 @@ func (s *share) look(now time.Time, here int, busy bool) (n int, next time.Time)
 }
 
 // letGo has some subscribers go elsewhere if there are far more of them here: those who
-// have been here longest, so that nobody has to go again before all others have.
+// have been here longest, so that nobody has to go again before all others have. They are
+// clerks: a slicelet that came to a Distributor that the assigner does not hear could be
+// taken for dead.
 func (j *job) letGo(now time.Time) (next time.Time) {
 	s := &j.share
 	s.distributors, s.mean = 0, 0
@@ -113,7 +115,7 @@ func (j *job) letGo(now time.Time) (next time.Time) {
 	}
 	var ids []uint64
 	for id, sub := range j.subs {
-		if sub.in.role != slicerv1.Role_ROLE_OBSERVER && now.Sub(sub.joined) >= shareAfter && sub.progress.flight.gen == 0 && !sub.sending {
+		if sub.in.role == slicerv1.Role_ROLE_CLERK && now.Sub(sub.joined) >= shareAfter && sub.progress.flight.gen == 0 && !sub.sending {
 			ids = append(ids, id)
 		}
 	}
