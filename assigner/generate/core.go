@@ -199,7 +199,7 @@ func (c *Core) resume() {
 	case c.kept == nil || c.now.Mono-c.keptAt > straysFor:
 	case c.outdated:
 		c.ensureTable()
-		c.table.Follow(c.kept)
+		c.table.Follow(c.now.Mono, c.kept)
 	default:
 		c.table, c.resumed = c.kept, true
 		c.table.Resume(c.now.Mono)
@@ -234,7 +234,7 @@ func (c *Core) renew() {
 	if was := c.table; c.resumed {
 		c.table, c.resumed = nil, false
 		c.ensureTable()
-		c.table.Follow(was)
+		c.table.Follow(c.now.Mono, was)
 	}
 }
 

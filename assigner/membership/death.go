@@ -112,11 +112,17 @@ func (t *Table) die(k *task) {
 	t.settle(k)
 }
 
-// silence is for how long a task is known to have said nothing: as long as some
-// Distributor that could have carried its reports was heard without one.
+// silence is for how long a task is known to have said nothing: as long as the
+// Distributor that carried its newest report was heard without one, or else some
+// Distributor that could have. One that a task has left may take a stream for alive
+// that is dead.
 func (t *Table) silence(k *task) (longest time.Duration) {
 	from := max(k.heard, t.watch)
+	last := slices.Contains(k.carriers, k.via)
 	for _, s := range t.sessions {
+		if last && s.id != k.via {
+			continue
+		}
 		if len(k.carriers) == 0 || slices.Contains(k.carriers, s.id) {
 			longest = max(longest, t.witness(s)-max(from, s.speaks))
 		}

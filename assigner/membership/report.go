@@ -89,6 +89,7 @@ func (t *Table) live(k *task, s *session, r *Report) {
 	k.spoken, k.missed, k.seq = true, false, r.Sequence
 	k.heard = max(k.heard, t.made(r))
 	k.report = max(k.report, t.made(r))
+	k.via = s.id
 	t.report(k, r.State)
 }
 

@@ -12,6 +12,9 @@ import (
 // tasks that it names and the table does not know are taken over, and so are its
 // indexes, whose older holder wins.
 func (t *Table) Stored(a *assignment.Assignment, own bool) {
+	if !own {
+		t.watch = t.now // reports may have gone to whoever wrote it
+	}
 	owners := make(map[string]bool)
 	if a != nil {
 		has, found := make([]bool, a.NumTasks()), false
@@ -64,6 +67,11 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 			k.fate, k.fateAt, k.carriers = silent, t.now, nil
 			t.say(k, Dead, "as another assigner has stored")
 		}
+	case !own && k.fate == silent:
+		// It was silent here because it spoke to the assigner that has stored this.
+		k.fate, k.returned = living, false
+		t.regroup(k)
+		t.say(k, Returned, "it lives, as another assigner has stored")
 	case x.State != assignment.TaskDraining:
 		k.undrained, k.returned = false, false
 	case !own && k.alive() && !k.draining && !k.undrained:

@@ -101,8 +101,10 @@ func (t *Table) Resume(now time.Duration) {
 
 // Follow takes over from the table in whose place this one is made whom Distributors
 // carry, as far as they have not said so anew. Having said it, they may see no reason
-// to: they are waited for no more than after Resume.
-func (t *Table) Follow(was *Table) {
+// to: they are waited for no more than after Resume. All timers restart.
+func (t *Table) Follow(now time.Duration, was *Table) {
+	t.tick(now)
+	t.watch = t.now
 	for _, s := range t.sessions {
 		i, known := was.findSession(s.id)
 		if !known || s.complete || !was.sessions[i].complete && !was.sessions[i].said {

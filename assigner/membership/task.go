@@ -36,6 +36,7 @@ type task struct {
 	heard    time.Duration // proof of life, or when the timer was restarted
 	report   time.Duration // when the newest report was made
 	carriers carriers
+	via      Session // of these the one that brought the newest report
 	gone     bool   // its last stream is known to have ended
 	lostWith string // the Distributor that took its stream along
 	waited   bool   // for that Distributor's return
@@ -154,7 +155,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 		k.fresh, k.since = true, -1
 	}
 	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
-	k.carriers, k.gone, k.lostWith, k.waited, k.missed = c.carriers, false, "", false, false
+	k.via, k.carriers, k.gone, k.lostWith, k.waited, k.missed = 0, c.carriers, false, "", false, false
 	k.next = nil
 	k.state = assignment.TaskUnknown
 	t.say(k, kind, "%s", why)
