@@ -76,7 +76,7 @@ func (b *board) changed(now time.Time, m *slicerv1.JobStatus) {
 	s := &slicerv1.Status{
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval.Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
-		TakesReports: true, RepeatMs: repeatInterval.Milliseconds(), Unheard: b.unheard,
+		TakesReports: true, RepeatMs: repeatInterval.Milliseconds(), Unheard: b.unheard && !alwaysHeard,
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), maxStragglers)]
 	b.next = nil
@@ -102,7 +102,7 @@ func (b *board) hearing(now time.Time, unheard bool) {
 		return // it is part of the first
 	}
 	b.next = proto.CloneOf(b.next)
-	b.next.Unheard = unheard
+	b.next.Unheard = unheard && !alwaysHeard
 	b.due.after(now, statusGap)
 }
 

@@ -58,7 +58,7 @@ func (j *job) noteHeard(now time.Time) {
 // Distributor, and returns when it has to be looked at again.
 func (j *job) watchHearing(now time.Time) (next time.Time) {
 	j.noteHeard(now)
-	unheard := now.Sub(j.heardAt) >= unheardAfter && !alwaysHeard
+	unheard := now.Sub(j.heardAt) >= unheardAfter
 	if unheard != j.board.unheard {
 		j.board.hearing(now, unheard)
 		j.m.hearing(unheard)
