@@ -37,10 +37,10 @@ type task struct {
 	report   time.Duration // when the newest report was made
 	carriers carriers
 	via      Session // of these the one that brought the newest report
-	gone     bool   // its last stream is known to have ended
-	lostWith string // the Distributor that took its stream along
-	waited   bool   // for that Distributor's return
-	missed   bool   // a freeze has ended without a word of it, and there was none since
+	gone     bool    // its last stream is known to have ended
+	lostWith string  // the Distributor that took its stream along
+	waited   bool    // for that Distributor's return
+	missed   bool    // a freeze has ended without a word of it, and there was none since
 
 	record record
 	next   *candidate
