@@ -126,7 +126,8 @@ func TestBrakes(t *testing.T) {
 
 	// Back to the beginning, and no further.
 	w.must("unpin", "web", "--key", "hot")
-	w.says(`^job web has the placement of generation \d+ again, as generation \d+, and is frozen \(order \d+; except .* keeps? elsewhere\)\n$`,
+	// What is pinned to web-2 may have been there at the beginning.
+	w.says(`^job web has the placement of generation \d+ again, as generation \d+, and is frozen \(order \d+(; except .* keeps? elsewhere)?\)\n$`,
 		"rollback", "web", fmt.Sprint(first), "--freeze", "--reason", "better before")
 	h := w.history("--limit", "100")
 	last := h.Entries[len(h.Entries)-1]
