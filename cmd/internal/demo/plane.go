@@ -66,8 +66,10 @@ func jobConfig(tasks int, custom, consistent bool) assignment.JobConfig {
 	c := assignment.JobConfig{
 		Name: jobName,
 		// The hottest key may have to be on as many servers as there are.
-		MaxReplicas:      max(10, tasks),
+		MaxReplicas: max(10, tasks),
+		// All of it is quicker than by default, as a run is short.
 		HeartbeatTimeout: 2 * time.Second,
+		WarmUp:           4 * time.Second,
 		Balance:          assignment.BalanceConfig{Interval: time.Second, Smoothing: .5},
 	}
 	if consistent {
