@@ -69,8 +69,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	if err == nil {
 		answer, err = handler(c, request)
 	}
-	c.handle.Took(time.Since(began))
-	g.ended(ctx, info.FullMethod, began, err)
+	c.handle.Took(g.ended(ctx, info.FullMethod, began, err))
 	return answer, err
 }
 
@@ -222,12 +221,15 @@ func (g *gate) refusal(a *assignment.Assignment) error {
 	return st.Err()
 }
 
-// ended counts an RPC that has been answered, and tells the client of the load.
-func (g *gate) ended(ctx context.Context, method string, began time.Time, err error) {
+// ended counts an RPC that has been answered, tells the client of the load, and returns
+// how long the RPC took.
+func (g *gate) ended(ctx context.Context, method string, began time.Time, err error) (took time.Duration) {
 	now := time.Now()
-	g.metrics.answered(method, status.Code(err), now.Sub(began))
+	took = now.Sub(began)
+	g.metrics.answered(method, status.Code(err), took)
 	if g.load.count(now, err != nil) {
 		// To ask for the recorder is what makes it part of the trailers.
 		orca.CallMetricsRecorderFromContext(ctx)
 	}
+	return took
 }

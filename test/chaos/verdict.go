@@ -140,10 +140,8 @@ func (w *World) there(c record.Call) (owner string, ok bool) {
 func (w *World) judge(p Phase, calls []record.Call) Result {
 	r := Result{Phase: p.Name, Seconds: (p.To - p.From).Seconds(), Calls: len(calls)}
 	r.Generations, r.Moved = w.moves(p)
-	for _, d := range w.falseDeaths(p) {
-		r.FalseDeaths++
-		r.Examples = append(r.Examples, d)
-	}
+	r.Examples = w.falseDeaths(p)
+	r.FalseDeaths = len(r.Examples)
 	answered, misrouted := 0, 0
 	for _, c := range calls {
 		owner, ok := w.there(c)
