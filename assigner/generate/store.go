@@ -101,7 +101,7 @@ func (c *Core) recall(l Loaded) {
 	c.recalled = true
 	before := make([]membership.Penalty, len(l.Penalties))
 	for i, p := range l.Penalties {
-		before[i] = membership.Penalty{Task: p.Task, Amount: p.Amount, Damped: p.Damped}
+		before[i] = membership.Penalty(p)
 	}
 	c.table.Recall(c.now.Mono, before, c.now.Wall.Sub(l.PenaltiesAt))
 	c.listen()
