@@ -23,7 +23,7 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 	if in == nil {
 		return
 	}
-	rs := make([]generate.Report, 0, min(len(m.GetReports()), assignment.MaxTasks))
+	rs := s.room[:0]
 	for _, t := range m.GetReports() {
 		r, err := reportFromProto(t, s.a.host.memo)
 		if err != nil {
@@ -36,6 +36,8 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 		}
 	}
 	in.runner.tell(func(c *generate.Core, now generate.Now) { c.Reports(now, s.id, m.GetComplete(), rs) })
+	clear(rs)
+	s.room = rs
 }
 
 func clip(s string) string { return s[:min(len(s), 80)] }

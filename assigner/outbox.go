@@ -41,13 +41,16 @@ func (s *session) hear() {
 	poke(s.kick)
 }
 
+// heard is the same for everybody.
+var heard = &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}}
+
 // sayHeard tells the Distributor that it is heard, if it is to be told.
 func (s *session) sayHeard() (said bool, err error) {
 	s.mu.Lock()
 	said, s.hears = s.hears, false
 	s.mu.Unlock()
 	if said {
-		err = s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}})
+		err = s.put(heard)
 	}
 	return said, err
 }

@@ -88,10 +88,11 @@ type session struct {
 	name string
 	zone string
 
-	opened  atomic.Int64  // when the stream began
-	heard   atomic.Int64  // when anything came last, on the monotonic clock
-	sending atomic.Int64  // since when a message waits to be taken, 0 if none does
-	saidSo  time.Duration // when the Distributor was last to be told that it is heard; the receiving goroutine's
+	opened  atomic.Int64      // when the stream began
+	heard   atomic.Int64      // when anything came last, on the monotonic clock
+	sending atomic.Int64      // since when a message waits to be taken, 0 if none does
+	saidSo  time.Duration     // when the Distributor was last to be told that it is heard; the receiving goroutine's
+	room    []generate.Report // for the reports of one message; the receiving goroutine's
 
 	mu       sync.Mutex
 	attached bool

@@ -195,9 +195,8 @@ func (j *job) fillIn(now time.Time) {
 	}
 	j.guestLoads.mu.Lock()
 	defer j.guestLoads.mu.Unlock()
-	for name := range j.tasks.news {
-		t := j.tasks.tasks[name]
-		if t.measured {
+	for name, t := range j.tasks.tasks {
+		if !t.news || t.measured {
 			continue
 		}
 		if l := j.guestLoads.loads.Take(now, newest, name); l != nil {

@@ -20,8 +20,6 @@ const maxBatch = 1 << 20
 // until the preferred assigner takes it. Pure.
 type reports struct {
 	tasks map[string]*reported
-	// news are the tasks with something that has not been taken yet.
-	news map[string]struct{}
 	// gone are those whose stream has ended since; the disconnection is news.
 	gone map[process]*reported
 }
@@ -44,14 +42,13 @@ type reported struct {
 	task   *slicerv1.Task
 	report *slicerv1.Report
 	at     time.Time // when it came
+	news   bool      // something has not been taken yet
 	// measured says that the task has reported load since it connected.
 	measured bool
 }
 
 func newReports() reports {
-	return reports{
-		tasks: make(map[string]*reported), news: make(map[string]struct{}), gone: make(map[process]*reported),
-	}
+	return reports{tasks: make(map[string]*reported), gone: make(map[process]*reported)}
 }
 
 // holder says who speaks for a task of that name now.
@@ -64,7 +61,6 @@ func (r *reports) holder(name string) (*reported, bool) {
 func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
 	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
-	r.news[task.GetName()] = struct{}{}
 	delete(r.gone, processOf(task))
 	t.take(now, report)
 }
@@ -76,12 +72,11 @@ func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1
 	if t == nil || t.by != by {
 		return false
 	}
-	r.news[name] = struct{}{}
 	return t.take(now, report)
 }
 
 func (t *reported) take(now time.Time, report *slicerv1.Report) (changed bool) {
-	t.report, t.at = report, now
+	t.report, t.at, t.news = report, now, true
 	t.measured = t.measured || report.GetLoad().GetTotalRate() > 0
 	s := report.GetState()
 	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
@@ -101,7 +96,6 @@ func (r *reports) disconnect(by uint64, name string, remember bool) bool {
 		return false
 	}
 	delete(r.tasks, name)
-	delete(r.news, name)
 	if remember {
 		r.gone[processOf(t.task)] = t
 	}
@@ -116,18 +110,18 @@ func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 // name, and forgets what is news. Only the first message of a complete answer is
 // marked complete and names everybody; reports that do not fit follow.
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
-	var names []string
-	if complete {
-		names = slices.AppendSeq(make([]string, 0, len(r.tasks)), maps.Keys(r.tasks))
-		clear(r.gone)
-	} else {
-		names = make([]string, 0, len(r.news))
-		for name := range r.news {
-			names = append(names, name)
+	tasks := make([]*reported, 0, len(r.tasks))
+	for _, t := range r.tasks {
+		if t.news || complete {
+			t.news = false
+			tasks = append(tasks, t)
 		}
 	}
-	slices.Sort(names)
-	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(names))}
+	slices.SortFunc(tasks, func(a, b *reported) int { return cmp.Compare(a.task.GetName(), b.task.GetName()) })
+	if complete {
+		clear(r.gone)
+	}
+	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(tasks))}
 	if len(r.gone) > 0 {
 		for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 			t := r.gone[p]
@@ -143,14 +137,13 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	all := make([]struct {
 		of slicerv1.TaskReport
 		is slicerv1.Report
-	}, len(names))
-	for i, name := range names {
-		t, x := r.tasks[name], &all[i]
+	}, len(tasks))
+	for i, t := range tasks {
+		x := &all[i]
 		t.age(&x.is, now)
 		x.of.Task, x.of.Report = t.task, &x.is
 		b.add(&x.of, complete)
 	}
-	clear(r.news)
 	clear(r.gone)
 	return b.finish()
 }

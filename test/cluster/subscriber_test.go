@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -218,6 +219,9 @@ type load struct {
 	cached []*slicerv1.LoadReport
 	on     *assignment.Assignment
 	seen   int
+	// slices and tasks are room for what is worked out anew.
+	slices []float64
+	tasks  []assignment.Load
 }
 
 func newLoad(rng *rand.Rand) *load {
@@ -243,16 +247,16 @@ func (l *load) of(a *assignment.Assignment) []*slicerv1.LoadReport {
 	if a == l.on && l.seen == l.version {
 		return l.cached
 	}
-	slice := make([]float64, a.NumSlices())
+	l.slices = append(l.slices[:0], make([]float64, a.NumSlices())...)
 	for i, k := range l.keys {
-		slice[a.Find(k)] += l.rates[i]
+		l.slices[a.Find(k)] += l.rates[i]
 	}
-	tasks := make([]assignment.Load, a.NumTasks())
-	for pos := range tasks { // room for most
-		n := 2 * a.NumOwners() / len(tasks)
-		tasks[pos].Ranges, tasks[pos].Rate = make([]assignment.Slice, 0, n), make([]float64, 0, n)
+	l.tasks = slices.Grow(l.tasks[:0], a.NumTasks())[:a.NumTasks()]
+	tasks := l.tasks
+	for pos := range tasks {
+		tasks[pos] = assignment.Load{Ranges: tasks[pos].Ranges[:0], Rate: tasks[pos].Rate[:0]}
 	}
-	for i, rate := range slice {
+	for i, rate := range l.slices {
 		r := a.Replicas(i)
 		for k := range r.Len() {
 			t, share := &tasks[r.Position(k)], rate/float64(r.Len())
