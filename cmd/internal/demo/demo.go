@@ -77,6 +77,9 @@ func newDemo(cfg Config, out output) *demo {
 func (d *demo) run(ctx context.Context) (*Summary, error) {
 	defer d.close()
 	if err := d.setUp(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
 		return nil, err
 	}
 	return d.perform(ctx)
@@ -220,7 +223,7 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 		c.calls.Wait()
 	}
 	if err == nil && !errors.Is(context.Cause(ctx), errOver) {
-		err = errors.New("interrupted")
+		err = errInterrupted
 	}
 	if err != nil {
 		return nil, err
@@ -232,8 +235,12 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	return s, s.Err()
 }
 
-// errOver is why a run that has gone to its end has ended.
-var errOver = errors.New("the run is over")
+// errOver is why a run that has gone to its end has ended, errInterrupted what is
+// said of any other.
+var (
+	errOver        = errors.New("the run is over")
+	errInterrupted = errors.New("interrupted")
+)
 
 // end ends the run when the load has gone on for its duration.
 func (d *demo) end(ctx context.Context, cancel context.CancelCauseFunc) {

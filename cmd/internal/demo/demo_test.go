@@ -195,10 +195,24 @@ func TestDemoRefused(t *testing.T) {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, out.String(), errs.String())
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	var out, errs bytes.Buffer
-	if code := run.Execute(ctx, Command(), []string{"--qps", "100", "--tasks", "3"}, nil, &out, &errs); code != 1 || errs.String() != "demo: interrupted\n" {
-		t.Errorf("interrupted: exit %d, %q", code, errs.String())
+}
+
+// cutter ends the run when something is shown.
+type cutter struct{ cut context.CancelFunc }
+
+func (c cutter) Write(b []byte) (int, error) { c.cut(); return len(b), nil }
+
+// TestDemoInterrupted: an interrupt is called one, whenever it comes.
+func TestDemoInterrupted(t *testing.T) {
+	for _, name := range []string{"during set-up", "under load"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if name == "during set-up" {
+			cancel()
+		}
+		var errs bytes.Buffer
+		if code := run.Execute(ctx, Command(), []string{"--qps", "100", "--tasks", "3"}, nil, cutter{cancel}, &errs); code != 1 || errs.String() != "demo: interrupted\n" {
+			t.Errorf("%s: exit %d, %q", name, code, errs.String())
+		}
 	}
 }
