@@ -66,7 +66,11 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		select {
 		case <-turn:
 		case <-within.Done():
-			return nil, v.notDrained(ctx, job, home, r, m, stamp)
+			g, err := v.lastLook(ctx, job, home, r, m, stamp)
+			if err != nil {
+				return nil, err
+			}
+			return &slicerv1.DrainTaskResponse{Generation: int64(g)}, nil
 		}
 	}
 }
@@ -83,32 +87,39 @@ func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf,
 	}
 }
 
-// notDrained takes back what could not be stored, and says why.
-func (v adminService) notDrained(ctx context.Context, job store.Job, home *shelf, r *runner, m *slicerv1.DrainTaskRequest, stamp store.Stamp) error {
+// lastLook is taken at a drain whose time is over: what is not stored by now is taken
+// back, and the error says why.
+func (v adminService) lastLook(ctx context.Context, job store.Job, home *shelf, r *runner, m *slicerv1.DrainTaskRequest, stamp store.Stamp) (g assignment.Generation, err error) {
 	if v.a.ctx.Err() != nil {
-		return errClosing
+		return 0, errClosing
 	}
-	why := "the assignment has not changed yet"
+	why, ok := "the assignment has not changed yet", false
 	r.tell(func(c *generate.Core, now generate.Now) {
+		if g, ok = c.Drained(m.GetTask(), m.GetUndo()); ok {
+			return
+		}
 		if h := c.Holding(); h != "" {
 			why = h
 		}
-		if _, ok := c.Drained(m.GetTask(), m.GetUndo()); !ok {
-			// An error says that the task has gone meanwhile: all the better.
-			_ = c.Drain(now, m.GetTask(), !m.GetUndo())
-		}
+		// An error says that the task has gone meanwhile: all the better.
+		_ = c.Drain(now, m.GetTask(), !m.GetUndo())
 	})
+	// It is noted also when the caller has given up.
+	noting, cancel := context.WithTimeout(v.a.ctx, answerBefore/2)
+	defer cancel()
+	if ok {
+		v.noteDrain(noting, job, home, m, "", stamp)
+		return g, nil
+	}
 	done := "drained"
 	if m.GetUndo() {
 		done = "undrained"
 	}
-	err := status.Errorf(codes.FailedPrecondition, "job %s: task %s could not be %s and is as before: %s", m.GetJob(), m.GetTask(), done, why)
+	err = status.Errorf(codes.FailedPrecondition, "job %s: task %s could not be %s and is as before: %s", m.GetJob(), m.GetTask(), done, why)
 	if ctx.Err() != nil {
 		err = statusOf(ctx.Err()) // nobody hears it
 	}
-	ctx, cancel := context.WithTimeout(v.a.ctx, answerBefore/2)
-	defer cancel()
 	stamp.Why = cutTo(why, store.MaxWhy)
-	v.noteDrain(ctx, job, home, m, ": not done, taken back", stamp)
-	return err
+	v.noteDrain(noting, job, home, m, ": not done, taken back", stamp)
+	return 0, err
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -66,6 +67,43 @@ func TestDrainTakenBack(t *testing.T) {
 			t.Errorf("not in the history: %v", h.Entries)
 		}
 	})
+}
+
+// A drain that is stored by the last look at it is done, though its time is over and
+// its caller gone.
+func TestDrainStoredAtTheEnd(t *testing.T) {
+	n, d, first := running(t, task("t1", 1), task("t2", 1))
+	n.lookup("job").tell(func(c *generate.Core, now generate.Now) {
+		if err := c.Drain(now, "t1", false); err != nil {
+			t.Error(err)
+		}
+	})
+	drained := d.holds("job", "t2", ownedBy("t2"))
+	job, home, err := n.find(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := adminService{a: n.Assigner}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := &slicerv1.DrainTaskRequest{Job: "job", Task: "t1"}
+	g, err := v.lastLook(over, job, home, n.lookup("job"), m, store.Stamp{Who: "ada", When: time.UnixMilli(1)})
+	if err != nil || g <= first.Generation() || g < drained.Generation() {
+		t.Errorf("generation %d, %v", g, err)
+	}
+	h, err := n.admin.GetHistory(t.Context(), &slicerv1.GetHistoryRequest{Job: "job"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var noted []string
+	for _, e := range h.Entries {
+		if e.Action != "" && e.Stamp.GetWho() == "ada" {
+			noted = append(noted, e.Action)
+		}
+	}
+	if len(noted) != 1 || noted[0] != "drain t1" {
+		t.Errorf("the history says %q", noted)
+	}
 }
 
 // While the assigner itself has frozen the job nobody is drained: it says so at once.
