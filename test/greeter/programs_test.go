@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/bed"
 )
@@ -59,7 +60,9 @@ func TestPrograms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})
-	if err := plane.PutJob(ctx, jobConfig()); err != nil {
+	// Keys stay where they are while the servers do: it compares who answers with who owns.
+	cfg := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{Interval: time.Hour}}
+	if err := plane.PutJob(ctx, cfg.WithDefaults()); err != nil {
 		t.Fatal(err)
 	}
 	slicer := plane.Addrs()[0]
