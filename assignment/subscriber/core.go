@@ -79,7 +79,7 @@ type stamped struct {
 type verb uint8
 
 const (
-	dial    verb = iota + 1 // addr, as link
+	dial    verb = iota + 1 // addr, as link; on the connection of via, if there is one
 	send                    // msg, on link
 	cut                     // link; nothing more is heard of it
 	publish                 // the state has changed
@@ -90,6 +90,7 @@ type action struct {
 	do    verb
 	link  linkID
 	addr  string
+	via   linkID // of dial: has a connection to the server that is meant, 0 for none
 	msg   *slicerv1.WatchRequest
 	made  time.Time // of the report in msg
 	level slog.Level
@@ -169,11 +170,11 @@ func (c *core) tick(now time.Time) {
 		case staysAway && l == &c.dist && c.back.phase == serving:
 			l.until = time.Time{}
 		case l.phase == waiting:
-			c.last++
-			l.dial(c.last, now)
-			c.do(action{do: dial, link: l.link, addr: l.addr()})
+			c.dial(l, 0, now)
 		case l.phase == dialing:
 			c.fail(l, fmt.Errorf("%w: no connection within %s", ErrUnavailable, l.dialTimeout()), now)
+		case l == &c.scout:
+			c.fail(l, fmt.Errorf("%w: connected, but no answer within %s", ErrUnavailable, answerWithin), now)
 		case l.heard.IsZero():
 			c.fail(l, fmt.Errorf("%w: connected, but not a word within %s", ErrUnavailable, firstWordTimeout), now)
 		default:
@@ -181,6 +182,13 @@ func (c *core) tick(now time.Time) {
 		}
 	}
 	c.settle(now)
+}
+
+// dial begins an attempt, on the connection of another link if via names one.
+func (c *core) dial(l *lane, via linkID, now time.Time) {
+	c.last++
+	l.dial(c.last, now)
+	c.do(action{do: dial, link: l.link, addr: l.addr(), via: via})
 }
 
 // wake is when tick is due next; zero if never.

@@ -204,13 +204,17 @@ func (s *script) settle() {
 	for _, a := range s.core.take() {
 		switch a.do {
 		case dial:
-			fmt.Fprintf(&s.out, "%sdial %s as %d\n", at, a.addr, a.link)
+			fmt.Fprintf(&s.out, "%sdial %s as %d", at, a.addr, a.link)
+			if a.via != 0 {
+				fmt.Fprintf(&s.out, " on the connection of %d", a.via)
+			}
+			s.out.WriteString("\n")
 		case cut:
 			fmt.Fprintf(&s.out, "%scut %d\n", at, a.link)
 		case send:
 			fmt.Fprintf(&s.out, "%ssend %d %s\n", at, a.link, brief(a.msg))
 		case note:
-			if a.level >= slog.LevelInfo {
+			if a.level >= slog.LevelInfo || a.text == "no better server" {
 				fmt.Fprintf(&s.out, "%s%s: %s%s\n", at, a.level, a.text, because(a.err))
 			}
 		case publish:

@@ -30,7 +30,7 @@ type Verb = verb
 
 // The verbs.
 const (
-	Dial    = dial    // connect to Addr, as Link; answer with Linked or Ended
+	Dial    = dial    // connect to Addr, as Link, or to whom Via is connected to; answer with Linked or Ended
 	Send    = send    // Message, on Link
 	Cut     = cut     // Link; nothing more may be said of it
 	Publish = publish // the state has changed
@@ -42,6 +42,7 @@ type Action struct {
 	Do      Verb
 	Link    Link
 	Addr    string
+	Via     Link // another link to Addr, which may be the name of several servers; 0 for none
 	Message *slicerv1.WatchRequest
 	Level   slog.Level
 	Text    string
@@ -98,7 +99,7 @@ func (d *Driven) State() State { return d.core.state() }
 func (d *Driven) Actions() []Action {
 	d.out = d.out[:0]
 	for _, a := range d.core.take() {
-		d.out = append(d.out, Action{a.do, Link(a.link), a.addr, a.msg, a.level, a.text, a.err})
+		d.out = append(d.out, Action{a.do, Link(a.link), a.addr, Link(a.via), a.msg, a.level, a.text, a.err})
 	}
 	return d.out
 }

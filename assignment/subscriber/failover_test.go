@@ -107,6 +107,45 @@ func TestBlackholes(t *testing.T) {
 	})
 }
 
+// One name is that of several Distributors, and leads to each by turns. When a slicelet
+// has found the one that is heard it stays there: the name would lead it away again.
+func TestOneNameOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const name = "10.0.0.9:1"
+		n := subscribertest.NewNetwork()
+		n.Alias(name, d1, d2)
+		deaf, well := n.Start(d1), n.Start(d2)
+		defer deaf.Stop()
+		defer well.Stop()
+		a := history(t, 1, 1)[0]
+		for _, server := range []*subscribertest.Server{deaf, well} {
+			server.Say(&slicerv1.Status{TakesReports: true, Unheard: server == deaf})
+			server.Put(a)
+		}
+		s := start(t, n, func(c *Config) {
+			c.Role, c.Task, c.Distributors = Slicelet, subscribertest.Task("a", 0), []string{name}
+		})
+		await(t, s, "the first", holds(1, Distributor))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if deaf.Streams() != 0 || well.Streams() != 1 || n.Dials(name) != 2 {
+			t.Errorf("%d streams to the one that is not heard, %d to the other, %d connections", deaf.Streams(), well.Streams(), n.Dials(name))
+		}
+		heard := len(well.Heard())
+		s.Report(&slicerv1.Report{Sequence: 1})
+		synctest.Wait()
+		if news := well.Heard()[heard:]; len(news) != 1 || news[0].GetReport().GetSequence() != 1 {
+			t.Errorf("of a report it heard %v", news)
+		}
+		// The connection that two streams had ends with the second.
+		s.Close()
+		synctest.Wait()
+		if well.Streams() != 0 {
+			t.Error("a stream is left after Close")
+		}
+	})
+}
+
 // A server that stands still, as under SIGSTOP: it takes everything and says
 // nothing, but answers pings here. It had promised to be heard.
 func TestSilentServer(t *testing.T) {

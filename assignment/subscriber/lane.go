@@ -130,9 +130,14 @@ func (l *lane) serve(now time.Time) {
 	}
 }
 
+// stable says whether the server has served well.
+func (l *lane) stable(now time.Time) bool {
+	return l.phase == serving && now.Sub(l.since) >= stableAfter
+}
+
 // fail sets up the next attempt and says whether the server had served well.
 func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
-	stable = l.phase == serving && now.Sub(l.since) >= stableAfter
+	stable = l.stable(now)
 	if stable {
 		l.told = nil
 	}

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,11 +27,33 @@ const (
 // much as the change of an assignment itself.
 const window = 1 << 20
 
-// link is one connection with one stream on it.
+// link is one stream on a connection of its own, or on that of another link.
 type link struct {
 	id     linkID
 	cancel context.CancelFunc
 	out    outbox
+	conn   *connection // set at the latest when it says that it is linked
+}
+
+// connection is closed by the last link that leaves it.
+type connection struct {
+	*grpc.ClientConn
+	links atomic.Int32
+}
+
+// join returns the connection for one link more, nil if it is closed. It is called by
+// the links' owner only.
+func (c *connection) join() *connection {
+	if c.links.Add(1) == 1 {
+		return nil
+	}
+	return c
+}
+
+func (c *connection) leave() {
+	if c.links.Add(-1) == 0 {
+		_ = c.Close()
+	}
 }
 
 // event is what a link says to its owner; exactly one field beside id is set.
@@ -73,17 +96,21 @@ func (l *link) run(ctx context.Context, addr string, opts []grpc.DialOption, eve
 }
 
 func (l *link) converse(ctx context.Context, addr string, opts []grpc.DialOption, tell func(event)) error {
-	conn, err := grpc.NewClient("dns:///"+addr, opts...)
-	if err != nil {
-		return err
+	if l.conn == nil {
+		conn, err := grpc.NewClient("dns:///"+addr, opts...)
+		if err != nil {
+			return err
+		}
+		l.conn = &connection{ClientConn: conn}
+		l.conn.links.Store(1)
 	}
-	defer conn.Close()
+	defer l.conn.leave()
 	ctx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	defer cancel()
 	// Waits until the connection stands or has failed.
-	stream, err := slicerv1.NewSubscriberServiceClient(conn).Watch(ctx)
+	stream, err := slicerv1.NewSubscriberServiceClient(l.conn).Watch(ctx)
 	if err != nil {
 		return err
 	}

@@ -98,6 +98,9 @@ func (l *loop) carryOut(actions []action) {
 func (l *loop) dial(a action) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	k := newLink(a.link, cancel)
+	if via := l.links[a.via]; via != nil {
+		k.conn = via.conn.join()
+	}
 	l.links[a.link] = k
 	l.s.log.Debug("connecting", "server", a.addr)
 	l.wg.Go(func() {

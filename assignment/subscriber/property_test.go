@@ -44,8 +44,11 @@ func (w *world) settle() {
 	for _, a := range w.c.take() {
 		switch a.do {
 		case dial:
-			if len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off {
+			if a.via == 0 && (len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off) {
 				w.t.Fatalf("one link too many: %v", w.up)
+			}
+			if a.via != 0 && w.up[a.via] != "linked" {
+				w.t.Fatalf("to dial on the connection of %d, which is %q", a.via, w.up[a.via])
 			}
 			w.up[a.link] = "dialing"
 		case cut:

@@ -31,10 +31,11 @@ func (c *core) look(now time.Time) {
 	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unheard
 	switch {
 	case wanted && s.phase == off:
-		// The others in order, or if there is none the same: it may be the name of several.
+		// The others in order, or if there is none the same, and at once again: it may be
+		// the name of several, and lead to the one that is known.
 		addrs := slices.Concat(d.addrs[d.next+1:], d.addrs[:d.next])
 		if len(addrs) == 0 {
-			addrs = d.addrs
+			addrs = slices.Repeat(d.addrs, 2)
 		}
 		*s = lane{source: Distributor, addrs: addrs}
 		s.wait(now, time.Duration(c.rng.Int64N(int64(lookWithin))))
@@ -68,12 +69,15 @@ func (c *core) answered(m *slicerv1.Status, now time.Time) {
 	case m.GetUnheard() || !m.GetTakesReports():
 		c.fail(s, errUnheard, now)
 	default:
-		to := s.addr()
-		c.stopLooking()
+		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+s.addr(), nil)
 		c.do(action{do: cut, link: d.link})
-		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+to, nil)
-		d.next = slices.Index(d.addrs, to)
-		d.wait(now, 0)
+		if d.stable(now) {
+			d.fails = 0
+		}
+		d.next = slices.Index(d.addrs, s.addr())
+		// On the same connection: its name may be that of others, too.
+		c.dial(d, s.link, now)
+		c.stopLooking()
 		c.lost = now
 		c.do(action{do: publish})
 	}

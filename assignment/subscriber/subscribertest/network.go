@@ -27,6 +27,7 @@ type Network struct {
 	listeners map[string]*bufconn.Listener
 	dials     map[string]int
 	blackhole map[string]bool
+	aliases   map[string][]string
 }
 
 // NewNetwork returns one without servers.
@@ -35,6 +36,7 @@ func NewNetwork() *Network {
 		listeners: make(map[string]*bufconn.Listener),
 		dials:     make(map[string]int),
 		blackhole: make(map[string]bool),
+		aliases:   make(map[string][]string),
 	}
 }
 
@@ -49,6 +51,9 @@ func (n *Network) DialOptions() []grpc.DialOption {
 func (n *Network) dial(ctx context.Context, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials[addr]++
+	if to := n.aliases[addr]; len(to) > 0 {
+		addr = to[(n.dials[addr]-1)%len(to)]
+	}
 	l, lost := n.listeners[addr], n.blackhole[addr]
 	n.mu.Unlock()
 	switch {
@@ -66,6 +71,13 @@ func (n *Network) Dials(addr string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dials[addr]
+}
+
+// Alias makes an address that of several servers, to which it leads by turns.
+func (n *Network) Alias(addr string, to ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.aliases[addr] = to
 }
 
 // Blackhole makes connections to an address hang instead of being refused.
