@@ -104,8 +104,8 @@ type DampingConfig struct {
 	// default twice Suppress.
 	Most float64
 	// Share of the job's living tasks that may be damped at once, one in any case while
-	// another runs: 0 to 1, default
-	// .25; -1 stands for 0, which damps nobody.
+	// another runs: 0 to 1, default .25; -1 stands for 0, which damps nobody. When nobody
+	// else runs the damped own slices all the same.
 	Share float64
 }
 

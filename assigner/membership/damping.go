@@ -35,32 +35,33 @@ func (t *Table) failed(k *task) {
 	k.record.penalty, k.record.at = min(k.record.now(t.now, d)+1, d.Most), t.now
 }
 
-// damp has a task that has just come back wait, if it has failed too often.
+// damp has a task that has just come back wait, if it has failed too often and not too
+// many others wait.
 func (t *Table) damp(k *task) {
 	d := &t.cfg.Damping
 	// A little below: the penalty has decayed since the failure that counts.
-	if k.record.damped || k.record.now(t.now, d) < d.Suppress*.9 {
+	if !k.record.damped && k.record.now(t.now, d) < d.Suppress*.9 {
 		return
 	}
-	alive, damped, running := 0, 0, 0
+	alive, damped, running := 1, 1, 0 // with this one
 	for _, o := range t.tasks {
-		if !o.alive() {
+		if o == k || !o.alive() {
 			continue
 		}
 		alive++
 		if o.record.damped {
 			damped++
 		}
-		if o != k && o.shown() == assignment.TaskRunning {
+		if o.shown() == assignment.TaskRunning {
 			running++
 		}
 	}
 	// One may wait in the smallest job, too, if another serves.
-	if running == 0 || d.Share <= 0 || damped > 0 && float64(damped+1) > d.Share*float64(alive) {
-		return
+	before := k.record.damped
+	k.record.damped = running > 0 && d.Share > 0 && (damped == 1 || float64(damped) <= d.Share*float64(alive))
+	if k.record.damped && !before {
+		t.say(k, Damped, "it has failed again and again: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
 	}
-	k.record.damped = true
-	t.say(k, Damped, "it has failed again and again: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
 }
 
 // undamp lets a task own slices again when it has been up for long enough.
@@ -72,6 +73,21 @@ func (t *Table) undamp(k *task) {
 	t.begin(k)
 	if k.alive() {
 		t.say(k, Undamped, "it has stayed up")
+	}
+}
+
+// undampIfAlone lets the damped own slices all the same when nobody else does, be it
+// that those who did have died or drain: better one that fails often than none.
+func (t *Table) undampIfAlone() {
+	if t.AnyRunning() {
+		return
+	}
+	for _, k := range t.tasks {
+		if k.alive() && !k.draining && k.record.damped && k.state == assignment.TaskRunning {
+			k.record.damped = false
+			t.begin(k)
+			t.say(k, Undamped, "nobody else runs")
+		}
 	}
 }
 

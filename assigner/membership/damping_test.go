@@ -91,7 +91,7 @@ func (p *pen) running() (n int) {
 
 func (p *pen) damped() (n int) {
 	for _, s := range p.table.Statuses(p.now) {
-		if s.Damped > 0 && s.Task.State != assignment.TaskDead {
+		if s.Damped > 0 && s.Task.State == assignment.TaskStarting {
 			n++
 		}
 	}
@@ -173,6 +173,33 @@ func TestSmallJobsAreDamped(t *testing.T) {
 	}
 }
 
+// Who is damped owns slices all the same when those who ran drain, or die.
+func TestNobodyIsDampedAlone(t *testing.T) {
+	for how, end := range map[string]func(p *pen){
+		"drains": func(p *pen) { p.up["0"].task.State = assignment.TaskDraining },
+		"dies":   func(p *pen) { p.stop("0") },
+	} {
+		p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 2)
+		for range 6 {
+			p.stop("1")
+			p.start("1")
+			p.pass(2 * time.Second)
+		}
+		if s := p.state("1"); p.damped() != 1 || s.Damped < time.Minute {
+			t.Fatalf("after 6 crashes 1 is %s, damped for %s", s.Task.State, s.Damped)
+		}
+		end(p)
+		p.table.Events()
+		p.pass(10 * time.Second)
+		if s := p.state("1"); s.Task.State != assignment.TaskRunning {
+			t.Errorf("when 0 %s, 1 is %s, damped for %s", how, s.Task.State, s.Damped)
+		}
+		if e := p.table.Events(); e[len(e)-1].Kind != Undamped {
+			t.Errorf("when 0 %s: %v", how, e)
+		}
+	}
+}
+
 // Another table goes on from where one was, and forgets what is long ago.
 func TestPenaltiesGoOn(t *testing.T) {
 	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
@@ -220,9 +247,15 @@ func TestDampingProperty(t *testing.T) {
 		p := newPen(Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1}}, n)
 		for range rapid.IntRange(1, 40).Draw(t, "crashes") {
 			name := fmt.Sprint(rapid.IntRange(0, n-1).Draw(t, "which") % rapid.IntRange(1, n).Draw(t, "of"))
-			if p.up[name] == nil {
+			switch how := rapid.SampledFrom([]string{"end", "restart", "restart", "drain"}).Draw(t, "how"); {
+			case p.up[name] == nil:
 				p.start(name)
-			} else if p.stop(name); rapid.Bool().Draw(t, "at once") {
+			case how == "drain":
+				p.up[name].task.State = assignment.TaskDraining
+			case how == "end":
+				p.stop(name)
+			default:
+				p.stop(name)
 				p.start(name)
 			}
 			p.pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "pass")) * 250 * time.Millisecond)
@@ -234,12 +267,12 @@ func TestDampingProperty(t *testing.T) {
 			}
 			running, damped := p.running(), p.damped()
 			// Those who end while others are damped may leave the share too large.
-			if damped > max(1, (n+3)/4) || damped > 0 && running == 0 && len(p.up) > damped {
+			if damped > max(1, (n+3)/4) || damped > 0 && running == 0 {
 				t.Fatalf("%d of %d tasks are damped, %d run", damped, up, running)
 			}
 		}
 		for i := range n {
-			if name := fmt.Sprint(i); p.up[name] == nil {
+			if name := fmt.Sprint(i); p.up[name] == nil || p.up[name].task.State == assignment.TaskDraining {
 				p.start(name)
 			}
 		}

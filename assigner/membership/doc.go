@@ -28,8 +28,8 @@
 // that restart, with a Distributor say, neither end a freeze nor prolong it.
 //
 // A task that keeps dying, or restarting without having drained, is damped: each
-// time it comes back it has to stay up for longer before it may own slices. See
-// Damping.
+// time it comes back it has to stay up for longer before it may own slices, unless
+// nobody else is there to own them. See assignment.DampingConfig.
 //
 // # Names and indexes
 //

@@ -219,6 +219,7 @@ func (t *Table) Advance(now time.Duration) {
 		t.undamp(k)
 	}
 	t.judge()
+	t.undampIfAlone()
 }
 
 // Wake is when Advance has something to do at the latest.
