@@ -28,6 +28,8 @@ import (
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
 	"github.com/slicer-project/slicer/distributor"
+	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/remote"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
@@ -166,6 +168,11 @@ func TestREADMEMetrics(t *testing.T) {
 	}
 	defer st.Close()
 	nobody := []string{"127.0.0.1:1"}
+	conn, err := grpc.NewClient(nobody[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
 	parts := []func() (interface{ Close() error }, error){
 		func() (interface{ Close() error }, error) {
 			return assigner.New(assigner.Config{ID: "a", Address: "127.0.0.1:1", Stores: []assigner.NamedStore{{Name: "default", Backend: st}}, Registerer: d})
@@ -181,6 +188,9 @@ func TestREADMEMetrics(t *testing.T) {
 		},
 		func() (interface{ Close() error }, error) {
 			return slicelet.New(slicelet.Config{Job: "j", Task: "t", Address: "127.0.0.1:1", Distributors: nobody, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			return lease.NewReader(lease.Config{Readers: remote.New(conn), Registerer: d})
 		},
 		func() (interface{ Close() error }, error) {
 			return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
