@@ -82,14 +82,14 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 		note = strings.TrimPrefix(note+"; lifted the assigner's own freeze, of "+vanished.Round(time.Second).String(), "; ")
 	}
 	resp := &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Controls: store.ControlsToProto(given)}
-	g, why, final := v.await(ctx, m.GetJob(), given.Version)
-	resp.Generation, resp.Pending = int64(g), why
+	g, why := v.await(ctx, m.GetJob(), given.Version)
 	if why != "" && o.whole {
-		return nil, v.takeBack(job, home, given.Version, o, stamp, why)
+		if g, err = v.takeBack(job, home, given.Version, o, stamp, why); err != nil {
+			return nil, err
+		}
+		why = "" // carried out after all
 	}
-	if final {
-		resp.Pending = why
-	}
+	resp.Generation, resp.Pending = int64(g), why
 	if b := m.GetRollback(); b != nil && why == "" {
 		resp.Note = v.elsewhere(ctx, m.GetJob(), home, assignment.Generation(b.GetGeneration()), g)
 	}
@@ -158,15 +158,15 @@ func patience(ctx context.Context) time.Duration {
 }
 
 // await waits until an order has been carried out, and otherwise says why it is not
-// yet; final, that waiting does not help.
-func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string, final bool) {
+// yet, at once if waiting does not help.
+func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string) {
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	tick := time.NewTicker(obeyedPoll)
 	defer tick.Stop()
 	why = "the job is not known here yet"
 	for {
-		var ok bool
+		var ok, final bool
 		turn := make(chan struct{})
 		if r := v.a.lookup(job); r != nil {
 			r.ask(func(c *generate.Core, _ generate.Now) {
@@ -176,9 +176,9 @@ func (v adminService) await(ctx context.Context, job string, order int64) (g ass
 		}
 		switch {
 		case ok:
-			return g, "", false
+			return g, ""
 		case final:
-			return g, why, true
+			return g, why
 		}
 		select {
 		case <-turn:
@@ -187,7 +187,7 @@ func (v adminService) await(ctx context.Context, job string, order int64) (g ass
 			if why == "" {
 				why = "the assignment has not changed yet"
 			}
-			return g, why, false
+			return g, why
 		}
 	}
 }
@@ -195,8 +195,9 @@ func (v adminService) await(ctx context.Context, job string, order int64) (g ass
 // takeBackWithin bounds the taking back of an order whose caller waits no more.
 const takeBackWithin = 5 * time.Second
 
-// takeBack lifts a rollback that could not be carried out, and says why.
-func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) error {
+// takeBack lifts a rollback that could not be carried out, and says why. If it has been
+// carried out after all, the newest generation has it, or follows one that has.
+func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
 	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
 	defer cancel()
 	errDone := errors.New("carried out meanwhile")
@@ -211,10 +212,18 @@ func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order
 		return "", nil
 	}}
 	stamp.Why = cutTo(why, store.MaxWhy)
-	if _, _, err := v.lay(ctx, job, home, back, stamp); err != nil {
-		return status.Errorf(codes.FailedPrecondition, "job %s: %s: not carried out in time (%s), and it is not known whether it still will be: %v", job.Config.Name, o.action, why, err)
+	_, _, err := v.lay(ctx, job, home, back, stamp)
+	if errors.Is(err, errDone) {
+		a, err := home.backend.Read(ctx, job.Config.Name)
+		if err != nil {
+			return 0, statusOf(fmt.Errorf("job %s: %s: carried out, but the generation that has it cannot be read: %w", job.Config.Name, o.action, err))
+		}
+		return a.Generation(), nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "job %s: %s: not possible now, nothing has changed: %s", job.Config.Name, o.action, why)
+	if err != nil {
+		return 0, status.Errorf(codes.FailedPrecondition, "job %s: %s: not carried out in time (%s), and it is not known whether it still will be: %v", job.Config.Name, o.action, why, err)
+	}
+	return 0, status.Errorf(codes.FailedPrecondition, "job %s: %s: not possible now, nothing has changed: %s", job.Config.Name, o.action, why)
 }
 
 // vanished is for how long this assigner keeps the job frozen because its tasks

@@ -1,10 +1,14 @@
 package assigner
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -42,6 +46,55 @@ func TestRollbackSaysWhatIsElsewhere(t *testing.T) {
 		give(&slicerv1.GiveOrderRequest{Order: &slicerv1.GiveOrderRequest_Unpin{Unpin: &slicerv1.UnpinOrder{Start: 0, End: 1}}})
 		if note := back(); note != "" {
 			t.Errorf("without pins: %q", note)
+		}
+	})
+}
+
+// slow is a store that carries a write out at once, and while it is on says so only
+// when nobody waits for that any more.
+type slow struct {
+	store.Backend
+	on atomic.Bool
+}
+
+func (s *slow) Commit(ctx context.Context, c store.Commit) error {
+	err := s.Backend.Commit(ctx, c)
+	if err == nil && s.on.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+// A rollback that turns out to be carried out when it is to be taken back is done.
+func TestRollbackCarriedOutAtTheEnd(t *testing.T) {
+	virtually(t, func(t *testing.T, start func(Config) *node) {
+		st := &slow{Backend: openPebble(t)}
+		n := start(Config{Stores: []NamedStore{{Backend: st}}})
+		n.put(&slicerv1.JobConfig{Name: "job", MaxReplicas: 1})
+		d := n.attach("d1")
+		d.preferred("job", "a1")
+		d.want(&slicerv1.Want{Job: "job"})
+		t1, t2 := task("t1", 1), task("t2", 1)
+		d.reports("job", true, t1)
+		first := d.holds("job", "t1", ownedBy("t1"))
+		d.reports("job", false, t2)
+		d.beat(2, t1, t2)
+		d.holds("job", "both", ownedBy("t1", "t2"))
+		st.on.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // less than a write may take
+		defer cancel()
+		resp, err := n.admin.GiveOrder(ctx, &slicerv1.GiveOrderRequest{Job: "job", Who: "ada",
+			Order: &slicerv1.GiveOrderRequest_Rollback{Rollback: &slicerv1.RollbackOrder{Generation: int64(first.Generation())}}})
+		if err != nil {
+			t.Fatalf("it is carried out, and the answer is %v", err)
+		}
+		a, err := st.Read(t.Context(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Generation != int64(a.Generation()) || resp.Generation <= int64(first.Generation()) || resp.Pending != "" || resp.Note != "" {
+			t.Errorf("the answer is %v, and %d is stored", resp, a.Generation())
 		}
 	})
 }
