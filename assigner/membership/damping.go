@@ -130,7 +130,7 @@ func (t *Table) Recall(now time.Duration, before []Penalty, ago time.Duration) {
 		then := record{penalty: min(p.Amount, d.Most), at: t.now - max(ago, 0)}
 		amount := then.now(t.now, d)
 		if amount > k.record.now(t.now, d) {
-			k.record.penalty, k.record.at = amount, t.now
+			k.record.penalty, k.record.at = then.penalty, then.at
 		}
 		if p.Damped && amount > d.Reuse && !k.record.damped {
 			k.record.damped = true

@@ -239,6 +239,37 @@ func TestPenaltiesGoOn(t *testing.T) {
 	}
 }
 
+// That a task was taken for dead which spoke to another assigner is held against nobody.
+func TestFalseDeathsAreTakenBack(t *testing.T) {
+	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
+	p.stop("1")
+	p.start("1")
+	for range 3 {
+		p.pass(time.Second)
+		before := p.table.Penalties(10)[0].Amount
+		elsewhere := p.up["1"]
+		delete(p.up, "1")
+		alive := p.table.Tasks()
+		p.pass(12 * time.Second)
+		if s := p.state("1"); s.Task.State != assignment.TaskDead {
+			t.Fatalf("after a silence of 12s it is %s", s.Task.State)
+		}
+		a, err := assignment.New(assignment.Header{Job: "job", StoreID: 1, Generation: 1}, alive,
+			assignment.Columns{Starts: assignment.Equal(1), Owners: []uint32{0}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.table.Stored(a, false)
+		if s := p.state("1"); s.Task.State != assignment.TaskRunning {
+			t.Fatalf("stored as running it is %s", s.Task.State)
+		}
+		if all := p.table.Penalties(10); len(all) != 1 || all[0].Amount >= before || len(p.table.deaths) > 0 {
+			t.Fatalf("penalties %+v where one was %v, deaths %s", all, before, p.table.deaths)
+		}
+		p.up["1"] = elsewhere
+	}
+}
+
 // Whatever fails, no more than a share is damped, somebody runs, and who stays up
 // for long enough owns slices again.
 func TestDampingProperty(t *testing.T) {

@@ -42,6 +42,9 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	k := t.lookup(x.Name)
 	if k != nil && !own && k.cur.Incarnation == x.Incarnation {
 		k.fresh = false // nobody here knows since when
+		if k.fate == silent && x.State != assignment.TaskDead {
+			t.revive(k)
+		}
 	}
 	switch {
 	case k == nil && !own:
@@ -67,11 +70,6 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 			k.fate, k.fateAt, k.carriers = silent, t.now, nil
 			t.say(k, Dead, "as another assigner has stored")
 		}
-	case !own && k.fate == silent:
-		// It was silent here because it spoke to the assigner that has stored this.
-		k.fate, k.returned = living, false
-		t.regroup(k)
-		t.say(k, Returned, "it lives, as another assigner has stored")
 	case x.State != assignment.TaskDraining:
 		k.undrained, k.returned = false, false
 	case !own && k.alive() && !k.draining && !k.undrained:
@@ -80,6 +78,20 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 		t.say(k, Drained, "as another assigner has stored")
 	}
 	return false
+}
+
+// revive takes back that a task is dead: it was silent here because it spoke to another
+// assigner, as what that has stored shows.
+func (t *Table) revive(k *task) {
+	if k.record.at == k.fateAt { // its death has counted as a failure
+		k.record.penalty = max(0, k.record.penalty-1)
+	}
+	if i := slices.Index(t.deaths, k.fateAt); i >= 0 {
+		t.deaths = slices.Delete(t.deaths, i, i+1)
+	}
+	k.fate, k.returned = living, false
+	t.regroup(k)
+	t.say(k, Returned, "it lives, as another assigner has stored")
 }
 
 // succeed has a stored incarnation take the place of the one that counts:
