@@ -129,7 +129,8 @@ func call(ctx context.Context, cfg appConfig) error {
 		return err
 	}
 	defer c.Close()
-	cl := &client{c: c, http: &http.Client{Timeout: time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	// A task that is dead refuses at once: what takes long is a busy machine.
+	cl := &client{c: c, http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { cl.loop(ctx, cfg.CallsPerSecond) })

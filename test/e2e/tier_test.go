@@ -34,14 +34,14 @@ func TestSecondTier(t *testing.T) {
 	if err := os.WriteFile(file, []byte(jobFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	process.Eventually(t, 30*time.Second, "apply the job", func() error {
+	process.Eventually(t, within, "apply the job", func() error {
 		_, err := c.ctl(0, "job", "apply", "-f", file)
 		return err
 	})
 	c.startServer("s1")
 	c.clients = []*clientProcess{c.startClient("c1", "")}
 	below := func() {
-		process.Eventually(t, 30*time.Second, "inspect tells of the second tier and those below it", func() error {
+		process.Eventually(t, within, "inspect tells of the second tier and those below it", func() error {
 			out, err := c.ctl(0, "inspect", job, "--json")
 			if err != nil {
 				return err
@@ -78,14 +78,14 @@ func TestSecondTier(t *testing.T) {
 			return nil
 		})
 	}
-	c.converged(30*time.Second, "s1")
+	c.converged("s1")
 	below()
 	c.during("assigner and first tier killed", func() {
 		all(above, (*process.Process).Kill)
 		time.Sleep(time.Second)
 		// What is held is served to those who come now.
 		c.clients = append(c.clients, c.startClient("c2", ""))
-		process.Eventually(t, 30*time.Second, "a new client calls", func() error {
+		process.Eventually(t, within, "a new client calls", func() error {
 			if n := c.clients[1].counts(); n.Calls == 0 || n.Generation == 0 {
 				return fmt.Errorf("%+v", n)
 			}
@@ -96,6 +96,6 @@ func TestSecondTier(t *testing.T) {
 	})
 	all(above, (*process.Process).Restart)
 	c.startServer("s2")
-	c.converged(60*time.Second, "s1", "s2")
+	c.converged("s1", "s2")
 	below()
 }
