@@ -141,6 +141,7 @@ func (g *guest) setRefusingLocked(now time.Time, refusing bool) {
 	}
 	j := g.job
 	j.conv.join(g.id, role, g.name, g.markLocked())
+	j.pace(now, false)
 	j.up.acksChanged(now)
 	j.measure(now)
 	j.poke()
@@ -154,6 +155,7 @@ func (g *guest) Leave(now time.Time) {
 	if !left {
 		g.left = true
 		j.conv.leave(g.id)
+		j.pace(now, false)
 		j.up.acksChanged(now)
 		j.m.subscribers(slicerv1.Role_ROLE_CLERK, -1)
 		j.measure(now)

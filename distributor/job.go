@@ -55,7 +55,7 @@ type job struct {
 	board     board
 	slow      slowWatch
 	share     share
-	paced     bool          // the door waits for those who wait for the newest
+	paced     time.Time     // until when the door and letGo are held up by the newest; zero: not at all
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
 

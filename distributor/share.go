@@ -103,7 +103,7 @@ func (j *job) letGo(now time.Time) (next time.Time) {
 	}
 	here := j.conv.roles[slicerv1.Role_ROLE_CLERK] + j.conv.roles[slicerv1.Role_ROLE_SLICELET]
 	was, rested := s.letting, s.restUntil
-	n, next := s.look(now, here, j.paced)
+	n, next := s.look(now, here, j.paced.After(now))
 	switch {
 	case s.letting && !was:
 		j.log.Info("far more subscribers than others have, letting some go", "subscribers", here, "mean", s.mean, "distributors", s.distributors)

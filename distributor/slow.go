@@ -103,16 +103,17 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 	}
 }
 
-// pace has the door let hardly anybody in while those who were connected when the newest
-// assignment came wait for it, save the last hundredth.
+// pace has the door let hardly anybody in, and nobody be let go, while those who were
+// connected when the newest assignment came wait for it, save the last hundredth, and for
+// changeFor at most.
 func (j *job) pace(now time.Time, came bool) {
 	waiting, all := j.conv.awaited()
 	switch wait := waiting*100 > all; {
 	case wait && came:
-		j.paced = true
+		j.paced = now.Add(changeFor)
 		j.d.door.changing(now, j)
-	case !wait && j.paced:
-		j.paced = false
+	case !wait && !j.paced.IsZero():
+		j.paced = time.Time{}
 		j.d.door.changed(j)
 	}
 }

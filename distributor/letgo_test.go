@@ -1,0 +1,99 @@
+package distributor
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// tooMany is a Distributor with 40 subscribers of a job who hold its assignment, where
+// the mean is 10.
+func tooMany(t *testing.T, hello func(id string) *slicerv1.Hello, as ...func(*fakeSub)) (w *world, f *fakeAssigner, subs []*fakeSub) {
+	n := newNetwork()
+	f = n.assigner(t, "a1", assigner1)
+	a := firstOf(t, testJob, testStore, baseGen, 10)
+	f.set(a)
+	f.prefer(1, "a1")
+	w = newWorld(t, n, assigner1)
+	time.Sleep(time.Second)
+	for i := range 40 {
+		subs = append(subs, subscribe(t, w.cc, hello(fmt.Sprint("s", i)), a, as...))
+	}
+	time.Sleep(time.Second)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{Job: testJob, Distributors: 2, MeanSubscribers: 10}}})
+	}
+	return w, f, subs
+}
+
+func gone(subs []*fakeSub) (n int) {
+	for _, s := range subs {
+		if s.ended() != codes.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// A subscriber that never acknowledges keeps nobody else from being let go, nor is it
+// let go itself.
+func TestStuckSubscriberDoesNotKeepOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		_, f, subs := tooMany(t, clerkHello)
+		subs[0].mu.Lock()
+		subs[0].silent = true
+		next := after(t, subs[0].a, 3)
+		subs[0].mu.Unlock()
+		f.set(next)
+		time.Sleep(2 * time.Minute)
+		if n := gone(subs); n != 28 || subs[0].ended() != codes.OK {
+			t.Errorf("%d were let go, the one that is stuck: %s", n, subs[0].ended())
+		}
+	})
+}
+
+// A guest that leaves, or refuses what it is sent, is not waited for any more.
+func TestGuestIsNotWaitedFor(t *testing.T) {
+	for name, ends := range map[string]func(*guest){
+		"leaves":  func(g *guest) { g.Leave(time.Now()) },
+		"refuses": func(g *guest) { g.Refuses(time.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				n := newNetwork()
+				f := n.assigner(t, "a1", assigner1)
+				a := firstOf(t, testJob, testStore, baseGen, 10)
+				f.set(a)
+				f.prefer(1, "a1")
+				w := newWorld(t, n, assigner1)
+				same(t, w.clerk("c1").holds(), a)
+				feed, err := source{w.d}.Join(testJob, "g1", a.Generation())
+				if err != nil {
+					t.Fatal(err)
+				}
+				g := feed.(*guest)
+				defer func() { g.Leave(time.Now()) }()
+				f.set(after(t, a, 3))
+				waits := func() bool {
+					synctest.Wait()
+					w.d.door.mu.Lock()
+					defer w.d.door.mu.Unlock()
+					return len(w.d.door.changes) > 0
+				}
+				if !waits() {
+					t.Error("the guest is not waited for")
+				}
+				if ends(g); waits() {
+					t.Error("it is waited for still")
+				}
+			})
+		})
+	}
+}
