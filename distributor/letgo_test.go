@@ -59,6 +59,32 @@ func TestStuckSubscriberDoesNotKeepOthers(t *testing.T) {
 	})
 }
 
+// Where all are slicelets nobody can go. That is no news, and looked at seldom; when
+// clerks come they are let go.
+func TestSliceletsAreNotLetGo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, _, subs := tooMany(t, func(id string) *slicerv1.Hello { return sliceletHello(id, 1) })
+		time.Sleep(10 * time.Minute)
+		if n := gone(subs); n != 0 {
+			t.Errorf("%d slicelets were let go", n)
+		}
+		j := w.d.lookup(testJob)
+		j.mu.Lock()
+		if s := &j.share; s.letting || time.Until(s.restUntil) <= 0 || time.Until(s.restUntil) > shareRestMin {
+			t.Errorf("letting some go: %t, rests for %s", s.letting, time.Until(s.restUntil))
+		}
+		j.mu.Unlock()
+		var clerks []*fakeSub
+		for i := range 5 {
+			clerks = append(clerks, w.clerk(fmt.Sprint("c", i)))
+		}
+		time.Sleep(2 * shareRestMin)
+		if n, m := gone(clerks), gone(subs); n != 5 || m != 0 {
+			t.Errorf("%d of 5 clerks and %d slicelets were let go", n, m)
+		}
+	})
+}
+
 // A guest that leaves, or refuses what it is sent, is not waited for any more.
 func TestGuestIsNotWaitedFor(t *testing.T) {
 	for name, ends := range map[string]func(*guest){

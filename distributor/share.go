@@ -28,7 +28,7 @@ const (
 	// time.
 	shareLook = time.Second
 	// If half of them have come back they know nowhere else, and it is no use for a
-	// while, each time twice as long.
+	// while, each time twice as long. If there is nobody who can go, for the least.
 	shareRestMin = time.Minute
 	shareRestMax = time.Hour
 	// comeBackIn is when those are back who have nowhere else to go, about.
@@ -76,10 +76,7 @@ func (s *share) look(now time.Time, here int, busy bool) (n int, next time.Time)
 	case busy:
 		s.lookAt = now.Add(shareLook)
 	case s.letting && s.let >= leastMore && s.from-here < s.let/2:
-		s.rest = min(max(2*s.rest, shareRestMin), shareRestMax)
-		s.restUntil = now.Add(s.rest)
-		s.lookAt, s.letting = time.Time{}, false
-		return 0, s.restUntil
+		return 0, s.pause(now)
 	default:
 		if !s.letting {
 			s.letting, s.from, s.let = true, here, 0
@@ -89,6 +86,14 @@ func (s *share) look(now time.Time, here int, busy bool) (n int, next time.Time)
 		s.let += n
 	}
 	return n, s.lookAt
+}
+
+// pause begins a rest, and returns its end.
+func (s *share) pause(now time.Time) time.Time {
+	s.rest = min(max(2*s.rest, shareRestMin), shareRestMax)
+	s.restUntil = now.Add(s.rest)
+	s.lookAt, s.letting = time.Time{}, false
+	return s.restUntil
 }
 
 // letGo has some subscribers go elsewhere if there are far more of them here: those who
@@ -104,10 +109,7 @@ func (j *job) letGo(now time.Time) (next time.Time) {
 	here := j.conv.roles[slicerv1.Role_ROLE_CLERK] + j.conv.roles[slicerv1.Role_ROLE_SLICELET]
 	was, rested := s.letting, s.restUntil
 	n, next := s.look(now, here, j.paced.After(now))
-	switch {
-	case s.letting && !was:
-		j.log.Info("far more subscribers than others have, letting some go", "subscribers", here, "mean", s.mean, "distributors", s.distributors)
-	case !s.restUntil.Equal(rested):
+	if !s.restUntil.Equal(rested) {
 		j.log.Info("subscribers that were let go have come back", "subscribers", here, "mean", s.mean, "not_again_for", s.rest)
 	}
 	if n == 0 {
@@ -119,12 +121,20 @@ func (j *job) letGo(now time.Time) (next time.Time) {
 			ids = append(ids, id)
 		}
 	}
+	if s.let -= n - min(n, len(ids)); len(ids) == 0 {
+		if 2*(s.from-here) >= s.let { // those who were let go before, if any, have not come back
+			s.rest = 0
+		}
+		return s.pause(now)
+	}
+	if !was {
+		j.log.Info("far more subscribers than others have, letting some go", "subscribers", here, "mean", s.mean, "distributors", s.distributors)
+	}
 	slices.Sort(ids)
 	for _, id := range ids[:min(n, len(ids))] {
 		j.subs[id].end(comeBack())
 		j.d.metrics.sentAway.Inc()
 	}
-	s.let -= n - min(n, len(ids))
 	return next
 }
 

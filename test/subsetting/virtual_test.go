@@ -134,7 +134,8 @@ func (p *plane) stop(address string) {
 	}
 }
 
-// count is a metric of a Distributor, over all that have the kind, any if it is empty.
+// count is a metric of a Distributor, over all that have the kind or role, any if it is
+// empty.
 func (p *plane) count(address, name, kind string) (sum int) {
 	p.Helper()
 	all, err := p.metrics[address].Gather()
@@ -148,7 +149,7 @@ func (p *plane) count(address, name, kind string) (sum int) {
 		for _, m := range f.Metric {
 			of := kind == ""
 			for _, l := range m.Label {
-				of = of || l.GetName() == "kind" && l.GetValue() == kind
+				of = of || (l.GetName() == "kind" || l.GetName() == "role") && l.GetValue() == kind
 			}
 			if of {
 				sum += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
