@@ -44,9 +44,9 @@ const (
 	firstSettle = 300 * time.Millisecond
 	// joinSettle is from a task's coming to the round that gives it slices.
 	joinSettle = 200 * time.Millisecond
-	// writeGap is the least time between a write and the next round; it is as long
-	// as the round and the write took, so that at most half of all time goes there.
-	writeGap, writeGapMost = 20 * time.Millisecond, 2 * time.Second
+	// roundGap is the least time between two rounds; it is as long as the first took,
+	// with its write, so that at most half of all time goes there.
+	roundGap, roundGapMost = 20 * time.Millisecond, 2 * time.Second
 	// straysFor is how long reports to an assigner that is not preferred are kept:
 	// its Distributors may know sooner than itself that it is, and do not repeat
 	// whom they carry.
@@ -105,7 +105,7 @@ type Core struct {
 	roundLast time.Duration // when loads were last taken in
 	decided   time.Duration // when a round was last carried out
 	warming   bool          // that has given new tasks only a part of their share
-	nextWrite time.Duration // no round before that, for the sake of writeGap
+	nextRound time.Duration // no round before that, for the sake of roundGap
 	conflicts int           // in a row
 	pending   *Planned
 	unsure    *Planned // written with an unknown outcome

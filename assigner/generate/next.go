@@ -105,14 +105,14 @@ func (c *Core) ready() bool {
 
 // round is the next one and when it is due.
 func (c *Core) round() (why Reason, due time.Duration, ok bool) {
-	gap := c.nextWrite
+	gap := c.nextRound
 	if c.stored == nil {
 		if !c.running {
 			return "", 0, false
 		}
 		return ReasonFirst, max(c.runningAt+firstSettle, gap), true
 	}
-	why, due = ReasonLoad, c.roundAt
+	why, due = ReasonLoad, max(c.roundAt, gap)
 	if c.changed {
 		at := c.changedAt + joinSettle
 		if c.urgent {
@@ -125,7 +125,7 @@ func (c *Core) round() (why Reason, due time.Duration, ok bool) {
 	if at := max(c.decided+c.job.Config.WarmUp/warmSteps, gap); c.warming && at < due {
 		why, due = ReasonWarming, at
 	}
-	if c.hurry != "" && gap < due {
+	if c.hurry != "" { // which goes before all else that is due, so that it keeps its name
 		why, due = c.hurry, gap
 		if why == ReasonOrder && c.changed && c.urgent {
 			why = ReasonMembership // which does what was ordered, too

@@ -33,6 +33,8 @@ type braked struct {
 	noteErr  error
 	skew     time.Duration // of the core's wall clock
 	mustHold bool          // nothing may be written now
+	takes    time.Duration // a round
+	busy     time.Duration // all rounds
 }
 
 func newBraked(t *testing.T, seed uint64) *braked {
@@ -135,7 +137,9 @@ func (b *braked) drive() {
 			}
 			b.core.Loaded(b.now(), l)
 		case *Plan:
-			b.core.Planned(b.now(), a.Run())
+			d := a.Run()
+			b.at, b.busy = b.at+b.takes, b.busy+b.takes
+			b.core.Planned(b.now(), d)
 		case Write:
 			b.core.Written(b.now(), b.write(a))
 		case Note:
@@ -331,6 +335,39 @@ func (b *braked) end() {
 			b.Fatalf("seed %d: %s owns nothing in the end: %s", b.seed, name, b.core.Holding())
 		}
 	}
+}
+
+// Rounds that take long, be it by load or for what happens to tasks, take at most half
+// of all time, and what is done by order is called that, whatever else is due.
+func TestRoundsTakeHalfOfAllTime(t *testing.T) {
+	b := newBraked(t, 3)
+	b.job.Config.Balance.Interval = 100 * time.Millisecond
+	b.job.Version++
+	b.core.StoreChanged(b.now())
+	b.pass(10 * time.Second)
+	b.takes = time.Second
+	half := func(what string, during func(i int)) (ordered int) {
+		n, begun, busy := len(b.entries), b.at, b.busy
+		for i := range 20 {
+			during(i)
+			b.pass(3 * time.Second)
+		}
+		if all, rounds := b.at-begun, b.busy-busy; rounds < all/4 || rounds > all/2+b.takes {
+			t.Errorf("%s: rounds take %s of %s", what, rounds, all)
+		}
+		for _, e := range b.entries[n:] {
+			if strings.HasPrefix(e.Why, string(ReasonOrder)) {
+				ordered++
+			}
+		}
+		return ordered
+	}
+	half("nothing happens", func(int) {})
+	ordered := half("orders", func(i int) { b.pin(assignment.Slice{Start: hotKey, End: hotKey + 1}, fmt.Sprint("t", i%2)) })
+	if ordered != 20 {
+		t.Errorf("%d generations are called ordered, want 20", ordered)
+	}
+	half("restarts", func(i int) { b.start(fmt.Sprint("t", i%5)) })
 }
 
 // A frozen job changes for orders given since, and for nothing else.

@@ -249,7 +249,6 @@ func (c *Core) wrote(d *Planned) {
 	if d.of == c.table || d.of == c.kept {
 		c.own = d.Next.Generation()
 	} // else what it says is news to the table
-	c.nextWrite = c.now.Mono + min(max(c.now.Mono-d.began, writeGap), writeGapMost)
 	r := d.round
 	r.Generation = d.Next.Generation()
 	if d.Why != ReasonLoad {
@@ -266,6 +265,7 @@ func (c *Core) wrote(d *Planned) {
 
 // complete notes that a round has been carried out.
 func (c *Core) complete(d *Planned) {
+	c.nextRound = c.now.Mono + min(max(c.now.Mono-d.began, roundGap), roundGapMost)
 	if d.restricted {
 		c.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
 	} else if d.of == c.table {
