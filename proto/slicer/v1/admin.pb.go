@@ -2430,7 +2430,7 @@ func (x *GetHistoryRequest) GetLimit() uint32 {
 
 type GetHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Oldest first.
+	// Oldest first; without penalties.
 	Entries []*HistoryEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// How many more are kept.
 	LeftOut       uint32 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
@@ -2542,14 +2542,16 @@ type ExplainKeyResponse struct {
 	End    uint64      `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
 	Owners []*KeyOwner `protobuf:"bytes,4,rep,name=owners,proto3" json:"owners,omitempty"`
 	// What has happened to the key, oldest first: generations with their decisions
-	// on it alone.
+	// on it alone, without penalties. The newest that fit.
 	Changes []*HistoryEntry `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`
 	// The oldest generation that the history kept goes back to, 0 if there is none,
 	// and when that was made.
 	Oldest       int64 `protobuf:"varint,6,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	OldestUnixMs int64 `protobuf:"varint,7,opt,name=oldest_unix_ms,json=oldestUnixMs,proto3" json:"oldest_unix_ms,omitempty"`
 	// The pin that holds the key, if there is one.
-	Pin           *Pin `protobuf:"bytes,8,opt,name=pin,proto3" json:"pin,omitempty"`
+	Pin *Pin `protobuf:"bytes,8,opt,name=pin,proto3" json:"pin,omitempty"`
+	// How many more changes are kept.
+	LeftOut       uint32 `protobuf:"varint,9,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2638,6 +2640,13 @@ func (x *ExplainKeyResponse) GetPin() *Pin {
 		return x.Pin
 	}
 	return nil
+}
+
+func (x *ExplainKeyResponse) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
 }
 
 // KeyOwner is a task that owns a key, and what put it there.
@@ -2920,7 +2929,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"7\n" +
 	"\x11ExplainKeyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\x04R\x03key\"\x9c\x02\n" +
+	"\x03key\x18\x02 \x01(\x04R\x03key\"\xb7\x02\n" +
 	"\x12ExplainKeyResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -2931,7 +2940,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\achanges\x18\x05 \x03(\v2\x17.slicer.v1.HistoryEntryR\achanges\x12\x16\n" +
 	"\x06oldest\x18\x06 \x01(\x03R\x06oldest\x12$\n" +
 	"\x0eoldest_unix_ms\x18\a \x01(\x03R\foldestUnixMs\x12 \n" +
-	"\x03pin\x18\b \x01(\v2\x0e.slicer.v1.PinR\x03pin\"d\n" +
+	"\x03pin\x18\b \x01(\v2\x0e.slicer.v1.PinR\x03pin\x12\x19\n" +
+	"\bleft_out\x18\t \x01(\rR\aleftOut\"d\n" +
 	"\bKeyOwner\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x14\n" +
