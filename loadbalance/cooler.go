@@ -11,6 +11,7 @@ type cooler struct {
 	level   float64 // what tasks should be brought down to, load by capacity
 	floor   float64 // the largest load by capacity that some task must have
 	largest float64 // capacity
+	widest  float64 // capacity of the tasks that are the best place for a hot slice
 	hot     *taskHeap
 	cold    *takers
 	budget  float64 // keyspace that may have moved in this round
@@ -36,6 +37,7 @@ func (b *board) cool() {
 	}
 	weights := b.sorted(b.weight)
 	c.largest, c.floor = weights[0], c.unavoidable(weights)
+	_, c.widest = widest(weights, b.max)
 	for c.hot.len() > 0 && b.ratio(c.hot.top()) > limit {
 		h := c.hot.top()
 		c.budget = b.moveBudget() * worth
@@ -172,10 +174,10 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		p := &c.pieces[i]
 		width := p.width()
 		dest, ok := coldest, coldest != h
-		if p.replicas() > 1 && c.has(p, dest) { // a single owner is h
-			dest, ok = c.cold.warm.first(func(t uint32) bool { return !c.has(p, t) })
+		if p.replicas() > 1 && c.has(p, dest) || !c.holds(p, dest) { // a single owner is h
+			dest, ok = c.cold.warm.first(func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
 		}
-		dest, ok = c.cold.orYoung(dest, ok, p.share(), func(t uint32) bool { return !c.has(p, t) })
+		dest, ok = c.cold.orYoung(dest, ok, p.share(), func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
 		consider := func(k Kind, benefit float64) {
 			o := option{k, i, benefit, width}
 			if benefit <= 1e-9+1e-6*before {
@@ -198,6 +200,15 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		}
 	}
 	return best, to
+}
+
+// holds says that task t could carry its part of piece p if that had as many replicas
+// as are allowed, or that no larger ones could do better. On a task that cannot, a
+// slice would be in the way of those that can, for good: it may be too hot to be given
+// to them in one step.
+func (c *cooler) holds(p *piece, t uint32) bool {
+	room := float64(c.max) * c.weight[t]
+	return p.load <= room*c.level || room >= (1-1e-9)*c.widest
 }
 
 // movable are the pieces of task h that may move and fit into the budget. Looking

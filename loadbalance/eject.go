@@ -29,7 +29,7 @@ func (c *cooler) eject(h uint32) bool {
 			}
 			var tried []uint32
 			for range 3 {
-				t, ok := c.cold.warm.first(func(t uint32) bool { return !c.has(p, t) && !slices.Contains(tried, t) })
+				t, ok := c.cold.warm.first(func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) && !slices.Contains(tried, t) })
 				if !ok {
 					break
 				}

@@ -133,11 +133,6 @@ func (b *board) floorOf(top float64) float64 {
 			top = max(top, sane(h.Rate)-sane(h.Error))
 		}
 	}
-	// The largest capacities together are the best place for a hot key. Replicas
-	// share evenly, so the smallest of them decides.
-	best, weights := 0.0, b.sorted(b.capacity)
-	for r := 1; r <= b.max; r++ {
-		best = max(best, float64(r)*weights[r-1])
-	}
-	return max(1, top/best/b.mean())
+	_, room := widest(b.sorted(b.capacity), b.max)
+	return max(1, top/room/b.mean())
 }
