@@ -7,13 +7,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/porttest"
 )
 
 // logLimit is how much of what a process says is kept.
@@ -181,17 +182,13 @@ func (r *ring) String() string {
 	return r.buf.String()
 }
 
-// FreePorts returns loopback addresses that were free a moment ago.
+// FreePorts returns loopback addresses that were free a moment ago, for processes that
+// are to have the same ones when they are started again.
 func FreePorts(t testing.TB, n int) []string {
 	t.Helper()
-	addrs := make([]string, n)
-	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addrs[i] = l.Addr().String()
+	addrs, err := porttest.Free(n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return addrs
 }

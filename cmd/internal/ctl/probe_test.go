@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/test/process"
 )
 
 type probe struct {
@@ -111,12 +111,7 @@ func TestProbeGoesOn(t *testing.T) {
 	w := newWorld(t)
 	w.apply("name: web\n")
 	w.tasks("web", "t0")
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics := lis.Addr().String()
-	lis.Close()
+	metrics := process.FreePorts(t, 1)[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	var out lines
 	var errs bytes.Buffer

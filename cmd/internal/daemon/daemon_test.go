@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/assignerd"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/process"
 )
 
 func get(t *testing.T, url string) (int, string) {
@@ -145,12 +146,7 @@ func TestDistributorAlone(t *testing.T) {
 // ends the waiting.
 func TestStoreDown(t *testing.T) {
 	for _, program := range []string{"assigner", "backupdist"} {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		http := lis.Addr().String()
-		lis.Close()
+		http := process.FreePorts(t, 1)[0]
 		p := runtest.Start(t, program, "--store=etcd://127.0.0.1:1/slicer", "--listen=127.0.0.1:0", "--http="+http)
 		for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 			if strings.Contains(p.Text(), `"msg":"starting"`) {

@@ -1,5 +1,5 @@
-// Package etcdtest gives tests a real etcd, in their own process, on loopback
-// ports of the kernel's choice and in a temporary folder:
+// Package etcdtest gives tests a real etcd, in their own process, on free
+// loopback ports and in a temporary folder:
 //
 //	func TestMain(m *testing.M) { etcdtest.Main(m) }
 //
@@ -17,7 +17,6 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -29,6 +28,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/assignment/porttest"
 )
 
 // shared is the server of this test binary.
@@ -165,14 +166,11 @@ func start(dir string, n int) (*Cluster, error) {
 	var peers []string
 	for i := range n {
 		name := fmt.Sprintf("m%d", i)
-		client, err := freeURL()
+		addrs, err := porttest.Free(2) // etcd wants to know its peers' ports before it listens
 		if err != nil {
 			return nil, err
 		}
-		peer, err := freeURL()
-		if err != nil {
-			return nil, err
-		}
+		client, peer := url.URL{Scheme: "http", Host: addrs[0]}, url.URL{Scheme: "http", Host: addrs[1]}
 		cfg := embed.NewConfig()
 		cfg.Name, cfg.Dir = name, filepath.Join(dir, name)
 		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
@@ -208,15 +206,4 @@ func start(dir string, n int) (*Cluster, error) {
 		}
 	}
 	return c, nil
-}
-
-// freeURL asks the kernel for a port. etcd wants to know its peers' ports before
-// it listens, so there is a moment in which another process may take it.
-func freeURL() (url.URL, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return url.URL{}, err
-	}
-	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}, nil
 }
