@@ -11,8 +11,8 @@
 // have brought a report was itself last heard. A Distributor that is stopped or
 // cut off takes nobody along. In particular
 //
-//   - losing a Distributor restarts the timers of its tasks, and gives them at least
-//     Config.Regroup to be heard of by way of another;
+//   - losing the Distributor by way of which tasks are heard of restarts their timers,
+//     and gives them at least Config.Regroup to be heard of by way of another;
 //   - a new table declares nobody dead before each attached Distributor has sent
 //     a complete snapshot (or has failed to for a bounded time);
 //   - while no Distributor is connected nobody dies;

@@ -25,13 +25,14 @@ type world struct {
 
 	// What the rules of death speak of, kept apart from the table.
 	lastReport map[string]time.Duration // by task/incarnation: when the newest report was made
-	lastLost   map[string]time.Duration // when a Distributor was lost that had carried it
+	lastLost   map[string]time.Duration // when a Distributor was lost that it was heard of by way of
 	alone      time.Duration            // when the table last had no Distributor
 	sent       []late                   // reports to be repeated late
 	held       []late                   // reports that are on the way
 	ended      map[string]time.Duration // when a process stopped to report
 	newest     map[string]uint64        // sequence delivered
 	carried    map[string]map[Session]bool
+	via        map[string]Session       // that delivered the newest
 	streamed   map[string]time.Duration // when its Distributor said that its stream is there
 	first      map[string]time.Duration // when anything of it arrived
 }
@@ -85,8 +86,11 @@ func (w *world) detach() {
 		if p.on == id {
 			p.on = 0
 		}
-		if w.carried[key(p.task)][id] {
-			w.lastLost[key(p.task)] = w.now
+		k := key(p.task)
+		carried := w.carried[k][id]
+		delete(w.carried[k], id)
+		if carried && !w.carried[k][w.via[k]] {
+			w.lastLost[k] = w.now
 		}
 	}
 	w.table.Detach(w.now, id)
@@ -145,6 +149,13 @@ func (w *world) stop(say bool) {
 	}
 }
 
+// move has a process leave its Distributor, which does not notice.
+func (w *world) move() {
+	if len(w.procs) > 0 {
+		rapid.SampledFrom(w.procs).Draw(w.T, "process").on = 0
+	}
+}
+
 // repeat has a report arrive once more, late.
 func (w *world) repeat() {
 	if len(w.sent) == 0 || len(w.attached) == 0 {
@@ -164,7 +175,7 @@ func (w *world) deliver(l late) {
 	}
 	w.carried[k][l.on] = true
 	if l.r.Sequence > w.newest[k] {
-		w.newest[k] = l.r.Sequence
+		w.newest[k], w.via[k] = l.r.Sequence, l.on
 		w.lastReport[k] = max(w.lastReport[k], w.now-l.r.Age)
 	}
 	w.table.Report(w.now, l.on, false, []Report{l.r})
@@ -239,17 +250,17 @@ func TestRulesOfDeath(t *testing.T) {
 		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1}},
 			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
 			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
-			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{},
+			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{}, via: map[string]Session{},
 			streamed: map[string]time.Duration{}}
 		w.table = New(w.cfg, 0, nil)
 		acts := map[string]func(){
 			"attach": w.attach, "detach": w.detach, "start": w.start, "repeat": w.repeat, "heard": w.heard,
 			"speak": func() { w.speak(false) }, "hold": func() { w.speak(true) }, "release": w.release,
-			"stop silently": func() { w.stop(false) }, "stop": func() { w.stop(true) },
+			"stop silently": func() { w.stop(false) }, "stop": func() { w.stop(true) }, "move": w.move,
 			"pass a little": func() { w.pass(500 * time.Millisecond) }, "pass": func() { w.pass(3 * time.Second) },
 			"compact": func() { w.table.Compact() },
 		}
-		names := []string{"attach", "detach", "start", "speak", "speak", "hold", "release", "repeat", "heard", "stop silently", "stop", "pass a little", "pass a little", "pass", "compact"}
+		names := []string{"attach", "detach", "start", "speak", "speak", "hold", "release", "repeat", "heard", "stop silently", "stop", "move", "pass a little", "pass a little", "pass", "compact"}
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			acts[rapid.SampledFrom(names).Draw(rt, "act")]()
 			w.check()

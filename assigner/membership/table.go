@@ -133,8 +133,8 @@ func (t *Table) Detach(now time.Duration, id Session) {
 		if k.next != nil && k.next.drop(id) {
 			k.next = nil
 		}
-		if !k.carriers.drop(id) {
-			continue
+		if !k.carriers.drop(id) || slices.Contains(k.carriers, k.via) {
+			continue // it was not, or is no more, the one by way of which the task is heard of
 		}
 		// Losing a Distributor restarts the timers of its tasks. That it no longer
 		// carries them does not say that their streams have ended.
