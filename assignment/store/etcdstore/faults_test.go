@@ -290,7 +290,6 @@ func TestWithoutQuorum(t *testing.T) {
 	cluster := etcdtest.NewCluster(t, 2)
 	cfg := config(t)
 	cfg.Endpoints = cluster.Endpoints()[:1]
-	cfg.RequestTimeout = 500 * time.Millisecond
 	s := open(t, cfg)
 	putJob(t, s, "a")
 	a := storetest.First("a", s.ID(), 1, 3, 10)
@@ -307,21 +306,23 @@ func TestWithoutQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.RequestTimeout = 3 * time.Second
+	short := open(t, cfg)
 	cluster.Stop(1)
 	next := storetest.Next(a, 2, .1, "x", rand.New(rand.NewPCG(1, 8)))
 	var calls sync.WaitGroup
 	for name, call := range map[string]func() error{
-		"GetJob":         func() error { _, err := s.GetJob(t.Context(), "a"); return err },
-		"ListJobs":       func() error { _, err := s.ListJobs(t.Context()); return err },
-		"PutJob":         func() error { _, err := s.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, 0); return err },
-		"DeleteJob":      func() error { return s.DeleteJob(t.Context(), "a") },
-		"Read":           func() error { _, err := s.Read(t.Context(), "a"); return err },
-		"ReadGeneration": func() error { _, err := s.ReadGeneration(t.Context(), "a", 1); return err },
-		"Write":          func() error { return s.Write(t.Context(), next) },
-		"Watch":          func() error { _, err := s.Watch(t.Context()); return err },
-		"Candidates":     func() error { _, err := s.Candidates(t.Context()); return err },
+		"GetJob":         func() error { _, err := short.GetJob(t.Context(), "a"); return err },
+		"ListJobs":       func() error { _, err := short.ListJobs(t.Context()); return err },
+		"PutJob":         func() error { _, err := short.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, 0); return err },
+		"DeleteJob":      func() error { return short.DeleteJob(t.Context(), "a") },
+		"Read":           func() error { _, err := short.Read(t.Context(), "a"); return err },
+		"ReadGeneration": func() error { _, err := short.ReadGeneration(t.Context(), "a", 1); return err },
+		"Write":          func() error { return short.Write(t.Context(), next) },
+		"Watch":          func() error { _, err := short.Watch(t.Context()); return err },
+		"Candidates":     func() error { _, err := short.Candidates(t.Context()); return err },
 		"Register": func() error {
-			_, err := s.Register(t.Context(), store.Candidate{ID: "b", Address: "h:1"})
+			_, err := short.Register(t.Context(), store.Candidate{ID: "b", Address: "h:1"})
 			return err
 		},
 		"Open": func() error { _, err := Open(t.Context(), cfg); return err },
