@@ -1,6 +1,12 @@
 package distributor
 
-import "time"
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
 
 // What slicelets report is of use only if the job's preferred assigner hears it. A
 // Distributor that is cut off from that one may know nothing of it for as long as the
@@ -10,10 +16,14 @@ import "time"
 // status says so, and slicelets look for a Distributor that is heard.
 
 // unheardAfter is how long the preferred assigner may not have heard this Distributor:
-// another usually takes the place of a dead one sooner than that, and what stands still
-// for less is not worth a move. It is well below the time that the assigner gives the
+// another takes the place of a dead one sooner than that if --registration-ttl is 3 s or
+// less, and what stands still for less is not worth a move. It is well below the time that the assigner gives the
 // tasks of a Distributor which it has lost.
 const unheardAfter = 4 * time.Second
+
+// freshFor is how old the last word of an assigner may be, which comes every second, for
+// it to be believed that it heard this Distributor until its stream ended.
+const freshFor = 2 * time.Second
 
 // heard notes that the assigner hears this Distributor. Jobs that have told their
 // subscribers otherwise are to look again.
@@ -29,6 +39,17 @@ func (a *attachment) heard(now time.Time) {
 	defer a.d.mu.Unlock()
 	for _, j := range a.d.jobs {
 		j.poke()
+	}
+}
+
+// ended notes that the stream has ended. If the assigner has just said that it hears this
+// Distributor it is believed to have done so until now: the time that another has to take
+// its place counts from its death.
+func (a *attachment) ended(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(a.heardAt) < freshFor {
+		a.heardAt = now
 	}
 }
 
@@ -68,7 +89,11 @@ func (j *job) watchHearing(now time.Time) (next time.Time) {
 		case j.heardAt.IsZero():
 			j.log.Debug("the preferred assigner is not known to hear this distributor yet", "preferred", j.preferred.name())
 		default:
-			j.log.Warn("the preferred assigner does not hear this distributor: slicelets are to look for another",
+			level := slog.LevelDebug
+			if j.conv.roles[slicerv1.Role_ROLE_SLICELET] > 0 {
+				level = slog.LevelWarn
+			}
+			j.log.Log(context.Background(), level, "the preferred assigner does not hear this distributor: slicelets are to look for another",
 				"preferred", j.preferred.name(), "for", now.Sub(j.heardAt).Round(time.Millisecond))
 		}
 	}

@@ -3,6 +3,8 @@ package distributor
 import (
 	"testing"
 	"time"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // heardAs waits, and checks what slicelets are told of whether they are heard.
@@ -65,6 +67,48 @@ func TestUnheardWithoutPreferred(t *testing.T) {
 		f2.stop()
 		heardAs(t, s, unheardAfter+time.Second, true, "all have died")
 	})
+}
+
+// An assigner that has just said that it hears is believed to have done so until its
+// stream ends: another may need from then on almost as long as unheardAfter to take its
+// place.
+func TestUnheardCountsFromTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f1, _, s := hearing(t, newNetwork())
+		heardAs(t, s, 10*time.Second, false, "both hear it")
+		f1.listen(false)
+		heardAs(t, s, freshFor-600*time.Millisecond, false, "the preferred one is about to speak")
+		f1.stop()
+		heardAs(t, s, unheardAfter-100*time.Millisecond, false, "it has died")
+		heardAs(t, s, 200*time.Millisecond, true, "it has died")
+	})
+	inBubble(t, func(t *testing.T) {
+		f1, _, s := hearing(t, newNetwork())
+		f1.listen(false)
+		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one has been silent for long")
+		f1.stop()
+		heardAs(t, s, 1100*time.Millisecond, true, "it has died")
+	})
+}
+
+// That slicelets are to look for another is said where there are any.
+func TestUnheardIsLogged(t *testing.T) {
+	for warnings, hello := range []*slicerv1.Hello{clerkHello("c1"), sliceletHello("s1", 1)} {
+		inBubble(t, func(t *testing.T) {
+			n := newNetwork()
+			f := n.assigner(t, "a1", assigner1)
+			f.set(firstOf(t, testJob, testStore, baseGen, 10))
+			f.prefer(1, "a1")
+			d := n.node(t, "d1")
+			s := subscribe(t, d.cc, hello, nil)
+			heardAs(t, s, 10*time.Second, false, "one that is preferred hears it")
+			f.stop()
+			heardAs(t, s, unheardAfter+time.Second, true, "it has died")
+			if got := d.said.count("slicelets are to look for another"); got != warnings {
+				t.Errorf("%s: %d warnings, want %d", hello.GetRole(), got, warnings)
+			}
+		})
+	}
 }
 
 // One that does not say whether it hears is older: it is believed to for as long as the

@@ -39,6 +39,7 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 		return peers[a.id] != nil
 	}
 	delete(peers, a.id)
+	a.ended(d.host.now())
 	d.prefs.forget(a.source())
 	d.countPeers()
 	d.wire(d.host.now())
