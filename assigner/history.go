@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -44,6 +45,13 @@ func (s *shelf) history(ctx context.Context, name string) ([]store.Entry, error)
 	return all, err
 }
 
+// told is an entry as clients get it: without the tasks' penalties, which are for
+// whoever takes the job over.
+func told(e store.Entry) *slicerv1.HistoryEntry {
+	e.Penalties = nil
+	return store.EntryToProto(e)
+}
+
 // GetHistory implements AdminService.
 func (v adminService) GetHistory(ctx context.Context, m *slicerv1.GetHistoryRequest) (*slicerv1.GetHistoryResponse, error) {
 	ctx, done, err := v.begin(ctx)
@@ -66,16 +74,14 @@ func (v adminService) GetHistory(ctx context.Context, m *slicerv1.GetHistoryRequ
 	first, size := len(all), 0
 	resp := &slicerv1.GetHistoryResponse{}
 	for first > 0 && (m.GetLimit() == 0 || len(resp.Entries) < int(m.GetLimit())) {
-		e := store.EntryToProto(all[first-1])
+		e := told(all[first-1])
 		if size += proto.Size(e); size > maxHistoryBytes {
 			break
 		}
 		first--
 		resp.Entries = append(resp.Entries, e)
 	}
-	for i, j := 0, len(resp.Entries)-1; i < j; i, j = i+1, j-1 {
-		resp.Entries[i], resp.Entries[j] = resp.Entries[j], resp.Entries[i]
-	}
+	slices.Reverse(resp.Entries)
 	resp.LeftOut = uint32(first)
 	return resp, nil
 }
@@ -119,31 +125,38 @@ func explain(a *assignment.Assignment, all []store.Entry, k assignment.SliceKey)
 	resp := &slicerv1.ExplainKeyResponse{Generation: int64(a.Generation()), Start: uint64(s.Start), End: uint64(s.End)}
 	given := make([]int64, r.Len())           // the newest generation that gave the key to each owner
 	short := map[assignment.Generation]bool{} // whose decisions are not all kept
-	for _, e := range all {
+	size := 0
+	for _, e := range slices.Backward(all) {
 		if e.Action != "" || e.Generation > a.Generation() {
 			continue
 		}
-		if resp.Oldest == 0 {
-			resp.Oldest, resp.OldestUnixMs = int64(e.Generation), e.When.UnixMilli()
-		}
+		resp.Oldest, resp.OldestUnixMs = int64(e.Generation), e.When.UnixMilli()
 		short[e.Generation] = e.LeftOut > 0
 		var on []store.Decision
 		for _, d := range e.Decisions {
-			if !d.Slice.Contains(k) {
-				continue
+			if d.Slice.Contains(k) {
+				on = append(on, d)
 			}
-			on = append(on, d)
+		}
+		if on == nil {
+			continue
+		}
+		e.Decisions, e.LeftOut = on, 0
+		change := told(e)
+		if size += proto.Size(change); size > maxHistoryBytes {
+			resp.LeftOut++
+			continue
+		}
+		resp.Changes = append(resp.Changes, change)
+		for _, d := range on {
 			for j := range given {
-				if d.To == r.At(j).Name {
+				if given[j] == 0 && d.To == r.At(j).Name {
 					given[j] = int64(e.Generation)
 				}
 			}
 		}
-		if on != nil {
-			e.Decisions, e.LeftOut = on, 0
-			resp.Changes = append(resp.Changes, store.EntryToProto(e))
-		}
 	}
+	slices.Reverse(resp.Changes)
 	for j := range given {
 		since := r.Since(j)
 		o := &slicerv1.KeyOwner{Task: r.At(j).Name, Since: int64(since), Given: given[j]}
@@ -151,8 +164,12 @@ func explain(a *assignment.Assignment, all []store.Entry, k assignment.SliceKey)
 		case o.Given != 0:
 		case resp.Oldest == 0:
 			o.Unknown = "no history is kept yet"
+		case resp.LeftOut > 0:
+			o.Unknown = fmt.Sprintf("the %d oldest changes are left out here for want of room", resp.LeftOut)
 		case short[since]:
 			o.Unknown = fmt.Sprintf("generation %d gave it the key, by a decision that was left out of the history for want of room", since)
+		case o.Since >= resp.Oldest:
+			o.Unknown = "by a decision that is not kept"
 		default:
 			o.Unknown = fmt.Sprintf("that is older than the history, which goes back to generation %d", resp.Oldest)
 		}

@@ -24,8 +24,10 @@ type explainView struct {
 	End        string         `json:"end"`
 	Pin        *pinView       `json:"pin,omitempty"`
 	Owners     []keyOwnerView `json:"owners"`
-	// Changes are what has happened to the key, oldest first.
+	// Changes are what has happened to the key, oldest first: the newest for which the
+	// answer has room.
 	Changes []entryView `json:"changes"`
+	LeftOut uint32      `json:"left_out,omitempty"`
 	// Oldest is the generation that the history goes back to, 0 if there is none.
 	Oldest     int64      `json:"oldest,omitempty"`
 	OldestMade *time.Time `json:"oldest_made,omitempty"`
@@ -80,7 +82,7 @@ key's slice, as far back as the job's history goes.`,
 
 func newExplain(job, key string, k assignment.SliceKey, m *slicerv1.ExplainKeyResponse) *explainView {
 	v := &explainView{
-		Job: job, Key: key, SliceKey: k.String(), Generation: m.Generation, Oldest: m.Oldest, Pin: newPin(m.Pin),
+		Job: job, Key: key, SliceKey: k.String(), Generation: m.Generation, Oldest: m.Oldest, Pin: newPin(m.Pin), LeftOut: m.LeftOut,
 		Start: assignment.SliceKey(m.Start).String(), End: assignment.SliceKey(m.End).String(),
 		Owners: []keyOwnerView{}, Changes: []entryView{},
 	}
@@ -130,6 +132,9 @@ func (v *explainView) print(w io.Writer, now time.Time) {
 		for _, d := range e.Decisions {
 			fmt.Fprintf(w, "  %s\n", d.describe())
 		}
+	}
+	if v.LeftOut > 0 {
+		fmt.Fprintf(w, "%d older changes are kept\n", v.LeftOut)
 	}
 }
 
