@@ -163,6 +163,7 @@ func (w *world) repeat() {
 	}
 	l := rapid.SampledFrom(w.sent).Draw(w.T, "late")
 	if slices.Contains(w.attached, l.on) {
+		w.carried[key(l.r.Task)][l.on] = true
 		w.table.Report(w.now, l.on, false, []Report{l.r})
 	}
 }
@@ -247,7 +248,8 @@ func (w *world) check() {
 
 func TestRulesOfDeath(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1}},
+		w := &world{T: rt, cfg: Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{Share: 1},
+			Damping: assignment.DampingConfig{Share: -1}},
 			lastReport: map[string]time.Duration{}, lastLost: map[string]time.Duration{},
 			since: map[Session]time.Duration{}, complete: map[Session]bool{}, ended: map[string]time.Duration{}, newest: map[string]uint64{},
 			first: map[string]time.Duration{}, carried: map[string]map[Session]bool{}, via: map[string]Session{},
