@@ -220,6 +220,7 @@ func TestBrakesRefuse(t *testing.T) {
 		{[]string{"freeze", "web", "--for", "-1s"}, 2, `--for: -1s is not allowed: want 1ms to 720h0m0s`},
 		{[]string{"freeze", "web", "--for", "721h"}, 2, `--for: 721h0m0s is not allowed`},
 		{[]string{"freeze", "web", "--as", ""}, 2, `--as: "" is not allowed`},
+		{[]string{"drain", "web", "web-0", "--as", ""}, 2, `--as: "" is not allowed: want the name under which the order is noted`},
 		{[]string{"freeze", "web", "--reason", strings.Repeat("x", 513)}, 1, `why: "xxx.*" is not allowed: want at most 512 bytes`},
 		{[]string{"freeze", "web", "--reason", "two\nlines"}, 1, `why: "two\\nlines" is not allowed`},
 		{[]string{"pin", "web", "--task", "web-0"}, 2, `pin: want --key KEY, or --from HEX and --to HEX`},

@@ -48,6 +48,9 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 			if err := checkJob(args[0]); err != nil {
 				return err
 			}
+			if err := by.check(); err != nil {
+				return err
+			}
 			if limit <= 0 {
 				return run.Usagef("--timeout: %s is not allowed: want more than 0", limit)
 			}
