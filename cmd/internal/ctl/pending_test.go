@@ -3,6 +3,7 @@ package ctl_test
 import (
 	"encoding/json"
 	"regexp"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -33,8 +34,10 @@ func TestPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("the clerk counts", func() bool { return regexp.MustCompile(`1 clerk,`).MatchString(w.must("inspect", "web")) })
-	r := w.ctl("drain", "web", "web-0", "--timeout", "3s", "--json")
-	if r.code != 5 || !regexp.MustCompile(`^slicerctl: task web-0 owns nothing since generation \d+, but not everyone had acknowledged that within 3s; behind: .*mute.*\n$`).MatchString(r.errs) {
+	// It is stored first, however long that takes: the short wait is for the clerk alone.
+	w.must("drain", "web", "web-0", "--wait=false")
+	r := w.ctl("drain", "web", "web-0", "--timeout", "5s", "--json")
+	if r.code != 5 || !regexp.MustCompile(`^slicerctl: task web-0 owns nothing since generation \d+, but not everyone had acknowledged that within 5s; behind: .*mute.*\n$`).MatchString(r.errs) {
 		t.Errorf("a drain that a clerk does not acknowledge: %+v", r)
 	}
 	var v struct {
@@ -42,7 +45,7 @@ func TestPending(t *testing.T) {
 		Converged  bool
 		Stragglers []string
 	}
-	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Generation == 0 || v.Converged || len(v.Stragglers) != 1 {
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Generation == 0 || v.Converged || !strings.Contains(strings.Join(v.Stragglers, " "), "mute") {
 		t.Errorf("%v: %+v", err, v)
 	}
 	r = w.ctl("pin", "web", "--key", "later", "--task", "web-0")
