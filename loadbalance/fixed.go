@@ -8,7 +8,7 @@ import (
 
 // fix cuts the fixed ranges out and gives them to their tasks. It takes no heed of
 // the budgets, which are for what the balancer wants: this is what somebody has
-// ordered. A range that cannot be cut out for want of slices stays as it is.
+// ordered. A range that cannot be cut out for want of room for slices stays as it is.
 func (b *board) fix() {
 	for _, f := range b.in.Fixed {
 		t := slices.IndexFunc(b.in.Tasks, func(x assignment.Task) bool { return x.Name == f.Task })
@@ -16,7 +16,8 @@ func (b *board) fix() {
 			continue
 		}
 		for _, at := range [...]assignment.SliceKey{f.Slice.Start, f.Slice.End} {
-			if i := b.at(at); i >= 0 && b.pieces[i].start != at && b.n < assignment.MaxSlices {
+			if i := b.at(at); i >= 0 && b.pieces[i].start != at && b.n < assignment.MaxSlices &&
+				b.ownerships+b.pieces[i].replicas() <= b.most {
 				b.say(KindSplit, ReasonPinned, i, -1, -1, 1, 0, 0)
 				b.split(i, at)
 			}
@@ -53,8 +54,8 @@ func (b *board) at(k assignment.SliceKey) int32 {
 func (b *board) pin(i int32, t uint32) {
 	p := &b.pieces[i]
 	p.fixed = true
+	from := -1
 	if !b.has(p, t) {
-		from := -1
 		if p.replicas() > 0 {
 			from = int(b.owners(p)[0])
 		}
@@ -62,8 +63,12 @@ func (b *board) pin(i int32, t uint32) {
 		b.say(KindMove, ReasonPinned, i, from, int(t), p.width(), p.width(), p.load)
 	}
 	for _, o := range slices.Clone(b.owners(p)) {
-		if o != t {
-			b.remove(i, o)
+		if o == t {
+			continue
+		}
+		b.remove(i, o)
+		if int(o) != from { // the move has said so
+			b.say(KindRemove, ReasonPinned, i, int(o), -1, 1, 0, 0)
 		}
 	}
 }

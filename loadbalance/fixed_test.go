@@ -95,11 +95,11 @@ func checkFixed(t *testing.T, seed uint64, in loadbalance.Input, out loadbalance
 		switch {
 		case d.Reason == loadbalance.ReasonPinned:
 			continue
+		case d.Reason == loadbalance.ReasonCold:
+			merged += d.KeyChurn
 		case d.Kind == loadbalance.KindMove || d.Kind == loadbalance.KindEject || d.Kind == loadbalance.KindReplicate && d.Reason != loadbalance.ReasonTooFew:
 			moved += d.KeyChurn
-		case d.Kind == loadbalance.KindMerge:
-			merged += d.KeyChurn
-		case d.Kind != loadbalance.KindSplit:
+		case d.Kind != loadbalance.KindSplit && d.Kind != loadbalance.KindMerge:
 			continue
 		}
 		if f := fixed(d.Slice); f != nil && d.Reason != loadbalance.ReasonTooFew {

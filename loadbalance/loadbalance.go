@@ -154,7 +154,8 @@ type Decision struct {
 	//     a task is not given yet.
 	Benefit float64
 	// KeyChurn is the share of the keyspace and LoadChurn the share of the load
-	// that comes to a task that did not own it.
+	// that comes to a task that did not own it. Where a merge gives keys to several,
+	// the first has the KeyChurn.
 	KeyChurn, LoadChurn float64
 }
 

@@ -91,15 +91,36 @@ func (b *board) mergePair(i int32, limit float64) bool {
 	}
 	for range 2 {
 		if cost, load, ok := b.mergeCost(keep, lose, limit); ok {
-			from, to := int(b.owners(&b.pieces[lose])[0]), int(b.owners(&b.pieces[keep])[0])
 			b.merged += cost
+			b.sayMoved(keep, lose, cost, load)
 			b.merge(i, keep)
-			b.say(KindMerge, ReasonCold, i, from, to, 1, cost, load)
+			b.say(KindMerge, ReasonCold, i, -1, -1, 1, 0, 0)
 			return true
 		}
 		keep, lose = lose, keep
 	}
 	return false
+}
+
+// sayMoved tells who is given piece lose, and in place of whom, when it goes to the
+// owners of keep. It is one stretch of keys that moves: the first bears its cost.
+func (b *board) sayMoved(keep, lose int32, keys, load float64) {
+	k, l := &b.pieces[keep], &b.pieces[lose]
+	without := func(p, q *piece) []uint32 {
+		return slices.DeleteFunc(slices.Clone(b.owners(p)), func(t uint32) bool { return b.has(q, t) })
+	}
+	gain, leave := without(k, l), without(l, k)
+	for n, t := range gain {
+		kind, from := KindReplicate, -1
+		if n < len(leave) {
+			kind, from = KindMove, int(leave[n])
+		}
+		b.say(kind, ReasonCold, lose, from, int(t), l.width(), keys, load/float64(len(gain)))
+		keys = 0
+	}
+	for n := len(gain); n < len(leave); n++ {
+		b.say(KindRemove, ReasonCold, lose, int(leave[n]), -1, 1, 0, 0)
+	}
 }
 
 // mergeCost is the keyspace and the load that change hands when one piece moves

@@ -2,6 +2,7 @@ package loadbalance_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func drawConfig(t *rapid.T) assignment.JobConfig {
 	c.Balance.BandStop = rapid.SampledFrom([]float64{1, 1.01, 1.3}).Draw(t, "band stop")
 	c.Balance.BandStart = c.Balance.BandStop + rapid.SampledFrom([]float64{0, .02, .5}).Draw(t, "band")
 	c.Balance.Smoothing = rapid.SampledFrom([]float64{.01, .25, 1}).Draw(t, "smoothing")
+	c.WarmUp = rapid.SampledFrom([]time.Duration{assignment.NoWarmUp, time.Millisecond, 30 * time.Second, time.Hour}).Draw(t, "warm-up")
 	c.Balance.CPUThreshold = rapid.SampledFrom([]float64{-1, .25, 1}).Draw(t, "cpu threshold")
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -59,6 +61,22 @@ func drawTasks(t *rapid.T, before []assignment.Task) []assignment.Task {
 		tasks[i].Weight = rapid.SampledFrom([]float64{1, 1, 1, 2, 4, 1e-6, 1000, 1e6}).Draw(t, "weight")
 	}
 	return tasks
+}
+
+// drawAges draws how long tasks have been there, or that it is not known.
+func drawAges(t *rapid.T, tasks int) []time.Duration {
+	if !rapid.Bool().Draw(t, "ages") {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.SampledFrom([]time.Duration{-1, -1, -1, 0, time.Second, 29 * time.Second, 40 * time.Second, time.Hour}), tasks, tasks).Draw(t, "age")
+}
+
+// drawAnyFixed draws ranges that are fixed, mostly none.
+func drawAnyFixed(t *rapid.T, tasks []assignment.Task) []loadbalance.Fixed {
+	if len(tasks) == 0 || rapid.IntRange(0, 2).Draw(t, "fixed") > 0 {
+		return nil
+	}
+	return drawFixed(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "fixed ranges"), 1)), tasks, zipf(30, 1, 1))
 }
 
 // drawLoads draws any loads for the slices of a, some keys hot beyond reason.
@@ -113,6 +131,9 @@ func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 		t.Fatalf("placed nothing with %d running tasks", live)
 	}
 	fewest, most := min(in.Config.MinReplicas, live), min(in.Config.MaxReplicas, live)
+	if in.Fixed != nil {
+		fewest = 1
+	}
 	for i := range p.Starts {
 		owners := p.Range(i)
 		if len(owners) < fewest || len(owners) > most {
@@ -128,24 +149,67 @@ func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 	if in.Prev != nil {
 		before = in.Prev.NumSlices()
 	}
-	limit := max(before, in.Config.Balance.MaxSlicesPerTask*live)
+	limit := max(before, in.Config.Balance.MaxSlicesPerTask*live) + 2*len(in.Fixed)
 	if len(p.Starts) > limit {
 		t.Fatalf("%d slices, want at most %d", len(p.Starts), limit)
 	}
 	for _, d := range out.Decisions {
-		if math.IsNaN(d.Benefit) || math.IsNaN(d.LoadChurn) || math.IsNaN(d.KeyChurn) {
-			t.Fatalf("a decision is not a number: %+v", d)
+		for _, x := range [...]float64{d.Benefit, d.KeyChurn, d.LoadChurn} {
+			if !(x >= -1e-9) || math.IsInf(x, 0) { // false for NaN
+				t.Fatalf("a decision with odd numbers: %+v", d)
+			}
 		}
 	}
 	if in.Prev == nil {
 		return
 	}
+	told(t, in, out)
 	churn, free := gained(in, p)
 	if math.Abs(churn-out.Stats.KeyChurn) > 1e-9 {
 		t.Fatalf("key churn is said to be %g, and is %g", out.Stats.KeyChurn, churn)
 	}
 	if budget := max(in.Config.Balance.MergeBudget, 0) + max(in.Config.Balance.MoveBudget, 0); free > budget+1e-9 {
 		t.Fatalf("%g of the keyspace was reassigned without need, the budgets are %g", free, budget)
+	}
+}
+
+// told says whether each owner that a key gains or loses is named by a decision.
+func told(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
+	names := func(k assignment.SliceKey, who func(loadbalance.Decision) string) map[string]bool {
+		m := make(map[string]bool)
+		for _, d := range out.Decisions {
+			if d.Slice.Contains(k) {
+				m[who(d)] = true
+			}
+		}
+		return m
+	}
+	next, err := assignment.Successor(nil, assignment.Header{Job: "job", Generation: 1}, slices.Clone(in.Tasks), out.Placement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts := slices.Concat(out.Placement.Starts, in.Prev.Columns().Starts)
+	slices.Sort(starts)
+	for _, k := range slices.Compact(starts) {
+		had, has := make(map[string]assignment.Task), make(map[string]assignment.Task)
+		for o := range in.Prev.Lookup(k).All() {
+			had[o.Name] = o
+		}
+		for o := range next.Lookup(k).All() {
+			has[o.Name] = o
+		}
+		to := names(k, func(d loadbalance.Decision) string { return d.To })
+		from := names(k, func(d loadbalance.Decision) string { return d.From })
+		for n, o := range has {
+			if !o.Same(had[n]) && !to[n] {
+				t.Fatalf("%s gains key %s, and no decision says so: %+v", n, k, out.Decisions)
+			}
+		}
+		for n, o := range had {
+			if !o.Same(has[n]) && !from[n] {
+				t.Fatalf("%s loses key %s, and no decision says so: %+v", n, k, out.Decisions)
+			}
+		}
 	}
 }
 
@@ -161,7 +225,7 @@ func gained(in loadbalance.Input, p assignment.Placement) (churn, free float64) 
 		for ; at < in.Prev.NumSlices() && in.Prev.Slice(at).Start < s.End; at++ {
 			both, _ := s.Intersect(in.Prev.Slice(at))
 			had := make(map[uint32]bool)
-			stay := in.Prev.Replicas(at).Len() >= fewest
+			stay := in.Prev.Replicas(at).Len() >= fewest && !slices.ContainsFunc(in.Fixed, func(f loadbalance.Fixed) bool { return f.Slice.Contains(both.Start) })
 			for o := range in.Prev.Replicas(at).All() {
 				pos := slices.IndexFunc(in.Tasks, func(t assignment.Task) bool { return t.Same(o) && t.State == assignment.TaskRunning })
 				stay = stay && pos >= 0
@@ -190,7 +254,8 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			tasks = drawTasks(t, tasks)
 			in := loadbalance.Input{
-				Prev: prev, Tasks: tasks, Config: drawConfig(t), Loads: drawLoads(t, prev), State: state,
+				Prev: prev, Tasks: tasks, Ages: drawAges(t, len(tasks)), Config: drawConfig(t), Loads: drawLoads(t, prev),
+				State: state, Fixed: drawAnyFixed(t, tasks),
 				Elapsed:        time.Duration(rapid.Int64Range(-1, 1<<40).Draw(t, "elapsed")),
 				MembershipOnly: rapid.IntRange(0, 4).Draw(t, "membership only") == 0,
 			}
@@ -261,8 +326,8 @@ func TestSettles(t *testing.T) {
 	})
 }
 
-// TestOwnershipsAreBounded lets replicas and slices grow as they like: together they
-// stay within what an assignment may hold.
+// TestOwnershipsAreBounded lets replicas and slices grow as they like, by pins and by
+// orders for more replicas, too: together they stay within what an assignment may hold.
 func TestOwnershipsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"), 1, 12)
@@ -277,6 +342,10 @@ func TestOwnershipsAreBounded(t *testing.T) {
 			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, State: out.State, Elapsed: cfg.Balance.Interval}
 			if a != nil {
 				in.Loads = measure(a, keys)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+				cfg.MinReplicas = rapid.IntRange(cfg.MinReplicas, 6).Draw(t, "new min")
+				in.Config, in.Fixed = cfg, drawAnyFixed(t, tasks)
 			}
 			out = loadbalance.RebalanceWithin(in, most)
 			if n := len(out.Placement.Owners); n > most {

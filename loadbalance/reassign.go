@@ -193,14 +193,13 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 		record(KindReassign, ReasonRestarted, b.in.Tasks[back].Name)
 		return
 	}
-	if p.replicas() >= b.min && b.relaxed(p) {
+	to, ok := s.coldest(i)
+	if !ok || p.replicas() >= b.min && b.relaxed(p) { // not ok: all others have it
 		record(KindRemove, ReasonEnough, "")
 		return
 	}
-	if to, ok := s.coldest(i); ok {
-		s.change(i, func() { b.add(i, to) })
-		record(KindReassign, why, b.in.Tasks[to].Name)
-	}
+	s.change(i, func() { b.add(i, to) })
+	record(KindReassign, why, b.in.Tasks[to].Name)
 }
 
 // relaxed says that no owner of the piece is above its fair load.
@@ -236,10 +235,11 @@ func (b *board) redundancy() {
 	}
 }
 
-// adjust gives a piece as many owners as it should have.
+// adjust gives a piece as many owners as it should have, as far as an assignment has
+// room for them.
 func (b *board) adjust(s *scale, i int32) {
 	p := &b.pieces[i]
-	for p.replicas() < b.min {
+	for p.replicas() < b.min && (p.replicas() == 0 || b.roomForOwner()) {
 		to, ok := s.coldest(i)
 		if !ok {
 			return
