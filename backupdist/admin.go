@@ -19,8 +19,8 @@ import (
 // adminService answers what can be read from the store, and says of all else that
 // it is for a Distributor.
 type adminService struct {
-	slicerv1.UnimplementedAdminServiceServer
-	s *Server
+	slicerv1.UnsafeAdminServiceServer // so that a new method is answered here, too
+	s                                 *Server
 }
 
 func (svc adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
@@ -116,4 +116,20 @@ func (adminService) DrainTask(context.Context, *slicerv1.DrainTaskRequest) (*sli
 
 func (adminService) InspectJob(context.Context, *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	return nil, readOnly("InspectJob")
+}
+
+func (adminService) GiveOrder(context.Context, *slicerv1.GiveOrderRequest) (*slicerv1.GiveOrderResponse, error) {
+	return nil, readOnly("GiveOrder")
+}
+
+func (adminService) GetHistory(context.Context, *slicerv1.GetHistoryRequest) (*slicerv1.GetHistoryResponse, error) {
+	return nil, readOnly("GetHistory")
+}
+
+func (adminService) ExplainKey(context.Context, *slicerv1.ExplainKeyRequest) (*slicerv1.ExplainKeyResponse, error) {
+	return nil, readOnly("ExplainKey")
+}
+
+func (adminService) ListAssigners(context.Context, *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
+	return nil, readOnly("ListAssigners")
 }

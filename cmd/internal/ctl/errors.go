@@ -75,11 +75,8 @@ func (c *client) explain(err error) error {
 	case codes.NotFound:
 		return &codedError{msg, exitNotFound}
 	case codes.Unimplemented:
-		switch {
-		case strings.HasPrefix(msg, "unknown "):
+		if strings.HasPrefix(msg, "unknown ") {
 			msg = "it does not know this call: is it a Distributor?"
-		case strings.HasPrefix(msg, "method "): // what Backup Distributors leave out of the service
-			msg = "it cannot do this: want a Distributor, a Backup Distributor knows configs and assignments alone"
 		}
 		return &codedError{fmt.Sprintf("%s: %s", c.server, msg), run.ExitFailed}
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.PermissionDenied:
