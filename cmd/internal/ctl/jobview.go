@@ -56,6 +56,7 @@ type vanishView struct {
 	For      string  `json:"for"`
 }
 
+// newJobView shows none, which the config has as -1, as 0, as a job file does.
 func newJobView(c assignment.JobConfig, version int64) jobView {
 	b, d, z := c.Balance, c.Damping, c.Freeze
 	return jobView{
@@ -63,12 +64,12 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
 		WarmUp: span(max(c.WarmUp, 0)), History: c.History,
-		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share},
+		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Balance: balanceView{
 			Algorithm: b.Algorithm, MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
-			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
-			Smoothing: b.Smoothing, Interval: span(b.Interval), CPUThreshold: b.CPUThreshold,
+			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,
+			Smoothing: b.Smoothing, Interval: span(b.Interval), CPUThreshold: max(b.CPUThreshold, 0),
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/jobfile"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -222,7 +223,7 @@ func TestExplain(t *testing.T) {
 		{context.DeadlineExceeded, "no answer from slicer:4720 within 1s", 4},
 		{status.Error(codes.NotFound, `job "x": not found`), `job "x": not found`, 3},
 		{status.Error(codes.InvalidArgument, "min_replicas: 3 is not allowed"), "min_replicas: 3 is not allowed", 1},
-		{status.Error(codes.Unimplemented, "method GetHistory not implemented"), "slicer:4720: it cannot do this: want a Distributor, a Backup Distributor knows configs and assignments alone", 1},
+		{status.Error(codes.Unimplemented, "GetHistory: ask a distributor"), "slicer:4720: GetHistory: ask a distributor", 1},
 		{status.Error(codes.Unimplemented, "unknown service"), "slicer:4720: it does not know this call: is it a Distributor?", 1},
 		{status.Error(codes.Internal, "boom"), "slicer:4720 answers Internal: boom", 1},
 		{errors.New("mine"), "mine", 1},
@@ -249,6 +250,26 @@ func TestPercentAndAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{-1: "0s", 1234 * time.Millisecond: "1.2s", 75 * time.Second: "1m15s", 3*time.Hour + 20*time.Minute: "3h20m", 50 * time.Hour: "2d"} {
 		if got := age(d); got != want {
 			t.Errorf("age(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+// TestJobViewIsAJobFile: what "job get --json" prints is a job's file but for the
+// version, also where the config says none.
+func TestJobViewIsAJobFile(t *testing.T) {
+	none := `{name: web, warm_up: 0s, balance: {merge_budget: 0, move_budget: 0, cpu_threshold: 0}, damping: {share: 0}}`
+	for _, file := range []string{"name: web", none} {
+		want, err := jobfile.Parse("want", []byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(newJobView(want[0], 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := jobfile.Parse("got", bytes.Replace(data, []byte(`"version":7,`), nil, 1))
+		if err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%s is %s: %v\n%s", file, data, err, cmp.Diff(want, got))
 		}
 	}
 }
