@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	callLimit = 2 * time.Second
+	// callLimit is long enough for a busy machine.
+	callLimit = 20 * time.Second
 	// maxCalls bounds a client's calls in flight.
 	maxCalls = 1024
 	// maxBehind is how late a call may be made. A client that has not had the CPU

@@ -26,7 +26,7 @@ const (
 	// settled is when the reaction to a shift is over and all is steady.
 	settled = 30 * time.Second
 
-	setUpLimit = 30 * time.Second
+	setUpLimit = time.Minute
 	// phase is by how much the times between shifts differ, at random, so that they
 	// do not keep step with the assigner's rounds.
 	phase = 5 * time.Second

@@ -47,10 +47,11 @@ func seconds(ds []time.Duration) (all []float64) {
 }
 
 // TestReaction is the experiment in short: two shifts, each watched until it has
-// recovered, which must be within half a minute even on a busy machine.
+// recovered. A busy machine has two minutes for it: it sends fewer requests, and the
+// fewer there are in a window, the more uneven they are by chance.
 func TestReaction(t *testing.T) {
 	b := startExperiment(t, seedtest.Seed(t), numServers, usualRate)
-	s := b.shifts(t, 2, 30*time.Second, recovered)
+	s := b.shifts(t, 2, 2*time.Minute, recovered)
 	if s.unrecovered > 0 {
 		t.Errorf("%d of %d shifts did not recover", s.unrecovered, len(s.took))
 	}
