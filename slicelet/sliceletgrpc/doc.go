@@ -26,6 +26,10 @@
 // RPCs says whether the client was behind (it routed by an older assignment than
 // this task holds) or ahead.
 //
+// In a job balanced by CPU an RPC counts by how long its handler works; in a stream that
+// is the time before each message that it sends or begins to wait for. A stream
+// that sends on a timer seems to work in between.
+//
 // Latency and errors by method are metrics. The process's utilization goes to
 // clients in the trailers of RPCs (ORCA load reports), for clients that choose by
 // it: clerkgrpc with policy.Weighted, or gRPC's weighted_round_robin.

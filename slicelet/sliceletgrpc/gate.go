@@ -89,7 +89,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	if s.refused != nil {
 		err = s.refused // whatever the handler made of it
 	}
-	s.waits()
+	s.waits(false)
 	g.ended(ss.Context(), info.FullMethod, began, err)
 	return err
 }
@@ -104,16 +104,20 @@ type stream struct {
 	refused error
 
 	mu   sync.Mutex // one goroutine may send while another receives
-	busy time.Time  // since when the handler has neither sent nor received; zero while it does
+	busy time.Time  // since when work has not been counted
 	at   int        // calls that are under way
 }
 
-// waits ends a time in which the handler worked.
-func (s *stream) waits() {
+// waits ends a time in which the handler worked. What is sent has been worked for
+// even while another goroutine waits for what comes next; to receive while another
+// sends is no sign of work.
+func (s *stream) waits(sends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.at++; s.at == 1 {
-		s.call.handle.Took(time.Since(s.busy))
+	if s.at++; s.at == 1 || sends {
+		now := time.Now()
+		s.call.handle.Took(now.Sub(s.busy))
+		s.busy = now
 	}
 }
 
@@ -121,13 +125,12 @@ func (s *stream) waits() {
 func (s *stream) works() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.at--; s.at == 0 {
-		s.busy = time.Now()
-	}
+	s.at--
+	s.busy = time.Now()
 }
 
 func (s *stream) SendMsg(m any) error {
-	s.waits()
+	s.waits(true)
 	defer s.works()
 	return s.ServerStream.SendMsg(m)
 }
@@ -138,7 +141,7 @@ func (s *stream) RecvMsg(m any) error {
 	if s.refused != nil {
 		return s.refused
 	}
-	s.waits()
+	s.waits(false)
 	err := s.ServerStream.RecvMsg(m)
 	s.works()
 	if err != nil || !s.ask {

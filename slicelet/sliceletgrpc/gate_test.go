@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,6 +254,27 @@ slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 2
 	})
 }
 
+// silent is a stream on which nothing comes until it is cut.
+type silent struct {
+	grpc.ServerStream
+	cut chan struct{}
+}
+
+func (s silent) SendMsg(any) error { return nil }
+func (s silent) RecvMsg(any) error { <-s.cut; return io.EOF }
+
+// chat has a handler work for an answer while another goroutine of it receives.
+func (b *bed) chat(key string, took time.Duration) {
+	ss := silent{cut: make(chan struct{})}
+	s := &stream{ServerStream: ss, call: call{handle: b.slicelet.Handle(key)}, busy: time.Now()}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.RecvMsg(nil) })
+	time.Sleep(took)
+	_ = s.SendMsg(nil)
+	close(ss.cut)
+	wg.Wait()
+}
+
 // TestTime: where CPU is the load, it is shared out by how long handlers work, that
 // of streams between messages included.
 func TestTime(t *testing.T) {
@@ -263,7 +285,8 @@ func TestTime(t *testing.T) {
 		for range 3 {
 			b.saw(b.ask(b.with(KeyHeader, keyOf(0)), "100ms"), true, true)
 		}
-		b.saw(b.watch(b.with(KeyHeader, keyOf(0)), "500ms"), true, true)
+		b.saw(b.watch(b.with(KeyHeader, keyOf(0)), "200ms"), true, true)
+		b.chat(keyOf(0), 300*time.Millisecond)
 		b.saw(b.ask(b.with(KeyHeader, keyOf(1)), "400ms"), true, true)
 		time.Sleep(12 * time.Second)
 		for _, m := range b.plane.Heard() {
