@@ -131,7 +131,7 @@ func (t *Table) Detach(now time.Duration, id Session) {
 	t.sessions = slices.Delete(t.sessions, i, i+1)
 	for _, k := range t.tasks {
 		if k.next != nil && k.next.drop(id) {
-			k.next = nil
+			k.giveUp()
 		}
 		if !k.carriers.drop(id) || slices.Contains(k.carriers, k.via) {
 			continue // it was not, or is no more, the one by way of which the task is heard of
