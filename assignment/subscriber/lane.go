@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -44,6 +45,8 @@ type lane struct {
 	source Source
 	addrs  []string
 	next   int // position in addrs
+	// longest is the longest wait for a next round, maxBackoff if it is 0.
+	longest time.Duration
 
 	phase phase
 	link  linkID
@@ -165,7 +168,7 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 		if l.verdict != nil {
 			rounds = l.fails
 		}
-		most := min(firstBackoff<<min(rounds-1, 10), maxBackoff)
+		most := min(firstBackoff<<min(rounds-1, 10), cmp.Or(l.longest, maxBackoff))
 		delay = most/2 + time.Duration(rng.Int64N(int64(most/2)))
 	}
 	l.base, l.asm = nil, wire.Assembler{}

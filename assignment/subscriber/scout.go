@@ -21,6 +21,9 @@ const (
 	lookWithin = time.Second
 	// answerWithin is how long a Distributor may take to say whether it is heard.
 	answerWithin = 3 * time.Second
+	// longestLook is the longest wait for a next look at all others. When no assigner is
+	// left that lasts, and all slicelets look; by then it is not urgent any more.
+	longestLook = 30 * time.Second
 )
 
 var errUnheard = errors.New("the preferred assigner does not hear it either")
@@ -37,7 +40,7 @@ func (c *core) look(now time.Time) {
 		if len(addrs) == 0 {
 			addrs = slices.Repeat(d.addrs, 2)
 		}
-		*s = lane{source: Distributor, addrs: addrs}
+		*s = lane{source: Distributor, addrs: addrs, longest: longestLook}
 		s.wait(now, time.Duration(c.rng.Int64N(int64(lookWithin))))
 	case !wanted && s.phase != off:
 		c.stopLooking()
