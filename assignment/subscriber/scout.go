@@ -22,8 +22,9 @@ const (
 	// answerWithin is how long a Distributor may take to say whether it is heard.
 	answerWithin = 3 * time.Second
 	// longestLook is the longest wait for a next look at all others. When no assigner is
-	// left that lasts, and all slicelets look; by then it is not urgent any more.
-	longestLook = 30 * time.Second
+	// left all slicelets look, for as long as that lasts; but when one comes back who does
+	// not hear theirs they have no more than some 15 s.
+	longestLook = 10 * time.Second
 )
 
 var errUnheard = errors.New("the preferred assigner does not hear it either")
