@@ -47,12 +47,12 @@ func clientsFromProto(ms []*slicerv1.Client) []clientindex.Client {
 // told. It returns when it is to be called again. r.mu is held.
 func (r *runner) indexClients(now generate.Now) (wake time.Duration) {
 	sessions := r.a.sessions()
-	attached := make([]clientindex.Session, len(sessions))
-	for i, s := range sessions {
-		attached[i] = clientindex.Session(s.id)
+	r.attached = r.attached[:0]
+	for _, s := range sessions {
+		r.attached = append(r.attached, clientindex.Session(s.id))
 	}
 	r.clients.Prefer(now.Mono, r.core.IsPreferred())
-	r.clients.Sessions(now.Mono, attached)
+	r.clients.Sessions(now.Mono, r.attached)
 	wake = r.clients.Advance(now.Mono)
 	for _, s := range sessions {
 		if r.clients.Pending(clientindex.Session(s.id)) {

@@ -26,6 +26,7 @@ type runner struct {
 	home     *shelf                // the store that keeps the job, nil when it is not known
 	watchers map[*session]struct{} // Distributors that have asked about the job
 	clients  *clientindex.Table
+	attached []clientindex.Session // room for those of indexClients
 	frames   frames
 	status   *slicerv1.JobStatus // nil before the store has answered
 	version  int64               // of the config, as last looked at for preference

@@ -197,6 +197,9 @@ func (j *job) fillIn(now time.Time) {
 	}
 	j.guestLoads.mu.Lock()
 	defer j.guestLoads.mu.Unlock()
+	if j.guestLoads.loads.Empty() {
+		return
+	}
 	for name, t := range j.tasks.tasks {
 		if !t.news || t.measured {
 			continue

@@ -105,20 +105,23 @@ func (t *turns) come(now time.Time, j *job) []uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expire(now)
+	if len(t.ready) == 0 {
+		return nil
+	}
 	ids := t.ready[j]
 	delete(t.ready, j)
 	return ids
 }
 
-// wake is when a turn will be over at the latest for which somebody waits, zero if
-// nobody waits.
-func (t *turns) wake() time.Time {
+// look says how many wait, and when a turn will be over at the latest for which
+// somebody waits, zero if nobody waits.
+func (t *turns) look() (waiting int, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.waiting) == 0 || len(t.ending) == 0 {
-		return time.Time{}
+	if len(t.waiting) > 0 && len(t.ending) > 0 {
+		next = t.ending[0].until
 	}
-	return t.ending[0].until
+	return len(t.waiting), next
 }
 
 // waits says whether a subscriber waits for its turn.
@@ -126,13 +129,6 @@ func (t *turns) waits(id uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting[id] != nil
-}
-
-// count is how many wait, and how many have their turn.
-func (t *turns) count() (waiting, taken int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.waiting), len(t.taken)
 }
 
 func (t *turns) room(bytes int) bool {
@@ -211,7 +207,7 @@ func (j *job) takeTurns(now time.Time) (next time.Time) {
 			j.d.turns.done(now, id) // it does not need it any more
 		}
 	}
-	waiting, _ := j.d.turns.count()
+	waiting, next := j.d.turns.look()
 	j.d.metrics.turns.Set(float64(waiting))
-	return j.d.turns.wake()
+	return next
 }

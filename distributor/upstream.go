@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -31,7 +32,7 @@ type upstream struct {
 	target    session // who is asked for assignments
 	preferred session // who gets reports and acknowledgements; the target too, in the first tier
 	// marked sessions have been told that something is due, and will take it.
-	marked map[session]struct{}
+	marked []session
 
 	want     due
 	whole    bool // ask for the whole: what came did not decode
@@ -159,10 +160,7 @@ func (u *upstream) mark(now time.Time) (due []session) {
 			continue
 		}
 		if u.unaware(s) && u.plan(s, now) != (plan{}) {
-			if u.marked == nil {
-				u.marked = make(map[session]struct{})
-			}
-			u.marked[s] = struct{}{}
+			u.marked = append(u.marked, s)
 			due = append(due, s)
 		}
 	}
@@ -171,8 +169,7 @@ func (u *upstream) mark(now time.Time) (due []session) {
 
 // unaware says whether a session, if it is one, is to be told when something is due.
 func (u *upstream) unaware(s session) bool {
-	_, marked := u.marked[s]
-	return s != 0 && !marked
+	return s != 0 && !slices.Contains(u.marked, s)
 }
 
 // wake is when mark will next have something to return, zero if never.
@@ -204,7 +201,7 @@ func (u *upstream) plan(s session, now time.Time) (p plan) {
 // take returns what the session is to be told now and considers it told; asked is
 // the newest reported generation that a Want will carry.
 func (u *upstream) take(s session, now time.Time, asked assignment.Generation) plan {
-	delete(u.marked, s)
+	u.ended(s)
 	p := u.plan(s, now)
 	if p.want {
 		u.want.sent(now)
@@ -225,4 +222,6 @@ func (u *upstream) take(s session, now time.Time, asked assignment.Generation) p
 }
 
 // ended forgets a session that has ended.
-func (u *upstream) ended(s session) { delete(u.marked, s) }
+func (u *upstream) ended(s session) {
+	u.marked = slices.DeleteFunc(u.marked, func(x session) bool { return x == s })
+}

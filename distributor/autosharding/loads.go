@@ -41,6 +41,9 @@ func (l *Loads) Add(now time.Time, a *assignment.Assignment, r *Report) {
 	}
 }
 
+// Empty says that nothing was ever added.
+func (l *Loads) Empty() bool { return l.a == nil }
+
 // Take is what was added for a task since it was last asked for, as rates. It is
 // nil if there is nothing, or if the assignment does not name the task.
 func (l *Loads) Take(now time.Time, a *assignment.Assignment, task string) *assignment.Load {
