@@ -17,8 +17,8 @@ import (
 
 // unheardAfter is how long the preferred assigner may not have heard this Distributor:
 // another takes the place of a dead one sooner than that if --registration-ttl is 3 s or
-// less, and what stands still for less is not worth a move. It is well below the time that the assigner gives the
-// tasks of a Distributor which it has lost.
+// less, and what stands still for less is not worth a move. It is well below the time
+// that the assigner gives the tasks of a Distributor which it has lost.
 const unheardAfter = 4 * time.Second
 
 // freshFor is how old the last word of an assigner may be, which comes every second, for

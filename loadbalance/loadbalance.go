@@ -16,6 +16,9 @@ type Report struct {
 // Loads is the load of a job by slice of one assignment, in units a second.
 // Measure makes it from reports; a simulation may make it itself.
 type Loads struct {
+	// Window is the time over which they were measured: the shorter, the less is made
+	// of few requests. 0 is Input.Elapsed.
+	Window time.Duration
 	// Slice has one value a slice of the assignment, over all its replicas; NaN
 	// when nothing is known about it.
 	Slice []float64

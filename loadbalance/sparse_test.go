@@ -3,6 +3,7 @@ package loadbalance_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance"
@@ -47,6 +48,37 @@ func TestEmptySlicesStay(t *testing.T) {
 	}
 	if perMinute := late / shifts * 2; perMinute > .002 {
 		t.Errorf("%.3f %% of the keyspace move each minute although the load is steady", 100*perMinute)
+	}
+}
+
+// What was counted in a short window is doubted as such, also when the window before
+// is long ago: less moves than if the requests had been counted all the while.
+func TestShortWindowsAreDoubted(t *testing.T) {
+	const rounds, window, elapsed, seed = 60, 5 * time.Second, time.Minute, 4
+	t.Logf("seed %d", seed)
+	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 1), fleet(10)
+	keys := zipf(200, 1, 30)
+	churn := func(said time.Duration) (sum float64) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+		a := follow(t, nil, tasks, out)
+		for range rounds {
+			var counted []keyLoad
+			for _, k := range keys {
+				counted = append(counted, keyLoad{k.key, poisson(rng, k.rate*window.Seconds()) / window.Seconds()})
+			}
+			loads := measure(a, counted)
+			loads.Window = said
+			out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: loads, Elapsed: elapsed, State: out.State})
+			a = follow(t, a, tasks, out)
+			sum += out.Stats.KeyChurn
+		}
+		return sum
+	}
+	short, long := churn(window), churn(0)
+	t.Logf("%.3f %% of the keyspace move, and %.3f %% if the window is taken to be as long as the gap", 100*short, 100*long)
+	if short > .5*long {
+		t.Error("as if it had been counted all the while")
 	}
 }
 

@@ -69,10 +69,14 @@ func (b *board) weightOfNew() float64 {
 // countNoise is the variance of a measured rate of 1 a second when all that is
 // measured is how many requests came.
 func (b *board) countNoise() float64 {
-	if b.in.Config.LoadMetric != assignment.LoadRequests || b.in.Elapsed <= 0 {
+	window := b.in.Elapsed
+	if b.in.Loads != nil && b.in.Loads.Window > 0 {
+		window = b.in.Loads.Window
+	}
+	if b.in.Config.LoadMetric != assignment.LoadRequests || window <= 0 {
 		return 0
 	}
-	return 1 / b.in.Elapsed.Seconds()
+	return 1 / window.Seconds()
 }
 
 func (b *board) widths() []float64 {

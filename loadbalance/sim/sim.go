@@ -144,6 +144,7 @@ func (r *replay) round(w Window) (Round, error) {
 	}
 	before := r.a
 	in := decision{job: r.job, tasks: r.tasks, prev: r.a, loads: r.meter.measure(v, r.a), elapsed: r.job.Balance.Interval}
+	in.loads.Window = r.job.Balance.Interval // of windows without traffic nothing was measured
 	if r.last != nil {
 		in.elapsed = time.Duration(w.StartMS-*r.last) * time.Millisecond
 	}
