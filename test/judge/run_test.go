@@ -89,7 +89,7 @@ func convicts(t *testing.T, p plan, kinds []fault, guilty func(Verdict) bool) {
 		}
 		return v
 	}
-	for range 8 {
+	for range 24 { // two minutes at the most: on a busy machine little happens in one
 		b.storm(5*time.Second, time.Second, kinds)
 		b.plan.seed++
 		if guilty(judge()) { // a suspicion: what is under way is not written down yet
