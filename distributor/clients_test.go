@@ -263,12 +263,7 @@ func TestClientIndexesArePassedOn(t *testing.T) {
 // After a restart of the Distributor the clerks' hellos say what they hold.
 func TestClientIndexesSurviveTheDistributor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newNetwork()
-		f := n.assigner(t, "a1", assigner1)
-		a := firstOf(t, testJob, testStore, baseGen, 10)
-		f.set(a)
-		f.prefer(1, "a1")
-		w := newWorld(t, n, assigner1)
+		f, a, w := served(t, 10)
 		for i := range 3 {
 			h := clerkHello(fmt.Sprint("c", i))
 			if i > 0 {

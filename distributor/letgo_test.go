@@ -93,12 +93,7 @@ func TestGuestIsNotWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				n := newNetwork()
-				f := n.assigner(t, "a1", assigner1)
-				a := firstOf(t, testJob, testStore, baseGen, 10)
-				f.set(a)
-				f.prefer(1, "a1")
-				w := newWorld(t, n, assigner1)
+				f, a, w := served(t, 10)
 				same(t, w.clerk("c1").holds(), a)
 				feed, err := source{w.d}.Join(testJob, "g1", a.Generation())
 				if err != nil {

@@ -27,12 +27,7 @@ func (f *fakeAssigner) lastAcks(t *testing.T) *slicerv1.Acks {
 // a while, who is stuck.
 func TestAcksTellHowLongItTook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newNetwork()
-		f := n.assigner(t, "a1", assigner1)
-		first := firstOf(t, testJob, testStore, baseGen, 100)
-		f.set(first)
-		f.prefer(1, "a1")
-		w := newWorld(t, n, assigner1)
+		f, first, w := served(t, 100)
 		for _, id := range []string{"c1", "c2"} {
 			same(t, w.clerk(id).holds(), first)
 		}
@@ -79,12 +74,7 @@ func TestAcksTellHowLongItTook(t *testing.T) {
 // One who will not take the newest is stuck, although nothing is on its way to it.
 func TestAcksNameThoseWhoRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newNetwork()
-		f := n.assigner(t, "a1", assigner1)
-		a := firstOf(t, testJob, testStore, baseGen, 100)
-		f.set(a)
-		f.prefer(1, "a1")
-		w := newWorld(t, n, assigner1)
+		f, a, w := served(t, 100)
 		c := w.clerk("c1")
 		same(t, c.holds(), a)
 		c.mu.Lock()

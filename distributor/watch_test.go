@@ -38,6 +38,18 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
+// served starts a Distributor with one assigner, which is preferred and has an
+// assignment of so many slices.
+func served(t *testing.T, slices int) (*fakeAssigner, *assignment.Assignment, *world) {
+	t.Helper()
+	n := newNetwork()
+	f := n.assigner(t, "a1", assigner1)
+	a := firstOf(t, testJob, testStore, baseGen, slices)
+	f.set(a)
+	f.prefer(1, "a1")
+	return f, a, newWorld(t, n, assigner1)
+}
+
 // newWorld starts a Distributor that knows the addresses.
 func newWorld(t *testing.T, n *network, assigners ...string) *world {
 	t.Helper()
