@@ -16,7 +16,7 @@ type size struct{ assigners, distributors, backups, slicelets, clerks int }
 var usualSize = size{assigners: 3, distributors: 3, backups: 2, slicelets: 30, clerks: 4}
 
 func newWorld(seed uint64, n size) *world {
-	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, touched: map[pair]time.Duration{}, servers: map[string]server{}}
+	w := &world{seed: seed, queue: rooms.Get().(*events), rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[pair]severed{}, touched: map[pair]time.Duration{}, servers: map[string]server{}}
 	w.check = newChecker(w)
 	w.load = newLoad(rand.New(rand.NewPCG(seed, 2)))
 	config := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{MinSlicesPerTask: 2, MaxSlicesPerTask: 5, Interval: 15 * time.Second}, Freeze: assignment.FreezeConfig{For: thaws}}.WithDefaults()
@@ -364,5 +364,7 @@ func live(seed uint64, n size) (w *world, wrong string) {
 		w.run(max(w.at, w.check.last+arrive))
 	}
 	w.check.settled()
+	w.queue.reset()
+	rooms.Put(w.queue)
 	return w, ""
 }

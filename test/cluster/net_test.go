@@ -24,8 +24,9 @@ type conn struct {
 	w    *world
 	id   uint64
 	ends [2]*end
-	lost bool // what goes in does not come out any more
-	dead bool // both ends know
+	both [2]end // those
+	lost bool   // what goes in does not come out any more
+	dead bool   // both ends know
 }
 
 // end is one side of a connection.
@@ -245,7 +246,7 @@ func (c *conn) carry(side int, m any) {
 func (e *end) take(m any) {
 	switch {
 	case e.closed:
-	case e.host.up && !e.host.paused:
+	case e.host.runs():
 		e.recv(m)
 	default:
 		e.host.do(func() {
@@ -308,49 +309,87 @@ func (c *conn) vanish(side int) {
 	})
 }
 
+// dialing is an attempt to connect two hosts.
+type dialing struct {
+	*conn
+	life   uint64 // of the caller's process
+	back   time.Duration
+	accept func(c *conn) (recv func(any), ended func(error))
+	done   func(c *conn, err error)
+	err    error
+}
+
 // dial connects two hosts. accept takes the connection at the other side and says
 // how it takes what comes; done hears at the caller's side whether that worked.
 func (w *world) dial(from, to *host, recv func(any), ended func(error), accept func(c *conn) (recv func(any), ended func(error)), done func(c *conn, err error)) {
 	w.seq++
-	id := w.seq
-	c := &conn{w: w, id: w.hash(id, uint64(from.id), uint64(to.id)), ends: [2]*end{{host: from, recv: recv, ended: ended}, {host: to}}}
-	there := delay(w.hash(c.id, 1))
-	back := there + delay(w.hash(c.id, 2))
-	caller := from.life
-	gone := func() bool { return !from.up || from.life != caller || c.ends[0].closed }
-	w.schedule(w.at+there, c.id, func() {
-		answer := func(err error) {
-			w.schedule(w.at+back-there, c.id, func() {
-				if !gone() {
-					from.do(func() { done(c, err) })
-				}
-			})
-		}
-		switch {
-		case gone():
-		case w.apart(from, to):
-			// Nothing answers: it is for the caller to lose patience.
-			back = there + patient
-			answer(errBroken)
-		case !to.up:
-			answer(errRefused)
-		default:
-			to.do(func() {
-				c.ends[1].recv, c.ends[1].ended = accept(c)
-				w.conns = append(w.conns, c)
-				if gone() {
-					c.ends[0].closed, c.ends[0].why = true, errBroken
-					c.carryEnd(0)
-					return
-				}
-				if w.cutOff(to, from) {
-					c.watch(0)
-				}
-				if w.cutOff(from, to) {
-					c.watch(1)
-				}
-				answer(nil)
-			})
-		}
-	})
+	c := &conn{w: w, id: w.hash(w.seq, uint64(from.id), uint64(to.id)), both: [2]end{{host: from, recv: recv, ended: ended}, {host: to}}}
+	c.ends = [2]*end{&c.both[0], &c.both[1]}
+	d := &dialing{conn: c, life: from.life, back: delay(w.hash(c.id, 2)), accept: accept, done: done}
+	w.enqueue(w.at+delay(w.hash(c.id, 1)), c.id, (*called)(d))
+}
+
+// gone says whether the caller does not want to connect any more.
+func (d *dialing) gone() bool {
+	from := d.ends[0].host
+	return !from.up || from.life != d.life || d.ends[0].closed
+}
+
+func (d *dialing) answer(err error) {
+	d.err = err
+	d.w.enqueue(d.w.at+d.back, d.id, (*connected)(d))
+}
+
+// called is when a caller's wish to connect reaches the other side.
+type called dialing
+
+func (x *called) happen() {
+	d := (*dialing)(x)
+	from, to := d.ends[0].host, d.ends[1].host
+	switch {
+	case d.gone():
+	case d.w.apart(from, to):
+		// Nothing answers: it is for the caller to lose patience.
+		d.back = patient
+		d.answer(errBroken)
+	case !to.up:
+		d.answer(errRefused)
+	case to.runs():
+		d.accepted()
+	default:
+		to.do(d.accepted)
+	}
+}
+
+func (d *dialing) accepted() {
+	c, w := d.conn, d.w
+	from, to := c.ends[0].host, c.ends[1].host
+	c.ends[1].recv, c.ends[1].ended = d.accept(c)
+	w.conns = append(w.conns, c)
+	if d.gone() {
+		c.ends[0].closed, c.ends[0].why = true, errBroken
+		c.carryEnd(0)
+		return
+	}
+	if w.cutOff(to, from) {
+		c.watch(0)
+	}
+	if w.cutOff(from, to) {
+		c.watch(1)
+	}
+	d.answer(nil)
+}
+
+// connected is when the caller hears what became of it.
+type connected dialing
+
+func (x *connected) happen() {
+	d := (*dialing)(x)
+	switch from := d.ends[0].host; {
+	case d.gone():
+	case from.runs():
+		d.done(d.conn, d.err)
+	default:
+		from.do(func() { d.done(d.conn, d.err) })
+	}
 }

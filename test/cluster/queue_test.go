@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -44,6 +45,21 @@ type events struct {
 	full [slots / 64]uint64 // slots with an event
 	now  int64              // slot of the event taken out last
 	far  heap
+}
+
+// rooms are empty queues of worlds that have ended: there is room in them.
+var rooms = sync.Pool{New: func() any { return new(events) }}
+
+// reset takes out all that is left.
+func (q *events) reset() {
+	for i := range q.near {
+		clear(q.near[i])
+		q.near[i] = q.near[i][:0]
+	}
+	clear(q.far)
+	q.far = q.far[:0]
+	clear(q.full[:])
+	q.now = 0
 }
 
 func slotOf(at time.Duration) int64 { return int64(at) >> slotBits }

@@ -34,6 +34,7 @@ type storage struct {
 	controls   store.Controls
 	stored     *assignment.Assignment
 	candidates map[string]*candidate
+	seen       []store.Candidate // those, in order; nil when they have changed
 	revision   int64
 	// lossy is until when calls fail, be it that the request is lost or the answer.
 	lossy time.Duration
@@ -44,13 +45,28 @@ type candidate struct {
 	until time.Duration
 }
 
+// view is who stands, by name. It is not changed later.
 func (s *storage) view() []store.Candidate {
-	var cs []store.Candidate
-	for _, c := range s.candidates {
-		cs = append(cs, c.Candidate)
+	if s.seen == nil {
+		s.seen = make([]store.Candidate, 0, len(s.candidates))
+		for _, c := range s.candidates {
+			s.seen = append(s.seen, c.Candidate)
+		}
+		slices.SortFunc(s.seen, func(x, y store.Candidate) int { return strings.Compare(x.ID, y.ID) })
 	}
-	slices.SortFunc(cs, func(x, y store.Candidate) int { return strings.Compare(x.ID, y.ID) })
-	return cs
+	return s.seen
+}
+
+// request is a call of a host to the store.
+type request struct {
+	s       *storage
+	from    *host
+	n, life uint64
+	limit   time.Duration
+	settled bool
+	do      func() any
+	done    func(answer any, ok bool)
+	answer  any
 }
 
 // rpc carries a request to the store and its answer back. When the answer does
@@ -59,65 +75,88 @@ func (s *storage) view() []store.Candidate {
 func (s *storage) rpc(from *host, do func() any, done func(answer any, ok bool)) {
 	w := s.w
 	w.seq++
-	n, life := w.seq, from.life
-	settled, limit := false, w.at+storePatience
-	finish := func(answer any, ok bool) {
-		if !settled && from.life == life {
-			settled = true
-			if !ok {
-				w.check.failed(from)
-			}
-			from.do(func() { done(answer, ok) })
-		}
+	r := &request{s: s, from: from, n: w.seq, life: from.life, limit: w.at + storePatience, do: do, done: done}
+	w.enqueue(w.at+delay(w.hash(r.n, 1)), r.n, (*arriving)(r))
+}
+
+func (r *request) finish(answer any, ok bool) {
+	if r.settled || r.from.life != r.life {
+		return
 	}
-	late := func() {
-		if !settled {
-			w.check.failed(from) // and again when it knows
-			w.schedule(limit, n, func() { finish(nil, false) })
-		}
+	r.settled = true
+	if !ok {
+		r.s.w.check.failed(r.from)
 	}
-	// fails has the call come to nothing if the store is lossy, at once or late.
-	fails := func(h uint64) bool {
-		switch {
-		case w.at >= s.lossy || h%3 != 0:
-			return false
-		case h>>8%2 == 0:
-			finish(nil, false)
-		default:
-			late()
-		}
-		return true
+	if r.from.runs() {
+		r.done(answer, ok)
+	} else {
+		r.from.do(func() { r.done(answer, ok) })
 	}
-	var there func()
-	there = func() {
-		switch {
-		case w.cutOff(from, s.host):
-			late()
-			if h := w.hash(n, 3); h%2 == 0 && w.at < limit-storePatience+patient { // it may still get there
-				w.schedule(w.at+time.Second, n, there)
-			}
-			return
-		case !s.up:
-			late()
-			return
-		case fails(w.hash(n, 4)):
-			return
-		case s.paused:
-			late()
-		}
-		s.host.do(func() {
-			answer := do()
-			w.schedule(w.at+delay(w.hash(n, 2)), n, func() {
-				switch {
-				case w.cutOff(s.host, from):
-					late()
-				case !fails(w.hash(n, 5)):
-					finish(answer, true)
-				}
-			})
-		})
+}
+
+// late has the request fail when patience is over, unless it has ended by then.
+func (r *request) late() {
+	if w := r.s.w; !r.settled {
+		w.check.failed(r.from) // and again when it knows
+		w.schedule(r.limit, r.n, func() { r.finish(nil, false) })
 	}
-	w.schedule(w.at+delay(w.hash(n, 1)), n, there)
+}
+
+// fails has the call come to nothing if the store is lossy, at once or late.
+func (r *request) fails(h uint64) bool {
+	switch {
+	case r.s.w.at >= r.s.lossy || h%3 != 0:
+		return false
+	case h>>8%2 == 0:
+		r.finish(nil, false)
+	default:
+		r.late()
+	}
+	return true
+}
+
+// arriving is a request that reaches the store.
+type arriving request
+
+func (x *arriving) happen() {
+	r := (*request)(x)
+	s, w := r.s, r.s.w
+	switch {
+	case w.cutOff(r.from, s.host):
+		r.late()
+		if h := w.hash(r.n, 3); h%2 == 0 && w.at < r.limit-storePatience+patient { // it may still get there
+			w.enqueue(w.at+time.Second, r.n, x)
+		}
+	case !s.up:
+		r.late()
+	case r.fails(w.hash(r.n, 4)):
+	case s.paused:
+		r.late()
+		s.host.do(r.serve)
+	default:
+		r.serve()
+	}
+}
+
+// serve has the store do its part.
+func (r *request) serve() {
+	w := r.s.w
+	r.answer = r.do()
+	w.enqueue(w.at+delay(w.hash(r.n, 2)), r.n, (*answered)(r))
+}
+
+// answered is a request whose answer reaches its host.
+type answered request
+
+func (x *answered) happen() {
+	r := (*request)(x)
+	w := r.s.w
+	switch {
+	case w.cutOff(r.s.host, r.from):
+		r.late()
+	case !r.fails(w.hash(r.n, 5)):
+		r.finish(r.answer, true)
+	}
 }
 
 // tell has every assigner that lives hear of a change, sooner or later.
@@ -185,6 +224,7 @@ func (s *storage) moved() {
 
 func (s *storage) changed() {
 	s.revision++
+	s.seen = nil
 	s.w.check.look()
 	cs, rev := s.view(), s.revision
 	s.tell(func(a *assignerHost) { a.see(cs, rev) })

@@ -79,22 +79,22 @@ func (s *subscriberHost) tick() {
 func (s *subscriberHost) dial(a subscriber.Action) {
 	name, _, _ := strings.Cut(a.Addr, ".")
 	to := s.w.servers[name]
-	sub := s.sub
+	sub, link := s.sub, a.Link
 	ended := func(err error) {
-		delete(s.conns, a.Link)
-		sub.Ended(s.now(), a.Link, err)
+		delete(s.conns, link)
+		sub.Ended(s.now(), link, err)
 		s.act()
 	}
 	s.w.dial(s.host, to.host, func(m any) {
-		sub.Received(s.now(), a.Link, m.(*slicerv1.WatchResponse))
+		sub.Received(s.now(), link, m.(*slicerv1.WatchResponse))
 		s.act()
 	}, ended, to.accept, func(c *conn, err error) {
 		if err != nil {
 			ended(err)
 			return
 		}
-		s.conns[a.Link] = c
-		sub.Linked(s.now(), a.Link)
+		s.conns[link] = c
+		sub.Linked(s.now(), link)
 		s.act()
 	})
 }

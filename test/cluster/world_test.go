@@ -20,7 +20,7 @@ type world struct {
 	seed  uint64
 	at    time.Duration
 	time  time.Time // is at
-	queue events
+	queue *events
 	seq   uint64
 	rng   *rand.Rand // of the faults
 
@@ -173,6 +173,9 @@ func (h *host) do(f func()) {
 		f()
 	}
 }
+
+// runs says whether its process takes in what comes at once.
+func (h *host) runs() bool { return h.up && !h.paused }
 
 // after is do at a later time, unless the process has ended by then.
 func (h *host) after(d time.Duration, f func()) {
