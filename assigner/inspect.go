@@ -3,6 +3,7 @@ package assigner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
@@ -55,7 +56,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	v := c.Convergence()
 	out := &slicerv1.InspectJobResponse{
 		Job: jobToProto(job), AssignerId: r.a.cfg.ID, Preferred: c.IsPreferred(), Holding: c.Holding(), Alarm: c.Alarm(),
-		ConvergedGeneration: int64(v.Generation), Stragglers: v.Stragglers, Clerks: v.Clerks, Slicelets: v.Slicelets,
+		ConvergedGeneration: int64(v.Generation), Stragglers: slices.Clone(v.Stragglers), Clerks: v.Clerks, Slicelets: v.Slicelets,
 		Distributors: uint32(c.Distributors()), Imbalance: c.Imbalance(now),
 	}
 	if a := c.Stored(); a != nil {

@@ -161,12 +161,16 @@ func (s *session) sendNext() (more bool, err error) {
 		return true, s.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_RefuseTask{RefuseTask: r}})
 	}
 	if len(s.queue) == 0 {
-		s.queue, s.refusals = nil, nil
+		s.refusals = nil
 		s.mu.Unlock()
 		return false, nil
 	}
 	in := s.queue[0]
-	s.queue = s.queue[1:]
+	if len(s.queue) == 1 {
+		s.queue = s.queue[:0] // its room is for the next one
+	} else {
+		s.queue = s.queue[1:]
+	}
 	in.queued = false
 	status, assignment, indexes, base := in.status, in.assignment && in.wants, in.indexes, in.base
 	in.status, in.assignment, in.indexes, in.base = false, false, false, nil

@@ -31,7 +31,7 @@ func (r *runner) statusLocked() bool {
 	// It may be on its way: it is replaced, not changed.
 	r.status = &slicerv1.JobStatus{
 		Job: r.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode,
-		ConvergedGeneration: int64(v.Generation), Stragglers: v.Stragglers, Distributors: n, MeanSubscribers: mean,
+		ConvergedGeneration: int64(v.Generation), Stragglers: slices.Clone(v.Stragglers), Distributors: n, MeanSubscribers: mean,
 	}
 	return true
 }

@@ -108,11 +108,14 @@ func (a *attachment) poke() {
 func (a *attachment) pop() (job string, vacant, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.queue) == 0 {
-		a.queue = nil
+	switch len(a.queue) {
+	case 0:
 		return "", false, false
+	case 1:
+		job, a.queue = a.queue[0], a.queue[:0] // its room is for the next one
+	default:
+		job, a.queue = a.queue[0], a.queue[1:]
 	}
-	job, a.queue = a.queue[0], a.queue[1:]
 	_, vacant = a.vacant[job]
 	delete(a.marked, job)
 	delete(a.vacant, job)
@@ -226,5 +229,10 @@ func wantRequest(w *slicerv1.Want) *slicerv1.AttachRequest {
 }
 
 func reportsRequest(r *slicerv1.TaskReports) *slicerv1.AttachRequest {
-	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: r}}
+	var m struct { // one piece of memory
+		of slicerv1.AttachRequest
+		is slicerv1.AttachRequest_Reports
+	}
+	m.is.Reports, m.of.Message = r, &m.is
+	return &m.of
 }

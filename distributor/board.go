@@ -114,9 +114,12 @@ func (b *board) show(now time.Time) bool {
 	first := b.shown == nil
 	b.shown, b.next = b.next, nil
 	for i := range b.groups {
-		g, s := &b.groups[i], proto.CloneOf(b.shown)
-		s.RepeatMs = intervalOf(i).Milliseconds()
-		g.payload = statusPayload(s)
+		g, shown := &b.groups[i], b.shown
+		g.payload = statusPayload(func() *slicerv1.Status {
+			s := proto.CloneOf(shown)
+			s.RepeatMs = intervalOf(i).Milliseconds()
+			return s
+		})
 		if first {
 			g.repeatAt = now.Add(intervalOf(i))
 		}

@@ -185,9 +185,12 @@ func (j *job) statusFor(s *subscription, shared *payload) *payload {
 		return shared
 	}
 	s.index = s.client.index
-	own := proto.CloneOf(j.board.shown)
-	own.ClientIndex = new(uint32(s.index))
-	return statusPayload(own)
+	shown, index := j.board.shown, uint32(s.index)
+	return statusPayload(func() *slicerv1.Status {
+		own := proto.CloneOf(shown)
+		own.ClientIndex = &index
+		return own
+	})
 }
 
 func clientsRequest(c *slicerv1.Clients) *slicerv1.AttachRequest {

@@ -200,6 +200,7 @@ func (v progressView) toProto(now time.Time, job string) *slicerv1.Acks {
 		Job: job, MinGeneration: int64(v.min), Stragglers: v.stragglers,
 		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.slowTotal),
 	}
+	m.Holders = make([]*slicerv1.Holders, 0, len(v.holders))
 	for _, h := range v.holders {
 		m.Holders = append(m.Holders, &slicerv1.Holders{Role: h.role, Generation: int64(h.gen), Subscribers: uint32(h.n)})
 	}

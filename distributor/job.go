@@ -128,7 +128,7 @@ func (j *job) step(now time.Time) (next time.Time) {
 	defer j.mu.Unlock()
 	for _, s := range j.up.mark(now) {
 		for _, a := range []*attachment{j.target, j.preferred} {
-			if a != nil && a.number == s {
+			if a != nil && s != 0 && a.number == s {
 				a.mark(j.name)
 				break
 			}

@@ -32,9 +32,10 @@ func framePayload(frame func() (*wire.Frame, error), encoded func()) *payload {
 	})}
 }
 
-func statusPayload(s *slicerv1.Status) *payload {
+// statusPayload is a status, made when it is first sent.
+func statusPayload(status func() *slicerv1.Status) *payload {
 	return &payload{prepared.New(func() ([]proto.Message, error) {
-		return []proto.Message{&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: s}}}, nil
+		return []proto.Message{&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: status()}}}, nil
 	})}
 }
 

@@ -20,6 +20,7 @@ const maxBatch = 1 << 20
 // until the preferred assigner takes it. Pure.
 type reports struct {
 	tasks map[string]*reported
+	order []*reported // all of tasks, by name
 	// gone are those whose stream has ended since; the disconnection is news.
 	gone map[process]*reported
 }
@@ -61,6 +62,11 @@ func (r *reports) holder(name string) (*reported, bool) {
 func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
 	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
+	if i, was := r.find(task.GetName()); was {
+		r.order[i] = t
+	} else {
+		r.order = slices.Insert(r.order, i, t)
+	}
 	delete(r.gone, processOf(task))
 	t.take(now, report)
 }
@@ -96,10 +102,17 @@ func (r *reports) disconnect(by uint64, name string, remember bool) bool {
 		return false
 	}
 	delete(r.tasks, name)
+	i, _ := r.find(name)
+	r.order = slices.Delete(r.order, i, i+1)
 	if remember {
 		r.gone[processOf(t.task)] = t
 	}
 	return true
+}
+
+// find is where a task stands in order, or is to be put.
+func (r *reports) find(name string) (at int, ok bool) {
+	return slices.BinarySearchFunc(r.order, name, func(t *reported, name string) int { return cmp.Compare(t.task.GetName(), name) })
 }
 
 // overflowing says that more disconnections wait than are worth telling one by
@@ -110,18 +123,16 @@ func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 // name, and forgets what is news. Only the first message of a complete answer is
 // marked complete and names everybody; reports that do not fit follow.
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
-	tasks := make([]*reported, 0, len(r.tasks))
-	for _, t := range r.tasks {
-		if t.news || complete {
-			t.news = false
-			tasks = append(tasks, t)
+	n := 0 // of whom there is news
+	for _, t := range r.order {
+		if t.news = t.news || complete; t.news {
+			n++
 		}
 	}
-	slices.SortFunc(tasks, func(a, b *reported) int { return cmp.Compare(a.task.GetName(), b.task.GetName()) })
 	if complete {
 		clear(r.gone)
 	}
-	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+len(tasks))}
+	first := &slicerv1.TaskReports{Job: job, Complete: complete, Reports: make([]*slicerv1.TaskReport, 0, len(r.gone)+n)}
 	if len(r.gone) > 0 {
 		for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 			t := r.gone[p]
@@ -137,9 +148,14 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	all := make([]struct {
 		of slicerv1.TaskReport
 		is slicerv1.Report
-	}, len(tasks))
-	for i, t := range tasks {
-		x := &all[i]
+	}, n)
+	for _, t := range r.order {
+		if !t.news {
+			continue
+		}
+		t.news = false
+		x := &all[0]
+		all = all[1:]
 		t.age(&x.is, now)
 		x.of.Task, x.of.Report = t.task, &x.is
 		b.add(&x.of, complete)

@@ -79,14 +79,18 @@ func TestReportsTellTheTruth(t *testing.T) {
 					if m.Complete {
 						clear(known)
 					}
+					last := "" // of those connected
 					for _, tr := range m.Reports {
 						n := tr.Task.Name
+						if !tr.Disconnected && n <= last {
+							t.Fatalf("%s comes after %s", n, last)
+						}
 						if tr.Disconnected {
 							if known[n].incarnation == tr.Task.Incarnation {
 								delete(known, n)
 							}
 						} else {
-							known[n] = truth{tr.Task.Incarnation, tr.Report.GetSequence()}
+							known[n], last = truth{tr.Task.Incarnation, tr.Report.GetSequence()}, n
 						}
 					}
 				}

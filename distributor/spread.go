@@ -34,6 +34,13 @@ func (s *spread) same(t *spread) bool {
 
 func (s *spread) toProto(role slicerv1.Role, gen assignment.Generation) *slicerv1.Spread {
 	m := &slicerv1.Spread{Role: role, Generation: int64(gen), Waiting: uint32(s.waiting), LastUs: s.last.Microseconds()}
+	used := 0
+	for _, n := range s.counts {
+		if n > 0 {
+			used++
+		}
+	}
+	m.Bucket, m.Count = make([]uint32, 0, used), make([]uint32, 0, used)
 	for i, n := range s.counts {
 		if n > 0 {
 			m.Bucket, m.Count = append(m.Bucket, uint32(i)), append(m.Count, n)

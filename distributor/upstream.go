@@ -153,15 +153,16 @@ func (u *upstream) acksChanged(now time.Time) {
 	}
 }
 
-// mark returns the sessions that have something due and do not know it yet.
-func (u *upstream) mark(now time.Time) (due []session) {
+// mark returns the sessions, 0 being none, that have something due and do not know it
+// yet.
+func (u *upstream) mark(now time.Time) (due [2]session) {
 	for i, s := range [2]session{u.target, u.preferred} {
 		if i > 0 && s == u.target {
 			continue
 		}
 		if u.unaware(s) && u.plan(s, now) != (plan{}) {
 			u.marked = append(u.marked, s)
-			due = append(due, s)
+			due[i] = s
 		}
 	}
 	return due

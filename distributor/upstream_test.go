@@ -15,15 +15,15 @@ func TestUpstreamPacing(t *testing.T) {
 		now = epoch.Add(after)
 		due := u.mark(now)
 		if s == 0 {
-			if len(due) > 0 {
+			if due != [2]session{} {
 				t.Fatalf("%s: %v are due", after, due)
 			}
 			return
 		}
-		if !slices.Contains(due, s) {
+		if !slices.Contains(due[:], s) {
 			t.Fatalf("%s: %v are due, want %d", after, due, s)
 		}
-		if again := u.mark(now); len(again) > 0 {
+		if again := u.mark(now); again != [2]session{} {
 			t.Fatalf("%s: %v are marked twice", after, again)
 		}
 		if got := u.take(s, now, 7); got != want {

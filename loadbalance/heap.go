@@ -6,6 +6,8 @@ type taskHeap struct {
 	key []float64 // by task
 	at  []int32   // by task: place in ids, -1 if not in the heap
 	ids []uint32
+
+	front []int // room for first
 }
 
 func newTaskHeap(tasks int, ids []uint32, key func(uint32) float64) *taskHeap {
@@ -59,7 +61,8 @@ func (h *taskHeap) first(ok func(uint32) bool) (uint32, bool) {
 		return h.ids[0], true
 	}
 	// The frontier of places whose parents were all refused.
-	front := []int{0}
+	front := append(h.front[:0], 0)
+	defer func() { h.front = front }()
 	for len(front) > 0 {
 		best := 0
 		for i := 1; i < len(front); i++ {

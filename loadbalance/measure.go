@@ -81,10 +81,9 @@ func (m *meter) pick(reports []Report) {
 }
 
 func (m *meter) gather() {
-	m.newRate = make([]float64, m.n*m.parts)
-	m.oldRate = make([]float64, m.n*m.parts)
-	m.newCover = make([]float64, m.n)
-	m.oldCover = make([]float64, m.n)
+	room, rates := make([]float64, 2*m.n*(m.parts+1)), m.n*m.parts
+	m.newRate, m.oldRate, room = room[:rates], room[rates:2*rates], room[2*rates:]
+	m.newCover, m.oldCover = room[:m.n], room[m.n:]
 	m.newest = make([]assignment.Generation, m.n)
 	for pos, l := range m.reports {
 		if l.Generation < m.a.Generation() {

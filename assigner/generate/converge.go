@@ -59,7 +59,7 @@ const maxStragglers = 16
 type Convergence struct {
 	// Generation is one that all of them hold, or a newer one; 0 when not known.
 	Generation        assignment.Generation
-	Stragglers        []string // at most 16
+	Stragglers        []string // at most 16; good until the next look
 	Clerks, Slicelets uint32
 }
 
@@ -91,7 +91,7 @@ func (c *Core) Crowd() (distributors, mean int) {
 // assigner knows, and only when it has heard from all of them. Of one that it has lost
 // a little while ago it goes by what that has said last.
 func (c *Core) Convergence() Convergence {
-	var v Convergence
+	v := Convergence{Stragglers: c.stragglers[:0]}
 	known := c.isPreferred() && c.stored != nil && c.table != nil && c.table.Listening() == ""
 	least := generation(c.stored)
 	for _, d := range c.sessions {
@@ -120,6 +120,7 @@ func (c *Core) Convergence() Convergence {
 		v.Generation = least
 	}
 	slices.Sort(v.Stragglers)
+	c.stragglers = v.Stragglers
 	v.Stragglers = slices.Compact(v.Stragglers)
 	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), maxStragglers)]
 	return v

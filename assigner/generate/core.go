@@ -83,6 +83,8 @@ type Core struct {
 	sessions  []*distributor
 	lost      []lost // Distributors whose streams have ended lately
 
+	stragglers []string // room for those of Convergence
+
 	// Deciding.
 	table     *membership.Table
 	room      []membership.Report // for reports on their way into table

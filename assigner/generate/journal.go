@@ -45,11 +45,10 @@ func (c *Core) entry(d *Planned, r Round) *store.Entry {
 		}
 	}
 	e.Why = cutWords(e.Why, store.MaxWhy)
-	for _, x := range r.Decisions {
-		// Whole lists would be cut down anyway, and entries are to be quick.
-		if len(e.Decisions) == maxEntryDecisions {
-			break
-		}
+	// Whole lists would be cut down anyway, and entries are to be quick.
+	said := r.Decisions[:min(len(r.Decisions), maxEntryDecisions)]
+	e.Decisions = make([]store.Decision, 0, len(said))
+	for _, x := range said {
 		e.Decisions = append(e.Decisions, decision(x))
 	}
 	e.LeftOut = len(r.Decisions) - len(e.Decisions)

@@ -98,11 +98,17 @@ func (c *core) refuse(l *lane, err error, now time.Time) {
 }
 
 func (c *core) ack(l *lane, a *assignment.Assignment, refusal string) {
-	m := &slicerv1.Ack{Refusal: strings.ToValidUTF8(refusal[:min(len(refusal), maxRefusal)], "?")}
-	if a != nil {
-		m.Generation = int64(a.Generation())
+	var m struct { // one piece of memory
+		of  slicerv1.WatchRequest
+		is  slicerv1.WatchRequest_Ack
+		ack slicerv1.Ack
 	}
-	c.do(action{do: send, link: l.link, msg: &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Ack{Ack: m}}})
+	m.of.Message, m.is.Ack = &m.is, &m.ack
+	m.ack.Refusal = strings.ToValidUTF8(refusal[:min(len(refusal), maxRefusal)], "?")
+	if a != nil {
+		m.ack.Generation = int64(a.Generation())
+	}
+	c.do(action{do: send, link: l.link, msg: &m.of})
 }
 
 func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {

@@ -8,7 +8,8 @@ import (
 
 // rangesToColumns gives ranges in key order as distances and widths.
 func rangesToColumns(rs []assignment.Slice) (skip, width []uint64) {
-	skip, width = make([]uint64, len(rs)), make([]uint64, len(rs))
+	both := make([]uint64, 2*len(rs))
+	skip, width = both[:len(rs):len(rs)], both[len(rs):]
 	var end assignment.SliceKey
 	for i, r := range rs {
 		skip[i], width[i] = uint64(r.Start-end), r.Width()
