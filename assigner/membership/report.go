@@ -177,7 +177,13 @@ func (t *Table) refuse(x assignment.Task, on carriers, full bool, why string) {
 }
 
 func (t *Table) dropCarrier(k *task, s *session) {
-	if k.carriers.drop(s.id) && len(k.carriers) == 0 {
+	if !k.carriers.drop(s.id) {
+		return
+	}
+	// While the Distributor stood still the task could not be heard, and is not to be
+	// missed by others now for as long.
+	k.heard = max(k.heard, s.speaks)
+	if len(k.carriers) == 0 {
 		t.ended(k)
 	}
 }
