@@ -186,14 +186,23 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 		v.kept = slices.DeleteFunc(v.kept, func(k keptJob) bool { return v.d.lookup(k.name) != k.job })
 	}
 	v.flush()
+	early := time.Duration(0)
 	for _, p := range v.peers {
 		if !p.quiet.After(now) {
+			early = together
+		}
+	}
+	for _, p := range v.peers {
+		if p.quiet.Sub(now) <= early {
 			p.say(now, signOfLife)
 		}
 		next = sooner(next, p.quiet)
 	}
 	return next
 }
+
+// together is by how much a sign of life may be early to go with another.
+const together = heartbeat / 2
 
 var signOfLife = reportsRequest(&slicerv1.TaskReports{})
 

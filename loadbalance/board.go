@@ -239,7 +239,7 @@ func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, lo
 // doubles.
 func (b *board) note(d Decision) {
 	if n := len(b.decisions); n == cap(b.decisions) {
-		b.decisions = slices.Grow(b.decisions, max(n, 64))
+		b.decisions = slices.Grow(b.decisions, max(n, 8))
 	}
 	b.decisions = append(b.decisions, d)
 }

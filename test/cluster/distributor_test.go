@@ -59,7 +59,7 @@ func (d *distributorHost) attach(a *assignerHost) {
 			l.failures = 0
 			l.peer = d.driven.Attached(d.now(), h, a.name+".example:1",
 				func(m *slicerv1.AttachRequest) { c.send(0, m) },
-				func() { d.after(0, func() { d.lost(a, c) }) })
+				func() { d.soon(c.id, func() { d.lost(a, c) }) })
 		} else if l.peer != nil {
 			d.driven.FromAssigner(d.now(), l.peer, out)
 			if !d.driven.Due() {
@@ -125,7 +125,7 @@ func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
 		}
 		var err error
 		p, err = d.driven.Join(d.now(), in, func(out *slicerv1.WatchResponse) { c.send(1, out) }, func(err error) {
-			d.after(0, func() { c.closeWith(1, err); left() })
+			d.soon(c.id, func() { c.closeWith(1, err); left() })
 		})
 		if err != nil {
 			c.closeWith(1, err)

@@ -40,6 +40,7 @@ func newWorld(seed uint64, n size) *world {
 		w.clerks = append(w.clerks, newClerk(w, fmt.Sprintf("c%d", i)))
 	}
 	for _, h := range w.hosts {
+		h.severed = make([]bool, len(w.hosts))
 		w.schedule(between(w.hash(uint64(h.id)), 0, time.Second), uint64(h.id), h.start)
 	}
 	return w

@@ -53,9 +53,7 @@ type severed struct {
 }
 
 // cutOff says whether what one host sends does not reach another.
-func (w *world) cutOff(from, to *host) bool {
-	return len(w.cuts) > 0 && w.cuts[pair{from.id, to.id}].cuts > 0
-}
+func (w *world) cutOff(from, to *host) bool { return from.severed[to.id] }
 
 // apart says whether two hosts do not reach each other, at least one way.
 func (w *world) apart(a, b *host) bool { return w.cutOff(a, b) || w.cutOff(b, a) }
@@ -81,6 +79,7 @@ func (w *world) cutWay(from, to *host) {
 		return
 	}
 	s.since = w.at
+	from.severed[to.id] = true
 	w.cuts[p], w.touched[p] = s, w.at
 	w.check.look()
 	for _, c := range w.conns {
@@ -97,6 +96,7 @@ func (w *world) mendWay(from, to *host) {
 		w.cuts[p] = s
 		return
 	}
+	from.severed[to.id] = false
 	delete(w.cuts, p)
 	w.touched[p] = w.at
 	w.check.look()

@@ -50,13 +50,13 @@ type events struct {
 // rooms are empty queues of worlds that have ended: there is room in them.
 var rooms = sync.Pool{New: func() any { return new(events) }}
 
-// reset takes out all that is left.
+// reset takes out all that is left, and forgets what was.
 func (q *events) reset() {
-	for i := range q.near {
-		clear(q.near[i])
-		q.near[i] = q.near[i][:0]
+	for i, in := range q.near {
+		clear(in[:cap(in)])
+		q.near[i] = in[:0]
 	}
-	clear(q.far)
+	clear(q.far[:cap(q.far)])
 	q.far = q.far[:0]
 	clear(q.full[:])
 	q.now = 0

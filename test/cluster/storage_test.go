@@ -42,7 +42,8 @@ type storage struct {
 
 type candidate struct {
 	store.Candidate
-	until time.Duration
+	until   time.Duration
+	watched bool // somebody looks when that is over
 }
 
 // view is who stands, by name. It is not changed later.
@@ -238,9 +239,23 @@ func (s *storage) register(c store.Candidate) {
 		defer s.changed()
 	}
 	k.until = s.w.at + registration
-	s.after(registration, func() {
-		if s.candidates[c.ID] == k && s.w.at >= k.until {
-			s.withdraw(c.ID)
+	s.expire(k, registration)
+}
+
+// expire withdraws a candidate that has not said for long that it stands.
+func (s *storage) expire(k *candidate, after time.Duration) {
+	if k.watched {
+		return
+	}
+	k.watched = true
+	s.after(after, func() {
+		k.watched = false
+		switch left := k.until - s.w.at; {
+		case s.candidates[k.ID] != k:
+		case left > 0:
+			s.expire(k, left)
+		default:
+			s.withdraw(k.ID)
 		}
 	})
 }

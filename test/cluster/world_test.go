@@ -48,6 +48,7 @@ type world struct {
 	check   *checker
 	trace   []string
 	events  int
+	times   uint64 // a checksum of when they happened
 }
 
 // server is who takes subscribers.
@@ -103,6 +104,7 @@ func (w *world) run(until time.Duration) {
 		}
 		w.set(at)
 		w.events++
+		w.times = (w.times ^ uint64(at)) * 0xd6e8feb86659fd93
 		what.happen()
 	}
 	w.set(until)
@@ -143,6 +145,8 @@ type host struct {
 	boot   func() // starts the process
 	die    func() // what its death means to the rest of the program
 
+	severed []bool // by host: what it sends does not reach that one
+
 	// What is to be done whenever something is due, when that is, and when a timer
 	// for it goes off: then or sooner.
 	due    func()
@@ -178,10 +182,16 @@ func (h *host) do(f func()) {
 func (h *host) runs() bool { return h.up && !h.paused }
 
 // after is do at a later time, unless the process has ended by then.
-func (h *host) after(d time.Duration, f func()) {
+func (h *host) after(d time.Duration, f func()) { h.timed(d, uint64(h.id), f) }
+
+// soon is do after what happens now, for several things in the order of key, in
+// whatever order they are asked for.
+func (h *host) soon(key uint64, f func()) { h.timed(0, key, f) }
+
+func (h *host) timed(d time.Duration, key uint64, f func()) {
 	t := h.w.timers.get()
 	*t = timer{h, h.life, f}
-	h.w.enqueue(h.w.at+d, uint64(h.id), t)
+	h.w.enqueue(h.w.at+d, key, t)
 }
 
 // timer is what a process has to do at a time.
