@@ -102,6 +102,9 @@ func (a *attachment) poke() {
 	case a.wake <- struct{}{}:
 	default:
 	}
+	if f := a.d.host.woke; f != nil {
+		f()
+	}
 }
 
 // pop returns the job whose turn it is.

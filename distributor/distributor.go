@@ -108,6 +108,7 @@ type host struct {
 	send func(*subscription)
 	keep func(*job)
 	memo *wire.Memo // nil but for a driven one
+	woke func()     // an attachment has something to say; nil but for a driven one
 }
 
 // goRun runs f in a goroutine that Close waits for.

@@ -30,6 +30,7 @@ type Driven struct {
 	pending []*subscription // those who lack something
 	kept    []keptJob       // in order of name
 	peers   []*AssignerPeer
+	woken   bool // one of them has something to say
 }
 
 // keptJob is a job and when it is to be looked at next, zero if never.
@@ -69,7 +70,7 @@ func NewDriven(cfg Config, now time.Time) (*Driven, error) {
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(m.setUps),
-		host: host{now: func() time.Time { return v.now }, send: func(s *subscription) { v.pending = append(v.pending, s) }, keep: v.keep},
+		host: host{now: func() time.Time { return v.now }, send: func(s *subscription) { v.pending = append(v.pending, s) }, keep: v.keep, woke: func() { v.woken = true }},
 	}
 	return v, nil
 }
@@ -218,6 +219,10 @@ func (v *Driven) flush() {
 	}
 	clear(v.pending)
 	v.pending = v.pending[:0]
+	if !v.woken {
+		return
+	}
+	v.woken = false
 	for _, p := range v.peers {
 		if len(p.a.wake) == 0 {
 			continue

@@ -2,6 +2,7 @@ package loadbalance
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -36,16 +37,47 @@ type board struct {
 	fine     *finer            // what is known within slices
 	smooth   *smoother         // nil when nothing is to be remembered
 
+	work *workspace
+
 	moved     float64 // keyspace that phase 4 reassigned
 	merged    float64 // keyspace that phase 3 reassigned
 	decisions []Decision
 	skipped   Reason
 }
 
+// workspace is memory that a round works in and that the next one may use again.
+type workspace struct {
+	pieces []piece
+	cells  []estimate
+	lists  []int32
+}
+
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+// done gives the memory back that nothing refers to when a round is over.
+func (b *board) done() {
+	if b.pieces != nil {
+		b.work.pieces = b.pieces
+	}
+	if b.est != nil {
+		b.work.cells = b.est
+	}
+	workspaces.Put(b.work)
+}
+
+// roomy is n elements, of any value, with room for most, in memory that is used again
+// if there is enough of it.
+func roomy[T any](used []T, n, most int) []T {
+	if cap(used) < most {
+		return make([]T, n, most)
+	}
+	return used[:n]
+}
+
 // newBoard lays out a round; ok is false when no task may own anything.
 func newBoard(in Input, most int) (b *board, ok bool) {
 	in.Config = in.Config.WithDefaults()
-	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most}
+	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most, work: workspaces.Get().(*workspace)}
 	b.weigh()
 	if len(b.live) == 0 {
 		return b, false
@@ -100,7 +132,7 @@ func (b *board) lay() {
 	if len(c.Owners) > len(c.Starts) {
 		b.lists = make([]uint32, 0, len(c.Owners))
 	}
-	b.pieces = make([]piece, len(c.Starts), b.room())
+	b.pieces = roomy(b.work.pieces, len(c.Starts), b.room())
 	if b.smooth != nil {
 		b.est = b.smooth.cells
 	}
@@ -119,7 +151,9 @@ func (b *board) lay() {
 	b.head, b.n = 0, len(b.pieces)
 	b.pieces[b.n-1].next = -1
 	// Some slack, because splitting adds to most lists.
-	lists := make([]int32, b.ownerships+b.ownerships/2+8*len(count))
+	all := b.ownerships + b.ownerships/2 + 8*len(count)
+	b.work.lists = roomy(b.work.lists, all, all)
+	lists := b.work.lists
 	for t, k := range count {
 		k += k/2 + 8
 		b.own[t], lists = lists[:0:k], lists[k:]

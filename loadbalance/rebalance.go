@@ -15,6 +15,7 @@ func Rebalance(in Input) Output { return rebalance(in, assignment.MaxOwnerships)
 
 func rebalance(in Input, most int) Output {
 	b, ok := newBoard(in, most)
+	defer b.done()
 	if !ok {
 		return Output{State: in.State, Stats: Stats{Skipped: ReasonNoTask},
 			Decisions: []Decision{{Kind: KindSkip, Reason: ReasonNoTask}}}

@@ -115,7 +115,8 @@ func (b *board) fill(rate []float64) {
 // for which they were remembered.
 func (b *board) recall() *smoother {
 	prev := b.in.Prev
-	s := &smoother{cells: make([]estimate, prev.NumSlices(), b.room())}
+	s := &smoother{cells: roomy(b.work.cells, prev.NumSlices(), b.room())}
+	clear(s.cells)
 	old := b.in.State
 	if old == nil || len(old.starts) == 0 {
 		return s

@@ -39,6 +39,7 @@ type end struct {
 	last   time.Duration // when what was sent last arrives
 	packet *packet       // what was sent last
 	held   []any         // what does not get through to the other side
+	cut    *bool         // what it sends does not reach the other side's host
 	broken bool          // the break is on its way, too
 	why    error         // of the break
 }
@@ -184,7 +185,7 @@ func (c *conn) send(side int, m any) {
 	e := c.ends[side]
 	switch {
 	case e.closed || c.lost:
-	case c.w.cutOff(e.host, c.ends[1-side].host):
+	case *e.cut:
 		e.held = append(e.held, m)
 	default:
 		c.carry(side, m)
@@ -269,7 +270,7 @@ func (c *conn) closeWith(side int, why error) {
 	c.shut(side)
 	switch {
 	case c.lost:
-	case c.w.cutOff(c.ends[side].host, c.ends[1-side].host):
+	case *c.ends[side].cut:
 		c.ends[side].broken = true
 	default:
 		c.carryEnd(side)
@@ -325,6 +326,7 @@ func (w *world) dial(from, to *host, recv func(any), ended func(error), accept f
 	w.seq++
 	c := &conn{w: w, id: w.hash(w.seq, uint64(from.id), uint64(to.id)), both: [2]end{{host: from, recv: recv, ended: ended}, {host: to}}}
 	c.ends = [2]*end{&c.both[0], &c.both[1]}
+	c.both[0].cut, c.both[1].cut = &from.severed[to.id], &to.severed[from.id]
 	d := &dialing{conn: c, life: from.life, back: delay(w.hash(c.id, 2)), accept: accept, done: done}
 	w.enqueue(w.at+delay(w.hash(c.id, 1)), c.id, (*called)(d))
 }

@@ -36,13 +36,13 @@ func (x *event) before(y *event) bool {
 }
 
 // A slot is about four milliseconds: most events are within all of them.
-const slotBits, slots = 22, 1 << 8
+const slotBits, slots = 24, 1 << 6
 
 // events are those to come. The near ones stand in a ring of slots, which are short;
 // the others in a heap.
 type events struct {
 	near [slots][]event
-	full [slots / 64]uint64 // slots with an event
+	full [(slots + 63) / 64]uint64 // slots with an event
 	now  int64              // slot of the event taken out last
 	far  heap
 }

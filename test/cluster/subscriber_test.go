@@ -18,7 +18,7 @@ import (
 type subscriberHost struct {
 	*host
 	sub   *subscriber.Driven
-	conns map[subscriber.Link]*conn
+	conns []linked
 	state subscriber.State
 	// As looked at last:
 	link subscriber.Source
@@ -38,10 +38,30 @@ func (s *subscriberHost) begin(cfg subscriber.Config) {
 	if s.sub, err = subscriber.NewDriven(cfg, nil, 0); err != nil {
 		panic(err)
 	}
-	s.conns, s.link = map[subscriber.Link]*conn{}, 0
+	s.conns, s.link = nil, 0
 	s.sub.Share(&s.w.memo)
 	s.sub.Start(s.now())
 	s.act()
+}
+
+// linked is a connection and what the protocol calls it. There are three at most.
+type linked struct {
+	link subscriber.Link
+	*conn
+}
+
+// conn is nil if there is no such connection.
+func (s *subscriberHost) conn(link subscriber.Link) *conn {
+	for _, c := range s.conns {
+		if c.link == link {
+			return c.conn
+		}
+	}
+	return nil
+}
+
+func (s *subscriberHost) unlink(link subscriber.Link) {
+	s.conns = slices.DeleteFunc(s.conns, func(c linked) bool { return c.link == link })
 }
 
 // act carries out what the protocol asks for.
@@ -52,14 +72,14 @@ func (s *subscriberHost) act() {
 			case subscriber.Dial:
 				s.dial(a)
 			case subscriber.Send:
-				if c := s.conns[a.Link]; c != nil {
+				if c := s.conn(a.Link); c != nil {
 					c.send(0, a.Message)
 				}
 			case subscriber.Cut:
-				if c := s.conns[a.Link]; c != nil {
+				if c := s.conn(a.Link); c != nil {
 					c.close(0)
 				}
-				delete(s.conns, a.Link)
+				s.unlink(a.Link)
 			case subscriber.Publish:
 				s.state = s.sub.State()
 				s.w.check.published(s)
@@ -81,7 +101,7 @@ func (s *subscriberHost) dial(a subscriber.Action) {
 	to := s.w.servers[name]
 	sub, link := s.sub, a.Link
 	ended := func(err error) {
-		delete(s.conns, link)
+		s.unlink(link)
 		sub.Ended(s.now(), link, err)
 		s.act()
 	}
@@ -93,7 +113,7 @@ func (s *subscriberHost) dial(a subscriber.Action) {
 			ended(err)
 			return
 		}
-		s.conns[link] = c
+		s.conns = append(s.conns, linked{link, c})
 		sub.Linked(s.now(), link)
 		s.act()
 	})
