@@ -43,7 +43,7 @@ const slotBits, slots = 24, 1 << 6
 type events struct {
 	near [slots][]event
 	full [(slots + 63) / 64]uint64 // slots with an event
-	now  int64              // slot of the event taken out last
+	now  int64                     // slot of the event taken out last
 	far  heap
 }
 
