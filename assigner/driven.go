@@ -223,7 +223,7 @@ func (v *Driven) step(r *runner) (wake time.Duration, more bool) {
 			v.busy[r.name] = true
 			v.asked = append(v.asked, StoreRequest{Job: r.name, Write: x.Next, Controls: max(x.Controls, 0)})
 		case *generate.Plan:
-			d := x.Run()
+			d := runIn(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			more = true
 		case generate.Note:

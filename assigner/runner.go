@@ -11,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/loadbalance"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -139,7 +140,7 @@ func (r *runner) run() {
 			})
 			continue
 		case *generate.Plan:
-			d := x.Run()
+			d := runIn(x)
 			r.a.metrics.roundSeconds.Observe((r.a.now().Mono - x.Began()).Seconds())
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			continue
@@ -179,6 +180,17 @@ func (r *runner) run() {
 		case <-r.a.ctx.Done():
 		}
 	}
+}
+
+// workspaces are for rounds, of whatever job, one at a time each.
+var workspaces = sync.Pool{New: func() any { return new(loadbalance.Workspace) }}
+
+// runIn works a plan out in memory that is used again.
+func runIn(p *generate.Plan) *generate.Planned {
+	w := workspaces.Get().(*loadbalance.Workspace)
+	defer workspaces.Put(w)
+	p.Work = w
+	return p.Run()
 }
 
 // next asks the core what to do, and for how long there is nothing.

@@ -2,7 +2,6 @@ package loadbalance
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -37,7 +36,7 @@ type board struct {
 	fine     *finer            // what is known within slices
 	smooth   *smoother         // nil when nothing is to be remembered
 
-	work *workspace
+	work *Workspace
 
 	moved     float64 // keyspace that phase 4 reassigned
 	merged    float64 // keyspace that phase 3 reassigned
@@ -45,14 +44,14 @@ type board struct {
 	skipped   Reason
 }
 
-// workspace is memory that a round works in and that the next one may use again.
-type workspace struct {
+// Workspace is memory that rounds work in, one after another, so that not each takes
+// new. It holds nothing between them. The zero value is ready; it is not safe for
+// concurrent use.
+type Workspace struct {
 	pieces []piece
 	cells  []estimate
 	lists  []int32
 }
-
-var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
 // done gives the memory back that nothing refers to when a round is over.
 func (b *board) done() {
@@ -62,7 +61,6 @@ func (b *board) done() {
 	if b.est != nil {
 		b.work.cells = b.est
 	}
-	workspaces.Put(b.work)
 }
 
 // roomy is n elements, of any value, with room for most, in memory that is used again
@@ -77,7 +75,10 @@ func roomy[T any](used []T, n, most int) []T {
 // newBoard lays out a round; ok is false when no task may own anything.
 func newBoard(in Input, most int) (b *board, ok bool) {
 	in.Config = in.Config.WithDefaults()
-	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most, work: workspaces.Get().(*workspace)}
+	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most, work: in.Work}
+	if b.work == nil {
+		b.work = new(Workspace)
+	}
 	b.weigh()
 	if len(b.live) == 0 {
 		return b, false

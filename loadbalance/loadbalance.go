@@ -62,6 +62,9 @@ type Input struct {
 	// MembershipOnly leaves out the phases that depend on load (3 to 5): a task
 	// came or went and somebody has to own its slices at once.
 	MembershipOnly bool
+	// Work is memory to work in, which no other round may use meanwhile; nil for new.
+	// Nothing depends on it.
+	Work *Workspace
 }
 
 // Fixed has a range of keys owned by one task alone, however hot it is and

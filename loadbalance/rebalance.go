@@ -7,8 +7,8 @@ import (
 )
 
 // Rebalance is one round of the algorithm that in.Config names (Slicer paper,
-// section 4.4.1). It is safe for concurrent use and changes nothing of in. It
-// never fails: measurements, tasks and configurations that make no sense are
+// section 4.4.1). It is safe for concurrent use and changes nothing of in but for Work.
+// It never fails: measurements, tasks and configurations that make no sense are
 // read as harmlessly as possible, and with no running task the assignment in
 // force stays.
 func Rebalance(in Input) Output { return rebalance(in, assignment.MaxOwnerships) }

@@ -29,6 +29,8 @@ const (
 // Plan is a round to be worked out, away from the Core: it is a value of its own.
 type Plan struct {
 	Why Reason
+	// Work is memory for Run, see loadbalance.Input; nil unless the driver sets it.
+	Work *loadbalance.Workspace
 
 	in       loadbalance.Input // without Loads; of Tasks those excluded may own nothing
 	tasks    []assignment.Task // as they are
@@ -72,6 +74,7 @@ func (p *Plan) Began() time.Duration { return p.began }
 func (p *Plan) Run() *Planned {
 	d := &Planned{Plan: p}
 	in := p.in
+	in.Work, p.Work = p.Work, nil
 	if in.Prev != nil && len(p.reports) > 0 {
 		d.Loads = loadbalance.Measure(in.Prev, p.reports)
 		in.Loads = d.Loads
