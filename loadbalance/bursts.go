@@ -74,7 +74,7 @@ func (b *board) spread() {
 		p := &b.pieces[i]
 		missing := target - p.replicas()
 		cost := float64(missing) * p.width()
-		if p.fixed || p.replicas() > 1 || b.moved+cost > budget || b.ownerships+missing > b.most {
+		if p.fixed || p.replicas() > 1 || b.moved+cost > budget || !b.roomFor(missing) {
 			continue
 		}
 		// Neighbours on the same task get the same replicas, to stay mergeable.

@@ -191,7 +191,7 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 		s := p.share()
 		if ok {
 			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s))
-			if p.replicas() < c.max && c.ownerships < c.most {
+			if p.replicas() < c.max && c.roomFor(1) {
 				consider(KindReplicate, c.gainOfAdding(p, dest))
 			}
 		}

@@ -24,7 +24,7 @@ func (c *cooler) eject(h uint32) bool {
 			continue
 		}
 		for _, k := range [...]Kind{KindReplicate, KindMove} {
-			if k == KindReplicate && (p.replicas() >= c.max || c.ownerships >= c.most) {
+			if k == KindReplicate && (p.replicas() >= c.max || !c.roomFor(1)) {
 				continue
 			}
 			var tried []uint32

@@ -17,7 +17,7 @@ func (b *board) fix() {
 		}
 		for _, at := range [...]assignment.SliceKey{f.Slice.Start, f.Slice.End} {
 			if i := b.at(at); i >= 0 && b.pieces[i].start != at && b.n < assignment.MaxSlices &&
-				b.ownerships+b.pieces[i].replicas() <= b.most {
+				b.roomFor(b.pieces[i].replicas()) {
 				b.say(KindSplit, ReasonPinned, i, -1, -1, 1, 0, 0)
 				b.split(i, at)
 			}

@@ -42,7 +42,7 @@ func (b *board) cutOut(worth func(load, share float64) bool) {
 		p := &b.pieces[i]
 		rate := sane(h.Rate) - sane(h.Error)
 		share := min(rate/b.in.Loads.Slice[b.in.Prev.Find(h.Key)], 1)
-		if p.end-p.start == 1 || p.fixed || b.ownerships+2*p.replicas() > b.most || !worth(share*p.load, share) {
+		if p.end-p.start == 1 || p.fixed || !b.roomFor(2*p.replicas()) || !worth(share*p.load, share) {
 			continue
 		}
 		b.say(KindSplit, ReasonHotKey, i, -1, -1, share, 0, 0)

@@ -78,7 +78,7 @@ func (b *board) bestOption(h uint32, cold *takers) (best option, to uint32, spen
 		}
 		if c != h && (p.replicas() == 1 || !b.has(p, c)) {
 			consider(KindMove, max((b.load[h]-p.share())/b.weight[h], (b.load[c]+p.share())/b.weight[c]))
-			if p.replicas() < b.max && b.roomForOwner() {
+			if p.replicas() < b.max && b.roomFor(1) {
 				consider(KindReplicate, b.afterAdd(p, c))
 			}
 		}
@@ -130,5 +130,5 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 	return touched
 }
 
-// roomForOwner keeps assignments within what they may hold.
-func (b *board) roomForOwner() bool { return b.ownerships < b.most }
+// roomFor keeps assignments within what they may hold: with n owners more of slices.
+func (b *board) roomFor(n int) bool { return b.ownerships+n <= b.most }

@@ -239,7 +239,7 @@ func (b *board) redundancy() {
 // room for them.
 func (b *board) adjust(s *scale, i int32) {
 	p := &b.pieces[i]
-	for p.replicas() < b.min && (p.replicas() == 0 || b.roomForOwner()) {
+	for p.replicas() < b.min && (p.replicas() == 0 || b.roomFor(1)) {
 		to, ok := s.coldest(i)
 		if !ok {
 			return

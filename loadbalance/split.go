@@ -35,7 +35,7 @@ func (b *board) splitHot() {
 		if p.load*float64(b.n) < 2*b.total || p.load <= 0 {
 			return
 		}
-		if b.ownerships+p.replicas() > b.most {
+		if !b.roomFor(p.replicas()) {
 			continue
 		}
 		b.say(KindSplit, ReasonHotSlice, i, -1, -1, p.load*float64(b.n)/b.total, 0, 0)

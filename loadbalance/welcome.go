@@ -77,7 +77,7 @@ func (b *board) halveWide() {
 	for again := b.moveBudget() > 0; again; {
 		again = false
 		for i := b.head; i >= 0; i = b.pieces[i].next {
-			if p := &b.pieces[i]; b.n < least && !p.fixed && p.width() > b.moveBudget() && p.end-p.start > 1 && b.ownerships+p.replicas() <= b.most {
+			if p := &b.pieces[i]; b.n < least && !p.fixed && p.width() > b.moveBudget() && p.end-p.start > 1 && b.roomFor(p.replicas()) {
 				b.say(KindSplit, ReasonNewTask, i, -1, -1, 1, 0, 0)
 				i = b.split(i, p.start+(p.end-p.start)/2)
 				again = true

@@ -69,10 +69,14 @@ func (t *Table) undamp(k *task) {
 	if !k.record.damped || k.record.now(t.now, &t.cfg.Damping) > t.cfg.Damping.Reuse {
 		return
 	}
+	t.release(k, "it has stayed up")
+}
+
+func (t *Table) release(k *task, why string) {
 	k.record.damped = false
 	t.begin(k)
 	if k.alive() {
-		t.say(k, Undamped, "it has stayed up")
+		t.say(k, Undamped, "%s", why)
 	}
 }
 
@@ -84,9 +88,7 @@ func (t *Table) undampIfAlone() {
 	}
 	for _, k := range t.tasks {
 		if k.alive() && !k.draining && k.record.damped && k.state == assignment.TaskRunning {
-			k.record.damped = false
-			t.begin(k)
-			t.say(k, Undamped, "nobody else runs")
+			t.release(k, "nobody else runs")
 		}
 	}
 }
