@@ -24,7 +24,8 @@ type Config struct {
 	// Regroup is the least time that a task has to be heard of by way of another
 	// Distributor, when the one that carried it is lost, or when those who have spoken
 	// to a new table do not carry it: its own may have lost this assigner, and it needs
-	// some seconds to notice, and to find one that has not. Default 10 s.
+	// some seconds to notice, and to find one that has not. It has as long from when
+	// there is such a one. Default 10 s.
 	Regroup time.Duration
 	// HoleAge is how long the index of a task that has left stays its own.
 	// Default 1 min.
@@ -53,6 +54,10 @@ func (c Config) withDefaults() Config {
 // probation is how long an incarnation that was dead or superseded has to go on
 // reporting before it counts again.
 func (c *Config) probation() time.Duration { return c.HeartbeatTimeout / 5 }
+
+// regroupsFor is how much longer than otherwise a task may be silent that has to find
+// another Distributor.
+func (c *Config) regroupsFor() time.Duration { return max(0, c.Regroup-c.HeartbeatTimeout) }
 
 // scanEvery is how often silence is looked at.
 func (c *Config) scanEvery() time.Duration {

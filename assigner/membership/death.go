@@ -115,16 +115,21 @@ func (t *Table) die(k *task) {
 // silence is for how long a task is known to have said nothing: as long as the
 // Distributor that carried its newest report was heard without one, or else some
 // Distributor that could have. One that a task has left may take a stream for alive
-// that is dead.
+// that is dead. A task that has lost its Distributor first has to find one that
+// speaks.
 func (t *Table) silence(k *task) (longest time.Duration) {
 	from := max(k.heard, t.watch)
 	last := slices.Contains(k.carriers, k.via)
+	finding := time.Duration(0)
+	if len(k.carriers) == 0 && !k.gone {
+		finding = t.cfg.regroupsFor()
+	}
 	for _, s := range t.sessions {
 		if last && s.id != k.via {
 			continue
 		}
 		if len(k.carriers) == 0 || slices.Contains(k.carriers, s.id) {
-			longest = max(longest, t.witness(s)-max(from, s.speaks))
+			longest = max(longest, t.witness(s)-max(from, s.speaks+finding))
 		}
 	}
 	return longest

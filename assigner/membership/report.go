@@ -49,6 +49,7 @@ func (t *Table) reported(s *session, r *Report) {
 		}
 		return
 	}
+	t.settle(k) // by what was known until now: the table may not have been told the time for long
 	inc := r.Task.Incarnation
 	switch {
 	case r.Disconnected && inc == k.cur.Incarnation:

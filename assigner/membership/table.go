@@ -146,7 +146,7 @@ func (t *Table) Detach(now time.Duration, id Session) {
 // regroup restarts a task's timer, so that it has the time to be heard of by way of
 // another Distributor.
 func (t *Table) regroup(k *task) {
-	k.heard = max(k.heard, t.now+max(0, t.cfg.Regroup-t.cfg.HeartbeatTimeout))
+	k.heard = max(k.heard, t.now+t.cfg.regroupsFor())
 }
 
 // Heard says when a Distributor last said something, whatever it was.
