@@ -50,10 +50,20 @@ func (h Handle) AssignedContinuously() bool {
 // A later owner of the key has a higher token. So send the token with each write to
 // a store that keeps the highest it has seen for the key and refuses lower ones,
 // and, as a new owner, let the store see the token before reading what is there:
-// from then on nothing can change behind your back. See the example. What cannot
-// be fenced, such as a mail that is sent, can be done twice.
+// from then on nothing can change behind your back.
 //
-// In affinity mode two tasks may own a key at once, and tokens only say who is
+// The token alone does not order the writes of one owner: one of which no answer came
+// may arrive after a later one that was acknowledged, and a task that loses a key and
+// gets it back may have the same token again. So send a sequence number beside it
+// that grows with each access of the process to the store, and let the store compare
+// (token, sequence) and refuse what is not higher. See the example. What cannot be
+// fenced, such as a mail that is sent, can be done twice.
+//
+// The fence also holds where no lease can: a virtual machine that its hypervisor
+// pauses, or that is restored from a checkpoint, may not see its clock advance, and
+// then believes in a lease that has run out.
+//
+// In affinity mode two tasks may own a key at once, and tokens only say which is
 // later.
 func (h Handle) FencingToken() assignment.Generation { return max(h.token, 0) }
 
