@@ -21,6 +21,10 @@ type Refused struct {
 	// Times is how often the request has been refused before, one time after the
 	// other: whoever tries again counts it, and AwaitOwner waits longer by it.
 	Times int
+	// Routed is the generation of the assignment by which the task was chosen, 0 if it
+	// is not known: whoever sends requests sets it, so that AwaitOwner does not wait
+	// when a newer assignment has arrived since.
+	Routed assignment.Generation
 }
 
 func (r Refused) Error() string {

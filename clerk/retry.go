@@ -43,14 +43,15 @@ func (c *Clerk) Mode() assignment.Mode { return c.sub.State().Status.Mode }
 // AwaitOwner waits before a refused request is sent again: until an assignment
 // arrives that names another owner of the key than the task that refused, or for a
 // few milliseconds, and longer by Refused.Times, up to about 100 ms: in consistent
-// mode the next owner of a key does not own it as soon as it is assigned. If the
-// first refusal comes from a task that is the owner no longer, it returns at once.
+// mode the next owner of a key does not own it as soon as it is assigned. It returns
+// at once if the task is the owner no longer, and this is the first refusal, or a
+// newer assignment than Refused.Routed says so.
 //
 // It returns nil when it is time to look the key up again; otherwise the error
 // matches the refusal and ctx's.
 func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) error {
 	c.retries.refusals.Add(1)
-	if err := c.await(ctx, key, refused.Task, refused.Times); err != nil {
+	if err := c.await(ctx, key, refused); err != nil {
 		return fmt.Errorf("%w: %w", refused, err)
 	}
 	c.retries.refused.Add(1)
@@ -58,15 +59,15 @@ func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) err
 }
 
 // await is AwaitOwner without the words.
-func (c *Clerk) await(ctx context.Context, key, task string, times int) error {
-	timer := time.NewTimer(wait(times))
+func (c *Clerk) await(ctx context.Context, key string, refused Refused) error {
+	timer := time.NewTimer(wait(refused.Times))
 	defer timer.Stop()
 	k := assignment.KeyOf(key)
-	// Only once at once: a server may answer under another name than it is known
-	// by, for ever.
-	for news := times == 0; ctx.Err() == nil; {
+	// By the same assignment only once at once: a server may answer under another
+	// name than it is known by, for ever.
+	for news := refused.Times == 0; ctx.Err() == nil; {
 		changed := c.Changed()
-		if a := c.newest.Load(); news && a != nil && !names(a.Lookup(k), task) {
+		if a := c.newest.Load(); a != nil && (news || refused.Routed > 0 && a.Generation() > refused.Routed) && !names(a.Lookup(k), refused.Task) {
 			return nil
 		}
 		select {
@@ -133,7 +134,8 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		return refused, err
 	}
 	for times := 0; ; {
-		task, ok := c.pick(key, tried)
+		a := c.newest.Load()
+		task, ok := pickOwner(a, key, tried)
 		if !ok || len(tried) == maxTasks {
 			return last
 		}
@@ -153,7 +155,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		}
 		ended := context.Cause(ctx)
 		if len(tried) == 0 {
-			ended = c.await(ctx, key, task.Name, times)
+			ended = c.await(ctx, key, Refused{Task: task.Name, Times: times, Routed: a.Generation()})
 			times++
 		}
 		if ended != nil {
@@ -179,9 +181,8 @@ func (c *Clerk) formerOwner(key string, owner assignment.Task) (assignment.Task,
 	return a.Task(pos), true
 }
 
-// pick chooses the task for a request that others have been tried for in vain.
-func (c *Clerk) pick(key string, tried []string) (assignment.Task, bool) {
-	a := c.newest.Load()
+// pickOwner chooses the task for a request that others have been tried for in vain.
+func pickOwner(a *assignment.Assignment, key string, tried []string) (assignment.Task, bool) {
 	owners := a.Lookup(assignment.KeyOf(key))
 	t, ok := pick(owners.Len(), owners.At, func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) })
 	if !ok {

@@ -185,29 +185,43 @@ func TestRefusedUntilTheOwnerOwns(t *testing.T) {
 	})
 }
 
-// A new assignment ends the wait.
+// A new assignment ends the wait; one that arrives between the choice of the task
+// and its refusal lets none begin.
 func TestRefusedThenMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	moved := func(t *testing.T, after time.Duration, meanwhile bool) {
 		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
 		defer r.stop()
 		err := r.do(10*time.Second, func(task string, try int) error {
-			if try == 9 {
-				go r.put(1)
+			switch {
+			case try == 9 && meanwhile:
+				r.put(1)
+			case try == 9:
+				time.AfterFunc(after, func() { r.put(1) })
 			}
 			if task == "a" {
 				return r.refusal(task)
 			}
 			return nil
 		})
-		if err != nil || len(r.asked) != 11 || r.asked[10] != "b" || r.at[10] != r.at[9] {
+		if err != nil || len(r.asked) != 11 || r.asked[10] != "b" || r.at[10]-r.at[9] != after {
 			t.Errorf("%v, asked %v at %v", err, r.asked, r.at)
 		}
-		// The clerk knows already, for the first refusal; but it does not believe
-		// for ever in a task that is not who it is taken for.
+	}
+	synctest.Test(t, func(t *testing.T) { moved(t, 0, true) })
+	synctest.Test(t, func(t *testing.T) { moved(t, 0, false) })
+	synctest.Test(t, func(t *testing.T) { moved(t, time.Millisecond, false) })
+}
+
+// A clerk that knows already does not wait for the first refusal; but it does not
+// believe for ever in a task that is not who it is taken for.
+func TestRefusedUnderAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 1)
+		defer r.stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began, waits := time.Now(), 0
-		for times := 0; r.c.AwaitOwner(ctx, "k", Refused{Job: "job", Task: "a", Times: times}) == nil; times++ {
+		for times := 0; r.c.AwaitOwner(ctx, "k", Refused{Job: "job", Task: "a", Times: times, Routed: r.last.Generation()}) == nil; times++ {
 			if waits++; times == 0 && time.Since(began) > 0 {
 				t.Error("it waits for an assignment that it has")
 			}

@@ -268,7 +268,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.last = err
 			continue
 		}
-		refused.Times = r.waits
+		refused.Times, refused.Routed = r.waits, v.a.Generation()
 		r.waits++
 		if t.clerk.AwaitOwner(r.patience(), r.key, refused) != nil {
 			closeBody(r.out)

@@ -106,12 +106,13 @@ func TestWaitsForTheFirstAssignment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr := j.transport(func(c *Config) { c.Clerk, c.Patience = ck, time.Second })
+		// Longer than the clerk waits at most before it looks for a Distributor again.
+		tr := j.transport(func(c *Config) { c.Clerk = ck })
 		began := time.Now()
 		if _, err := get(t, tr, "k"); !errors.Is(err, ErrNoTask) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, clerk.ErrUnavailable) {
 			t.Errorf("without an assignment: %v", err)
 		}
-		if d := time.Since(began); d != time.Second {
+		if d := time.Since(began); d != defaultPatience {
 			t.Errorf("it waited %s", d)
 		}
 		late := j.net.Start("10.0.0.2:1")
@@ -327,6 +328,28 @@ func TestRefusal(t *testing.T) {
 		}
 		if d := time.Since(began); d < 9*time.Second || d > 11*time.Second {
 			t.Errorf("it took %s", d)
+		}
+		j.stop(tr)
+	})
+}
+
+// TestRefusalAsItMoves: an assignment that arrives while a request is under way to
+// the former owner is known when that refuses.
+func TestRefusalAsItMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, consistent, "aabb")
+		tr := j.transport(nil)
+		var moved time.Time
+		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
+			if j.task("a").served() == 10 {
+				j.assign(2, "abbb")
+				moved = time.Now()
+			}
+			refuse("a")(w, r)
+		})
+		got, err := get(t, tr, keyIn(1, 4))
+		if took := time.Since(moved); got != "b" || err != nil || j.task("a").served() != 10 || took != 0 {
+			t.Errorf("served by %q after %d refusals and %s, %v", got, j.task("a").served(), took, err)
 		}
 		j.stop(tr)
 	})
