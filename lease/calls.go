@@ -22,6 +22,8 @@ func (j *Job) acquire(h *held, c Claim) {
 	switch {
 	case errors.Is(err, ErrLost):
 		e.Kind = Gone
+	case errors.Is(err, ErrSuspended):
+		e.Kind, e.Seen, e.Retry = Refused, seen, j.retry()
 	case err != nil:
 		e.Kind, e.Retry = Unknown, j.retry()
 	case !ok:

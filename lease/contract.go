@@ -23,6 +23,9 @@ var (
 	ErrReaders = errors.New("record has readers")
 	// ErrUnavailable: the store did not answer, or does not grant anything yet.
 	ErrUnavailable = errors.New("lease store unavailable")
+	// ErrSuspended: nothing is granted, and no record changes, until the time is over
+	// for which Suspender.Suspend was called. It matches ErrUnavailable, too.
+	ErrSuspended = fmt.Errorf("%w: suspended", ErrUnavailable)
 	// ErrJoined: the reader takes part in the job already.
 	ErrJoined = errors.New("job is joined already")
 	// ErrCorrupt: a record does not decode; the error names it.
@@ -64,7 +67,7 @@ type Session interface {
 type ReadSession interface {
 	Session
 	// Acquire holds the claim if the record grants it at that very moment, and
-	// returns the records as they are then.
+	// returns the records as they are then, with ErrSuspended too.
 	Acquire(ctx context.Context, job string, c Claim) (seen Seen, ok bool, err error)
 	// Release lets go of the claim if it is held; something else stays as it is.
 	// Sent when the record was seen not to grant the claim, it is final: whatever
@@ -117,6 +120,22 @@ type WriteSession interface {
 	// from before the revision. It may return early. Commit is what tells whether
 	// the state still stands.
 	Await(ctx context.Context, job string, since int64) (State, error)
+}
+
+// Suspender closes guard and bridge of every job in a store. It is for what puts
+// the records of a store back to an earlier state, as `slicerctl store restore` does:
+// the store then knows neither all sessions that live nor all that they hold, and a
+// process that starts afterwards cannot find that out.
+type Suspender interface {
+	// Suspend makes Acquire and Commit fail with ErrSuspended, in all jobs and for
+	// all sessions, for at least d from now, which is 1 s to 10 min: the longest
+	// lease_duration of the jobs in the store, and no shorter than the lease time of any
+	// of its sessions. By then each session that the store does not know of has passed its
+	// deadline. What is held stays held, and may be released. Suspensions do
+	// not shorten one another. The suspension is part of the store's content: one
+	// that is written to a copy before it is put in place holds from the first
+	// request on, and for all of d from when the copy is started.
+	Suspend(ctx context.Context, d time.Duration) error
 }
 
 // Readers opens sessions for slicelets.

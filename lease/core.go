@@ -45,7 +45,7 @@ const (
 	Gone                           // the session's lease is lost
 	Looked                         // Event.Seen, from the watch or a read
 	Acquired                       // Event.Claim is held
-	Refused                        // Event.Claim is not granted; Event.Seen says why
+	Refused                        // Event.Claim is not granted; Event.Seen says why, or to try again after Event.Retry
 	Released                       // Event.Claim is not held any more
 	Unknown                        // acquire or release of Event.Claim failed in between: try again after Event.Retry
 	InHand                         // the assignment of Event.Generation has arrived
@@ -196,7 +196,7 @@ func (c *Core) take(now time.Duration, e Event) bool {
 		// An earlier attempt of unknown outcome may have set the key: the claim
 		// stays noted, and is released for what is seen now.
 		if h.claim == e.Claim {
-			h.asked = false
+			h.asked, h.retry = false, now+e.Retry
 		}
 		c.look(e.Seen)
 	case Released:

@@ -24,6 +24,6 @@ func open(t *testing.T) *etcdlease.Store {
 func TestConformance(t *testing.T) {
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		st := open(t)
-		return leasetest.Store{Readers: st, Writers: st, TTL: 2 * time.Second}
+		return leasetest.Store{Readers: st, Writers: st, Suspender: st, TTL: 2 * time.Second}
 	})
 }

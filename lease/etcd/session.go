@@ -96,14 +96,17 @@ func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease
 	k := n.s.keys(job)
 	look := clientv3.OpGet(k.records(), clientv3.WithPrefix())
 	resp, err := n.s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(k.record(c)), "=", granting(c))).
-		Then(clientv3.OpPut(k.holder(c, n.id), value(c), clientv3.WithLease(n.id)), look).
-		Else(look).
+		If(clientv3.Compare(clientv3.Value(k.record(c)), "=", granting(c)), n.s.running()).
+		Then(look, clientv3.OpPut(k.holder(c, n.id), value(c), clientv3.WithLease(n.id))).
+		Else(look, n.s.suspensions()).
 		Commit()
 	if err != nil {
 		return lease.Seen{}, false, explain(ctx, err)
 	}
-	seen, err := k.seen(got(resp, len(resp.Responses)-1), resp.Header.Revision)
+	seen, err := k.seen(got(resp, 0), resp.Header.Revision)
+	if err == nil && !resp.Succeeded && got(resp, 1).Count > 0 {
+		err = lease.ErrSuspended
+	}
 	return seen, resp.Succeeded, err
 }
 

@@ -20,9 +20,14 @@
 //	lease/JOB/h/guard/SESSION    generation
 //	lease/JOB/h/bridge/SESSION   from, to
 //
-// The last three go with the session's lease. Every step of a change is one transaction that compares the
+// The last three go with the session's lease. Beside lease/ there is, while the store is suspended,
+//
+//	lease-suspended/LEASE        nothing; it goes with a lease of its own
+//
+// Every step of a change is one transaction that compares the
 // create revision of leader and the three records with what was read, and, where no reader may be, the
-// create revisions of all keys below h/guard/ or h/bridge/ with 0.
+// create revisions of all keys below h/guard/ or h/bridge/ with 0. It compares those below lease-suspended/
+// with 0, and so does every acquire.
 package etcdlease
 
 import (
@@ -56,12 +61,13 @@ type Config struct {
 
 // Store is a lease store in etcd. It implements lease.Readers and lease.Writers.
 type Store struct {
-	client *clientv3.Client
-	prefix string
-	log    *slog.Logger
-	ctx    context.Context // of what runs until Close
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	client    *clientv3.Client
+	prefix    string
+	suspended string // prefix of the keys that suspend the store
+	log       *slog.Logger
+	ctx       context.Context // of what runs until Close
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
 
 	mu      sync.Mutex
 	checked map[uint64]bool // members whose version is known to do
@@ -94,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd leases: %v: %w", cfg.Endpoints, err)
 	}
-	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", log: cfg.Logger, checked: map[uint64]bool{}}
+	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", suspended: cfg.Prefix + "/lease-suspended/", log: cfg.Logger, checked: map[uint64]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.checkVersions(ctx); err != nil {
 		s.Close()
@@ -129,7 +135,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
 		return nil, err
 	}
 	// etcd counts whole seconds, and makes it longer than its election timeout.
-	resp, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+	resp, err := s.client.Grant(ctx, seconds(ttl))
 	if err != nil {
 		return nil, explain(ctx, err)
 	}

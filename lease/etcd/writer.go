@@ -142,7 +142,7 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	}
 	k := n.s.keys(job)
 	before, after := k.texts(read.Records), k.texts(o.Records)
-	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(k.leader()), "=", int64(t))}
+	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(k.leader()), "=", int64(t)), n.s.running()}
 	var do []clientv3.Op
 	for i, r := range before {
 		if r.text == "" {
@@ -166,7 +166,7 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 		when = append(when, clientv3.Compare(clientv3.CreateRevision(k.bridgeHolders()), "=", 0).WithPrefix())
 	}
 	resp, err := n.s.client.Txn(ctx).If(when...).Then(do...).
-		Else(clientv3.OpGet(k.leader()), clientv3.OpGet(k.head()), clientv3.OpGet(k.records(), clientv3.WithPrefix())).
+		Else(clientv3.OpGet(k.leader()), clientv3.OpGet(k.head()), clientv3.OpGet(k.records(), clientv3.WithPrefix()), n.s.suspensions()).
 		Commit()
 	if err != nil {
 		return explain(ctx, err)
@@ -188,6 +188,9 @@ func (k keys) refusal(resp *clientv3.TxnResponse, t lease.Token, read lease.Stat
 	}
 	if now := v.state(); now.Records != read.Records {
 		return fmt.Errorf("%w: they are head %d, guard %+v, bridge %+v", lease.ErrChanged, now.Head, now.Guard, now.Bridge)
+	}
+	if got(resp, 3).Count > 0 {
+		return lease.ErrSuspended
 	}
 	return lease.ErrReaders
 }

@@ -5,7 +5,7 @@
 //	func TestConformance(t *testing.T) {
 //		leasetest.Run(t, func(t *testing.T) leasetest.Store {
 //			st := open(t)
-//			return leasetest.Store{Readers: st, Writers: st, TTL: 2 * time.Second}
+//			return leasetest.Store{Readers: st, Writers: st, Suspender: st, TTL: 2 * time.Second}
 //		})
 //	}
 //
@@ -28,12 +28,17 @@ import (
 type Store struct {
 	Readers lease.Readers
 	Writers lease.Writers
+	// Suspender is the same store's.
+	Suspender lease.Suspender
 	// TTL is a short lease time that the store keeps to: a session that is not
 	// renewed is gone within twice that.
 	TTL time.Duration
 }
 
 var jobs atomic.Int64
+
+// suspended names the test that no other one may run beside.
+const suspended = "Suspended"
 
 // fixture is one test's job, with an assigner that leads it.
 type fixture struct {
@@ -52,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		name string
 		test func(*fixture)
 	}{
+		{suspended, (*fixture).suspended},
 		{"JobLeaseIsExclusive", (*fixture).jobLeaseIsExclusive},
 		{"StepsInOrder", (*fixture).stepsInOrder},
 		{"CommitComparesRecords", (*fixture).commitComparesRecords},
@@ -73,7 +79,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"DeadReaderRunsOut", (*fixture).deadReaderRunsOut},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+			if c.name != suspended {
+				t.Parallel()
+			} // else the others would be suspended with it
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			f := &fixture{Store: s, t: t, ctx: ctx, job: fmt.Sprintf("job-%d", jobs.Add(1))}

@@ -162,6 +162,8 @@ func explain(ctx context.Context, err error) error {
 	switch st.Code() {
 	case codes.NotFound:
 		return fmt.Errorf("%w: %s", lease.ErrLost, st.Message())
+	case codes.FailedPrecondition:
+		return fmt.Errorf("%w: %s", lease.ErrSuspended, st.Message())
 	case codes.InvalidArgument:
 		return fmt.Errorf("lease store: %s", st.Message())
 	}

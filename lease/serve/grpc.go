@@ -127,6 +127,8 @@ func explain(err error) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, lease.ErrLost):
 		return status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, lease.ErrSuspended):
+		return status.Error(codes.FailedPrecondition, err.Error())
 	case errors.Is(err, lease.ErrUnavailable):
 		return status.Error(codes.Unavailable, err.Error())
 	}

@@ -63,7 +63,7 @@ func TestConformanceInProcess(t *testing.T) {
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		s := open(t, &memory{}, nil)
 		t.Cleanup(func() { s.Close() })
-		return leasetest.Store{Readers: s, Writers: s, TTL: 2 * time.Second}
+		return leasetest.Store{Readers: s, Writers: s, Suspender: s, TTL: 2 * time.Second}
 	})
 }
 
@@ -99,7 +99,7 @@ func TestConformanceOverGRPC(t *testing.T) {
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		s := open(t, &memory{}, nil)
 		t.Cleanup(func() { s.Close() })
-		return leasetest.Store{Readers: remote.New(dial(t, s)), Writers: s, TTL: 2 * time.Second}
+		return leasetest.Store{Readers: remote.New(dial(t, s)), Writers: s, Suspender: s, TTL: 2 * time.Second}
 	})
 }
 

@@ -79,8 +79,8 @@ func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease
 	s := n.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		return lease.Seen{}, false, s.err
+	if err := s.running(); err != nil {
+		return s.table.Seen(job), false, err
 	}
 	seen, ok, err := s.table.Acquire(s.clock(), n.id, job, c)
 	if ok {

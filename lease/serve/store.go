@@ -56,7 +56,9 @@ type Store struct {
 	touched bells // rung when anything in the job changes
 	longest time.Duration
 	fromT   time.Duration // nothing is granted before
-	err     error         // after a write that failed: nobody knows what is stored
+	// suspended is until when no session's claim is granted and no record changes.
+	suspended time.Duration
+	err       error // after a write that failed: nobody knows what is stored
 }
 
 // Open loads the records. It does not wait for what may have been granted
@@ -184,7 +186,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
-	if s.longest == 0 || s.table.Sessions() > 0 {
+	if s.longest == 0 || s.table.Sessions() > 0 || s.clock() < s.suspended {
 		return nil
 	}
 	if err := s.storage.Put(context.Background(), map[string][]byte{keyLongest: number(0)}); err != nil {

@@ -48,8 +48,8 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	s := n.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
+	if err := s.running(); err != nil {
+		return err
 	}
 	o, err := s.table.Prepare(job, t, read, step)
 	if err != nil {

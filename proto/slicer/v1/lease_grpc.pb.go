@@ -36,7 +36,8 @@ const (
 //
 // Every call but OpenSession and WatchRecords ends with NOT_FOUND when the
 // session's lease is gone. INVALID_ARGUMENT names the field; UNAVAILABLE means
-// that nothing is granted now, and says for how long.
+// that nothing is granted now, and says for how long. FAILED_PRECONDITION is
+// AcquireClaim's while the store is suspended: try again a while later.
 type LeaseServiceClient interface {
 	// OpenSession grants a lease. After a restart nothing is granted until every
 	// lease that was granted before has run out.
@@ -138,7 +139,8 @@ type LeaseService_WatchRecordsClient = grpc.ServerStreamingClient[WatchRecordsRe
 //
 // Every call but OpenSession and WatchRecords ends with NOT_FOUND when the
 // session's lease is gone. INVALID_ARGUMENT names the field; UNAVAILABLE means
-// that nothing is granted now, and says for how long.
+// that nothing is granted now, and says for how long. FAILED_PRECONDITION is
+// AcquireClaim's while the store is suspended: try again a while later.
 type LeaseServiceServer interface {
 	// OpenSession grants a lease. After a restart nothing is granted until every
 	// lease that was granted before has run out.

@@ -1,0 +1,41 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slicer-project/slicer/lease"
+)
+
+// Suspend implements lease.Suspender. A store that is opened again meanwhile grants
+// nothing for d from then on.
+func (s *Store) Suspend(ctx context.Context, d time.Duration) error {
+	if err := lease.CheckTTL(d); err != nil {
+		return fmt.Errorf("suspend leases: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	if d > s.longest {
+		if err := s.put(ctx, map[string][]byte{keyLongest: number(uint64(d))}); err != nil {
+			return err
+		}
+		s.longest = d
+	}
+	s.suspended = max(s.suspended, s.clock()+d)
+	return nil
+}
+
+// running says whether records may change and be granted. The lock is held.
+func (s *Store) running() error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.clock() < s.suspended:
+		return lease.ErrSuspended
+	}
+	return nil
+}
