@@ -128,6 +128,11 @@ type world struct {
 const ttl = 5 * time.Second
 
 func newWorld(t *testing.T) *world {
+	return newWorldOf(t, func(r lease.Readers) lease.Readers { return r })
+}
+
+// newWorldOf puts something between the reader and the store.
+func newWorldOf(t *testing.T, between func(lease.Readers) lease.Readers) *world {
 	v := &world{t: t, start: time.Now()}
 	clock := func() time.Duration { return time.Since(v.start) }
 	var err error
@@ -141,7 +146,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	v.cut = &cut{Readers: v.store}
-	v.reader, err = lease.NewReader(lease.Config{Readers: v.cut, TTL: ttl, Clock: func() time.Duration { return clock() + time.Duration(v.skew.Load()) }})
+	v.reader, err = lease.NewReader(lease.Config{Readers: between(v.cut), TTL: ttl, Clock: func() time.Duration { return clock() + time.Duration(v.skew.Load()) }})
 	if err != nil {
 		t.Fatal(err)
 	}

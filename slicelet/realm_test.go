@@ -45,6 +45,8 @@ type member struct {
 	told   *recorded
 	skew   atomic.Int64 // by which its clock is ahead
 	rate   float64      // of its clock
+	// meanwhile, if set, happens once, while the clock is being read.
+	meanwhile atomic.Pointer[func()]
 }
 
 func newRealm(t *testing.T, names ...string) *realm {
@@ -81,6 +83,9 @@ func (r *realm) begin(name string, tune func(*member), change func(*Config)) *me
 	var err error
 	m.reader, err = lease.NewReader(lease.Config{Readers: m.line, TTL: r.ttl,
 		Clock: func() time.Duration {
+			if happens := m.meanwhile.Swap(nil); happens != nil {
+				(*happens)()
+			}
 			return time.Duration(m.rate*float64(r.clock())) + time.Duration(m.skew.Load())
 		}})
 	if err != nil {
