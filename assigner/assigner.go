@@ -215,6 +215,18 @@ func (a *Assigner) changed(job string) {
 // retire forgets a runner whose job there is none of and that nobody watches. It
 // returns false when that has changed.
 func (a *Assigner) retire(r *runner) bool {
+	if !a.takeOutIfIdle(r) {
+		return false
+	}
+	a.metrics.forget(r.name)
+	if again := a.lookup(r.name); again != nil && again.isMine() {
+		a.metrics.begin(r.name) // it was made anew meanwhile
+	}
+	return true
+}
+
+// takeOutIfIdle is the part of retire under the lock.
+func (a *Assigner) takeOutIfIdle(r *runner) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.mu.Lock()
@@ -223,7 +235,6 @@ func (a *Assigner) retire(r *runner) bool {
 		return false
 	}
 	delete(a.jobs, r.name)
-	a.metrics.forget(r.name)
 	return true
 }
 

@@ -1,6 +1,8 @@
 package assigner
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assigner/generate"
@@ -25,6 +27,9 @@ type metrics struct {
 	leaseChange                                      prometheus.Histogram
 
 	tasks, load, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
+
+	mu   sync.Mutex                                   // taken after any other
+	made map[string]map[madeSeries]prometheus.Counter // by job
 }
 
 const prefix = "slicer_assigner_"
@@ -38,6 +43,7 @@ func newMetrics(a *Assigner) *metrics {
 	}
 	return &metrics{
 		a:           a,
+		made:        make(map[string]map[madeSeries]prometheus.Counter),
 		generations: counter("generations_total", "Generations written, by why the round was held.", "job", "reason"),
 		conflicts:   counter("conflicts_total", "Writes that lost against another assigner's.", "job"),
 		decisions:   counter("decisions_total", "Decisions of rounds that were written, by kind and reason.", "job", "kind", "reason"),
@@ -175,46 +181,46 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 // begin has what alarms by its increase there from the start: the first step of a
 // counter that was not there before is none.
 func (m *metrics) begin(job string) {
-	m.deaths.WithLabelValues(job)
-	m.freezes.WithLabelValues(job)
+	m.of(m.deaths, job)
+	m.of(m.freezes, job)
 }
 
 // observe counts what has come up in a job.
 func (m *metrics) observe(job string, e generate.Effects) {
 	if e.Conflicts > 0 {
-		m.conflicts.WithLabelValues(job).Add(float64(e.Conflicts))
+		m.of(m.conflicts, job).Add(float64(e.Conflicts))
 	}
 	if e.Held > 0 {
-		m.leaseHeld.WithLabelValues(job).Add(float64(e.Held))
+		m.of(m.leaseHeld, job).Add(float64(e.Held))
 	}
 	if e.Deposed > 0 {
-		m.leaseDeposed.WithLabelValues(job).Add(float64(e.Deposed))
+		m.of(m.leaseDeposed, job).Add(float64(e.Deposed))
 	}
 	for _, took := range e.Changes {
-		m.leaseChanges.WithLabelValues(job).Inc()
+		m.of(m.leaseChanges, job).Inc()
 		m.leaseChange.Observe(took.Seconds())
 	}
 	for _, w := range e.Ahead {
-		m.ahead.WithLabelValues(job, w).Inc()
+		m.of(m.ahead, job, w).Inc()
 	}
 	for _, x := range e.Members {
 		switch x.Kind {
 		case membership.Dead:
-			m.deaths.WithLabelValues(job).Inc()
+			m.of(m.deaths, job).Inc()
 		case membership.Frozen:
-			m.freezes.WithLabelValues(job).Inc()
+			m.of(m.freezes, job).Inc()
 		}
 	}
 	for _, r := range e.Rounds {
 		if r.Label != "" {
-			m.skipped.WithLabelValues(job, r.Label).Inc()
+			m.of(m.skipped, job, r.Label).Inc()
 		}
 		if r.Generation == 0 {
 			continue
 		}
-		m.generations.WithLabelValues(job, string(r.Why)).Inc()
-		m.keyChurn.WithLabelValues(job).Add(max(r.Stats.KeyChurn, 0))
-		m.loadChurn.WithLabelValues(job).Add(max(r.Stats.LoadChurn, 0))
+		m.of(m.generations, job, string(r.Why)).Inc()
+		m.of(m.keyChurn, job).Add(max(r.Stats.KeyChurn, 0))
+		m.of(m.loadChurn, job).Add(max(r.Stats.LoadChurn, 0))
 		type what struct {
 			kind   loadbalance.Kind
 			reason loadbalance.Reason
@@ -224,7 +230,7 @@ func (m *metrics) observe(job string, e generate.Effects) {
 			n[what{d.Kind, d.Reason}]++
 		}
 		for w, k := range n {
-			m.decisions.WithLabelValues(job, string(w.kind), string(w.reason)).Add(float64(k))
+			m.of(m.decisions, job, string(w.kind), string(w.reason)).Add(float64(k))
 		}
 	}
 }
@@ -234,12 +240,42 @@ func (m *metrics) sent(job string, f *wire.Frame) {
 	if f.Trailer.GetBase() != 0 {
 		kind = "delta"
 	}
-	m.bytes.WithLabelValues(job, kind).Add(float64(len(f.Data)))
+	m.of(m.bytes, job, kind).Add(float64(len(f.Data)))
+}
+
+// madeSeries is one series of a job: the vector, and the labels after the job's name.
+type madeSeries struct {
+	of     *prometheus.CounterVec
+	labels [2]string
+	n      int // of labels
+}
+
+// of is a job's series. It is remembered, so that forget need not look for it among
+// those of all other jobs.
+func (m *metrics) of(v *prometheus.CounterVec, job string, labels ...string) prometheus.Counter {
+	key := madeSeries{of: v, n: len(labels)}
+	copy(key.labels[:], labels)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	made := m.made[job]
+	if made == nil {
+		made = make(map[madeSeries]prometheus.Counter)
+		m.made[job] = made
+	}
+	c, ok := made[key]
+	if !ok {
+		c = v.WithLabelValues(append([]string{job}, labels...)...)
+		made[key] = c
+	}
+	return c
 }
 
 // forget drops what is labelled with a job that is no more.
 func (m *metrics) forget(job string) {
-	for _, v := range m.vectors() {
-		v.DeletePartialMatch(prometheus.Labels{"job": job})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.made[job] {
+		s.of.DeleteLabelValues(append([]string{job}, s.labels[:s.n]...)...)
 	}
+	delete(m.made, job)
 }

@@ -3,6 +3,7 @@ package assigner
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -108,6 +109,13 @@ func (r *runner) forget(s *session) {
 func (r *runner) idleLocked() bool {
 	_, known, exists := r.core.Job()
 	return known && !exists && len(r.watchers) == 0 && !r.core.Leading()
+}
+
+// isMine reports whether this assigner was preferred for the job when the core last spoke.
+func (r *runner) isMine() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mine
 }
 
 // whereabouts say which store keeps the job, and in which zone it runs. ok is
@@ -236,6 +244,10 @@ func (r *runner) settle() {
 		for s := range r.watchers {
 			s.status(r)
 		}
+	}
+	if !exists {
+		// Those that stopped to want it before it was known that there is none.
+		maps.DeleteFunc(r.watchers, func(s *session, _ struct{}) bool { return s.forgets(r.name) })
 	}
 	if r.exists != exists || r.version != job.Version {
 		r.exists, r.version = exists, job.Version

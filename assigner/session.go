@@ -113,6 +113,7 @@ type interest struct {
 	job    string
 	runner *runner
 	wants  bool
+	stop   bool // it has said last that it does not want it any more
 	held   mark // what it holds when it has taken what was sent
 	// newest is what its subscribers hold: nothing older is sent.
 	newest assignment.Generation
@@ -268,7 +269,7 @@ func (s *session) want(w *slicerv1.Want) {
 	}
 	newest := assignment.Generation(w.GetNewestReported())
 	s.mu.Lock()
-	in.wants, in.newest = !w.GetStop(), newest
+	in.wants, in.stop, in.newest = !w.GetStop(), w.GetStop(), newest
 	in.held = mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}
 	if in.wants {
 		s.enqueue(in, true, true)
@@ -292,6 +293,19 @@ func (s *session) release(in *interest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.jobs, in.job)
+	return true
+}
+
+// forgets reports whether the Distributor has said that it does not want a job, of
+// which nothing is kept from then on.
+func (s *session) forgets(job string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.jobs[job]
+	if in == nil || !in.stop {
+		return false
+	}
+	delete(s.jobs, job)
 	return true
 }
 

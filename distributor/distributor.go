@@ -225,6 +225,20 @@ func (d *Distributor) number() uint64 {
 // dropIfIdle lets go of a job that nobody has needed for a while, or says when
 // it would.
 func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped bool) {
+	if at, dropped = d.takeOutIfIdle(j, now); !dropped {
+		return at, false
+	}
+	j.log.Info("job dropped, nobody has needed it for a while")
+	j.m.drop()
+	d.turns.forget(now, j)
+	if d.guests != nil {
+		d.guests.Forget(j.name)
+	}
+	return time.Time{}, true
+}
+
+// takeOutIfIdle is the part of dropIfIdle under the lock.
+func (d *Distributor) takeOutIfIdle(j *job, now time.Time) (at time.Time, dropped bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if j.refs > 0 || d.closed {
@@ -240,13 +254,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	if at = j.idleSince.Add(keep); at.After(now) {
 		return at, false
 	}
-	j.log.Info("job dropped, nobody has needed it for a while")
 	delete(d.jobs, j.name)
-	j.m.drop()
-	d.turns.forget(now, j)
-	if d.guests != nil {
-		d.guests.Forget(j.name)
-	}
 	if target != nil {
 		target.mark(j.name) // to take the Want back
 	}

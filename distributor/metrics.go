@@ -2,11 +2,14 @@ package distributor
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/series"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -43,10 +46,13 @@ type metrics struct {
 
 	reg prometheus.Registerer
 	all []prometheus.Collector
+
+	mu    sync.Mutex            // taken after any other
+	shown map[string]*jobSeries // by job
 }
 
 func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{}
+	m := &metrics{shown: make(map[string]*jobSeries)}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_" + name, Help: help}, labels)
 		m.all = append(m.all, v)
@@ -123,10 +129,10 @@ func (m *metrics) close() {
 	}
 }
 
-// jobMetrics are the metrics of one job, looked up once.
-type jobMetrics struct {
-	parent                     *metrics
-	job                        string
+// jobSeries are the series of one job, looked up once.
+type jobSeries struct {
+	series.Set
+	refs                       int // of those who show them, guarded by metrics.mu
 	roles                      [numRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
 	unheard                    prometheus.Gauge
@@ -136,87 +142,201 @@ type jobMetrics struct {
 	reach                      [numRoles]prometheus.Observer
 }
 
-func (m *metrics) job(name string) *jobMetrics {
-	j := &jobMetrics{
-		parent: m, job: name,
-		gen: m.gen.WithLabelValues(name), slices: m.slices.WithLabelValues(name),
-		lag: m.lag.WithLabelValues(name), slowSubs: m.slow.WithLabelValues(name), unheard: m.unheard.WithLabelValues(name),
-		sent: make(map[string]prometheus.Counter), sentBytes: make(map[string]prometheus.Counter),
-		encodes:  make(map[string]prometheus.Counter),
-		refusals: m.refusals.WithLabelValues(name), reports: m.reported.WithLabelValues(name), bases: m.bases.WithLabelValues(name),
-		convergence: m.convergence.WithLabelValues(name),
+func (m *metrics) newSeries(name string) *jobSeries {
+	s := &jobSeries{sent: make(map[string]prometheus.Counter), sentBytes: make(map[string]prometheus.Counter), encodes: make(map[string]prometheus.Counter)}
+	gauge := func(v *prometheus.GaugeVec) prometheus.Gauge { return series.Add[prometheus.Gauge](&s.Set, v, name) }
+	counter := func(v *prometheus.CounterVec, labels ...string) prometheus.Counter {
+		return series.Add[prometheus.Counter](&s.Set, v, append([]string{name}, labels...)...)
 	}
+	s.gen, s.slices, s.lag, s.slowSubs, s.unheard = gauge(m.gen), gauge(m.slices), gauge(m.lag), gauge(m.slow), gauge(m.unheard)
+	s.refusals, s.reports, s.bases = counter(m.refusals), counter(m.reported), counter(m.bases)
+	s.convergence = series.Add[prometheus.Observer](&s.Set, m.convergence, name)
 	for role, label := range map[slicerv1.Role]string{
 		slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet", slicerv1.Role_ROLE_OBSERVER: "observer",
 	} {
-		j.roles[role] = m.subs.WithLabelValues(name, label)
+		s.roles[role] = series.Add[prometheus.Gauge](&s.Set, m.subs, name, label)
 		if role != slicerv1.Role_ROLE_OBSERVER {
-			j.reach[role] = m.reach.WithLabelValues(name, label)
+			s.reach[role] = series.Add[prometheus.Observer](&s.Set, m.reach, name, label)
 		}
 	}
 	for _, kind := range []string{kindWhole, kindDelta} {
-		j.sent[kind] = m.sent.WithLabelValues(name, kind)
-		j.sentBytes[kind] = m.sentBytes.WithLabelValues(name, kind)
-		j.encodes[kind] = m.encodes.WithLabelValues(name, kind)
+		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.sent, kind), counter(m.sentBytes, kind), counter(m.encodes, kind)
 	}
-	return j
+	for _, v := range []verdict{verdictAccepted, verdictStale, verdictForeign, verdictMalformed} {
+		series.Expect[prometheus.Counter](&s.Set, m.received, name, string(v))
+	}
+	return s
 }
 
-// drop forgets the series of a job that is not served any more.
+// jobMetrics count for one job. They have series only once a store is known to have
+// the job: anybody can make names up, and series are dear.
+type jobMetrics struct {
+	parent *metrics
+	job    string
+	series atomic.Pointer[jobSeries] // nil before show
+
+	mu        sync.Mutex
+	connected [numRoles]int
+	isUnheard bool
+	worst     []slowSub // shown as slowest
+}
+
+func (m *metrics) job(name string) *jobMetrics { return &jobMetrics{parent: m, job: name} }
+
+// show makes the series, unless they are there.
+func (j *jobMetrics) show() {
+	if j.series.Load() != nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.series.Load() != nil {
+		return
+	}
+	m := j.parent
+	m.mu.Lock()
+	s := m.shown[j.job]
+	if s == nil {
+		s = m.newSeries(j.job)
+		m.shown[j.job] = s
+	}
+	s.refs++
+	m.mu.Unlock()
+	for role, n := range j.connected {
+		if g := s.roles[role]; g != nil {
+			g.Add(float64(n))
+		}
+	}
+	setUnheard(s, j.isUnheard)
+	j.series.Store(s)
+}
+
+// drop forgets the series of a job that is not served any more, unless another job of
+// its name has come in its place. It takes no other locks than those of metrics.
 func (j *jobMetrics) drop() {
-	m, match := j.parent, prometheus.Labels{"job": j.job}
-	for _, v := range []*prometheus.GaugeVec{m.subs, m.gen, m.slices, m.lag, m.slow, m.slowest, m.unheard} {
-		v.DeletePartialMatch(match)
+	s := j.series.Load()
+	if s == nil {
+		return
 	}
-	for _, v := range []*prometheus.CounterVec{m.sent, m.sentBytes, m.encodes, m.refusals, m.reported, m.received, m.bases} {
-		v.DeletePartialMatch(match)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.showSlowest(time.Time{}, nil)
+	m := j.parent
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.refs--; s.refs == 0 {
+		delete(m.shown, j.job)
+		s.Drop()
 	}
-	m.convergence.DeletePartialMatch(match)
-	m.reach.DeletePartialMatch(match)
 }
 
-func (j *jobMetrics) subscribers(role slicerv1.Role, by int) { j.roles[role].Add(float64(by)) }
-func (j *jobMetrics) behind(n int)                           { j.lag.Set(float64(n)) }
-func (j *jobMetrics) converged(d time.Duration)              { j.convergence.Observe(d.Seconds()) }
-func (j *jobMetrics) encoded(kind string)                    { j.encodes[kind].Inc() }
-func (j *jobMetrics) base()                                  { j.bases.Inc() }
-func (j *jobMetrics) refused()                               { j.refusals.Inc() }
-func (j *jobMetrics) report()                                { j.reports.Inc() }
+func (j *jobMetrics) subscribers(role slicerv1.Role, by int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.connected[role] += by
+	if s := j.series.Load(); s != nil {
+		s.roles[role].Add(float64(by))
+	}
+}
 
 func (j *jobMetrics) hearing(unheard bool) {
-	j.unheard.Set(0)
-	if unheard {
-		j.unheard.Set(1)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.isUnheard = unheard
+	if s := j.series.Load(); s != nil {
+		setUnheard(s, unheard)
 	}
 }
 
-func (j *jobMetrics) reached(role slicerv1.Role, took time.Duration) {
-	if o := j.reach[role]; o != nil {
-		o.Observe(took.Seconds())
+func setUnheard(s *jobSeries, unheard bool) {
+	s.unheard.Set(0)
+	if unheard {
+		s.unheard.Set(1)
 	}
 }
 
 // slow shows who is slow now in place of those who were.
-func (j *jobMetrics) slow(now time.Time, total int, before, after []slowSub) {
-	j.slowSubs.Set(float64(total))
-	for _, s := range before {
+func (j *jobMetrics) slow(now time.Time, total int, worst []slowSub) {
+	s := j.series.Load()
+	if s == nil {
+		return
+	}
+	s.slowSubs.Set(float64(total))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.showSlowest(now, worst)
+}
+
+// showSlowest is called with j.mu held.
+func (j *jobMetrics) showSlowest(now time.Time, worst []slowSub) {
+	for _, s := range j.worst {
 		j.parent.slowest.DeleteLabelValues(j.job, s.name)
 	}
-	for _, s := range after {
+	for _, s := range worst {
 		j.parent.slowest.WithLabelValues(j.job, s.name).Set(now.Sub(s.since).Seconds())
+	}
+	j.worst = worst
+}
+
+func (j *jobMetrics) behind(n int) {
+	if s := j.series.Load(); s != nil {
+		s.lag.Set(float64(n))
+	}
+}
+
+func (j *jobMetrics) converged(d time.Duration) {
+	if s := j.series.Load(); s != nil {
+		s.convergence.Observe(d.Seconds())
+	}
+}
+
+func (j *jobMetrics) encoded(kind string) {
+	if s := j.series.Load(); s != nil {
+		s.encodes[kind].Inc()
+	}
+}
+
+func (j *jobMetrics) base() {
+	if s := j.series.Load(); s != nil {
+		s.bases.Inc()
+	}
+}
+
+func (j *jobMetrics) refused() {
+	if s := j.series.Load(); s != nil {
+		s.refusals.Inc()
+	}
+}
+
+func (j *jobMetrics) report() {
+	if s := j.series.Load(); s != nil {
+		s.reports.Inc()
+	}
+}
+
+func (j *jobMetrics) reached(role slicerv1.Role, took time.Duration) {
+	if s := j.series.Load(); s != nil && s.reach[role] != nil {
+		s.reach[role].Observe(took.Seconds())
 	}
 }
 
 func (j *jobMetrics) generation(a *assignment.Assignment) {
-	j.gen.Set(float64(a.Generation()))
-	j.slices.Set(float64(a.NumSlices()))
+	if s := j.series.Load(); s != nil {
+		s.gen.Set(float64(a.Generation()))
+		s.slices.Set(float64(a.NumSlices()))
+	}
 }
 
 func (j *jobMetrics) updates(kind string, size int) {
-	j.sent[kind].Inc()
-	j.sentBytes[kind].Add(float64(size))
+	if s := j.series.Load(); s != nil {
+		s.sent[kind].Inc()
+		s.sentBytes[kind].Add(float64(size))
+	}
 }
 
+// verdict counts what became of an assignment, which only an assigner sends whose
+// store has the job.
 func (j *jobMetrics) verdict(v verdict) {
+	j.show()
 	j.parent.received.WithLabelValues(j.job, string(v)).Inc()
 }

@@ -31,6 +31,7 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 	written := now.Add(-age)
 	j.shelf.put(a, written)
 	j.arrived = now
+	j.m.show()
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
 	j.conv.came(markOf(a), written)
@@ -103,6 +104,7 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 	if m.GetUnknown() {
 		j.forgetLocked()
 	} else {
+		j.m.show()
 		if g := before.status.GetConvergedGeneration(); g > 0 && m.GetConvergedGeneration() == 0 {
 			m = proto.CloneOf(m)
 			m.ConvergedGeneration = g

@@ -58,7 +58,7 @@ func (j *job) watchSlow(now time.Time) (next time.Time) {
 		j.up.acksChanged(now)
 		j.poke()
 	}
-	j.m.slow(now, len(all), before, j.slow.worst)
+	j.m.slow(now, len(all), j.slow.worst)
 	if len(all) > 0 && now.Sub(j.slow.namedAt) >= slowLog {
 		j.slow.namedAt = now
 		names := make([]string, len(j.slow.worst))

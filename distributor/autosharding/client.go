@@ -212,7 +212,7 @@ func (c *client) ack(now time.Time, a *autoshardingv1.AssignmentAck) error {
 
 func (c *client) report(now time.Time, m *autoshardingv1.LoadReport) error {
 	if !c.reportedAt.IsZero() && now.Sub(c.reportedAt) < reportGap {
-		c.job.m.early.Inc()
+		c.job.reported(reportEarly)
 		return nil
 	}
 	c.reportedAt = now
@@ -221,9 +221,9 @@ func (c *client) report(now time.Time, m *autoshardingv1.LoadReport) error {
 	case err != nil:
 		return err
 	case r == nil:
-		c.job.m.ignored.Inc()
+		c.job.reported(reportIgnored)
 	default:
-		c.job.m.taken.Inc()
+		c.job.reported(reportTaken)
 		c.feed.Report(now, r)
 	}
 	return nil

@@ -13,10 +13,12 @@ const refusalLog = 10 * time.Second
 
 // job is what all clients of one job share.
 type job struct {
-	log *slog.Logger
-	m   *jobMetrics
+	name   string
+	log    *slog.Logger
+	shared *metrics
 
 	mu       sync.Mutex
+	m        *jobMetrics // nil before there is an assignment: anybody can make names up
 	counts   Counts
 	nackAt   time.Time
 	loggedAt time.Time
@@ -65,7 +67,9 @@ func (s *Service) Forget(name string) {
 	defer j.mu.Unlock()
 	if j.counts.Clients == 0 {
 		delete(s.jobs, name)
-		s.metrics.drop(name)
+		if j.m != nil {
+			j.m.Drop()
+		}
 	}
 }
 
@@ -75,13 +79,15 @@ func (s *Service) enterJob(name string) *job {
 	defer s.mu.Unlock()
 	j := s.jobs[name]
 	if j == nil {
-		j = &job{log: s.log.With("job", name), m: s.metrics.job(name)}
+		j = &job{name: name, log: s.log.With("job", name), shared: s.metrics}
 		s.jobs[name] = j
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts.Clients++
-	j.m.clients.Inc()
+	if j.m != nil {
+		j.m.clients.Inc()
+	}
 	return j
 }
 
@@ -91,7 +97,9 @@ func (j *job) leave(refusing bool) {
 	if j.counts.Clients--; j.counts.Clients == 0 {
 		j.newest = nil
 	}
-	j.m.clients.Dec()
+	if j.m != nil {
+		j.m.clients.Dec()
+	}
 	j.refusingLocked(refusing, false)
 }
 
@@ -112,10 +120,23 @@ func (j *job) refusingLocked(was, is bool) {
 func (j *job) payload(a *assignment.Assignment, name func(assignment.Task) string) *payload {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.m == nil {
+		j.m = j.shared.job(j.name)
+		j.m.clients.Set(float64(j.counts.Clients))
+	}
 	if p := j.newest; p == nil || p.a.StoreID() != a.StoreID() || p.a.Generation() < a.Generation() {
 		j.newest = newPayload(a, name, j.m.encodes.Inc)
 	}
 	return j.newest
+}
+
+// reported counts a load report; before there is an assignment it is of no use.
+func (j *job) reported(outcome string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.m != nil {
+		j.m.reports[outcome].Inc()
+	}
 }
 
 func (j *job) sent(bytes int) { j.m.sentBytes.Add(float64(bytes)) }

@@ -2,6 +2,8 @@ package autosharding
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/distributor/internal/series"
 )
 
 // metrics are what /metrics shows of the protocol. All names begin with
@@ -12,21 +14,20 @@ type metrics struct {
 	reports                                        *prometheus.CounterVec
 	ended                                          *prometheus.CounterVec
 
-	reg   prometheus.Registerer
-	byJob []interface{ DeletePartialMatch(prometheus.Labels) int }
-	all   []prometheus.Collector
+	reg prometheus.Registerer
+	all []prometheus.Collector
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reg: reg}
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_autosharding_" + name, Help: help}, []string{"job"})
-		m.all, m.byJob = append(m.all, v), append(m.byJob, v)
+		m.all = append(m.all, v)
 		return v
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_distributor_autosharding_" + name, Help: help}, labels)
-		m.all, m.byJob = append(m.all, v), append(m.byJob, v)
+		m.all = append(m.all, v)
 		return v
 	}
 	m.clients = gauge("clients", "Connected clients of gRPC's auto-sharding protocol; they count among the clerks as well.")
@@ -62,24 +63,30 @@ func (m *metrics) close() {
 
 // jobMetrics are the metrics of one job, looked up once.
 type jobMetrics struct {
+	series.Set
 	clients, refusing                              prometheus.Gauge
 	acks, nacks, remarks, sent, sentBytes, encodes prometheus.Counter
-	taken, ignored, early                          prometheus.Counter
+	reports                                        map[string]prometheus.Counter // by outcome
 }
+
+// What becomes of a load report.
+const (
+	reportTaken   = "taken"
+	reportIgnored = "ignored"
+	reportEarly   = "early"
+)
 
 func (m *metrics) job(name string) *jobMetrics {
-	return &jobMetrics{
-		clients: m.clients.WithLabelValues(name), refusing: m.refusing.WithLabelValues(name),
-		acks: m.acks.WithLabelValues(name), nacks: m.nacks.WithLabelValues(name), remarks: m.remarks.WithLabelValues(name),
-		sent: m.sent.WithLabelValues(name), sentBytes: m.sentBytes.WithLabelValues(name), encodes: m.encodes.WithLabelValues(name),
-		taken: m.reports.WithLabelValues(name, "taken"), ignored: m.reports.WithLabelValues(name, "ignored"),
-		early: m.reports.WithLabelValues(name, "early"),
+	j := &jobMetrics{reports: make(map[string]prometheus.Counter)}
+	gauge := func(v *prometheus.GaugeVec) prometheus.Gauge { return series.Add[prometheus.Gauge](&j.Set, v, name) }
+	counter := func(v *prometheus.CounterVec, labels ...string) prometheus.Counter {
+		return series.Add[prometheus.Counter](&j.Set, v, append([]string{name}, labels...)...)
 	}
-}
-
-// drop forgets the series of a job.
-func (m *metrics) drop(job string) {
-	for _, v := range m.byJob {
-		v.DeletePartialMatch(prometheus.Labels{"job": job})
+	j.clients, j.refusing = gauge(m.clients), gauge(m.refusing)
+	j.acks, j.nacks, j.remarks = counter(m.acks), counter(m.nacks), counter(m.remarks)
+	j.sent, j.sentBytes, j.encodes = counter(m.sent), counter(m.sentBytes), counter(m.encodes)
+	for _, outcome := range []string{reportTaken, reportIgnored, reportEarly} {
+		j.reports[outcome] = counter(m.reports, outcome)
 	}
+	return j
 }

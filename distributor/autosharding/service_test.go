@@ -211,7 +211,9 @@ func TestErrorsOfTheSource(t *testing.T) {
 func TestLoadReports(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		st := newStand(t, Config{})
+		st.f.set(makeAssignment(t, baseGen, 3, 100, false), nil)
 		c := st.watch("u1", 0)
+		synctest.Wait() // what comes before there is an assignment has no series
 		at := time.Unix(0, 0)
 		c.Send(autoshardingtest.Report("requests", at, at.Add(10*time.Second), autoshardingtest.Load{Start: "1", Load: 5}))
 		c.Send(autoshardingtest.Report("requests", at, at.Add(10*time.Second), autoshardingtest.Load{Start: "2", Load: 5}))
