@@ -15,7 +15,8 @@ import (
 
 // Status is the HTTP port: /metrics for Prometheus, /healthz which answers 200
 // while the process lives, and /readyz which answers 200 when it can do its
-// work and otherwise 503 with the reason.
+// work and otherwise 503 with the reason. Scrapes under way are limited, and so is the
+// time that an answer may take.
 type Status struct {
 	ready atomic.Pointer[func() error]
 	srv   *http.Server
@@ -37,16 +38,20 @@ func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
-	s.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	s.srv = newHTTPServer(mux)
 	go func() {
 		defer close(s.done)
 		// It returns when Close is called.
 		_ = s.srv.Serve(s.lis)
 	}()
 	return s, nil
+}
+
+func newHTTPServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: 2 * time.Minute}
 }
 
 // Where is the address that it listens on, empty when it does not.
