@@ -40,8 +40,6 @@ type Config struct {
 	// affinity mode. One Reader serves all slicelets of the process, if they are of
 	// different jobs. It is the caller's, who closes it after them.
 	Leases *lease.Reader
-	// Listener is told which keys arrive and depart; may be nil.
-	Listener Listener
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger

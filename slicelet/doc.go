@@ -60,6 +60,6 @@
 //     with the lease store dead nothing is owned after the lease time.
 //   - A task that restarts owns nothing until it is assigned something.
 //
-// Shutting down: Drain, which moves the slices away and waits until clients have
-// noticed; then stop serving; then Close.
+// Shutting down: Drain, which moves the slices away and waits until clients and
+// listeners know; then stop serving; then Close.
 package slicelet

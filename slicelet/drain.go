@@ -52,10 +52,11 @@ func (e *DrainError) Error() string {
 
 func (e *DrainError) Unwrap() error { return e.Err }
 
-// Drain has the task's slices moved to others. It returns nil when the task owns
-// nothing any more, all connected clients have acknowledged that, and no request
-// has arrived for half a second. The task goes on serving until then, and is not
-// assigned anything again; there is no way back but a new Slicelet. If ctx ends
+// Drain moves the task's slices to others. It returns nil when the task owns
+// nothing any more, all connected clients have acknowledged that, no request has
+// arrived for half a second, and every listener has been told of the last departure
+// and has returned. The task goes on serving until then, and is not assigned anything
+// again; there is no way back but a new Slicelet. If ctx ends
 // first, the error is a *DrainError. It is one that matches ErrAlone once the newest
 // assignment has shown for 5 s no other task that is running or starting: there is
 // nobody to wait for, and the task keeps its slices until it is closed.
@@ -67,7 +68,7 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 	d := drain{me: s.me, began: time.Now()}
 	for told := false; ; told = true {
 		news := s.sub.News()
-		waiting := d.look(s.view.Load(), s.sub.State(), s.served(), time.Now())
+		waiting := d.look(s.view.Load(), s.sub.State(), s.served(), s.told(), time.Now())
 		if waiting == nil {
 			s.log.Info("drained", "took", time.Since(d.began))
 			return nil
@@ -118,8 +119,9 @@ type drain struct {
 }
 
 // look returns what is being waited for, nil if nothing is. Its Err is set when
-// there is no sense in waiting any longer.
-func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time) *DrainError {
+// there is no sense in waiting any longer. That listeners know of a view in which
+// the task owns nothing (told) is asked after the view was read.
+func (d *drain) look(v *view, st *subscriber.State, served uint64, told bool, now time.Time) *DrainError {
 	if served != d.served && !d.quiet.IsZero() {
 		d.quiet = now
 	}
@@ -157,6 +159,8 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, now time.Time
 				d.quiet = now
 			}
 			e.Waiting = fmt.Sprintf("a pause of %s in the requests", quietTime)
+		case !told:
+			e.Waiting = "the listener to return, which is told that the slices have departed"
 		default:
 			return nil
 		}

@@ -1,45 +1,134 @@
 package slicelet
 
-import "github.com/slicer-project/slicer/assignment"
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
 
 // Listener is told which keys the task comes to own and which it loses, to fetch
 // their state and to drop it (Slicer paper, section 2.2).
 type Listener interface {
-	// SlicesChanged names key ranges, in order and apart; splits and merges of
-	// slices that stay change nothing. Keys that were lost and have come back since
-	// the last call, so that another task may have owned them meanwhile, are in
-	// both: drop what is known of them, then fetch it anew.
+	// SlicesChanged is called after ownership has changed. Splits and merges of
+	// slices that stay change nothing.
 	//
 	// Calls are serial, from one goroutine. They may block: that holds up neither
 	// assignments nor requests, and what changes meanwhile comes merged in the next
-	// call. Ownership may therefore be ahead of what the listener knows. It must not
-	// call Close.
+	// call. Ownership may therefore be ahead of what the listener knows, and a call
+	// must not wait for what only a later one can tell. It must not call Drain or
+	// Close, which wait for it. It must return when ctx ends, which is ListenerGrace
+	// after Close has been called.
 	//
 	// In consistent mode a lost lease is told at the local deadline,
 	// lease.Config.Margin before another task can own the keys: a call that takes
 	// longer learns it late. Handles know at once.
-	SlicesChanged(arrived, departed []assignment.Slice)
+	SlicesChanged(ctx context.Context, c Change)
 }
 
-// tell calls the listener until the slicelet closes.
-func (s *Slicelet) tell(l Listener) {
-	told := emptyView()
+// Change is how ownership differs from what a listener was told before. Ranges
+// are in key order, and those of one list apart.
+type Change struct {
+	// Generation is that of the newest assignment, 0 if there is none.
+	Generation assignment.Generation
+	// Arrived and Departed are the keys that the task has come to own and those that
+	// it has lost. Keys that were lost and have come back since the last call, so that
+	// another task may have owned them meanwhile, are in both: drop what is known of
+	// them, then fetch it anew.
+	Arrived, Departed []Range
+}
+
+// Range is keys that have arrived or departed.
+type Range struct {
+	assignment.Slice
+}
+
+// ListenerGrace is how long after a call of Close the listener's context ends.
+const ListenerGrace = 10 * time.Second
+
+// Listen calls l from now on, in a goroutine that Close ends: first with all that
+// the task owns already, if it owns anything, then after each change. Several
+// listeners are told apart from each other. After Close it does nothing.
+func (s *Slicelet) Listen(l Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	t := &teller{listener: l, bell: make(chan struct{}, 1)}
+	t.told.Store(emptyView())
+	ring(t.bell)
+	s.tellers = append(s.tellers, t)
+	s.wg.Go(func() { s.tell(t) })
+}
+
+// teller is what calls one listener.
+type teller struct {
+	listener Listener
+	bell     chan struct{} // of capacity 1: the view has changed
+	// told is the view that the listener knows, nil while it is being called.
+	told atomic.Pointer[view]
+}
+
+// tell calls a listener until the slicelet closes. What departed before that is
+// told all the same; what has arrived is not, since it departs with the slicelet.
+func (s *Slicelet) tell(t *teller) {
+	before := t.told.Load()
 	for {
 		select {
-		case <-s.tellNow:
+		case <-t.bell:
 		case <-s.stop:
-			return
 		}
-		v := s.view.Load()
-		arrived, departed := v.since(told)
-		told = v
-		if len(arrived)+len(departed) > 0 {
-			l.SlicesChanged(arrived, departed)
+		t.told.Store(nil)
+		v := s.last.Load()
+		closing := v != nil
+		if !closing {
+			v = s.view.Load()
+		}
+		c := v.changed(before)
+		if closing {
+			c.Arrived = nil
+		}
+		if len(c.Arrived)+len(c.Departed) > 0 {
+			t.listener.SlicesChanged(s.listening, c)
+		}
+		before = v
+		t.told.Store(v)
+		if closing {
+			return
 		}
 	}
 }
 
-// since says what has changed from an earlier view to v.
+// told reports whether every listener knows that the task owns nothing, which it
+// must be known to do.
+func (s *Slicelet) told() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tellers {
+		if v := t.told.Load(); v == nil || len(v.runs) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// changed returns what a listener is told that was told a view before.
+func (v *view) changed(before *view) Change {
+	arrived, departed := v.since(before)
+	return Change{Generation: v.generation(), Arrived: rangesOf(arrived), Departed: rangesOf(departed)}
+}
+
+func rangesOf(slices []assignment.Slice) []Range {
+	var out []Range
+	for _, s := range slices {
+		out = append(out, Range{s})
+	}
+	return out
+}
+
+// since returns what has changed from an earlier view to v.
 func (v *view) since(before *view) (arrived, departed []assignment.Slice) {
 	if v.epoch != before.epoch {
 		arrived, _ = changes(nil, v.runs)

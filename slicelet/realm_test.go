@@ -92,13 +92,14 @@ func (r *realm) begin(name string, tune func(*member), change func(*Config)) *me
 		r.t.Fatal(err)
 	}
 	cfg := Config{Job: "job", Task: name, Address: name + ".example:80", Distributors: []string{distributor},
-		DialOptions: r.net.DialOptions(), Leases: m.reader, Listener: m.told}
+		DialOptions: r.net.DialOptions(), Leases: m.reader}
 	if change != nil {
 		change(&cfg)
 	}
 	if m.s, err = New(cfg); err != nil {
 		r.t.Fatal(err)
 	}
+	m.s.Listen(m.told)
 	return m
 }
 

@@ -109,7 +109,9 @@ func TestRestartWithSlicerDead(t *testing.T) {
 		c.s.Close()
 
 		l := &recorded{}
-		restart(func(c *Config) { c.Listener = l })
+		restart(nil)
+		c.s.Listen(l)
+		synctest.Wait()
 		h := c.s.Handle(k)
 		if !h.Owned() || !h.AssignedContinuously() || h.FencingToken() != 0 || c.s.IsAffinitized(keyIn(3, 4)) {
 			t.Errorf("not provisionally the heir: %+v", h)

@@ -39,14 +39,19 @@ type Slicelet struct {
 	lease    *lease.Job        // in consistent mode
 	joined   bool
 	leaseErr error // why there is none although there should be
+	tellers  []*teller
 	closing  bool
+	// last is what the listeners are told when the slicelet closes, nil before.
+	last atomic.Pointer[view]
 
-	draining atomic.Bool
-	timed    atomic.Bool // the time that requests take is load
-	// Of capacity 1: the reporter, and the listener's caller, have something to do.
-	reportNow, tellNow chan struct{}
+	draining  atomic.Bool
+	timed     atomic.Bool   // the time that requests take is load
+	reportNow chan struct{} // of capacity 1: the reporter has something to do
 
-	stop       chan struct{}
+	stop chan struct{}
+	// listening is the listeners' context, which mute ends.
+	listening  context.Context
+	mute       context.CancelFunc
 	wg         sync.WaitGroup
 	close      sync.Once
 	unregister func()
@@ -62,8 +67,9 @@ func New(cfg Config) (*Slicelet, error) {
 	log := subscriber.LoggerOrDefault(cfg.Logger)
 	s := &Slicelet{
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
-		reportNow: make(chan struct{}, 1), tellNow: make(chan struct{}, 1), stop: make(chan struct{}),
+		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
+	s.listening, s.mute = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
@@ -82,12 +88,10 @@ func New(cfg Config) (*Slicelet, error) {
 		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
 	if err != nil {
 		_, _ = s.leave(), s.sub.Close()
+		s.mute()
 		return nil, err
 	}
 	s.wg.Go(s.report)
-	if cfg.Listener != nil {
-		s.wg.Go(func() { s.tell(cfg.Listener) })
-	}
 	return s, nil
 }
 
@@ -110,7 +114,9 @@ func (s *Slicelet) look() {
 	s.view.Store(v)
 	s.recorder.follow(v, time.Now())
 	s.log.Debug("ownership", "generation", v.generation(), "slices", len(v.own.entries), "provisional", v.provisional)
-	ring(s.tellNow)
+	for _, t := range s.tellers {
+		ring(t.bell)
+	}
 }
 
 func ring(bell chan struct{}) {
@@ -246,18 +252,29 @@ func (s *Slicelet) named(a *assignment.Assignment) bool {
 }
 
 // Close says goodbye to the Distributor, which takes the task for gone at once,
-// gives the leases back, and waits until all has ended: at most about a second and
-// as long as a call of the Listener takes, and one and a half lease times if the
-// lease store does not answer. Afterwards the task owns nothing and handles are
-// not valid; the Listener is not told. Drain first, so that no request is lost.
+// gives the leases back, and waits until all has ended: at most about a second, and
+// one and a half lease times if the lease store does not answer, and as long as
+// listeners take. Afterwards the task owns nothing and handles are not valid.
+//
+// A listener that does not know yet of keys that departed before Close was called is
+// told of them, once the call under way has returned; it is not told of what departs
+// by Close itself. Its context ends after ListenerGrace, and Close waits until it has
+// returned. Drain first, so that no request is lost.
 func (s *Slicelet) Close() error {
 	s.close.Do(func() {
 		s.unregister()
+		s.mu.Lock()
+		s.closing = true
+		s.last.Store(s.view.Load())
+		s.mu.Unlock()
 		close(s.stop)
 	})
+	grace := time.AfterFunc(ListenerGrace, s.mute)
+	defer grace.Stop()
 	left := make(chan error, 1)
 	go func() { left <- s.leave() }()
 	s.wg.Wait()
+	s.mute()
 	err := errors.Join(s.sub.Close(), <-left)
 	// Nobody changes the view any more.
 	gone := emptyView()

@@ -1,6 +1,7 @@
 package slicelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -158,13 +159,13 @@ type recorded struct {
 	gate  chan struct{}
 }
 
-func (r *recorded) SlicesChanged(arrived, departed []assignment.Slice) {
+func (r *recorded) SlicesChanged(_ context.Context, c Change) {
 	if r.gate != nil {
 		<-r.gate
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls = append(r.calls, fmt.Sprintf("+%s -%s", quarters(arrived), quarters(departed)))
+	r.calls = append(r.calls, fmt.Sprintf("+%s -%s", quarters(c.Arrived), quarters(c.Departed)))
 }
 
 func (r *recorded) take() []string {
@@ -176,10 +177,10 @@ func (r *recorded) take() []string {
 	return calls
 }
 
-func quarters(ss []assignment.Slice) string {
+func quarters(rs []Range) string {
 	text := ""
 	for i, k := range assignment.Equal(4) {
-		if slices.ContainsFunc(ss, func(s assignment.Slice) bool { return s.Contains(k) }) {
+		if slices.ContainsFunc(rs, func(r Range) bool { return r.Contains(k) }) {
 			text += fmt.Sprint(i)
 		}
 	}
@@ -189,7 +190,8 @@ func quarters(ss []assignment.Slice) string {
 func TestListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &recorded{gate: make(chan struct{})}
-		c := newCluster(t, func(c *Config) { c.Listener = l })
+		c := newCluster(t, nil)
+		c.s.Listen(l)
 		expect := func(want ...string) {
 			t.Helper()
 			if got := l.take(); !slices.Equal(got, want) {

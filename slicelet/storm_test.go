@@ -68,14 +68,14 @@ func (s *storm) roll(n int) int {
 }
 
 // SlicesChanged keeps what the listener was told.
-func (o *soul) SlicesChanged(arrived, departed []assignment.Slice) {
+func (o *soul) SlicesChanged(_ context.Context, c Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	has := func(ss []assignment.Slice, p int) bool {
-		return slices.ContainsFunc(ss, func(s assignment.Slice) bool { return s.Contains(assignment.Equal(stormPoints)[p]) })
+	has := func(rs []Range, p int) bool {
+		return slices.ContainsFunc(rs, func(s Range) bool { return s.Contains(assignment.Equal(stormPoints)[p]) })
 	}
 	for p := range o.held {
-		o.held[p] = o.held[p] && !has(departed, p) || has(arrived, p)
+		o.held[p] = o.held[p] && !has(c.Departed, p) || has(c.Arrived, p)
 	}
 }
 
@@ -91,7 +91,8 @@ func (s *storm) begins(name string) *soul {
 			}
 			time.Sleep(time.Duration(s.roll(d*1000)) * time.Microsecond)
 		}
-	}, func(c *Config) { c.Listener = o })
+	}, nil)
+	o.s.Listen(o)
 	return o
 }
 

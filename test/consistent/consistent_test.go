@@ -48,12 +48,12 @@ type proc struct {
 	told   [points]bool // what the listener has
 }
 
-func (p *proc) SlicesChanged(arrived, departed []assignment.Slice) {
+func (p *proc) SlicesChanged(_ context.Context, c slicelet.Change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, k := range assignment.Equal(points) {
-		in := func(s assignment.Slice) bool { return s.Contains(k) }
-		p.told[i] = p.told[i] && !slices.ContainsFunc(departed, in) || slices.ContainsFunc(arrived, in)
+		in := func(r slicelet.Range) bool { return r.Contains(k) }
+		p.told[i] = p.told[i] && !slices.ContainsFunc(c.Departed, in) || slices.ContainsFunc(c.Arrived, in)
 	}
 }
 
@@ -82,10 +82,11 @@ func start(t *testing.T, st store, ttl time.Duration) *job {
 			t.Fatal(err)
 		}
 		p.s, err = slicelet.New(slicelet.Config{Job: "job", Task: fmt.Sprint("task-", i), Address: fmt.Sprintf("10.9.0.%d:80", i),
-			Distributors: []string{distributor}, DialOptions: n.DialOptions(), Leases: p.reader, Listener: p})
+			Distributors: []string{distributor}, DialOptions: n.DialOptions(), Leases: p.reader})
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.s.Listen(p)
 		j.procs = append(j.procs, p)
 	}
 	for p, s := range assignment.Equal(points) {

@@ -52,7 +52,7 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 		}
 	}
 	s.slicelet, err = slicelet.New(slicelet.Config{
-		Job: job, Task: name, Address: s.addr, Listener: s, Leases: s.leases.forSlicelet(),
+		Job: job, Task: name, Address: s.addr, Leases: s.leases.forSlicelet(),
 		Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
 		Logger: slog.New(slog.DiscardHandler), // the demo shows what happens
 		DialOptions: []grpc.DialOption{
@@ -65,6 +65,7 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 		s.leases.close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	s.slicelet.Listen(s)
 	s.grpc.RegisterService(&cacheService, s)
 	go func() {
 		defer close(s.stopped)
@@ -110,12 +111,12 @@ func (s *server) get(ctx context.Context, key string) (flags uint32, err error) 
 }
 
 // SlicesChanged forgets what belongs to others now.
-func (s *server) SlicesChanged(_, departed []assignment.Slice) {
+func (s *server) SlicesChanged(_ context.Context, c slicelet.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.rows {
 		k := assignment.KeyOf(key)
-		for _, d := range departed {
+		for _, d := range c.Departed {
 			if d.Contains(k) {
 				delete(s.rows, key)
 				break

@@ -118,14 +118,14 @@ func (s *seat) live(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	l := listener{log: s.log, name: name}
 	sl, err := slicelet.New(slicelet.Config{
 		Job: s.cfg.Job, Task: s.task, Address: s.addr, Distributors: s.cfg.Distributors, Backups: s.cfg.Backups,
-		Leases: reader, Listener: l, Logger: slog.Default(),
+		Leases: reader, Logger: slog.Default(),
 	})
 	if err != nil {
 		return err
 	}
+	sl.Listen(listener{log: s.log, name: name})
 	s.now.Store(&registers{cfg: s.cfg, log: s.log, name: name, s: sl, peers: s.peers, all: map[string]*held{}})
 	life, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -164,8 +164,15 @@ type listener struct {
 	name string
 }
 
-func (l listener) SlicesChanged(arrived, departed []assignment.Slice) {
-	l.log.Told(history.Told{Owner: l.name, At: lease.Boottime(), Arrived: arrived, Departed: departed})
+func (l listener) SlicesChanged(_ context.Context, c slicelet.Change) {
+	l.log.Told(history.Told{Owner: l.name, At: lease.Boottime(), Arrived: slicesOf(c.Arrived), Departed: slicesOf(c.Departed)})
+}
+
+func slicesOf(ranges []slicelet.Range) (out []assignment.Slice) {
+	for _, r := range ranges {
+		out = append(out, r.Slice)
+	}
+	return out
 }
 
 // probe keeps a handle to every key that is the owner's own, and asks all of
