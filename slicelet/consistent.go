@@ -18,15 +18,17 @@ func (n *view) believe(v *view, me assignment.Task) {
 	if n.own = emptyLayout; n.belief == nil {
 		return
 	}
+	a, _ := n.belief.Assignments()
+	n.reached = max(n.reached, a.Generation())
 	var runs []run
-	var held assignment.Generation
+	// Tokens of before were at most v.reached: after a break they do not fall.
+	held := v.reached - 1
 	if v.belief == nil {
 		n.epoch++
 	} else {
 		before, _ := v.belief.Assignments()
 		runs, held = v.runs, before.Generation()
 	}
-	a, _ := n.belief.Assignments()
 	pos, ok := a.Position(me.Name)
 	if !ok || a.Task(pos).Incarnation != me.Incarnation {
 		return

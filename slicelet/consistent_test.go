@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,6 +306,58 @@ func TestConsistentModeWithSlicerDead(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	})
+}
+
+// A task that loses its lease and has it again before anything has moved owns its
+// keys anew, so their tokens are not lower than before: a store that has seen those
+// would refuse its writes.
+func TestTokensDoNotFallWhenALeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRealm(t, "a", "b")
+		defer r.stop()
+		b := r.member("b")
+		r.put("aabb")
+		r.advance()
+		inForce := r.put("abbb")
+		r.advance()
+		// A change begins, and does not come to its end: a does not take the bridge.
+		r.put("abba")
+		var stuck atomic.Bool
+		stuck.Store(true)
+		r.member("a").line.gate = func(c lease.Claim) {
+			for c.Bridge() && stuck.Load() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := lease.Advance(ctx, r.w, lease.Change{Job: "job", Token: r.token, Wanted: r.last.Generation(), Wait: time.Second}); err == nil {
+			t.Error("the change has come to its end")
+		}
+		// b loses its leases. It has the bridge before the guard, and then the other way
+		// round.
+		key := keyIn(3, 4)
+		var tokens []assignment.Generation
+		for _, late := range []bool{true, false} {
+			b.line.gate = func(c lease.Claim) {
+				if late != c.Bridge() {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+			b.line.off.Store(true)
+			time.Sleep(2 * ttl)
+			if b.s.IsAffinitized(key) {
+				t.Error("owned without a lease")
+			}
+			b.line.off.Store(false)
+			time.Sleep(ttl)
+			tokens = append(tokens, b.s.Handle(key).FencingToken())
+		}
+		if tokens[0] != inForce || tokens[1] != inForce {
+			t.Errorf("tokens %d under generation %d", tokens, inForce)
+		}
+		stuck.Store(false)
 	})
 }
 

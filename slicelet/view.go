@@ -22,6 +22,8 @@ type view struct {
 	// is not valid. leased is set in that mode, whether or not there is a belief.
 	belief *lease.Belief
 	leased bool
+	// reached is the newest generation that was believed in: no token was higher.
+	reached assignment.Generation
 
 	// metered is what load is counted by: the task's slices in a. It is own itself
 	// when they are the same, and always in affinity mode.
@@ -51,7 +53,7 @@ func emptyView() *view { return &view{own: emptyLayout, metered: emptyLayout} }
 // what the leases let the task believe in; v itself if nothing changes. As long as
 // the mode of the job is not known the task owns nothing.
 func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *view {
-	n := &view{a: s.Assignment, epoch: v.epoch, ever: v.ever, leased: s.Status.Mode == assignment.Consistent}
+	n := &view{a: s.Assignment, epoch: v.epoch, ever: v.ever, reached: v.reached, leased: s.Status.Mode == assignment.Consistent}
 	n.place(s, v, me)
 	if n.leased {
 		n.belief = b
