@@ -72,9 +72,11 @@ type Core struct {
 	stored   *assignment.Assignment // newest, nil if there is none
 	loadDue  bool
 	retryAt  time.Duration
-	failures int   // in a row
+	failures int   // of reads in a row
 	err      error // of the last attempt to read or write
 	errSince time.Duration
+	// badWrites is how many writes in a row have failed, whatever was read between them.
+	badWrites int
 
 	// Who else there is.
 	preferred string
@@ -189,6 +191,10 @@ func (c *Core) Preferred(now Now, id string) {
 		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
 		c.kept, c.keptAt, c.resumed, c.outdated = c.table, c.now.Mono, false, false
 		c.table, c.pending, c.alarm, c.notes = nil, nil, "", nil
+		if c.badWrites > 0 && c.failures == 0 { // it writes no more, and could read
+			c.err = nil
+		}
+		c.badWrites = 0
 	}
 }
 

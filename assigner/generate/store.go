@@ -55,10 +55,12 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		return // it has changed meanwhile: there may be one now
 	}
 	if l.Err != nil {
-		c.failed("read", l.Err)
+		c.failed(opRead, l.Err)
 		return
 	}
-	c.recovered()
+	if c.failures = 0; c.badWrites == 0 {
+		c.recovered()
+	}
 	c.retryAt = 0
 	existed, before := c.exists, c.job
 	c.known, c.exists, c.job, c.storeID = true, l.Exists, l.Job, l.StoreID
@@ -202,10 +204,12 @@ func (c *Core) Written(now Now, err error) {
 		c.wrote(d)
 		c.replace(d.Next)
 	case errors.Is(err, lease.ErrDeposed):
+		c.recovered()
 		c.unsure = nil
 		c.again(d)
 		c.deposed(err)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+		c.recovered()
 		if errors.As(err, &conflict) && d.in.Prev == nil {
 			// The numbers of a job that was deleted and made anew go on.
 			c.above = max(c.above, assignment.Generation(conflict.Current))
@@ -221,7 +225,7 @@ func (c *Core) Written(now Now, err error) {
 		}
 	default:
 		// Whether it was stored will show when the store can be read again.
-		c.failed("write", err)
+		c.failed(opWrite, err)
 	}
 }
 
@@ -232,6 +236,7 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 		return
 	}
 	if a != nil && a.Generation() == d.Next.Generation() && a.Checksum() == d.Next.Checksum() {
+		c.recovered()
 		c.wrote(d)
 		return
 	}
@@ -302,7 +307,8 @@ func (c *Core) again(d *Planned) {
 	}
 }
 
-// failed notes that the store did not do its part.
+// failed notes that the store did not do its part. Writes that fail are counted apart:
+// a store without space is read without fault between them.
 func (c *Core) failed(what string, err error) {
 	if c.err == nil {
 		c.errSince = c.now.Mono
@@ -311,18 +317,30 @@ func (c *Core) failed(what string, err error) {
 	if errors.Is(err, store.ErrCorrupt) {
 		most = 30 * time.Second
 	}
-	wait := c.backoff(c.failures, 100*time.Millisecond, most)
-	c.failures++
+	n := &c.failures
+	if what == opWrite {
+		n = &c.badWrites
+	}
+	wait := c.backoff(*n, 100*time.Millisecond, most)
+	*n++
 	c.err = fmt.Errorf("%s: %w", what, err)
 	c.loadDue, c.retryAt = true, c.now.Mono+wait
-	c.say(levelWarn, "store failed", "why", c.err.Error(), "failures", c.failures, "again_in", wait.String())
+	c.say(levelWarn, "store failed", "why", c.err.Error(), "failures", *n, "again_in", wait.String())
 }
 
+// What failed is called.
+const (
+	opRead  = "read"
+	opWrite = "write"
+)
+
+// recovered notes that the store works: it has answered a write, or a read while no write
+// had failed.
 func (c *Core) recovered() {
 	if c.err != nil {
 		c.say(levelInfo, "store works again", "after", (c.now.Mono - c.errSince).String())
 	}
-	c.err, c.failures = nil, 0
+	c.err, c.failures, c.badWrites = nil, 0, 0
 }
 
 // finish notes what became of a round. Rounds that are left out for one and the
