@@ -60,6 +60,12 @@ func (m *memStore) remove(name string) {
 	m.name(name)
 }
 
+func (m *memStore) Check(context.Context, bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
 func (m *memStore) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

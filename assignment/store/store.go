@@ -108,6 +108,11 @@ type Store interface {
 	// Watch starts to watch all jobs. See Watcher.
 	Watch(ctx context.Context) (Watcher, error)
 
+	// Check reports why the store cannot be read at this moment, or written if write
+	// is set; nil when it can. It changes nothing, and tries again until ctx ends. A
+	// watch goes on through an outage in silence, so health is learned here.
+	Check(ctx context.Context, write bool) error
+
 	// Close releases what the store holds here and ends its watchers and registrations.
 	Close() error
 }
@@ -153,6 +158,11 @@ type Registry interface {
 // Registration is one entry of the registry. When its lease is lost it enters
 // itself again, until closed.
 type Registration interface {
+	// State reports how often the entry had to be written anew, because its lease was
+	// lost or the record was not what had been written, and why it may not be in the
+	// store just now: nil while it was there when it was last looked at, which is some
+	// seconds ago at most.
+	State() (rewritten int, err error)
 	// Close withdraws the entry and waits for what keeps it.
 	Close() error
 }
@@ -165,6 +175,31 @@ type CandidateWatcher interface {
 	Next(ctx context.Context) ([]Candidate, int64, error)
 	// Close ends the watch and waits for what it runs.
 	Close() error
+}
+
+// Usage is how much room a store takes, in bytes. A field that is not known is 0.
+type Usage struct {
+	// Size is that of the largest member's database file, and InUse the part of it
+	// that is not free for what is written next.
+	Size, InUse int64
+	// Quota is the size at which the store takes no more writes.
+	Quota int64
+	// Uncompacted is how many revisions are kept besides the newest, and Compacted the
+	// last that is not kept any more.
+	Uncompacted, Compacted int64
+}
+
+// Compactor is a Store that keeps what was overwritten until it is compacted.
+type Compactor interface {
+	// Usage asks for the room that the store takes.
+	Usage(ctx context.Context) (Usage, error)
+	// Revision is that of the newest write, of any user of the same database.
+	Revision(ctx context.Context) (int64, error)
+	// Compact drops what was overwritten or deleted up to a revision, for all users of
+	// the same database. That it is compacted so far already is no error.
+	Compact(ctx context.Context, rev int64) error
+	// CompactsBy is what makes the database compact by itself, for an operator.
+	CompactsBy() string
 }
 
 // Backend is what an implementation provides and a process opens.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store"
@@ -51,6 +52,27 @@ type registration struct {
 	lease clientv3.LeaseID
 	stop  context.CancelFunc
 	done  chan struct{}
+
+	mu        sync.Mutex
+	rewritten int
+	err       error // of the last look at the entry
+}
+
+// State implements store.Registration.
+func (r *registration) State() (rewritten int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rewritten, r.err
+}
+
+// seen keeps what came of a look at the entry, or of writing it.
+func (r *registration) seen(written bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+	if written && err == nil {
+		r.rewritten++
+	}
 }
 
 // Close implements store.Registration.
@@ -60,19 +82,18 @@ func (r *registration) Close() error {
 	return nil
 }
 
-// run keeps the lease alive, and enters again when it is lost.
+// run keeps the lease alive and the entry as it was written, and enters again when the
+// lease is lost.
 func (r *registration) run(ctx context.Context) {
 	defer close(r.done)
 	defer func() { r.revoke(r.lease) }()
 	for {
-		if alive, err := r.s.client.KeepAlive(ctx, r.lease); err == nil {
-			for range alive {
-			}
-		}
+		r.keep(ctx)
 		for backoff := followBackoffMin; ctx.Err() == nil; backoff = min(2*backoff, r.s.cfg.RegistrationTTL) {
 			call, cancel := context.WithTimeout(ctx, r.s.cfg.RegistrationTTL)
 			err := r.enter(call, false)
 			cancel()
+			r.seen(true, err)
 			if err == nil {
 				r.s.cfg.Logger.Warn("registration had lost its lease and has a new one", "entry", r.entry.Key)
 				break
@@ -91,35 +112,112 @@ func (r *registration) run(ctx context.Context) {
 	}
 }
 
+// keep returns when the lease is lost. It looks at the entry once in a lease's time.
+func (r *registration) keep(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	alive, err := r.s.client.KeepAlive(ctx, r.lease)
+	if err != nil {
+		return
+	}
+	look := time.NewTicker(r.s.cfg.RegistrationTTL)
+	defer look.Stop()
+	for {
+		select {
+		case _, ok := <-alive:
+			if !ok {
+				return
+			}
+		case <-look.C:
+			call, cancel := context.WithTimeout(ctx, r.s.cfg.RegistrationTTL)
+			wrong, err := r.mend(call)
+			cancel()
+			if ctx.Err() != nil {
+				return
+			}
+			r.seen(wrong != "", err)
+			switch {
+			case err != nil:
+				r.s.cfg.Logger.Warn("registration cannot be relied on", "entry", r.entry.Key, "found", wrong, "error", err)
+			case wrong != "":
+				r.s.cfg.Logger.Error("registration was written anew", "entry", r.entry.Key, "found", wrong)
+			}
+		}
+	}
+}
+
+// mend compares the entry with what was written, and writes it anew under its lease if it
+// is another, of which wrong tells.
+func (r *registration) mend(ctx context.Context) (wrong string, err error) {
+	wrong, rev, err := r.look(ctx)
+	if err == nil && wrong != "" {
+		err = r.put(ctx, r.lease, clientv3.Compare(clientv3.ModRevision(r.entry.Key), "=", rev))
+	}
+	return wrong, err
+}
+
+// look reads the entry. wrong is empty if it is what was written; the error is a conflict
+// if it is another process's.
+func (r *registration) look(ctx context.Context) (wrong string, rev int64, err error) {
+	resp, err := r.s.client.Get(ctx, r.entry.Key)
+	if err != nil {
+		return "", 0, r.s.explain(ctx, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return "nothing", 0, nil
+	}
+	kv := resp.Kvs[0]
+	_, corrupt := r.s.layout.DecodeCandidate(record.KV{Key: r.entry.Key, Value: kv.Value})
+	own := clientv3.LeaseID(kv.Lease) == r.lease
+	switch {
+	case corrupt != nil:
+		return corrupt.Error(), kv.ModRevision, nil
+	case !own:
+		return "", 0, fmt.Errorf("%w: another process has registered as %s", store.ErrConflict, r.entry.Key)
+	case string(kv.Value) != string(r.entry.Value):
+		return "another address or zone", kv.ModRevision, nil
+	}
+	return "", kv.ModRevision, nil
+}
+
 // enter gets a lease and puts the entry under it. It takes the place of any
-// other entry of the same id if force is set, else only of its own.
+// other entry of the same id if force is set, else of none that another process keeps.
 func (r *registration) enter(ctx context.Context, force bool) error {
 	lease, err := r.s.client.Grant(ctx, int64(r.s.cfg.RegistrationTTL/time.Second))
 	if err != nil {
 		return r.s.explain(ctx, err)
 	}
-	same := clientv3.Compare(clientv3.Value(r.s.layout.ID()), "=", r.s.idSeal)
-	put := []clientv3.Op{clientv3.OpPut(r.entry.Key, string(r.entry.Value), clientv3.WithLease(lease.ID))}
-	look := clientv3.OpGet(r.s.layout.ID())
-	t := txn{when: []clientv3.Cmp{same}, do: put, els: []clientv3.Op{look}}
+	var unless []clientv3.Cmp
 	if !force {
-		t.when = append(t.when, clientv3.Compare(clientv3.CreateRevision(r.entry.Key), "=", 0))
-		own := []clientv3.Cmp{same, clientv3.Compare(clientv3.LeaseValue(r.entry.Key), "=", r.lease)}
-		t.els = append(t.els, clientv3.OpTxn(own, put, nil))
+		var rev int64
+		_, rev, err = r.look(ctx)
+		unless = append(unless, clientv3.Compare(clientv3.ModRevision(r.entry.Key), "=", rev))
 	}
-	resp, err := r.s.commit(ctx, t)
-	switch {
-	case err != nil:
-	case resp.Succeeded, !force && resp.Responses[1].GetResponseTxn().Succeeded:
-		r.lease = lease.ID
-		return nil
-	default:
-		if err = r.s.sameIdentity(resp, 0); err == nil {
-			err = fmt.Errorf("%w: another process has registered as %s", store.ErrConflict, r.entry.Key)
-		}
+	if err == nil {
+		err = r.put(ctx, lease.ID, unless...)
 	}
-	r.revoke(lease.ID)
-	return err
+	if err != nil {
+		r.revoke(lease.ID)
+		return err
+	}
+	r.lease = lease.ID
+	return nil
+}
+
+// put writes the entry under a lease, on conditions.
+func (r *registration) put(ctx context.Context, lease clientv3.LeaseID, unless ...clientv3.Cmp) error {
+	resp, err := r.s.commit(ctx, txn{
+		when: append(unless, clientv3.Compare(clientv3.Value(r.s.layout.ID()), "=", r.s.idSeal)),
+		do:   []clientv3.Op{clientv3.OpPut(r.entry.Key, string(r.entry.Value), clientv3.WithLease(lease))},
+		els:  []clientv3.Op{clientv3.OpGet(r.s.layout.ID())},
+	})
+	if err != nil || resp.Succeeded {
+		return err
+	}
+	if err := r.s.sameIdentity(resp, 0); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s has changed meanwhile", store.ErrConflict, r.entry.Key)
 }
 
 // revoke ends a lease, and with it the entry unless another's has replaced it.

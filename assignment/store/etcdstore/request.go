@@ -65,11 +65,15 @@ func (s *Store) commit(ctx context.Context, t txn) (*clientv3.TxnResponse, error
 }
 
 // view sends a transaction that only reads, again as long as no member takes it.
-// The client does so for single gets; a transaction that writes may have been
-// carried out and is not sent twice.
 func (s *Store) view(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return s.patiently(ctx, txn{do: ops})
+}
+
+// patiently sends a transaction again as long as no member takes it. The client does so
+// for single gets; a transaction that writes may have been carried out, and is not for here.
+func (s *Store) patiently(ctx context.Context, t txn) (*clientv3.TxnResponse, error) {
 	for backoff := viewBackoffMin; ; backoff = min(2*backoff, viewBackoffMax) {
-		resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+		resp, err := s.client.Txn(ctx).If(t.when...).Then(t.do...).Else(t.els...).Commit()
 		if err == nil {
 			return resp, nil
 		}
@@ -151,14 +155,15 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {
 	case s.ctx.Err() != nil:
 		return store.ErrClosed
-	case errors.Is(ended, context.DeadlineExceeded) && errors.Is(err, ended):
-		return fmt.Errorf("%w: no answer from %v in time: %w", store.ErrUnavailable, s.cfg.Endpoints, ended)
 	case errors.Is(ended, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no answer from %v in time: %w: %w", store.ErrUnavailable, s.cfg.Endpoints, ended, err)
+		return s.unanswered(ended, err)
 	case ended != nil:
 		return ended
 	case codeOf(err) == codes.OutOfRange:
 		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, errCompacted, err)
+	}
+	if status.Code(err) == codes.Unavailable {
+		return fmt.Errorf("%w: %v: %s", store.ErrUnavailable, s.cfg.Endpoints, cause(err))
 	}
 	return fmt.Errorf("%w: %v: %w", store.ErrUnavailable, s.cfg.Endpoints, err)
 }

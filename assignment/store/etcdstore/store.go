@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // Store is a store.Backend on etcd.
@@ -25,7 +28,8 @@ type Store struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	failed chan struct{}
+	failed  chan struct{}
+	trouble atomic.Pointer[error] // of the last request, nil if it was answered
 
 	mu      sync.Mutex
 	closed  bool
@@ -43,7 +47,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(clientv3.Config{
+	s := &Store{
+		cfg: cfg, failed: make(chan struct{}),
+		layout: record.Layout{Prefix: cfg.Prefix + "/"},
+		states: make(map[string]state), orders: make(map[string]orders),
+	}
+	var err error
+	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints,
 		TLS:       cfg.TLS,
 		// A peer that has vanished without a word is noticed by these pings; etcd
@@ -51,17 +61,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
 		DialTimeout:          cfg.RequestTimeout,
-		DialOptions:          cfg.dialOptions,
+		DialOptions:          append(slices.Clone(cfg.dialOptions), grpc.WithChainUnaryInterceptor(s.noteTrouble)),
 		// What the client would say is said by the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", cfg.where(), err)
-	}
-	s := &Store{
-		cfg: cfg, client: client, failed: make(chan struct{}),
-		layout: record.Layout{Prefix: cfg.Prefix + "/"},
-		states: make(map[string]state), orders: make(map[string]orders),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.identify(ctx); err != nil {

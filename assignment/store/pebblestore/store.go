@@ -219,6 +219,13 @@ func (s *Store) write(b *pebble.Batch) error {
 	return nil
 }
 
+// Check implements store.Store. A disk that cannot be written fails the store for good
+// with the first write, so that reading shows all there is to know.
+func (s *Store) Check(ctx context.Context, _ bool) error {
+	_, err := call(ctx, s, func(ctx context.Context) ([]record.KV, error) { return s.scan(s.layout.ID(), s.layout.ID()+"\x00") })
+	return err
+}
+
 // Scan implements record.Source.
 func (s *Store) Scan(ctx context.Context, from, to string) ([]record.KV, error) {
 	if ctx.Err() != nil {

@@ -121,6 +121,9 @@ func (s *Store) Register(ctx context.Context, c store.Candidate) (store.Registra
 	return r, nil
 }
 
+// State implements store.Registration: an entry lives as long as its process.
+func (r *registration) State() (int, error) { return 0, r.s.Err() }
+
 // Close implements store.Registration.
 func (r *registration) Close() error {
 	r.s.mu.Lock()

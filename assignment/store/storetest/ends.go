@@ -153,6 +153,29 @@ func testRegistry(t *testing.T, h *harness) {
 	}
 }
 
+// testCheck checks a store that works, and one that is closed.
+func testCheck(t *testing.T, h *harness) {
+	s := h.open()
+	for _, write := range []bool{false, true} {
+		if err := s.Check(t.Context(), write); err != nil {
+			t.Errorf("write %t: %v", write, err)
+		}
+		h.is(s.Check(canceled(t.Context()), write), context.Canceled)
+	}
+	h.job(s, "j") // nothing is in the way of what is made later
+	r, err := s.Register(t.Context(), store.Candidate{ID: "a", Address: "h:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.State(); n != 0 || err != nil {
+		t.Errorf("a new registration: written anew %d times, %v", n, err)
+	}
+	h.close(s)
+	for _, write := range []bool{false, true} {
+		h.is(s.Check(t.Context(), write), store.ErrClosed)
+	}
+}
+
 // testRegistryEnds closes a handle that has registrations and watchers.
 func testRegistryEnds(t *testing.T, h *harness) {
 	s := h.open()

@@ -70,6 +70,7 @@ func Run(t *testing.T, create func(t *testing.T) Fixture) {
 		{"Missing", testMissing},
 		{"DeleteCorrupt", testDeleteCorrupt},
 		{"Contexts", testContexts},
+		{"Check", testCheck},
 		{"Closed", testClosed},
 		{"Registry", testRegistry},
 		{"RegistryEnds", testRegistryEnds},

@@ -167,6 +167,11 @@ func (l *Lazy) WriteFenced(ctx context.Context, next *assignment.Assignment, tok
 	return l.do(func(b backend) error { return b.WriteFenced(ctx, next, token) })
 }
 
+// Check implements store.Store.
+func (l *Lazy) Check(ctx context.Context, write bool) error {
+	return l.do(func(b backend) error { return b.Check(ctx, write) })
+}
+
 // Watch implements store.Store.
 func (l *Lazy) Watch(ctx context.Context) (store.Watcher, error) {
 	return through(l, func(b backend) (store.Watcher, error) { return b.Watch(ctx) })

@@ -102,13 +102,14 @@ type Cluster struct {
 	configs []embed.Config
 }
 
-// NewCluster starts n members and stops them when the test ends.
-func NewCluster(t testing.TB, n int) *Cluster {
+// NewCluster starts n members, with their configs changed by the test, and stops them
+// when the test ends.
+func NewCluster(t testing.TB, n int, change ...func(*embed.Config)) *Cluster {
 	t.Helper()
 	if n > 1 {
 		shared.peers.Store(true)
 	}
-	c, err := startPatiently(t.TempDir(), n)
+	c, err := startPatiently(t.TempDir(), n, change...)
 	if err != nil {
 		t.Fatalf("etcd: %v", err)
 	}
@@ -151,9 +152,9 @@ func (c *Cluster) close() {
 }
 
 // startPatiently begins again when another process has taken a port meanwhile.
-func startPatiently(dir string, n int) (c *Cluster, err error) {
+func startPatiently(dir string, n int, change ...func(*embed.Config)) (c *Cluster, err error) {
 	for i := range 5 {
-		if c, err = start(filepath.Join(dir, fmt.Sprint(i)), n); err == nil {
+		if c, err = start(filepath.Join(dir, fmt.Sprint(i)), n, change); err == nil {
 			return c, nil
 		}
 	}
@@ -161,7 +162,7 @@ func startPatiently(dir string, n int) (c *Cluster, err error) {
 }
 
 // start returns when all members are ready.
-func start(dir string, n int) (*Cluster, error) {
+func start(dir string, n int, change []func(*embed.Config)) (*Cluster, error) {
 	var configs []*embed.Config
 	var peers []string
 	for i := range n {
@@ -178,6 +179,9 @@ func start(dir string, n int) (*Cluster, error) {
 		cfg.TickMs, cfg.ElectionMs = 50, 500
 		cfg.UnsafeNoFsync = true
 		cfg.LogLevel, cfg.LogOutputs = "fatal", []string{os.DevNull}
+		for _, f := range change {
+			f(cfg)
+		}
 		configs = append(configs, cfg)
 		peers = append(peers, name+"="+peer.String())
 	}
