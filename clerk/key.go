@@ -16,3 +16,20 @@ func KeyOf(ctx context.Context) (key string, ok bool) {
 	key, ok = ctx.Value(keyOfContext{}).(string)
 	return key, ok
 }
+
+type idempotentOfContext struct{}
+
+// WithIdempotent returns a context that says that its requests are safe to carry out
+// twice, so that Do and the adapters send one again although a task may have carried
+// it out: when the task has lost the key meanwhile ([Lost]), or, in the adapters, is
+// said to be dead. A read is so, and a write that sets what it sets whenever it
+// comes; one that adds is not.
+func WithIdempotent(ctx context.Context) context.Context {
+	return context.WithValue(ctx, idempotentOfContext{}, true)
+}
+
+// Idempotent reports whether the context is one of WithIdempotent.
+func Idempotent(ctx context.Context) bool {
+	marked, _ := ctx.Value(idempotentOfContext{}).(bool)
+	return marked
+}

@@ -46,17 +46,69 @@ func (r Refused) GRPCStatus() *status.Status {
 // code is UNAVAILABLE and a slicerv1.Refusal among its details. What it says is
 // bounded, since it comes from the network.
 func RefusedFromStatus(err error) (r Refused, ok bool) {
-	s, ok := status.FromError(err)
-	if !ok || s.Code() != codes.Unavailable {
+	m, ok := detail[*slicerv1.Refusal](err, codes.Unavailable)
+	if !ok {
 		return Refused{}, false
 	}
+	return Refused{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: generation(m.GetGeneration())}, true
+}
+
+// Lost is the error of a request whose answer a task held back, since it lost the key
+// while the request ran: unlike one that is Refused it may have been carried out.
+// So it is sent again only if WithIdempotent or the adapter's own means say that this
+// is safe. Adapters return it as a value, wrapped or not; find it with errors.As.
+type Lost struct {
+	// Job and Task name the task.
+	Job, Task string
+	// Generation is the newest assignment that the task knows, 0 if it did not say.
+	Generation assignment.Generation
+	// Times is how often the request has failed before, and Routed the generation by
+	// which the task was chosen, as in Refused.
+	Times  int
+	Routed assignment.Generation
+}
+
+func (l Lost) Error() string {
+	return fmt.Sprintf("task %q of job %q lost the key while the request ran: it may have been carried out", l.Task, l.Job)
+}
+
+// GRPCStatus makes gRPC send it as it travels from a slicelet: as ABORTED with a
+// slicerv1.OwnershipLost.
+func (l Lost) GRPCStatus() *status.Status {
+	s := status.New(codes.Aborted, l.Error())
+	with, err := s.WithDetails(&slicerv1.OwnershipLost{Job: l.Job, Task: l.Task, Generation: int64(l.Generation)})
+	if err != nil { // a name that is not UTF-8
+		return s
+	}
+	return with
+}
+
+// LostFromStatus finds a Lost in the status of an RPC, if it is one: its code is
+// ABORTED and a slicerv1.OwnershipLost among its details. What it says is bounded.
+func LostFromStatus(err error) (l Lost, ok bool) {
+	m, ok := detail[*slicerv1.OwnershipLost](err, codes.Aborted)
+	if !ok {
+		return Lost{}, false
+	}
+	return Lost{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: generation(m.GetGeneration())}, true
+}
+
+// detail finds a message of one type among the details of a status of one code.
+func detail[M any](err error, code codes.Code) (m M, ok bool) {
+	s, isStatus := status.FromError(err)
+	if !isStatus || s.Code() != code {
+		return m, false
+	}
 	for _, d := range s.Details() {
-		if m, ok := d.(*slicerv1.Refusal); ok {
-			g := assignment.Generation(max(m.GetGeneration(), 0))
-			return Refused{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: min(g, assignment.MaxGeneration)}, true
+		if m, ok = d.(M); ok {
+			return m, true
 		}
 	}
-	return Refused{}, false
+	return m, false
+}
+
+func generation(g int64) assignment.Generation {
+	return min(assignment.Generation(max(g, 0)), assignment.MaxGeneration)
 }
 
 func clip(name string) string { return name[:min(len(name), assignment.MaxNameLen)] }

@@ -1,6 +1,7 @@
 package clerk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,17 @@ func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) err
 	return nil
 }
 
+// AwaitOwnerAfterLoss is AwaitOwner for a request that may be sent again although it
+// may have been carried out. Its error matches lost and ctx's.
+func (c *Clerk) AwaitOwnerAfterLoss(ctx context.Context, key string, lost Lost) error {
+	c.retries.losses.Add(1)
+	if err := c.await(ctx, key, Refused{Task: lost.Task, Times: lost.Times, Routed: lost.Routed}); err != nil {
+		return fmt.Errorf("%w: %w", lost, err)
+	}
+	c.retries.lost.Add(1)
+	return nil
+}
+
 // await is AwaitOwner without the words.
 func (c *Clerk) await(ctx context.Context, key string, refused Refused) error {
 	timer := time.NewTimer(wait(refused.Times))
@@ -101,10 +113,12 @@ func names(r assignment.Replicas, task string) bool {
 //     serve it, so it goes at once to another owner of the key, if there is one, or to
 //     other running tasks, four tasks in all. In consistent mode it waits for the
 //     owner, or its successor.
+//   - Lost: the task lost the key while the request ran. If ctx is of WithIdempotent,
+//     the request is sent again as one that was refused; otherwise it is returned.
 //   - Any other error is returned as it is: the request may have been carried out.
 //
-// Do goes on until ctx ends, so give it a deadline. Its error then matches the
-// last error of call and ctx's. It waits for the first assignment if there is none
+// Do goes on until ctx ends, so give it a deadline. Its error then matches ctx's and
+// the last error of call, or the first that is a Lost if there was one. It waits for the first assignment if there is none
 // yet, and does not end calls: a task that takes a request and never answers is
 // the business of call and its ctx.
 func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Context, task assignment.Task) error) error {
@@ -118,6 +132,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	}
 	var tried []string // in affinity mode, since they were not reached
 	var last error
+	var ran error            // the first Lost
 	var again *atomic.Uint64 // why it is sent again
 	send := func(task assignment.Task) (refused bool, err error) {
 		if c.tally.found(); again != nil {
@@ -125,10 +140,15 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		}
 		err = call(ctx, task)
 		var r Refused
-		if refused = errors.As(err, &r) && (r.Job == c.job || r.Job == ""); refused {
+		var l Lost
+		switch {
+		case errors.As(err, &r) && c.isOwn(r.Job):
 			c.retries.refusals.Add(1)
-			again, tried = &c.retries.refused, nil
-		} else {
+			again, tried, refused = &c.retries.refused, nil, true
+		case errors.As(err, &l) && c.isOwn(l.Job):
+			c.retries.losses.Add(1)
+			again, tried, ran = &c.retries.lost, nil, cmp.Or(ran, err)
+		default:
 			again = &c.retries.unreached
 		}
 		return refused, err
@@ -147,7 +167,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		switch {
 		case err == nil:
 			return nil
-		case refused:
+		case refused, again == &c.retries.lost && Idempotent(ctx):
 		case !errors.As(err, &unreached):
 			return err
 		case c.Mode() != assignment.Consistent:
@@ -159,10 +179,14 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 			times++
 		}
 		if ended != nil {
-			return fmt.Errorf("%w: %w", err, ended)
+			return fmt.Errorf("%w: %w", cmp.Or(ran, err), ended)
 		}
 	}
 }
+
+// isOwn reports whether a refusal is of this job, and not of one that the task is a
+// client of itself.
+func (c *Clerk) isOwn(job string) bool { return job == c.job || job == "" }
 
 // formerOwner is the task that a key comes from, if it is known and lives.
 func (c *Clerk) formerOwner(key string, owner assignment.Task) (assignment.Task, bool) {
@@ -205,20 +229,23 @@ func pick(n int, at func(int) assignment.Task, will func(assignment.Task) bool) 
 
 // retries counts refusals, and what was sent again. It is a prometheus.Collector.
 type retries struct {
-	refusals           atomic.Uint64
-	refused, unreached atomic.Uint64 // sent again, by reason
+	refusals, losses         atomic.Uint64
+	refused, unreached, lost atomic.Uint64 // sent again, by reason
 }
 
 var (
 	refusedDesc = prometheus.NewDesc("slicer_clerk_refused_total",
 		"Requests that a task refused since the key is not its own.", nil, nil)
+	lossesDesc = prometheus.NewDesc("slicer_clerk_ownership_lost_total",
+		"Requests whose answer a task held back, since it lost the key while they ran.", nil, nil)
 	retriesDesc = prometheus.NewDesc("slicer_clerk_retries_total",
-		"Requests sent again, by reason: refused (the task does not own the key) or unreached (no task has taken it).", []string{"reason"}, nil)
+		"Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it) or lost (the task lost the key while the request ran).", []string{"reason"}, nil)
 )
 
 // Describe is prometheus.Collector's.
 func (r *retries) Describe(ch chan<- *prometheus.Desc) {
 	ch <- refusedDesc
+	ch <- lossesDesc
 	ch <- retriesDesc
 }
 
@@ -228,6 +255,8 @@ func (r *retries) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
 	count(refusedDesc, &r.refusals)
+	count(lossesDesc, &r.losses)
 	count(retriesDesc, &r.refused, "refused")
 	count(retriesDesc, &r.unreached, "unreached")
+	count(retriesDesc, &r.lost, "lost")
 }

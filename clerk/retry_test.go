@@ -32,6 +32,7 @@ type retrial struct {
 	asked []string
 	at    []time.Duration
 	began time.Time
+	ctx   context.Context // nil for the test's
 }
 
 func newRetrial(t *testing.T, mode slicerv1.Mode, owners ...uint32) *retrial {
@@ -71,7 +72,11 @@ func (r *retrial) stop() {
 // do calls Do with answers by task and the number of the try.
 func (r *retrial) do(deadline time.Duration, answer func(task string, try int) error) error {
 	r.asked, r.at, r.began = nil, nil, time.Now()
-	ctx, cancel := context.WithTimeout(r.t.Context(), deadline)
+	ctx := r.ctx
+	if ctx == nil {
+		ctx = r.t.Context()
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	return r.c.Do(ctx, "k", func(_ context.Context, task assignment.Task) error {
 		r.asked, r.at = append(r.asked, task.Name), append(r.at, time.Since(r.began))
@@ -83,17 +88,18 @@ func (r *retrial) refusal(task string) error {
 	return fmt.Errorf("adapter: %w", Refused{Job: "job", Task: task, Generation: 1})
 }
 
-func (r *retrial) wantMetrics(refused, afterRefusal, afterUnreached int) {
+func (r *retrial) wantMetrics(refused, afterRefusal, afterUnreached, afterLoss int) {
 	r.t.Helper()
 	want := fmt.Sprintf(`
 # HELP slicer_clerk_refused_total Requests that a task refused since the key is not its own.
 # TYPE slicer_clerk_refused_total counter
 slicer_clerk_refused_total{clerk="0",job="job"} %d
-# HELP slicer_clerk_retries_total Requests sent again, by reason: refused (the task does not own the key) or unreached (no task has taken it).
+# HELP slicer_clerk_retries_total Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it) or lost (the task lost the key while the request ran).
 # TYPE slicer_clerk_retries_total counter
+slicer_clerk_retries_total{clerk="0",job="job",reason="lost"} %d
 slicer_clerk_retries_total{clerk="0",job="job",reason="refused"} %d
 slicer_clerk_retries_total{clerk="0",job="job",reason="unreached"} %d
-`, refused, afterRefusal, afterUnreached)
+`, refused, afterLoss, afterRefusal, afterUnreached)
 	if err := testutil.GatherAndCompare(r.reg, strings.NewReader(want), "slicer_clerk_refused_total", "slicer_clerk_retries_total"); err != nil {
 		r.t.Error(err)
 	}
@@ -127,7 +133,7 @@ func TestRefusedByTheNextOwner(t *testing.T) {
 		if err != nil || !slices.Equal(r.asked, []string{"b", "a", "b", "a"}) {
 			t.Errorf("%v, asked %v", err, r.asked)
 		}
-		r.wantMetrics(4, 4, 0)
+		r.wantMetrics(4, 4, 0, 0)
 		// What it answers otherwise counts.
 		err = r.do(time.Second, func(task string, _ int) error {
 			if task == "b" {
@@ -181,7 +187,7 @@ func TestRefusedUntilTheOwnerOwns(t *testing.T) {
 				t.Errorf("wait %d is %s, want about %s", i, d, usual)
 			}
 		}
-		r.wantMetrics(20, 20, 0)
+		r.wantMetrics(20, 20, 0, 0)
 	})
 }
 
@@ -269,6 +275,51 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
+// A request whose task lost the key while it ran is sent again only if that is safe,
+// and is not said to have been refused afterwards.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		r.put(1)
+		loss := func(task string) error {
+			return fmt.Errorf("adapter: %w", Lost{Job: "job", Task: task, Generation: 1})
+		}
+		var lost Lost
+		err := r.do(time.Second, func(task string, _ int) error { return loss(task) })
+		if !errors.As(err, &lost) || lost.Task != "b" || len(r.asked) != 1 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("not marked: %v, asked %v", err, r.asked)
+		}
+		r.ctx = WithIdempotent(t.Context())
+		// The key comes back to the task that had it before.
+		err = r.do(time.Second, func(task string, try int) error {
+			if try == 0 {
+				go r.put(0)
+				return loss(task)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(r.asked, []string{"b", "a"}) {
+			t.Errorf("marked: %v, asked %v", err, r.asked)
+		}
+		err = r.do(time.Second, func(task string, try int) error {
+			if try == 0 {
+				return loss(task)
+			}
+			return r.refusal(task)
+		})
+		var refused Refused
+		if !errors.As(err, &lost) || errors.As(err, &refused) || !errors.Is(err, context.DeadlineExceeded) || len(r.asked) < 3 {
+			t.Errorf("then refused for ever: %v, asked %v", err, r.asked)
+		}
+		// What another job says is an error like any other.
+		err = r.do(time.Second, func(string, int) error { return Lost{Job: "another", Task: "x"} })
+		if !errors.As(err, &lost) || lost.Job != "another" || len(r.asked) != 1 {
+			t.Errorf("another job's: %v, asked %v", err, r.asked)
+		}
+	})
+}
+
 // In affinity mode others do as well: the owners first, then whoever runs.
 func TestUnreachedInAffinityMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +347,7 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 		if len(seen) != 5 || time.Since(r.began) != 0 {
 			t.Errorf("first and last were %v", seen)
 		}
-		r.wantMetrics(0, 0, 600)
+		r.wantMetrics(0, 0, 600, 0)
 		// A refusal is not a matter of one task: the newest owner is asked again.
 		err = r.do(time.Second, func(task string, try int) error {
 			switch try {
@@ -378,6 +429,27 @@ func TestRefusedOnTheWire(t *testing.T) {
 		}
 	}
 	if s := (Refused{Job: "\xff"}).GRPCStatus(); s.Code() != codes.Unavailable {
+		t.Errorf("status %v", s)
+	}
+}
+
+func TestLostOnTheWire(t *testing.T) {
+	want := Lost{Job: "job", Task: "a", Generation: 7}
+	err := status.Convert(fmt.Errorf("handler: %w", want)).Err()
+	if got, ok := LostFromStatus(fmt.Errorf("call: %w", err)); !ok || got != want {
+		t.Errorf("%v comes back as %+v, %t", err, got, ok)
+	}
+	// Neither is ever taken for the other: of one nothing was done.
+	if r, ok := RefusedFromStatus(err); ok {
+		t.Errorf("taken for %v", r)
+	}
+	if l, ok := LostFromStatus(Refused{Job: "job", Task: "a"}.GRPCStatus().Err()); ok {
+		t.Errorf("a refusal is taken for %v", l)
+	}
+	if l, ok := LostFromStatus(status.Error(codes.Aborted, "conflict")); ok {
+		t.Errorf("any ABORTED is taken for %v", l)
+	}
+	if s := (Lost{Job: "\xff"}).GRPCStatus(); s.Code() != codes.Aborted {
 		t.Errorf("status %v", s)
 	}
 }

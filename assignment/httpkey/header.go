@@ -18,6 +18,10 @@ const (
 	// HeaderRefused comes with 421 Misdirected Request and names the task that does
 	// not own the key, in consistent mode, and has done nothing.
 	HeaderRefused = "Slicer-Refused-Task"
+	// HeaderLost comes with 409 Conflict and names the task that has lost the key
+	// while the request ran, in consistent mode: the request may have been carried
+	// out, and its answer was held back.
+	HeaderLost = "Slicer-Lost-Task"
 )
 
 // Strip deletes all headers that begin with Prefix.

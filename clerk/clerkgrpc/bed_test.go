@@ -61,6 +61,7 @@ type server struct {
 	heard    []metadata.MD
 	refuse   int    // so many RPCs are refused
 	refuseAs string // the job that it refuses in the name of, if not its own
+	lose     int    // so many RPCs are carried out, and their answers held back
 	block    chan struct{}
 }
 
@@ -181,12 +182,26 @@ func (s *server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	if err := s.hear(ctx); err != nil {
 		return nil, err
 	}
-	return handle(ctx, req)
+	answer, err := handle(ctx, req)
+	if s.loses() {
+		return nil, clerk.Lost{Job: jobName, Task: s.name, Generation: 1}
+	}
+	return answer, err
+}
+
+func (s *server) loses() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose--
+	return s.lose >= 0
 }
 
 func (s *server) streaming(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if err := s.hear(ss.Context()); err != nil {
 		return err
+	}
+	if s.loses() {
+		return clerk.Lost{Job: jobName, Task: s.name, Generation: 1}
 	}
 	return handle(srv, ss)
 }

@@ -85,8 +85,9 @@ type Config struct {
 	HealthCheck bool
 	// ServiceConfig is a gRPC service config in JSON, for what else it can say:
 	// timeouts, retries (each picks anew), the service name of health checks. Unary
-	// RPCs that it has retried on UNAVAILABLE may be carried out twice, and so do not
-	// wait either for a task that is said to be dead before it has answered.
+	// RPCs that it has retried on UNAVAILABLE may be carried out twice, as those of
+	// clerk.WithIdempotent, and so do not wait either for a task that is said to be dead
+	// before it has answered.
 	ServiceConfig string
 	// Authority is the name that a task's certificate must be for; nil stands for
 	// the job's name.

@@ -32,6 +32,13 @@
 // stream is sent again only if the task refuses it before the first message has
 // come back and before more than eight have been sent.
 //
+// In consistent mode a task holds its answer back if it lost the key while it worked
+// for it: the RPC fails with ABORTED (clerk.LostFromStatus), and has perhaps been
+// carried out. It is sent again, as one that was refused, only if its context is of
+// clerk.WithIdempotent, or if the retry policy of its method has UNAVAILABLE. Both say
+// that it may be carried out twice, so a unary one does not wait either for a task
+// that is said to be dead.
+//
 // # Connections
 //
 // Tasks of the clerk's subset have a warm connection. Others get one when an RPC is

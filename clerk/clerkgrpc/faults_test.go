@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -266,6 +267,55 @@ func TestRefused(t *testing.T) {
 		}
 		b.fails(err, codes.DeadlineExceeded, `task "b"`)
 	})
+}
+
+// TestLost: an RPC whose answer was held back may have been carried out, so it is sent
+// again only if it is marked as safe for that.
+func TestLost(t *testing.T) {
+	const retried = `{"methodConfig": [{"name": [{}], "retryPolicy": {
+		"maxAttempts": 2, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
+	for _, c := range []struct {
+		what, config string
+		mark         func(context.Context) context.Context
+		again        bool
+	}{
+		{"not marked", "", func(ctx context.Context) context.Context { return ctx }, false},
+		{"marked", "", clerk.WithIdempotent, true},
+		{"with a retry policy", retried, func(ctx context.Context) context.Context { return ctx }, true},
+	} {
+		r := prometheus.NewRegistry()
+		run(t, Config{ServiceConfig: c.config, Clerk: clerk.Config{Registerer: r}}, func(b *bed) {
+			b.mode(slicerv1.Mode_MODE_CONSISTENT)
+			tasks := three()[:1]
+			owner := b.serve(tasks[0])
+			b.put(tasks, []uint32{0})
+			ctx := c.mark(clerk.WithKey(b.t.Context(), "k"))
+			want := 1
+			if c.again {
+				want = 4
+			}
+			owner.lose = 3
+			got, err := b.ask(ctx)
+			if n := owner.count(); n != want {
+				b.t.Errorf("%s: sent %d times, want %d", c.what, n, want)
+			}
+			lost, isLost := clerk.LostFromStatus(err)
+			if c.again && (err != nil || got != "a") || !c.again && (!isLost || lost.Task != "a" || status.Code(err) != codes.Aborted) {
+				b.t.Errorf("%s: %q, %v", c.what, got, err)
+			}
+			owner.lose = 3
+			s, err := b.stub.SayHellos(ctx, wrapperspb.String("name"))
+			if err == nil {
+				_, err = s.Recv()
+			}
+			if _, isLost := clerk.LostFromStatus(err); isLost == c.again || (err == nil) != c.again || owner.count() != 2*want {
+				b.t.Errorf("%s: a stream: %v, %d RPCs in all", c.what, err, owner.count())
+			}
+			if c.again {
+				b.expect(r, map[string]float64{"slicer_clerkgrpc_ownership_lost_total": 6, "slicer_clerk_ownership_lost_total": 6})
+			}
+		})
+	}
 }
 
 // TestStreamsThatAreUnderWay are not sent again.

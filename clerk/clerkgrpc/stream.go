@@ -31,13 +31,14 @@ func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	if j := s.jobOf(targetJob(cc)); !c.route.keyed || j == nil || j.clerk.Mode() == assignment.Affinity {
 		return first, nil
 	}
-	again := func(failed error, times int) (bool, error) { return s.again(c, cc, failed, times) }
+	again := func(failed error, times int) (bool, error) { return s.again(c, cc, method, failed, times) }
 	return &stream{cs: first, reopen: reopen, again: again}, nil
 }
 
 // stream is a stream that is opened again when a task refuses it before the first
 // message has come from there and before more than maxReplay were sent. A task
-// that refuses has looked at none of them.
+// that refuses has looked at none of them; one that has lost the key has, so then the
+// stream is opened again only if it may be carried out twice.
 type stream struct {
 	reopen func() (grpc.ClientStream, error)
 	again  func(failed error, times int) (bool, error)

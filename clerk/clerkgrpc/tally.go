@@ -12,6 +12,7 @@ type tally struct {
 	elsewhere atomic.Uint64
 	waited    atomic.Uint64
 	refused   atomic.Uint64
+	lost      atomic.Uint64
 	keyless   atomic.Uint64
 }
 
@@ -24,6 +25,8 @@ var (
 		"Times that an RPC waited for a connection to an owner.", nil, nil)
 	refusedDesc = prometheus.NewDesc("slicer_clerkgrpc_refusals_total",
 		"Times that a task refused an RPC since the key is not its own, in consistent mode.", nil, nil)
+	lostDesc = prometheus.NewDesc("slicer_clerkgrpc_ownership_lost_total",
+		"RPCs sent again since their task lost the key while they ran, which they are marked as safe for.", nil, nil)
 	keylessDesc = prometheus.NewDesc("slicer_clerkgrpc_keyless_total",
 		"RPCs without a key sent to any task.", nil, nil)
 )
@@ -33,6 +36,7 @@ func (t *tally) Describe(ch chan<- *prometheus.Desc) {
 	ch <- elsewhereDesc
 	ch <- waitedDesc
 	ch <- refusedDesc
+	ch <- lostDesc
 	ch <- keylessDesc
 }
 
@@ -41,7 +45,7 @@ func (t *tally) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range []struct {
 		desc *prometheus.Desc
 		n    *atomic.Uint64
-	}{{elsewhereDesc, &t.elsewhere}, {waitedDesc, &t.waited}, {refusedDesc, &t.refused}, {keylessDesc, &t.keyless}} {
+	}{{elsewhereDesc, &t.elsewhere}, {waitedDesc, &t.waited}, {refusedDesc, &t.refused}, {lostDesc, &t.lost}, {keylessDesc, &t.keyless}} {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(c.n.Load()))
 	}
 }

@@ -23,7 +23,7 @@ func (s *source) unary(ctx context.Context, method string, request, reply any, c
 		if err == nil {
 			return nil
 		}
-		if again, wait := s.again(c, cc, err, times); !again {
+		if again, wait := s.again(c, cc, method, err, times); !again {
 			return wait
 		}
 	}
@@ -36,7 +36,7 @@ const maxDeaths = 3
 // owner when the assignment says that its task is dead, rather than wait for an
 // answer from a machine that stands still or is cut off.
 func (s *source) try(c *routed, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if !c.route.keyed || !repeatable(cc, method) {
+	if !c.route.keyed || !repeatable(c, cc, method) {
 		return invoke(c, method, request, reply, cc, opts...)
 	}
 	for deaths := 0; ; deaths++ {
@@ -52,9 +52,13 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 	}
 }
 
-// repeatable says whether an RPC may be carried out twice: if the service config
-// has it retried on UNAVAILABLE, since that does not say what the task has done.
-func repeatable(cc *grpc.ClientConn, method string) bool {
+// repeatable reports whether an RPC may be carried out twice: if it is marked so, or
+// if the service config has it retried on UNAVAILABLE, since that does not say what
+// the task has done.
+func repeatable(ctx context.Context, cc *grpc.ClientConn, method string) bool {
+	if clerk.Idempotent(ctx) {
+		return true
+	}
 	p := cc.GetMethodConfig(method).RetryPolicy
 	return p != nil && p.RetryableStatusCodes[codes.Unavailable]
 }
@@ -62,20 +66,32 @@ func repeatable(cc *grpc.ClientConn, method string) bool {
 // again waits until it is time to send an RPC again that has failed, if it is a
 // matter of who owns its key. Otherwise it returns the error to fail with; that may
 // be a refusal of another job, which the task itself is a client of.
-func (s *source) again(c *routed, cc *grpc.ClientConn, failed error, times int) (bool, error) {
+func (s *source) again(c *routed, cc *grpc.ClientConn, method string, failed error, times int) (bool, error) {
 	r := &c.route
 	name := targetJob(cc)
-	refused, ok := clerk.RefusedFromStatus(failed)
-	if !ok || !r.keyed || refused.Job != "" && refused.Job != name {
+	ofJob := func(job string) bool { return r.keyed && (job == "" || job == name) }
+	refused, isRefused := clerk.RefusedFromStatus(failed)
+	lost, isLost := clerk.LostFromStatus(failed)
+	isRefused = isRefused && ofJob(refused.Job)
+	isLost = isLost && ofJob(lost.Job) && repeatable(c, cc, method)
+	if !isRefused && !isLost {
 		return false, s.explain(name, r, failed)
 	}
 	j := s.jobOf(name)
 	if j == nil {
 		return false, failed
 	}
-	j.tally.refused.Add(1)
-	refused.Times = times
-	if err := j.clerk.AwaitOwner(c, r.key, refused); err != nil {
+	var err error
+	if isLost {
+		j.tally.lost.Add(1)
+		lost.Times = times
+		err = j.clerk.AwaitOwnerAfterLoss(c, r.key, lost)
+	} else {
+		j.tally.refused.Add(1)
+		refused.Times = times
+		err = j.clerk.AwaitOwner(c, r.key, refused)
+	}
+	if err != nil {
 		return false, status.Error(status.FromContextError(c.Err()).Code(), err.Error())
 	}
 	return true, nil

@@ -20,12 +20,18 @@
 // A request that no task has taken is sent again, if its body was not read yet
 // or can be had anew. One whose connection broke later is sent again only if
 // it is idempotent, by net/http's rules: a GET, HEAD, OPTIONS or TRACE, or one
-// with an Idempotency-Key. Such a request of a Transport does not wait either for a
+// with an Idempotency-Key, or whose context is of clerk.WithIdempotent. Such a request of a Transport does not wait either for a
 // task that is said to be dead before it has answered. In affinity mode it goes to another owner of the
 // key, else to another task, four in all; tasks that were not reached lately come
 // last. In consistent mode only the owner will do: the request waits for it,
 // within its deadline and Config.Patience. So does one that a task has refused by
 // 421 Misdirected Request; bodies up to 64 KiB are kept for that.
+//
+// In consistent mode a task holds its answer back if it lost the key while it worked
+// for it, and answers 409 Conflict instead, which LostOf tells from others: the
+// request may have been carried out. An idempotent one is sent again, as one that was
+// refused; of others a Transport returns that answer, and a Proxy says 502 Bad
+// Gateway, as when a connection breaks.
 //
 // # Connections
 //

@@ -29,28 +29,42 @@ func isGRPC(h http.Header) bool {
 	return len(v) == 1 && strings.HasPrefix(v[0], grpcType)
 }
 
-// grpcRefusal tells an answer by which a gRPC server of a consistent job says that
-// it does not own the key: an answer without messages, so that its status is in the
-// header, which holds a slicerv1.Refusal. Another job's is none.
-func grpcRefusal(job string, resp *http.Response) (clerk.Refused, bool) {
+// grpcFailure is the status of an answer without messages, of this code and with
+// details: its status is in the header. It is nil if the answer is no such.
+func grpcFailure(resp *http.Response, code codes.Code) error {
 	v := resp.Header[grpcStatus]
-	if len(v) != 1 || v[0] != strconv.Itoa(int(codes.Unavailable)) || !isGRPC(resp.Header) {
-		return clerk.Refused{}, false
+	if len(v) != 1 || v[0] != strconv.Itoa(int(code)) || !isGRPC(resp.Header) {
+		return nil
 	}
 	text := strings.TrimRight(resp.Header.Get(grpcDetails), "=")
 	if text == "" || len(text) > maxDetails {
-		return clerk.Refused{}, false
+		return nil
 	}
 	raw, err := base64.RawStdEncoding.DecodeString(text)
-	s := status.New(codes.Unavailable, "").Proto()
+	s := status.New(code, "").Proto()
 	if err != nil || proto.Unmarshal(raw, s) != nil {
-		return clerk.Refused{}, false
+		return nil
 	}
-	refused, ok := clerk.RefusedFromStatus(status.FromProto(s).Err())
+	return status.FromProto(s).Err()
+}
+
+// grpcRefusal tells an answer by which a gRPC server of a consistent job says that
+// it does not own the key. Another job's is none.
+func grpcRefusal(job string, resp *http.Response) (clerk.Refused, bool) {
+	refused, ok := clerk.RefusedFromStatus(grpcFailure(resp, codes.Unavailable))
 	if !ok || refused.Job != "" && refused.Job != job {
 		return clerk.Refused{}, false
 	}
 	return refused, true
+}
+
+// grpcLoss tells an answer by which it says that it lost the key while the RPC ran.
+func grpcLoss(job string, resp *http.Response) (clerk.Lost, bool) {
+	lost, ok := clerk.LostFromStatus(grpcFailure(resp, codes.Aborted))
+	if !ok || lost.Job != "" && job != "" && lost.Job != job {
+		return clerk.Lost{}, false
+	}
+	return lost, true
 }
 
 // grpcError answers a gRPC request that no task has answered, in gRPC's words.

@@ -286,3 +286,12 @@ func refuse(name string) http.HandlerFunc {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 	}
 }
+
+// lose is how a task of a consistent job holds an answer back.
+func lose(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(httpkey.HeaderLost, name)
+		w.Header().Set(httpkey.HeaderGeneration, "1")
+		w.WriteHeader(http.StatusConflict)
+	}
+}

@@ -21,10 +21,11 @@ var resultNames = [numResults]string{"owner", "other", "keyless", "failed"}
 const (
 	failedOnce = iota
 	refusedOnce
+	lostOnce
 	numRetries
 )
 
-var retryNames = [numRetries]string{"failed", "refused"}
+var retryNames = [numRetries]string{"failed", "refused", "lost"}
 
 // tally counts requests. It is a prometheus.Collector.
 type tally struct {
@@ -36,7 +37,7 @@ var (
 	requestsDesc = prometheus.NewDesc("slicer_clerkhttp_requests_total",
 		"HTTP requests, by who answered: an owner of the key, another task, any task for want of a key, or nobody.", []string{"result"}, nil)
 	retriesDesc = prometheus.NewDesc("slicer_clerkhttp_retries_total",
-		"HTTP requests sent again, by why: the task failed, or refused the key.", []string{"reason"}, nil)
+		"HTTP requests sent again, by why: the task failed, refused the key, or lost it while the request ran.", []string{"reason"}, nil)
 )
 
 func (t *tally) sent(keyed, owner bool) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -193,6 +194,9 @@ func TestProxyErrors(t *testing.T) {
 		if len(resp.Header["Slicer-Refused-Task"]) > 0 {
 			t.Error("the refusal got out")
 		}
+		if len(resp.Header["Slicer-Lost-Task"]) > 0 {
+			t.Error("the task's header got out")
+		}
 	}
 	none := newFront(t, 0, affinity, anyPath(httpkey.Segment(1)), nil)
 	code(none, "GET", nil, 503, `job "job" has no task`)
@@ -213,6 +217,19 @@ func TestProxyErrors(t *testing.T) {
 	code(refusing, "GET", nil, 503, "owned the request's key in time")
 	code(refusing, "POST", strings.NewReader("small"), 503, "in time")
 	code(refusing, "POST", strings.NewReader(strings.Repeat("x", 1<<20)), 421, "send it again")
+	var tries atomic.Int64
+	losing := newFront(t, 1, consistent, anyPath(httpkey.Segment(1)), func(w http.ResponseWriter, r *http.Request) {
+		tries.Add(1)
+		lose("t0")(w, r)
+	})
+	code(losing, "POST", strings.NewReader("small"), 502, "may have been carried out")
+	if n := tries.Load(); n != 1 {
+		t.Errorf("a POST that may have been carried out was sent %d times", n)
+	}
+	code(losing, "GET", nil, 502, "may have been carried out")
+	if n := tries.Load(); n < 3 {
+		t.Errorf("a GET was sent %d times", n-1)
+	}
 	if n := testutil.ToFloat64(refusing.proxy.metrics.counts["job"].of(503)); n != 2 {
 		t.Errorf("%v counted as 5xx", n)
 	}

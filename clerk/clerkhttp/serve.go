@@ -128,6 +128,9 @@ func (r *route) answer(resp *http.Response) error {
 	if refused, ok := refusal(r.job, resp); ok && !isGRPC(resp.Header) {
 		return refused
 	}
+	if lost, ok := loss(r.job, resp); ok && !isGRPC(resp.Header) {
+		return lost
+	}
 	httpkey.Strip(resp.Header)
 	r.counts.of(resp.StatusCode).Inc()
 	return nil
@@ -168,6 +171,7 @@ func verdict(job string, err error) (code int, text string) {
 		return code, "slicer: " + fmt.Sprintf(format, args...)
 	}
 	refused, isRefused := errors.AsType[clerk.Refused](err)
+	lost, isLost := errors.AsType[clerk.Lost](err)
 	timedOut := errors.Is(err, context.DeadlineExceeded)
 	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
 	_, isBody := errors.AsType[*BodyError](err)
@@ -176,6 +180,8 @@ func verdict(job string, err error) (code int, text string) {
 		return say(http.StatusRequestEntityTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
 	case isBody:
 		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
+	case isLost: // whatever came after: the outcome is not known
+		return say(http.StatusBadGateway, "task %q of job %q lost the request's key while it worked on it: it may have been carried out", clip(lost.Task), job)
 	case isRefused && timedOut:
 		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
 	case isRefused:

@@ -184,6 +184,7 @@ type trip struct {
 	body   *body // nil if there is none, or GetBody makes new ones
 	tried  tried
 	last   error // of a task that did not answer
+	ran    error // the first clerk.Lost
 	waits  int
 	expire context.CancelFunc // of wait
 	wait   context.Context
@@ -243,23 +244,31 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		}
 		resp, err := r.send(v, b)
 		refused, isRefused := refusal(v.a.Job(), resp)
-		if err == nil && !isRefused {
+		lost, isLost := loss(v.a.Job(), resp)
+		isLost = isLost && idempotent(r.in)
+		if err == nil && !isRefused && !isLost {
 			t.tally.sent(r.keyed, owner)
 			return resp, nil
 		}
-		if !isRefused && !consistent {
+		again := isRefused || isLost
+		if !again && !consistent {
 			r.tried.add(b)
 		}
 		if r.tried.n == maxTries || !r.mayRepeat(err) {
 			t.tally.requests[unanswered].Add(1)
 			return resp, err
 		}
+		if again {
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+			_ = resp.Body.Close()
+		}
 		switch {
 		case isRefused:
 			t.tally.retries[refusedOnce].Add(1)
-			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
-			_ = resp.Body.Close()
 			err = refused
+		case isLost:
+			t.tally.retries[lostOnce].Add(1)
+			err, r.ran = lost, cmp.Or[error](r.ran, lost)
 		case consistent:
 			refused = clerk.Refused{Job: v.a.Job(), Task: b.name}
 			t.tally.retries[failedOnce].Add(1)
@@ -269,11 +278,18 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			continue
 		}
 		refused.Times, refused.Routed = r.waits, v.a.Generation()
+		lost.Times, lost.Routed = refused.Times, refused.Routed
 		r.waits++
-		if t.clerk.AwaitOwner(r.patience(), r.key, refused) != nil {
+		ended := error(nil)
+		if isLost {
+			ended = t.clerk.AwaitOwnerAfterLoss(r.patience(), r.key, lost)
+		} else {
+			ended = t.clerk.AwaitOwner(r.patience(), r.key, refused)
+		}
+		if ended != nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
-			return nil, fmt.Errorf("%w: no owner served the key for %s: %w", err, time.Since(r.begun).Round(time.Millisecond), context.Cause(r.patience()))
+			return nil, fmt.Errorf("%w: no owner served the key for %s: %w", cmp.Or(r.ran, err), time.Since(r.begun).Round(time.Millisecond), context.Cause(r.patience()))
 		}
 	}
 }
@@ -393,13 +409,13 @@ func (r *trip) mayRepeat(err error) bool {
 	return true
 }
 
-// idempotent is net/http's rule.
+// idempotent is net/http's rule, and what the context says.
 func idempotent(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
-	return req.Header["Idempotency-Key"] != nil || req.Header["X-Idempotency-Key"] != nil
+	return req.Header["Idempotency-Key"] != nil || req.Header["X-Idempotency-Key"] != nil || clerk.Idempotent(req.Context())
 }
 
 // refusal tells an answer by which a task of a consistent job says that it
@@ -410,16 +426,37 @@ func refusal(job string, resp *http.Response) (clerk.Refused, bool) {
 		return clerk.Refused{}, false
 	case resp.StatusCode == http.StatusOK:
 		return grpcRefusal(job, resp)
-	case resp.StatusCode != http.StatusMisdirectedRequest:
-		return clerk.Refused{}, false
 	}
-	task := resp.Header.Get(httpkey.HeaderRefused)
-	if task == "" || len(task) > assignment.MaxNameLen {
-		return clerk.Refused{}, false
+	task, g, ok := said(resp, http.StatusMisdirectedRequest, httpkey.HeaderRefused)
+	return clerk.Refused{Job: job, Task: task, Generation: g}, ok
+}
+
+// LostOf tells an answer by which a task of a job in consistent mode says that it lost
+// the key while the request ran (package slicelethttp), so that the request may have
+// been carried out and its answer was held back.
+func LostOf(resp *http.Response) (clerk.Lost, bool) { return loss("", resp) }
+
+func loss(job string, resp *http.Response) (clerk.Lost, bool) {
+	switch {
+	case resp == nil:
+		return clerk.Lost{}, false
+	case resp.StatusCode == http.StatusOK:
+		return grpcLoss(job, resp)
+	}
+	task, g, ok := said(resp, http.StatusConflict, httpkey.HeaderLost)
+	return clerk.Lost{Job: job, Task: task, Generation: g}, ok
+}
+
+// said is what an answer of this code says in a header of a task, and which
+// generation that knows.
+func said(resp *http.Response, code int, header string) (task string, g assignment.Generation, ok bool) {
+	task = resp.Header.Get(header)
+	if resp.StatusCode != code || task == "" || len(task) > assignment.MaxNameLen {
+		return "", 0, false
 	}
 	n, err := strconv.ParseInt(resp.Header.Get(httpkey.HeaderGeneration), 10, 64)
 	if err != nil || n < 0 || n > int64(assignment.MaxGeneration) {
 		n = 0
 	}
-	return clerk.Refused{Job: job, Task: task, Generation: assignment.Generation(n)}, true
+	return task, assignment.Generation(n), true
 }

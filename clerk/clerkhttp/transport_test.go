@@ -355,6 +355,83 @@ func TestRefusalAsItMoves(t *testing.T) {
 	})
 }
 
+// TestLost: a request whose answer a task held back may have been carried out, so only
+// an idempotent one is sent again.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, consistent, "a")
+		tr := j.transport(nil)
+		n := 0
+		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if n++; n%3 != 0 {
+				lose("a")(w, r)
+			}
+		})
+		for _, c := range []struct {
+			method, header string
+			mark           bool
+			again          bool
+		}{
+			{method: "GET", again: true},
+			{method: "POST"},
+			{method: "DELETE"},
+			{method: "POST", header: "Idempotency-Key", again: true},
+			{method: "POST", mark: true, again: true},
+		} {
+			ctx := clerk.WithKey(t.Context(), "k")
+			if c.mark {
+				ctx = clerk.WithIdempotent(ctx)
+			}
+			req, _ := http.NewRequestWithContext(ctx, c.method, "http://profiles", iotest.OneByteReader(strings.NewReader("small")))
+			if c.header != "" {
+				req.Header.Set(c.header, "1")
+			}
+			n = 0
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatalf("%+v: %v", c, err)
+			}
+			resp.Body.Close()
+			lost, isLost := LostOf(resp)
+			if isLost == c.again || !c.again && (n != 1 || lost.Task != "a" || lost.Generation != 1) || c.again && n != 3 {
+				t.Errorf("%+v: %d, sent %d times, %+v", c, resp.StatusCode, n, lost)
+			}
+		}
+		j.metric("slicer_clerkhttp_retries_total{job=job,reason=lost} 6")
+		j.metric("slicer_clerk_ownership_lost_total{job=job} 6")
+		// For ever: nobody is told that nothing was done, though it was refused later.
+		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
+			if n++; n == 1 {
+				lose("a")(w, r)
+			} else {
+				refuse("a")(w, r)
+			}
+		})
+		n = 0
+		_, err := get(t, tr, "k")
+		var refused clerk.Refused
+		var lost clerk.Lost
+		if errors.As(err, &refused) || !errors.As(err, &lost) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("for ever: %v", err)
+		}
+		// Without the header, or with another code, it is an answer like any other.
+		for _, h := range []http.HandlerFunc{
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(409) },
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(httpkey.HeaderLost, "a")
+				w.WriteHeader(503)
+			},
+		} {
+			j.task("a").answers(h)
+			if got, err := get(t, tr, "k"); err != nil || got != "409" && got != "503" {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+		j.stop(tr)
+	})
+}
+
 // TestConsistentOwnerDown: nobody but the owner will do.
 func TestConsistentOwnerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -135,6 +135,74 @@ func (x *Refusal) GetGeneration() int64 {
 	return 0
 }
 
+// OwnershipLost is a detail of an ABORTED status: in consistent mode the task owned
+// the request's key when the request came, and not throughout the time in which its
+// handler ran. The handler has run, so what it was to write may have been written;
+// what it would have answered was held back. A client sends such a request again only
+// if it is safe to carry it out twice. The code is not UNAVAILABLE, which retry
+// policies are made for.
+type OwnershipLost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The task that held the answer back.
+	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// The newest assignment that the task knows.
+	Generation    int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnershipLost) Reset() {
+	*x = OwnershipLost{}
+	mi := &file_slicer_v1_refusal_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnershipLost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnershipLost) ProtoMessage() {}
+
+func (x *OwnershipLost) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_refusal_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnershipLost.ProtoReflect.Descriptor instead.
+func (*OwnershipLost) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OwnershipLost) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *OwnershipLost) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *OwnershipLost) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
@@ -143,6 +211,12 @@ const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\bComeBack\x12\x19\n" +
 	"\bafter_ms\x18\x01 \x01(\x03R\aafterMs\"O\n" +
 	"\aRefusal\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x03R\n" +
+	"generation\"U\n" +
+	"\rOwnershipLost\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
@@ -161,10 +235,11 @@ func file_slicer_v1_refusal_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_refusal_proto_rawDescData
 }
 
-var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_slicer_v1_refusal_proto_goTypes = []any{
-	(*ComeBack)(nil), // 0: slicer.v1.ComeBack
-	(*Refusal)(nil),  // 1: slicer.v1.Refusal
+	(*ComeBack)(nil),      // 0: slicer.v1.ComeBack
+	(*Refusal)(nil),       // 1: slicer.v1.Refusal
+	(*OwnershipLost)(nil), // 2: slicer.v1.OwnershipLost
 }
 var file_slicer_v1_refusal_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -185,7 +260,7 @@ func file_slicer_v1_refusal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_refusal_proto_rawDesc), len(file_slicer_v1_refusal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
