@@ -39,6 +39,10 @@ type Config struct {
 	// Consistent says that the job is in consistent mode, so that RPCs for keys that
 	// the task does not own are refused even before the control plane has said so.
 	Consistent bool
+	// UncheckedAnswers lets answers of a job in consistent mode out even if the task
+	// lost the key while the handler ran. By default they are held back: see the
+	// package's documentation.
+	UncheckedAnswers bool
 	// Utilization is the share of the server's capacity in use, above 0; it may
 	// exceed 1. nil stands for the process's CPU as a share of what it may use.
 	Utilization func() float64

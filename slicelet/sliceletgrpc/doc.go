@@ -26,6 +26,23 @@
 // RPCs says whether the client was behind (it routed by an older assignment than
 // this task holds) or ahead.
 //
+// # Answers in consistent mode
+//
+// An answer is let out only if the task has owned the key at every moment since the
+// RPC came (slicelet.Handle.AssignedContinuously); an error that the handler returns
+// is an answer too. Otherwise the client gets ABORTED with a slicerv1.OwnershipLost
+// (clerk.Lost). In a stream this is looked at before each message that is sent and at
+// the end, and what was sent before stays sent. Metadata that the handler sets are
+// sent as they are. Config.UncheckedAnswers switches it off.
+//
+// So a read that is answered was answered by the key's owner. A write is another
+// matter: the handler has run, so the write has happened, or may happen yet, and that
+// its answer is held back takes nothing back. Only a store that compares
+// Handle.FencingToken refuses it. Clients therefore send such an RPC again only if it
+// is marked as safe to carry out twice (clerk.WithIdempotent).
+//
+// # Load
+//
 // In a job balanced by CPU an RPC counts by how long its handler works; in a stream that
 // is the time before each message that it sends or begins to wait for. A stream
 // that sends on a timer seems to work in between.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
@@ -37,7 +39,12 @@ type call struct {
 	context.Context
 	handle slicelet.Handle
 	keyed  bool
+	// checked: the answer is let out only if the key was owned throughout.
+	checked bool
 }
+
+// lost reports whether the answer must not be let out.
+func (c *call) lost() bool { return c.checked && !c.handle.AssignedContinuously() }
 
 // Value is context.Context's.
 func (c *call) Value(key any) any {
@@ -68,6 +75,9 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	err := g.admit(ctx, c, info.FullMethod, key, ok)
 	if err == nil {
 		answer, err = handler(c, request)
+		if c.lost() {
+			answer, err = nil, g.ownershipLost()
+		}
 	}
 	c.handle.Took(g.ended(ctx, info.FullMethod, began, err))
 	return answer, err
@@ -88,6 +98,8 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	}
 	if s.refused != nil {
 		err = s.refused // whatever the handler made of it
+	} else if s.check() != nil {
+		err = g.ownershipLost()
 	}
 	s.waits(false)
 	g.ended(ss.Context(), info.FullMethod, began, err)
@@ -102,6 +114,7 @@ type stream struct {
 	call    call
 	ask     bool // the first message has the key
 	refused error
+	lost    atomic.Bool // a message was held back
 
 	mu   sync.Mutex // one goroutine may send while another receives
 	busy time.Time  // since when work has not been counted
@@ -129,10 +142,34 @@ func (s *stream) works() {
 	s.busy = time.Now()
 }
 
+// check reports, as an error, that nothing may be sent any more.
+func (s *stream) check() error {
+	s.mu.Lock()
+	c := s.call
+	s.mu.Unlock()
+	if c.lost() {
+		s.lost.Store(true)
+	}
+	if s.lost.Load() {
+		return s.gate.lossStatus().Err()
+	}
+	return nil
+}
+
 func (s *stream) SendMsg(m any) error {
 	s.waits(true)
 	defer s.works()
+	if err := s.check(); err != nil {
+		return err
+	}
 	return s.ServerStream.SendMsg(m)
+}
+
+func (s *stream) SendHeader(md metadata.MD) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	return s.ServerStream.SendHeader(md)
 }
 
 func (s *stream) Context() context.Context { return &s.call }
@@ -140,6 +177,9 @@ func (s *stream) Context() context.Context { return &s.call }
 func (s *stream) RecvMsg(m any) error {
 	if s.refused != nil {
 		return s.refused
+	}
+	if s.lost.Load() {
+		return s.gate.lossStatus().Err()
 	}
 	s.waits(false)
 	err := s.ServerStream.RecvMsg(m)
@@ -180,14 +220,15 @@ func (g *gate) admit(ctx context.Context, c *call, method, key string, keyed boo
 		return nil
 	}
 	c.handle, c.keyed = g.slicelet.Handle(key), true
+	mode := g.slicelet.Mode()
+	consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 	if c.handle.Owned() {
+		c.checked = consistent && !g.cfg.UncheckedAnswers
 		return nil
 	}
-	mode := g.slicelet.Mode()
-	refuse := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 	a := g.slicelet.Assignment()
-	g.metrics.astray(g.routeOf(ctx, a), refuse)
-	if !refuse {
+	g.metrics.astray(g.routeOf(ctx, a), consistent)
+	if !consistent {
 		return nil
 	}
 	return g.refusal(a)
@@ -217,11 +258,32 @@ func (g *gate) refusal(a *assignment.Assignment) error {
 	if a != nil {
 		m.Job, m.Generation = a.Job(), int64(a.Generation())
 	}
-	st := status.New(codes.Unavailable, fmt.Sprintf("task %q of job %q does not own the key, by generation %d", m.Task, m.Job, m.Generation))
-	if with, err := st.WithDetails(m); err == nil {
-		st = with
+	text := fmt.Sprintf("task %q of job %q does not own the key, by generation %d", m.Task, m.Job, m.Generation)
+	return detailed(codes.Unavailable, text, m).Err()
+}
+
+// ownershipLost counts an RPC whose answer is held back, and returns what is
+// answered instead.
+func (g *gate) ownershipLost() error {
+	g.metrics.lost.Inc()
+	return g.lossStatus().Err()
+}
+
+func (g *gate) lossStatus() *status.Status {
+	m := &slicerv1.OwnershipLost{Task: g.slicelet.Task()}
+	if a := g.slicelet.Assignment(); a != nil {
+		m.Job, m.Generation = a.Job(), int64(a.Generation())
 	}
-	return st.Err()
+	text := fmt.Sprintf("task %q of job %q lost the key while the RPC ran: it may have been carried out, and its answer is held back", m.Task, m.Job)
+	return detailed(codes.Aborted, text, m)
+}
+
+func detailed(code codes.Code, text string, detail protoadapt.MessageV1) *status.Status {
+	st := status.New(code, text)
+	if with, err := st.WithDetails(detail); err == nil {
+		return with
+	}
+	return st // a name that is not UTF-8
 }
 
 // ended counts an RPC that has been answered, tells the client of the load, and returns

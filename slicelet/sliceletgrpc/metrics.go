@@ -18,6 +18,7 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	errors    *prometheus.CounterVec
 	misrouted *prometheus.CounterVec
+	lost      prometheus.Counter
 
 	methods sync.Map // name to prometheus.Observer
 	n       atomic.Int64
@@ -36,11 +37,15 @@ func newMetrics() *metrics {
 			Name: "slicer_sliceletgrpc_misrouted_total",
 			Help: "RPCs for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.",
 		}, []string{"route", "result"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slicer_sliceletgrpc_ownership_lost_total",
+			Help: "RPCs of a job in consistent mode whose answer was held back, since the task lost their key while the handler ran.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.seconds, m.errors, m.misrouted}
+	return []prometheus.Collector{m.seconds, m.errors, m.misrouted, m.lost}
 }
 
 func (m *metrics) answered(method string, code codes.Code, took time.Duration) {

@@ -29,4 +29,22 @@
 // Request, upon which clerkhttp asks the owner. The metric of misrouted requests
 // says whether the client was behind (it routed by an older assignment than this
 // task holds) or ahead.
+//
+// # Answers in consistent mode
+//
+// An answer is let out only if the task has owned the key at every moment since the
+// request came (slicelet.Handle.AssignedContinuously). Up to 16 KiB are kept until the
+// handler ends or flushes, so that the client gets 409 Conflict with
+// httpkey.HeaderLost instead (clerk.Lost). Of a larger or flushed answer each part is
+// looked at before it is sent; once the key is lost the handler's writes fail, and the
+// connection, or in HTTP/2 the stream, is cut off when it ends. A connection that was
+// hijacked, such as a WebSocket, is the handler's, which asks the Handle itself.
+// Config.UncheckedAnswers switches all this off.
+//
+// So a read that is answered was answered by the key's owner. A write is another
+// matter: the handler has run, so the write has happened, or may happen yet, and that
+// its answer is held back takes nothing back. Only a store that compares
+// Handle.FencingToken refuses it. Clients therefore send such a request again only if
+// it is safe to carry it out twice, by its method or because it is marked so
+// (clerk.WithIdempotent).
 package slicelethttp

@@ -28,6 +28,10 @@ type Config struct {
 	// that the task does not own are refused even before the control plane has said
 	// so.
 	Consistent bool
+	// UncheckedAnswers lets answers of a job in consistent mode out even if the task
+	// lost the key while the handler ran. By default they are held back: see the
+	// package's documentation.
+	UncheckedAnswers bool
 	// Registerer takes the metrics; nil is none. One registerer takes one handler.
 	Registerer prometheus.Registerer
 }
@@ -100,16 +104,51 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	} else {
 		v.handle = g.slicelet.Handle(key)
-		if !v.handle.Owned() && g.refuse(rec, r) {
+		mode := g.slicelet.Mode()
+		consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
+		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
 			return
 		}
 		v.Context = r.Context()
 		r = r.WithContext(v)
+		if consistent && !g.cfg.UncheckedAnswers {
+			g.serveChecked(v, r)
+			return
+		}
 	}
 	g.next.ServeHTTP(rec, r)
-	if rec.code == 0 {
-		rec.code = http.StatusOK // which the server says then
+	rec.end()
+}
+
+// serveChecked lets the answer out only if the key was owned throughout.
+func (g *gate) serveChecked(v *visit, r *http.Request) {
+	c := newCheckedWriter(v.ResponseWriter, v.handle.AssignedContinuously)
+	v.ResponseWriter = c
+	g.next.ServeHTTP(&v.recorder, r)
+	v.end()
+	if c.finish() {
+		return
 	}
+	g.metrics.lost.Inc()
+	v.code = http.StatusConflict
+	if c.begun {
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+	}
+	c.discard()
+	w := c.ResponseWriter
+	w.Header().Set(httpkey.HeaderLost, g.slicelet.Task())
+	job, generation := describe(g.slicelet.Assignment())
+	w.Header().Set(httpkey.HeaderGeneration, generation)
+	http.Error(w, fmt.Sprintf("slicer: task %q of job %q lost the key while the request ran: it may have been carried out, and its answer is held back",
+		g.slicelet.Task(), job), http.StatusConflict)
+}
+
+// describe is what an assignment, which may be nil, says of itself.
+func describe(a *assignment.Assignment) (job, generation string) {
+	if a == nil {
+		return "", "0"
+	}
+	return a.Job(), strconv.FormatInt(int64(a.Generation()), 10)
 }
 
 func (g *gate) keyOf(r *http.Request) (string, bool) {
@@ -123,21 +162,16 @@ func (g *gate) keyOf(r *http.Request) (string, bool) {
 }
 
 // refuse counts a misrouted request, and answers it if it must not be served.
-func (g *gate) refuse(w http.ResponseWriter, r *http.Request) bool {
-	mode, a := g.slicelet.Mode(), g.slicelet.Assignment()
-	refused := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
-	g.metrics.astray(routeOf(r, a), refused)
-	if !refused {
+func (g *gate) refuse(w http.ResponseWriter, r *http.Request, consistent bool) bool {
+	a := g.slicelet.Assignment()
+	g.metrics.astray(routeOf(r, a), consistent)
+	if !consistent {
 		return false
 	}
-	var job string
-	var generation assignment.Generation
-	if a != nil {
-		job, generation = a.Job(), a.Generation()
-	}
+	job, generation := describe(a)
 	w.Header().Set(httpkey.HeaderRefused, g.slicelet.Task())
-	w.Header().Set(httpkey.HeaderGeneration, strconv.FormatInt(int64(generation), 10))
-	http.Error(w, fmt.Sprintf("slicer: task %q of job %q does not own the key, by generation %d", g.slicelet.Task(), job, generation), http.StatusMisdirectedRequest)
+	w.Header().Set(httpkey.HeaderGeneration, generation)
+	http.Error(w, fmt.Sprintf("slicer: task %q of job %q does not own the key, by generation %s", g.slicelet.Task(), job, generation), http.StatusMisdirectedRequest)
 	return true
 }
 

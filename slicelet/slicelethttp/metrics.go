@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	seconds   *prometheus.HistogramVec
 	misrouted *prometheus.CounterVec
+	lost      prometheus.Counter
 	classes   [5]prometheus.Observer // 1xx to 5xx
 }
 
@@ -25,6 +26,10 @@ func newMetrics() *metrics {
 			Name: "slicer_slicelethttp_misrouted_total",
 			Help: "Requests for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.",
 		}, []string{"route", "result"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slicer_slicelethttp_ownership_lost_total",
+			Help: "Requests to a job in consistent mode whose answer was held back or cut off, since the task lost their key while the handler ran.",
+		}),
 	}
 	for i, name := range classNames {
 		m.classes[i] = m.seconds.WithLabelValues(name)
@@ -32,7 +37,9 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) all() []prometheus.Collector { return []prometheus.Collector{m.seconds, m.misrouted} }
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.seconds, m.misrouted, m.lost}
+}
 
 // answered counts an answer; a code of 0 is a handler that gave none.
 func (m *metrics) answered(code int, took time.Duration) {

@@ -36,9 +36,12 @@ func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // Flush is http.Flusher's.
-func (r *recorder) Flush() {
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (r *recorder) FlushError() error {
 	r.begun()
-	_ = http.NewResponseController(r.ResponseWriter).Flush()
+	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
 // Hijack is http.Hijacker's.
@@ -55,3 +58,7 @@ func (r *recorder) begun() {
 		r.code = http.StatusOK
 	}
 }
+
+// end is the end of the handler, upon which the server says 200 if it has said
+// nothing.
+func (r *recorder) end() { r.begun() }

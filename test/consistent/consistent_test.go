@@ -30,6 +30,7 @@ const (
 // job is slicelets of one job, and what the assigner knows.
 type job struct {
 	t      *testing.T
+	net    *subscribertest.Network
 	server *subscribertest.Server
 	w      lease.WriteSession
 	token  lease.Token
@@ -66,6 +67,7 @@ func (p *proc) holdsNothing() bool {
 func start(t *testing.T, st store, ttl time.Duration) *job {
 	j := &job{t: t}
 	n := subscribertest.NewNetwork()
+	j.net = n
 	j.server = n.Start(distributor)
 	t.Cleanup(j.server.Stop)
 	j.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
@@ -159,6 +161,15 @@ func (j *job) stop() {
 	}
 }
 
+// abandon is stop when the lease store is gone: nothing can be given back.
+func (j *job) abandon() {
+	var wg sync.WaitGroup
+	for _, p := range j.procs {
+		wg.Go(func() { _ = errors.Join(p.s.Close(), p.reader.Close()) })
+	}
+	wg.Wait()
+}
+
 // watch looks for a key that two own at once, and for tokens that do not grow,
 // until stop is closed.
 func (j *job) watch(stop <-chan struct{}) {
@@ -246,11 +257,7 @@ func TestStoreStops(t *testing.T) {
 			if !h.Owned() || h.AssignedContinuously() {
 				t.Error("a handle has outlived the lease store")
 			}
-			var wg sync.WaitGroup
-			for _, p := range j.procs {
-				wg.Go(func() { _ = errors.Join(p.s.Close(), p.reader.Close()) }) // they cannot give anything back
-			}
-			wg.Wait()
+			j.abandon()
 		})
 	}
 }
