@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -8,13 +9,27 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
 
-// Open opens the store in a directory and makes it if it is not there.
+// failedGrace is how long opening a store may go on after it has failed, for an end
+// that says more and leaves the directory free.
+const failedGrace = time.Second
+
+// Open opens the store in a directory and makes it if it is not there. See OpenContext.
 func Open(dir string, cfg Config) (*Store, error) {
+	return OpenContext(context.Background(), dir, cfg)
+}
+
+// OpenContext is Open until ctx ends. Pebble tries again for ever what it cannot write
+// at its start: when the disk is full, OpenContext returns all the same, within
+// seconds, and names the directory and the cause. After an error the directory may
+// stay locked for as long as Pebble, or the disk, does not give up, at most until
+// the process ends.
+func OpenContext(ctx context.Context, dir string, cfg Config) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -22,38 +37,69 @@ func Open(dir string, cfg Config) (*Store, error) {
 		cfg: cfg, dir: filepath.Clean(dir), failed: make(chan struct{}), stopped: make(chan struct{}),
 		jobs: make(map[string]*job), watchers: make(map[*watcher]struct{}),
 	}
-	if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
+	// Beside the caller: Pebble stops where it stands when it meets an error that
+	// it cannot go on after.
+	result := make(chan error)
+	given := make(chan struct{}) // closed when the caller waits no longer
+	go func() {
+		err := s.begin()
+		select {
+		case result <- err:
+		case <-given:
+			if err == nil {
+				_ = s.Close()
+			}
+		}
+	}()
+	err := s.awaitOpen(ctx, result)
+	close(given)
+	if err != nil {
 		return nil, s.cannotOpen(err)
+	}
+	return s, nil
+}
+
+// awaitOpen waits for the result, or for what keeps it from coming.
+func (s *Store) awaitOpen(ctx context.Context, result <-chan error) error {
+	select {
+	case err := <-result:
+		return err
+	case <-s.stopped:
+		return s.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.failed:
+	}
+	grace := time.NewTimer(failedGrace)
+	defer grace.Stop()
+	select {
+	case err := <-result:
+		return err
+	case <-s.stopped:
+	case <-grace.C:
+	case <-ctx.Done():
+	}
+	return s.Err()
+}
+
+// begin locks the directory and opens what is in it.
+func (s *Store) begin() (err error) {
+	if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
+		return err
 	}
 	lock, err := pebble.LockDirectory(s.dir, s.cfg.fs)
 	if err != nil {
 		if errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "held by current process") {
 			err = fmt.Errorf("it is in use, by another process or in this one: %w", err)
 		}
-		return nil, s.cannotOpen(err)
+		return err
 	}
-	// Beside the caller: Pebble stops where it stands when it meets an error that
-	// it cannot go on after.
-	result := make(chan error, 1)
-	go func() {
-		var err error
-		defer func() {
-			if r := recover(); r != nil {
-				err = s.stop(fmt.Errorf("%v", r))
-			}
-			result <- err
-		}()
-		err = s.start(lock)
+	defer func() {
+		if r := recover(); r != nil {
+			err = s.stop(fmt.Errorf("%v", r))
+		}
 	}()
-	select {
-	case err = <-result:
-	case <-s.stopped:
-		err = s.Err()
-	}
-	if err != nil {
-		return nil, s.cannotOpen(err)
-	}
-	return s, nil
+	return s.start(lock)
 }
 
 func (s *Store) cannotOpen(err error) error {

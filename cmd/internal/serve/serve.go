@@ -105,14 +105,20 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 		return err
 	}
 	defer backupLis.Close()
-	// Only this process talks to the store, so there is nothing to wait for.
-	db, err := pebblestore.Open(dir, pebblestore.Config{Logger: p.Log})
-	if err != nil {
-		return fmt.Errorf("--store: %w", err)
+	p.Status.NotReady("opening store " + dir)
+	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Logger: p.Log})
+	var leases *leaseserve.Store
+	if err == nil {
+		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), Logger: p.Log}); err != nil {
+			err = errors.Join(err, db.Close())
+		}
 	}
-	leases, err := leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), Logger: p.Log})
-	if err != nil {
-		return errors.Join(fmt.Errorf("--store: %w", err), db.Close())
+	switch {
+	case err != nil && cmd.Context().Err() != nil:
+		p.Log.Info("stopped before it was ready")
+		return nil
+	case err != nil:
+		return fmt.Errorf("--store: %w", err)
 	}
 	all, err := plane.Start(plane.Config{
 		ID: p.ID, Zone: f.Zone, Store: db, Leases: leases, Distributor: p.Listener, Backup: backupLis, Credentials: p.Credentials, Logger: p.Log, Registerer: p.Registry,

@@ -109,6 +109,20 @@ func (p *Process) Where() map[string]string {
 	return nil
 }
 
+// Serves waits until the process serves or has ended, and reports whether it serves.
+func (p *Process) Serves() bool {
+	p.t.Helper()
+	select {
+	case <-p.serving:
+		return true
+	case <-p.done:
+		return false
+	case <-time.After(Limit):
+		p.t.Fatalf("it neither serves nor ends\n%s", p.Text())
+		return false
+	}
+}
+
 // End waits for the end and returns the exit code.
 func (p *Process) End() int {
 	p.t.Helper()
