@@ -48,7 +48,7 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 	if err := p.Listener.Close(); err != nil {
 		return err
 	}
-	part, err := open(ctx, p.Process, p.Advertised, p.ID)
+	part, err := run.Opening(ctx, func(ctx context.Context) (*Part, error) { return open(ctx, p.Process, p.Advertised, p.ID) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		p.Log.Info("stopped before it was ready")

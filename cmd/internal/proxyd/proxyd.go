@@ -4,11 +4,9 @@ package proxyd
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,8 +40,8 @@ a request and where its key is: in a header, a cookie, a query parameter, a part
 the path, the client's address, or the first of these that the request has. It
 takes HTTP/1.1 and HTTP/2, with TLS or without, and passes streams and WebSockets.
 
-SIGHUP has it read the file again. If there is anything wrong with it, the rules stay
-what they are. SIGTERM has it end the requests that it has.
+On SIGHUP it reads the file again, and its certificate. What is wrong there leaves in
+force what was read before. On SIGTERM it ends the requests that it has.
 
 With --tls-cert it serves HTTPS, shows that certificate to Distributors and tasks, and
 by --tls-ca checks theirs. Its own clients need none.`,
@@ -52,10 +50,6 @@ by --tls-ca checks theirs. Its own clients need none.`,
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		// From the start: a SIGHUP must not end the program.
-		hup := make(chan os.Signal, 1)
-		signal.Notify(hup, syscall.SIGHUP)
-		defer signal.Stop(hup)
 		if err := f.validate(); err != nil {
 			return err
 		}
@@ -67,7 +61,7 @@ by --tls-ca checks theirs. Its own clients need none.`,
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.config, summary(rules))
 			return err
 		}
-		return serve(cmd, &f, rules, hup)
+		return serve(cmd, &f, rules)
 	}
 	f.bind(cmd)
 	return cmd

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,12 +31,13 @@ const (
 )
 
 // serve is the process from its flags to its end.
-func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules, hup <-chan os.Signal) error {
+func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
 	p, err := run.Start(cmd.Name(), &f.Flags, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	p.RereadsTLS(&f.tls)
 	defer runtime.KeepAlive(ballast())
 	serving, err := f.serverTLS()
 	if err != nil {
@@ -57,11 +57,10 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules, hup <-chan os.Si
 		defer close(done)
 		served = serveOn(srv, lis)
 	}()
-	r := newReloader(f.config, proxy, p.Log, hup)
+	p.Rereads(func() { reread(f.config, proxy, p.Log) })
 	p.Status.SetReady(proxy.Ready)
 	p.Log.Info("serving", "listen", lis.Addr().String(), "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
 	stop := func() error {
-		r.stop()
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
@@ -156,44 +155,16 @@ func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Prox
 	})
 }
 
-// reloader reads the rules again when told to.
-type reloader struct {
-	file  string
-	proxy *clerkhttp.Proxy
-	log   *slog.Logger
-	quit  chan struct{}
-	wg    sync.WaitGroup
-}
-
-func newReloader(file string, proxy *clerkhttp.Proxy, log *slog.Logger, hup <-chan os.Signal) *reloader {
-	r := &reloader{file: file, proxy: proxy, log: log, quit: make(chan struct{})}
-	r.wg.Go(func() {
-		for {
-			select {
-			case <-hup:
-				r.reload()
-			case <-r.quit:
-				return
-			}
-		}
-	})
-	return r
-}
-
-func (r *reloader) reload() {
+// reread puts the rules of the file in force.
+func reread(file string, proxy *clerkhttp.Proxy, log *slog.Logger) {
 	var rules clerkhttp.Rules
-	err := r.proxy.Reload(func() (_ clerkhttp.Rules, err error) {
-		rules, err = readRules(r.file)
+	err := proxy.Reload(func() (_ clerkhttp.Rules, err error) {
+		rules, err = readRules(file)
 		return rules, err
 	})
 	if err != nil {
-		r.log.Error("the rules stay what they are", "err", err)
+		log.Error("the rules stay what they are", "err", err)
 		return
 	}
-	r.log.Info("rules read again", "rules", summary(rules))
-}
-
-func (r *reloader) stop() {
-	close(r.quit)
-	r.wg.Wait()
+	log.Info("rules read again", "rules", summary(rules))
 }

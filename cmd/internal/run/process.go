@@ -19,9 +19,12 @@ type Process struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry
 	Status   *Status
+
+	rereader *rereader
 }
 
-// Start checks the flags and opens the HTTP port. The process is not ready yet.
+// Start checks the flags and opens the HTTP port. The process is not ready yet. From
+// now on SIGHUP does not end it.
 func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -40,12 +43,46 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 	if p.Status, err = NewStatus(f.HTTP, p.Registry); err != nil {
 		return nil, err
 	}
+	p.rereader = newRereader(log)
+	p.RereadsTLS(&f.TLS)
 	log.Info("starting", "program", name, "version", Version())
 	return p, nil
 }
 
 // Close ends what Start began. It is for the ways out before Wait.
-func (p *Process) Close() { p.Status.Close() }
+func (p *Process) Close() {
+	p.rereader.close()
+	p.Status.Close()
+}
+
+// Opening runs open, which may take a while, beside the caller. When ctx has ended and
+// open does not return within StopLimit all the same, it is left to the end of the
+// process, which is to follow.
+func Opening[T any](ctx context.Context, open func(context.Context) (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	result := make(chan outcome, 1)
+	go func() {
+		v, err := open(ctx)
+		result <- outcome{v, err}
+	}()
+	select {
+	case o := <-result:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	limit := time.NewTimer(StopLimit)
+	defer limit.Stop()
+	select {
+	case o := <-result:
+		return o.value, o.err
+	case <-limit.C:
+		var none T
+		return none, ctx.Err()
+	}
+}
 
 // Ending is something that may end by itself, and the process with it.
 type Ending struct {

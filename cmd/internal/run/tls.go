@@ -16,6 +16,15 @@ import (
 // TLS says how gRPC connections are secured. Without any file they are not.
 type TLS struct {
 	Cert, Key, CA string
+
+	pair *keyPair // that of a process which rereads it; else nil
+}
+
+func (t *TLS) keyPair() *keyPair {
+	if t.pair != nil {
+		return t.pair
+	}
+	return &keyPair{cert: t.Cert, key: t.Key}
 }
 
 // Bind adds the flags to a command and all its subcommands.
@@ -70,7 +79,7 @@ func (t *TLS) ServerConfig() (*tls.Config, error) {
 	if err := t.validateServer(); err != nil {
 		return nil, err
 	}
-	pair := &keyPair{cert: t.Cert, key: t.Key}
+	pair := t.keyPair()
 	if _, err := pair.get(); err != nil {
 		return nil, err
 	}
@@ -114,7 +123,7 @@ func (t *TLS) ClientConfig() (*tls.Config, error) {
 		cfg.RootCAs = pool
 	}
 	if t.Cert != "" {
-		pair := &keyPair{cert: t.Cert, key: t.Key}
+		pair := t.keyPair()
 		if _, err := pair.get(); err != nil {
 			return nil, err
 		}
@@ -146,10 +155,20 @@ type keyPair struct {
 }
 
 func (k *keyPair) get() (*tls.Certificate, error) {
+	cert, err := k.load(false)
+	if err != nil && cert != nil {
+		return cert, nil
+	}
+	return cert, err
+}
+
+// load reads the files if that of the certificate has changed, or if it must. On an
+// error it returns what is in use, if anything is.
+func (k *keyPair) load(must bool) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st, err := os.Stat(k.cert)
-	if err == nil && k.loaded != nil && st.ModTime().Equal(k.changed) {
+	if err == nil && k.loaded != nil && !must && st.ModTime().Equal(k.changed) {
 		return k.loaded, nil
 	}
 	var pair tls.Certificate
@@ -157,10 +176,7 @@ func (k *keyPair) get() (*tls.Certificate, error) {
 		pair, err = tls.LoadX509KeyPair(k.cert, k.key)
 	}
 	if err != nil {
-		if k.loaded != nil {
-			return k.loaded, nil
-		}
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		return k.loaded, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
 	k.loaded, k.changed = &pair, st.ModTime()
 	return k.loaded, nil
