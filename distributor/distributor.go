@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
+	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -39,8 +40,8 @@ type Distributor struct {
 	lookupHost lookupFunc
 	guests     *autosharding.Service // nil when it is driven
 	host       host
-	turns      *turns
-	door       *door
+	wholes     *limiter.Wholes[*job]
+	handshakes *limiter.Handshakes
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -80,7 +81,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), turns: newTurns(), door: newDoor(m.setUps),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(),
 		uppers: make(map[string]*attachment), branches: make(map[string]*branch),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
@@ -230,7 +231,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	}
 	j.log.Info("job dropped, nobody has needed it for a while")
 	j.m.drop()
-	d.turns.forget(now, j)
+	d.wholes.Forget(now, j)
 	if d.guests != nil {
 		d.guests.Forget(j.name)
 	}

@@ -55,7 +55,7 @@ type job struct {
 	board     board
 	slow      slowWatch
 	share     share
-	paced     time.Time     // until when the door and letGo are held up by the newest; zero: not at all
+	paced     time.Time     // until when handshakes and letGo are held up by the newest; zero: not at all
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
 
@@ -134,7 +134,7 @@ func (j *job) step(now time.Time) (next time.Time) {
 			}
 		}
 	}
-	next = sooner(j.up.wake(), j.takeTurns(now))
+	next = sooner(j.up.wake(), j.sendWholes(now))
 	next = sooner(next, j.keepBases(now))
 	next = sooner(next, j.endOrphans(now))
 	next = sooner(next, j.watchHearing(now))

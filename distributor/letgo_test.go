@@ -104,9 +104,7 @@ func TestGuestIsNotWaitedFor(t *testing.T) {
 				f.set(after(t, a, 3))
 				waits := func() bool {
 					synctest.Wait()
-					w.d.door.mu.Lock()
-					defer w.d.door.mu.Unlock()
-					return len(w.d.door.changes) > 0
+					return w.d.handshakes.Paused()
 				}
 				if !waits() {
 					t.Error("the guest is not waited for")

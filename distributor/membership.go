@@ -119,7 +119,7 @@ func (j *job) leave(now time.Time, s *subscription) {
 func (j *job) removeLocked(now time.Time, s *subscription) {
 	s.left = true
 	delete(j.subs, s.id)
-	j.d.turns.done(now, s.id)
+	j.d.wholes.Release(now, s.id)
 	j.conv.leave(s.id)
 	j.pace(now, false)
 	j.leaveClient(now, s)
@@ -163,7 +163,7 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.d.turns.done(now, s.id)
+	j.d.wholes.Release(now, s.id)
 	if a.GetRefusal() != "" {
 		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", clip(a.GetRefusal()))
 		j.m.refused()
@@ -196,7 +196,7 @@ func (j *job) lacks(s *subscription) bool {
 		return true
 	}
 	next := j.nextStep(s)
-	return next == stepDelta || next == stepWhole && !j.d.turns.waits(s.id)
+	return next == stepDelta || next == stepWhole && !j.d.wholes.Waits(s.id)
 }
 
 func (j *job) nextStep(s *subscription) step {
@@ -220,7 +220,7 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 		switch j.nextStep(s) {
 		case stepDelta:
 			if p := j.shelf.delta(s.progress.held.gen, s.progress.sum); p != nil {
-				j.d.turns.done(j.d.host.now(), s.id)
+				j.d.wholes.Release(j.d.host.now(), s.id)
 				return j.dispatch(s, p, kindDelta), true
 			}
 			if j.awaitBase(j.d.host.now(), s) {
@@ -229,14 +229,14 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 			fallthrough
 		case stepWhole:
 			now := j.d.host.now()
-			if !j.d.turns.take(now, s.id, s.in.role, j, wholeBytes(j.shelf.newest())) {
+			if !j.d.wholes.Acquire(now, s.id, s.peer, groupOf(s.in.role), j, wholeBytes(j.shelf.newest())) {
 				return s.rest() // it is kicked when its turn has come
 			}
 			return j.dispatch(s, j.shelf.whole(j.shelf.newest().Generation()), kindWhole), true
 		}
 	}
-	if s.progress.flight.gen == 0 && !j.d.turns.waits(s.id) {
-		j.d.turns.done(j.d.host.now(), s.id)
+	if s.progress.flight.gen == 0 && !j.d.wholes.Waits(s.id) {
+		j.d.wholes.Release(j.d.host.now(), s.id)
 	}
 	return s.rest()
 }
@@ -252,7 +252,7 @@ func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
 	newest := j.shelf.newest()
 	s.progress.sent(markOf(newest), newest.Checksum(), kind == kindWhole)
 	s.flightAt = j.d.host.now()
-	s.isServed() // whoever reads slowly does not hold up those at the door
+	s.isServed() // what reads slowly does not hold up those that are to be set up
 	return outgoing{p, kind}
 }
 

@@ -43,6 +43,7 @@ type metrics struct {
 	turns       prometheus.Gauge // of waiting
 	sentAway    prometheus.Counter
 	setUps      prometheus.Gauge
+	dropped     *prometheus.CounterVec
 
 	reg prometheus.Registerer
 	all []prometheus.Collector
@@ -82,6 +83,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.waiting = gauge("subscribers_waiting", "Subscribers that wait, for their turn to be sent a whole assignment.", "for")
 	m.turns = m.waiting.WithLabelValues("turn")
+	m.dropped = counter("connections_dropped_total", "Connections dropped before they were set up: silent (nothing came for 10 s, or too many such) or many (too many wait, most of them from its address).", "why")
 	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were let go to another Distributor, since this one had far more than its share."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/distributor/crowdtest"
+	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
 // processEnv has the test binary be a Distributor instead: where it is to listen, its
@@ -39,7 +40,7 @@ func processMain() (was bool) {
 		panic(err)
 	}
 	if how == crowdtest.AtOnce {
-		d.turns.limit = math.MaxInt
+		d.wholes = limiter.NewWholes[*job](math.MaxInt, 0)
 	} else {
 		l = d.Admit(l)
 	}

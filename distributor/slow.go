@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -103,18 +104,18 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 	}
 }
 
-// pace has the door let hardly anybody in, and nobody be let go, while those who were
+// pace has hardly any connections set up, and none let go, while those that were
 // connected when the newest assignment came wait for it, save the last hundredth, and for
-// changeFor at most.
+// limiter.PauseFor at most.
 func (j *job) pace(now time.Time, came bool) {
 	waiting, all := j.conv.awaited()
 	switch wait := waiting*100 > all; {
 	case wait && came:
-		j.paced = now.Add(changeFor)
-		j.d.door.changing(now, j)
+		j.paced = now.Add(limiter.PauseFor)
+		j.d.handshakes.Pause(now, j)
 	case !wait && !j.paced.IsZero():
 		j.paced = time.Time{}
-		j.d.door.changed(j)
+		j.d.handshakes.Resume(now, j)
 	}
 }
 

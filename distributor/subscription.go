@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -24,10 +25,11 @@ type subscription struct {
 	joined time.Time
 
 	finish sync.Once
-	done   chan struct{} // closed when the stream is to end
-	err    error         // why, to be read after done
-	ended  func(error)   // called with it, if not nil; must not call back
-	setUp  *setUp        // of its connection; nil if that is none of the door's
+	done   chan struct{}      // closed when the stream is to end
+	err    error              // why, to be read after done
+	ended  func(error)        // called with it, if not nil; must not call back
+	peer   string             // the client to the limiter
+	setUp  *limiter.Handshake // of its connection; nil if that was not limited
 
 	// Guarded by the job's lock.
 	progress   progress
@@ -52,10 +54,10 @@ func (s *subscription) end(err error) {
 	})
 }
 
-// isServed tells the door that the next one may come in: this one has been sent what
+// isServed says that the next connection may be set up: this one has been sent what
 // there was for it.
 func (s *subscription) isServed() {
-	s.setUp.over()
+	s.setUp.Release()
 	s.setUp = nil
 }
 

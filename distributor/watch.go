@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -37,7 +38,8 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 		return err
 	}
 	defer d.release(j)
-	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), setUp: setUpOf(stream)}
+	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), peer: limiter.KeyOfContext(stream.Context()), setUp: limiter.HandshakeOf(stream.Context())}
+	defer s.setUp.Release()
 	if err := j.join(time.Now(), s); err != nil {
 		return err
 	}

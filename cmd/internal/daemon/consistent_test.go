@@ -30,10 +30,11 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 	return conn
 }
 
-// member starts a task of the job "web" in consistent mode.
-func member(t *testing.T, addr, name string) *slicelet.Slicelet {
+// member starts a task of the job "web" in consistent mode, whose leases are served at
+// an address that may be another one.
+func member(t *testing.T, addr, leases, name string) *slicelet.Slicelet {
 	t.Helper()
-	r, err := lease.NewReader(lease.Config{Readers: remote.New(dial(t, addr)), TTL: 2 * time.Second})
+	r, err := lease.NewReader(lease.Config{Readers: remote.New(dial(t, leases)), TTL: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestServeConsistent(t *testing.T) {
 	if _, err := ops.PutJob(ctx, &slicerv1.PutJobRequest{Config: job}); err != nil {
 		t.Fatal(err)
 	}
-	a, b := member(t, w["listen"], "a"), member(t, w["listen"], "b")
+	a, b := member(t, w["listen"], w["listen"], "a"), member(t, w["listen"], w["backup"], "b")
 	owners := func(key string) (n int) {
 		for _, s := range []*slicelet.Slicelet{a, b} {
 			if s.IsAffinitized(key) {

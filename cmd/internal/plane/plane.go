@@ -28,7 +28,8 @@ type Config struct {
 	// Store stays the caller's, who closes it after the plane.
 	Store store.Backend
 	// Leases are those of jobs in consistent mode, which are refused without. They
-	// are served to slicelets where the Distributor is; the plane closes them.
+	// are served to slicelets where the Distributor and the Backup Distributor are; the
+	// plane closes them.
 	Leases *serve.Store
 	// LeaseTTL is the assigner's.
 	LeaseTTL time.Duration
@@ -76,7 +77,7 @@ func Start(cfg Config) (*Plane, error) {
 	}
 	p.servers = [3]*run.Server{
 		run.Serve(p.distributor.Admit(cfg.Distributor), cfg.Credentials, p.register, distributor.ServerOptions()...),
-		run.Serve(cfg.Backup, cfg.Credentials, p.backup.Register, backupdist.ServerOptions()...),
+		run.Serve(cfg.Backup, cfg.Credentials, p.registerBackup, backupdist.ServerOptions()...),
 		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
 	}
 	return p, nil
@@ -85,6 +86,15 @@ func Start(cfg Config) (*Plane, error) {
 // register has subscribers find everything at one address.
 func (p *Plane) register(r grpc.ServiceRegistrar) {
 	p.distributor.Register(r)
+	if p.leases != nil {
+		p.leases.Register(r)
+	}
+}
+
+// registerBackup serves leases once more where connections are not limited: a lease does
+// not wait behind all subscribers that connect after a restart.
+func (p *Plane) registerBackup(r grpc.ServiceRegistrar) {
+	p.backup.Register(r)
 	if p.leases != nil {
 		p.leases.Register(r)
 	}

@@ -1,0 +1,318 @@
+// Package fair decides who may go on when not all can at once: so many at a time, for a
+// while each, and of those who wait one of each key in turn, so that a key with many
+// does not hold up those of others. A key is opaque, such as the address of a peer.
+//
+// It is pure: the time is given to it. Nothing in it is safe for concurrent use.
+package fair
+
+import "time"
+
+// Config says what a Limiter allows.
+type Config struct {
+	// Least is how many hold a place at once whatever they cost, and Cost is what all
+	// together may cost if they are more.
+	Least, Cost int
+	// Hold is how long a place is held at most: then it counts as released.
+	Hold time.Duration
+	// Classes is how many classes there are, at least 1. Those of class 0 go first.
+	Classes int
+	// TakeOver lets one of a key that holds no place have a place of the key that
+	// holds the most, if those are two or more. Whoever loses a place so is not told.
+	TakeOver bool
+}
+
+// Limiter gives out places.
+type Limiter struct {
+	cfg     Config
+	held    map[uint64]place
+	ending  []ending // when places are released at the latest, soonest first
+	cost    int      // of all places that are held
+	crowded int      // keys that hold two places or more
+	lanes   map[string]*lane
+	waiting map[uint64]*waiter
+	rings   [][]*lane // by class: those in which something waits, in turn
+	granted []uint64
+}
+
+type place struct {
+	lane  *lane
+	cost  int
+	until time.Time
+}
+
+type ending struct {
+	id    uint64
+	until time.Time
+}
+
+// lane is what belongs to one key.
+type lane struct {
+	key    string
+	held   int
+	alive  int         // that wait and have not been released
+	queues [][]*waiter // by class; those released may still be in it
+	inRing []bool      // by class
+}
+
+type waiter struct {
+	id    uint64
+	lane  *lane
+	class int
+	cost  int
+	gone  bool
+}
+
+// New makes a Limiter in which nothing is held.
+func New(cfg Config) *Limiter {
+	return &Limiter{
+		cfg: cfg, held: make(map[uint64]place), lanes: make(map[string]*lane),
+		waiting: make(map[uint64]*waiter), rings: make([][]*lane, cfg.Classes),
+	}
+}
+
+// Acquire reports whether id has a place now. If not it waits for one, and Granted names
+// it when it has one. It may be called again and again.
+func (l *Limiter) Acquire(now time.Time, id uint64, key string, class, cost int) bool {
+	l.Expire(now)
+	if _, has := l.held[id]; has {
+		return true
+	}
+	if l.waiting[id] != nil {
+		return false
+	}
+	ln := l.lane(key)
+	if len(l.waiting) == 0 && (l.room(cost) || l.takeOver(ln)) {
+		l.grant(now, id, ln, cost)
+		return true
+	}
+	w := &waiter{id: id, lane: ln, class: class, cost: cost}
+	l.waiting[id] = w
+	ln.alive++
+	ln.queues[class] = append(ln.queues[class], w)
+	if !ln.inRing[class] {
+		ln.inRing[class] = true
+		l.rings[class] = append(l.rings[class], ln)
+	}
+	before := len(l.granted)
+	l.next(now)
+	for i := before; i < len(l.granted); i++ {
+		if l.granted[i] == id {
+			l.granted = append(l.granted[:i], l.granted[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Release gives back the place of id, or ends its waiting for one. It may have neither.
+func (l *Limiter) Release(now time.Time, id uint64) {
+	if p, has := l.held[id]; has {
+		l.free(id, p)
+		l.next(now)
+	}
+	if w := l.waiting[id]; w != nil {
+		w.gone = true
+		delete(l.waiting, id)
+		w.lane.alive--
+		l.drop(w.lane)
+	}
+}
+
+// Limit changes how many may hold a place at once, whatever they cost.
+func (l *Limiter) Limit(now time.Time, least int) {
+	l.cfg.Least = least
+	l.Expire(now)
+}
+
+// Expire releases places that have been held for long enough.
+func (l *Limiter) Expire(now time.Time) {
+	for len(l.ending) > 0 {
+		e := l.ending[0]
+		p, has := l.held[e.id]
+		if has && p.until.Equal(e.until) {
+			if p.until.After(now) {
+				break
+			}
+			l.free(e.id, p)
+		}
+		l.ending = l.ending[1:]
+	}
+	if len(l.ending) == 0 {
+		l.ending = nil
+	}
+	l.next(now)
+}
+
+// Granted are those that have come by a place since the last call, in order, apart from
+// those that Acquire has told so.
+func (l *Limiter) Granted() []uint64 {
+	ids := l.granted
+	l.granted = nil
+	return ids
+}
+
+// Holding is how many places are held, and Waiting how many wait for one.
+func (l *Limiter) Holding() int { return len(l.held) }
+
+// Waiting is how many wait.
+func (l *Limiter) Waiting() int { return len(l.waiting) }
+
+// Waits reports whether id waits for a place.
+func (l *Limiter) Waits(id uint64) bool { return l.waiting[id] != nil }
+
+// Next is when a place is released at the latest, zero if none is held.
+func (l *Limiter) Next() time.Time {
+	for len(l.ending) > 0 {
+		e := l.ending[0]
+		if p, has := l.held[e.id]; has && p.until.Equal(e.until) {
+			return e.until
+		}
+		l.ending = l.ending[1:]
+	}
+	return time.Time{}
+}
+
+// Longest is the key of which the most wait, and how many, and Last the one of them that
+// came last. ok is false if nothing waits.
+func (l *Limiter) Longest() (last uint64, ok bool) {
+	var most *lane
+	for _, ring := range l.rings {
+		for _, ln := range ring {
+			if ln.alive > 0 && (most == nil || ln.alive > most.alive) {
+				most = ln
+			}
+		}
+	}
+	if most == nil {
+		return 0, false
+	}
+	for class := len(most.queues) - 1; class >= 0; class-- {
+		q := most.queues[class]
+		for i := len(q) - 1; i >= 0; i-- {
+			if !q[i].gone {
+				return q[i].id, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func (l *Limiter) room(cost int) bool {
+	return len(l.held) < l.cfg.Least || l.cost+cost <= l.cfg.Cost
+}
+
+func (l *Limiter) lane(key string) *lane {
+	ln := l.lanes[key]
+	if ln == nil {
+		ln = &lane{key: key, queues: make([][]*waiter, l.cfg.Classes), inRing: make([]bool, l.cfg.Classes)}
+		l.lanes[key] = ln
+	}
+	return ln
+}
+
+// drop forgets a lane in which there is nothing.
+func (l *Limiter) drop(ln *lane) {
+	if ln.held > 0 || ln.alive > 0 {
+		return
+	}
+	for _, in := range ln.inRing {
+		if in {
+			return // until next comes by
+		}
+	}
+	delete(l.lanes, ln.key)
+}
+
+func (l *Limiter) grant(now time.Time, id uint64, ln *lane, cost int) {
+	until := now.Add(l.cfg.Hold)
+	l.held[id] = place{ln, cost, until}
+	l.ending = append(l.ending, ending{id, until})
+	l.cost += cost
+	if ln.held++; ln.held == 2 {
+		l.crowded++
+	}
+}
+
+func (l *Limiter) free(id uint64, p place) {
+	delete(l.held, id)
+	l.cost -= p.cost
+	if p.lane.held--; p.lane.held == 1 {
+		l.crowded--
+	}
+	l.drop(p.lane)
+}
+
+// takeOver makes room for one of a lane at the cost of the lane that holds the most.
+func (l *Limiter) takeOver(ln *lane) bool {
+	if !l.cfg.TakeOver || ln.held > 0 || l.crowded == 0 {
+		return false
+	}
+	var victim uint64
+	most := 1
+	for _, e := range l.ending { // the oldest of the largest
+		if p, has := l.held[e.id]; has && p.until.Equal(e.until) && p.lane.held > most {
+			victim, most = e.id, p.lane.held
+		}
+	}
+	if most == 1 {
+		return false
+	}
+	l.free(victim, l.held[victim])
+	return true
+}
+
+// next gives places to those that wait, as far as there is room.
+func (l *Limiter) next(now time.Time) {
+	for class := range l.rings {
+		for l.nextOf(now, class) {
+		}
+		if len(l.rings[class]) > 0 {
+			return
+		}
+		l.rings[class] = nil
+	}
+}
+
+// nextOf gives a place to the next of a class, and reports whether it is to be called
+// once more.
+func (l *Limiter) nextOf(now time.Time, class int) bool {
+	for i := 0; i < len(l.rings[class]); i++ {
+		ln := l.rings[class][i]
+		q := ln.queues[class]
+		for len(q) > 0 && q[0].gone {
+			q = q[1:]
+		}
+		ln.queues[class] = q
+		if len(q) == 0 {
+			l.leaveRing(class, i)
+			ln.queues[class], ln.inRing[class] = nil, false
+			l.drop(ln)
+			return true
+		}
+		w := q[0]
+		if !l.room(w.cost) && !l.takeOver(ln) {
+			if l.crowded == 0 || !l.cfg.TakeOver {
+				return false
+			}
+			continue // one of another key may take a place over
+		}
+		l.leaveRing(class, i)
+		ln.queues[class] = q[1:]
+		l.rings[class] = append(l.rings[class], ln) // out again when it is empty
+		delete(l.waiting, w.id)
+		ln.alive--
+		l.grant(now, w.id, ln, w.cost)
+		l.granted = append(l.granted, w.id)
+		return true
+	}
+	return false
+}
+
+func (l *Limiter) leaveRing(class, i int) {
+	ring := l.rings[class]
+	if i == 0 {
+		l.rings[class] = ring[1:]
+		return
+	}
+	l.rings[class] = append(ring[:i], ring[i+1:]...)
+}

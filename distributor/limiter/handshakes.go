@@ -1,0 +1,257 @@
+package limiter
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/slicer-project/slicer/distributor/limiter/fair"
+)
+
+// When a server has restarted all its clients come at once. What that costs is
+// connections: handshakes and buffers on both sides, half a millisecond of CPU time
+// each, and whatever else there is to do waits for as many of them as have begun. So a
+// few are begun at a time, as many as keep the machine busy, and the next when one of
+// them has been served: the pace is what the machine can do, whatever that is. And
+// while a change is on its way to those that are connected, hardly any are begun at all.
+//
+// The others wait as a socket and a few hundred bytes, those of different clients in
+// turn. A connection of which nothing has come takes no part in that.
+const (
+	// DefaultHandshakes is how many are under way at once, and DefaultFew how many while
+	// those that are connected wait for a change.
+	DefaultHandshakes, DefaultFew = 64, 2
+	// HandshakeFor is how long one counts at most: it may be for something that nobody
+	// tells to be served, or its other end may be slow.
+	HandshakeFor = time.Second
+	// PauseFor is how long a change holds others up at most: by then it is to have
+	// reached all, and what does not read it is not to be waited for.
+	PauseFor = time.Second
+	// silentFor is how long a connection may take to send its first byte.
+	silentFor = 10 * time.Second
+	// maxSilent are waited for at a time, maxSilentEach of them of one client: then the
+	// oldest make way.
+	maxSilent, maxSilentEach = 2048, 512
+	// maxWaiting connections wait for a handshake: then the newest make way, of the
+	// client that has the most.
+	maxWaiting = 16384
+)
+
+// Why a connection was dropped.
+const (
+	DroppedSilent = "silent" // it sent nothing for 10 s, or there were more such
+	DroppedMany   = "many"   // too many wait, and its client has the most of them
+)
+
+// HandshakesConfig says what Handshakes allow and whom they tell.
+type HandshakesConfig struct {
+	// Most are under way at once, and Few while a change is on its way. Defaults:
+	// DefaultHandshakes, DefaultFew.
+	Most, Few int
+	// UnderWay, if not nil, is told how many are whenever that changes.
+	UnderWay func(int)
+	// Dropped, if not nil, is told why a connection was dropped.
+	Dropped func(why string)
+}
+
+// Handshakes limit how many connections are being set up at once. All methods are safe
+// for concurrent use.
+type Handshakes struct {
+	cfg HandshakesConfig
+
+	mu     sync.Mutex
+	fair   *fair.Limiter
+	timer  *time.Timer
+	last   uint64                // number given out
+	conns  map[uint64]*Handshake // those that wait for their handshake
+	pauses map[any]time.Time     // changes on their way, and until when they count
+}
+
+// NewHandshakes makes one. There is nothing to close; its listeners are.
+func NewHandshakes(cfg HandshakesConfig) *Handshakes {
+	if cfg.Most == 0 {
+		cfg.Most = DefaultHandshakes
+	}
+	if cfg.Few == 0 {
+		cfg.Few = DefaultFew
+	}
+	return &Handshakes{
+		cfg:   cfg,
+		fair:  fair.New(fair.Config{Least: cfg.Most, Hold: HandshakeFor, Classes: 1, TakeOver: true}),
+		conns: make(map[uint64]*Handshake), pauses: make(map[any]time.Time),
+	}
+}
+
+// Handshake is a connection's way from its acceptance until it is released. It is the
+// address of the connection's other end, too: that is how the handlers of its streams
+// find it (see HandshakeOf).
+type Handshake struct {
+	net.Addr
+	// Streams are for whoever counts the connection's streams.
+	Streams atomic.Int64
+
+	of       *Handshakes
+	id       uint64
+	key      string
+	listener *listener
+	conn     net.Conn
+	first    [1]byte
+}
+
+// HandshakeOf is that of a call's connection, nil if it did not come through a listener
+// of Handshakes.
+func HandshakeOf(ctx context.Context) *Handshake {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	s, _ := p.Addr.(*Handshake)
+	return s
+}
+
+// Release says that the connection has been set up, or is closed: another one may be
+// begun. It may be called on nil, and more than once.
+func (s *Handshake) Release() {
+	if s == nil {
+		return
+	}
+	h := s.of
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fair.Release(time.Now(), s.id)
+	delete(h.conns, s.id)
+	h.settleLocked()
+}
+
+// Pause makes Handshakes begin hardly any until Resume is called with the same key, or
+// for PauseFor.
+func (h *Handshakes) Pause(now time.Time, key any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pauses[key] = now.Add(PauseFor)
+	h.limitLocked(now)
+}
+
+// Resume ends a Pause.
+func (h *Handshakes) Resume(now time.Time, key any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.pauses, key)
+	h.limitLocked(now)
+}
+
+// Paused reports whether a change is on its way.
+func (h *Handshakes) Paused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.pausedUntilLocked(time.Now()).IsZero()
+}
+
+// UnderWay is how many handshakes are.
+func (h *Handshakes) UnderWay() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fair.Holding()
+}
+
+// pausedUntilLocked is when the first of the changes on their way counts no more, zero
+// if none does.
+func (h *Handshakes) pausedUntilLocked(now time.Time) (until time.Time) {
+	for key, at := range h.pauses {
+		if !at.After(now) {
+			delete(h.pauses, key)
+		} else if until.IsZero() || at.Before(until) {
+			until = at
+		}
+	}
+	return until
+}
+
+func (h *Handshakes) limitLocked(now time.Time) {
+	if h.pausedUntilLocked(now).IsZero() {
+		h.fair.Limit(now, h.cfg.Most)
+	} else {
+		h.fair.Limit(now, h.cfg.Few)
+	}
+	h.settleLocked()
+}
+
+// settleLocked hands out the connections whose handshake may begin, and is called again
+// when the next place is released by itself.
+func (h *Handshakes) settleLocked() {
+	for _, id := range h.fair.Granted() {
+		s := h.conns[id]
+		delete(h.conns, id)
+		s.listener.deliver(s)
+	}
+	if h.cfg.UnderWay != nil {
+		h.cfg.UnderWay(h.fair.Holding())
+	}
+	now := time.Now()
+	next := h.fair.Next()
+	if until := h.pausedUntilLocked(now); !until.IsZero() && (next.IsZero() || until.Before(next)) {
+		next = until
+	}
+	switch {
+	case next.IsZero() && h.timer != nil:
+		h.timer.Stop()
+	case next.IsZero():
+	case h.timer == nil:
+		h.timer = time.AfterFunc(next.Sub(now), h.late)
+	default:
+		h.timer.Reset(next.Sub(now))
+	}
+}
+
+// late is called when something has taken for long enough.
+func (h *Handshakes) late() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limitLocked(time.Now())
+}
+
+// begin hands a connection out that has sent something, at once or when it is its turn.
+func (h *Handshakes) begin(s *Handshake) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fair.Acquire(time.Now(), s.id, s.key, 0, 1) {
+		s.listener.deliver(s)
+	} else {
+		h.conns[s.id] = s
+		if len(h.conns) > maxWaiting {
+			h.dropLongestLocked()
+		}
+	}
+	h.settleLocked()
+}
+
+// dropLongestLocked drops the newest of the client of which the most wait.
+func (h *Handshakes) dropLongestLocked() {
+	id, ok := h.fair.Longest()
+	if !ok {
+		return
+	}
+	s := h.conns[id]
+	h.fair.Release(time.Now(), id)
+	delete(h.conns, id)
+	s.listener.forget(s)
+	h.drop(s.conn, DroppedMany)
+}
+
+func (h *Handshakes) drop(c net.Conn, why string) {
+	c.Close()
+	if h.cfg.Dropped != nil {
+		h.cfg.Dropped(why)
+	}
+}
+
+func (h *Handshakes) number() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	return h.last
+}

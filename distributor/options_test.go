@@ -1,0 +1,67 @@
+package distributor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// A connection on which there are very many streams is told that no more are answered
+// there, and what has ended counts no more. Other connections are as before, and so are
+// calls of other Distributors.
+func TestStreamsOfAConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		f.know(testJob)
+		f.set(firstOf(t, testJob, testStore, baseGen, 10))
+		d, err := newDistributor(Config{ID: "d1", Assigners: []string{assigner1}, DialOptions: n.dialOptions()}, n.lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		n.serveOn(t, server, d.Admit(n.listen(server)), func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+		cc := n.connect(t, server)
+		var subs []*fakeSub
+		watch := func(many int) {
+			for i := range many {
+				subs = append(subs, subscribe(t, cc, clerkHello(fmt.Sprint("c", i)), nil))
+			}
+			synctest.Wait()
+		}
+		watch(1100)
+		refused := 0
+		for _, s := range subs {
+			if c := s.ended(); c == codes.ResourceExhausted && strings.Contains(s.err.Error(), "1000 calls and streams on one connection") {
+				refused++
+			} else if c != codes.OK {
+				t.Fatalf("one has ended: %v", s.err)
+			}
+		}
+		if refused != 100 {
+			t.Errorf("%d of 1100 are refused, not 100", refused)
+		}
+		if _, err := slicerv1.NewRelayServiceClient(cc).Describe(t.Context(), &slicerv1.DescribeRequest{}); err != nil {
+			t.Errorf("another Distributor's call: %v", err)
+		}
+		if s := subscribe(t, n.connect(t, server), clerkHello("other"), nil); s.holds() == nil {
+			t.Errorf("on another connection: %v", s.err)
+		}
+		for _, s := range subs {
+			s.close()
+		}
+		subs = nil
+		watch(1000)
+		for _, s := range subs {
+			if s.ended() != codes.OK {
+				t.Fatalf("when the others have ended: %v", s.err)
+			}
+		}
+	})
+}
