@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,8 +167,7 @@ func moving(t *testing.T, from, to assignment.Generation) assignment.SliceKey {
 	return 0
 }
 
-// The wait for readers is bounded: a reader that never comes onto the bridge lets go
-// of the guard within its patience, and the change goes on.
+// A recall waits for readers on the side that is left, and for no others.
 func TestAdvanceSaysForWhomItWaits(t *testing.T) {
 	guard, bridge := lease.Guard{Generation: 1, Open: true}, lease.Bridge{From: 1, To: 2, Open: true}
 	for _, c := range []struct {
@@ -183,6 +183,24 @@ func TestAdvanceSaysForWhomItWaits(t *testing.T) {
 			t.Errorf("%+v calls for %+v, want %+v", c.state, got, c.want)
 		}
 	}
+}
+
+// An assigner that is deposed in the middle of a change stops, and says so.
+func TestAdvanceStopsWhenDeposed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newWorld(t)
+		v.advance(1)
+		if err := v.w.Resign(t.Context(), "job", v.token); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		defer cancel()
+		_, err := lease.Advance(ctx, v.w, lease.Change{Job: "job", Token: v.token, Wanted: 2, Wait: time.Second})
+		if !errors.Is(err, lease.ErrDeposed) {
+			t.Errorf("without the job lease: %v, want %v", err, lease.ErrDeposed)
+		}
+		v.close()
+	})
 }
 
 // In the middle of a change nothing else is decided, whatever is wanted meanwhile.
@@ -202,5 +220,50 @@ func TestNothingIsDecidedInAChange(t *testing.T) {
 		if got := lease.Next(lease.State{Records: c.records}, 9).Kind; got != c.want {
 			t.Errorf("%+v calls for %s, want %s", c.records, got, c.want)
 		}
+	}
+}
+
+// The guard is given up for the bridge of the change under way, and no other.
+func TestCoreCrossesByTheBridgeOfThisChange(t *testing.T) {
+	d := newDrive(t)
+	d.believing()
+	d.seen(guard1, bridge12, "fetch 2")
+	d.want(lease.Event{Kind: lease.InHand, Generation: 2}, "acquire bridge 1-2")
+	d.acquired(bridge12.Claim())
+	d.seen(recall1, lease.Bridge{From: 1, To: 3, Open: true}, "fetch 3", "release bridge 1-2")
+	if h := d.core.Holding(); h.Guard != 1 {
+		t.Errorf("it believes in %+v, and holds no bridge of this change", h)
+	}
+}
+
+// What each step makes of the records, and whose readers must be gone in the very
+// transaction.
+func TestOutcomes(t *testing.T) {
+	guard3, bridge := lease.Guard{Generation: 3, Open: true}, lease.Bridge{From: 3, To: 5, Open: true}
+	for _, c := range []struct {
+		step           lease.Kind
+		read, write    lease.Records
+		guard, bridges bool // must have no readers
+	}{
+		{lease.Boot, lease.Records{Head: 3}, lease.Records{Head: 3, Guard: guard3}, true, false},
+		{lease.Write, lease.Records{Head: 3, Guard: guard3}, lease.Records{Head: 5, Guard: guard3}, false, false},
+		{lease.Span, lease.Records{Head: 5, Guard: guard3}, lease.Records{Head: 5, Guard: guard3, Bridge: bridge}, false, true},
+		{lease.Recall, lease.Records{Head: 5, Guard: guard3, Bridge: bridge}, lease.Records{Head: 5, Guard: lease.Guard{Generation: 3}, Bridge: bridge}, false, false},
+		{lease.Rewrite, lease.Records{Head: 5, Guard: lease.Guard{Generation: 3}, Bridge: bridge},
+			lease.Records{Head: 5, Guard: lease.Guard{Generation: 5, Open: true}, Bridge: bridge}, true, false},
+		{lease.Retire, lease.Records{Head: 5, Guard: lease.Guard{Generation: 5, Open: true}, Bridge: bridge},
+			lease.Records{Head: 5, Guard: lease.Guard{Generation: 5, Open: true}, Bridge: lease.Bridge{From: 3, To: 5}}, false, false},
+		{lease.Close, lease.Records{Head: 5, Guard: lease.Guard{Generation: 5, Open: true}, Bridge: lease.Bridge{From: 3, To: 5}},
+			lease.Records{Head: 5, Guard: lease.Guard{Generation: 5, Open: true}}, false, true},
+	} {
+		o, err := lease.Step{Kind: c.step, Head: 5}.Outcome(c.read)
+		if err != nil || o.Records != c.write || o.NoGuardReaders != c.guard || o.NoBridgeReaders != c.bridges {
+			t.Errorf("%s makes %+v, %v; want %+v, without readers of the guard %t, of the bridge %t", c.step, o, err, c.write, c.guard, c.bridges)
+		}
+	}
+	// A change that is resumed goes where its bridge says, whatever the head is.
+	o, err := lease.Step{Kind: lease.Rewrite}.Outcome(lease.Records{Head: 9, Guard: lease.Guard{Generation: 3}, Bridge: bridge})
+	if err != nil || o.Guard.Generation != 5 {
+		t.Errorf("a change to 5 that is resumed ends in %+v, %v", o.Guard, err)
 	}
 }
