@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,24 +29,28 @@ type view struct {
 type term struct {
 	clock    func() time.Duration
 	deadline atomic.Int64
-	lapses   atomic.Uint32 // how often it was extended when it had passed
 }
 
 func (t *term) valid() bool { return noDeadline || t.clock() < time.Duration(t.deadline.Load()) }
 
-// extend moves the deadline forward, and says whether it had passed.
-func (t *term) extend(to time.Duration) (revived bool) {
+// extend moves the deadline forward, unless it has passed: then the session is over
+// and never believed in again, and extend returns false.
+func (t *term) extend(to time.Duration) bool {
 	was := t.deadline.Load()
-	if int64(to) > was {
-		t.deadline.Store(int64(to))
+	if int64(t.clock()) >= was {
+		return false
 	}
-	// Whoever found it passed read the clock before this.
-	now := int64(t.clock())
-	if revived = was <= now && now < int64(to); revived {
-		t.lapses.Add(1)
+	t.deadline.Store(max(was, int64(to)))
+	// What found it passed meanwhile had read the clock before this.
+	if int64(t.clock()) >= was {
+		t.end()
+		return false
 	}
-	return revived
+	return true
 }
+
+// end lets the deadline have passed.
+func (t *term) end() { t.deadline.Store(math.MinInt64) }
 
 func (v view) owns(k assignment.SliceKey) bool {
 	if v.self < 0 {

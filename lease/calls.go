@@ -22,6 +22,7 @@ func (j *Job) acquire(h *held, c Claim) {
 	switch {
 	case errors.Is(err, ErrLost):
 		e.Kind = Gone
+		h.doubt()
 	case errors.Is(err, ErrSuspended):
 		e.Kind, e.Seen, e.Retry = Refused, seen, j.retry()
 	case err != nil:
@@ -40,6 +41,7 @@ func (j *Job) release(h *held, c Claim) {
 	switch {
 	case errors.Is(err, ErrLost):
 		e.Kind = Gone
+		h.doubt()
 	case err != nil:
 		e.Kind, e.Release, e.Retry = Unknown, true, j.retry()
 	}

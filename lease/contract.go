@@ -13,6 +13,9 @@ import (
 var (
 	// ErrLost: the session's lease is gone, and with it all that it held.
 	ErrLost = errors.New("lease lost")
+	// ErrWentBack: the store is in an earlier state than it has been in, as after a
+	// restore, and the session, though it may be in that state, is over. It matches ErrLost, too.
+	ErrWentBack = fmt.Errorf("%w: the store has gone back to an earlier state", ErrLost)
 	// ErrHeld: somebody else has the job lease.
 	ErrHeld = errors.New("job lease is held by another")
 	// ErrDeposed: the token is not that of the job lease any more. Nothing was written.
@@ -57,7 +60,9 @@ type Session interface {
 	// the lease at least so long from when it last received a keepalive.
 	TTL() time.Duration
 	// KeepAlive renews the lease once, without retries of its own. Who counts
-	// time from before the call may trust the answer for TTL.
+	// time from before the call may trust the answer for TTL: the store is the one
+	// that the session was opened in, it has not gone back, and what was acquired is
+	// held still.
 	KeepAlive(ctx context.Context) error
 	// Close gives the lease up and all that is held under it.
 	Close(ctx context.Context) error

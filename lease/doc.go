@@ -50,7 +50,8 @@
 // nothing. It is bound to the session under which it was acquired and reads the clock at every use, so a process that
 // was stopped for longer than its lease believes in nothing from its first
 // instruction on: the deadline is the time when the last answered keepalive was *sent*, plus the
-// lease time, less a margin, on CLOCK_BOOTTIME, which runs through suspend.
+// lease time, less a margin, on CLOCK_BOOTTIME, which runs through suspend. A session
+// whose deadline has passed once is over, even if the store still keeps it.
 //
 // A slicelet in consistent mode asks Job.Owns(key) where in affinity mode it asks its
 // assignment, takes JobConfig.Changed as the source of what its listener hears

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -25,8 +26,7 @@ type JobConfig struct {
 	// any more, one call after the other, and when it is a loss before anybody else
 	// can own the keys. It must return at once: a release waits for it. No change is
 	// left out, so a key that was one's own in every belief told since some point has
-	// been so without a break. (nil and then the same *Belief again: the deadline had
-	// passed here, seen or not, and then a keepalive was answered in time after all.)
+	// been so without a break.
 	Changed func(*Belief)
 }
 
@@ -68,7 +68,6 @@ type Job struct {
 	err       error // of the answer at hand
 	hands     map[assignment.Generation]*assignment.Assignment
 	told      *Belief
-	lapses    uint32 // of told's term, when it was told
 	stopWatch func()
 	seen      bool
 
@@ -227,18 +226,11 @@ func (j *Job) next() time.Duration {
 
 // tell tells of a change of belief, be it that the clock alone has ended it.
 func (j *Job) tell() {
-	b, lapses := j.belief.Load(), uint32(0)
-	if b != nil {
-		lapses = b.term.lapses.Load()
-	}
+	b := j.belief.Load()
 	if !b.Valid() {
 		b = nil
 	}
-	if j.told != nil && j.told.term.lapses.Load() != j.lapses {
-		j.change(nil)
-	}
 	if b != j.told {
-		j.lapses = lapses
 		j.change(b)
 	}
 }
@@ -320,7 +312,11 @@ func (j *Job) retry() time.Duration { return jitter(j.r.cfg.TTL / 20) }
 
 func (j *Job) watch(ctx context.Context, h *held) {
 	for ctx.Err() == nil {
-		if err := j.follow(ctx, h); err != nil && ctx.Err() == nil {
+		err := j.follow(ctx, h)
+		if errors.Is(err, ErrLost) {
+			h.doubt()
+		}
+		if err != nil && ctx.Err() == nil {
 			j.r.cfg.Logger.Warn("watch of guard and bridge broken", "job", j.cfg.Job, "error", err)
 		}
 		sleep(ctx, j.retry())

@@ -86,6 +86,14 @@ type held struct {
 	session ReadSession
 	term    *term
 	left    map[string][]Claim // by job: may be held, or be released late; the reader's lock guards it
+	doubts  chan struct{}      // holds a token when an answer says that the session is lost
+}
+
+func (h *held) doubt() {
+	select {
+	case h.doubts <- struct{}{}:
+	default:
+	}
 }
 
 // NewReader validates the config and starts to open a session; it does not wait for it.
@@ -143,6 +151,10 @@ func (r *Reader) run(ctx context.Context) {
 	wait := r.cfg.TTL / 50
 	for ctx.Err() == nil {
 		h, err := r.open(ctx)
+		if errors.Is(err, ErrWentBack) {
+			r.rest(ctx, err)
+			continue
+		}
 		if err != nil {
 			r.cfg.Logger.Warn("no lease session", "error", err, "again_in", wait)
 			r.failed(err)
@@ -153,11 +165,37 @@ func (r *Reader) run(ctx context.Context) {
 		wait = r.cfg.TTL / 50
 		r.stats.sessions.Inc()
 		r.begin(h)
-		r.keep(ctx, h)
-		if ctx.Err() == nil {
-			r.cfg.Logger.Warn("lease session lost", "session", h.session.ID())
-			r.begin(nil)
+		err = r.keep(ctx, h)
+		if ctx.Err() != nil {
+			return
 		}
+		early := errors.Is(err, ErrWentBack) || errors.Is(err, ErrLost) && h.term.valid()
+		h.term.end()
+		r.cfg.Logger.Warn("lease session lost", "session", h.session.ID(), "error", err)
+		r.begin(nil)
+		r.wg.Go(func() { r.discard(h) })
+		if early {
+			r.rest(ctx, err)
+		}
+	}
+}
+
+// rest opens no session for a lease time. A store that has lost a lease before its
+// time may have gone back to an earlier state, and others may not know it yet: they
+// believe in what they have acquired since, until their deadlines, and the store
+// grants it anew.
+func (r *Reader) rest(ctx context.Context, why error) {
+	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "wait", r.cfg.TTL)
+	r.failed(why)
+	sleep(ctx, r.cfg.TTL)
+}
+
+// discard gives back a session that is over here and may not be in the store.
+func (r *Reader) discard(h *held) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.TTL/2)
+	defer cancel()
+	if err := h.session.Close(ctx); err != nil && !errors.Is(err, ErrLost) {
+		r.cfg.Logger.Info("lease session not given back: it runs out", "session", h.session.ID(), "error", err)
 	}
 }
 
@@ -169,31 +207,44 @@ func (r *Reader) open(ctx context.Context) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &held{s, &term{clock: r.cfg.Clock}, map[string][]Claim{}}
-	h.term.extend(sent + s.TTL() - r.cfg.Margin)
-	return h, nil
+	t := &term{clock: r.cfg.Clock}
+	t.deadline.Store(int64(sent + s.TTL() - r.cfg.Margin))
+	return &held{s, t, map[string][]Claim{}, make(chan struct{}, 1)}, nil
 }
+
+// errLapsed: the session is over here. In the store it may go on.
+var errLapsed = errors.New("the deadline has passed")
 
 // keep renews the session until it is lost or ctx ends. The deadline counts
 // from when the keepalive was sent that has been answered.
-func (r *Reader) keep(ctx context.Context, h *held) {
+func (r *Reader) keep(ctx context.Context, h *held) error {
 	ttl := h.session.TTL()
-	for sleep(ctx, jitter(ttl/3)) {
-		for {
-			sent := r.cfg.Clock()
-			call, cancel := context.WithTimeout(ctx, ttl/4)
-			err := h.session.KeepAlive(call)
-			cancel()
-			r.stats.keepalives.WithLabelValues(result(err)).Inc()
-			if err == nil {
-				if h.term.extend(sent + ttl - r.cfg.Margin) {
-					r.poke()
-				}
-				break
-			}
-			if errors.Is(err, ErrLost) || !sleep(ctx, jitter(ttl/20)) {
-				return
-			}
+	timer := time.NewTimer(jitter(ttl / 3))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-h.doubts:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !h.term.valid() {
+			return errLapsed
+		}
+		sent := r.cfg.Clock()
+		call, cancel := context.WithTimeout(ctx, ttl/4)
+		err := h.session.KeepAlive(call)
+		cancel()
+		r.stats.keepalives.WithLabelValues(result(err)).Inc()
+		switch {
+		case errors.Is(err, ErrLost):
+			return err
+		case err != nil:
+			timer.Reset(jitter(ttl / 20))
+		case !h.term.extend(sent + ttl - r.cfg.Margin):
+			return errLapsed
+		default:
+			timer.Reset(jitter(ttl / 3))
 		}
 	}
 }
@@ -269,15 +320,6 @@ func (r *Reader) forget(j *Job) {
 	defer r.mu.Unlock()
 	delete(r.jobs, j)
 	j.leftErr = nil
-}
-
-// poke has the jobs look at the clock: the deadline had passed, and lies ahead again.
-func (r *Reader) poke() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for j := range r.jobs {
-		j.session(r.current)
-	}
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

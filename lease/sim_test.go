@@ -160,7 +160,7 @@ func (s *sim) check() {
 		if r.whole && r.up && (r.holding == lease.Holding{}) && s.err == nil {
 			s.err = &violation{"I2", fmt.Sprintf("at %s reader %d lost its keys without a fault", s.now, r.n)}
 		}
-		if r.holding.Guard != 0 && s.now < r.deadline {
+		if r.holding.Guard != 0 && s.now < r.deadline && len(r.barred) == 0 { // barred from a bridge, it cannot cross
 			r.whole = true
 		}
 	}
@@ -348,11 +348,12 @@ func (s *sim) keep(r *reader) {
 			r.granted = max(r.granted, sent+simTTL-margin)
 			return
 		}
-		was := r.deadline
-		r.deadline = max(r.deadline, sent+simTTL-margin)
-		if was <= s.now && s.now < r.deadline {
-			s.step(r, lease.Event{Kind: lease.Tick})
+		if r.deadline <= s.now { // it is over, whatever the store says
+			r.session, r.deadline, r.whole = 0, 0, false
+			s.step(r, lease.Event{Kind: lease.Gone, Session: id})
+			return
 		}
+		r.deadline = max(r.deadline, sent+simTTL-margin)
 	}, func() {})
 }
 

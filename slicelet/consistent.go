@@ -80,8 +80,8 @@ func (s *Slicelet) find(k assignment.SliceKey) (v *view, i int, owned bool) {
 }
 
 // believes says whether the belief of a view in consistent mode is valid. Once it
-// was found not to be, it and its epoch never are again, even if the lease turns
-// out to be kept after all: another belief follows then, in another epoch.
+// was found not to be, it and its epoch never are again: its session is over, and
+// another belief follows in another epoch.
 func (s *Slicelet) believes(v *view) bool {
 	if v.epoch < s.lapsed.Load() {
 		return false

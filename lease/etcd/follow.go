@@ -16,6 +16,7 @@ import (
 // past is served by etcd only every 100 ms.
 type follower struct {
 	cancel context.CancelFunc
+	conns  int64 // when it began: over another connection there may be another past
 
 	mu   sync.Mutex
 	view *view         // nil until it has been read
@@ -27,14 +28,18 @@ type follower struct {
 func (n *session) follow(job string) (*follower, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if f := n.followers[job]; f != nil && !f.over() {
-		return f, nil
+	conns := n.s.past.conns.Load()
+	if f := n.followers[job]; f != nil {
+		if !f.over() && f.conns == conns {
+			return f, nil
+		}
+		f.cancel()
 	}
 	if n.closed || n.s.ctx.Err() != nil {
 		return nil, lease.ErrLost
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(n.s.ctx))
-	f := &follower{cancel: cancel, rung: make(chan struct{})}
+	f := &follower{cancel: cancel, conns: conns, rung: make(chan struct{})}
 	if n.followers == nil {
 		n.followers = map[string]*follower{}
 	}
@@ -56,6 +61,7 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 		return err
 	}
 	f.update(func() { f.view = v })
+	known := told{v.revision, v.records}
 	for resp := range n.s.client.Watch(ctx, string(v.k), clientv3.WithPrefix(), clientv3.WithRev(v.revision+1)) {
 		if err := resp.Err(); err != nil {
 			return explain(ctx, err)
@@ -66,6 +72,10 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 				v.revision = e.Kv.ModRevision
 			}
 		})
+		if len(resp.Events) > 0 {
+			known = told{v.revision, known.records.after(v.k, resp.Events)}
+			n.s.past.tell(n.era, job, known)
+		}
 		if err != nil {
 			return err
 		}
@@ -90,6 +100,10 @@ func (f *follower) update(change func()) {
 
 // Await implements lease.WriteSession.
 func (n *session) Await(ctx context.Context, job string, since int64) (lease.State, error) {
+	over := n.s.past.ended(n.era)
+	if over == nil {
+		return lease.State{}, lease.ErrWentBack
+	}
 	f, err := n.follow(job)
 	if err != nil {
 		return lease.State{}, err
@@ -111,6 +125,8 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 		select {
 		case <-ctx.Done():
 			return lease.State{}, ctx.Err()
+		case <-over:
+			return lease.State{}, lease.ErrWentBack
 		case <-rung:
 		}
 	}

@@ -64,6 +64,7 @@ type Store struct {
 	client    *clientv3.Client
 	prefix    string
 	suspended string // prefix of the keys that suspend the store
+	past      *history
 	log       *slog.Logger
 	ctx       context.Context // of what runs until Close
 	stop      context.CancelFunc
@@ -88,19 +89,21 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasSuffix(cfg.Prefix, "/") || len(cfg.Prefix) > 256 {
 		return nil, fmt.Errorf("etcd leases: %w", &assignment.FieldError{Field: "prefix", Value: cfg.Prefix, Allowed: "begins with a slash, does not end with one, at most 256 bytes"})
 	}
+	past := newHistory()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
 		// etcd refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 		// Windows that are fixed need no pings to find their size: all messages are small.
-		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20)},
+		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
+			grpc.WithStatsHandler(counter{&past.conns})},
 		// What the client would log is in the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd leases: %v: %w", cfg.Endpoints, err)
 	}
-	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", suspended: cfg.Prefix + "/lease-suspended/", log: cfg.Logger, checked: map[uint64]bool{}}
+	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", suspended: cfg.Prefix + "/lease-suspended/", past: past, log: cfg.Logger, checked: map[uint64]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.checkVersions(ctx); err != nil {
 		s.Close()
@@ -134,6 +137,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
 	if err := s.checkVersions(ctx); err != nil {
 		return nil, err
 	}
+	m, conns := s.past.mark(), s.past.conns.Load()
 	// etcd counts whole seconds, and makes it longer than its election timeout.
 	resp, err := s.client.Grant(ctx, seconds(ttl))
 	if err != nil {
@@ -142,7 +146,16 @@ func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
 	if granted := time.Duration(resp.TTL) * time.Second; granted < ttl {
 		return nil, fmt.Errorf("%w: etcd grants %s where %s were asked for", lease.ErrUnavailable, granted, ttl)
 	}
-	return &session{s: s, id: resp.ID, ttl: ttl}, nil
+	n := &session{s: s, id: resp.ID, ttl: ttl, era: m.era, held: map[string]*held{}}
+	n.checked.Store(conns)
+	if err = s.heard(ctx, m, resp.Revision); err == nil {
+		err = s.remember(ctx, m, nil)
+	}
+	if err != nil {
+		s.wg.Go(func() { n.discard() })
+		return nil, err
+	}
+	return n, nil
 }
 
 // explain maps an error of the client onto those of the contract.

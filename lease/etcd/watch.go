@@ -12,37 +12,47 @@ func (n *session) Watch(ctx context.Context, job string) (lease.Watcher, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &watcher{s: n.s, k: n.s.keys(job)}, nil
+	return &watcher{n: n, job: job, k: n.s.keys(job), leave: n.use(job)}, nil
 }
 
 type watcher struct {
-	s      *Store
-	k      keys
-	seen   lease.Seen
-	events clientv3.WatchChan
-	cancel context.CancelFunc
+	n       *session
+	job     string
+	k       keys
+	leave   func()
+	seen    lease.Seen
+	records records
+	events  clientv3.WatchChan
+	cancel  context.CancelFunc
 }
 
 func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 	if w.events == nil {
 		return w.begin(ctx)
 	}
+	over := w.n.s.past.ended(w.n.era)
+	if over == nil {
+		return lease.Seen{}, lease.ErrWentBack
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return lease.Seen{}, ctx.Err()
+		case <-over:
+			return lease.Seen{}, lease.ErrWentBack
 		case resp, ok := <-w.events:
 			if err := resp.Err(); !ok || err != nil {
 				// Cut off, or too far behind: read again, and watch from there.
-				w.Close()
+				w.end()
 				if err != nil {
-					w.s.log.Warn("watch begins again", "keys", w.k.records(), "error", err)
+					w.n.s.log.Warn("watch begins again", "keys", w.k.records(), "error", err)
 				}
 				return w.begin(ctx)
 			}
 			if len(resp.Events) == 0 {
 				continue
 			}
+			w.records = w.records.after(w.k, resp.Events)
 			for _, e := range resp.Events {
 				var text []byte
 				if e.Type == clientv3.EventTypePut {
@@ -53,36 +63,59 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 				}
 				w.seen.Revision = e.Kv.ModRevision
 			}
-			return w.seen, nil
+			return w.tell()
 		}
 	}
 }
 
+// tell remembers what was seen.
+func (w *watcher) tell() (lease.Seen, error) {
+	past := w.n.s.past
+	if !past.learn(w.n.era, w.seen.Revision) {
+		return lease.Seen{}, lease.ErrWentBack
+	}
+	past.tell(w.n.era, w.job, told{w.seen.Revision, w.records})
+	return w.seen, nil
+}
+
 // begin reads both records at one revision, and watches from the next.
 func (w *watcher) begin(ctx context.Context) (lease.Seen, error) {
-	resp, err := w.s.client.Get(ctx, w.k.records(), clientv3.WithPrefix())
+	m, err := w.n.begin()
+	if err != nil {
+		return lease.Seen{}, err
+	}
+	client := w.n.s.client
+	resp, err := client.Get(ctx, w.k.records(), clientv3.WithPrefix())
 	if err != nil {
 		return lease.Seen{}, explain(ctx, err)
+	}
+	if err := w.n.s.heard(ctx, m, resp.Header.Revision); err != nil {
+		return lease.Seen{}, err
 	}
 	seen, err := w.k.seen(resp, resp.Header.Revision)
 	if err != nil {
 		return lease.Seen{}, err
 	}
-	w.seen = seen
+	w.seen, w.records = seen, w.k.recordsIn(resp)
 	// The watch outlives this call, until Close; a member without a leader ends it.
 	live, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	w.cancel = cancel
-	w.events = w.s.client.Watch(live, w.k.records(), clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
-	return w.seen, nil
+	w.events = client.Watch(live, w.k.records(), clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	return w.tell()
 }
 
 func (w *watcher) Close() error {
+	w.leave()
+	w.end()
+	return nil
+}
+
+func (w *watcher) end() {
 	if w.cancel == nil {
-		return nil
+		return
 	}
 	w.cancel()
 	for range w.events { // closed once the watch has ended
 	}
 	w.events, w.cancel = nil, nil
-	return nil
 }

@@ -3,6 +3,7 @@ package etcdlease
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
@@ -14,20 +15,29 @@ import (
 // Lead implements lease.WriteSession. The token is the create revision of the
 // leader key, which no other tenure has.
 func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
+	m, err := n.begin()
+	if err != nil {
+		return 0, err
+	}
 	leader := n.s.keys(job).leader()
 	resp, err := n.s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)).
-		Then(clientv3.OpPut(leader, strconv.FormatInt(int64(n.id), 16), clientv3.WithLease(n.id))).
+		Then(clientv3.OpPut(leader, strconv.FormatInt(int64(n.id), 16), clientv3.WithLease(n.id)), clientv3.OpGet(leader)).
 		Else(clientv3.OpGet(leader)).
 		Commit()
 	if err != nil {
 		return 0, explain(ctx, err)
 	}
-	if resp.Succeeded {
-		return lease.Token(resp.Header.Revision), nil
+	if err := n.s.heard(ctx, m, resp.Header.Revision); err != nil {
+		return 0, err
 	}
-	kvs := got(resp, 0).Kvs
+	i := 0
+	if resp.Succeeded {
+		i = 1
+	}
+	kvs := got(resp, i).Kvs
 	if len(kvs) == 1 && kvs[0].Lease == int64(n.id) {
+		n.change(job, func(h *held) { h.uses = 1 })
 		return lease.Token(kvs[0].CreateRevision), nil
 	}
 	return 0, lease.ErrHeld
@@ -36,6 +46,7 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 // Resign implements lease.WriteSession.
 func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
 	n.unfollow(job, false)
+	n.change(job, func(h *held) { h.uses = 0 })
 	leader := n.s.keys(job).leader()
 	_, err := n.s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", int64(t))).
@@ -57,11 +68,20 @@ func (n *session) State(ctx context.Context, job string) (lease.State, error) {
 }
 
 func (n *session) read(ctx context.Context, job string) (*view, error) {
+	m, err := n.begin()
+	if err != nil {
+		return nil, err
+	}
 	v := newView(n.s.keys(job))
 	resp, err := n.s.client.Get(ctx, string(v.k), clientv3.WithPrefix())
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
+	if err := n.s.heard(ctx, m, resp.Header.Revision); err != nil {
+		return nil, err
+	}
+	v.records = v.k.recordsIn(resp)
+	n.s.past.tell(n.era, job, told{resp.Header.Revision, v.records})
 	return v, v.take(resp.Header.Revision, resp)
 }
 
@@ -72,6 +92,7 @@ type view struct {
 	head          assignment.Generation
 	seen          lease.Seen
 	guard, bridge map[string]string // values by session
+	records       records           // as read
 }
 
 func newView(k keys) *view {
@@ -140,6 +161,10 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	if err != nil {
 		return err
 	}
+	m, err := n.begin()
+	if err != nil {
+		return err
+	}
 	k := n.s.keys(job)
 	before, after := k.texts(read.Records), k.texts(o.Records)
 	when := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(k.leader()), "=", int64(t)), n.s.running()}
@@ -158,6 +183,9 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 			do = append(do, clientv3.OpPut(r.key, text))
 		}
 	}
+	if o.Guard != read.Guard || o.Bridge != read.Bridge {
+		do = append(do, clientv3.OpPut(k.nonce(), strconv.FormatUint(rand.Uint64(), 16)))
+	}
 	// Of a range, every key must compare; so this holds only if there is none.
 	if o.NoGuardReaders {
 		when = append(when, clientv3.Compare(clientv3.CreateRevision(k.guardHolders()), "=", 0).WithPrefix())
@@ -170,6 +198,9 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 		Commit()
 	if err != nil {
 		return explain(ctx, err)
+	}
+	if err := n.s.heard(ctx, m, resp.Header.Revision); err != nil {
+		return err
 	}
 	if resp.Succeeded {
 		return nil

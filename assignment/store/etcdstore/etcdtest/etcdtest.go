@@ -143,6 +143,45 @@ func (c *Cluster) Restart(t testing.TB, i int) {
 	c.members[i] = m
 }
 
+// RestartAlone is Restart as the only member of a new cluster, with what this one
+// has on disk: etcd's --force-new-cluster.
+func (c *Cluster) RestartAlone(t testing.TB, i int) {
+	t.Helper()
+	c.configs[i].ForceNewCluster = true
+	defer func() { c.configs[i].ForceNewCluster = false }()
+	c.Restart(t, i)
+}
+
+// Backup copies what a stopped member has on disk to a new folder.
+func (c *Cluster) Backup(t testing.TB, i int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "backup")
+	if err := os.CopyFS(dir, os.DirFS(c.configs[i].Dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Restore puts a backup in the place of what a stopped member has on disk.
+func (c *Cluster) Restore(i int, dir string) { c.configs[i].Dir = dir }
+
+// Elsewhere is the only member of a cluster, stopped, with a backup for its data
+// and at another address.
+func (c *Cluster) Elsewhere(t testing.TB, dir string) *Cluster {
+	t.Helper()
+	addrs, err := porttest.Free(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := c.configs[0]
+	cfg.Dir = dir
+	cfg.ListenClientUrls, cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: addrs[0]}}, []url.URL{{Scheme: "http", Host: addrs[1]}}
+	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+	other := &Cluster{members: make([]*embed.Etcd, 1), configs: []embed.Config{cfg}}
+	t.Cleanup(other.close)
+	return other
+}
+
 func (c *Cluster) close() {
 	for _, m := range c.members {
 		if m != nil {

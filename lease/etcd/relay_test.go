@@ -1,0 +1,81 @@
+package etcdlease_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// relay passes connections on to an etcd, and to another one once it is told to.
+type relay struct {
+	lis net.Listener
+	wg  sync.WaitGroup
+
+	mu    sync.Mutex
+	to    string // refused if empty
+	conns map[net.Conn]struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{lis: lis, to: to, conns: map[net.Conn]struct{}{}}
+	r.wg.Go(r.accept)
+	t.Cleanup(func() {
+		lis.Close()
+		r.target("")
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) address() string { return r.lis.Addr().String() }
+
+// target cuts all connections. New ones are passed on to the address.
+func (r *relay) target(to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = to
+	for c := range r.conns {
+		c.Close()
+	}
+	clear(r.conns)
+}
+
+func (r *relay) accept() {
+	for {
+		in, err := r.lis.Accept()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		to := r.to
+		r.mu.Unlock()
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		r.mu.Lock()
+		current := r.to == to
+		if current {
+			r.conns[in], r.conns[out] = struct{}{}, struct{}{}
+		}
+		r.mu.Unlock()
+		if !current {
+			in.Close()
+			out.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+			r.wg.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				pair[0].Close()
+				pair[1].Close()
+			})
+		}
+	}
+}
