@@ -58,7 +58,7 @@ func Main(cmd *cobra.Command) int {
 // Execute runs the command with these arguments and streams and returns its exit code.
 func Execute(ctx context.Context, cmd *cobra.Command, args []string, in io.Reader, out, errs io.Writer) int {
 	prepare(cmd)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)

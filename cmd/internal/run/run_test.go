@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -31,6 +32,16 @@ func sample(err error) *cobra.Command {
 	group.AddCommand(leaf)
 	root.AddCommand(group)
 	return root
+}
+
+// The process's own arguments count only where they are given.
+func TestNoArguments(t *testing.T) {
+	own := os.Args
+	defer func() { os.Args = own }()
+	os.Args = []string{"tool", "stray"}
+	if _, _, errs := exec(sample(nil)); !strings.HasPrefix(errs, "tool: tool needs a command") {
+		t.Errorf("without arguments: %q", errs)
+	}
 }
 
 func TestExecute(t *testing.T) {
