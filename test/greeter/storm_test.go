@@ -33,7 +33,10 @@ const (
 	// maxMisrouted is of all RPCs, those included whose owner was dead.
 	maxMisrouted = .001
 	callLimit    = 20 * time.Second
-	hotKeys      = 20
+	// maxInFlight is more than are ever under way at once, unless the machine cannot
+	// serve the rate: then the storm is slower, rather than RPCs wait for each other.
+	maxInFlight = 256
+	hotKeys     = 20
 )
 
 func jobConfig() assignment.JobConfig {
@@ -81,6 +84,7 @@ func (s *storm) call(key string) {
 func (s *storm) blow(n int, perSecond float64, rng *rand.Rand, over <-chan struct{}) {
 	gap := time.Duration(float64(time.Second) / perSecond)
 	due := time.Now()
+	slots := make(chan struct{}, maxInFlight)
 	for i := 0; ; i++ {
 		if i >= n {
 			select {
@@ -96,7 +100,16 @@ func (s *storm) blow(n int, perSecond float64, rng *rand.Rand, over <-chan struc
 		if rng.IntN(4) == 0 {
 			key = fmt.Sprintf("hot/%d/%d", i/int(perSecond*2), rng.IntN(hotKeys))
 		}
-		s.calls.Go(func() { s.call(key) })
+		select {
+		case slots <- struct{}{}:
+		default:
+			slots <- struct{}{}
+			due = time.Now()
+		}
+		s.calls.Go(func() {
+			s.call(key)
+			<-slots
+		})
 	}
 }
 
