@@ -40,7 +40,6 @@ func (c *clocked) now(skew time.Duration) Now {
 
 // pass has a task more join every second, and says whose numbers alarm was raised for.
 func (c *clocked) pass(core *Core, skew time.Duration, seconds int) (raised []string) {
-	cfg := assignment.JobConfig{Name: "job"}.WithDefaults()
 	for range 10 * seconds {
 		if c.at += 100 * time.Millisecond; c.at%time.Second == 0 {
 			n := len(c.tasks)
@@ -51,27 +50,33 @@ func (c *clocked) pass(core *Core, skew time.Duration, seconds int) (raised []st
 			}
 			core.Reports(c.now(skew), 1, false, c.tasks)
 		}
-		for done := false; !done; {
-			switch a, _ := core.Next(c.now(skew)); a := a.(type) {
-			case Load:
-				core.Loaded(c.now(skew), Loaded{Exists: true, Job: store.Job{Config: cfg, Version: 1}, StoreID: 7, Assignment: c.stored})
-			case *Plan:
-				core.Planned(c.now(skew), a.Run())
-			case Write:
-				if c.stored != nil && a.Next.Generation() <= c.stored.Generation() {
-					c.Fatalf("generation %d follows %d", a.Next.Generation(), c.stored.Generation())
-				}
-				c.stored = a.Next
-				core.Written(c.now(skew), nil)
-			case Note:
-				core.Noted(c.now(skew), a, nil)
-			default:
-				done = true
-			}
-		}
+		c.settle(core, skew)
 		raised = append(raised, core.Effects().Ahead...)
 	}
 	return raised
+}
+
+// settle carries out what the core asks for.
+func (c *clocked) settle(core *Core, skew time.Duration) {
+	cfg := assignment.JobConfig{Name: "job"}.WithDefaults()
+	for done := false; !done; {
+		switch a, _ := core.Next(c.now(skew)); a := a.(type) {
+		case Load:
+			core.Loaded(c.now(skew), Loaded{Exists: true, Job: store.Job{Config: cfg, Version: 1}, StoreID: 7, Assignment: c.stored})
+		case *Plan:
+			core.Planned(c.now(skew), a.Run())
+		case Write:
+			if c.stored != nil && a.Next.Generation() <= c.stored.Generation() {
+				c.Fatalf("generation %d follows %d", a.Next.Generation(), c.stored.Generation())
+			}
+			c.stored = a.Next
+			core.Written(c.now(skew), nil)
+		case Note:
+			core.Noted(c.now(skew), a, nil)
+		default:
+			done = true
+		}
+	}
 }
 
 // goesOn checks that tasks that join are given slices, at a generation of about the

@@ -100,7 +100,8 @@ type Core struct {
 	planned   uint64 // version of the table that the last round has seen
 	changed   bool   // the table has changed since
 	changedAt time.Duration
-	urgent    bool          // somebody has to take over slices at once
+	urgent    bool // somebody has to take over slices at once
+	flaps     flaps
 	holdUntil time.Duration // no round before that
 	runningAt time.Duration // when the first task was there for a first assignment
 	running   bool

@@ -56,6 +56,7 @@ func (c *Core) listen() {
 	if c.table == nil {
 		return
 	}
+	calm := false // something has happened that is to be acted on at once
 	for _, e := range c.table.Events() {
 		if !c.isPreferred() {
 			continue // it is the preferred one's to say and to decide
@@ -77,9 +78,22 @@ func (c *Core) listen() {
 		default:
 			c.member(levelInfo, "task "+string(e.Kind), e)
 		}
-		c.urgent = c.urgent || e.Urgent()
+		if c.flaps.take(c.now.Mono, e) {
+			calm = true
+			c.urgent = c.urgent || e.Urgent()
+		}
 	}
-	if c.table.Version() != c.planned && !c.changed {
+	c.noteChanged(calm)
+}
+
+// noteChanged calls for a round if the table has changed since the last one: for one to
+// be held soon, unless only names that come and go again and again have had a part in it.
+func (c *Core) noteChanged(calm bool) {
+	switch {
+	case c.table.Version() == c.planned || c.changed:
+	case !calm && c.flaps.lately(c.now.Mono):
+		c.flaps.pending = true
+	default:
 		c.changed, c.changedAt = true, c.now.Mono
 	}
 }

@@ -122,6 +122,11 @@ func (c *Core) round() (why Reason, due time.Duration, ok bool) {
 			why, due = ReasonMembership, at
 		}
 	}
+	if at, ok := c.flaps.due(); ok {
+		if at = max(at, gap); at < due {
+			why, due = ReasonMembership, at
+		}
+	}
 	if at := max(c.decided+c.job.Config.WarmUp/warmSteps, gap); c.warming && at < due {
 		why, due = ReasonWarming, at
 	}
@@ -188,6 +193,7 @@ func (c *Core) plan() *Plan {
 	}
 	if !restricted {
 		c.changed, c.urgent = false, false
+		c.flaps.planned(c.now.Mono)
 	}
 	return p
 }

@@ -276,8 +276,8 @@ func (c *Core) complete(d *Planned) {
 	} else if d.of == c.table {
 		c.planned = d.version
 	}
-	if c.table != nil && c.table.Version() != c.planned && !c.changed {
-		c.changed, c.changedAt = true, c.now.Mono
+	if c.table != nil {
+		c.noteChanged(false)
 	}
 	if c.hurry == d.Why || c.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.controls.Version {
 		c.hurry = ""
