@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
+	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -30,8 +32,8 @@ type guest struct {
 }
 
 // Join implements autosharding.Source.
-func (s source) Join(job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	j, err := s.d.acquire(job)
+func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
+	j, err := s.d.acquire(job, limiter.KeyOfContext(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (w *branchWant) pause(d time.Duration) bool {
 // more.
 func (w *branchWant) subscribe() error {
 	d := w.b.d
-	j, err := d.acquire(w.job)
+	j, err := d.acquire(w.job, "") // the other Distributor has its own limit
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ const (
 	idleUnknownFor = 5 * time.Second
 	// maxJobs bounds the jobs that are kept at once, whatever names are asked for.
 	maxJobs = 1 << 16
+	// unknownNames a second may come from one address of which no store is known to have
+	// a job, and unknownBurst at once: after a start the names of all jobs are unknown.
+	unknownNames, unknownBurst = 10, 100
 )
 
 // Distributor serves subscribers with what it gets from the assigners. All
@@ -42,6 +45,7 @@ type Distributor struct {
 	host       host
 	wholes     *limiter.Wholes[*job]
 	handshakes *limiter.Handshakes
+	unknowns   *limiter.Rate // of jobs that no store is known to have
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -81,7 +85,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: newUnknowns(),
 		uppers: make(map[string]*attachment), branches: make(map[string]*branch),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
@@ -178,9 +182,12 @@ func (d *Distributor) enter() bool {
 
 var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
 
+func newUnknowns() *limiter.Rate { return limiter.NewRate(time.Second/unknownNames, unknownBurst) }
+
 // acquire returns a job, which stays until it is released as often. A name that
-// nobody has asked for lately has the assigners asked.
-func (d *Distributor) acquire(name string) (*job, error) {
+// nobody has asked for lately has the assigners asked. The peer, a limiter's key, has
+// a limited number of names that turn out to be no job's; "" is not limited.
+func (d *Distributor) acquire(name, peer string) (*job, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	j := d.jobs[name]
@@ -190,7 +197,14 @@ func (d *Distributor) acquire(name string) (*job, error) {
 	case j == nil && len(d.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
+		unknown := peer != "" && d.prefs.preferred(name) == ""
+		if unknown && !d.unknowns.Allow(d.host.now(), peer) {
+			return nil, status.Errorf(codes.ResourceExhausted, "job %q: it is not known here, and %s has asked for other names that are not: %d a second are allowed, and %d at once", name, peer, unknownNames, unknownBurst)
+		}
 		j = newJob(d, name)
+		if unknown {
+			j.askedBy = peer
+		}
 		d.jobs[name] = j
 		d.wireJob(d.host.now(), j)
 		d.host.keep(j)

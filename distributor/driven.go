@@ -69,7 +69,7 @@ func NewDriven(cfg Config, now time.Time) (*Driven, error) {
 	v.d = &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: newUnknowns(),
 		host: host{now: func() time.Time { return v.now }, send: func(s *subscription) { v.pending = append(v.pending, s) }, keep: v.keep, woke: func() { v.woken = true }},
 	}
 	return v, nil
@@ -126,7 +126,7 @@ func (v *Driven) Join(now time.Time, hello *slicerv1.WatchRequest, send func(*sl
 	if err != nil {
 		return nil, err
 	}
-	j, err := v.d.acquire(in.job)
+	j, err := v.d.acquire(in.job, "")
 	if err != nil {
 		return nil, err
 	}

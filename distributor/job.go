@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -29,8 +30,11 @@ type job struct {
 	d    *Distributor
 	name string
 	log  *slog.Logger
-	m    *jobMetrics
-	wake chan struct{} // holds a token when run is to look again
+	// askedBy is the peer that the name counts against while no store is known to have
+	// the job. Guarded by mu, once the job is shared.
+	askedBy string
+	m       *jobMetrics
+	wake    chan struct{} // holds a token when run is to look again
 
 	// Guarded by Distributor.mu: who needs the job, and since when nobody has.
 	refs      int
@@ -60,6 +64,7 @@ type job struct {
 	changed   chan struct{} // closed and replaced when newest or answer change
 
 	guestLoads guestLoads
+	joins      *fair.Rate // of tasks; nil before the first
 }
 
 // answer is what the assigner that is asked has said about the job.

@@ -95,7 +95,7 @@ func TestGuestIsNotWaitedFor(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				f, a, w := served(t, 10)
 				same(t, w.clerk("c1").holds(), a)
-				feed, err := source{w.d}.Join(testJob, "g1", a.Generation())
+				feed, err := source{w.d}.Join(t.Context(), testJob, "g1", a.Generation())
 				if err != nil {
 					t.Fatal(err)
 				}

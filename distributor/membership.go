@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -70,6 +71,11 @@ func (j *job) heldBy(s *subscription) mark {
 // its own place when it has reconnected.
 func (j *job) admitTask(now time.Time, s *subscription) error {
 	t, ok := j.tasks.holder(s.in.task.GetName())
+	if again := ok && t.task.GetIncarnation() == s.in.task.GetIncarnation(); !again {
+		if err := j.admitJoin(now, s); err != nil {
+			return err
+		}
+	}
 	if !ok {
 		return nil
 	}
@@ -90,6 +96,28 @@ func (j *job) admitTask(now time.Time, s *subscription) error {
 	if old != nil {
 		j.removeLocked(now, old)
 		old.end(status.Errorf(codes.Aborted, "job %q: a newer stream of task %q has taken this one's place", j.name, name))
+	}
+	return nil
+}
+
+const (
+	// joinEvery is how often a name may join that has a new incarnation each time, or was
+	// away, from one address, and joinBurst how often at once.
+	joinEvery, joinBurst = time.Second, 10
+)
+
+// admitJoin refuses a slicelet whose name joins again and again: each time the assigners
+// would have to make an assignment.
+func (j *job) admitJoin(now time.Time, s *subscription) error {
+	if s.peer == "" {
+		return nil // it is driven
+	}
+	if j.joins == nil {
+		j.joins = fair.NewRate(joinEvery, joinBurst)
+	}
+	name := s.in.task.GetName()
+	if !j.joins.Allow(now, name+" "+s.peer) {
+		return status.Errorf(codes.ResourceExhausted, "job %q: task %q has joined too often from %s: once in %s is allowed, and %d times at once", j.name, name, s.peer, joinEvery, joinBurst)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 	written := now.Add(-age)
 	j.shelf.put(a, written)
 	j.arrived = now
-	j.m.show()
+	j.isKnownLocked()
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
 	j.conv.came(markOf(a), written)
@@ -104,7 +104,7 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 	if m.GetUnknown() {
 		j.forgetLocked()
 	} else {
-		j.m.show()
+		j.isKnownLocked()
 		if g := before.status.GetConvergedGeneration(); g > 0 && m.GetConvergedGeneration() == 0 {
 			m = proto.CloneOf(m)
 			m.ConvergedGeneration = g
@@ -116,6 +116,15 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 		j.notifyLocked()
 	}
 	j.poke()
+}
+
+// isKnownLocked is for when a store turns out to have the job.
+func (j *job) isKnownLocked() {
+	j.m.show()
+	if j.askedBy != "" {
+		j.d.unknowns.GiveBack(j.askedBy)
+		j.askedBy = ""
+	}
 }
 
 // forgetLocked is for when the store says that there is no such job.

@@ -109,7 +109,7 @@ type countingSource struct {
 
 func newCountingSource() *countingSource { return &countingSource{fakeSource: newFakeSource()} }
 
-func (c *countingSource) Join(string, string, assignment.Generation) (Feed, error) {
+func (c *countingSource) Join(context.Context, string, string, assignment.Generation) (Feed, error) {
 	return countingFeed{fakeFeed{fakeSource: c.fakeSource}, c}, nil
 }
 

@@ -1,6 +1,7 @@
 package autosharding
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -39,7 +40,7 @@ type Source interface {
 	// Join enters a client of a job under a name that logs can bear, with the
 	// generation that it says it holds, 0 if none. The error, a gRPC status, ends
 	// the client's stream.
-	Join(job, name string, held assignment.Generation) (Feed, error)
+	Join(ctx context.Context, job, name string, held assignment.Generation) (Feed, error)
 }
 
 // Feed is what one client gets of its job, until Leave. All methods are safe for

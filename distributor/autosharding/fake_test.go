@@ -97,7 +97,7 @@ func (f *fakeSource) hear() string {
 	return s
 }
 
-func (f *fakeSource) Join(job, name string, held assignment.Generation) (Feed, error) {
+func (f *fakeSource) Join(_ context.Context, job, name string, held assignment.Generation) (Feed, error) {
 	f.note("%s joins %s at %d", name, job, max(held-baseGen, 0))
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -52,7 +52,7 @@ type checked struct {
 	t *testing.T
 }
 
-func (c checked) Join(job, name string, held assignment.Generation) (Feed, error) {
+func (c checked) Join(_ context.Context, job, name string, held assignment.Generation) (Feed, error) {
 	if err := assignment.ValidateJobName(job); err != nil || held < 0 || !printable(name[len("grpc-clerk "):], maxUUID) {
 		c.t.Errorf("joins %q as %q at %d", job, name, held)
 	}

@@ -104,7 +104,7 @@ func (s *Service) watch(stream serverStream) error {
 	if err != nil {
 		return err
 	}
-	feed, err := s.source.Join(in.job, in.name, in.held)
+	feed, err := s.source.Join(stream.Context(), in.job, in.name, in.held)
 	if err != nil {
 		return err
 	}
