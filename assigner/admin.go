@@ -34,6 +34,8 @@ func statusOf(err error) error {
 		return nil
 	case status.Code(err) != codes.Unknown:
 		return err
+	case errors.Is(err, store.ErrUnavailable):
+		code = codes.Unavailable // be it that its time was over: the caller learns whose
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):
@@ -44,7 +46,7 @@ func statusOf(err error) error {
 		code = codes.Aborted
 	case errors.Is(err, store.ErrCorrupt):
 		code = codes.DataLoss
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed), errors.Is(err, generate.ErrNotPreferred):
+	case errors.Is(err, store.ErrClosed), errors.Is(err, generate.ErrNotPreferred):
 		code = codes.Unavailable
 	case errors.Is(err, membership.ErrState):
 		code = codes.FailedPrecondition
@@ -59,13 +61,27 @@ func (v adminService) begin(ctx context.Context) (context.Context, func(), error
 	if v.a.ctx.Err() != nil {
 		return nil, nil, errClosing
 	}
-	ctx, cancel := context.WithTimeout(ctx, adminWithin)
+	within := adminWithin
+	if at, ok := ctx.Deadline(); ok {
+		// Why there is no answer has to arrive before the caller gives up.
+		left := time.Until(at)
+		within = min(within, left-min(left/10, answerMargin))
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	stop := context.AfterFunc(v.a.ctx, cancel)
 	return ctx, func() { stop(); cancel() }, nil
 }
 
-// listWithin is how long a list of jobs waits for each of several stores.
-const listWithin = 3 * time.Second
+// answerMargin is how long before the caller's deadline a call is given up.
+const answerMargin = 500 * time.Millisecond
+
+const (
+	// findWithin bounds the look for a job, with which most calls begin: less than half
+	// of what slicerctl waits, so that another assigner can be asked after it.
+	findWithin = 4 * time.Second
+	// listWithin is how long a list of jobs waits for each of several stores.
+	listWithin = 3 * time.Second
+)
 
 func jobToProto(j store.Job) *slicerv1.Job {
 	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
@@ -83,6 +99,8 @@ func (a *Assigner) find(ctx context.Context, job string) (store.Job, *shelf, err
 		err   error
 	}
 	answers := make(chan answer, len(a.shelves))
+	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	defer cancel()
 	a.each(func(s *shelf) {
 		j, err := s.backend.GetJob(ctx, job)
 		answers <- answer{j, s, err}

@@ -83,6 +83,7 @@ func New(cfg Config) (*Assigner, error) {
 		a.goRun(s.watchJobs)
 		a.goRun(s.watchCandidates)
 		a.goRun(s.stand)
+		a.goRun(s.watchHealth)
 		a.goRun(s.leases.run)
 	}
 	a.goRun(a.prefer)
@@ -111,8 +112,9 @@ func (a *Assigner) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterAdminServiceServer(r, adminService{a: a})
 }
 
-// Ready is nil when the assigner knows the jobs and the other assigners of at
-// least one of its stores; otherwise it says what is missing.
+// Ready is nil when the assigner can decide for the jobs of at least one of its stores: it
+// knows them and the other assigners, the store can be read and written, and the assigner
+// is registered in it if a Distributor is attached. Otherwise it says what is missing.
 func (a *Assigner) Ready() error {
 	if a.ctx.Err() != nil {
 		return errors.New("assigner is closed")

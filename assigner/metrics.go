@@ -14,8 +14,9 @@ import (
 
 // metrics are an assigner's. What has a current value is looked up when asked for.
 type metrics struct {
-	a   *Assigner
-	reg prometheus.Registerer
+	a      *Assigner
+	reg    prometheus.Registerer
+	stores *storeMetrics
 
 	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, freezes, bytes *prometheus.CounterVec
 	rejected                                                                                       prometheus.Counter
@@ -43,6 +44,7 @@ func newMetrics(a *Assigner) *metrics {
 	}
 	return &metrics{
 		a:           a,
+		stores:      newStoreMetrics(a),
 		made:        make(map[string]map[madeSeries]prometheus.Counter),
 		generations: counter("generations_total", "Generations written, by why the round was held.", "job", "reason"),
 		conflicts:   counter("conflicts_total", "Writes that lost against another assigner's.", "job"),
@@ -73,7 +75,7 @@ func newMetrics(a *Assigner) *metrics {
 		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
 		frozen:       gauge("frozen", "1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.", "job", "by"),
 		generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
-		preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for."),
+		preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for and can decide for: it is registered in their store, and can write there."),
 		distributors: gauge("distributors", "Distributors that are attached."),
 	}
 }
@@ -102,6 +104,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	for _, v := range m.vectors() {
 		v.Describe(c)
 	}
+	m.stores.Describe(c)
 	m.rejected.Describe(c)
 	m.roundSeconds.Describe(c)
 	m.leaseStep.Describe(c)
@@ -116,13 +119,14 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	for _, v := range m.vectors() {
 		v.Collect(c)
 	}
+	m.stores.Collect(c)
 	m.rejected.Collect(c)
 	m.roundSeconds.Collect(c)
 	m.leaseStep.Collect(c)
 	m.leaseChange.Collect(c)
 	mine := 0
 	for _, r := range m.a.runners() {
-		if m.collectJob(c, r) {
+		if m.collectJob(c, r) && r.decides() {
 			mine++
 		}
 	}

@@ -127,6 +127,12 @@ func (r *runner) whereabouts() (home *shelf, zone string, ok bool) {
 	return r.home, job.Config.Zone, known && exists && r.home != nil
 }
 
+// decides reports whether the store takes this assigner's decisions.
+func (r *runner) decides() bool {
+	home := r.whose()
+	return home != nil && home.health.decides()
+}
+
 // run is the job's goroutine.
 func (r *runner) run() {
 	timer := time.NewTimer(0)

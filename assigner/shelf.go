@@ -20,6 +20,7 @@ type shelf struct {
 	backend store.Backend
 	log     *slog.Logger
 	leases  *keeper
+	health  health
 	manned  chan struct{} // holds a token when a Distributor has come or gone
 
 	mu         sync.Mutex
@@ -50,6 +51,9 @@ func (s *shelf) ready() error {
 	defer s.mu.Unlock()
 	switch {
 	case s.listed && s.seen:
+		if err := s.health.problem(); err != nil {
+			return fmt.Errorf("store %s: %w", s.label(), err)
+		}
 		return nil
 	case s.err != nil:
 		return fmt.Errorf("store %s: %w", s.label(), s.err)
@@ -180,6 +184,7 @@ func (s *shelf) stand() {
 				s.log.Warn("withdrawal failed", "why", err)
 			}
 			reg = nil
+			s.health.stands(false, nil, nil)
 			s.log.Info("candidacy withdrawn", "why", why)
 		}
 	}
@@ -199,6 +204,7 @@ func (s *shelf) stand() {
 				call, cancel := context.WithTimeout(ctx, registerWithin)
 				r, err := s.backend.Register(call, s.a.cfg.candidate())
 				cancel()
+				s.health.stands(true, r, err)
 				if err != nil {
 					return progress, err
 				}

@@ -228,6 +228,8 @@ func statusOf(err error) error {
 		code = codes.NotFound
 	case errors.Is(err, store.ErrCorrupt):
 		code = codes.DataLoss
+	case errors.Is(err, store.ErrUnavailable):
+		// also if its time was over: the caller learns whose
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):

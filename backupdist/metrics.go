@@ -17,6 +17,7 @@ type metrics struct {
 	reads     *prometheus.CounterVec
 	ended     *prometheus.CounterVec
 	watched   *prometheus.GaugeVec
+	lastRead  *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -31,6 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		encodes:   counter("encodes_total", "Encodings made of assignments.", "kind"),
 		reads:     counter("reads_total", "Reads of jobs from the store, by outcome.", "outcome"),
 		watched:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_store_watched", Help: "1 while a store answers, 0 while it does not."}, []string{"store"}),
+		lastRead:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_store_last_read_timestamp_seconds", Help: "When a store could last be read, by the clock of the Backup Distributor, as it is asked every two seconds; 0 for never."}, []string{"store"}),
 		ended:     counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code"),
 	}
 	if reg == nil {
@@ -38,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	return m, errors.Join(
 		register(reg, &m.subs), register(reg, &m.jobs), register(reg, &m.sent), register(reg, &m.sentBytes),
-		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended), register(reg, &m.watched))
+		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended), register(reg, &m.watched), register(reg, &m.lastRead))
 }
 
 // register registers a metric, or takes the one that another server has registered.

@@ -128,6 +128,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	for _, src := range s.sources {
 		s.wg.Go(src.watch)
+		s.wg.Go(src.watchHealth)
 	}
 	return s, nil
 }

@@ -19,9 +19,12 @@ type source struct {
 	store store.Store
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	listed bool  // it has named its jobs
-	reason error // why it is not watched just now
+	mu      sync.Mutex
+	listed  bool  // it has named its jobs
+	reason  error // why it is not watched just now
+	watched bool  // it names jobs that change
+	checked bool  // it has been asked whether it can be read
+	answers bool  // it could, when it was asked last
 }
 
 func newSource(s *Server, st NamedStore) *source {
@@ -31,6 +34,7 @@ func newSource(s *Server, st NamedStore) *source {
 	}
 	src := &source{s: s, name: name, store: st.Store, log: s.log.With("store", name)}
 	s.m.watched.WithLabelValues(name).Set(0)
+	s.m.lastRead.WithLabelValues(name).Set(0)
 	return src
 }
 
@@ -52,13 +56,10 @@ func (src *source) watch() {
 	for failures := 0; life.Err() == nil; failures++ {
 		began := time.Now()
 		err := src.watchOnce()
-		src.s.m.watched.WithLabelValues(src.name).Set(0)
+		src.watching(false, err)
 		if life.Err() != nil {
 			return
 		}
-		src.mu.Lock()
-		src.reason = err
-		src.mu.Unlock()
 		src.log.Warn("the store cannot be watched", "error", err)
 		if time.Since(began) > retryMax {
 			failures = 0
@@ -79,10 +80,7 @@ func (src *source) watchOnce() error {
 		if err != nil {
 			return err
 		}
-		src.mu.Lock()
-		src.listed = true
-		src.mu.Unlock()
-		s.m.watched.WithLabelValues(src.name).Set(1)
+		src.watching(true, nil)
 		for _, name := range names {
 			if j, err := s.acquire(name); err == nil {
 				j.changed()

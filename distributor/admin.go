@@ -17,6 +17,10 @@ import (
 // adminWithin bounds an administrative call whose caller has set no deadline.
 const adminWithin = 30 * time.Second
 
+// answerMargin is how long before the caller's deadline, at most, a call is given up, so that
+// why there is no answer arrives.
+const answerMargin = 200 * time.Millisecond
+
 // adminService passes what operators ask on to an assigner: the one that is
 // preferred for the job where it is about a job's tasks, otherwise any; the next
 // one if that is unavailable.
@@ -99,14 +103,24 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 		ctx, cancel = context.WithTimeout(ctx, adminWithin)
 		defer cancel()
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	at, _ := ctx.Deadline()
+	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
 	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.asked())
+	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {
-		resp, err = call(slicerv1.NewAdminServiceClient(a.conn), ctx, r)
-		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
-			return resp, err
+		resp, failed := call(slicerv1.NewAdminServiceClient(a.conn), ctx, r)
+		switch code := status.Code(failed); {
+		case code == codes.Unavailable:
+			err = failed
+		case code == codes.DeadlineExceeded && why:
+			return nil, err // which says more
+		default:
+			return resp, failed
+		}
+		if why = true; ctx.Err() != nil {
+			return nil, err
 		}
 		d.log.Info("unavailable for a call, asking the next", a.kind(), a.id, "method", method, "error", err)
 	}

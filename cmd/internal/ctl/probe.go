@@ -39,7 +39,9 @@ no such job. With --interval it goes on until SIGINT or SIGTERM, and with --metr
 it serves what it sees to Prometheus: slicer_probe_selections_total by result, whose
 share of found is the availability that users see (Slicer paper, section 5.1);
 slicer_probe_total by result ok, behind, empty (no servers yet) or failed;
-slicer_probe_latency_seconds. A target is behind when another one had a newer generation
+slicer_probe_latency_seconds; and, without a JOB, slicer_probe_lists_total by result ok or
+failed: while the jobs cannot be listed, because the store is down or full, those that were
+listed last go on being probed. A target is behind when another one had a newer generation
 a round earlier.`,
 		Example: `  slicerctl probe --target slicer-1.example.com:4720,slicer-2.example.com:4720,slicer-backup.example.com:4730
   slicerctl probe my-job --interval 10s --metrics-address :9090 --json`,

@@ -49,6 +49,7 @@ type probeView struct {
 type prober struct {
 	jobs    []string // empty is all there are
 	clients []*client
+	listed  []string         // the jobs, when a target last named them
 	newest  map[string]int64 // of each job, that any target had in an earlier round
 	m       *probeMetrics
 	errs    io.Writer
@@ -59,6 +60,7 @@ type probeMetrics struct {
 	probes     *prometheus.CounterVec
 	latency    *prometheus.HistogramVec
 	generation *prometheus.GaugeVec
+	lists      *prometheus.CounterVec
 }
 
 func newProbeMetrics(r prometheus.Registerer) *probeMetrics {
@@ -73,7 +75,9 @@ func newProbeMetrics(r prometheus.Registerer) *probeMetrics {
 		generation: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_probe_generation",
 			Help: "Generation that the server has sent last."}, []string{"job", "target"}),
 	}
-	r.MustRegister(m.selections, m.probes, m.latency, m.generation)
+	m.lists = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_probe_lists_total",
+		Help: "Lists of all jobs that were asked for, by whether they came whole (ok), or without the jobs of a store, or not at all (failed), so that those listed before are probed."}, []string{"result"})
+	r.MustRegister(m.selections, m.probes, m.latency, m.generation, m.lists)
 	return m
 }
 
@@ -191,10 +195,21 @@ func (p *prober) list(ctx context.Context) ([]string, error) {
 	slices.Sort(jobs)
 	switch {
 	case !answered:
-		return jobs, &codedError{fmt.Sprintf("which jobs there are is not known: %v", failed), exitUnreachable}
+		p.m.lists.WithLabelValues("failed").Inc()
+		// Those that were there go on being probed.
+		return p.listed, &codedError{fmt.Sprintf("which jobs there are is not known: %v", failed), exitUnreachable}
 	case len(silent) > 0:
+		p.m.lists.WithLabelValues("failed").Inc()
+		for _, j := range p.listed {
+			if !names[j] {
+				jobs = append(jobs, j)
+			}
+		}
+		slices.Sort(jobs)
 		return jobs, &codedError{fmt.Sprintf("not probed: the jobs of store %s, which does not answer", strings.Join(silent, ", ")), exitUnreachable}
 	}
+	p.m.lists.WithLabelValues("ok").Inc()
+	p.listed = jobs
 	return jobs, nil
 }
 

@@ -26,8 +26,10 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
 	"github.com/slicer-project/slicer/assignment/porttest"
 )
@@ -249,4 +251,39 @@ func start(dir string, n int, change []func(*embed.Config)) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// Client returns a client of the cluster, for what no store does.
+func Client(t testing.TB, c *Cluster) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Free does what an operator does about an etcd without space: it drops what was
+// overwritten, and ends the alarm.
+func Free(t testing.TB, c *Cluster) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := Client(t, c)
+	now, err := client.Get(ctx, "x")
+	if err == nil {
+		_, err = client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	for _, e := range c.Endpoints() {
+		if err == nil {
+			_, err = client.Defragment(ctx, e)
+		}
+	}
+	if err == nil {
+		_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	}
+	if err != nil {
+		t.Fatalf("etcd: %v", err)
+	}
 }
