@@ -15,7 +15,7 @@ import (
 // return follows from what they are given. They have no goroutine, so the race run
 // leaves loadbalance out.
 var pure = map[string][]string{
-	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
+	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
 	"loadbalance/sim":          {"os"}, // reads traces
 	"distributor/limiter/fair": nil,
 	"assigner/generate":        nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
