@@ -58,6 +58,7 @@ type Clerk struct {
 	tally       *tally
 	connections connections
 	retries     retries
+	budgets     *budgets
 	chooser     chooser
 
 	mu      sync.Mutex
@@ -101,14 +102,14 @@ func New(cfg Config) (*Clerk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{job: cfg.Job, tally: newTally(), chooser: chooser, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), chooser: chooser, changed: make(chan struct{})}
 	sub := cfg.subscriber()
 	sub.Observe = c.observe
 	if c.sub, err = subscriber.New(sub); err != nil {
 		return nil, err
 	}
 	c.unregister, err = subscriber.Register(cfg.Registerer, "clerk", prometheus.Labels{"job": cfg.Job},
-		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections, &c.retries)
+		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections, &c.retries, c.budgets)
 	if err != nil {
 		_ = c.sub.Close()
 		return nil, err

@@ -46,13 +46,14 @@ func (c *Clerk) Mode() assignment.Mode { return c.sub.State().Status.Mode }
 // few milliseconds, and longer by Refused.Times, up to about 100 ms: in consistent
 // mode the next owner of a key does not own it as soon as it is assigned. It returns
 // at once if the task is the owner no longer, and this is the first refusal, or a
-// newer assignment than Refused.Routed says so.
+// newer assignment than Refused.Routed says so. It waits for longer while the clerk's
+// requests have been sent again more often than overload.Ownership allows.
 //
 // It returns nil when it is time to look the key up again; otherwise the error
 // matches the refusal and ctx's.
 func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) error {
 	c.retries.refusals.Add(1)
-	if err := c.await(ctx, key, refused); err != nil {
+	if err := c.awaitTurn(ctx, key, refused); err != nil {
 		return fmt.Errorf("%w: %w", refused, err)
 	}
 	c.retries.refused.Add(1)
@@ -63,14 +64,24 @@ func (c *Clerk) AwaitOwner(ctx context.Context, key string, refused Refused) err
 // may have been carried out. Its error matches lost and ctx's.
 func (c *Clerk) AwaitOwnerAfterLoss(ctx context.Context, key string, lost Lost) error {
 	c.retries.losses.Add(1)
-	if err := c.await(ctx, key, Refused{Task: lost.Task, Times: lost.Times, Routed: lost.Routed}); err != nil {
+	if err := c.awaitTurn(ctx, key, Refused{Task: lost.Task, Times: lost.Times, Routed: lost.Routed}); err != nil {
 		return fmt.Errorf("%w: %w", lost, err)
 	}
 	c.retries.lost.Add(1)
 	return nil
 }
 
-// await is AwaitOwner without the words.
+// awaitTurn is AwaitOwner without the words.
+func (c *Clerk) awaitTurn(ctx context.Context, key string, refused Refused) error {
+	for {
+		if err := c.await(ctx, key, refused); err != nil || c.mayAskOwner() {
+			return err
+		}
+		refused.Times, refused.Routed = refused.Times+1, 0
+	}
+}
+
+// await waits without regard to the budget.
 func (c *Clerk) await(ctx context.Context, key string, refused Refused) error {
 	timer := time.NewTimer(wait(refused.Times))
 	defer timer.Stop()
@@ -111,8 +122,9 @@ func names(r assignment.Replicas, task string) bool {
 //     owner by the newest assignment.
 //   - Unreached: no task has taken the request. In affinity mode any task can
 //     serve it, so it goes at once to another owner of the key, if there is one, or to
-//     other running tasks, four tasks in all. In consistent mode it waits for the
-//     owner, or its successor.
+//     other running tasks, four tasks in all, as long as the requests that the clerk's
+//     users send to other tasks are within overload.OtherTasks, a tenth; otherwise the
+//     error is returned. In consistent mode it waits for the owner, or its successor.
 //   - Lost: the task lost the key while the request ran. If ctx is of WithIdempotent,
 //     the request is sent again as one that was refused; otherwise it is returned.
 //   - Any other error is returned as it is: the request may have been carried out.
@@ -130,6 +142,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 			return err
 		}
 	}
+	c.Requested()
 	var tried []string // in affinity mode, since they were not reached
 	var last error
 	var ran error            // the first Lost
@@ -156,11 +169,11 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	for times := 0; ; {
 		a := c.newest.Load()
 		task, ok := pickOwner(a, key, tried)
-		if !ok || len(tried) == maxTasks {
+		if !ok || len(tried) == maxTasks || len(tried) > 0 && !c.MayRetry() {
 			return last
 		}
 		refused, err := send(task)
-		if former, ok := c.formerOwner(key, task); refused && ok && ctx.Err() == nil {
+		if former, ok := c.formerOwner(key, task); refused && ok && ctx.Err() == nil && c.mayAskOwner() {
 			refused, err = send(former)
 		}
 		var unreached Unreached
@@ -175,7 +188,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		}
 		ended := context.Cause(ctx)
 		if len(tried) == 0 {
-			ended = c.await(ctx, key, Refused{Task: task.Name, Times: times, Routed: a.Generation()})
+			ended = c.awaitTurn(ctx, key, Refused{Task: task.Name, Times: times, Routed: a.Generation()})
 			times++
 		}
 		if ended != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -336,6 +338,7 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 		synctest.Wait()
 		seen := map[string]int{}
 		for range 200 {
+			time.Sleep(4 * time.Second) // for the budget
 			err := r.do(time.Second, func(string, int) error { return Unreached{errOther} })
 			owners, others := slices.Sorted(slices.Values(r.asked[:3])), r.asked[3:]
 			if err != (Unreached{errOther}) || !slices.Equal(owners, []string{"b", "d", "f"}) || len(others) != 1 || others[0] != "a" && others[0] != "c" {
@@ -348,6 +351,7 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 			t.Errorf("first and last were %v", seen)
 		}
 		r.wantMetrics(0, 0, 600, 0)
+		time.Sleep(10 * time.Second)
 		// A refusal is not a matter of one task: the newest owner is asked again.
 		err = r.do(time.Second, func(task string, try int) error {
 			switch try {
@@ -376,6 +380,93 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 			t.Errorf("cancelled: %v after %d calls", err, n)
 		}
 	})
+}
+
+// TestRetryBudget: what Do gives to other tasks is a tenth of the requests, however
+// many of them fail, and one a second for a quiet client.
+func TestRetryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		const requests = 3000 // at 100/s
+		calls := 0
+		for range requests {
+			time.Sleep(10 * time.Millisecond)
+			err := r.do(time.Second, func(string, int) error { return Unreached{errOther} })
+			if calls += len(r.asked); err != (Unreached{errOther}) {
+				t.Fatal(err)
+			}
+		}
+		if calls > requests*11/10+10 || calls < requests*109/100 {
+			t.Errorf("%d calls for %d requests, want 1.1 a request", calls, requests)
+		}
+		time.Sleep(20 * time.Second)
+		if err := r.do(time.Second, func(string, int) error { return Unreached{errOther} }); err == nil || len(r.asked) != maxTasks {
+			t.Errorf("a request after a while is given to %v", r.asked)
+		}
+		r.wantOverBudget(true, false)
+	})
+}
+
+// TestOwnershipBudget: requests whose key has no owner wait, and are sent again as
+// often as others come, and not each every 100 ms.
+func TestOwnershipBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_CONSISTENT, 0)
+		defer r.stop()
+		const requests = 500
+		var calls, served atomic.Int64
+		var owned atomic.Bool
+		var wg sync.WaitGroup
+		for range requests {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := r.c.Do(ctx, "k", func(_ context.Context, task assignment.Task) error {
+					if calls.Add(1); owned.Load() {
+						return nil
+					}
+					return r.refusal(task.Name)
+				})
+				if err == nil {
+					served.Add(1)
+				}
+			})
+		}
+		time.Sleep(9 * time.Second)
+		// Without a budget it would be some 45,000.
+		if n := calls.Load(); n > 2*requests+10*20 || n < requests+9*20 {
+			t.Errorf("%d calls for %d requests in 9 s", n, requests)
+		}
+		owned.Store(true)
+		wg.Wait()
+		if served.Load() != requests {
+			t.Errorf("%d of %d requests were served in the end", served.Load(), requests)
+		}
+		r.wantOverBudget(false, true)
+	})
+}
+
+// wantOverBudget checks which budget has not allowed retries.
+func (r *retrial) wantOverBudget(other, own bool) {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "slicer_clerk_retries_over_budget_total" && l.GetName() == "budget" {
+					got[l.GetValue()] = m.GetCounter().GetValue() > 0
+				}
+			}
+		}
+	}
+	if len(got) != 2 || got["other_tasks"] != other || got["ownership"] != own {
+		r.t.Errorf("over budget: %v, want %t and %t", got, other, own)
+	}
 }
 
 // Do waits for the first assignment, within its deadline.

@@ -69,3 +69,42 @@ func TestDeathUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// TestDeathBudget: of the RPCs under way at a task that dies a tenth of all goes to the
+// next owner.
+func TestDeathBudget(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		tasks := three()
+		still := b.serve(tasks[0])
+		still.block = make(chan struct{})
+		next := b.serve(tasks[1])
+		b.serve(tasks[2])
+		b.put(tasks, each...)
+		ctx, cancel := context.WithTimeout(clerk.WithIdempotent(clerk.WithKey(b.t.Context(), keyOf(0, 3))), time.Minute)
+		defer cancel()
+		const requests = 200
+		errs := make(chan error, requests)
+		for range requests {
+			go func() {
+				_, err := b.ask(ctx)
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		after := append([]assignment.Task(nil), tasks...)
+		after[0].State = assignment.TaskDead
+		b.put(after, []uint32{1}, []uint32{1}, []uint32{2})
+		failed := 0
+		for range requests {
+			if err := <-errs; err != nil {
+				b.fails(err, codes.Unavailable, "said to be dead")
+				failed++
+			}
+		}
+		if n := next.count(); n != requests/10 || failed != requests-n {
+			b.t.Errorf("%d of %d went to the next owner, %d failed", n, requests, failed)
+		}
+		close(still.block)
+	})
+}

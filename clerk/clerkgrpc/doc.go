@@ -37,7 +37,9 @@
 // carried out. It is sent again, as one that was refused, only if its context is of
 // clerk.WithIdempotent, or if the retry policy of its method has UNAVAILABLE. Both say
 // that it may be carried out twice, so a unary one does not wait either for a task
-// that is said to be dead.
+// that is said to be dead; of such RPCs as many go to the next owner as clerk.MayRetry
+// allows, a tenth of all, and others fail with UNAVAILABLE. What gRPC's own retry policy
+// sends again, to an owner as a rule, is bounded by that policy's retryThrottling.
 //
 // # Connections
 //

@@ -165,8 +165,13 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 	}
 	var md metadata.MD
 	if r == nil {
+		t.job.clerk.Requested()
 		md = t.generation.metadata
 	} else {
+		if r.job.Load() == nil {
+			r.job.Store(t.job)
+			t.job.clerk.Requested()
+		}
 		r.last.Store(c)
 		if r.flight != nil {
 			r.flight.At(e.flights)

@@ -29,6 +29,8 @@ type route struct {
 	sent *generation
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
+	// job is whose task the first attempt went to, nil before.
+	job atomic.Pointer[job]
 	// flight is told where attempts go, if the RPC may be carried out twice.
 	flight *flight.Flight
 }

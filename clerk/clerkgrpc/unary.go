@@ -42,12 +42,17 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 	for deaths := 0; ; deaths++ {
 		ctx, f := flight.New(c.Context)
 		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, sent: c.route.sent, flight: f}}
+		one.route.job.Store(c.route.job.Load())
 		err := invoke(one, method, request, reply, cc, opts...)
 		died := err != nil && context.Cause(ctx) == flight.ErrDead
 		f.End()
 		c.route.last.Store(one.route.last.Load())
-		if !died || deaths == maxDeaths || c.Err() != nil {
+		c.route.job.Store(one.route.job.Load())
+		if !died || c.Err() != nil {
 			return err
+		}
+		if j := one.route.job.Load(); deaths == maxDeaths || j == nil || !j.clerk.MayRetry() {
+			return status.Errorf(codes.Unavailable, "clerkgrpc: %v, and there may be no more retries", flight.ErrDead)
 		}
 	}
 }

@@ -71,6 +71,11 @@ type Config struct {
 	// consistent mode for its owner, if its context does not end before: up to 1 h,
 	// default 10 s.
 	Patience time.Duration
+	// ResponseTimeout is how long a task may take to begin its answer once it has been
+	// sent the request; 0 is any. Then an idempotent request goes to another task, in
+	// affinity mode and as far as clerk.MayRetry allows, and others fail. An idempotent
+	// one that may not go on is waited for up to four times as long.
+	ResponseTimeout time.Duration
 	// Base is what the transports of all tasks are cloned from; nil is one like
 	// http.DefaultTransport without proxies, with a dial timeout of 2 s, and with up
 	// to 256 idle connections a task, for 5 min.
@@ -90,6 +95,8 @@ func (c *Config) validate() error {
 		return refuse("missing", int(c.Missing), "AnyTask or Refuse")
 	case c.Policy != policy.RoundRobin && c.Policy != policy.LeastLoaded:
 		return refuse("policy", c.Policy.String(), policy.RoundRobin.String()+" or "+policy.LeastLoaded.String())
+	case c.ResponseTimeout < 0:
+		return refuse("response timeout", c.ResponseTimeout.String(), "0 or more")
 	case c.Patience < 0 || c.Patience > maxPatience:
 		return refuse("patience", c.Patience.String(), "0 to "+maxPatience.String())
 	}

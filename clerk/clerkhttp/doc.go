@@ -23,7 +23,8 @@
 // with an Idempotency-Key, or whose context is of clerk.WithIdempotent. Such a request of a Transport does not wait either for a
 // task that is said to be dead before it has answered. In affinity mode it goes to another owner of the
 // key, else to another task, four in all; tasks that were not reached lately come
-// last. In consistent mode only the owner will do: the request waits for it,
+// last. What all that use the clerk send to other tasks is within a tenth of their
+// requests (clerk.MayRetry): beyond it a request fails as it has failed at first. In consistent mode only the owner will do: the request waits for it,
 // within its deadline and Config.Patience. So does one that a task has refused by
 // 421 Misdirected Request; bodies up to 64 KiB are kept for that.
 //

@@ -175,16 +175,20 @@ func closeBody(req *http.Request) {
 
 // trip is one request on its way.
 type trip struct {
-	t      *Transport
-	in     *http.Request
-	out    *http.Request
-	key    string
-	keyed  bool
-	begun  time.Time
-	body   *body // nil if there is none, or GetBody makes new ones
-	tried  tried
-	last   error // of a task that did not answer
-	ran    error // the first clerk.Lost
+	t     *Transport
+	in    *http.Request
+	out   *http.Request
+	key   string
+	keyed bool
+	begun time.Time
+	body  *body // nil if there is none, or GetBody makes new ones
+	tried tried
+	last  error // of a task that did not answer
+	ran   error // the first clerk.Lost
+	// counted: the clerk's budgets know of it.
+	counted bool
+	// paid: the next attempt is in the budget already.
+	paid   bool
 	waits  int
 	expire context.CancelFunc // of wait
 	wait   context.Context
@@ -242,7 +246,11 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			t.tally.requests[unanswered].Add(1)
 			return nil, cmp.Or(r.last, ErrNoTask)
 		}
-		resp, err := r.send(v, b)
+		if !r.counted {
+			r.counted = true
+			t.clerk.Requested()
+		}
+		resp, err := r.send(v, b, consistent)
 		refused, isRefused := refusal(v.a.Job(), resp)
 		lost, isLost := loss(v.a.Job(), resp)
 		isLost = isLost && idempotent(r.in)
@@ -254,7 +262,15 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		if !again && !consistent {
 			r.tried.add(b)
 		}
-		if r.tried.n == maxTries || !r.mayRepeat(err) {
+		elsewhere := !again && !consistent
+		if r.tried.n == maxTries || elsewhere && r.tried.n >= len(v.all) || !r.mayRepeat(err) {
+			t.tally.requests[unanswered].Add(1)
+			return resp, err
+		}
+		paid := r.paid
+		r.paid = false
+		if elsewhere && !paid && !t.clerk.MayRetry() {
+			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
 			return resp, err
 		}
@@ -329,7 +345,7 @@ func (r *trip) patience() context.Context {
 }
 
 // send sends the request to a task once.
-func (r *trip) send(v *view, b *backend) (*http.Response, error) {
+func (r *trip) send(v *view, b *backend, consistent bool) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
 	b.probe(r.begun)
@@ -339,13 +355,29 @@ func (r *trip) send(v *view, b *backend) (*http.Response, error) {
 	}
 	out := r.out
 	var f *flight.Flight
-	if r.leaves {
+	var resp *http.Response
+	var err error
+	limit := r.t.cfg.ResponseTimeout
+	if r.leaves || limit > 0 {
 		var ctx context.Context
 		ctx, f = flight.New(r.in.Context())
-		f.At(&b.flights)
-		out = out.WithContext(ctx)
+		if r.leaves {
+			f.At(&b.flights)
+		}
+		if limit > 0 {
+			left := min(maxTries, len(v.all)) - r.tried.n - 1
+			w := &watch{r: r, f: f, limit: limit, leave: !consistent && left > 0 && idempotent(r.in), more: time.Duration(left) * limit}
+			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(w.trace(ctx)))
+			w.end()
+		} else {
+			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(ctx))
+		}
+		if err != nil && context.Cause(ctx) == errSlow {
+			err = errSlow
+		}
+	} else {
+		resp, err = b.pool.Load().http.RoundTrip(out)
 	}
-	resp, err := b.pool.Load().http.RoundTrip(out)
 	switch {
 	case err == nil:
 		b.answered()

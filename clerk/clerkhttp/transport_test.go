@@ -432,6 +432,83 @@ func TestLost(t *testing.T) {
 	})
 }
 
+// TestRetryBudget: of requests that their task does not answer a tenth goes to another
+// one, and it is the clerk's budget, which others use too.
+func TestRetryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, affinity, "ab")
+		tr := j.transport(nil)
+		j.task("a").answers(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		const requests = 1000
+		served := 0
+		for range requests {
+			time.Sleep(10 * time.Millisecond)
+			if got, err := get(t, tr, keyIn(0, 2)); err == nil && got == "b" {
+				served++
+			} else if err == nil {
+				t.Fatalf("answered by %q", got)
+			}
+		}
+		sent := j.task("a").served() + j.task("b").served()
+		if sent > requests*11/10+1 || sent < requests*109/100 || served != j.task("b").served() {
+			t.Errorf("sent %d times, %d served", sent, served)
+		}
+		time.Sleep(20 * time.Second)
+		for j.clerk.MayRetry() {
+		}
+		before := j.task("b").served()
+		if _, err := get(t, tr, keyIn(0, 2)); err == nil || j.task("b").served() != before {
+			t.Errorf("sent again though others have used the budget up: %v", err)
+		}
+		j.stop(tr)
+	})
+}
+
+// TestResponseTimeout: a task that does not begin to answer in time is left by requests
+// that may go elsewhere; while there are too many of these they wait.
+func TestResponseTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, affinity, "ab")
+		const limit = 100 * time.Millisecond
+		tr := j.transport(func(c *Config) { c.ResponseTimeout = limit })
+		var takes time.Duration
+		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-time.After(takes):
+				fmt.Fprint(w, "a")
+			case <-r.Context().Done():
+			}
+		})
+		for _, c := range []struct {
+			method      string
+			takes, want time.Duration
+			budget      bool
+			by          string // empty for none
+		}{
+			{"GET", 3 * limit, limit, true, "b"},
+			{"GET", limit / 2, limit / 2, true, "a"},
+			{"POST", 3 * limit, limit, true, ""},
+			{"POST", limit / 2, limit / 2, true, "a"},
+			{"GET", limit * 3 / 2, limit * 3 / 2, false, "a"},
+			{"GET", time.Hour, 2 * limit, false, ""}, // as long as both tasks together
+			{"POST", 3 * limit, limit, false, ""},
+		} {
+			time.Sleep(20 * time.Second)
+			for !c.budget && j.clerk.MayRetry() {
+			}
+			takes = c.takes
+			req, _ := http.NewRequestWithContext(clerk.WithKey(t.Context(), keyIn(0, 2)), c.method, "http://profiles", strings.NewReader("x"))
+			began := time.Now()
+			got, err := do(t, tr, req)
+			if took := time.Since(began); got != c.by || took != c.want || (err == nil) != (c.by != "") || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v: %q, %v after %s", c, got, err, took)
+			}
+		}
+		j.stop(tr)
+	})
+}
+
 // TestConsistentOwnerDown: nobody but the owner will do.
 func TestConsistentOwnerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,6 +67,9 @@ func (f *Flight) End() {
 	f.cancel(nil)
 }
 
+// Fail ends the attempt's context for a reason of its user's.
+func (f *Flight) Fail(why error) { f.cancel(why) }
+
 func (f *Flight) leave() {
 	if f.group != nil {
 		f.group.remove(f)

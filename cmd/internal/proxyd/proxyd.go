@@ -80,7 +80,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
 	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; -1 has the control plane give one")
 	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
-	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode; 0 is any")
+	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	f.BindLog(cmd)
 	f.tls.Bind(cmd)

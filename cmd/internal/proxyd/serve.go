@@ -142,9 +142,9 @@ func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Prox
 		index = &f.index
 	}
 	base := clerkhttp.DefaultBase()
-	base.TLSClientConfig, base.ResponseHeaderTimeout = asClient, f.headers
+	base.TLSClientConfig = asClient
 	return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
-		Rules: rules, Policy: kind, Patience: f.patience, Base: base, Logger: p.Log, Registerer: p.Registry,
+		Rules: rules, Policy: kind, Patience: f.patience, ResponseTimeout: f.headers, Base: base, Logger: p.Log, Registerer: p.Registry,
 		Clerk: func(job string) (*clerk.Clerk, error) {
 			return clerk.New(clerk.Config{
 				Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
