@@ -20,19 +20,28 @@ type Report struct {
 	// Utilization is the share of the task's capacity that is in use. It is more
 	// than 0, and may exceed 1; otherwise there is no report.
 	Utilization float64
-	// Requests and Errors are rates, per second.
+	// Requests and Errors are rates, per second, of requests that were served and of
+	// those that failed. (gRFC A58 counts errors among the requests: then a task that
+	// fails at once, which costs it little, weighs the more the more it fails.)
 	Requests, Errors float64
 }
 
+// leastServed is what share of the requests that failed a task counts as serving at
+// least, so that one that serves nothing gets few requests and not the mean, and some
+// all the same, by which it is found to have recovered.
+const leastServed = .01
+
 // Weight is the share of the requests that the task should get, relative to
 // others: the requests that it would carry at full utilization,
-// requests / (utilization + Penalty * errors / requests). It is 0 if the report
-// says nothing.
+// requests / (utilization + Penalty * errors / requests), where requests are at least
+// a hundredth of errors. It is 0 if the report says nothing.
 func (r Report) Weight() float64 {
-	if !(r.Utilization > 0) || !(r.Requests > 0) {
+	errors := max(r.Errors, 0)
+	requests := max(r.Requests, leastServed*errors)
+	if !(r.Utilization > 0) || !(requests > 0) {
 		return 0
 	}
-	w := r.Requests / (r.Utilization + Penalty*max(r.Errors, 0)/r.Requests)
+	w := requests / (r.Utilization + Penalty*errors/requests)
 	if !(w > 0) || math.IsInf(w, 0) {
 		return 0
 	}

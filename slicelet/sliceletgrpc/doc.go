@@ -9,9 +9,11 @@
 //	}
 //	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
 //	pb.RegisterCacheServer(server, cache)
+//	h := health.NewServer()
+//	healthv1.RegisterHealthServer(server, h)
 //	go server.Serve(listener)
 //	<-terminated
-//	return sliceletgrpc.Drain(ctx, s, server, nil)
+//	return sliceletgrpc.Drain(ctx, s, server, h)
 //
 // Listen before slicelet.New: from then on clients may come.
 //
@@ -49,5 +51,9 @@
 //
 // Latency and errors by method are metrics. The process's utilization goes to
 // clients in the trailers of RPCs (ORCA load reports), for clients that choose by
-// it: clerkgrpc with policy.Weighted, or gRPC's weighted_round_robin.
+// it: clerkgrpc with policy.Weighted, or gRPC's weighted_round_robin. Of RPCs those
+// count that were answered with OK, so that a task that fails at once does not look
+// quick. Those with UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
+// INTERNAL, UNAVAILABLE and DATA_LOSS count as errors; others, and those that are
+// refused since the key is not the task's, as neither.
 package sliceletgrpc

@@ -73,13 +73,15 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		key, ok = g.cfg.Key(info.FullMethod, request)
 	}
 	err := g.admit(ctx, c, info.FullMethod, key, ok)
+	o := idle
 	if err == nil {
 		answer, err = handler(c, request)
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}
+		o = outcomeOf(status.Code(err))
 	}
-	c.handle.Took(g.ended(ctx, info.FullMethod, began, err))
+	c.handle.Took(g.ended(ctx, info.FullMethod, began, err, o))
 	return answer, err
 }
 
@@ -93,16 +95,18 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	} else {
 		s.ask = true
 	}
+	o := idle
 	if err == nil {
 		err = handler(srv, s)
+		o = outcomeOf(status.Code(err))
 	}
 	if s.refused != nil {
-		err = s.refused // whatever the handler made of it
+		err, o = s.refused, idle // whatever the handler made of it
 	} else if s.check() != nil {
-		err = g.ownershipLost()
+		err, o = g.ownershipLost(), idle
 	}
 	s.waits(false)
-	g.ended(ss.Context(), info.FullMethod, began, err)
+	g.ended(ss.Context(), info.FullMethod, began, err, o)
 	return err
 }
 
@@ -288,11 +292,11 @@ func detailed(code codes.Code, text string, detail protoadapt.MessageV1) *status
 
 // ended counts an RPC that has been answered, tells the client of the load, and returns
 // how long the RPC took.
-func (g *gate) ended(ctx context.Context, method string, began time.Time, err error) (took time.Duration) {
+func (g *gate) ended(ctx context.Context, method string, began time.Time, err error, o outcome) (took time.Duration) {
 	now := time.Now()
 	took = now.Sub(began)
 	g.metrics.answered(method, status.Code(err), took)
-	if g.load.count(now, err != nil) {
+	if g.load.count(now, o) {
 		// To ask for the recorder is what makes it part of the trailers.
 		orca.CallMetricsRecorderFromContext(ctx)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
@@ -22,11 +23,13 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/loadbalance/policy"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/greeter/hello"
@@ -53,6 +56,7 @@ type service struct {
 	hello.Greeter
 	owned, keyed bool
 	block        chan struct{}
+	fails        codes.Code // what SayHello ends with
 }
 
 func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
@@ -64,6 +68,9 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 	work(name)
 	if name.GetValue() == "fail" {
 		return nil, status.Error(codes.NotFound, "no such name")
+	}
+	if s.fails != codes.OK {
+		return nil, status.Error(s.fails, "as told")
 	}
 	return name, nil
 }
@@ -386,13 +393,79 @@ func TestUtilization(t *testing.T) {
 	l := &load{source: func() float64 { return 0 }, recorder: noRecorder{}}
 	now, n := time.Now(), 0
 	for i := range 10_000 {
-		if l.count(now.Add(time.Duration(i)*time.Millisecond), false) && i >= 2000 {
+		if l.count(now.Add(time.Duration(i)*time.Millisecond), served) && i >= 2000 {
 			n++
 		}
 	}
 	if n != 500 {
 		t.Errorf("%d of 8000 RPCs", n)
 	}
+}
+
+// weighs is what clients make of what the server says of itself, when it has had so
+// many RPCs a second, which all end with a code.
+func weighs(t *testing.T, code codes.Code, rate int, utilization float64) (w float64) {
+	run(t, Config{Utilization: func() float64 { return utilization }}, func(b *bed) {
+		b.service.fails = code
+		var u policy.Utilization
+		began := time.Now()
+		for range 12 * rate {
+			var trailer metadata.MD
+			if err := b.ask(b.t.Context(), "x", grpc.Trailer(&trailer)); status.Code(err) != code {
+				b.t.Fatal(err)
+			}
+			if v := trailer.Get("endpoint-load-metrics-bin"); len(v) == 1 {
+				var load orcav3.OrcaLoadReport
+				if err := proto.Unmarshal([]byte(v[0]), &load); err != nil {
+					b.t.Fatal(err)
+				}
+				u.Report(time.Since(began), policy.Report{Utilization: load.GetApplicationUtilization(), Requests: load.GetRpsFractional(), Errors: load.GetEps()})
+			}
+			time.Sleep(time.Second / time.Duration(rate))
+		}
+		w = u.Weight(time.Since(began))
+	})
+	return w
+}
+
+// TestFailingDoesNotAttract: a task that answers a thousand RPCs a second with an error,
+// since that costs it nothing, weighs a thousandth of one that serves, and one whose
+// RPCs are all at fault themselves is taken for one that is not known.
+func TestFailingDoesNotAttract(t *testing.T) {
+	healthy := weighs(t, codes.OK, 100, .5)
+	if healthy < 150 || healthy > 250 {
+		t.Errorf("a healthy task weighs %f", healthy)
+	}
+	for _, code := range []codes.Code{codes.Internal} {
+		if w := weighs(t, code, 1000, .05); w <= 0 || w > healthy/500 {
+			t.Errorf("a task that fails with %s weighs %f, a healthy one %f", code, w, healthy)
+		}
+	}
+	for _, code := range []codes.Code{codes.NotFound} {
+		if w := weighs(t, code, 1000, .05); w != 0 {
+			t.Errorf("a task that says %s weighs %f", code, w)
+		}
+	}
+}
+
+// TestRefusalsAreNoErrors: in consistent mode a task that refuses what is not its own is
+// not ill.
+func TestRefusalsAreNoErrors(t *testing.T) {
+	run(t, Config{Utilization: func() float64 { return .5 }}, func(b *bed) {
+		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
+		b.assign(5, 0, 1)
+		for range 300 {
+			var trailer metadata.MD
+			b.refused(b.ask(b.with(KeyHeader, keyOf(1)), "x", grpc.Trailer(&trailer)))
+			if v := trailer.Get("endpoint-load-metrics-bin"); len(v) == 1 {
+				var load orcav3.OrcaLoadReport
+				if err := proto.Unmarshal([]byte(v[0]), &load); err != nil || load.GetEps() != 0 || load.GetRpsFractional() != 0 {
+					b.t.Fatalf("%v, %v", &load, err)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 }
 
 func TestMethodsAreBounded(t *testing.T) {
