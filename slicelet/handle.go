@@ -86,6 +86,16 @@ func (h Handle) Took(d time.Duration) {
 	h.s.meter.took(h.key, v.metered, v.metered.find(h.key), min(d, maxTook).Seconds())
 }
 
+// ReportLoad adds load, in a unit of the application's own, to what the request's key
+// has brought, for jobs whose load metric is custom: it is Slicelet.ReportLoad for what
+// is known only when the work is done. It may be called several times. Negative load,
+// infinite load and what is no number are ignored.
+func (h Handle) ReportLoad(load float64) {
+	if h.s != nil {
+		h.s.reportLoad(h.key, load)
+	}
+}
+
 // Shed counts the request as refused for want of room. Handle has counted it as
 // load before, and it stays load: what is turned away is what the task could not
 // carry. A request that is refused since the key is not owned has been counted as

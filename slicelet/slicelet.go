@@ -158,10 +158,14 @@ func (s *Slicelet) Handle(key string) Handle {
 // brought, for jobs whose load metric is custom. It counts no request. Negative
 // load, infinite load and what is no number are ignored.
 func (s *Slicelet) ReportLoad(key string, load float64) {
+	s.reportLoad(assignment.KeyOf(key), load)
+}
+
+func (s *Slicelet) reportLoad(k assignment.SliceKey, load float64) {
 	if !(load > 0) || math.IsInf(load, 0) {
 		return
 	}
-	k, v := assignment.KeyOf(key), s.view.Load()
+	v := s.view.Load()
 	s.meter.custom(k, v.metered, v.metered.find(k), min(load, wire.MaxRate))
 }
 

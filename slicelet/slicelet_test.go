@@ -259,9 +259,14 @@ func TestReports(t *testing.T) {
 		c.server.Say(&slicerv1.Status{TakesReports: true, ReportIntervalMs: 5000, LoadMetric: assignment.LoadCustom})
 		time.Sleep(5 * time.Second)
 		before := len(c.reports())
-		c.s.ReportLoad(keyIn(0, 3), 30)
+		c.s.ReportLoad(keyIn(0, 3), 20)
+		h := c.s.Handle(keyIn(0, 3))
+		h.ReportLoad(7)
+		h.ReportLoad(3)
+		Handle{}.ReportLoad(1)
 		for _, bad := range []float64{-1, 0, inf(), -inf(), nan()} {
 			c.s.ReportLoad(keyIn(0, 3), bad)
+			h.ReportLoad(bad)
 		}
 		time.Sleep(10 * time.Second)
 		rs = c.reports()[before:]
