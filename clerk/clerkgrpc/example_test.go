@@ -16,7 +16,7 @@ import (
 )
 
 func Example() {
-	routed := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{"slicer:4720"}}})
+	routed := clerkgrpc.DialOptions(clerkgrpc.Config{HealthCheck: true, Clerk: clerk.Config{Distributors: []string{"slicer:4720"}}})
 	conn, err := grpc.NewClient("slicer:///greeter", append(routed, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		log.Fatal(err)

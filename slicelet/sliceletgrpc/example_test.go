@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
@@ -27,12 +29,14 @@ func Example() {
 	}
 	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
 	hello.RegisterGreeterServer(server, hello.Greeter{})
+	h := health.NewServer()
+	healthv1.RegisterHealthServer(server, h)
 	go server.Serve(lis)
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	<-ctx.Done()
-	if err := sliceletgrpc.Drain(context.Background(), s, server, nil); err != nil {
+	if err := sliceletgrpc.Drain(context.Background(), s, server, h); err != nil {
 		log.Print(err)
 	}
 }

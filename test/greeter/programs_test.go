@@ -11,13 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/test/bed"
 )
 
 // maxAdded and maxLines are what README promises.
-const maxAdded, maxLines = 10, 40
+const maxAdded, maxLines = 10, 45
 
 func TestLines(t *testing.T) {
 	for _, side := range []string{"server", "client"} {
@@ -108,12 +112,16 @@ func TestPrograms(t *testing.T) {
 		t.Error(wrong)
 	}
 	greet()
-	// One goes, as its orchestrator would have it.
+	// One goes, as its orchestrator would have it, and its health service tells.
+	told := notServing(t, ctx, addressOf(ck.Assignment(), "greeter-0"))
 	if err := servers[0].Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := servers[0].Wait(); err != nil {
 		t.Error(err)
+	}
+	if err := <-told; err != nil {
+		t.Errorf("its health service did not say that it does not serve any more: %v", err)
 	}
 	await(t, "one server owns all", func() bool { return owning(ck.Assignment()) == 1 })
 	greet()
@@ -132,4 +140,39 @@ func greeted(out string, names []string, ck *clerk.Clerk) string {
 		}
 	}
 	return ""
+}
+
+func addressOf(a *assignment.Assignment, task string) string {
+	pos, _ := a.Position(task)
+	return a.Task(pos).Address
+}
+
+// notServing tells when a server's health service says so, or why it has not. It
+// returns when the service has said that it serves.
+func notServing(t *testing.T, ctx context.Context, address string) <-chan error {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.CloseAtEnd(t, conn.Close)
+	ctx, cancel := context.WithCancel(ctx)
+	t.Cleanup(cancel)
+	w, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := w.Recv(); err != nil || m.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Fatalf("%v, %v", m, err)
+	}
+	told := make(chan error, 1)
+	go func() {
+		defer cancel() // or the server, which ends its RPCs, would wait for this one
+		m, err := w.Recv()
+		if err == nil && m.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+			err = fmt.Errorf("it says %s", m.GetStatus())
+		}
+		told <- err
+	}()
+	return told
 }

@@ -20,7 +20,7 @@ import (
 func main() {
 	slicer := flag.String("slicer", "127.0.0.1:4720", "a Distributor, host:port")
 	flag.Parse()
-	routed := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: []string{*slicer}}})
+	routed := clerkgrpc.DialOptions(clerkgrpc.Config{HealthCheck: true, Clerk: clerk.Config{Distributors: []string{*slicer}}})
 	conn, err := grpc.NewClient("slicer:///greeter", append(routed, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		log.Fatal(err)

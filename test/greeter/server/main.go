@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
@@ -31,9 +33,11 @@ func main() {
 	}
 	server := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
 	hello.RegisterGreeterServer(server, hello.Greeter{From: lis.Addr().String()})
+	h := health.NewServer()
+	healthv1.RegisterHealthServer(server, h)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	go server.Serve(lis)
 	<-ctx.Done()
 	stop() // a second signal ends it at once
-	sliceletgrpc.Drain(context.Background(), s, server, nil)
+	sliceletgrpc.Drain(context.Background(), s, server, h)
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slicer-project/slicer/test/greeter/hello"
 )
@@ -23,9 +25,12 @@ func main() {
 	}
 	server := grpc.NewServer()
 	hello.RegisterGreeterServer(server, hello.Greeter{From: lis.Addr().String()})
+	h := health.NewServer()
+	healthv1.RegisterHealthServer(server, h)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	go server.Serve(lis)
 	<-ctx.Done()
 	stop() // a second signal ends it at once
+	h.Shutdown()
 	server.GracefulStop()
 }
