@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
 )
@@ -129,6 +130,7 @@ func (k *keeper) run() {
 		session, err := k.writers.OpenWriter(call, k.lowest())
 		cancel()
 		if err != nil {
+			k.suspend(err)
 			k.set(nil, err)
 			return false, err
 		}
@@ -138,6 +140,7 @@ func (k *keeper) run() {
 		if ctx.Err() != nil {
 			return true, k.end(session)
 		}
+		k.suspend(err)
 		k.set(nil, nil)
 		_ = k.end(session) // what watches for it ends too
 		for _, r := range k.s.a.runners() {
@@ -150,6 +153,26 @@ func (k *keeper) run() {
 		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
 		return true, err
 	})
+}
+
+// suspend closes a store that has gone back to an earlier state, until the sessions
+// of which it does not know have run out. Readers that remember wait by themselves;
+// this is for those that have started since.
+func (k *keeper) suspend(why error) {
+	s, ok := k.writers.(lease.Suspender)
+	if !ok || !errors.Is(why, lease.ErrWentBack) {
+		return
+	}
+	longest := k.ttl
+	for _, r := range k.s.a.runners() {
+		longest = max(longest, r.leaseDuration(k.s))
+	}
+	k.s.log.Error("leases are suspended", "why", why, "for", longest)
+	ctx, cancel := context.WithTimeout(k.s.a.ctx, leaseWithin)
+	defer cancel()
+	if err := s.Suspend(ctx, longest); err != nil {
+		k.s.log.Warn("leases not suspended", "why", err)
+	}
 }
 
 // renew keeps the session alive until it is lost or ctx ends. Nothing here trusts
@@ -213,6 +236,17 @@ func (r *runner) leaseTime(s *shelf) (ttl time.Duration, ok bool) {
 		return 0, false
 	}
 	return r.core.LeaseTime()
+}
+
+// leaseDuration is that of a consistent job in a store, 0 of any other.
+func (r *runner) leaseDuration(s *shelf) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job, known, exists := r.core.Job()
+	if r.home != s || !known || !exists || job.Config.Mode != assignment.Consistent {
+		return 0
+	}
+	return job.Config.LeaseDuration
 }
 
 // lead takes the job lease.

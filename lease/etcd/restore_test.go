@@ -28,9 +28,9 @@ type restoring struct {
 	t       *testing.T
 	ttl     time.Duration
 	cluster *etcdtest.Cluster
-	relays  []*relay     // to its members
-	newest  atomic.Int64 // generation that was asked for
-	inForce atomic.Int64 // generation of the last change that was completed
+	relays  []*etcdtest.Relay // to its members
+	newest  atomic.Int64      // generation that was asked for
+	inForce atomic.Int64      // generation of the last change that was completed
 	assigns *etcdlease.Store
 
 	mu    sync.Mutex
@@ -46,10 +46,10 @@ type slicelet struct {
 	store *etcdlease.Store
 }
 
-func newRestoring(t *testing.T, members int, ttl time.Duration) *restoring {
-	r := &restoring{t: t, ttl: ttl, cluster: etcdtest.NewCluster(t, members), both: map[assignment.SliceKey]time.Duration{}}
+func newRestoring(t *testing.T, cluster *etcdtest.Cluster, ttl time.Duration) *restoring {
+	r := &restoring{t: t, ttl: ttl, cluster: cluster, both: map[assignment.SliceKey]time.Duration{}}
 	for _, target := range r.cluster.Endpoints() {
-		r.relays = append(r.relays, newRelay(t, target))
+		r.relays = append(r.relays, etcdtest.NewRelay(t, target))
 	}
 	r.assigns = r.open()
 	for i := range slicelets {
@@ -64,7 +64,7 @@ func newRestoring(t *testing.T, members int, ttl time.Duration) *restoring {
 func (r *restoring) open() *etcdlease.Store {
 	var endpoints []string
 	for _, relay := range r.relays {
-		endpoints = append(endpoints, relay.address())
+		endpoints = append(endpoints, relay.Address())
 	}
 	st, err := etcdlease.Open(r.t.Context(), etcdlease.Config{Endpoints: endpoints})
 	if err != nil {
@@ -278,15 +278,19 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 	if c.forced {
 		members = 3
 	}
-	r := newRestoring(t, members, ttl)
-	last := members - 1
-	r.relays[last].target("")
-	r.cluster.Stop(last)
-	restored := r.cluster
+	cluster := etcdtest.NewCluster(t, members)
+	restored := cluster
 	if !c.forced {
-		restored = r.cluster.Elsewhere(t, r.cluster.Backup(t, 0))
+		restored = cluster.Another(t)
+	}
+	r := newRestoring(t, cluster, ttl)
+	last := members - 1
+	r.relays[last].Target("")
+	r.cluster.Stop(last)
+	if !c.forced {
+		r.cluster.Copy(t, restored)
 		r.cluster.Restart(t, 0)
-		r.relays[0].target(r.cluster.Endpoints()[0])
+		r.relays[0].Target(r.cluster.Endpoints()[0])
 	}
 	// What follows is lost: changes, and the session of a slicelet.
 	r.kill(0)
@@ -300,7 +304,7 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 	}
 	down := time.Now()
 	for i := range members {
-		r.relays[i].target("")
+		r.relays[i].Target("")
 	}
 	if c.forced {
 		for i := range last {
@@ -315,7 +319,7 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 		r.kill(1)
 	}
 	for i := range members {
-		r.relays[i].target(restored.Endpoints()[last])
+		r.relays[i].Target(restored.Endpoints()[last])
 	}
 	up := time.Since(down)
 	if c.restart {
@@ -324,9 +328,6 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 	took := r.changesGoOn("after it went back")
 	t.Logf("etcd was away for %s; three changes later, and with an owner for every key, it is %s", up.Round(time.Millisecond), took.Round(time.Millisecond))
 	r.verdict()
-	for _, relay := range r.relays {
-		relay.target("") // a server that has clients takes its time to stop
-	}
 }
 
 // etcd goes back to an earlier state while slicelets and an assigner live, and is

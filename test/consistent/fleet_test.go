@@ -34,7 +34,7 @@ const fleetSize = 2000
 // assigner as one Distributor's stream, and generations are fetched from the
 // store once for all of them.
 type fleet struct {
-	b          *testing.B
+	b          testing.TB
 	backend    assignmentstore.Backend
 	registry   *prometheus.Registry // the assigner's
 	keepalives atomic.Int64
@@ -49,27 +49,26 @@ type fleet struct {
 	fetched map[assignment.Generation]*assignment.Assignment
 }
 
-func newFleet(b *testing.B) *fleet {
-	c := etcdtest.NewCluster(b, 1)
+func newFleet(b testing.TB, size int, endpoints []string, leaseDuration time.Duration) *fleet {
 	f := &fleet{b: b, registry: prometheus.NewRegistry(), fetched: map[assignment.Generation]*assignment.Assignment{}}
 	const prefix = "/fleet"
-	backend, err := etcdstore.Open(b.Context(), etcdstore.Config{Endpoints: c.Endpoints(), Prefix: prefix})
+	backend, err := etcdstore.Open(b.Context(), etcdstore.Config{Endpoints: endpoints, Prefix: prefix})
 	if err != nil {
 		b.Fatal(err)
 	}
 	bed.CloseAtEnd(b, backend.Close)
 	f.backend = backend
-	leases := f.leases(c, prefix)
+	leases := f.leases(endpoints, prefix)
 	conn := f.assigner(assigner.Config{ID: "a", Address: "127.0.0.1:1", Registerer: f.registry,
 		Stores: []assigner.NamedStore{{Backend: backend, Leases: leases}}})
 	f.admin = slicerv1.NewAdminServiceClient(conn)
 	_, err = f.admin.PutJob(b.Context(), &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{
-		Name: "job", Mode: slicerv1.Mode_MODE_CONSISTENT, LeaseDurationMs: 30_000, HeartbeatTimeoutMs: 60_000,
+		Name: "job", Mode: slicerv1.Mode_MODE_CONSISTENT, LeaseDurationMs: leaseDuration.Milliseconds(), HeartbeatTimeoutMs: 60_000,
 		Balance: &slicerv1.BalanceConfig{MinSlicesPerTask: 5, MaxSlicesPerTask: 20}}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i := range fleetSize {
+	for i := range size {
 		f.tasks = append(f.tasks, &slicerv1.Task{Name: fmt.Sprint("task-", i), Incarnation: uint64(i + 1), Address: fmt.Sprintf("10.1.%d.%d:80", i/250, i%250), Weight: 1,
 			State: slicerv1.TaskState_TASK_STATE_RUNNING})
 	}
@@ -79,8 +78,8 @@ func newFleet(b *testing.B) *fleet {
 }
 
 // leases opens the lease store: one connection for all.
-func (f *fleet) leases(c *etcdtest.Cluster, prefix string) *etcdlease.Store {
-	st, err := etcdlease.Open(f.b.Context(), etcdlease.Config{Endpoints: c.Endpoints(), Prefix: prefix})
+func (f *fleet) leases(endpoints []string, prefix string) *etcdlease.Store {
+	st, err := etcdlease.Open(f.b.Context(), etcdlease.Config{Endpoints: endpoints, Prefix: prefix})
 	if err != nil {
 		f.b.Fatal(err)
 	}
@@ -214,10 +213,12 @@ func (s countedSession) KeepAlive(ctx context.Context) error {
 
 // settled waits until a task has no keys, if one is named, and all slicelets
 // believe in one stored assignment.
-func (f *fleet) settled(without string) {
+func (f *fleet) settled(without string) { f.b.Helper(); f.settledWithin(2*time.Minute, without) }
+
+func (f *fleet) settledWithin(most time.Duration, without string) {
 	f.b.Helper()
 	last := "nothing is stored"
-	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(2 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < most; time.Sleep(2 * time.Millisecond) {
 		a, err := f.backend.Read(f.b.Context(), "job")
 		switch {
 		case err != nil:
@@ -238,7 +239,7 @@ func (f *fleet) settled(without string) {
 		}
 		last = fmt.Sprintf("%d slicelets are not in generation %d", behind, a.Generation())
 	}
-	f.b.Fatalf("two minutes are over: %s", last)
+	f.b.Fatalf("%s are over: %s", most, last)
 }
 
 func owns(a *assignment.Assignment, task string) bool {
@@ -253,11 +254,16 @@ func owns(a *assignment.Assignment, task string) bool {
 // drain has a slicelet give up its keys, and waits until all are in the
 // generation that follows.
 func (f *fleet) drain(i int) {
+	f.settled(f.draining(i))
+}
+
+// draining has a slicelet report that it is to be drained, and returns its name.
+func (f *fleet) draining(i int) string {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	t := f.tasks[i]
 	f.tasks[i] = &slicerv1.Task{Name: t.Name, Incarnation: t.Incarnation, Address: t.Address, Weight: 1, State: slicerv1.TaskState_TASK_STATE_DRAINING}
-	f.mu.Unlock()
-	f.settled(t.Name)
+	return t.Name
 }
 
 // mean is that of a histogram of the assigner, by the value of its label if it
@@ -297,7 +303,7 @@ func cpuTime() time.Duration {
 // Everything is in this process, so CPU is that of etcd, the assigner and all
 // slicelets together. keepalives/s and idle-cores are while nothing changes.
 func BenchmarkTwoThousandSlicelets(b *testing.B) {
-	f := newFleet(b)
+	f := newFleet(b, fleetSize, etcdtest.NewCluster(b, 1).Endpoints(), 30*time.Second)
 	f.settled("")
 	time.Sleep(2 * time.Second)
 	const idle = 10 * time.Second

@@ -49,13 +49,14 @@ type follower struct {
 // follow returns when the view has been reset for the first time.
 func (s *Store) follow(ctx context.Context, prefix string, v view) (*follower, error) {
 	f := &follower{s: s, prefix: prefix, view: v, done: make(chan struct{})}
+	turn := s.conns.turn()
 	rev, err := f.list(ctx)
 	if err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(s.ctx)
 	f.stop = stop
-	if !s.goRun(func() { f.run(run, rev) }) {
+	if !s.goRun(func() { f.run(run, rev, turn) }) {
 		stop()
 		return nil, store.ErrClosed
 	}
@@ -68,12 +69,12 @@ func (f *follower) close() {
 	<-f.done
 }
 
-func (f *follower) run(ctx context.Context, rev int64) {
+func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 	defer close(f.done)
 	defer f.view.end()
 	backoff := followBackoffMin
 	for {
-		if f.stream(ctx, rev) {
+		if f.stream(ctx, rev, turn) {
 			backoff = followBackoffMin
 		}
 		for {
@@ -82,6 +83,8 @@ func (f *follower) run(ctx context.Context, rev int64) {
 				return
 			case <-time.After(backoff/2 + rand.N(backoff)):
 			}
+			turn = f.s.conns.turn()
+			f.s.forgetAll()
 			var err error
 			if rev, err = f.list(ctx); err == nil {
 				break
@@ -95,8 +98,11 @@ func (f *follower) run(ctx context.Context, rev int64) {
 }
 
 // stream applies changes after rev until the watch breaks: by a lost leader, by
-// compaction, by the store's end. It says whether it got any.
-func (f *follower) stream(ctx context.Context, rev int64) (any bool) {
+// compaction, by the store's end. It breaks when a connection has been made since
+// turn, too: there may be another etcd at the end of it, in an earlier state, where
+// a watch that goes on would wait for a revision that is far ahead. It says whether
+// it got any.
+func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) (any bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	check := time.NewTicker(identityInterval)
@@ -119,6 +125,8 @@ func (f *follower) stream(ctx context.Context, rev int64) (any bool) {
 				f.view.apply(changes[n-1].rev, changes)
 				any = true
 			}
+		case <-turn:
+			return any
 		case <-check.C:
 			if f.s.checkIdentity(ctx) != nil && f.s.Err() != nil {
 				<-ctx.Done() // the process is to end

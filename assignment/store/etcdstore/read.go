@@ -46,6 +46,14 @@ func (s *Store) forget(job string) {
 	delete(s.orders, job)
 }
 
+// forgetAll drops what is known of all jobs: it is read anew.
+func (s *Store) forgetAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.states)
+	clear(s.orders)
+}
+
 // Read implements store.Store. Following a job costs one request, and the bytes
 // of the deltas since the last Read or Write here.
 func (s *Store) Read(ctx context.Context, job string) (*assignment.Assignment, error) {

@@ -30,6 +30,7 @@ type Store struct {
 
 	failed  chan struct{}
 	trouble atomic.Pointer[error] // of the last request, nil if it was answered
+	conns   connections
 
 	mu      sync.Mutex
 	closed  bool
@@ -61,7 +62,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
 		DialTimeout:          cfg.RequestTimeout,
-		DialOptions:          append(slices.Clone(cfg.dialOptions), grpc.WithChainUnaryInterceptor(s.noteTrouble)),
+		DialOptions:          append(slices.Clone(cfg.dialOptions), grpc.WithChainUnaryInterceptor(s.noteTrouble), grpc.WithStatsHandler(&s.conns)),
 		// What the client would say is said by the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
 	})

@@ -24,13 +24,20 @@ type watcher struct {
 	layout   *record.Layout
 	follower *follower
 	seen     map[string]revisions
+	rev      int64
 }
 
 // revisions of a job's records, 0 for one that is not there.
 type revisions [record.PartControls + 1]int64
 
-func (w *watcher) reset(_ int64, all []update) {
+func (w *watcher) reset(rev int64, all []update) {
 	before := w.seen
+	if rev < w.rev { // the store has gone back: equal revisions say nothing
+		for job := range before {
+			before[job] = revisions{-1}
+		}
+	}
+	w.rev = rev
 	w.seen = make(map[string]revisions)
 	for _, u := range all {
 		if job, part, ok := w.layout.JobOf(u.Key); ok {
@@ -51,7 +58,8 @@ func (w *watcher) reset(_ int64, all []update) {
 	}
 }
 
-func (w *watcher) apply(_ int64, changes []update) {
+func (w *watcher) apply(rev int64, changes []update) {
+	w.rev = rev
 	for _, u := range changes {
 		job, part, ok := w.layout.JobOf(u.Key)
 		if !ok {

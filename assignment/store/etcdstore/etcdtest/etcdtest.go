@@ -154,29 +154,24 @@ func (c *Cluster) RestartAlone(t testing.TB, i int) {
 	c.Restart(t, i)
 }
 
-// Backup copies what a stopped member has on disk to a new folder.
-func (c *Cluster) Backup(t testing.TB, i int) (dir string) {
+// Copy copies what the only member of c, which is stopped, has on disk to the only
+// member of another cluster, which has never been started.
+func (c *Cluster) Copy(t testing.TB, to *Cluster) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "backup")
-	if err := os.CopyFS(dir, os.DirFS(c.configs[i].Dir)); err != nil {
+	if err := os.CopyFS(to.configs[0].Dir, os.DirFS(c.configs[0].Dir)); err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }
 
-// Restore puts a backup in the place of what a stopped member has on disk.
-func (c *Cluster) Restore(i int, dir string) { c.configs[i].Dir = dir }
-
-// Elsewhere is the only member of a cluster, stopped, with a backup for its data
-// and at another address.
-func (c *Cluster) Elsewhere(t testing.TB, dir string) *Cluster {
+// Another is the only member of a cluster like c, stopped, at another address.
+func (c *Cluster) Another(t testing.TB) *Cluster {
 	t.Helper()
 	addrs, err := porttest.Free(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := c.configs[0]
-	cfg.Dir = dir
+	cfg.Dir = filepath.Join(t.TempDir(), "data")
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: addrs[0]}}, []url.URL{{Scheme: "http", Host: addrs[1]}}
 	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 	other := &Cluster{members: make([]*embed.Etcd, 1), configs: []embed.Config{cfg}}

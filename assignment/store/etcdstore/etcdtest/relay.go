@@ -1,4 +1,4 @@
-package etcdlease_test
+package etcdtest
 
 import (
 	"io"
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// relay passes connections on to an etcd, and to another one once it is told to.
-type relay struct {
+// Relay passes connections on to an etcd, and to another one once it is told to.
+type Relay struct {
 	lis net.Listener
 	wg  sync.WaitGroup
 
@@ -17,25 +17,28 @@ type relay struct {
 	conns map[net.Conn]struct{}
 }
 
-func newRelay(t *testing.T, to string) *relay {
+// NewRelay starts a relay to a host:port, and stops it when the test ends.
+func NewRelay(t testing.TB, to string) *Relay {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{lis: lis, to: to, conns: map[net.Conn]struct{}{}}
+	r := &Relay{lis: lis, to: to, conns: map[net.Conn]struct{}{}}
 	r.wg.Go(r.accept)
 	t.Cleanup(func() {
 		lis.Close()
-		r.target("")
+		r.Target("")
 		r.wg.Wait()
 	})
 	return r
 }
 
-func (r *relay) address() string { return r.lis.Addr().String() }
+// Address is where it listens, host:port.
+func (r *Relay) Address() string { return r.lis.Addr().String() }
 
-// target cuts all connections. New ones are passed on to the address.
-func (r *relay) target(to string) {
+// Target cuts all connections. New ones are passed on to the host:port, or refused
+// if there is none.
+func (r *Relay) Target(to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.to = to
@@ -45,7 +48,7 @@ func (r *relay) target(to string) {
 	clear(r.conns)
 }
 
-func (r *relay) accept() {
+func (r *Relay) accept() {
 	for {
 		in, err := r.lis.Accept()
 		if err != nil {
@@ -54,8 +57,11 @@ func (r *relay) accept() {
 		r.mu.Lock()
 		to := r.to
 		r.mu.Unlock()
-		out, err := net.Dial("tcp", to)
-		if err != nil {
+		var out net.Conn
+		if to != "" {
+			out, err = net.Dial("tcp", to)
+		}
+		if out == nil || err != nil {
 			in.Close()
 			continue
 		}
