@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -84,6 +85,12 @@ func New(cfg Config) (*Assigner, error) {
 		a.goRun(s.watchCandidates)
 		a.goRun(s.stand)
 		a.goRun(s.watchHealth)
+		if c, ok := s.backend.(store.Compactor); ok {
+			a.goRun(func() { s.watchRoom(c) })
+			if cfg.Compact > 0 {
+				a.goRun(func() { s.compact(c, cfg.Compact) })
+			}
+		}
 		a.goRun(s.leases.run)
 	}
 	a.goRun(a.prefer)

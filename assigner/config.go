@@ -40,6 +40,10 @@ type Config struct {
 	// over so much later. It is shorter if a job's lease_duration is: the shortest of
 	// the jobs that are led under the session counts.
 	LeaseTTL time.Duration
+	// Compact makes the assigner compact etcd: what was overwritten or deleted so long ago
+	// goes, 10 s to 24 h. That is for all users of the cluster. 0 leaves it to etcd, whose
+	// own flags say how; the assigner warns when nothing does it.
+	Compact time.Duration
 	// Logger is silent if nil.
 	Logger *slog.Logger
 	// Registerer takes the metrics, none if nil. Several assigners may share one:
@@ -62,6 +66,9 @@ func (c *Config) check() error {
 		return err
 	}
 	if err := lease.CheckTTL(c.LeaseTTL); err != nil {
+		return err
+	}
+	if err := CheckCompact(c.Compact); err != nil {
 		return err
 	}
 	if len(c.Stores) == 0 {

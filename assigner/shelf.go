@@ -21,6 +21,7 @@ type shelf struct {
 	log     *slog.Logger
 	leases  *keeper
 	health  health
+	room    room
 	manned  chan struct{} // holds a token when a Distributor has come or gone
 
 	mu         sync.Mutex

@@ -147,10 +147,20 @@ func (f *follower) list(ctx context.Context) (rev int64, err error) {
 	}
 	defer done()
 	var all []update
+	err = atOneRevision(func() (err error) { rev, all, err = f.everything(ctx); return err })
+	if err != nil {
+		return 0, err
+	}
+	f.view.reset(rev, all)
+	return rev, nil
+}
+
+// everything is what there is under the prefix at one revision.
+func (f *follower) everything(ctx context.Context) (rev int64, all []update, err error) {
 	for from := f.prefix; ; from = all[len(all)-1].Key + "\x00" {
 		resp, err := f.s.client.Get(ctx, from, clientv3.WithRange(record.After(f.prefix)), clientv3.WithRev(rev), clientv3.WithLimit(1000))
 		if err != nil {
-			return 0, f.s.explain(ctx, err)
+			return 0, nil, f.s.explain(ctx, err)
 		}
 		if rev == 0 {
 			rev = resp.Header.Revision
@@ -159,11 +169,9 @@ func (f *follower) list(ctx context.Context) (rev int64, err error) {
 			all = append(all, update{record.KV{Key: string(kv.Key), Value: kv.Value}, kv.ModRevision, false})
 		}
 		if !resp.More || len(resp.Kvs) == 0 {
-			break
+			return rev, all, nil
 		}
 	}
-	f.view.reset(rev, all)
-	return rev, nil
 }
 
 // checkIdentity makes sure that the store is the one that was opened.

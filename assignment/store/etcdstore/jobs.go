@@ -35,7 +35,11 @@ func (s *Store) ListJobs(ctx context.Context) ([]store.Job, error) {
 		return nil, err
 	}
 	defer done()
-	kvs, err := moment{s: s}.Scan(ctx, s.layout.Jobs(), record.After(s.layout.Jobs()))
+	var kvs []record.KV
+	err = atOneRevision(func() (err error) {
+		kvs, err = moment{s: s}.Scan(ctx, s.layout.Jobs(), record.After(s.layout.Jobs()))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package etcdstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -75,11 +74,7 @@ func (s *Store) load(ctx context.Context, job string) (st state, err error) {
 		return st, err
 	}
 	defer done()
-	for range 3 {
-		if st, err = s.loadOnce(ctx, job); !errors.Is(err, errCompacted) {
-			break
-		}
-	}
+	err = atOneRevision(func() (err error) { st, err = s.loadOnce(ctx, job); return err })
 	return st, err
 }
 
@@ -149,11 +144,7 @@ func (s *Store) ReadGeneration(ctx context.Context, job string, g assignment.Gen
 		return nil, fmt.Errorf("generation %d of job %s: %w", g, job, store.ErrNotFound)
 	}
 	var a *assignment.Assignment
-	for range 3 {
-		if a, err = s.readGenerationOnce(ctx, job, g); !errors.Is(err, errCompacted) {
-			break
-		}
-	}
+	err = atOneRevision(func() (err error) { a, err = s.readGenerationOnce(ctx, job, g); return err })
 	return a, err
 }
 

@@ -150,6 +150,16 @@ func (m moment) Scan(ctx context.Context, from, to string) ([]record.KV, error) 
 // errCompacted: the revision read at is gone; read again at a newer one.
 var errCompacted = errors.New("revision compacted")
 
+// atOneRevision calls what reads at one revision, again if etcd compacts that away.
+func atOneRevision(read func() error) (err error) {
+	for range 5 {
+		if err = read(); !errors.Is(err, errCompacted) {
+			break
+		}
+	}
+	return err
+}
+
 // explain maps an error of the client onto those of the contract.
 func (s *Store) explain(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {

@@ -20,7 +20,7 @@ import (
 func Command() *cobra.Command {
 	var f run.Flags
 	var urls []string
-	var ttl, registration time.Duration
+	var ttl, registration, compact time.Duration
 	cmd := &cobra.Command{
 		Use:   "assigner --store URL [flags]",
 		Short: "Decide which task owns which keys, and keep that in etcd",
@@ -35,6 +35,10 @@ registered in the store by themselves.
 With several stores each job is in the one that its config names (store: NAME),
 else in the first. One that is down is nothing to the jobs of the others; its own
 go on routing, and are not rebalanced until it is back.
+
+etcd keeps each generation until it is compacted. Start it with
+--auto-compaction-mode=periodic --auto-compaction-retention=1h, or give the assigners
+--etcd-compact where nothing else uses that etcd.
 
 Jobs in consistent mode need etcd 3.5.13 or later on every member. Their leases
 are kept beside the assignments, below lease/ of the store's prefix; with an older
@@ -55,17 +59,21 @@ etcd such jobs are refused, and all others are served.`,
 		if err := etcdstore.CheckRegistrationTTL(registration); err != nil {
 			return run.Usagef("--registration-ttl: %w", err)
 		}
+		if err := assigner.CheckCompact(compact); err != nil {
+			return run.Usagef("--etcd-compact: %w", err)
+		}
 		for i := range specs {
 			specs[i].RegistrationTTL = registration
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
-			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Logger: p.Log, Registerer: p.Registry})
+			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Logger: p.Log, Registerer: p.Registry})
 		})
 	}
 	f.Bind(cmd, "", run.AssignerPort)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
 	cmd.Flags().DurationVar(&registration, "registration-ttl", 3*time.Second, "`time` after which the other assigners take over the jobs of one that died or is cut off from its store, 2s to 10m in whole seconds; etcd makes it longer than its election timeout. The shorter it is, the sooner a store that is slow makes jobs change hands. Above 3s, slicelets look in vain for another Distributor from 4s after the death until then")
+	cmd.Flags().DurationVar(&compact, "etcd-compact", 0, "compact etcd: drop what was overwritten or deleted this `time` ago, 10s to 24h; 0 leaves it to etcd's --auto-compaction flags. It is for all of the etcd cluster, so set it only where nothing else there needs older revisions. 5m is a good value")
 	return cmd
 }
 

@@ -33,6 +33,7 @@ type Lazy struct {
 type backend interface {
 	store.Backend
 	store.Fencer
+	store.Compactor
 }
 
 var _ backend = (*Lazy)(nil)
@@ -186,6 +187,24 @@ func (l *Lazy) Register(ctx context.Context, c store.Candidate) (store.Registrat
 func (l *Lazy) Candidates(ctx context.Context) (store.CandidateWatcher, error) {
 	return through(l, func(b backend) (store.CandidateWatcher, error) { return b.Candidates(ctx) })
 }
+
+// Usage implements store.Compactor.
+func (l *Lazy) Usage(ctx context.Context) (store.Usage, error) {
+	return through(l, func(b backend) (store.Usage, error) { return b.Usage(ctx) })
+}
+
+// Revision implements store.Compactor.
+func (l *Lazy) Revision(ctx context.Context) (int64, error) {
+	return through(l, func(b backend) (int64, error) { return b.Revision(ctx) })
+}
+
+// Compact implements store.Compactor.
+func (l *Lazy) Compact(ctx context.Context, rev int64) error {
+	return l.do(func(b backend) error { return b.Compact(ctx, rev) })
+}
+
+// CompactsBy implements store.Compactor.
+func (l *Lazy) CompactsBy() string { return (*etcdstore.Store)(nil).CompactsBy() }
 
 // Failed implements store.Backend.
 func (l *Lazy) Failed() <-chan struct{} { return l.failed }
