@@ -84,6 +84,9 @@ func TestProtocol(t *testing.T) {
 				t.Log("part of the long run: SLICER_MODEL=long")
 				return
 			}
+			if !r.long { // those fill the memory one by one
+				t.Parallel()
+			}
 			out, took := check(t, r)
 			if !noError.MatchString(out) || failure.MatchString(out) || strings.Contains(out, "max search depth") {
 				t.Fatalf("%s: the checker complains, or did not see everything:\n%s", r.defines, out)
@@ -96,6 +99,7 @@ func TestProtocol(t *testing.T) {
 func TestWrongVariantsAreFound(t *testing.T) {
 	for _, r := range wrong {
 		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
 			out, took := check(t, r)
 			if !complaints[r.breaks].MatchString(out) {
 				t.Fatalf("%s: the checker has not found that this breaks %s:\n%s", r.defines, r.breaks, out)
