@@ -13,7 +13,7 @@ import (
 
 // pure is the packages that decide, and what each may import all the same: what they
 // return follows from what they are given. They have no goroutine, so the race run
-// leaves loadbalance out.
+// leaves them out.
 var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
 	"loadbalance/sim":          {"os"}, // reads traces
