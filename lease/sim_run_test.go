@@ -105,9 +105,9 @@ func TestSimulationNoticesWhatIsWrong(t *testing.T) {
 		{"guard rewritten while it has readers", wrong{noReadersCheck: true}, "I1", 1},
 		{"deadline after the store's", wrong{lateDeadline: true}, "I1", 1},
 		{"believing on after the release", wrong{releaseFirst: true}, "I1", 1},
-		{"answers to an old session count", wrong{oldAnswers: true}, "I1", 1600},
+		{"answers to an old session count", wrong{oldAnswers: true}, "I1", 4300},
 		{"letting go before holding the next", wrong{letGo: true}, "I2", 1},
-		{"acquiring anew what may yet be released", wrong{acquiresLeft: true}, "I1", 100},
+		{"acquiring anew what may yet be released", wrong{acquiresLeft: true}, "I1", 200},
 		{"forgetting what may yet be acquired", wrong{forgetsLeft: true}, "I3", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
