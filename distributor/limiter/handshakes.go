@@ -183,10 +183,19 @@ func (h *Handshakes) limitLocked(now time.Time) {
 // settleLocked hands out the connections whose handshake may begin, and is called again
 // when the next place is released by itself.
 func (h *Handshakes) settleLocked() {
-	for _, id := range h.fair.Granted() {
-		s := h.conns[id]
-		delete(h.conns, id)
-		s.listener.deliver(s)
+	for ids := h.fair.Granted(); len(ids) > 0; ids = h.fair.Granted() {
+		for _, id := range ids {
+			s := h.conns[id]
+			delete(h.conns, id)
+			// A client that has given up would only cost time, while others give up.
+			if alive(s.conn) {
+				s.listener.deliver(s)
+				continue
+			}
+			h.fair.Release(time.Now(), id)
+			s.listener.forget(s)
+			s.conn.Close()
+		}
 	}
 	if h.cfg.UnderWay != nil {
 		h.cfg.UnderWay(h.fair.Holding())
