@@ -95,11 +95,25 @@ func TestNewestReported(t *testing.T) {
 	_, d, first := running(t, task("t1", 1))
 	// Somebody holds something newer than is stored: nothing older is sent, and a
 	// newer one is made.
-	far := int64(first.Generation()) + 100_000
+	far := int64(first.Generation()) + 40_000
 	d.mu.Lock()
 	n := len(d.trailers["job"])
 	d.mu.Unlock()
-	d.want(&slicerv1.Want{Job: "job", NewestReported: far})
+	for _, claim := range []*slicerv1.Want{
+		{Job: "job", NewestReported: far},
+		{Job: "job", NewestReported: far, NewestReportedStoreId: first.StoreID() + 1},
+		{Job: "job", NewestReported: far + 23*3600*1000, NewestReportedStoreId: first.StoreID()},
+	} {
+		d.want(claim)
+		d.wait("what is stored", func() bool { return len(d.trailers["job"]) > n })
+		d.mu.Lock()
+		if g := d.trailers["job"][n].Generation; g > far {
+			t.Errorf("generation %d follows upon %v", g, claim)
+		}
+		n = len(d.trailers["job"])
+		d.mu.Unlock()
+	}
+	d.want(&slicerv1.Want{Job: "job", NewestReported: far, NewestReportedStoreId: first.StoreID()})
 	d.wait("a newer generation", func() bool { return len(d.trailers["job"]) > n })
 	d.mu.Lock()
 	defer d.mu.Unlock()

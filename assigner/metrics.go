@@ -52,7 +52,7 @@ func newMetrics(a *Assigner) *metrics {
 		skipped:     counter("rounds_skipped_total", "Rounds that did nothing for the sake of load, by reason.", "job", "reason"),
 		keyChurn:    counter("key_churn_total", "Share of the keyspace that came to another task, summed over rounds.", "job"),
 		loadChurn:   counter("load_churn_total", "Share of the load that came to another task, summed over rounds.", "job"),
-		ahead:       counter("generations_ahead_total", "Generations and clocks found to be more than a day ahead, by whose: clock, stored or reported. They number no generation, and the job goes on.", "job", "whose"),
+		ahead:       counter("generations_ahead_total", "Generations and clocks found to be too far ahead, by whose: clock or stored (more than a day), or reported (more than a minute). They number no generation, and the job goes on.", "job", "whose"),
 		deaths:      counter("task_deaths_total", "Tasks declared dead.", "job"),
 		freezes:     counter("freezes_total", "Times that the assigner has frozen a job by itself, because too many tasks fell silent at once.", "job"),
 		bytes:       counter("assignment_bytes_total", "Bytes of assignments sent to Distributors, by kind: whole or delta.", "job", "kind"),

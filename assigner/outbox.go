@@ -6,7 +6,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -193,12 +195,22 @@ func (s *session) sendNext() (more bool, err error) {
 	}
 	if assignment {
 		a := in.runner.frames.head()
-		if a == nil || a.Generation() < newest || held.store == a.StoreID() && held.generation > a.Generation() || held == markOf(a) {
+		if a == nil || s.waitsFor(newest, a) || held.store == a.StoreID() && held.generation > a.Generation() || held == markOf(a) {
 			return true, nil // nothing that it lacks, or not yet
 		}
 		return true, s.sendAssignment(in, held)
 	}
 	return true, nil
+}
+
+// waitsFor reports whether a is not what a slicelet of the Distributor holds already and
+// the job's next generation will be newer than.
+func (s *session) waitsFor(newest generate.Held, a *assignment.Assignment) bool {
+	if newest.Store != a.StoreID() || newest.Generation <= a.Generation() {
+		return false
+	}
+	_, err := assignment.NextGeneration(a.Generation(), newest.Generation, s.a.now().Wall)
+	return err == nil
 }
 
 func (s *session) sendStatus(in *interest) error {

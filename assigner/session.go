@@ -115,8 +115,8 @@ type interest struct {
 	wants  bool
 	stop   bool // it has said last that it does not want it any more
 	held   mark // what it holds when it has taken what was sent
-	// newest is what its subscribers hold: nothing older is sent.
-	newest assignment.Generation
+	// newest is what its slicelets hold, of the store: nothing older is sent of that.
+	newest generate.Held
 	// base is the answer to a WantBase, nil if none is due.
 	base  *baseAnswer
 	acked *acked // nil before it has said how far its subscribers are
@@ -267,7 +267,7 @@ func (s *session) want(w *slicerv1.Want) {
 	if in == nil {
 		return
 	}
-	newest := assignment.Generation(w.GetNewestReported())
+	newest := generate.Held{Store: w.GetNewestReportedStoreId(), Generation: assignment.Generation(w.GetNewestReported())}
 	s.mu.Lock()
 	in.wants, in.stop, in.newest = !w.GetStop(), w.GetStop(), newest
 	in.held = mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}
@@ -280,7 +280,7 @@ func (s *session) want(w *slicerv1.Want) {
 	}
 	in.runner.recheck()
 	in.runner.tell(func(c *generate.Core, now generate.Now) {
-		c.Wanted(now, s.id, !w.GetStop(), max(newest, assignment.Generation(w.GetGeneration())))
+		c.Wanted(now, s.id, !w.GetStop(), newest, generate.Held{Store: w.GetStoreId(), Generation: assignment.Generation(w.GetGeneration())})
 	})
 }
 

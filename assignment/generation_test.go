@@ -13,7 +13,7 @@ import (
 func TestNextGeneration(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ms := assignment.Generation(now.UnixMilli())
-	const day = 24 * 3600 * 1000
+	const day, minute = 24 * 3600 * 1000, 60 * 1000
 	for _, tc := range []struct {
 		name               string
 		previous, reported assignment.Generation
@@ -32,9 +32,10 @@ func TestNextGeneration(t *testing.T) {
 		{"stored ahead, reported likewise", ms + 2*day, ms + 2*day, ms + 2*day + 1, "stored"},
 		{"stored ahead, reported a little more", ms + 2*day, ms + 2*day + 5, ms + 2*day + 6, "stored"},
 		{"stored ahead, reported absurd", ms + 2*day, math.MaxInt64, ms + 2*day + 1, "stored"},
-		{"reported a day ahead", ms - 3, ms + day, ms + day + 1, ""},
-		{"reported more than a day ahead", ms - 3, ms + day + 1, ms, "reported"},
-		{"reported a day ahead of a stored one that is ahead", ms + 10, ms + 10 + day, ms + 11 + day, ""},
+		{"reported a minute ahead", ms - 3, ms + minute, ms + minute + 1, ""},
+		{"reported more than a minute ahead", ms - 3, ms + minute + 1, ms, "reported"},
+		{"reported of tomorrow", ms - 3, ms + day - 1, ms, "reported"},
+		{"reported a minute ahead of a stored one that is ahead", ms + 10, ms + 10 + minute, ms + 11 + minute, ""},
 		{"reported absurd", ms, math.MaxInt64, ms + 1, "reported"},
 		{"reported negative", ms, math.MinInt64, ms + 1, ""},
 	} {

@@ -189,7 +189,7 @@ func (c *client) ack(a *slicerv1.Ack) {
 func (c *client) next(u *update, newest held) (e *encoding, kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flight.gen != 0 || c.held == newest || c.held.gen > newest.gen || c.refusals >= maxRefusals {
+	if c.flight.gen != 0 || c.held == newest || c.held.store == newest.store && c.held.gen > newest.gen || c.refusals >= maxRefusals {
 		return nil, ""
 	}
 	c.flight = newest

@@ -198,7 +198,7 @@ func TestMalformedAssignmentIsAskedForAgain(t *testing.T) {
 			}
 			f.mu.Unlock()
 			time.Sleep(askAgainMax)
-			if told := f.told(); !slices.Equal(told, []string{"want web from 0 reported g0"}) {
+			if told := f.told(); !slices.Equal(told, []string{"want web from 0 reported 0"}) {
 				t.Errorf("%s: told %q", name, told)
 			}
 			if f.attachedStreams() != 1 || c.ended() != codes.OK {

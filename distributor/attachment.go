@@ -191,9 +191,9 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 		j.up.snapshotInstead(now)
 	}
 	newest := j.shelf.newest()
-	p := j.up.take(a.number, now, j.reported)
+	p := j.up.take(a.number, now, j.reported.gen)
 	if p.want {
-		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported)}
+		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported.gen), NewestReportedStoreId: j.reported.store}
 		if newest != nil && !p.whole {
 			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
 		}

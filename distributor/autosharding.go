@@ -54,7 +54,6 @@ func (j *job) admitGuest(now time.Time, g *guest) error {
 	g.joined = now
 	j.conv.join(g.id, slicerv1.Role_ROLE_CLERK, g.name, g.markLocked())
 	j.up.acksChanged(now)
-	j.noteReported(now, g.held)
 	j.m.subscribers(slicerv1.Role_ROLE_CLERK, 1)
 	j.measure(now)
 	j.poke()
@@ -117,7 +116,6 @@ func (g *guest) Holds(now time.Time, gen assignment.Generation) {
 		return
 	}
 	g.held = gen
-	g.job.noteReported(now, gen)
 	g.setRefusingLocked(now, false)
 	g.countLocked(now)
 }

@@ -150,8 +150,8 @@ func TestForeignClientFollows(t *testing.T) {
 		if got := append(known.generations(), ahead.generations()...); len(got) != 0 {
 			t.Errorf("sent %v to clients that have it", got)
 		}
-		if told := f.told(); !slices.Contains(told, "want web from g3 reported g8") {
-			t.Errorf("the assigner was not told of the newest generation: %q", told)
+		if told := f.told(); slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "reported g") }) {
+			t.Errorf("the assigner was told of a generation that only a client claims: %q", told)
 		}
 		a = after(t, a, 1)
 		f.set(a)
@@ -191,8 +191,8 @@ func TestForeignClientCountsAsClerk(t *testing.T) {
 		settle("acks web min g0 clerks 1 slicelets 0")
 		j := w.d.lookup(testJob)
 		j.mu.Lock()
-		if j.reported != a.Generation() {
-			t.Errorf("the newest that anybody has is %s, want what was accepted", short(int64(j.reported)))
+		if j.reported != (mark{}) {
+			t.Errorf("%s counts as reported by a slicelet", short(int64(j.reported.gen)))
 		}
 		j.mu.Unlock()
 		// A client that does not answer is waited for.

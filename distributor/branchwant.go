@@ -62,7 +62,7 @@ func (w *branchWant) subscribe() error {
 	s.stream = carrier{send: func(m *slicerv1.WatchResponse) { w.pass(s, m) }}
 	w.mu.Lock()
 	s.in.held, s.in.sum = heldBy(w.said)
-	reported := assignment.Generation(w.said.GetNewestReported())
+	reported := reportedIn(w.said)
 	w.sub = s
 	w.mu.Unlock()
 	if err := j.join(d.host.now(), s); err != nil {
@@ -106,14 +106,19 @@ func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
 	s.repeat = true
 	j.kick(s)
 	j.mu.Unlock()
-	j.ahead(now, assignment.Generation(m.GetNewestReported()))
+	j.ahead(now, reportedIn(m))
 }
 
-// ahead notes that a subscriber elsewhere holds a generation.
-func (j *job) ahead(now time.Time, g assignment.Generation) {
+// reportedIn is the newest that a slicelet of another Distributor holds.
+func reportedIn(m *slicerv1.Want) mark {
+	return mark{m.GetNewestReportedStoreId(), assignment.Generation(m.GetNewestReported())}
+}
+
+// ahead notes that a slicelet elsewhere holds a generation.
+func (j *job) ahead(now time.Time, m mark) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteReported(now, g)
+	j.noteReported(now, m)
 	j.poke()
 }
 

@@ -197,7 +197,8 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	case j == nil && len(d.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
-		unknown := peer != "" && d.prefs.preferred(name) == ""
+		_, named := d.prefs.storeOf(name)
+		unknown := peer != "" && !named
 		if unknown && !d.unknowns.Allow(d.host.now(), peer) {
 			return nil, status.Errorf(codes.ResourceExhausted, "job %q: it is not known here, and %s has asked for other names that are not: %d a second are allowed, and %d at once", name, peer, unknownNames, unknownBurst)
 		}

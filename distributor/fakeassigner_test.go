@@ -261,6 +261,18 @@ func (f *fakeAssigner) prefer(revision int64, id string, candidates ...*slicerv1
 	f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
 }
 
+// moveTo says that the job is in another store from now on.
+func (f *fakeAssigner) moveTo(store uint64) {
+	f.mu.Lock()
+	none := &slicerv1.Preference{Revision: f.pref.Revision + 1, StoreId: f.pref.StoreId}
+	f.pref = &slicerv1.Preference{Revision: 1, StoreId: store, Candidates: f.pref.Candidates, Jobs: f.pref.Jobs}
+	p := f.pref
+	f.mu.Unlock()
+	for _, p := range []*slicerv1.Preference{none, p} {
+		f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
+	}
+}
+
 // hear settles everything and returns what was heard since the last time.
 func (f *fakeAssigner) hear() (heard []*slicerv1.AttachRequest) {
 	synctest.Wait()

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -54,7 +53,8 @@ type job struct {
 	lostAt    time.Time // when the last answer lost its worth
 	orphansAt time.Time // when somebody may next have waited in vain for an answer
 	heardAt   time.Time // when the preferred assigner last heard this Distributor, zero: never
-	reported  assignment.Generation
+	reported  mark      // the newest that a slicelet, or another Distributor, has
+	home      uint64    // the store that keeps the job, as the assigners say; 0: they have not
 	acksSent  progressView
 	board     board
 	slow      slowWatch
@@ -196,10 +196,17 @@ func (j *job) notifyLocked() {
 }
 
 // setPeers says who is to be told and asked: the preferred assigner's stream, nil
-// if it is not attached, and the target's.
-func (j *job) setPeers(now time.Time, preferred, target *attachment) {
+// if it is not attached, and the target's. store is the one that they say keeps the job,
+// 0 if they say nothing.
+func (j *job) setPeers(now time.Time, preferred, target *attachment, store uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.home != store {
+		j.home = store
+		for _, s := range j.subs {
+			j.kick(s) // what is held here may go to more of them now
+		}
+	}
 	if target == j.target && preferred == j.preferred {
 		return
 	}

@@ -34,7 +34,9 @@ func (j *job) join(now time.Time, s *subscription) error {
 	j.joinClient(now, s)
 	j.conv.join(s.id, s.in.role, s.in.name, j.heldBy(s))
 	j.up.acksChanged(now)
-	j.noteReported(now, s.in.held.gen)
+	if s.in.role == slicerv1.Role_ROLE_SLICELET {
+		j.noteReported(now, s.in.held)
+	}
 	j.m.subscribers(s.in.role, 1)
 	j.measure(now)
 	j.kick(s)
@@ -156,11 +158,35 @@ func (j *job) removeLocked(now time.Time, s *subscription) {
 	j.measure(now)
 }
 
-// noteReported remembers the newest generation that anybody has, for the assigner
+// noteReported remembers the newest generation that a slicelet has, for the assigner
 // to go on from.
-func (j *job) noteReported(now time.Time, g assignment.Generation) {
-	j.reported = max(j.reported, g)
-	j.up.reported(now, j.reported, markOf(j.shelf.newest()).gen)
+// What is of another store than the newest, or far ahead, is the past of another
+// store, or made up.
+func (j *job) noteReported(now time.Time, m mark) {
+	newest := markOf(j.shelf.newest())
+	limit := max(newest.gen, assignment.Generation(now.UnixMilli())) + assignment.Generation(assignment.MaxReportedAhead.Milliseconds())
+	if m.gen > limit {
+		j.log.Warn("generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.gen, "store", m.store)
+		return
+	}
+	if m.gen == 0 || newest.gen != 0 && m.store != newest.store {
+		return
+	}
+	if m.gen > j.reported.gen || newest.gen != 0 && j.reported.store != newest.store {
+		j.reported = m
+	}
+	j.up.reported(now, j.reported.gen, newest.gen)
+}
+
+// noteStore is for when the newest assignment is of another store than the one before:
+// only what slicelets hold of that counts from then on.
+func (j *job) noteStore(now time.Time) {
+	j.reported, j.up.asked = mark{}, 0
+	for _, s := range j.subs {
+		if s.in.role == slicerv1.Role_ROLE_SLICELET {
+			j.noteReported(now, s.progress.held)
+		}
+	}
 }
 
 func (j *job) askAnewLocked(now time.Time) {
@@ -198,7 +224,9 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 		s.progress.declined()
 	} else {
 		s.progress.acked(g)
-		j.noteReported(now, g)
+		if s.in.role == slicerv1.Role_ROLE_SLICELET {
+			j.noteReported(now, s.progress.held)
+		}
 		if !s.left {
 			j.holds(now, s.id, s.in.role, s.progress.held)
 		}
@@ -230,9 +258,9 @@ func (j *job) lacks(s *subscription) bool {
 func (j *job) nextStep(s *subscription) step {
 	newest := j.shelf.newest()
 	if newest == nil {
-		return s.progress.next(mark{}, 0)
+		return s.progress.next(mark{}, 0, j.home)
 	}
-	return s.progress.next(markOf(newest), newest.Checksum())
+	return s.progress.next(markOf(newest), newest.Checksum(), j.home)
 }
 
 // nextFor is what is to be sent to a subscriber next; without anything its

@@ -29,7 +29,11 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 			"from_generation", old.Generation(), "to_generation", a.Generation())
 	}
 	written := now.Add(-age)
+	changed := markOf(j.shelf.newest()).store != a.StoreID()
 	j.shelf.put(a, written)
+	if changed {
+		j.noteStore(now)
+	}
 	j.arrived = now
 	j.isKnownLocked()
 	j.m.generation(a)

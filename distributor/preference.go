@@ -77,6 +77,17 @@ func (p *preferences) forget(from string) {
 // preferred is the id of the job's preferred assigner, or "" when nobody is or
 // nobody has said so.
 func (p *preferences) preferred(job string) string {
+	id, _, _ := p.find(job)
+	return id
+}
+
+// storeOf is the store that keeps a job, as far as anybody has said so.
+func (p *preferences) storeOf(job string) (store uint64, named bool) {
+	_, store, named = p.find(job)
+	return store, named
+}
+
+func (p *preferences) find(job string) (preferred string, store uint64, named bool) {
 	var best *view
 	var bestKey viewKey
 	for k, v := range p.views {
@@ -85,9 +96,9 @@ func (p *preferences) preferred(job string) string {
 		}
 	}
 	if best == nil {
-		return ""
+		return "", 0, false
 	}
-	return best.jobs[job]
+	return best.jobs[job], bestKey.store, true
 }
 
 // before orders views by how much they count. Stores do not compare, so that

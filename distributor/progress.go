@@ -39,12 +39,12 @@ const (
 	stepBehind       // the subscriber holds something newer: fetch that first
 )
 
-// next says what to do to bring the subscriber to the newest assignment. No
-// number is followed by a lower one, not even of another store: the assigners,
-// told how far the subscribers are, go on from there.
-func (p *progress) next(newest mark, sum uint64) step {
+// next says what to do to bring the subscriber to the newest assignment. A number is
+// followed by a lower one only of another store, and only if that is the job's home as
+// the assigners say: otherwise what is held here may be of the past.
+func (p *progress) next(newest mark, sum, home uint64) step {
 	switch {
-	case p.held.gen > newest.gen:
+	case p.held.gen > newest.gen && (newest.gen == 0 || p.held.store == newest.store || home != newest.store):
 		return stepBehind
 	case newest.gen == 0 || p.flight.gen != 0:
 		return stepNothing

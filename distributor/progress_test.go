@@ -25,15 +25,16 @@ func TestProgressConverges(t *testing.T) {
 		}
 		p = progress{held: held, sum: sum}
 		newest := mark{1, 1}
+		home := rapid.Uint64Range(0, 2).Draw(t, "home")
 		var flight *mark
 		whole := false
 		advance := func() {
-			switch s := p.next(newest, sumOf(newest)); s {
+			switch s := p.next(newest, sumOf(newest), home); s {
 			case stepWhole, stepDelta:
 				if flight != nil {
 					t.Fatal("two at once")
 				}
-				if newest.gen < held.gen {
+				if newest.gen < held.gen && (newest.store == held.store || newest.store != home) {
 					t.Fatalf("sent back from %v to %v", held, newest)
 				}
 				// The shelf has no delta on what is not what it should be.
@@ -59,8 +60,10 @@ func TestProgressConverges(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"newer": func(*rapid.T) { newest.gen++ },
 			"other store": func(*rapid.T) {
-				newest = mark{newest.store%2 + 1, newest.gen + 1}
+				newest = mark{newest.store%2 + 1, newest.gen + assignment.Generation(rapid.Int64Range(-2, 1).Draw(t, "by"))}
+				newest.gen = max(newest.gen, 1)
 			},
+			"home":   func(t *rapid.T) { home = rapid.Uint64Range(0, 2).Draw(t, "home") },
 			"send":   func(*rapid.T) { advance() },
 			"accept": func(*rapid.T) { accept() },
 			"refuse": func(*rapid.T) {
@@ -81,7 +84,7 @@ func TestProgressConverges(t *testing.T) {
 			advance()
 		}
 		accept()
-		if held != newest || sum != sumOf(newest) || p.next(newest, sum) != stepNothing {
+		if held != newest || sum != sumOf(newest) || p.next(newest, sum, home) != stepNothing {
 			t.Fatalf("ends with %v, the newest is %v", held, newest)
 		}
 	})
@@ -91,10 +94,10 @@ func TestProgressBelievesNewerAcks(t *testing.T) {
 	p := progress{held: mark{1, 5}, sum: 5}
 	p.sent(mark{1, 6}, 6, false)
 	p.acked(8) // from another Distributor, in the meantime
-	if s := p.next(mark{1, 7}, 7); s != stepBehind {
+	if s := p.next(mark{1, 7}, 7, 1); s != stepBehind {
 		t.Errorf("step %v after an acknowledgement of something newer", s)
 	}
-	if s := p.next(mark{1, 9}, 9); s != stepWhole {
+	if s := p.next(mark{1, 9}, 9, 1); s != stepWhole {
 		t.Errorf("step %v from an assignment whose checksum is not known", s)
 	}
 	p.acked(3)

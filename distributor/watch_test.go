@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,7 +210,26 @@ func TestWatchNeverGoesBack(t *testing.T) {
 		w := newWorld(t, n, assigner1)
 		w.clerk("c0").holds()
 		f.told()
-		ahead := subscribe(t, w.cc, holding(clerkHello("c1"), second), second)
+		claims := subscribe(t, w.cc, holding(clerkHello("c1"), second), second)
+		same(t, claims.holds(), second)
+		if told := f.told(); slices.ContainsFunc(told, func(s string) bool { return strings.HasPrefix(s, "want") }) {
+			t.Errorf("the assigner was told %q of what a clerk claims", told)
+		}
+		for name, c := range map[string]struct{ has, gets *assignment.Assignment }{
+			// The assigners say that the job is in the store that is served here.
+			"another store": {firstOf(t, testJob, testStore+1, baseGen+7, 10), first},
+			"tomorrow":      {firstOf(t, testJob, testStore, baseGen+23*3600*1000, 10), nil},
+		} {
+			if c.gets == nil {
+				c.gets = c.has
+			}
+			foreign := subscribe(t, w.cc, holding(sliceletHello("t-"+name[:1], 1), c.has), c.has)
+			same(t, foreign.holds(), c.gets)
+			if told := f.told(); slices.ContainsFunc(told, func(s string) bool { return strings.HasPrefix(s, "want") }) {
+				t.Errorf("the assigner was told %q of what a slicelet holds of %s", told, name)
+			}
+		}
+		ahead := subscribe(t, w.cc, holding(sliceletHello("t1", 1), second), second)
 		same(t, ahead.holds(), second)
 		if told := f.told(); !slices.Contains(told, "want web from g0 reported g1") {
 			t.Errorf("the assigner was told %q", told)
@@ -243,13 +263,15 @@ func TestWatchAnotherStore(t *testing.T) {
 			t.Errorf("updates were %v", k)
 		}
 		// One that comes from the old store with a higher number waits for a still
-		// higher one, and the assigner hears of it.
+		// higher one, or for word that the job's store is the new one.
 		far := firstOf(t, testJob, testStore, baseGen+100, 100)
 		from := subscribe(t, w.cc, holding(clerkHello("c2"), far), far)
 		same(t, from.holds(), far)
-		if told := f.told(); !slices.Contains(told, "want web from g50 reported g100") {
+		if told := f.told(); slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "reported g100") }) {
 			t.Errorf("the assigner was told %q", told)
 		}
+		f.moveTo(testStore + 1)
+		same(t, from.holds(), other)
 		other = firstOf(t, testJob, testStore+1, baseGen+101, 100)
 		f.set(other)
 		same(t, c.holds(), other)

@@ -105,7 +105,8 @@ func (d *Distributor) wireJob(now time.Time, j *job) {
 		peers := d.peers(d.second())
 		target = peers[standIn(slices.Collect(maps.Keys(peers)), j.name)]
 	}
-	j.setPeers(now, preferred, target)
+	store, _ := d.prefs.storeOf(j.name)
+	j.setPeers(now, preferred, target, store)
 }
 
 // failed remembers why an address is not attached, for Ready.

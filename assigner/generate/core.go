@@ -146,7 +146,7 @@ type distributor struct {
 	session  membership.Session
 	name     string
 	wants    bool
-	reported assignment.Generation
+	reported []Held
 	acks     *Acks
 	heard    time.Duration // when it last said something, as far as known
 }
@@ -315,37 +315,55 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 	c.listen()
 }
 
+// Held is a generation that a Distributor or a task says it holds, and the store that it
+// is of.
+type Held struct {
+	Store      uint64
+	Generation assignment.Generation
+}
+
 // Wanted says that a Distributor asks for the job's assignments, or no longer
-// does, and what the newest generation is that it or any subscriber of it holds.
-func (c *Core) Wanted(now Now, s membership.Session, wants bool, newest assignment.Generation) {
+// does, and the newest that it and any slicelet of it hold.
+func (c *Core) Wanted(now Now, s membership.Session, wants bool, held ...Held) {
 	c.tick(now)
 	d := c.distributor(s)
 	if d == nil {
 		return
 	}
 	d.wants = wants
-	if !wants {
-		newest = 0
+	before := c.counts(d)
+	if d.reported = held; !wants {
+		d.reported = nil
 	}
-	before := d.reported
-	d.reported = newest
+	newest := c.counts(d)
 	if newest == before || newest <= generation(c.stored) {
 		return
 	}
 	if _, err := assignment.NextGeneration(generation(c.stored), newest, c.now.Wall); err != nil {
 		c.effects.Ahead = append(c.effects.Ahead, "reported")
-		c.say(levelError, "generation refused", "why", "it is more than a day ahead", "distributor", d.name, "error", err)
+		c.say(levelError, "generation refused", "why", "it is more than a minute ahead", "distributor", d.name, "error", err)
 		return
 	}
 	// Somebody holds something newer than is known here: look.
 	c.loadDue = true
 }
 
-// reported is the newest generation that anybody says it holds.
+// reported is the newest generation that any Distributor or task says it holds.
 func (c *Core) reported() assignment.Generation {
 	newest := c.above
 	for _, d := range c.sessions {
-		newest = max(newest, d.reported)
+		newest = max(newest, c.counts(d))
+	}
+	return newest
+}
+
+// counts is the newest that a Distributor has reported, of the job's store: before that
+// is known all may be.
+func (c *Core) counts(d *distributor) (newest assignment.Generation) {
+	for _, h := range d.reported {
+		if !c.known || h.Store == c.storeID {
+			newest = max(newest, h.Generation)
+		}
 	}
 	return newest
 }

@@ -89,7 +89,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			d.ScanArgs(t, "newest", &g)
 			g += epoch.UnixMilli()
 		}
-		s.core.Wanted(s.now(), session, !d.HasArg("stop"), assignment.Generation(g))
+		s.core.Wanted(s.now(), session, !d.HasArg("stop"), Held{7, assignment.Generation(g)})
 	case "acks":
 		s.acks(t, session, d)
 	case "drain", "undrain":

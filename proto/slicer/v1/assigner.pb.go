@@ -253,11 +253,13 @@ type Want struct {
 	Checksum   uint64                 `protobuf:"fixed64,4,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// No longer wanted.
 	Stop bool `protobuf:"varint,5,opt,name=stop,proto3" json:"stop,omitempty"`
-	// Newest generation that any subscriber has reported, so that a wiped store
-	// does not go backwards.
-	NewestReported int64 `protobuf:"varint,6,opt,name=newest_reported,json=newestReported,proto3" json:"newest_reported,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Newest generation that any slicelet of newest_reported_store_id has reported, so
+	// that a store that lost its newest assignments does not go backwards. It counts for
+	// nothing in another store, nor if it is more than a minute ahead.
+	NewestReported        int64  `protobuf:"varint,6,opt,name=newest_reported,json=newestReported,proto3" json:"newest_reported,omitempty"`
+	NewestReportedStoreId uint64 `protobuf:"fixed64,7,opt,name=newest_reported_store_id,json=newestReportedStoreId,proto3" json:"newest_reported_store_id,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Want) Reset() {
@@ -328,6 +330,13 @@ func (x *Want) GetStop() bool {
 func (x *Want) GetNewestReported() int64 {
 	if x != nil {
 		return x.NewestReported
+	}
+	return 0
+}
+
+func (x *Want) GetNewestReportedStoreId() uint64 {
+	if x != nil {
+		return x.NewestReportedStoreId
 	}
 	return 0
 }
@@ -1683,7 +1692,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\tR\x04zone\"\xac\x01\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\"\xe5\x01\n" +
 	"\x04Want\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
@@ -1692,7 +1701,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\bstore_id\x18\x03 \x01(\x06R\astoreId\x12\x1a\n" +
 	"\bchecksum\x18\x04 \x01(\x06R\bchecksum\x12\x12\n" +
 	"\x04stop\x18\x05 \x01(\bR\x04stop\x12'\n" +
-	"\x0fnewest_reported\x18\x06 \x01(\x03R\x0enewestReported\"s\n" +
+	"\x0fnewest_reported\x18\x06 \x01(\x03R\x0enewestReported\x127\n" +
+	"\x18newest_reported_store_id\x18\a \x01(\x06R\x15newestReportedStoreId\"s\n" +
 	"\bWantBase\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
