@@ -45,6 +45,19 @@ var _ store.Backend = (*Store)(nil)
 // Open connects to a store and makes it if it is not there. It returns when etcd
 // has answered; its errors name the endpoints.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s, err := connect(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.identify(ctx); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("open store %s: %w", s.cfg.where(), err)
+	}
+	return s, nil
+}
+
+// connect is Open before anything is asked of etcd.
+func connect(cfg Config) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -70,10 +83,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open store %s: %w", cfg.where(), err)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	if err := s.identify(ctx); err != nil {
-		_ = s.Close()
-		return nil, fmt.Errorf("open store %s: %w", cfg.where(), err)
-	}
 	return s, nil
 }
 

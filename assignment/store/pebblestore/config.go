@@ -20,6 +20,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	fs vfs.FS // what tests put in the place of the disk
+
+	existing, readOnly bool // of a Medium: there has to be a store; nothing is written
 }
 
 // check fills in the defaults and names the first field that is not allowed.

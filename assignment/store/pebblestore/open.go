@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,6 +31,11 @@ func Open(dir string, cfg Config) (*Store, error) {
 // stay locked for as long as Pebble, or the disk, does not give up, at most until
 // the process ends.
 func OpenContext(ctx context.Context, dir string, cfg Config) (*Store, error) {
+	return open(ctx, dir, cfg, (*Store).start)
+}
+
+// open locks the directory and calls start, which takes the lock over.
+func open(ctx context.Context, dir string, cfg Config, start func(*Store, *pebble.Lock) error) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -42,7 +48,7 @@ func OpenContext(ctx context.Context, dir string, cfg Config) (*Store, error) {
 	result := make(chan error)
 	given := make(chan struct{}) // closed when the caller waits no longer
 	go func() {
-		err := s.begin()
+		err := s.begin(start)
 		select {
 		case result <- err:
 		case <-given:
@@ -83,8 +89,16 @@ func (s *Store) awaitOpen(ctx context.Context, result <-chan error) error {
 }
 
 // begin locks the directory and opens what is in it.
-func (s *Store) begin() (err error) {
-	if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
+func (s *Store) begin(start func(*Store, *pebble.Lock) error) (err error) {
+	if s.cfg.existing {
+		found, err := pebble.Peek(s.dir, s.cfg.fs)
+		if err == nil && !found.Exists || errors.Is(err, os.ErrNotExist) {
+			err = errors.New("there is no store in it")
+		}
+		if err != nil {
+			return err
+		}
+	} else if err := s.cfg.fs.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
 	lock, err := pebble.LockDirectory(s.dir, s.cfg.fs)
@@ -99,7 +113,7 @@ func (s *Store) begin() (err error) {
 			err = s.stop(fmt.Errorf("%v", r))
 		}
 	}()
-	return s.start(lock)
+	return start(s, lock)
 }
 
 func (s *Store) cannotOpen(err error) error {
@@ -109,17 +123,9 @@ func (s *Store) cannotOpen(err error) error {
 // start opens the database and reads what there is. It gives the lock to the
 // database, with whose end the directory is free.
 func (s *Store) start(lock *pebble.Lock) error {
-	db, err := pebble.Open(s.dir, s.options(lock))
-	err = errors.Join(err, lock.Close())
+	err := s.openFiles(lock)
 	if err != nil {
-		if pebble.IsCorruptionError(err) {
-			err = record.Corrupt(s.dir, "%w", err)
-		}
 		return err
-	}
-	s.db = db
-	if s.witness, err = openWitness(s.cfg.fs, s.dir); err != nil {
-		return errors.Join(err, db.Close())
 	}
 	err = s.identify()
 	if err == nil {
@@ -134,6 +140,23 @@ func (s *Store) start(lock *pebble.Lock) error {
 	return nil
 }
 
+// openFiles opens the database and the witness beside it.
+func (s *Store) openFiles(lock *pebble.Lock) error {
+	db, err := pebble.Open(s.dir, s.options(lock))
+	err = errors.Join(err, lock.Close())
+	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			err = record.Corrupt(s.dir, "%w", err)
+		}
+		return err
+	}
+	s.db = db
+	if s.witness, err = openWitness(s.cfg.fs, s.dir); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	return nil
+}
+
 // shut closes the files.
 func (s *Store) shut() error { return errors.Join(s.db.Close(), s.witness.close()) }
 
@@ -142,6 +165,8 @@ func (s *Store) options(lock *pebble.Lock) *pebble.Options {
 		FS:     s.cfg.fs,
 		Lock:   lock,
 		Logger: &logger{s},
+		// A medium that is only read leaves the files as they are.
+		ReadOnly: s.cfg.readOnly,
 		// The newest log format tells a damaged record from the end of the log.
 		FormatMajorVersion: pebble.FormatNewest,
 		EventListener: &pebble.EventListener{

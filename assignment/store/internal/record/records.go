@@ -67,7 +67,7 @@ func (l Layout) DecodeIdentity(value []byte) (Identity, error) {
 		return Identity{}, err
 	}
 	if m.StoreId == 0 {
-		return Identity{}, Corrupt(l.ID(), "store id 0")
+		return Identity{}, Corrupt(l.ID(), "store id 0: a restore is under way, or was broken off; then slicerctl store restore has to be run again")
 	}
 	return Identity{m.StoreId, m.Opened, m.Writes}, nil
 }
