@@ -42,12 +42,12 @@ func New() *cobra.Command {
 		Long: `slicerctl shows and changes Slicer's jobs by asking a Distributor. Commands that
 only read (inspect, lookup, watch, probe, job get, job list) work against a Backup
 Distributor too, without what only an assigner knows. simulate and subset need no
-server.
+server, and store goes to the store itself.
 
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
 no such job, task or assignment; 4 the server cannot be reached or did not answer
 in time; 5 an order is in force, but was not carried out, or not acknowledged by
-everyone, in time.`,
+everyone, in time; 6 store check has found faults.`,
 		Example: `  slicerctl job apply -f job.yaml
   slicerctl inspect my-job
   slicerctl lookup my-job user/4711
@@ -66,7 +66,7 @@ everyone, in time.`,
 	a.tls.Bind(cmd)
 	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(a.freezeCommand(), a.unfreezeCommand(), a.pinCommand(), a.unpinCommand(), a.excludeCommand(), a.includeCommand(),
-		a.rollbackCommand(), a.historyCommand(), a.explainCommand())
+		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }

@@ -17,6 +17,7 @@ const (
 	exitNotFound    = 3
 	exitUnreachable = 4
 	exitPending     = 5
+	exitFaults      = 6
 )
 
 // codedError is an error with the exit code that it ends the program with.

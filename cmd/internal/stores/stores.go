@@ -56,16 +56,31 @@ func Parse(flag string) (Spec, error) {
 			return s, run.Usagef("--store: the name %q is not allowed: want 1 to 63 characters without space, slash and colon", name)
 		}
 	}
-	address, params, _ := strings.Cut(flag, "?")
 	var err error
-	if s.url, err = store.ParseURL(address); err != nil {
-		return s, run.Usagef("--store: %w", err)
+	if s.url, s.tls, err = ParseURL(flag); err != nil {
+		return s, err
 	}
 	if s.url.Scheme == store.SchemePebble {
 		return s, run.Usagef("--store: %s is for one process alone, which locks the directory: want %s here, or run \"slicer serve\", which is the whole control plane in one process", s.url, Usage)
 	}
-	s.tls, err = storeTLS(params)
-	return s, err
+	return s, nil
+}
+
+// ParseURL reads a --store flag without a name, of a store of any kind.
+func ParseURL(flag string) (store.URL, *tls.Config, error) {
+	address, params, _ := strings.Cut(flag, "?")
+	u, err := store.ParseURL(address)
+	if err != nil {
+		return u, nil, run.Usagef("--store: %w", err)
+	}
+	if u.Scheme == store.SchemePebble {
+		if params != "" {
+			return u, nil, run.Usagef("--store: %q is not allowed after the ? of %s: files of TLS are for etcd", params, u)
+		}
+		return u, nil, nil
+	}
+	cfg, err := storeTLS(params)
+	return u, cfg, err
 }
 
 // ParseAll reads the --store flags of a process that may serve several stores.
