@@ -31,11 +31,11 @@ type cut struct {
 
 var errCut = fmt.Errorf("%w: cut off", lease.ErrUnavailable)
 
-func (c *cut) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+func (c *cut) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
 	if c.off.Load() {
 		return nil, errCut
 	}
-	s, err := c.Readers.OpenReader(ctx, ttl)
+	s, err := c.Readers.OpenReader(ctx, ttl, jobs...)
 	return cutSession{s, c}, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -15,7 +16,7 @@ import (
 // acquire is not cut short when the job is closed: what it has taken must be
 // known, to be released. Nor is release: what may come late bars the claim.
 func (j *Job) acquire(h *held, c Claim) {
-	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL/2)
+	ctx, cancel := context.WithTimeout(context.Background(), h.ttl/2)
 	defer cancel()
 	e := Event{Kind: Acquired, Session: h.session.ID(), Claim: c}
 	seen, ok, err := h.session.Acquire(ctx, j.cfg.Job, c)
@@ -24,9 +25,9 @@ func (j *Job) acquire(h *held, c Claim) {
 		e.Kind = Gone
 		h.doubt()
 	case errors.Is(err, ErrSuspended):
-		e.Kind, e.Seen, e.Retry = Refused, seen, j.retry()
+		e.Kind, e.Seen, e.Retry = Refused, seen, retry(h.ttl)
 	case err != nil:
-		e.Kind, e.Retry = Unknown, j.retry()
+		e.Kind, e.Retry = Unknown, retry(h.ttl)
 	case !ok:
 		e.Kind, e.Seen = Refused, seen
 	}
@@ -34,7 +35,7 @@ func (j *Job) acquire(h *held, c Claim) {
 }
 
 func (j *Job) release(h *held, c Claim) {
-	ctx, cancel := context.WithTimeout(context.Background(), j.r.cfg.TTL/2)
+	ctx, cancel := context.WithTimeout(context.Background(), h.ttl/2)
 	defer cancel()
 	e := Event{Kind: Released, Session: h.session.ID(), Claim: c}
 	err := h.session.Release(ctx, j.cfg.Job, c)
@@ -43,13 +44,13 @@ func (j *Job) release(h *held, c Claim) {
 		e.Kind = Gone
 		h.doubt()
 	case err != nil:
-		e.Kind, e.Release, e.Retry = Unknown, true, j.retry()
+		e.Kind, e.Release, e.Retry = Unknown, true, retry(h.ttl)
 	}
 	j.answer(j.ctx, answer{Event: e, err: err})
 }
 
-func (j *Job) fetch(g assignment.Generation) {
-	ctx, cancel := context.WithTimeout(j.wanted, j.r.cfg.TTL/2)
+func (j *Job) fetch(g assignment.Generation, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(j.wanted, ttl/2)
 	defer cancel()
 	a, err := j.cfg.Fetch(ctx, g)
 	if err == nil && (a == nil || a.Job() != j.cfg.Job || a.Generation() != g) {
@@ -57,7 +58,7 @@ func (j *Job) fetch(g assignment.Generation) {
 	}
 	if err != nil {
 		j.r.cfg.Logger.Warn("assignment not to be had", "job", j.cfg.Job, "generation", int64(g), "error", err)
-		j.answer(j.wanted, answer{Event: Event{Kind: NotInHand, Generation: g, Retry: j.retry()}})
+		j.answer(j.wanted, answer{Event: Event{Kind: NotInHand, Generation: g, Retry: retry(ttl)}})
 		return
 	}
 	j.answer(j.wanted, answer{Event: Event{Kind: InHand, Generation: g}, hand: a})

@@ -41,6 +41,22 @@ const (
 	MaxTTL = 10 * time.Minute
 )
 
+// MaxJobs is how many jobs a session takes part in at most.
+const MaxJobs = 64
+
+// CheckJobs reports whether a session may be opened for these jobs.
+func CheckJobs(jobs []string) error {
+	if len(jobs) == 0 || len(jobs) > MaxJobs {
+		return &assignment.FieldError{Field: "jobs", Value: len(jobs), Allowed: fmt.Sprintf("1 to %d names", MaxJobs)}
+	}
+	for _, job := range jobs {
+		if err := assignment.ValidateJobName(job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckTTL says whether a session may ask for this lease time.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
@@ -54,15 +70,17 @@ func CheckTTL(ttl time.Duration) error {
 // lease is gone; after an error that matches none of the above but ErrUnavailable
 // or ctx's, the write may have been carried out, or may yet be.
 type Session interface {
-	// ID names the session, and no other one ever in this store.
+	// ID names the session here, in logs and metrics, and no other one. It is no
+	// secret: where a session is its holder's alone, the ID opens nothing.
 	ID() uint64
-	// TTL is the lease time granted, at most what was asked for: the store keeps
-	// the lease at least so long from when it last received a keepalive.
+	// TTL is the lease time that the newest answer granted, of the opening or of a
+	// KeepAlive, at most what was asked for: the store keeps the lease at least so
+	// long from when it received that request.
 	TTL() time.Duration
-	// KeepAlive renews the lease once, without retries of its own. Who counts
-	// time from before the call may trust the answer for TTL: the store is the one
-	// that the session was opened in, it has not gone back, and what was acquired is
-	// held still.
+	// KeepAlive renews the lease once, without retries of its own. A caller that
+	// counts time from before the call may trust the lease for TTL as it is after it:
+	// the store is the one that the session was opened in, it has not gone back, and
+	// what was acquired is held still.
 	KeepAlive(ctx context.Context) error
 	// Close gives the lease up and all that is held under it.
 	Close(ctx context.Context) error
@@ -71,14 +89,20 @@ type Session interface {
 // ReadSession is what a slicelet's process has, one for all its jobs.
 type ReadSession interface {
 	Session
+	// Join names a further job that the session takes part in; one that it takes
+	// part in already is nothing new. Renewals from then on may grant less, as that
+	// job asks. ErrUnavailable: not now.
+	Join(ctx context.Context, job string) error
 	// Acquire holds the claim if the record grants it at that very moment, and
-	// returns the records as they are then, with ErrSuspended too.
+	// returns the records as they are then, with ErrSuspended too. A store may refuse
+	// it in jobs that the session does not take part in, and Watch too.
 	Acquire(ctx context.Context, job string, c Claim) (seen Seen, ok bool, err error)
 	// Release lets go of the claim if it is held; something else stays as it is.
 	// Sent when the record was seen not to grant the claim, it is final: whatever
 	// acquire is still under way is refused.
 	Release(ctx context.Context, job string, c Claim) error
-	// Watch starts to watch a job's guard and bridge together.
+	// Watch starts to watch a job's guard and bridge together. A store may end the
+	// watch of a job that the session watched before.
 	Watch(ctx context.Context, job string) (Watcher, error)
 }
 
@@ -145,7 +169,11 @@ type Suspender interface {
 
 // Readers opens sessions for slicelets.
 type Readers interface {
-	OpenReader(ctx context.Context, ttl time.Duration) (ReadSession, error)
+	// OpenReader opens a session that takes part in these jobs: at least one, at
+	// most MaxJobs. A store that knows the jobs grants at most the smallest of their
+	// lease durations. Jobs that it cannot serve now are left out, for Join to name
+	// them again later; if none is left, that is an error.
+	OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (ReadSession, error)
 }
 
 // Writers opens sessions for assigners.

@@ -64,6 +64,7 @@ type Event struct {
 	Barred     []Claim // with Opened: not to be acquired in this session
 	Generation assignment.Generation
 	Retry      time.Duration
+	Most       time.Duration // with Opened: the longest patience in this session, 0 for no bound
 }
 
 // hold is one holder key: what it is or may be set to.
@@ -88,6 +89,7 @@ type hold struct {
 type Core struct {
 	// Patience is how long a recalled record is kept for want of the other one.
 	patience time.Duration
+	most     time.Duration // of patience, in this session; 0 for no bound
 	leaving  bool
 
 	session       uint64
@@ -163,7 +165,7 @@ func (c *Core) Step(now time.Duration, valid bool, e Event) []Action {
 func (c *Core) take(now time.Duration, e Event) bool {
 	switch e.Kind {
 	case Opened:
-		*c = Core{patience: c.patience, leaving: c.leaving, session: e.Session, barred: e.Barred, hands: c.hands, holding: c.holding}
+		*c = Core{patience: c.patience, leaving: c.leaving, session: e.Session, most: e.Most, barred: e.Barred, hands: c.hands, holding: c.holding}
 		return true
 	case Leave:
 		c.leaving, c.hands = true, nil
@@ -300,10 +302,14 @@ func (c *Core) mark(h *hold, now time.Duration) bool {
 }
 
 func (c *Core) late(h *hold, now time.Duration) bool {
-	if now >= h.since+c.patience {
+	end := h.since + c.patience
+	if c.most > 0 {
+		end = min(end, h.since+c.most)
+	}
+	if now >= end {
 		return true
 	}
-	c.alarm(h.since + c.patience)
+	c.alarm(end)
 	return false
 }
 

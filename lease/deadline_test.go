@@ -26,12 +26,12 @@ func (f *far) answer(asked time.Duration) {
 	f.asked.Store(int64(asked))
 }
 
-func (f *far) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+func (f *far) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
 	if f.gone.Load() {
 		return nil, errCut
 	}
 	asked := time.Since(f.start)
-	s, err := f.Readers.OpenReader(ctx, ttl)
+	s, err := f.Readers.OpenReader(ctx, ttl, jobs...)
 	f.answer(asked)
 	return &farSession{s, f}, err
 }

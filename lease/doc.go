@@ -45,8 +45,8 @@
 //
 // # The other end, in a slicelet
 //
-// One Reader per process holds one session in the store and renews it; each job
-// is a Join. Job.Belief is what the task may use now, and nil when that is
+// One Reader per process holds one session in the store, from the first Join on,
+// and renews it; each job is a Join, and named to the store. Job.Belief is what the task may use now, and nil when that is
 // nothing. It is bound to the session under which it was acquired and reads the clock at every use, so a process that
 // was stopped for longer than its lease believes in nothing from its first
 // instruction on: the deadline is the time when the last answered keepalive was *sent*, plus the

@@ -109,6 +109,10 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	j.wanted, j.leave = context.WithCancel(j.ctx)
 	r.jobs[j] = struct{}{}
+	select {
+	case r.wanted <- struct{}{}:
+	default:
+	}
 	j.session(r.current)
 	r.wg.Go(j.run)
 	return j, nil
@@ -201,7 +205,7 @@ func (j *Job) enter(h *held) {
 	if h == nil {
 		return
 	}
-	j.step(Event{Kind: Opened, Session: h.session.ID(), Barred: j.r.barred(h, j.cfg.Job)})
+	j.step(Event{Kind: Opened, Session: h.session.ID(), Barred: j.r.barred(h, j.cfg.Job), Most: h.ttl / 2})
 	ctx, cancel := context.WithCancel(j.ctx)
 	done := make(chan struct{})
 	j.stopWatch = func() { cancel(); <-done } // so that no look of an old session takes the place of a new one's
@@ -275,7 +279,8 @@ func (j *Job) act(a Action) {
 		h := j.held
 		j.calls.Go(func() { j.release(h, a.Claim) })
 	case Fetch:
-		j.fetches.Go(func() { j.fetch(a.Generation) })
+		ttl := j.held.ttl
+		j.fetches.Go(func() { j.fetch(a.Generation, ttl) })
 	}
 }
 
@@ -308,7 +313,8 @@ func (j *Job) answer(ctx context.Context, a answer) {
 	}
 }
 
-func (j *Job) retry() time.Duration { return jitter(j.r.cfg.TTL / 20) }
+// retry is after how long to try again, in a session of this lease time.
+func retry(ttl time.Duration) time.Duration { return jitter(ttl / 20) }
 
 func (j *Job) watch(ctx context.Context, h *held) {
 	for ctx.Err() == nil {
@@ -319,11 +325,14 @@ func (j *Job) watch(ctx context.Context, h *held) {
 		if err != nil && ctx.Err() == nil {
 			j.r.cfg.Logger.Warn("watch of guard and bridge broken", "job", j.cfg.Job, "error", err)
 		}
-		sleep(ctx, j.retry())
+		sleep(ctx, retry(h.ttl))
 	}
 }
 
 func (j *Job) follow(ctx context.Context, h *held) error {
+	if err := h.session.Join(ctx, j.cfg.Job); err != nil {
+		return err
+	}
 	w, err := h.session.Watch(ctx, j.cfg.Job)
 	if err != nil {
 		return err

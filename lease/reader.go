@@ -18,15 +18,19 @@ import (
 type Config struct {
 	// Readers opens the session: an etcd or a served lease store.
 	Readers Readers
-	// TTL is the lease time, 1 s to 10 min; default 5 s. After a crash its keys
-	// are without an owner for so long.
+	// TTL is the lease time asked for, 1 s to 10 min; default 5 s. After a crash its
+	// keys are without an owner for so long. A served store grants at most the
+	// smallest lease_duration of the jobs that are joined; what it grants counts.
 	TTL time.Duration
 	// Margin is by how much the deadline here lies before the store's: drift
 	// between two clocks over a TTL, and the time that the listener has to act on a lost
-	// lease. 10 ms to half of TTL; default a tenth of TTL.
+	// lease. 10 ms to half of TTL; default a tenth of TTL. If less than TTL is
+	// granted, it is less in the same proportion.
 	Margin time.Duration
 	// Patience is how long a change is held up for an assignment or a bridge
-	// that cannot be had, 0 to 10 min; default TTL.
+	// that cannot be had, 0 to 10 min; default, and at most, half of the lease time
+	// granted: a served store lets a session run out that holds up a change for
+	// longer than the job's lease_duration.
 	Patience time.Duration
 	// Clock is the time that deadlines are measured in; default Boottime.
 	Clock func() time.Duration
@@ -74,6 +78,8 @@ type Reader struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	wanted chan struct{} // holds a token when there is a job to open a session for
+
 	mu      sync.Mutex
 	current *held // nil between sessions
 	jobs    map[*Job]struct{}
@@ -85,6 +91,7 @@ type Reader struct {
 type held struct {
 	session ReadSession
 	term    *term
+	ttl     time.Duration      // that was granted when it was opened
 	left    map[string][]Claim // by job: may be held, or be released late; the reader's lock guards it
 	doubts  chan struct{}      // holds a token when an answer says that the session is lost
 }
@@ -96,7 +103,8 @@ func (h *held) doubt() {
 	}
 }
 
-// NewReader validates the config and starts to open a session; it does not wait for it.
+// NewReader validates the config. A session is opened with the first job that is
+// joined, and named to the store with it are all that are joined by then.
 func NewReader(cfg Config) (*Reader, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -113,7 +121,7 @@ func NewReader(cfg Config) (*Reader, error) {
 		return nil, fmt.Errorf("lease reader: metrics: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, jobs: map[*Job]struct{}{}, err: fmt.Errorf("%w: no answer yet", ErrUnavailable)}
+	r := &Reader{cfg: cfg, stats: stats, cancel: cancel, wanted: make(chan struct{}, 1), jobs: map[*Job]struct{}{}, err: fmt.Errorf("%w: no answer yet", ErrUnavailable)}
 	r.wg.Go(func() { r.run(ctx) })
 	return r, nil
 }
@@ -150,9 +158,17 @@ func (r *Reader) Close() error {
 func (r *Reader) run(ctx context.Context) {
 	wait := r.cfg.TTL / 50
 	for ctx.Err() == nil {
-		h, err := r.open(ctx)
+		jobs := r.names()
+		if len(jobs) == 0 {
+			select {
+			case <-r.wanted:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		h, err := r.open(ctx, jobs)
 		if errors.Is(err, ErrWentBack) {
-			r.rest(ctx, err)
+			r.rest(ctx, err, r.cfg.TTL)
 			continue
 		}
 		if err != nil {
@@ -175,7 +191,7 @@ func (r *Reader) run(ctx context.Context) {
 		r.begin(nil)
 		r.wg.Go(func() { r.discard(h) })
 		if early {
-			r.rest(ctx, err)
+			r.rest(ctx, err, h.ttl)
 		}
 	}
 }
@@ -184,10 +200,10 @@ func (r *Reader) run(ctx context.Context) {
 // time may have gone back to an earlier state, and others may not know it yet: they
 // believe in what they have acquired since, until their deadlines, and the store
 // grants it anew.
-func (r *Reader) rest(ctx context.Context, why error) {
-	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "wait", r.cfg.TTL)
+func (r *Reader) rest(ctx context.Context, why error, ttl time.Duration) {
+	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "wait", ttl)
 	r.failed(why)
-	sleep(ctx, r.cfg.TTL)
+	sleep(ctx, ttl)
 }
 
 // discard gives back a session that is over here and may not be in the store.
@@ -199,17 +215,36 @@ func (r *Reader) discard(h *held) {
 	}
 }
 
-func (r *Reader) open(ctx context.Context) (*held, error) {
+// names returns the jobs that are joined, sorted, at most as many as a session is
+// opened for; the others follow by Join.
+func (r *Reader) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.jobs))
+	for j := range r.jobs {
+		names = append(names, j.cfg.Job)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), MaxJobs)]
+}
+
+// margin is by how much the deadline lies before the store's, of a lease of this time.
+func (r *Reader) margin(ttl time.Duration) time.Duration {
+	return max(time.Duration(float64(r.cfg.Margin)*(float64(ttl)/float64(r.cfg.TTL))), min(10*time.Millisecond, ttl/2))
+}
+
+func (r *Reader) open(ctx context.Context, jobs []string) (*held, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.TTL)
 	defer cancel()
 	sent := r.cfg.Clock()
-	s, err := r.cfg.Readers.OpenReader(ctx, r.cfg.TTL)
+	s, err := r.cfg.Readers.OpenReader(ctx, r.cfg.TTL, jobs...)
 	if err != nil {
 		return nil, err
 	}
-	t := &term{clock: r.cfg.Clock}
-	t.deadline.Store(int64(sent + s.TTL() - r.cfg.Margin))
-	return &held{s, t, map[string][]Claim{}, make(chan struct{}, 1)}, nil
+	t, ttl := &term{clock: r.cfg.Clock}, s.TTL()
+	t.deadline.Store(int64(sent + ttl - r.margin(ttl)))
+	return &held{s, t, ttl, map[string][]Claim{}, make(chan struct{}, 1)}, nil
 }
 
 // errLapsed: the session is over here. In the store it may go on.
@@ -218,8 +253,8 @@ var errLapsed = errors.New("the deadline has passed")
 // keep renews the session until it is lost or ctx ends. The deadline counts
 // from when the keepalive was sent that has been answered.
 func (r *Reader) keep(ctx context.Context, h *held) error {
-	ttl := h.session.TTL()
-	timer := time.NewTimer(jitter(ttl / 3))
+	pause := func() time.Duration { return jitter(max(h.session.TTL()/3, 20*time.Millisecond)) }
+	timer := time.NewTimer(pause())
 	defer timer.Stop()
 	for {
 		select {
@@ -232,19 +267,20 @@ func (r *Reader) keep(ctx context.Context, h *held) error {
 			return errLapsed
 		}
 		sent := r.cfg.Clock()
-		call, cancel := context.WithTimeout(ctx, ttl/4)
+		call, cancel := context.WithTimeout(ctx, h.ttl/4)
 		err := h.session.KeepAlive(call)
 		cancel()
 		r.stats.keepalives.WithLabelValues(result(err)).Inc()
+		ttl := h.session.TTL()
 		switch {
 		case errors.Is(err, ErrLost):
 			return err
 		case err != nil:
-			timer.Reset(jitter(ttl / 20))
-		case !h.term.extend(sent + ttl - r.cfg.Margin):
+			timer.Reset(jitter(h.ttl / 20))
+		case !h.term.extend(sent + ttl - r.margin(ttl)):
 			return errLapsed
 		default:
-			timer.Reset(jitter(ttl / 3))
+			timer.Reset(pause())
 		}
 	}
 }

@@ -92,8 +92,8 @@ type slow struct {
 	by time.Duration
 }
 
-func (s slow) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
-	r, err := s.Readers.OpenReader(ctx, ttl)
+func (s slow) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	r, err := s.Readers.OpenReader(ctx, ttl, jobs...)
 	return slowSession{r, s.by}, err
 }
 

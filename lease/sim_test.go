@@ -319,10 +319,14 @@ func (s *sim) keep(r *reader) {
 	if r.session == 0 {
 		r.opening = true
 		var id uint64
-		s.send(func() { s.expire(); id, _ = s.store.Open(s.now, simTTL) }, func() {
+		var granted time.Duration
+		s.send(func() {
+			s.expire()
+			id, granted, _ = s.store.Open(s.now, simTTL, map[string]time.Duration{simJob: time.Hour})
+		}, func() {
 			if r.life == life {
 				r.opening, r.session = false, id
-				r.granted = sent + simTTL - margin
+				r.granted = sent + granted - margin
 				s.step(r, lease.Event{Kind: lease.Opened, Session: id})
 				s.step(r, lease.Event{Kind: lease.Looked, Session: id, Seen: s.store.Seen(simJob)})
 			}
@@ -334,8 +338,9 @@ func (s *sim) keep(r *reader) {
 		return
 	}
 	id := r.session
+	var granted time.Duration
 	var err error
-	s.send(func() { s.expire(); err = s.store.KeepAlive(s.now, id) }, func() {
+	s.send(func() { s.expire(); granted, err = s.store.KeepAlive(s.now, id) }, func() {
 		if r.life != life || r.session != id {
 			return
 		}
@@ -345,7 +350,7 @@ func (s *sim) keep(r *reader) {
 			return
 		}
 		if r.current != id {
-			r.granted = max(r.granted, sent+simTTL-margin)
+			r.granted = max(r.granted, sent+granted-margin)
 			return
 		}
 		if r.deadline <= s.now { // it is over, whatever the store says
@@ -353,7 +358,7 @@ func (s *sim) keep(r *reader) {
 			s.step(r, lease.Event{Kind: lease.Gone, Session: id})
 			return
 		}
-		r.deadline = max(r.deadline, sent+simTTL-margin)
+		r.deadline = max(r.deadline, sent+granted-margin)
 	}, func() {})
 }
 
@@ -373,10 +378,10 @@ func (s *sim) write(w *writer) {
 		return
 	}
 	if w.session == 0 {
-		w.session, _ = s.store.Open(s.now, simTTL)
+		w.session = s.store.OpenWriter(s.now, simTTL)
 		w.token = 0
 	}
-	if err := s.store.KeepAlive(s.now, w.session); err != nil {
+	if _, err := s.store.KeepAlive(s.now, w.session); err != nil {
 		w.session = 0
 		return
 	}
@@ -417,13 +422,13 @@ func (s *sim) write(w *writer) {
 		s.expire()
 		if s.wrong.noReadersCheck && step.Kind == lease.Rewrite {
 			if o, e := step.Outcome(read.Records); e == nil && s.store.State(simJob).Records == read.Records {
-				s.store.Write(simJob, o.Records)
+				s.store.Write(s.now, simJob, o.Records)
 			}
 			return
 		}
 		o, e := s.store.Prepare(simJob, token, read, step)
 		if err = e; err == nil {
-			s.store.Write(simJob, o.Records)
+			s.store.Write(s.now, simJob, o.Records)
 			s.changes++
 		}
 	}, func() {

@@ -221,11 +221,11 @@ func (w *line) pass() error {
 	return nil
 }
 
-func (w *line) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+func (w *line) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
 	if err := w.pass(); err != nil {
 		return nil, err
 	}
-	s, err := w.Readers.OpenReader(ctx, ttl)
+	s, err := w.Readers.OpenReader(ctx, ttl, jobs...)
 	return &wired{s, w}, err
 }
 

@@ -23,8 +23,8 @@ type counted struct {
 	keepalives atomic.Int64
 }
 
-func (c *counted) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
-	s, err := c.Readers.OpenReader(ctx, ttl)
+func (c *counted) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	s, err := c.Readers.OpenReader(ctx, ttl, jobs...)
 	return &countedSession{s, c}, err
 }
 

@@ -45,6 +45,11 @@ type holder struct {
 func (n *session) ID() uint64         { return uint64(n.id) }
 func (n *session) TTL() time.Duration { return n.ttl }
 
+// Join implements lease.ReadSession: a lease of etcd is for all jobs.
+func (n *session) Join(ctx context.Context, job string) error {
+	return lease.CheckJobs([]string{job})
+}
+
 // begin is the start of a request.
 func (n *session) begin() (mark, error) {
 	m := n.s.past.mark()

@@ -20,6 +20,13 @@
 //	lease/JOB/h/guard/SESSION    generation
 //	lease/JOB/h/bridge/SESSION   from, to
 //
+// What a process does in etcd is bounded by its rights in etcd alone: one that may
+// write below the prefix may ask for a lease of any length, hold claims in any job,
+// renew them for ever and so hold up every change, and delete the keys of others.
+// Neither a job's lease_duration nor an assigner can hold it back, since a key that
+// is deleted before its holder's own deadline gives keys two owners. Let only tasks that
+// are trusted so far write there, or serve leases by `slicer serve`, which bounds all that.
+//
 // The last three go with the session's lease. Beside lease/ there is, while the store is suspended,
 //
 //	lease-suspended/LEASE        nothing; it goes with a lease of its own
@@ -120,8 +127,12 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// OpenReader implements lease.Readers.
-func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
+// OpenReader implements lease.Readers. The jobs are checked and bind nothing: etcd
+// grants the lease time asked for, and claims in any job.
+func (s *Store) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	if err := lease.CheckJobs(jobs); err != nil {
+		return nil, err
+	}
 	return s.open(ctx, ttl)
 }
 

@@ -115,7 +115,7 @@ func (f *fixture) reader() lease.ReadSession {
 // unkept opens a session that nobody renews.
 func (f *fixture) unkept() lease.ReadSession {
 	f.t.Helper()
-	r, err := f.Readers.OpenReader(f.ctx, f.TTL)
+	r, err := f.Readers.OpenReader(f.ctx, f.TTL, f.job)
 	if err != nil {
 		f.t.Fatalf("OpenReader: %v", err)
 	}

@@ -193,7 +193,7 @@ func (f *fixture) awaitFollows() {
 
 func (f *fixture) boundsOfTTL() {
 	for _, ttl := range []time.Duration{0, -time.Second, lease.MinTTL - 1, lease.MaxTTL + 1} {
-		if _, err := f.Readers.OpenReader(f.ctx, ttl); err == nil {
+		if _, err := f.Readers.OpenReader(f.ctx, ttl, f.job); err == nil {
 			f.t.Errorf("a session of %s was opened", ttl)
 		}
 	}

@@ -10,7 +10,12 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -34,39 +39,79 @@ func New(conn grpc.ClientConnInterface) *Store {
 }
 
 // OpenReader implements lease.Readers. The lease time is in whole milliseconds.
-func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
-	if err := lease.CheckTTL(ttl); err != nil {
+func (s *Store) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(jobs)); err != nil {
 		return nil, err
 	}
 	ttl = ttl.Truncate(time.Millisecond)
-	resp, err := s.client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: ttl.Milliseconds()})
+	resp, err := s.client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: ttl.Milliseconds(), Jobs: jobs})
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
-	return &session{s.client, resp.GetSession(), ttl}, nil
+	granted := millis(resp.GetTtlMs())
+	if n := len(resp.GetSession()); n == 0 || n > 64 || granted <= 0 || granted > ttl {
+		return nil, fmt.Errorf("%w: the answer grants %s where %s were asked for, in a session of %d bytes", lease.ErrUnavailable, granted, ttl, len(resp.GetSession()))
+	}
+	sum := sha256.Sum256(resp.GetSession())
+	n := &session{client: s.client, secret: resp.GetSession(), id: binary.BigEndian.Uint64(sum[:]), asked: ttl, jobs: map[string]bool{}}
+	n.ttl.Store(int64(granted))
+	for _, job := range resp.GetJobs() {
+		n.jobs[job] = true
+	}
+	return n, nil
 }
 
 type session struct {
 	client slicerv1.LeaseServiceClient
-	id     uint64
-	ttl    time.Duration
+	secret []byte // the right to the session: never logged
+	id     uint64 // of its hash
+	asked  time.Duration
+	ttl    atomic.Int64
+
+	mu   sync.Mutex
+	jobs map[string]bool // that it takes part in
 }
 
 func (n *session) ID() uint64         { return n.id }
-func (n *session) TTL() time.Duration { return n.ttl }
+func (n *session) TTL() time.Duration { return time.Duration(n.ttl.Load()) }
 
 func (n *session) KeepAlive(ctx context.Context) error {
-	_, err := n.client.RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: n.id})
-	return explain(ctx, err)
+	resp, err := n.client.RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: n.secret})
+	if err != nil {
+		return explain(ctx, err)
+	}
+	// No more is believed than was asked for; what is not positive grants nothing.
+	n.ttl.Store(int64(min(millis(resp.GetTtlMs()), n.asked)))
+	return nil
+}
+
+func millis(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), lease.MaxTTL.Milliseconds()+1)) * time.Millisecond
+}
+
+func (n *session) Join(ctx context.Context, job string) error {
+	n.mu.Lock()
+	joined := n.jobs[job]
+	n.mu.Unlock()
+	if joined {
+		return nil
+	}
+	if _, err := n.client.JoinJob(ctx, &slicerv1.JoinJobRequest{Session: n.secret, Job: job}); err != nil {
+		return explain(ctx, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.jobs[job] = true
+	return nil
 }
 
 func (n *session) Close(ctx context.Context) error {
-	_, err := n.client.CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: n.id})
+	_, err := n.client.CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: n.secret})
 	return explain(ctx, err)
 }
 
 func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease.Seen, bool, error) {
-	resp, err := n.client.AcquireClaim(ctx, &slicerv1.AcquireClaimRequest{Session: n.id, Job: job, Claim: claim(c)})
+	resp, err := n.client.AcquireClaim(ctx, &slicerv1.AcquireClaimRequest{Session: n.secret, Job: job, Claim: claim(c)})
 	if err != nil {
 		return lease.Seen{}, false, explain(ctx, err)
 	}
@@ -75,7 +120,7 @@ func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease
 }
 
 func (n *session) Release(ctx context.Context, job string, c lease.Claim) error {
-	_, err := n.client.ReleaseClaim(ctx, &slicerv1.ReleaseClaimRequest{Session: n.id, Job: job, Claim: claim(c)})
+	_, err := n.client.ReleaseClaim(ctx, &slicerv1.ReleaseClaimRequest{Session: n.secret, Job: job, Claim: claim(c)})
 	return explain(ctx, err)
 }
 
@@ -103,7 +148,7 @@ func records(r *slicerv1.LeaseRecords) (lease.Seen, error) {
 func (n *session) Watch(ctx context.Context, job string) (lease.Watcher, error) {
 	// The stream outlives this call, until Close.
 	live, cancel := context.WithCancel(context.Background())
-	stream, err := n.client.WatchRecords(live, &slicerv1.WatchRecordsRequest{Job: job})
+	stream, err := n.client.WatchRecords(live, &slicerv1.WatchRecordsRequest{Session: n.secret, Job: job})
 	if err != nil {
 		cancel()
 		return nil, explain(ctx, err)

@@ -28,29 +28,58 @@ type service struct {
 	s *Store
 }
 
-func (v *service) session(id uint64) *session { return &session{s: v.s, id: id} }
+// find is the id of the session that a call is the holder's of.
+func (v *service) find(ctx context.Context, t []byte) (uint64, error) {
+	from := originOf(ctx)
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	x, err := v.s.guests.find(t, from)
+	if err != nil {
+		return 0, err
+	}
+	return x.id, nil
+}
 
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	n, err := v.s.open(ctx, ttl)
+	from := originOf(ctx)
+	o, err := v.s.open(ctx, ttl, req.GetJobs(), &from)
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &slicerv1.OpenSessionResponse{Session: n.id}, nil
+	return &slicerv1.OpenSessionResponse{Session: o.ticket[:], TtlMs: o.ttl.Milliseconds(), Jobs: o.jobs}, nil
+}
+
+func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*slicerv1.JoinJobResponse, error) {
+	id, err := v.find(ctx, req.GetSession())
+	if err == nil {
+		err = v.s.join(ctx, id, req.GetJob())
+	}
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &slicerv1.JoinJobResponse{}, nil
 }
 
 func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, error) {
-	if err := v.session(req.GetSession()).KeepAlive(ctx); err != nil {
+	id, err := v.find(ctx, req.GetSession())
+	if err != nil {
 		return nil, explain(err)
 	}
-	return &slicerv1.RenewSessionResponse{}, nil
+	granted, err := v.s.renew(ctx, id)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &slicerv1.RenewSessionResponse{TtlMs: granted.Milliseconds()}, nil
 }
 
 func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
-	if err := v.session(req.GetSession()).Close(ctx); err != nil {
+	id, err := v.find(ctx, req.GetSession())
+	if err != nil {
 		return nil, explain(err)
 	}
+	v.s.end(id)
 	return &slicerv1.CloseSessionResponse{}, nil
 }
 
@@ -59,7 +88,11 @@ func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	seen, ok, err := v.session(req.GetSession()).Acquire(ctx, req.GetJob(), c)
+	id, err := v.find(ctx, req.GetSession())
+	if err != nil {
+		return nil, explain(err)
+	}
+	seen, ok, err := v.s.acquire(id, req.GetJob(), c)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -71,7 +104,11 @@ func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	if err := v.session(req.GetSession()).Release(ctx, req.GetJob(), c); err != nil {
+	id, err := v.find(ctx, req.GetSession())
+	if err == nil {
+		err = v.s.release(id, req.GetJob(), c)
+	}
+	if err != nil {
 		return nil, explain(err)
 	}
 	return &slicerv1.ReleaseClaimResponse{}, nil
@@ -81,14 +118,19 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 	if err := assignment.ValidateJobName(req.GetJob()); err != nil {
 		return explain(err)
 	}
+	watching, end, err := v.watch(stream.Context(), req.GetSession(), req.GetJob())
+	if err != nil {
+		return explain(err)
+	}
+	defer end()
 	w := &watcher{s: v.s, job: req.GetJob()}
 	for {
-		ctx, cancel := context.WithTimeout(stream.Context(), repeat)
+		ctx, cancel := context.WithTimeout(watching, repeat)
 		seen, err := w.Next(ctx)
 		cancel()
 		switch {
-		case stream.Context().Err() != nil:
-			return explain(stream.Context().Err())
+		case watching.Err() != nil:
+			return explain(context.Cause(watching))
 		case errors.Is(err, context.DeadlineExceeded):
 			seen = w.last
 		case err != nil:
@@ -98,6 +140,32 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 			return err
 		}
 	}
+}
+
+// watch begins a session's watch of a job. What it returns ends with the session.
+func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
+	from, s := originOf(ctx), v.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, err := s.guests.find(t, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, named := s.table.Asked(x.id); named[job] == 0 {
+		return nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
+	}
+	watching, end := context.WithCancelCause(ctx)
+	w, err := s.guests.watch(x, job, from.connection, end)
+	if err != nil {
+		end(nil)
+		return nil, nil, err
+	}
+	return watching, func() {
+		end(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.guests.unwatch(x, job, from.connection, w)
+	}, nil
 }
 
 func claim(job string, c *slicerv1.Claim) (lease.Claim, error) {
@@ -127,6 +195,10 @@ func explain(err error) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, lease.ErrLost):
 		return status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, errReplaced):
+		return status.Error(codes.Aborted, err.Error())
+	case errors.Is(err, errFull):
+		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, lease.ErrSuspended):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	case errors.Is(err, lease.ErrUnavailable):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -115,7 +116,7 @@ func TestNothingIsGrantedUntilAllLeasesHavePassed(t *testing.T) {
 	bubble(t, func(t *testing.T, clock func() time.Duration) {
 		m := &memory{}
 		first := open(t, m, clock)
-		long, err := first.OpenReader(t.Context(), time.Minute)
+		long, err := first.OpenReader(t.Context(), time.Minute, "job")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,11 +145,15 @@ func TestNothingIsGrantedUntilAllLeasesHavePassed(t *testing.T) {
 		defer second.Close()
 		for _, wait := range []time.Duration{0, 59 * time.Second} {
 			time.Sleep(wait)
-			if _, err := second.OpenReader(t.Context(), time.Second); !errors.Is(err, lease.ErrUnavailable) {
+			if _, err := second.OpenReader(t.Context(), time.Second, "job"); !errors.Is(err, lease.ErrUnavailable) {
 				t.Errorf("a session was opened %s after the restart: %v", clock(), err)
 			}
-			if _, err := second.OpenWriter(t.Context(), time.Second); !errors.Is(err, lease.ErrUnavailable) {
-				t.Errorf("an assigner's session was opened %s after the restart: %v", clock(), err)
+			w, err := second.OpenWriter(t.Context(), time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Lead(t.Context(), "job"); !errors.Is(err, lease.ErrUnavailable) {
+				t.Errorf("an assigner leads %s after the restart: %v", clock(), err)
 			}
 		}
 		time.Sleep(time.Second)
@@ -170,8 +175,8 @@ func TestNothingIsGrantedUntilAllLeasesHavePassed(t *testing.T) {
 func TestOldHoldersAreRefused(t *testing.T) {
 	m := &memory{}
 	first := open(t, m, nil)
-	conn := dial(t, first)
-	n, err := remote.New(conn).OpenReader(t.Context(), time.Second)
+	ask := &slicerv1.OpenSessionRequest{TtlMs: 1000, Jobs: []string{"job"}}
+	n, err := slicerv1.NewLeaseServiceClient(dial(t, first)).OpenSession(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,11 +186,11 @@ func TestOldHoldersAreRefused(t *testing.T) {
 	second := open(t, m, nil)
 	defer second.Close()
 	client := slicerv1.NewLeaseServiceClient(dial(t, second))
-	_, err = client.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: n.ID()})
+	_, err = client.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: n.GetSession()})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("renewing a session of before the restart: %v", err)
 	}
-	_, err = client.OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 1000})
+	_, err = client.OpenSession(t.Context(), ask)
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("opening a session right after the restart: %v", err)
 	}
@@ -195,7 +200,7 @@ func TestCleanCloseStartsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, clock func() time.Duration) {
 		m := &memory{}
 		first := open(t, m, clock)
-		n, err := first.OpenReader(t.Context(), time.Minute)
+		n, err := first.OpenReader(t.Context(), time.Minute, "job")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +212,7 @@ func TestCleanCloseStartsAtOnce(t *testing.T) {
 		}
 		second := open(t, m, clock)
 		defer second.Close()
-		if _, err := second.OpenReader(t.Context(), time.Second); err != nil {
+		if _, err := second.OpenReader(t.Context(), time.Second, "job"); err != nil {
 			t.Errorf("no session was left, and none is granted: %v", err)
 		}
 	})
@@ -220,10 +225,10 @@ func TestLongestLeaseIsDurableBeforeItIsGranted(t *testing.T) {
 	m.mu.Lock()
 	m.fail = errors.New("no space left")
 	m.mu.Unlock()
-	if _, err := s.OpenReader(t.Context(), time.Second); !errors.Is(err, lease.ErrUnavailable) {
+	if _, err := s.OpenReader(t.Context(), time.Second, "job"); !errors.Is(err, lease.ErrUnavailable) {
 		t.Errorf("a lease was granted that is not on record: %v", err)
 	}
-	if _, err := s.OpenReader(t.Context(), time.Second); !errors.Is(err, lease.ErrUnavailable) {
+	if _, err := s.OpenReader(t.Context(), time.Second, "job"); !errors.Is(err, lease.ErrUnavailable) {
 		t.Errorf("a store that cannot write grants leases: %v", err)
 	}
 }
@@ -246,13 +251,24 @@ func TestMalformedRequests(t *testing.T) {
 	client := slicerv1.NewLeaseServiceClient(dial(t, s))
 	ctx := t.Context()
 	for what, call := range map[string]func() error{
-		"ttl 0": func() error { _, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{}); return err },
+		"ttl 0": func() error {
+			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{Jobs: []string{"a"}})
+			return err
+		},
+		"no jobs": func() error {
+			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 1000})
+			return err
+		},
+		"65 jobs": func() error {
+			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 1000, Jobs: strings.Split(strings.Repeat("a ", 64)+"a", " ")})
+			return err
+		},
 		"ttl -1": func() error {
-			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: -1 << 62})
+			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: -1 << 62, Jobs: []string{"a"}})
 			return err
 		},
 		"ttl big": func() error {
-			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 1<<63 - 1})
+			_, err := client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 1<<63 - 1, Jobs: []string{"a"}})
 			return err
 		},
 		"no claim": func() error {

@@ -2,156 +2,283 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/lease"
 )
 
-// OpenReader implements lease.Readers.
-func (s *Store) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
-	return s.open(ctx, ttl)
+// errUnknownJob: the job is not one in consistent mode here.
+var errUnknownJob = fmt.Errorf("%w: no job in consistent mode here", lease.ErrUnavailable)
+
+// OpenReader implements lease.Readers, for readers in this process.
+func (s *Store) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	o, err := s.open(ctx, ttl, jobs, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newSession(s, o.id, o.ttl), nil
 }
 
-// OpenWriter implements lease.Writers.
+// OpenWriter implements lease.Writers. The session is this process's alone: no
+// call over gRPC leads to it.
 func (s *Store) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteSession, error) {
-	return s.open(ctx, ttl)
-}
-
-func (s *Store) open(ctx context.Context, ttl time.Duration) (*session, error) {
 	if err := lease.CheckTTL(ttl); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.ready(); err != nil {
-		return nil, err
-	}
-	if ttl > s.longest {
-		if err := s.put(ctx, map[string][]byte{keyLongest: number(uint64(ttl))}); err != nil {
-			return nil, err
-		}
-		s.longest = ttl
-	}
-	id, err := s.table.Open(s.clock(), ttl)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-	return &session{s, id, ttl}, nil
-}
-
-// session is a lease in the table. Only its id counts: a session of the same id
-// is the same.
-type session struct {
-	s   *Store
-	id  uint64
-	ttl time.Duration
-}
-
-func (n *session) ID() uint64         { return n.id }
-func (n *session) TTL() time.Duration { return n.ttl }
-
-func (n *session) KeepAlive(ctx context.Context) error {
-	s := n.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.err != nil {
-		return s.err
+		return nil, s.err
 	}
-	return s.table.KeepAlive(s.clock(), n.id)
+	id := s.table.OpenWriter(s.clock(), ttl)
+	s.rouse()
+	return newSession(s, id, ttl), nil
 }
 
-func (n *session) Close(ctx context.Context) error {
-	s := n.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, job := range s.table.Close(n.id) {
-		s.touched.ring(job)
+// limit is the longest time for which a session may hold up a change of a job.
+func (s *Store) limit(ctx context.Context, job string) (time.Duration, error) {
+	if s.leaseTime == nil {
+		return lease.MaxTTL, nil
+	}
+	d, err := s.leaseTime(ctx, job)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: the lease duration of job %s: %w", lease.ErrUnavailable, job, err)
+	case d <= 0:
+		return 0, fmt.Errorf("%w: %s", errUnknownJob, job)
+	}
+	return min(max(d, lease.MinTTL), lease.MaxTTL), nil
+}
+
+// granted reports whether anything is granted in a job. The lock is held.
+func (s *Store) granted(job string, limit time.Duration) error {
+	wait := max(s.promises.before[job], s.promises.before[allJobs])
+	if s.leaseTime != nil && !s.fresh {
+		// The storage may be an older copy of the one that sessions were granted from.
+		wait = max(wait, limit)
+	}
+	if s.clock()-s.began < wait {
+		return fmt.Errorf("%w: nothing is granted in job %s for %s after a restart, until what was granted before has run out", lease.ErrUnavailable, job, wait)
 	}
 	return nil
 }
 
-func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease.Seen, bool, error) {
-	s := n.s
+// opened is what came of an opening.
+type opened struct {
+	id     uint64
+	ttl    time.Duration
+	jobs   []string
+	ticket ticket // if it is a guest's
+}
+
+// open opens a reader's session; from is nil for one of this process.
+func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from *origin) (o opened, err error) {
+	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(jobs)); err != nil {
+		return o, err
+	}
+	limits := map[string]time.Duration{}
+	var refused error
+	for _, job := range jobs {
+		limit, err := s.limit(ctx, job)
+		if err == nil {
+			limits[job] = limit
+		} else if refused == nil {
+			refused = err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return o, s.err
+	}
+	if from != nil {
+		if err := s.guests.room(*from); err != nil {
+			return o, err
+		}
+	}
+	for _, job := range slices.Sorted(maps.Keys(limits)) {
+		if err := s.granted(job, limits[job]); err != nil {
+			refused = err
+			delete(limits, job)
+			continue
+		}
+		o.jobs = append(o.jobs, job)
+	}
+	if len(limits) == 0 {
+		return o, refused
+	}
+	if err := s.promise(ctx, limits, ttl); err != nil {
+		return o, err
+	}
+	if o.id, o.ttl, err = s.table.Open(s.clock(), ttl, limits); err != nil {
+		return o, err
+	}
+	s.promised(o.id, limits, ttl)
+	if from != nil {
+		o.ticket = s.guests.admit(o.id, *from)
+	}
+	s.rouse()
+	return o, nil
+}
+
+// join lets a session take part in a further job.
+func (s *Store) join(ctx context.Context, id uint64, job string) error {
+	if err := lease.CheckJobs([]string{job}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	ttl, named := s.table.Asked(id)
+	s.mu.Unlock()
+	if _, ok := named[job]; ok {
+		return nil
+	}
+	limit, err := s.limit(ctx, job)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(s.err, s.granted(job, limit)); err != nil {
+		return err
+	}
+	return s.enter(ctx, id, ttl, map[string]time.Duration{job: limit})
+}
+
+// enter gives a session its limits in jobs. The lock is held.
+func (s *Store) enter(ctx context.Context, id uint64, ttl time.Duration, limits map[string]time.Duration) error {
+	if err := s.promise(ctx, limits, ttl); err != nil {
+		return err
+	}
+	for job, limit := range limits {
+		if err := s.table.Join(s.clock(), id, job, limit); err != nil {
+			return err
+		}
+	}
+	s.promised(id, limits, ttl)
+	return nil
+}
+
+// renew renews a session, and returns for how long. A job's lease duration is
+// looked up each time, so a change of it is in force one renewal later.
+func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
+	limits := map[string]time.Duration{}
+	s.mu.Lock()
+	ttl, named := s.table.Asked(id)
+	s.mu.Unlock()
+	if s.leaseTime != nil {
+		for job, was := range named {
+			limit, err := s.limit(ctx, job)
+			if err == nil && limit != was { // else the job is gone, or cannot be read: as before
+				limits[job] = limit
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	if err := s.enter(ctx, id, ttl, limits); err != nil {
+		return 0, err
+	}
+	granted, err := s.table.KeepAlive(s.clock(), id)
+	if err != nil {
+		return 0, err
+	}
+	for job, limit := range limits {
+		limits[job] = max(limit, granted) // what was granted before lasts on
+	}
+	s.promised(id, limits, ttl)
+	return granted, nil
+}
+
+// end ends a session.
+func (s *Store) end(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over(id, s.table.Close(id))
+	s.rouse()
+}
+
+// over takes note of a session that is over. The lock is held.
+func (s *Store) over(id uint64, held []string) {
+	s.guests.drop(id)
+	s.promises.drop(id)
+	for _, job := range held {
+		s.touched.ring(job)
+	}
+}
+
+func (s *Store) acquire(id uint64, job string, c lease.Claim) (lease.Seen, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.running(); err != nil {
 		return s.table.Seen(job), false, err
 	}
-	seen, ok, err := s.table.Acquire(s.clock(), n.id, job, c)
+	seen, ok, err := s.table.Acquire(s.clock(), id, job, c)
 	if ok {
 		s.touched.ring(job)
 	}
 	return seen, ok, err
 }
 
-func (n *session) Release(ctx context.Context, job string, c lease.Claim) error {
-	s := n.s
+func (s *Store) release(id uint64, job string, c lease.Claim) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
-	changed, err := s.table.Release(s.clock(), n.id, job, c)
+	changed, err := s.table.Release(s.clock(), id, job, c)
 	if changed {
 		s.touched.ring(job)
 	}
 	return err
 }
 
+// session is a lease in the table, held by this process.
+type session struct {
+	s   *Store
+	id  uint64
+	ttl atomic.Int64
+}
+
+func newSession(s *Store, id uint64, ttl time.Duration) *session {
+	n := &session{s: s, id: id}
+	n.ttl.Store(int64(ttl))
+	return n
+}
+
+func (n *session) ID() uint64         { return n.id }
+func (n *session) TTL() time.Duration { return time.Duration(n.ttl.Load()) }
+
+func (n *session) KeepAlive(ctx context.Context) error {
+	ttl, err := n.s.renew(ctx, n.id)
+	if err == nil {
+		n.ttl.Store(int64(ttl))
+	}
+	return err
+}
+
+func (n *session) Join(ctx context.Context, job string) error { return n.s.join(ctx, n.id, job) }
+
+func (n *session) Close(ctx context.Context) error {
+	n.s.end(n.id)
+	return nil
+}
+
+func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease.Seen, bool, error) {
+	return n.s.acquire(n.id, job, c)
+}
+
+func (n *session) Release(ctx context.Context, job string, c lease.Claim) error {
+	return n.s.release(n.id, job, c)
+}
+
 func (n *session) Watch(ctx context.Context, job string) (lease.Watcher, error) {
 	return &watcher{s: n.s, job: job}, ctx.Err()
-}
-
-// watcher looks again when the job's bell rings.
-type watcher struct {
-	s     *Store
-	job   string
-	last  lease.Seen
-	begun bool
-}
-
-func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
-	for {
-		w.s.mu.Lock()
-		seen := w.s.table.Seen(w.job)
-		rung, leave := w.s.records.wait(w.job)
-		w.s.mu.Unlock()
-		if w.begun && seen == w.last {
-			if err := w.s.sleep(ctx, rung); err != nil {
-				w.s.leave(leave)
-				return lease.Seen{}, err
-			}
-		}
-		w.s.leave(leave)
-		if w.begun && seen == w.last {
-			continue
-		}
-		w.last, w.begun = seen, true
-		return seen, nil
-	}
-}
-
-func (w *watcher) Close() error { return nil }
-
-// sleep waits for a bell.
-func (s *Store) sleep(ctx context.Context, rung <-chan struct{}) error {
-	select {
-	case <-rung:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.done.Done():
-		return fmt.Errorf("%w: closed", lease.ErrUnavailable)
-	}
-}
-
-func (s *Store) leave(leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	leave()
 }

@@ -26,6 +26,16 @@ type Storage interface {
 // Config is what a store needs.
 type Config struct {
 	Storage Storage
+	// LeaseTime looks up a job's lease_duration: 0 for a job that is unknown or not
+	// in consistent mode, which no session is granted for. It is called at each
+	// opening and renewal, by several goroutines at once. Nil grants every job
+	// what is asked for, which only a store without strangers may do.
+	LeaseTime func(ctx context.Context, job string) (time.Duration, error)
+	// Fresh says that the storage was made for this store: there is nothing that an
+	// earlier process may have granted from it. Otherwise a job's sessions are
+	// granted when its lease duration has passed since the opening, lest the storage
+	// is an older copy that was put back.
+	Fresh bool
 	// Clock is the time that leases are counted in; default lease.Boottime.
 	Clock func() time.Duration
 	// Logger may be nil.
@@ -34,35 +44,39 @@ type Config struct {
 
 const (
 	keyEpoch   = "lease/epoch"   // how often the store was opened
-	keyLongest = "lease/longest" // nanoseconds; no lease that may still run is longer
-	keyJobs    = "lease/job/"    // JOB/head, JOB/guard, JOB/bridge
+	keyLongest = "lease/longest" // what JOB/longest is, for all jobs: of a suspension
+	keyJobs    = "lease/job/"    // JOB/head, JOB/guard, JOB/bridge, JOB/longest
+	longest    = "longest"       // nanoseconds; no lease of the job that may still run is longer
 )
 
 // Store is a lease store in this process. It implements lease.Readers and
 // lease.Writers, and serves the former over gRPC.
 type Store struct {
-	storage Storage
-	clock   func() time.Duration
-	log     *slog.Logger
+	storage   Storage
+	leaseTime func(ctx context.Context, job string) (time.Duration, error)
+	fresh     bool
+	clock     func() time.Duration
+	log       *slog.Logger
+	began     time.Duration
 
 	stop context.CancelFunc
 	done context.Context // ended by Close
 	wg   sync.WaitGroup
 	wake chan struct{} // a session was opened that may be the next to run out
 
-	mu      sync.Mutex
-	table   *table.Table
-	records bells // rung when guard or bridge change
-	touched bells // rung when anything in the job changes
-	longest time.Duration
-	fromT   time.Duration // nothing is granted before
+	mu       sync.Mutex
+	table    *table.Table
+	guests   *guests
+	promises *promises
+	records  bells // rung when guard or bridge change
+	touched  bells // rung when anything in the job changes
 	// suspended is until when no session's claim is granted and no record changes.
 	suspended time.Duration
-	err       error // after a write that failed: nobody knows what is stored
+	err       error // after a write that failed: what is stored is unknown
 }
 
 // Open loads the records. It does not wait for what may have been granted
-// before; OpenReader and OpenWriter refuse until that has passed.
+// before; in each job, OpenReader and Lead refuse until that has passed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Storage == nil {
 		return nil, fmt.Errorf("served leases: %w", &assignment.FieldError{Field: "storage", Value: nil, Allowed: "where records are kept"})
@@ -77,7 +91,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
-	s := &Store{storage: cfg.Storage, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1), records: bells{}, touched: bells{}}
+	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
+		guests: newGuests(), promises: newPromises(), records: bells{}, touched: bells{}}
 	epoch, err := s.load(stored)
 	if err != nil {
 		return nil, fmt.Errorf("served leases: %w", err)
@@ -85,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.Storage.Put(ctx, map[string][]byte{keyEpoch: number(epoch)}); err != nil {
 		return nil, fmt.Errorf("served leases: begin epoch %d: %w", epoch, err)
 	}
-	s.fromT = s.clock() + s.longest
+	s.began = s.clock()
 	s.done, s.stop = context.WithCancel(context.Background())
 	s.wg.Go(s.expire)
 	return s, nil
@@ -93,11 +108,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // load reads what is stored and returns the number of the epoch that begins.
 func (s *Store) load(stored map[string][]byte) (epoch uint64, err error) {
-	longest, err := parse(keyLongest, stored[keyLongest], uint64(lease.MaxTTL))
+	all, err := parse(keyLongest, stored[keyLongest], uint64(lease.MaxTTL))
 	if err != nil {
 		return 0, err
 	}
-	s.longest = time.Duration(longest)
+	s.promises.load(allJobs, time.Duration(all))
 	// Session ids, tokens and revisions of an epoch lie above those of all before.
 	const epochs = 1 << 30
 	if epoch, err = parse(keyEpoch, stored[keyEpoch], epochs); err != nil {
@@ -115,6 +130,14 @@ func (s *Store) load(stored map[string][]byte) (epoch uint64, err error) {
 			continue
 		}
 		job, what, _ := strings.Cut(rest, "/")
+		if what == longest {
+			d, err := parse(key, text, uint64(lease.MaxTTL))
+			if err != nil {
+				return 0, err
+			}
+			s.promises.load(job, time.Duration(d))
+			continue
+		}
 		r := jobs[job]
 		if err := decode(&r, what, text); err != nil {
 			return 0, fmt.Errorf("%s: %w", key, err)
@@ -182,23 +205,25 @@ func (s *Store) Close() error {
 	s.wg.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || s.clock() < s.fromT {
+	if s.err != nil {
 		return nil
 	}
+	err := s.lower()
 	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
-	if s.longest == 0 || s.table.Sessions() > 0 || s.clock() < s.suspended {
-		return nil
-	}
-	if err := s.storage.Put(context.Background(), map[string][]byte{keyLongest: number(0)}); err != nil {
+	if err != nil {
 		return fmt.Errorf("served leases: close: %w", err)
 	}
 	return nil
 }
 
+// lowerEvery is how often at most what was promised is made less again in storage.
+const lowerEvery = time.Second
+
 // expire ends sessions when their time is up.
 func (s *Store) expire() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	lowered := s.began
 	for {
 		select {
 		case <-s.done.Done():
@@ -208,11 +233,22 @@ func (s *Store) expire() {
 		}
 		s.mu.Lock()
 		now := s.clock()
-		for _, job := range s.table.Expire(now) {
-			s.log.Info("lease ran out", "job", job)
-			s.touched.ring(job)
+		for _, e := range s.table.Expire(now) {
+			for _, job := range e.Held {
+				s.log.Info("lease ran out", "job", job)
+			}
+			s.over(e.ID, e.Held)
 		}
 		next, ok := s.table.Wake()
+		if (s.promises.loose || s.promises.of[suspension] != nil) && s.err == nil {
+			if now >= lowered+lowerEvery {
+				lowered = now
+				_ = s.lower() // no more is granted after an error
+			}
+			if (s.promises.loose || s.clock() < s.suspended) && (!ok || lowered+lowerEvery < next) {
+				next, ok = lowered+lowerEvery, true
+			}
+		}
 		s.mu.Unlock()
 		if ok {
 			timer.Reset(max(next-now, time.Millisecond))
@@ -220,14 +256,65 @@ func (s *Store) expire() {
 	}
 }
 
-// ready says whether anything can be granted. The lock is held.
-func (s *Store) ready() error {
-	if s.err != nil {
-		return s.err
+// rouse makes expire look anew at what is due next.
+func (s *Store) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
 	}
-	if wait := s.fromT - s.clock(); wait > 0 {
-		return fmt.Errorf("%w: nothing is granted for another %s, until what was granted before the restart has run out", lease.ErrUnavailable, wait.Round(time.Millisecond))
+}
+
+// promise makes durable for how long what is about to be granted may be held. That
+// is a job's limit, so that not every session writes; where there is none, it is the
+// lease time asked for. The lock is held.
+func (s *Store) promise(ctx context.Context, limits map[string]time.Duration, ttl time.Duration) error {
+	need := map[string]time.Duration{}
+	for job, limit := range limits {
+		if need[job] = limit; s.leaseTime == nil {
+			need[job] = ttl
+		}
 	}
+	return s.keep(ctx, s.promises.missing(need))
+}
+
+// promised notes what a session was promised. The lock is held.
+func (s *Store) promised(id uint64, limits map[string]time.Duration, ttl time.Duration) {
+	for job, limit := range limits {
+		if s.leaseTime == nil {
+			limit = ttl
+		}
+		s.promises.make(id, job, limit)
+	}
+}
+
+// lower makes less what is stored of promises, where less is needed. The lock is held.
+func (s *Store) lower() error {
+	if s.clock() >= s.suspended {
+		s.promises.drop(suspension)
+	}
+	return s.keep(context.Background(), s.promises.lower(s.clock()-s.began))
+}
+
+func (s *Store) keep(ctx context.Context, jobs map[string]time.Duration) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	records := map[string][]byte{}
+	for job, d := range jobs {
+		var text []byte // none: deleted
+		if d > 0 {
+			text = number(uint64(d))
+		}
+		if job == allJobs {
+			records[keyLongest] = text
+		} else {
+			records[keyJobs+job+"/"+longest] = text
+		}
+	}
+	if err := s.put(ctx, records); err != nil {
+		return err
+	}
+	s.promises.keep(jobs)
 	return nil
 }
 

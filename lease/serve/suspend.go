@@ -19,12 +19,12 @@ func (s *Store) Suspend(ctx context.Context, d time.Duration) error {
 	if s.err != nil {
 		return s.err
 	}
-	if d > s.longest {
-		if err := s.put(ctx, map[string][]byte{keyLongest: number(uint64(d))}); err != nil {
-			return err
-		}
-		s.longest = d
+	longest := max(d, s.promises.of[suspension][allJobs])
+	if err := s.keep(ctx, s.promises.missing(map[string]time.Duration{allJobs: longest})); err != nil {
+		return err
 	}
+	s.promises.make(suspension, allJobs, longest)
+	s.rouse()
 	s.suspended = max(s.suspended, s.clock()+d)
 	return nil
 }

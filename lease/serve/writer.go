@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
@@ -13,10 +14,14 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 		return 0, err
 	}
 	s := n.s
+	limit, err := s.limit(ctx, job)
+	if err != nil && !errors.Is(err, errUnknownJob) { // a job that is gone may be wound up
+		return 0, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		return 0, s.err
+	if err := errors.Join(s.err, s.granted(job, limit)); err != nil {
+		return 0, err
 	}
 	t, err := s.table.Lead(s.clock(), n.id, job)
 	if err == nil {
@@ -58,7 +63,7 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	if err := s.put(ctx, encode(job, read.Records, o.Records)); err != nil {
 		return err
 	}
-	s.table.Write(job, o.Records)
+	s.table.Write(s.clock(), job, o.Records)
 	s.records.ring(job)
 	s.touched.ring(job)
 	return nil

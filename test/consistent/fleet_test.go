@@ -193,8 +193,8 @@ type counted struct {
 	f *fleet
 }
 
-func (c counted) OpenReader(ctx context.Context, ttl time.Duration) (lease.ReadSession, error) {
-	s, err := c.Readers.OpenReader(ctx, ttl)
+func (c counted) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	s, err := c.Readers.OpenReader(ctx, ttl, jobs...)
 	if err == nil {
 		c.f.sessions.Add(1)
 	}

@@ -105,7 +105,7 @@ func TestServeConsistent(t *testing.T) {
 	args := append(serveArgs(dir)[:1], "--listen="+w["listen"], "--backup-listen="+w["backup"], "--http="+w["http"])
 	p = runtest.Start(t, "serve", args...)
 	w = p.Where()
-	_, err = remote.New(dial(t, w["listen"])).OpenReader(ctx, time.Second)
+	_, err = remote.New(dial(t, w["listen"])).OpenReader(ctx, time.Second, "web")
 	if opened := time.Since(killed); err == nil || !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "nothing is granted") {
 		t.Errorf("%s after it was killed a session is opened: %v", opened, err)
 	}

@@ -38,7 +38,7 @@ func startControlPlane(dir, listen string) (*controlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]))
 	}
-	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases()})
+	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Fresh: true})
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]), db.Close())
 	}

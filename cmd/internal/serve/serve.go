@@ -35,9 +35,10 @@ available as that machine. For more, run those programs as processes of their ow
 on etcd.
 
 Clerks, slicelets and slicerctl connect to --listen; the leases of jobs in
-consistent mode are served there too. After a restart nothing is granted until the
-longest lease from before has run out. Every assignment is on disk
-before anybody hears of it; a disk that is full ends the process.`,
+consistent mode are served there too. After a restart nothing is granted in such a
+job until its lease_duration has passed, as leases from before may run for so
+long. Every assignment is on disk before anybody hears of it; a disk that is full
+ends the process.`,
 		Example: `  slicer serve
   slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721`,
 		Args: run.Args(),
@@ -61,7 +62,7 @@ before anybody hears of it; a disk that is full ends the process.`,
 	f.Bind(cmd, "localhost", run.DistributorPort)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
-	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is: after a crash nothing is granted for at least so long")
+	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is")
 	cmd.Flags().StringVar(&backup, "backup-listen", net.JoinHostPort("localhost", strconv.Itoa(run.BackupPort)), "`host:port` of the backup distributor; port 0 takes a free one")
 	return cmd
 }
@@ -109,7 +110,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Logger: p.Log})
 	var leases *leaseserve.Store
 	if err == nil {
-		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), Logger: p.Log}); err != nil {
+		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Logger: p.Log}); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	}

@@ -4,31 +4,42 @@
 package table
 
 import (
+	"container/heap"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 )
 
 // Limits of what clients may make the table hold.
 const (
-	MaxSessions = 1 << 17
+	MaxSessions = 1 << 17 // of readers; a writer always finds room
 	MaxJobs     = 1 << 14
 )
 
 // Table holds sessions, records and holders.
 type Table struct {
 	sessions map[uint64]*session
+	readers  int
+	due      timers
 	jobs     map[string]*job
 	revision int64
 	lastID   uint64
 }
 
 type session struct {
-	ttl     time.Duration
-	expires time.Duration
-	jobs    map[string]bool // in which it may hold something
+	id      uint64
+	look    time.Duration // when to see whether it has expired
+	index   int           // in due
+	writer  bool
+	ttl     time.Duration // asked for
+	expires time.Duration // never moved back: its holder may count on what was granted
+	// jobs are those that a reader may claim in, with the longest that it may hold
+	// up a change of each; of a writer, those that it leads.
+	jobs map[string]time.Duration
 }
 
 type job struct {
@@ -37,8 +48,10 @@ type job struct {
 	touched  int64 // of the last change of a record, a holder or the leader
 	guard    map[uint64]lease.Claim
 	bridge   map[uint64]lease.Claim
-	leader   uint64 // session, 0 if nobody leads
-	token    lease.Token
+	// When the records were recalled that are.
+	guardRecalled, bridgeRecalled time.Duration
+	leader                        uint64 // session, 0 if nobody leads
+	token                         lease.Token
 }
 
 // New makes an empty table whose session ids, tokens and revisions are all above base.
@@ -68,37 +81,41 @@ func (t *Table) touch(j *job) {
 	j.touched = t.revision
 }
 
-// Expire ends the sessions whose time has run out by now, and returns the jobs
-// in which they held something, sorted. Until it does, a session whose time is
-// up can do nothing more, and still holds what it holds.
-func (t *Table) Expire(now time.Duration) (jobs []string) {
-	for id, s := range t.sessions {
-		if now >= s.expires {
-			jobs = append(jobs, t.Close(id)...)
-		}
+// Open begins a reader's session of at most the lease time asked for and the
+// smallest of the limits. A limit is the longest time for which the session may
+// hold up a change of that job. It returns the lease time granted.
+func (t *Table) Open(now, ttl time.Duration, jobs map[string]time.Duration) (id uint64, granted time.Duration, err error) {
+	if t.readers >= MaxSessions {
+		return 0, 0, fmt.Errorf("%w: %d sessions, as many as there may be", lease.ErrUnavailable, MaxSessions)
 	}
-	slices.Sort(jobs)
-	return slices.Compact(jobs)
+	t.readers++
+	s := &session{ttl: ttl, jobs: maps.Clone(jobs)}
+	s.expires = now + s.least()
+	return t.open(s), s.expires - now, nil
 }
 
-// Wake is when the next session would expire.
-func (t *Table) Wake() (at time.Duration, ok bool) {
-	for _, s := range t.sessions {
-		if !ok || s.expires < at {
-			at, ok = s.expires, true
-		}
-	}
-	return at, ok
+// OpenWriter begins an assigner's session.
+func (t *Table) OpenWriter(now, ttl time.Duration) (id uint64) {
+	return t.open(&session{writer: true, ttl: ttl, expires: now + ttl, jobs: map[string]time.Duration{}})
 }
 
-// Open begins a session.
-func (t *Table) Open(now, ttl time.Duration) (id uint64, err error) {
-	if len(t.sessions) >= MaxSessions {
-		return 0, fmt.Errorf("%w: %d sessions, as many as there may be", lease.ErrUnavailable, MaxSessions)
-	}
+func (t *Table) open(s *session) (id uint64) {
 	t.lastID++
-	t.sessions[t.lastID] = &session{ttl: ttl, expires: now + ttl, jobs: map[string]bool{}}
-	return t.lastID, nil
+	s.id, s.look = t.lastID, s.expires
+	t.sessions[s.id] = s
+	heap.Push(&t.due, s)
+	return s.id
+}
+
+// least is the lease time that a renewal grants when nothing is recalled.
+func (s *session) least() time.Duration {
+	ttl := s.ttl
+	if !s.writer {
+		for _, limit := range s.jobs {
+			ttl = min(ttl, limit)
+		}
+	}
+	return ttl
 }
 
 // live finds a session whose time is not up.
@@ -109,18 +126,67 @@ func (t *Table) live(now time.Duration, id uint64) (*session, error) {
 	return nil, lease.ErrLost
 }
 
-// KeepAlive renews a session.
-func (t *Table) KeepAlive(now time.Duration, id uint64) error {
+// Join lets a session claim in a job, or gives it another limit there. Renewals
+// from then on take the limit into account.
+func (t *Table) Join(now time.Duration, id uint64, name string, limit time.Duration) error {
 	s, err := t.live(now, id)
 	if err != nil {
 		return err
 	}
-	s.expires = now + s.ttl
+	if _, named := s.jobs[name]; !named && len(s.jobs) >= lease.MaxJobs {
+		return fmt.Errorf("%w: the session takes part in %d jobs, as many as it may", lease.ErrUnavailable, lease.MaxJobs)
+	}
+	s.jobs[name] = limit
 	return nil
 }
 
-// Sessions is how many there are.
-func (t *Table) Sessions() int { return len(t.sessions) }
+// Asked returns the lease time that a reader's session asked for, and its limits by
+// job; nothing of another session.
+func (t *Table) Asked(id uint64) (ttl time.Duration, limits map[string]time.Duration) {
+	if s := t.sessions[id]; s != nil && !s.writer {
+		return s.ttl, maps.Clone(s.jobs)
+	}
+	return 0, nil
+}
+
+// KeepAlive renews a session, and returns for how long: less than the lease time
+// while it holds what was recalled, so that it is over at the latest when it has
+// held up that change for as long as it may.
+func (t *Table) KeepAlive(now time.Duration, id uint64) (granted time.Duration, err error) {
+	s, err := t.live(now, id)
+	if err != nil {
+		return 0, err
+	}
+	until := now + s.least()
+	if !s.writer {
+		for name, limit := range s.jobs {
+			if since, holds := t.holdsUp(id, name); holds {
+				until = min(until, since+limit)
+			}
+		}
+	}
+	s.expires = max(s.expires, until)
+	return s.expires - now, nil
+}
+
+// holdsUp reports whether a session holds what is recalled in a job, and since
+// when that is recalled.
+func (t *Table) holdsUp(id uint64, name string) (since time.Duration, holds bool) {
+	j := t.jobs[name]
+	if j == nil {
+		return 0, false
+	}
+	if _, held := j.guard[id]; held && !j.records.Guard.Open {
+		since, holds = j.guardRecalled, true
+	}
+	if _, held := j.bridge[id]; held && !j.records.Bridge.Open && (!holds || j.bridgeRecalled < since) {
+		since, holds = j.bridgeRecalled, true
+	}
+	return since, holds
+}
+
+// Sessions is how many there are of readers.
+func (t *Table) Sessions() int { return t.readers }
 
 // Close ends a session and returns the jobs in which it held something.
 func (t *Table) Close(id uint64) (jobs []string) {
@@ -129,8 +195,15 @@ func (t *Table) Close(id uint64) (jobs []string) {
 		return nil
 	}
 	delete(t.sessions, id)
+	heap.Remove(&t.due, s.index)
+	if !s.writer {
+		t.readers--
+	}
 	for name := range s.jobs {
 		j := t.jobs[name]
+		if j == nil {
+			continue
+		}
 		_, g := j.guard[id]
 		_, b := j.bridge[id]
 		if !g && !b && j.leader != id {
@@ -162,6 +235,14 @@ func (t *Table) Acquire(now time.Duration, id uint64, name string, c lease.Claim
 	if err != nil {
 		return lease.Seen{}, false, err
 	}
+	limit, named := s.jobs[name]
+	if !named || s.writer {
+		return lease.Seen{}, false, &assignment.FieldError{Field: "job", Value: name, Allowed: "one that the session takes part in"}
+	}
+	if left := s.expires - now; left > limit {
+		// It was granted before the job was named, or when its leases were longer.
+		return lease.Seen{}, false, fmt.Errorf("%w: the session lasts for another %s, and leases of job %s for %s", lease.ErrUnavailable, left, name, limit)
+	}
 	seen := t.Seen(name)
 	if !seen.Grants(c) {
 		return seen, false, nil
@@ -170,7 +251,6 @@ func (t *Table) Acquire(now time.Duration, id uint64, name string, c lease.Claim
 	keys := j.keys(c)
 	if keys[id] != c {
 		keys[id] = c
-		s.jobs[name] = true
 		t.touch(j)
 	}
 	return seen, true, nil
@@ -203,6 +283,9 @@ func (t *Table) Lead(now time.Duration, id uint64, name string) (lease.Token, er
 	if err != nil {
 		return 0, err
 	}
+	if !s.writer {
+		return 0, lease.ErrLost
+	}
 	if t.jobs[name] == nil && len(t.jobs) >= MaxJobs {
 		return 0, fmt.Errorf("%w: %d jobs, as many as there may be", lease.ErrUnavailable, MaxJobs)
 	}
@@ -213,7 +296,7 @@ func (t *Table) Lead(now time.Duration, id uint64, name string) (lease.Token, er
 	case 0:
 		t.touch(j)
 		j.leader, j.token = id, lease.Token(t.revision)
-		s.jobs[name] = true
+		s.jobs[name] = s.ttl
 		return j.token, nil
 	}
 	return 0, lease.ErrHeld
@@ -271,9 +354,15 @@ func (t *Table) Prepare(name string, token lease.Token, read lease.State, s leas
 }
 
 // Write sets the records of a job, as Prepare returned them and nothing since has changed.
-func (t *Table) Write(name string, r lease.Records) {
+func (t *Table) Write(now time.Duration, name string, r lease.Records) {
 	j := t.job(name)
 	t.touch(j)
+	if j.records.Guard.Open && !r.Guard.Open {
+		j.guardRecalled = now
+	}
+	if j.records.Bridge.Open && !r.Bridge.Open {
+		j.bridgeRecalled = now
+	}
 	j.records = r
 	j.revision = t.revision
 }

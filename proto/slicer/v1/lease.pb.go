@@ -26,8 +26,10 @@ const (
 
 type OpenSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 s to 10 min.
-	TtlMs         int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The lease time wanted, 1 s to 10 min.
+	TtlMs int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The jobs that the session takes part in: 1 to 64.
+	Jobs          []string `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -69,10 +71,23 @@ func (x *OpenSessionRequest) GetTtlMs() int64 {
 	return 0
 }
 
+func (x *OpenSessionRequest) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
 type OpenSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Never given to another.
-	Session       uint64 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	// 16 bytes: the right to the session.
+	Session []byte `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	// The lease time granted: at most what is wanted and the smallest lease_duration
+	// of the jobs.
+	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Those of the jobs named that it takes part in. The others are unknown, not
+	// in consistent mode, or not granted yet after a restart.
+	Jobs          []string `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -107,23 +122,125 @@ func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *OpenSessionResponse) GetSession() uint64 {
+func (x *OpenSessionResponse) GetSession() []byte {
 	if x != nil {
 		return x.Session
+	}
+	return nil
+}
+
+func (x *OpenSessionResponse) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
 	}
 	return 0
 }
 
+func (x *OpenSessionResponse) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type JoinJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinJobRequest) Reset() {
+	*x = JoinJobRequest{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinJobRequest) ProtoMessage() {}
+
+func (x *JoinJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinJobRequest.ProtoReflect.Descriptor instead.
+func (*JoinJobRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JoinJobRequest) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *JoinJobRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type JoinJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinJobResponse) Reset() {
+	*x = JoinJobResponse{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinJobResponse) ProtoMessage() {}
+
+func (x *JoinJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinJobResponse.ProtoReflect.Descriptor instead.
+func (*JoinJobResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{3}
+}
+
 type RenewSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewSessionRequest) Reset() {
 	*x = RenewSessionRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[2]
+	mi := &file_slicer_v1_lease_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -135,7 +252,7 @@ func (x *RenewSessionRequest) String() string {
 func (*RenewSessionRequest) ProtoMessage() {}
 
 func (x *RenewSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[2]
+	mi := &file_slicer_v1_lease_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -148,25 +265,27 @@ func (x *RenewSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSessionRequest.ProtoReflect.Descriptor instead.
 func (*RenewSessionRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{2}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *RenewSessionRequest) GetSession() uint64 {
+func (x *RenewSessionRequest) GetSession() []byte {
 	if x != nil {
 		return x.Session
 	}
-	return 0
+	return nil
 }
 
 type RenewSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lease time granted, from when the request arrived.
+	TtlMs         int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewSessionResponse) Reset() {
 	*x = RenewSessionResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[3]
+	mi := &file_slicer_v1_lease_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +297,7 @@ func (x *RenewSessionResponse) String() string {
 func (*RenewSessionResponse) ProtoMessage() {}
 
 func (x *RenewSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[3]
+	mi := &file_slicer_v1_lease_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,19 +310,26 @@ func (x *RenewSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSessionResponse.ProtoReflect.Descriptor instead.
 func (*RenewSessionResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RenewSessionResponse) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
 }
 
 type CloseSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[4]
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +341,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[4]
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,14 +354,14 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *CloseSessionRequest) GetSession() uint64 {
+func (x *CloseSessionRequest) GetSession() []byte {
 	if x != nil {
 		return x.Session
 	}
-	return 0
+	return nil
 }
 
 type CloseSessionResponse struct {
@@ -246,7 +372,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[5]
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -258,7 +384,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[5]
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -271,7 +397,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
 }
 
 // Claim is the guard at a generation (from is 0), or a bridge.
@@ -285,7 +411,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +423,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +436,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Claim) GetFrom() int64 {
@@ -329,16 +455,16 @@ func (x *Claim) GetTo() int64 {
 
 type AcquireClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Claim         *Claim                 `protobuf:"bytes,3,opt,name=claim,proto3" json:"claim,omitempty"`
+	Session       []byte                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireClaimRequest) Reset() {
 	*x = AcquireClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +476,7 @@ func (x *AcquireClaimRequest) String() string {
 func (*AcquireClaimRequest) ProtoMessage() {}
 
 func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,14 +489,7 @@ func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimRequest.ProtoReflect.Descriptor instead.
 func (*AcquireClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *AcquireClaimRequest) GetSession() uint64 {
-	if x != nil {
-		return x.Session
-	}
-	return 0
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AcquireClaimRequest) GetJob() string {
@@ -387,6 +506,13 @@ func (x *AcquireClaimRequest) GetClaim() *Claim {
 	return nil
 }
 
+func (x *AcquireClaimRequest) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 type AcquireClaimResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Acquired bool                   `protobuf:"varint,1,opt,name=acquired,proto3" json:"acquired,omitempty"`
@@ -398,7 +524,7 @@ type AcquireClaimResponse struct {
 
 func (x *AcquireClaimResponse) Reset() {
 	*x = AcquireClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +536,7 @@ func (x *AcquireClaimResponse) String() string {
 func (*AcquireClaimResponse) ProtoMessage() {}
 
 func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +549,7 @@ func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimResponse.ProtoReflect.Descriptor instead.
 func (*AcquireClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AcquireClaimResponse) GetAcquired() bool {
@@ -442,16 +568,16 @@ func (x *AcquireClaimResponse) GetRecords() *LeaseRecords {
 
 type ReleaseClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Claim         *Claim                 `protobuf:"bytes,3,opt,name=claim,proto3" json:"claim,omitempty"`
+	Session       []byte                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseClaimRequest) Reset() {
 	*x = ReleaseClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +589,7 @@ func (x *ReleaseClaimRequest) String() string {
 func (*ReleaseClaimRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,14 +602,7 @@ func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *ReleaseClaimRequest) GetSession() uint64 {
-	if x != nil {
-		return x.Session
-	}
-	return 0
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReleaseClaimRequest) GetJob() string {
@@ -500,6 +619,13 @@ func (x *ReleaseClaimRequest) GetClaim() *Claim {
 	return nil
 }
 
+func (x *ReleaseClaimRequest) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 type ReleaseClaimResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -508,7 +634,7 @@ type ReleaseClaimResponse struct {
 
 func (x *ReleaseClaimResponse) Reset() {
 	*x = ReleaseClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +646,7 @@ func (x *ReleaseClaimResponse) String() string {
 func (*ReleaseClaimResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,19 +659,20 @@ func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 type WatchRecordsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRecordsRequest) Reset() {
 	*x = WatchRecordsRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +684,7 @@ func (x *WatchRecordsRequest) String() string {
 func (*WatchRecordsRequest) ProtoMessage() {}
 
 func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +697,7 @@ func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchRecordsRequest) GetJob() string {
@@ -578,6 +705,13 @@ func (x *WatchRecordsRequest) GetJob() string {
 		return x.Job
 	}
 	return ""
+}
+
+func (x *WatchRecordsRequest) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
 }
 
 type WatchRecordsResponse struct {
@@ -589,7 +723,7 @@ type WatchRecordsResponse struct {
 
 func (x *WatchRecordsResponse) Reset() {
 	*x = WatchRecordsResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +735,7 @@ func (x *WatchRecordsResponse) String() string {
 func (*WatchRecordsResponse) ProtoMessage() {}
 
 func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +748,7 @@ func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRecordsResponse) GetRecords() *LeaseRecords {
@@ -642,7 +776,7 @@ type LeaseRecords struct {
 
 func (x *LeaseRecords) Reset() {
 	*x = LeaseRecords{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +788,7 @@ func (x *LeaseRecords) String() string {
 func (*LeaseRecords) ProtoMessage() {}
 
 func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +801,7 @@ func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecords.ProtoReflect.Descriptor instead.
 func (*LeaseRecords) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseRecords) GetRevision() int64 {
@@ -716,34 +850,43 @@ var File_slicer_v1_lease_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"+\n" +
+	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"?\n" +
 	"\x12OpenSessionRequest\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"/\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"`\n" +
 	"\x13OpenSessionResponse\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\"/\n" +
+	"\asession\x18\x02 \x01(\fR\asession\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04jobs\x18\x04 \x03(\tR\x04jobsJ\x04\b\x01\x10\x02\"<\n" +
+	"\x0eJoinJobRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\fR\asession\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\x11\n" +
+	"\x0fJoinJobResponse\"5\n" +
 	"\x13RenewSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\"\x16\n" +
-	"\x14RenewSessionResponse\"/\n" +
+	"\asession\x18\x02 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"-\n" +
+	"\x14RenewSessionResponse\x12\x15\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"5\n" +
 	"\x13CloseSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\"\x16\n" +
+	"\asession\x18\x02 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"\x16\n" +
 	"\x14CloseSessionResponse\"+\n" +
 	"\x05Claim\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x03R\x02to\"i\n" +
-	"\x13AcquireClaimRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\x12\x10\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\"o\n" +
+	"\x13AcquireClaimRequest\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12&\n" +
-	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\"e\n" +
+	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\x04 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"e\n" +
 	"\x14AcquireClaimResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x121\n" +
-	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"i\n" +
-	"\x13ReleaseClaimRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\x12\x10\n" +
+	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"o\n" +
+	"\x13ReleaseClaimRequest\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12&\n" +
-	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\"\x16\n" +
-	"\x14ReleaseClaimResponse\"'\n" +
+	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\x04 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"\x16\n" +
+	"\x14ReleaseClaimResponse\"A\n" +
 	"\x13WatchRecordsRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"I\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
+	"\asession\x18\x02 \x01(\fR\asession\"I\n" +
 	"\x14WatchRecordsResponse\x121\n" +
 	"\arecords\x18\x01 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"\xbe\x01\n" +
 	"\fLeaseRecords\x12\x1a\n" +
@@ -755,9 +898,10 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"bridgeFrom\x12\x1b\n" +
 	"\tbridge_to\x18\x05 \x01(\x03R\bbridgeTo\x12\x1f\n" +
 	"\vbridge_open\x18\x06 \x01(\bR\n" +
-	"bridgeOpen2\xf3\x03\n" +
+	"bridgeOpen2\xb5\x04\n" +
 	"\fLeaseService\x12L\n" +
-	"\vOpenSession\x12\x1d.slicer.v1.OpenSessionRequest\x1a\x1e.slicer.v1.OpenSessionResponse\x12O\n" +
+	"\vOpenSession\x12\x1d.slicer.v1.OpenSessionRequest\x1a\x1e.slicer.v1.OpenSessionResponse\x12@\n" +
+	"\aJoinJob\x12\x19.slicer.v1.JoinJobRequest\x1a\x1a.slicer.v1.JoinJobResponse\x12O\n" +
 	"\fRenewSession\x12\x1e.slicer.v1.RenewSessionRequest\x1a\x1f.slicer.v1.RenewSessionResponse\x12O\n" +
 	"\fCloseSession\x12\x1e.slicer.v1.CloseSessionRequest\x1a\x1f.slicer.v1.CloseSessionResponse\x12O\n" +
 	"\fAcquireClaim\x12\x1e.slicer.v1.AcquireClaimRequest\x1a\x1f.slicer.v1.AcquireClaimResponse\x12O\n" +
@@ -776,42 +920,46 @@ func file_slicer_v1_lease_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_lease_proto_rawDescData
 }
 
-var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_slicer_v1_lease_proto_goTypes = []any{
 	(*OpenSessionRequest)(nil),   // 0: slicer.v1.OpenSessionRequest
 	(*OpenSessionResponse)(nil),  // 1: slicer.v1.OpenSessionResponse
-	(*RenewSessionRequest)(nil),  // 2: slicer.v1.RenewSessionRequest
-	(*RenewSessionResponse)(nil), // 3: slicer.v1.RenewSessionResponse
-	(*CloseSessionRequest)(nil),  // 4: slicer.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil), // 5: slicer.v1.CloseSessionResponse
-	(*Claim)(nil),                // 6: slicer.v1.Claim
-	(*AcquireClaimRequest)(nil),  // 7: slicer.v1.AcquireClaimRequest
-	(*AcquireClaimResponse)(nil), // 8: slicer.v1.AcquireClaimResponse
-	(*ReleaseClaimRequest)(nil),  // 9: slicer.v1.ReleaseClaimRequest
-	(*ReleaseClaimResponse)(nil), // 10: slicer.v1.ReleaseClaimResponse
-	(*WatchRecordsRequest)(nil),  // 11: slicer.v1.WatchRecordsRequest
-	(*WatchRecordsResponse)(nil), // 12: slicer.v1.WatchRecordsResponse
-	(*LeaseRecords)(nil),         // 13: slicer.v1.LeaseRecords
+	(*JoinJobRequest)(nil),       // 2: slicer.v1.JoinJobRequest
+	(*JoinJobResponse)(nil),      // 3: slicer.v1.JoinJobResponse
+	(*RenewSessionRequest)(nil),  // 4: slicer.v1.RenewSessionRequest
+	(*RenewSessionResponse)(nil), // 5: slicer.v1.RenewSessionResponse
+	(*CloseSessionRequest)(nil),  // 6: slicer.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil), // 7: slicer.v1.CloseSessionResponse
+	(*Claim)(nil),                // 8: slicer.v1.Claim
+	(*AcquireClaimRequest)(nil),  // 9: slicer.v1.AcquireClaimRequest
+	(*AcquireClaimResponse)(nil), // 10: slicer.v1.AcquireClaimResponse
+	(*ReleaseClaimRequest)(nil),  // 11: slicer.v1.ReleaseClaimRequest
+	(*ReleaseClaimResponse)(nil), // 12: slicer.v1.ReleaseClaimResponse
+	(*WatchRecordsRequest)(nil),  // 13: slicer.v1.WatchRecordsRequest
+	(*WatchRecordsResponse)(nil), // 14: slicer.v1.WatchRecordsResponse
+	(*LeaseRecords)(nil),         // 15: slicer.v1.LeaseRecords
 }
 var file_slicer_v1_lease_proto_depIdxs = []int32{
-	6,  // 0: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
-	13, // 1: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
-	6,  // 2: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
-	13, // 3: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
+	8,  // 0: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
+	15, // 1: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
+	8,  // 2: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
+	15, // 3: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
 	0,  // 4: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
-	2,  // 5: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
-	4,  // 6: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
-	7,  // 7: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
-	9,  // 8: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
-	11, // 9: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
-	1,  // 10: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
-	3,  // 11: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
-	5,  // 12: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
-	8,  // 13: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
-	10, // 14: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
-	12, // 15: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
-	10, // [10:16] is the sub-list for method output_type
-	4,  // [4:10] is the sub-list for method input_type
+	2,  // 5: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
+	4,  // 6: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
+	6,  // 7: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
+	9,  // 8: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
+	11, // 9: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
+	13, // 10: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
+	1,  // 11: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
+	3,  // 12: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
+	5,  // 13: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
+	7,  // 14: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
+	10, // 15: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
+	12, // 16: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
+	14, // 17: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
+	11, // [11:18] is the sub-list for method output_type
+	4,  // [4:11] is the sub-list for method input_type
 	4,  // [4:4] is the sub-list for extension type_name
 	4,  // [4:4] is the sub-list for extension extendee
 	0,  // [0:4] is the sub-list for field type_name
@@ -828,7 +976,7 @@ func file_slicer_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_lease_proto_rawDesc), len(file_slicer_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	LeaseService_OpenSession_FullMethodName  = "/slicer.v1.LeaseService/OpenSession"
+	LeaseService_JoinJob_FullMethodName      = "/slicer.v1.LeaseService/JoinJob"
 	LeaseService_RenewSession_FullMethodName = "/slicer.v1.LeaseService/RenewSession"
 	LeaseService_CloseSession_FullMethodName = "/slicer.v1.LeaseService/CloseSession"
 	LeaseService_AcquireClaim_FullMethodName = "/slicer.v1.LeaseService/AcquireClaim"
@@ -34,25 +35,40 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Every call but OpenSession and WatchRecords ends with NOT_FOUND when the
-// session's lease is gone. INVALID_ARGUMENT names the field; UNAVAILABLE means
-// that nothing is granted now, and says for how long. FAILED_PRECONDITION is
+// A session is named by 16 random bytes that OpenSession hands out and that every
+// other call carries. That name is the right to the session: no answer, record,
+// watch, error, log or metric tells another's, and a process that lost its connection
+// goes on over a new one. With TLS the caller's identity, the first SPIFFE URI SAN of
+// its certificate or else its first DNS SAN, has to be that of the opening besides.
+// In plain text everything that can read the connection can read the name.
+//
+// Every call but OpenSession ends with NOT_FOUND when the session's lease is gone,
+// and in the same way when there never was such a session or it is another's.
+// INVALID_ARGUMENT names the field; UNAVAILABLE means that it is not granted now, and
+// says why: after a restart, or of a job that is not one in consistent mode here;
+// RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
 // AcquireClaim's while the store is suspended: try again a while later.
 type LeaseServiceClient interface {
-	// OpenSession grants a lease. After a restart nothing is granted until every
-	// lease that was granted before has run out.
+	// OpenSession grants a lease for the jobs named. After a restart nothing is
+	// granted in a job until every lease that was granted for it before has run out.
 	OpenSession(ctx context.Context, in *OpenSessionRequest, opts ...grpc.CallOption) (*OpenSessionResponse, error)
-	// RenewSession starts the lease time anew.
+	// JoinJob lets a session take part in a further job.
+	JoinJob(ctx context.Context, in *JoinJobRequest, opts ...grpc.CallOption) (*JoinJobResponse, error)
+	// RenewSession starts the lease time anew. While the session holds what was
+	// recalled it grants less, so that it is over when it has held up that change
+	// for the job's lease_duration.
 	RenewSession(ctx context.Context, in *RenewSessionRequest, opts ...grpc.CallOption) (*RenewSessionResponse, error)
 	// CloseSession gives the lease up and all that is held under it.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
 	// AcquireClaim holds the guard or a bridge for reading, if the record has that
-	// value and is open.
+	// value and is open. The session has to take part in the job.
 	AcquireClaim(ctx context.Context, in *AcquireClaimRequest, opts ...grpc.CallOption) (*AcquireClaimResponse, error)
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(ctx context.Context, in *ReleaseClaimRequest, opts ...grpc.CallOption) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every two seconds at least. The newest supersedes older ones.
+	// and every two seconds at least. The newest supersedes older ones. The session
+	// has to take part in the job; another watch of the job by it ends this one, with
+	// ABORTED.
 	WatchRecords(ctx context.Context, in *WatchRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRecordsResponse], error)
 }
 
@@ -68,6 +84,16 @@ func (c *leaseServiceClient) OpenSession(ctx context.Context, in *OpenSessionReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(OpenSessionResponse)
 	err := c.cc.Invoke(ctx, LeaseService_OpenSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaseServiceClient) JoinJob(ctx context.Context, in *JoinJobRequest, opts ...grpc.CallOption) (*JoinJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinJobResponse)
+	err := c.cc.Invoke(ctx, LeaseService_JoinJob_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -137,25 +163,40 @@ type LeaseService_WatchRecordsClient = grpc.ServerStreamingClient[WatchRecordsRe
 // All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
 //
-// Every call but OpenSession and WatchRecords ends with NOT_FOUND when the
-// session's lease is gone. INVALID_ARGUMENT names the field; UNAVAILABLE means
-// that nothing is granted now, and says for how long. FAILED_PRECONDITION is
+// A session is named by 16 random bytes that OpenSession hands out and that every
+// other call carries. That name is the right to the session: no answer, record,
+// watch, error, log or metric tells another's, and a process that lost its connection
+// goes on over a new one. With TLS the caller's identity, the first SPIFFE URI SAN of
+// its certificate or else its first DNS SAN, has to be that of the opening besides.
+// In plain text everything that can read the connection can read the name.
+//
+// Every call but OpenSession ends with NOT_FOUND when the session's lease is gone,
+// and in the same way when there never was such a session or it is another's.
+// INVALID_ARGUMENT names the field; UNAVAILABLE means that it is not granted now, and
+// says why: after a restart, or of a job that is not one in consistent mode here;
+// RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
 // AcquireClaim's while the store is suspended: try again a while later.
 type LeaseServiceServer interface {
-	// OpenSession grants a lease. After a restart nothing is granted until every
-	// lease that was granted before has run out.
+	// OpenSession grants a lease for the jobs named. After a restart nothing is
+	// granted in a job until every lease that was granted for it before has run out.
 	OpenSession(context.Context, *OpenSessionRequest) (*OpenSessionResponse, error)
-	// RenewSession starts the lease time anew.
+	// JoinJob lets a session take part in a further job.
+	JoinJob(context.Context, *JoinJobRequest) (*JoinJobResponse, error)
+	// RenewSession starts the lease time anew. While the session holds what was
+	// recalled it grants less, so that it is over when it has held up that change
+	// for the job's lease_duration.
 	RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error)
 	// CloseSession gives the lease up and all that is held under it.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
 	// AcquireClaim holds the guard or a bridge for reading, if the record has that
-	// value and is open.
+	// value and is open. The session has to take part in the job.
 	AcquireClaim(context.Context, *AcquireClaimRequest) (*AcquireClaimResponse, error)
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(context.Context, *ReleaseClaimRequest) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every two seconds at least. The newest supersedes older ones.
+	// and every two seconds at least. The newest supersedes older ones. The session
+	// has to take part in the job; another watch of the job by it ends this one, with
+	// ABORTED.
 	WatchRecords(*WatchRecordsRequest, grpc.ServerStreamingServer[WatchRecordsResponse]) error
 	mustEmbedUnimplementedLeaseServiceServer()
 }
@@ -169,6 +210,9 @@ type UnimplementedLeaseServiceServer struct{}
 
 func (UnimplementedLeaseServiceServer) OpenSession(context.Context, *OpenSessionRequest) (*OpenSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method OpenSession not implemented")
+}
+func (UnimplementedLeaseServiceServer) JoinJob(context.Context, *JoinJobRequest) (*JoinJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method JoinJob not implemented")
 }
 func (UnimplementedLeaseServiceServer) RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewSession not implemented")
@@ -220,6 +264,24 @@ func _LeaseService_OpenSession_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaseServiceServer).OpenSession(ctx, req.(*OpenSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaseService_JoinJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaseServiceServer).JoinJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaseService_JoinJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaseServiceServer).JoinJob(ctx, req.(*JoinJobRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -317,6 +379,10 @@ var LeaseService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "OpenSession",
 			Handler:    _LeaseService_OpenSession_Handler,
+		},
+		{
+			MethodName: "JoinJob",
+			Handler:    _LeaseService_JoinJob_Handler,
 		},
 		{
 			MethodName: "RenewSession",

@@ -1,0 +1,176 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/slicer-project/slicer/lease"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Bounds of what one caller of LeaseService may have, so that none shuts the
+// others out. A caller is the identity of its certificate, or its IP address.
+const (
+	MaxPeerSessions       = 1 << 13 // of one caller
+	MaxConnectionSessions = 256     // opened over one connection
+	MaxConnectionWatches  = 256     // at a time over one connection
+)
+
+// errFull: the caller has as many as it may.
+var errFull = fmt.Errorf("%w: as many as there may be", lease.ErrUnavailable)
+
+// errReplaced ends a watch when the session has begun another one of the job.
+var errReplaced = errors.New("the session watches the job anew")
+
+// ticket is the right to a session: random, and told to its holder alone.
+type ticket [16]byte
+
+// origin is where a call comes from.
+type origin struct {
+	identity   string // of a verified certificate, or ""
+	peer       string // the caller for whom sessions are counted
+	connection string
+}
+
+// originOf reads it off the connection, never off a message.
+func originOf(ctx context.Context) origin {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return origin{}
+	}
+	o := origin{connection: p.Addr.String()}
+	host, _, err := net.SplitHostPort(o.connection)
+	if err != nil {
+		host = o.connection
+	}
+	o.peer = "address " + host
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		if o.identity = identityOf(info); o.identity != "" {
+			o.peer = "identity " + o.identity
+		}
+	}
+	return o
+}
+
+// identityOf is the first SPIFFE URI SAN of the peer's verified certificate, else
+// its first DNS SAN, else "".
+func identityOf(info credentials.TLSInfo) string {
+	if len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return ""
+	}
+	cert := info.State.VerifiedChains[0][0]
+	for _, u := range cert.URIs {
+		if u.Scheme == "spiffe" {
+			return u.String()
+		}
+	}
+	if len(cert.DNSNames) > 0 {
+		return cert.DNSNames[0]
+	}
+	return ""
+}
+
+// guest is a session that was opened over gRPC.
+type guest struct {
+	id      uint64
+	ticket  ticket
+	origin  origin
+	watches map[string]*watch // by job
+}
+
+type watch struct{ end context.CancelCauseFunc }
+
+// guests are the sessions that were opened over gRPC. Sessions of this process are
+// not among them, so no ticket leads to those. The store's lock guards it.
+type guests struct {
+	byTicket map[ticket]*guest
+	byID     map[uint64]*guest
+	peers    map[string]int // sessions
+	opened   map[string]int // sessions, by connection
+	watching map[string]int // watches, by connection
+}
+
+func newGuests() *guests {
+	return &guests{byTicket: map[ticket]*guest{}, byID: map[uint64]*guest{}, peers: map[string]int{}, opened: map[string]int{}, watching: map[string]int{}}
+}
+
+// room reports whether a caller may open another session.
+func (g *guests) room(o origin) error {
+	switch {
+	case g.peers[o.peer] >= MaxPeerSessions:
+		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.peer)
+	case g.opened[o.connection] >= MaxConnectionSessions:
+		return fmt.Errorf("%w: %d sessions of one connection", errFull, MaxConnectionSessions)
+	}
+	return nil
+}
+
+// admit makes a session of the table a caller's.
+func (g *guests) admit(id uint64, o origin) ticket {
+	x := &guest{id: id, origin: o, watches: map[string]*watch{}}
+	rand.Read(x.ticket[:])
+	g.byTicket[x.ticket], g.byID[id] = x, x
+	g.peers[o.peer]++
+	g.opened[o.connection]++
+	return x.ticket
+}
+
+// find returns the session that a ticket is the right to. Whatever is wrong with
+// it, the answer is the same. (A lookup in a map whose hash is seeded at random
+// tells nothing of 128 random bits by the time that it takes.)
+func (g *guests) find(t []byte, o origin) (*guest, error) {
+	if len(t) != len(ticket{}) {
+		return nil, lease.ErrLost
+	}
+	if x := g.byTicket[ticket(t)]; x != nil && x.origin.identity == o.identity {
+		return x, nil
+	}
+	return nil, lease.ErrLost
+}
+
+// drop forgets a session that is over, and ends its watches.
+func (g *guests) drop(id uint64) {
+	x := g.byID[id]
+	if x == nil {
+		return
+	}
+	delete(g.byID, id)
+	delete(g.byTicket, x.ticket)
+	down(g.peers, x.origin.peer)
+	down(g.opened, x.origin.connection)
+	for _, w := range x.watches {
+		w.end(lease.ErrLost)
+	}
+}
+
+// watch begins the one watch of a job that a session has; a former one ends.
+func (g *guests) watch(x *guest, job, connection string, end context.CancelCauseFunc) (*watch, error) {
+	if g.watching[connection] >= MaxConnectionWatches {
+		return nil, fmt.Errorf("%w: %d watches of one connection", errFull, MaxConnectionWatches)
+	}
+	g.watching[connection]++
+	if before := x.watches[job]; before != nil {
+		before.end(errReplaced)
+	}
+	w := &watch{end}
+	x.watches[job] = w
+	return w, nil
+}
+
+// unwatch is the end of a watch.
+func (g *guests) unwatch(x *guest, job, connection string, w *watch) {
+	down(g.watching, connection)
+	if x.watches[job] == w {
+		delete(x.watches, job)
+	}
+}
+
+func down(counts map[string]int, key string) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
