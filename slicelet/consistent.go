@@ -35,22 +35,22 @@ func (n *view) believe(v *view, me assignment.Task) {
 	}
 	within := n.belief.Slices()
 	all := advance(runs, held, true, a, pos)
-	pieces(len(all), func(i int) assignment.Slice { return all[i].Slice }, within, func(i int, s assignment.Slice) {
+	pieces(len(all), func(i int) assignment.Slice { return all[i].Slice }, within, func(i, _ int, s assignment.Slice) {
 		n.runs = extend(n.runs, run{s, all[i].token})
 	})
 	var own []assignment.Slice
-	pieces(a.NumSlices(), a.Slice, within, func(_ int, s assignment.Slice) { own = append(own, s) })
+	pieces(a.NumSlices(), a.Slice, within, func(_, _ int, s assignment.Slice) { own = append(own, s) })
 	n.own = layoutOf(own, n.metered, v.own)
 	n.tokens()
 }
 
 // pieces goes through what n ranges, in order and apart, have in common with
 // others that are so too.
-func pieces(n int, at func(int) assignment.Slice, others []assignment.Slice, piece func(i int, s assignment.Slice)) {
+func pieces(n int, at func(int) assignment.Slice, others []assignment.Slice, piece func(i, j int, s assignment.Slice)) {
 	for i, j := 0, 0; i < n && j < len(others); {
 		s := at(i)
 		if both, ok := s.Intersect(others[j]); ok {
-			piece(i, both)
+			piece(i, j, both)
 		}
 		if s.End <= others[j].End {
 			i++

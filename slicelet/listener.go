@@ -30,7 +30,9 @@ type Listener interface {
 // Change is how ownership differs from what a listener was told before. Ranges
 // are in key order, and those of one list apart.
 type Change struct {
-	// Generation is that of the newest assignment, 0 if there is none.
+	// Generation is that of the assignment by which the task owns what it does now, 0
+	// if there is none: the newest in affinity mode, that of the guard, or of the target
+	// of the bridge, in consistent mode.
 	Generation assignment.Generation
 	// Arrived and Departed are the keys that the task has come to own and those that
 	// it has lost. Keys that were lost and have come back since the last call, so that
@@ -39,9 +41,20 @@ type Change struct {
 	Arrived, Departed []Range
 }
 
-// Range is keys that have arrived or departed.
+// Range is keys that have arrived or departed, and who else owned and owns them. A
+// task is as it was in the assignment in question, where it may have a former
+// incarnation and address; this task, by name, is left out.
 type Range struct {
 	assignment.Slice
+	// From are the other tasks that owned arrived keys in the assignment that this
+	// incarnation held last before it came to own them, or departed keys while it owned
+	// them, which are replicas then. It is empty where there are none, and where none are
+	// known: the first assignment that a slicelet gets follows nothing that it held. As
+	// a slicelet may skip generations, another task may have owned arrived keys in
+	// between, and departed ones may have moved on.
+	From []assignment.Task
+	// To are the other tasks that own the keys now, as far as is known here.
+	To []assignment.Task
 }
 
 // ListenerGrace is how long after a call of Close the listener's context ends.
@@ -86,7 +99,7 @@ func (s *Slicelet) tell(t *teller) {
 		if !closing {
 			v = s.view.Load()
 		}
-		c := v.changed(before)
+		c := v.changed(before, s.me.Name)
 		if closing {
 			c.Arrived = nil
 		}
@@ -112,20 +125,6 @@ func (s *Slicelet) told() bool {
 		}
 	}
 	return true
-}
-
-// changed returns what a listener is told that was told a view before.
-func (v *view) changed(before *view) Change {
-	arrived, departed := v.since(before)
-	return Change{Generation: v.generation(), Arrived: rangesOf(arrived), Departed: rangesOf(departed)}
-}
-
-func rangesOf(slices []assignment.Slice) []Range {
-	var out []Range
-	for _, s := range slices {
-		out = append(out, Range{s})
-	}
-	return out
 }
 
 // since returns what has changed from an earlier view to v.

@@ -25,6 +25,12 @@ type view struct {
 	// reached is the newest generation that was believed in: no token was higher.
 	reached assignment.Generation
 
+	// basis is the assignment that ownership goes by, or last went by where there is no
+	// belief; nil if there was none.
+	basis *assignment.Assignment
+	// origins are the keys that are owned, and who else owned them before they came.
+	origins []held
+
 	// metered is what load is counted by: the task's slices in a. It is own itself
 	// when they are the same, and always in affinity mode.
 	metered *layout
@@ -68,6 +74,7 @@ func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *v
 	n.meter(v)
 	if n.leased {
 		n.believe(v, me)
+		n.trace(v, me.Name)
 		return n
 	}
 	switch {
@@ -86,6 +93,7 @@ func (v *view) next(s *subscriber.State, b *lease.Belief, me assignment.Task) *v
 	}
 	n.own = n.metered
 	n.tokens()
+	n.trace(v, me.Name)
 	return n
 }
 

@@ -1,0 +1,122 @@
+package slicelet
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// held is a range of keys and the other tasks that own it in some assignment.
+type held struct {
+	assignment.Slice
+	by []assignment.Task
+}
+
+// trace notes what ownership goes by, and where each key that is owned has come
+// from: the other tasks that owned it in the assignment that was held before.
+func (n *view) trace(v *view, me string) {
+	n.basis = n.a
+	if n.leased {
+		guard, target := n.belief.Assignments()
+		n.basis = cmp.Or(target, guard, v.basis, n.a)
+	}
+	if n.epoch == v.epoch && slices.Equal(n.runs, v.runs) {
+		n.origins = v.origins
+		return
+	}
+	arrived, _ := n.since(v)
+	stay := without(n.runs, arrived)
+	n.origins = append(within(v.origins, stay), othersIn(v.heldBefore(n.basis), arrived, me)...)
+	slices.SortFunc(n.origins, func(a, b held) int { return cmp.Compare(a.Start, b.Start) })
+}
+
+// heldBefore is the newest assignment that was held before a, nil if there is none.
+func (v *view) heldBefore(a *assignment.Assignment) (newest *assignment.Assignment) {
+	guard, _ := v.belief.Assignments() // the side of the bridge that is given up
+	for _, b := range []*assignment.Assignment{guard, v.basis, v.a} {
+		if a != nil && b != nil && a.Newer(b) && b.Newer(newest) {
+			newest = b
+		}
+	}
+	return newest
+}
+
+// changed returns what a listener of the task is told that knows a view before.
+func (v *view) changed(before *view, me string) Change {
+	arrived, departed := v.since(before)
+	now := v.basis
+	if v.leased && v.belief == nil {
+		now = v.a // by the basis the task owns the keys that it has lost
+	}
+	c := Change{
+		Arrived:  fromTo(within(v.origins, arrived), othersIn(v.basis, arrived, me)),
+		Departed: fromTo(othersIn(before.basis, departed, me), othersIn(now, departed, me)),
+	}
+	if v.basis != nil {
+		c.Generation = v.basis.Generation()
+	}
+	return c
+}
+
+// othersIn returns who owns the slices in an assignment besides me. They are in
+// order and apart; if a is nil, no owner is known.
+func othersIn(a *assignment.Assignment, slices []assignment.Slice, me string) (out []held) {
+	if a == nil {
+		for _, s := range slices {
+			out = join(out, held{Slice: s})
+		}
+		return out
+	}
+	pieces(a.NumSlices(), a.Slice, slices, func(i, _ int, s assignment.Slice) {
+		h := held{Slice: s}
+		for t := range a.Replicas(i).All() {
+			if t.Name != me {
+				h.by = append(h.by, t)
+			}
+		}
+		out = join(out, h)
+	})
+	return out
+}
+
+// join appends a range, or makes the last one longer.
+func join(hs []held, h held) []held {
+	if n := len(hs); n > 0 && hs[n-1].End == h.Start && slices.Equal(hs[n-1].by, h.by) {
+		hs[n-1].End = h.End
+		return hs
+	}
+	return append(hs, h)
+}
+
+// within returns the parts of ranges that are in the slices.
+func within(hs []held, slices []assignment.Slice) (out []held) {
+	pieces(len(hs), func(i int) assignment.Slice { return hs[i].Slice }, slices, func(i, _ int, s assignment.Slice) {
+		out = join(out, held{s, hs[i].by})
+	})
+	return out
+}
+
+// fromTo puts together who owned keys and who owns the same keys now.
+func fromTo(from, to []held) (out []Range) {
+	slices := make([]assignment.Slice, len(to))
+	for i, h := range to {
+		slices[i] = h.Slice
+	}
+	pieces(len(from), func(i int) assignment.Slice { return from[i].Slice }, slices, func(i, j int, s assignment.Slice) {
+		out = append(out, Range{s, from[i].by, to[j].by})
+	})
+	return out
+}
+
+// without returns the keys of runs that are not in the slices.
+func without(runs []run, slices []assignment.Slice) []assignment.Slice {
+	var all, some []run
+	for _, r := range runs {
+		all = extend(all, run{Slice: r.Slice})
+	}
+	for _, s := range slices {
+		some = extend(some, run{Slice: s})
+	}
+	return minus(all, some)
+}
