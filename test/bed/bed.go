@@ -24,6 +24,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/distributor"
+	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -35,7 +36,9 @@ type Config struct {
 	// Backup adds a Backup Distributor.
 	Backup bool
 	// Store is nil for Pebble in a directory of the test's.
-	Store  store.Backend
+	Store store.Backend
+	// Leases are for jobs in consistent mode; may be nil.
+	Leases lease.Writers
 	Logger *slog.Logger
 	// Register adds more services to a Distributor's server; may be nil.
 	Register func(grpc.ServiceRegistrar)
@@ -83,7 +86,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 		addr := lis.Addr().String()
 		addrs = append(addrs, addr)
 		p.Assigners = append(p.Assigners, start(tb, lis, assigner.ServerOptions(), func() (part, error) {
-			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store}}, Logger: cfg.Logger})
+			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store, Leases: cfg.Leases}}, Logger: cfg.Logger})
 		}))
 	}
 	for i := range max(cfg.Distributors, 1) {
