@@ -205,7 +205,7 @@ func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest
 	if p.reports {
 		j.fillIn(now)
 		for _, tr := range j.tasks.take(now, j.name, p.complete) {
-			if tr.Complete || len(tr.Reports) > 0 {
+			if tr.Complete || len(tr.Reports) > 0 || j.up.gap > 0 {
 				msgs = append(msgs, reportsRequest(tr))
 			}
 		}

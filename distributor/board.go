@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// reportInterval is how often slicelets report.
-	reportInterval = time.Second
+	// maxReportInterval is how often slicelets report at the least, and minReportInterval
+	// at the most; otherwise it is a quarter of the heartbeat timeout.
+	maxReportInterval = time.Second
+	minReportInterval = 100 * time.Millisecond
 	// repeatInterval is how often a subscriber hears something at the least, and
 	// sliceletRepeat how often a slicelet does, which is to notice a Distributor
 	// that is stuck before it has been silent for much longer than the usual
@@ -66,6 +68,16 @@ func intervalOf(g int) time.Duration {
 	return repeatInterval
 }
 
+// reportInterval is how often the slicelets of a job report, so that a report may come
+// late, or not at all, before they are taken for dead.
+func reportInterval(m *slicerv1.JobStatus) time.Duration {
+	ms := m.GetHeartbeatTimeoutMs()
+	if ms <= 0 || ms > 4*maxReportInterval.Milliseconds() {
+		return maxReportInterval
+	}
+	return max(time.Duration(ms)*time.Millisecond/4, minReportInterval)
+}
+
 // newest is what subscribers of a role are to see, nil if nothing yet.
 func (b *board) newest(role slicerv1.Role) (*payload, uint64) {
 	return b.groups[groupOf(role)].payload, b.version
@@ -75,7 +87,7 @@ func (b *board) newest(role slicerv1.Role) (*payload, uint64) {
 func (b *board) changed(now time.Time, m *slicerv1.JobStatus) {
 	s := &slicerv1.Status{
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
-		ReportIntervalMs: reportInterval.Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
+		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
 		TakesReports: true, RepeatMs: repeatInterval.Milliseconds(), Unheard: b.unheard && !alwaysHeard,
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), maxStragglers)]
@@ -83,6 +95,8 @@ func (b *board) changed(now time.Time, m *slicerv1.JobStatus) {
 	switch {
 	case b.shown == nil:
 		b.next, b.due.at = s, now
+	case s.ReportIntervalMs != b.shown.ReportIntervalMs:
+		b.next, b.due.at = s, now // tasks die of a delay
 	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unheard != b.shown.Unheard:
 		b.next = s
 		b.due.after(now, statusGap)

@@ -115,6 +115,7 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 		}
 		j.answer.status = m
 		j.board.changed(now, m)
+		j.up.reportsEvery(now, reportInterval(m))
 	}
 	if before.by != from || before.unknown != m.GetUnknown() {
 		j.notifyLocked()

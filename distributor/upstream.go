@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 type session uint64
 
 const (
-	// reportGap is the time between two messages of ordinary reports.
+	// reportGap is the time between two messages of ordinary reports, at the most; else
+	// it is half of the time between two reports of a task.
 	reportGap = 500 * time.Millisecond
 	// urgentGap is the time that urgent reports wait for others of their kind.
 	urgentGap = 20 * time.Millisecond
@@ -42,7 +44,11 @@ type upstream struct {
 
 	reports  due
 	complete bool
-	acks     due
+	// gap is the time between two messages of reports where it is below reportGap, 0
+	// otherwise. Then something is said that often even if there is no report: the
+	// assigner takes a longer silence for a standstill of this Distributor.
+	gap  time.Duration
+	acks due
 
 	clients    due
 	allClients bool
@@ -128,7 +134,16 @@ func (u *upstream) reportsChanged(now time.Time, urgent bool) {
 	case urgent:
 		u.reports.after(now, urgentGap)
 	default:
-		u.reports.after(now, reportGap)
+		u.reports.after(now, cmp.Or(u.gap, reportGap))
+	}
+}
+
+// reportsEvery sets how often a task reports.
+func (u *upstream) reportsEvery(now time.Time, interval time.Duration) {
+	if u.gap = interval / 2; u.gap >= reportGap {
+		u.gap = 0
+	} else if u.preferred != 0 {
+		u.reports.after(now, u.gap)
 	}
 }
 
@@ -211,6 +226,9 @@ func (u *upstream) take(s session, now time.Time, asked assignment.Generation) p
 	if p.reports {
 		u.reports.sent(now)
 		u.complete = false
+		if u.gap > 0 {
+			u.reports.after(now, u.gap)
+		}
 	}
 	if p.acks {
 		u.acks.sent(now)

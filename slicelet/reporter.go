@@ -21,15 +21,23 @@ func (s *Slicelet) report() {
 		}
 		s.sub.Report(r)
 	}
-	timer := time.NewTimer(s.interval())
+	every, last := s.sub.State().Status.ReportInterval, time.Now()
+	timer := time.NewTimer(jittered(every))
 	defer timer.Stop()
 	for {
+		news := s.sub.News()
+		if d := s.sub.State().Status.ReportInterval; d != every {
+			every = d
+			timer.Reset(time.Until(last.Add(jittered(every))))
+		}
 		select {
+		case <-news:
 		case <-timer.C:
 			metric := s.sub.State().Status.LoadMetric
 			s.timed.Store(metric == assignment.LoadCPU)
-			send(s.recorder.measure(metric, time.Now()))
-			timer.Reset(s.interval())
+			last = time.Now()
+			send(s.recorder.measure(metric, last))
+			timer.Reset(jittered(every))
 		case <-s.reportNow:
 			// The state has changed. The load is that of the last whole window: a
 			// short one would say little.
@@ -53,8 +61,6 @@ func (s *Slicelet) state() assignment.TaskState {
 	return assignment.TaskRunning
 }
 
-// interval is jittered by a tenth, lest all tasks report at the same moment.
-func (s *Slicelet) interval() time.Duration {
-	d := s.sub.State().Status.ReportInterval
-	return d - d/10 + rand.N(d/5)
-}
+// jittered is an interval a tenth longer or shorter, lest all tasks report at the
+// same moment.
+func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5) }

@@ -66,6 +66,6 @@ func (c *Config) scanEvery() time.Duration {
 
 // standstill is how long the table may go without hearing of the time before it
 // takes itself to have been stopped, and how long a Distributor, which has
-// something to say at least each half second, may say nothing before the
-// table takes that to have been.
-func (c *Config) standstill() time.Duration { return max(c.HeartbeatTimeout/2, time.Second) }
+// something to say at least each half second, and each eighth of a heartbeat timeout
+// below 4 s, may say nothing before the table takes that to have been.
+func (c *Config) standstill() time.Duration { return c.HeartbeatTimeout / 2 }

@@ -13,7 +13,7 @@ import (
 // indexes, whose older holder wins.
 func (t *Table) Stored(a *assignment.Assignment, own bool) {
 	if !own {
-		t.watch = t.now // reports may have gone to whoever wrote it
+		t.watch = max(t.watch, t.now) // reports may have gone to whoever wrote it
 	}
 	owners := make(map[string]bool)
 	if a != nil {

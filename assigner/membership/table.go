@@ -59,7 +59,11 @@ func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
 // Configure changes how the table decides.
 func (t *Table) Configure(now time.Duration, cfg Config) {
 	t.tick(now)
-	t.cfg = cfg.withDefaults()
+	before := t.cfg.HeartbeatTimeout
+	if t.cfg = cfg.withDefaults(); t.cfg.HeartbeatTimeout < before {
+		// Tasks still report as often as they were told before.
+		t.watch = max(t.watch, t.now+t.cfg.Settle)
+	}
 }
 
 // Version changes whenever Tasks may return something else.
@@ -93,7 +97,7 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 // anybody's silence.
 func (t *Table) Resume(now time.Duration) {
 	t.tick(now)
-	t.watch = t.now
+	t.watch = max(t.watch, t.now)
 	for _, s := range t.sessions {
 		s.complete, s.said, s.since = false, s.complete || s.said, t.now
 	}
@@ -104,7 +108,7 @@ func (t *Table) Resume(now time.Duration) {
 // to: they are waited for no more than after Resume. All timers restart.
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
-	t.watch = t.now
+	t.watch = max(t.watch, t.now)
 	for _, s := range t.sessions {
 		i, known := was.findSession(s.id)
 		if !known || s.complete || !was.sessions[i].complete && !was.sessions[i].said {
@@ -172,7 +176,7 @@ func (t *Table) hear(s *session, at time.Duration) {
 // stopped together with its ears: what it did not hear meanwhile says nothing.
 func (t *Table) tick(now time.Duration) {
 	if now-t.now > t.cfg.standstill() {
-		t.watch = now
+		t.watch = max(t.watch, now)
 	}
 	t.now = max(t.now, now)
 }
@@ -246,7 +250,7 @@ func (t *Table) arm(now time.Duration) {
 			return
 		}
 	}
-	t.armed, t.watch = true, now
+	t.armed, t.watch = true, max(t.watch, now)
 	for _, k := range t.tasks {
 		if !k.alive() || len(k.carriers) > 0 {
 			continue

@@ -164,7 +164,9 @@ func (p *plane) subscribers(address string) int {
 	return p.count(address, "slicer_distributor_subscribers", "")
 }
 
-func (p *plane) putJob() {
+func (p *plane) putJob() { p.putConfig(assignment.JobConfig{Name: job}) }
+
+func (p *plane) putConfig(cfg assignment.JobConfig) {
 	p.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+distributor1, p.dialOptions()...)
 	if err != nil {
@@ -173,7 +175,7 @@ func (p *plane) putJob() {
 	defer conn.Close()
 	for range 100 {
 		time.Sleep(100 * time.Millisecond)
-		_, err = slicerv1.NewAdminServiceClient(conn).PutJob(p.Context(), &slicerv1.PutJobRequest{Config: wire.JobToProto(assignment.JobConfig{Name: job})})
+		_, err = slicerv1.NewAdminServiceClient(conn).PutJob(p.Context(), &slicerv1.PutJobRequest{Config: wire.JobToProto(cfg)})
 		if err == nil {
 			return
 		}
