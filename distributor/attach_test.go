@@ -69,7 +69,7 @@ func TestStandInGetsNoReports(t *testing.T) {
 		time.Sleep(time.Second)
 		tell(t, f, "hello d1", "want web from 0 reported 0")
 		f.prefer(6, "a1")
-		tell(t, f, "want web from g0 reported g0", "reports web complete s2/1#1 running", "acks web min g0 clerks 0 slicelets 1")
+		tell(t, f, "want web from g0 reported g0", "reports web complete s2/1#2 running", "acks web min g0 clerks 0 slicelets 1")
 	})
 }
 

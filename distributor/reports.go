@@ -21,6 +21,9 @@ const maxBatch = 1 << 20
 type reports struct {
 	tasks map[string]*reported
 	order []*reported // all of tasks, by name
+	// count numbers what was reported: what tasks say of themselves counts for nothing
+	// here, since a stranger may say the same in a later stream.
+	count uint64
 	// gone are those whose stream has ended since; the disconnection is news.
 	gone map[process]*reported
 }
@@ -42,6 +45,7 @@ type reported struct {
 	by     uint64 // subscriber that speaks for the task
 	task   *slicerv1.Task
 	report *slicerv1.Report
+	number uint64    // by which it goes to the assigner
 	at     time.Time // when it came
 	news   bool      // something has not been taken yet
 	// measured says that the task has reported load since it connected.
@@ -68,7 +72,7 @@ func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report 
 		r.order = slices.Insert(r.order, i, t)
 	}
 	delete(r.gone, processOf(task))
-	t.take(now, report)
+	t.take(now, r.next(), report)
 }
 
 // report takes a task's newest report. It says whether it changes the task's
@@ -78,11 +82,16 @@ func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1
 	if t == nil || t.by != by {
 		return false
 	}
-	return t.take(now, report)
+	return t.take(now, r.next(), report)
 }
 
-func (t *reported) take(now time.Time, report *slicerv1.Report) (changed bool) {
-	t.report, t.at, t.news = report, now, true
+func (r *reports) next() uint64 {
+	r.count++
+	return r.count
+}
+
+func (t *reported) take(now time.Time, number uint64, report *slicerv1.Report) (changed bool) {
+	t.report, t.number, t.at, t.news = report, number, now, true
 	t.measured = t.measured || report.GetLoad().GetTotalRate() > 0
 	s := report.GetState()
 	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
@@ -166,7 +175,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 
 // age makes r the report as it is sent on: older by the time that it has waited here.
 func (t *reported) age(r *slicerv1.Report, now time.Time) *slicerv1.Report {
-	r.Sequence, r.State, r.Load = t.report.GetSequence(), t.report.GetState(), t.report.GetLoad()
+	r.Sequence, r.State, r.Load = t.number, t.report.GetState(), t.report.GetLoad()
 	r.AgeMs = t.report.GetAgeMs() + max(now.Sub(t.at), 0).Milliseconds()
 	return r
 }

@@ -113,7 +113,7 @@ func TestTwoLiveTasksOfOneName(t *testing.T) {
 			t.Errorf("the same again: %v; the first: %v", again.err, first.err)
 		}
 		time.Sleep(time.Second)
-		tell(t, f, "reports web s1/1#1 running")
+		tell(t, f, "reports web s1/1#2 running")
 		// One that has been silent for the heartbeat timeout makes way.
 		time.Sleep(5 * time.Second)
 		third := subscribe(t, w.cc, sliceletHello("s1", 3), nil)
@@ -121,7 +121,7 @@ func TestTwoLiveTasksOfOneName(t *testing.T) {
 			t.Errorf("the next: %v; the silent one: %v", third.err, again.err)
 		}
 		time.Sleep(time.Second)
-		tell(t, f, "reports web s1/1#1 running gone s1/3#1 running")
+		tell(t, f, "reports web s1/1#2 running gone s1/3#3 running")
 		// So does one whose stream has ended.
 		third.close()
 		synctest.Wait()
@@ -131,7 +131,7 @@ func TestTwoLiveTasksOfOneName(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		told := slices.DeleteFunc(f.told(), func(line string) bool { return !strings.HasPrefix(line, "reports") })
-		if !slices.Equal(told, []string{"reports web s1/3#1 running gone", "reports web s1/4#1 running"}) {
+		if !slices.Equal(told, []string{"reports web s1/3#3 running gone", "reports web s1/4#4 running"}) {
 			t.Errorf("told %q", told)
 		}
 	})

@@ -309,7 +309,7 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 	c.table.Report(c.now.Mono, s, complete, rs)
 	for i := range reports {
 		if r := &reports[i]; r.Load != nil && !r.Disconnected {
-			c.meter.add(r.Task.Name, r.Task.Incarnation, r.Sequence, r.Load, c.now.Mono-c.roundLast)
+			c.meter.add(r.Task.Name, r.Task.Incarnation, s, r.Sequence, r.Load, c.now.Mono-c.roundLast)
 		}
 	}
 	c.listen()

@@ -56,12 +56,12 @@ func TestMeterMeans(t *testing.T) {
 	m := newMeter()
 	first := load(time.Second, 10, 0)
 	first.Hot = []assignment.HotKey{{Key: 1, Rate: 8, Error: 1}}
-	m.add("t", 1, 1, first, time.Hour)
+	m.add("t", 1, 1, 1, first, time.Hour)
 	second := load(3*time.Second, 2, 4)
 	second.Hot = []assignment.HotKey{{Key: 2, Rate: 4}}
-	m.add("t", 1, 2, second, time.Hour)
-	m.add("t", 1, 2, load(time.Second, 99, 99), time.Hour) // the same report once more
-	m.add("t", 1, 1, load(time.Second, 99, 99), time.Hour) // a late one
+	m.add("t", 1, 1, 2, second, time.Hour)
+	m.add("t", 1, 1, 2, load(time.Second, 99, 99), time.Hour) // the same report once more
+	m.add("t", 1, 1, 1, load(time.Second, 99, 99), time.Hour) // a late one
 	r := m.reports()
 	got := r[0].Load
 	if !reflect.DeepEqual(got.Rate, []float64{4, 3}) || got.Total != 7 || got.Window != 4*time.Second {
@@ -74,7 +74,7 @@ func TestMeterMeans(t *testing.T) {
 		t.Error("a report was written to")
 	}
 	// What a round has been given stays as it is.
-	m.add("t", 1, 3, load(4*time.Second, 0, 0), time.Hour)
+	m.add("t", 1, 1, 3, load(4*time.Second, 0, 0), time.Hour)
 	if !reflect.DeepEqual(r[0].Load.Rate, []float64{4, 3}) {
 		t.Error("a round's reports have changed under it")
 	}
@@ -83,11 +83,11 @@ func TestMeterMeans(t *testing.T) {
 	if got := m.reports()[0].Load.Rate; !reflect.DeepEqual(got, []float64{2, 1.5}) {
 		t.Errorf("without news: %v", got)
 	}
-	m.add("t", 1, 4, load(time.Second, 7), time.Hour)
+	m.add("t", 1, 1, 4, load(time.Second, 7), time.Hour)
 	if got := m.reports()[0].Load.Rate; !reflect.DeepEqual(got, []float64{7}) {
 		t.Errorf("other slices: %v", got)
 	}
-	m.add("t", 2, 1, load(time.Second, 5), time.Hour)
+	m.add("t", 2, 1, 1, load(time.Second, 5), time.Hour)
 	if r := m.reports()[0]; r.Incarnation != 2 || r.Load.Rate[0] != 5 {
 		t.Errorf("another incarnation: %+v", r)
 	}
@@ -100,9 +100,9 @@ func TestMeterMeans(t *testing.T) {
 // What a report's window has from before the last round does not count.
 func TestMeterCountsFromTheLastRound(t *testing.T) {
 	m := newMeter()
-	m.add("t", 1, 1, load(30*time.Second, 100), time.Second)
-	m.add("t", 1, 2, load(time.Second, 40), 2*time.Second)
-	m.add("t", 1, 3, load(2*time.Second, 10), 4*time.Second)
+	m.add("t", 1, 1, 1, load(30*time.Second, 100), time.Second)
+	m.add("t", 1, 1, 2, load(time.Second, 40), 2*time.Second)
+	m.add("t", 1, 1, 3, load(2*time.Second, 10), 4*time.Second)
 	if got := m.reports()[0].Load.Rate; !reflect.DeepEqual(got, []float64{40}) {
 		t.Errorf("mean %v, want a quarter of 100, a quarter of 40 and half of 10", got)
 	}

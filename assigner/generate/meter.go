@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance"
@@ -26,11 +27,12 @@ type meter struct {
 // was no report since, it is what it was.
 type gauge struct {
 	incarnation uint64
-	sequence    uint64
-	load        assignment.Load // rates are means
-	weight      time.Duration   // of the reports in load together
-	last        assignment.Load // the newest report as it came
-	smooth      float64         // total load, a moving mean over about smoothOver
+	session     membership.Session // that brought the newest report
+	sequence    uint64             // of that one, within the session
+	load        assignment.Load    // rates are means
+	weight      time.Duration      // of the reports in load together
+	last        assignment.Load    // the newest report as it came
+	smooth      float64            // total load, a moving mean over about smoothOver
 	fresh       bool
 	shared      bool // load's slices are in use by a round: not to be written
 }
@@ -42,7 +44,7 @@ func newMeter() meter { return meter{tasks: make(map[string]*gauge)} }
 
 // add takes in a report that comes some time after the last round. Older ones
 // than the last are ignored.
-func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Load, since time.Duration) {
+func (m *meter) add(task string, incarnation uint64, session membership.Session, sequence uint64, l *assignment.Load, since time.Duration) {
 	g := m.tasks[task]
 	if g == nil || g.incarnation != incarnation {
 		if g == nil && len(m.tasks) >= assignment.MaxTasks {
@@ -53,7 +55,7 @@ func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Loa
 		}
 		g = &gauge{incarnation: incarnation}
 		m.tasks[task] = g
-	} else if sequence <= g.sequence {
+	} else if session == g.session && sequence <= g.sequence {
 		return
 	}
 	w := 1 - math.Exp(-float64(l.Window)/float64(smoothOver))
@@ -61,7 +63,7 @@ func (m *meter) add(task string, incarnation, sequence uint64, l *assignment.Loa
 		w = 1
 	}
 	g.smooth += w * (l.Total - g.smooth)
-	g.sequence, g.last = sequence, *l
+	g.session, g.sequence, g.last = session, sequence, *l
 	if !g.fresh {
 		m.fresh++
 	}

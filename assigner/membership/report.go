@@ -12,7 +12,8 @@ import (
 type Report struct {
 	Task assignment.Task // valid; its Index is ignored
 	// Said is false when the Distributor has its stream but no report yet.
-	Said     bool
+	Said bool
+	// Sequence grows within the session.
 	Sequence uint64
 	Age      time.Duration
 	State    assignment.TaskState
@@ -84,10 +85,11 @@ func (t *Table) join(s *session, r *Report) {
 func (t *Table) live(k *task, s *session, r *Report) {
 	k.carriers.add(s.id)
 	k.gone, k.lostWith = false, ""
-	if !r.Said || k.spoken && r.Sequence <= k.seq {
+	if !r.Said || k.spoken && !k.said.fresh(s.id, r.Sequence, t.made(r), k.report) {
 		return // connected, but nothing new: a report overtaken by a later one
 	}
-	k.spoken, k.missed, k.seq = true, false, r.Sequence
+	k.spoken, k.missed = true, false
+	k.said.add(s.id, r.Sequence)
 	k.heard = max(k.heard, t.made(r))
 	k.report = max(k.report, t.made(r))
 	k.via = s.id
@@ -97,21 +99,22 @@ func (t *Table) live(k *task, s *session, r *Report) {
 // wait takes in a report of an incarnation that does not count, or not any more.
 func (t *Table) wait(k *task, s *session, r *Report) {
 	c := k.next
-	seq, stale := k.stale(r.Task.Incarnation)
+	before, stale := k.stale(r.Task.Incarnation)
 	switch {
-	case stale && (!r.Said || r.Sequence <= seq):
+	case stale && (!r.Said || !before.said.fresh(s.id, r.Sequence, t.made(r), before.made)):
 		// Old news.
 	case c == nil:
 		if r.State != assignment.TaskDead {
 			k.next = t.candidate(s, r)
 		}
 	case c.task.Incarnation != r.Task.Incarnation:
-		k.retire(r.Task.Incarnation, r.Sequence)
+		k.retire(past{incarnation: r.Task.Incarnation, said: said{{s.id, r.Sequence}}, made: t.made(r)})
 		t.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("incarnation %x of task %s, at %s, waits for this name already", c.task.Incarnation, c.task.Name, c.task.Address))
 	default:
 		c.carriers.add(s.id)
-		if r.Said && r.Sequence > c.seq {
-			c.seq, c.state, c.last, c.made = r.Sequence, r.State, t.now, max(c.made, t.made(r))
+		if r.Said && c.said.fresh(s.id, r.Sequence, t.made(r), c.made) {
+			c.said.add(s.id, r.Sequence)
+			c.state, c.last, c.made = r.State, t.now, max(c.made, t.made(r))
 			c.reports++
 		}
 		if r.State == assignment.TaskDead {
@@ -121,10 +124,10 @@ func (t *Table) wait(k *task, s *session, r *Report) {
 }
 
 func (t *Table) candidate(s *session, r *Report) *candidate {
-	c := &candidate{task: r.Task, state: r.State, seq: r.Sequence, reports: 1,
+	c := &candidate{task: r.Task, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
 		first: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
 	if !r.Said {
-		c.reports, c.seq = 0, 0
+		c.reports, c.said = 0, nil
 	}
 	return c
 }

@@ -103,7 +103,7 @@ func (t *Table) succeed(k *task, x assignment.Task) {
 		return
 	}
 	next, index := k.next, k.cur.Index
-	k.retire(k.cur.Incarnation, k.seq)
+	k.retire(past{k.cur.Incarnation, k.said, k.report})
 	*k = task{cur: x, indexed: k.indexed, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining,
 		record: k.record, next: next, old: k.old}
 	k.cur.Index = index

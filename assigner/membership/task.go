@@ -32,7 +32,7 @@ type task struct {
 	since                         time.Duration // when that could own slices, below 0 before
 
 	spoken   bool // something was heard of this incarnation
-	seq      uint64
+	said     said
 	heard    time.Duration // proof of life, or when the timer was restarted
 	report   time.Duration // when the newest report was made
 	carriers carriers
@@ -51,7 +51,7 @@ type task struct {
 type candidate struct {
 	task     assignment.Task
 	state    assignment.TaskState
-	seq      uint64
+	said     said
 	reports  int
 	first    time.Duration // when it was first heard
 	last     time.Duration
@@ -86,38 +86,80 @@ func (k *task) alive() bool { return k.fate == living }
 const maxOld = 8
 
 // past is an incarnation that was heard of, and its newest report.
-type past struct{ incarnation, seq uint64 }
+type past struct {
+	incarnation uint64
+	said        said
+	made        time.Duration
+}
 
 func (k *task) past(incarnation uint64) int {
 	return slices.IndexFunc(k.old, func(p past) bool { return p.incarnation == incarnation })
 }
 
 // retire remembers an incarnation that does not count, or not any more.
-func (k *task) retire(incarnation, seq uint64) {
-	if i := k.past(incarnation); i >= 0 {
-		k.old[i].seq = max(k.old[i].seq, seq)
+func (k *task) retire(p past) {
+	if i := k.past(p.incarnation); i >= 0 {
+		for _, x := range p.said {
+			k.old[i].said.add(x.session, x.sequence)
+		}
+		k.old[i].made = max(k.old[i].made, p.made)
 		return
 	}
-	k.old = append(k.old, past{incarnation, seq})
+	k.old = append(k.old, p)
 	k.old = k.old[max(0, len(k.old)-maxOld):]
+}
+
+// said is what is known of the reports of an incarnation: for each session that has
+// brought any the newest sequence. Those of different sessions cannot be compared.
+type said []struct {
+	session  Session
+	sequence uint64
+}
+
+// maxSaid is of how many sessions that is known.
+const maxSaid = 8
+
+// fresh reports whether a report is not known yet: it is newer than others of its
+// session, or else was made later than any other.
+func (h said) fresh(s Session, sequence uint64, made, newest time.Duration) bool {
+	for _, x := range h {
+		if x.session == s {
+			return sequence > x.sequence
+		}
+	}
+	return len(h) == 0 || made > newest
+}
+
+func (h *said) add(s Session, sequence uint64) {
+	for i, x := range *h {
+		if x.session == s {
+			(*h)[i].sequence = max(x.sequence, sequence)
+			return
+		}
+	}
+	*h = append(*h, struct {
+		session  Session
+		sequence uint64
+	}{s, sequence})
+	*h = (*h)[max(0, len(*h)-maxSaid):]
 }
 
 // giveUp drops the candidate.
 func (k *task) giveUp() {
-	k.retire(k.next.task.Incarnation, k.next.seq)
+	k.retire(past{k.next.task.Incarnation, k.next.said, k.next.made})
 	k.next = nil
 }
 
-// stale says whether an incarnation was heard of before and does not count, and
-// what its newest report was.
-func (k *task) stale(incarnation uint64) (seq uint64, ok bool) {
+// stale reports whether an incarnation was heard of before and does not count, and
+// what is known of its reports.
+func (k *task) stale(incarnation uint64) (p past, ok bool) {
 	if incarnation == k.cur.Incarnation {
-		return k.seq, true
+		return past{incarnation, k.said, k.report}, true
 	}
 	if i := k.past(incarnation); i >= 0 {
-		return k.old[i].seq, true
+		return k.old[i], true
 	}
-	return 0, false
+	return past{}, false
 }
 
 // shown is the state that the assignment's task table gets.
@@ -136,7 +178,7 @@ func (k *task) shown() assignment.TaskState {
 // enter puts an incarnation in the place of the one before, if there was one.
 func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	if k.cur.Incarnation != c.task.Incarnation {
-		k.retire(k.cur.Incarnation, k.seq)
+		k.retire(past{k.cur.Incarnation, k.said, k.report})
 		if kind == Restarted && k.alive() && !k.draining {
 			t.failed(k)
 		}
@@ -154,7 +196,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	if kind != Returned {
 		k.fresh, k.since = true, -1
 	}
-	k.spoken, k.seq, k.heard, k.report = true, c.seq, max(c.made, t.watch), c.made
+	k.spoken, k.said, k.heard, k.report = true, c.said, max(c.made, t.watch), c.made
 	k.via, k.carriers, k.gone, k.lostWith, k.waited, k.missed = 0, c.carriers, false, "", false, false
 	k.next = nil
 	k.state = assignment.TaskUnknown

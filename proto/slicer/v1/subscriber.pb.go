@@ -297,10 +297,11 @@ func (x *Hello) GetClientIndex() uint32 {
 	return 0
 }
 
-// Report says how a slicelet is; about once a second.
+// Report says how a slicelet is, as often as the status asks.
 type Report struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Increases by one; with the incarnation it tells late reports from new ones.
+	// Increases. It counts within the stream that carries the report, and tells what has
+	// come already from what is new: a Distributor puts its own in its place.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How old this report was when it was sent on, milliseconds.
 	AgeMs         int64       `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
