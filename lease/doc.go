@@ -67,6 +67,36 @@
 // Package slicelet does all that, given a Reader. Core is the slicelet's side as a
 // pure state machine; Job is the goroutine that drives it.
 //
+// # A store that goes back
+//
+// A store may be put back to an earlier state while readers and assigners live: etcd
+// from a snapshot or by --force-new-cluster, the served store with an older folder.
+// It then grants what others may believe in otherwise. So a session ends with
+// ErrWentBack when the store is found to have gone back, and is lost from that moment:
+//
+//   - a revision is lower than one that the store has told before, in whatever answer,
+//     and a linearizable read confirms it; or
+//   - after a new connection, before a keepalive counts: guard and bridge were not at
+//     the revision at which they were seen what they were seen to be, by value,
+//     mod revision and a random number, or a holder key is not the one that the
+//     session has made. This finds a store that is written to past its old revision.
+//     What is compacted away, so that it cannot be told, ends the session too.
+//
+// A session that was restored is never renewed, and one whose deadline has passed
+// is over whatever the store says. A Reader that has lost a session before its time
+// opens none for a lease time: until then others may believe in what they
+// have acquired since, and do not know it yet. What remembers nothing, because it was
+// started afterwards or had lost its session before, is kept out by Suspender.Suspend, which closes guard
+// and bridge of every job to everybody. Whatever restores a store calls it before
+// clients reach the store, with the longest lease_duration, or waits for so long while
+// no store is there. An assigner whose store has gone back calls it too.
+//
+// This holds if readers of a job have one lease time, at most that for which the
+// store is suspended. It does not hold for a process whose CLOCK_BOOTTIME
+// stands still, as in a virtual machine that its hypervisor pauses or that is restored
+// from a checkpoint: there no lease can help, but a store that compares
+// the handle's fencing token and sequence does.
+//
 // # Stores
 //
 // Readers and Writers are the contract, leasetest its conformance suite. Package

@@ -43,13 +43,13 @@ end:	do
 #endif
 
 	/* Exactly one of these is called for. */
-	:: d_step { pending && fresh[a] && FIRST -> head = 1; written(); FORWARD }
+	:: d_step { pending && fresh[a] && FIRST -> WRITE_NEXT; written(); FORWARD }
 	:: d_step { pending && fresh[a] && BOOT && GUARD_FREE -> put(REC(head, 1, 0, 0, 0)); written(); FORWARD }
 	:: d_step { pending && fresh[a] && WRITE ->
 #ifdef BRIDGE_EARLY
 		decided[head + 1] = a;
 #endif
-		head++; written(); FORWARD }
+		WRITE_NEXT; written(); FORWARD }
 #ifdef BRIDGE_EARLY
 	:: d_step { pending && fresh[a] && BRIDGED && BRIDGE_MAY ->
 		decided[head + 1] = a;

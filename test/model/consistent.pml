@@ -84,8 +84,15 @@ typedef Holder {
 #ifdef I2
 	bool unbroken;
 #endif
-#ifdef DEADLINE_LATE
+#if defined(DEADLINE_LATE) || defined(REVIVE)
 	bool leased;
+#endif
+#ifdef BACK
+	bool inCopy;                /* its session is in the copy of the store */
+	bool ahead;                 /* it has seen or done what the copy does not have */
+	bool lost;                  /* the store has gone back behind that */
+	byte copyGuard, copyBridge; /* the copy's keys of its session, */
+	bool copyOldGuard, copyOldBridge; /* and of those before it */
 #endif
 #ifdef LAST_HELD
 	byte last;
@@ -101,7 +108,7 @@ Holder slicelet[SLICELETS];
 #define two slicelet[1]
 /* Something is on its way to it or from it, or will be. */
 #define GOES_ON(x)  (LOOKS(x) || x.askGuard || x.askBridge || x.dropGuard || x.dropBridge || LAPSED(x) || x.oldGuard || x.oldBridge)
-#define LOOKS(x)    (x.live && x.seen != now)
+#define LOOKS(x)    (x.live && x.seen != now && CONTACT(x))
 #define LAPSED(x)   (x.live && !x.valid)
 #define GUARD_HELD  (one.guardKey || two.guardKey || one.oldGuard || two.oldGuard)
 #define BRIDGE_HELD (one.bridgeKey || two.bridgeKey || one.oldBridge || two.oldBridge)
@@ -152,7 +159,7 @@ Holder slicelet[SLICELETS];
 #ifdef TARGET_ANEW
 #define WRITE   (GUARD(now) && head < N && head <= GUARD(now) + 1)
 #else
-#define WRITE   (STEADY && head == GUARD(now) && head < N)
+#define WRITE   (STEADY && head == GUARD(now) && NEXT <= N)
 #endif
 #define BRIDGED (STEADY && head > GUARD(now))
 #endif
@@ -186,6 +193,7 @@ Holder slicelet[SLICELETS];
 	FIRST || (BOOT && GUARD_FREE) || WRITE || (BRIDGED && BRIDGE_MAY) || (RECALL && RECALL_MAY) || \
 	(REWRITE && GUARD_MAY) || (DONE && DONE_MAY) || (CLOSE && CLOSE_MAY))))
 
+#include "back.pml"
 #include "ends.pml"
 #include "assigner.pml"
 #include "slicelet.pml"
@@ -201,6 +209,9 @@ init {
 #endif
 		run Slicelet(0);
 		run Slicelet(1);
+#ifdef BACK
+		run Back();
+#endif
 #ifdef CALM
 		run Calm()
 #endif

@@ -118,13 +118,20 @@ inline react() {
 }
 
 inline look() {
-	my.seen = now
+	my.seen = now;
+	LOOKED_AHEAD
 }
 
 inline forget() {
 	my.mayGuard = 0; my.haveGuard = false; my.mayBridge = 0; my.haveBridge = false;
 	my.dropGuard = 0; my.dropBridge = 0;
 	my.askGuard = 0; my.guardAnswered = false; my.askBridge = 0; my.bridgeAnswered = false
+}
+
+/* What the store keeps of a session that is over. */
+inline outlive() {
+	my.oldGuard = my.oldGuard || my.guardKey; my.oldBridge = my.oldBridge || my.bridgeKey;
+	my.guardKey = 0; my.bridgeKey = 0
 }
 
 /* The session is over: the slicelet has died, or its lease has. */
@@ -138,20 +145,21 @@ inline leave() {
 	forget();
 #endif
 	my.live = false; my.valid = false; my.seen = 0;
+	NOT_SAVED; FOUND_OUT;
 	EXCUSED;
 	believe()
 }
 
 inline session() {
 	my.live = true; my.valid = true;
-#ifdef DEADLINE_LATE
+#if defined(DEADLINE_LATE) || defined(REVIVE)
 	my.leased = true;
 #endif
 	look();
 	react()
 }
 
-#ifdef DEADLINE_LATE
+#if defined(DEADLINE_LATE) || defined(REVIVE)
 #define LEASED my.leased
 #else
 #define LEASED my.live
@@ -165,13 +173,13 @@ inline session() {
 #define GUARD_COMPARES(g)  (GUARD(now) == (g))
 #define BRIDGE_COMPARES(b) (BRIDGE(now) == (b))
 #else
-#define GUARD_COMPARES(g)  (GUARD(now) == (g) && GUARD_OPEN(now))
-#define BRIDGE_COMPARES(b) (BRIDGE(now) == (b) && BRIDGE_OPEN(now))
+#define GUARD_COMPARES(g)  (!SUSPENDED && GUARD(now) == (g) && GUARD_OPEN(now))
+#define BRIDGE_COMPARES(b) (!SUSPENDED && BRIDGE(now) == (b) && BRIDGE_OPEN(now))
 #endif
 #endif
 
-#define GUARD_ASKED  (my.askGuard && !my.guardAnswered)
-#define BRIDGE_ASKED (my.askBridge && !my.bridgeAnswered)
+#define GUARD_ASKED  (my.askGuard && !my.guardAnswered && CONTACT(my))
+#define BRIDGE_ASKED (my.askBridge && !my.bridgeAnswered && CONTACT(my))
 
 proctype Slicelet(byte s) {
 end:	do
@@ -184,9 +192,9 @@ end:	do
 #endif
 
 	/* An acquire is carried out, or fails and brings the records as they are. */
-	:: d_step { GUARD_ASKED && LEASED && GUARD_COMPARES(my.askGuard) -> my.guardKey = my.askGuard; my.guardAnswered = true; FORWARD }
+	:: d_step { GUARD_ASKED && LEASED && GUARD_COMPARES(my.askGuard) -> my.guardKey = my.askGuard; my.guardAnswered = true; AHEAD; FORWARD }
 	:: d_step { GUARD_ASKED && !(LEASED && GUARD_COMPARES(my.askGuard)) -> my.askGuard = 0; look(); react(); FORWARD }
-	:: d_step { BRIDGE_ASKED && LEASED && BRIDGE_COMPARES(my.askBridge) -> my.bridgeKey = my.askBridge; my.bridgeAnswered = true; FORWARD }
+	:: d_step { BRIDGE_ASKED && LEASED && BRIDGE_COMPARES(my.askBridge) -> my.bridgeKey = my.askBridge; my.bridgeAnswered = true; AHEAD; FORWARD }
 	:: d_step { BRIDGE_ASKED && !(LEASED && BRIDGE_COMPARES(my.askBridge)) -> my.askBridge = 0; look(); react(); FORWARD }
 
 	/* The answer comes. */
@@ -216,22 +224,27 @@ end:	do
 	:: d_step { my.dropBridge && my.bridgeKey == my.dropBridge -> my.bridgeKey = 0; FORWARD }
 	:: d_step { my.dropBridge && my.bridgeKey != my.dropBridge -> my.dropBridge = 0; believe(); FORWARD }
 #else
-	:: d_step { my.dropGuard -> if :: my.guardKey == my.dropGuard -> my.guardKey = 0 :: else fi; my.dropGuard = 0; FORWARD }
-	:: d_step { my.dropBridge -> if :: my.bridgeKey == my.dropBridge -> my.bridgeKey = 0 :: else fi; my.dropBridge = 0; FORWARD }
+	:: d_step { my.dropGuard -> if :: my.guardKey == my.dropGuard -> my.guardKey = 0 :: else fi; my.dropGuard = 0; AHEAD; FORWARD }
+	:: d_step { my.dropBridge -> if :: my.bridgeKey == my.dropBridge -> my.bridgeKey = 0 :: else fi; my.dropBridge = 0; AHEAD; FORWARD }
 #endif
 
-	/* The deadline passes here, and later in the store; in between a keepalive may be answered. */
+	/* The deadline passes here, and later in the store. */
 #ifndef NO_EXPIRY
 	:: d_step { !calm && my.live && my.valid -> my.valid = false; EXCUSED; believe(); FAULT }
 #endif
+#ifdef REVIVE /* a keepalive is answered after the deadline, and counts */
 	:: d_step { LAPSED(my) && LEASED -> my.valid = true; react(); FORWARD }
+	:: d_step { LAPSED(my) && my.leased -> my.leased = false; my.guardKey = 0; my.bridgeKey = 0; FORWARD }
+#endif
 #ifdef DEADLINE_LATE
 	:: d_step { my.live && my.leased && !calm -> my.leased = false; my.guardKey = 0; my.bridgeKey = 0; FAULT }
 	:: d_step { my.live && !my.leased -> leave(); FORWARD }
 #else
-	/* What is left is a slicelet without a session: what it still thinks that it holds means nothing. */
+	/* Its session is over, and is given back; or runs out later, as that of a slicelet which has died. */
 	:: d_step { LAPSED(my) -> my.guardKey = 0; my.bridgeKey = 0; leave(); FORWARD }
 #endif
+	/* It hears that the store has gone back; what the store has of its session is given back. */
+	:: d_step { LOST(my) -> my.guardKey = 0; my.bridgeKey = 0; leave(); FORWARD }
 
 	/* The leases of sessions before run out. */
 	:: d_step { my.oldGuard -> my.oldGuard = false; FORWARD }
@@ -246,9 +259,7 @@ end:	do
 	:: d_step { !calm && my.askGuard -> my.askGuard = 0; my.guardAnswered = false; react(); FAULT }
 	:: d_step { !calm && my.askBridge -> my.askBridge = 0; my.bridgeAnswered = false; react(); FAULT }
 	:: d_step { !calm && my.live ->
-		my.oldGuard = my.oldGuard || my.guardKey; my.oldBridge = my.oldBridge || my.bridgeKey;
-		my.guardKey = 0; my.bridgeKey = 0;
-		leave(); FAULT }
+		outlive(); leave(); FAULT }
 #endif
 	:: d_step { !my.live && !STAYS_DEAD -> session(); FAULT }
 	od
