@@ -139,8 +139,11 @@ func (s *Slicelet) IsAffinitized(key string) bool {
 // nanoseconds on however many cores, and in consistent mode those of reading the
 // clock besides (a system call where the program is built without cgo), and does
 // not allocate.
-func (s *Slicelet) Handle(key string) Handle {
-	k := assignment.KeyOf(key)
+func (s *Slicelet) Handle(key string) Handle { return s.HandleSliceKey(assignment.KeyOf(key)) }
+
+// HandleSliceKey is Handle for a request whose client has hashed the key itself. What
+// is no slice key, below assignment.KeyspaceEnd, is nobody's.
+func (s *Slicelet) HandleSliceKey(k assignment.SliceKey) Handle {
 	v, i, owned := s.find(k)
 	h := Handle{s: s, key: k, epoch: v.epoch, owned: owned}
 	if owned {

@@ -21,17 +21,26 @@ const (
 	// GenerationHeader is the metadata that carries the generation of the
 	// assignment that the client routed by.
 	GenerationHeader = "slicer-generation"
+	// SliceKeyHeader is the metadata by which stock gRPC clients that are sharded by
+	// Slicer's auto-sharding protocol (gRFC A119) are routed, where Config does not name
+	// another: a slice key in text form, XXH64(key) >> 1 as exactly 16 lower-case hex
+	// digits. It is a key of its own right. An RPC with anything else in it fails with
+	// INVALID_ARGUMENT: most of what is not a slice key would find some owner by chance.
+	SliceKeyHeader = "slice-key"
 )
 
 // Config says how RPCs are looked at. The zero value will do.
 type Config struct {
 	// The key of an RPC is the value of the metadata Header, or of the same with
-	// "-bin" behind it; empty stands for KeyHeader. Else it is what Key returns,
+	// "-bin" behind it; empty stands for KeyHeader. Else its slice key is the value of
+	// the metadata SliceKey, for which empty stands for SliceKeyHeader and "-" for none,
+	// for servers to which that name means something else. Else it is what Key returns,
 	// unless Key is nil or returns false. Key gets the full method, such as
 	// "/helloworld.Greeter/SayHello", and the request; of a stream the first one. It
 	// must be safe for concurrent use.
-	Header string
-	Key    func(method string, request any) (key string, ok bool)
+	Header   string
+	SliceKey string
+	Key      func(method string, request any) (key string, ok bool)
 	// RequireKey refuses RPCs without a key with INVALID_ARGUMENT, save those of
 	// gRPC's own services, whose names begin with "grpc.". Otherwise they are served,
 	// and no load.
@@ -58,6 +67,12 @@ func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 		cfg.Header = KeyHeader
 	}
 	cfg.Header = strings.ToLower(cfg.Header)
+	switch cfg.SliceKey = strings.ToLower(cfg.SliceKey); cfg.SliceKey {
+	case "":
+		cfg.SliceKey = SliceKeyHeader
+	case "-":
+		cfg.SliceKey = ""
+	}
 	g := &gate{slicelet: s, cfg: cfg, metrics: newMetrics(), bin: cfg.Header + "-bin"}
 	g.load.recorder = orca.NewServerMetricsRecorder()
 	g.load.source = cfg.Utilization

@@ -20,7 +20,8 @@
 // Each RPC with a key is counted as load (Slicelet.Handle), and its handler finds
 // the slicelet.Handle with HandleFrom. The key is in the metadata that
 // clerkgrpc sends, or in other metadata, or a function finds it in the request:
-// see Config.
+// see Config. Stock gRPC clients that are sharded by Slicer (gRFC A119) send the slice
+// key instead, in SliceKeyHeader, which counts as much.
 //
 // An RPC for a key that the task does not own is misrouted. In affinity mode it is
 // served and counted; in consistent mode it is refused with UNAVAILABLE and a

@@ -68,11 +68,13 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	began := time.Now()
 	var answer any
 	c := &call{Context: ctx}
-	key, ok := g.keyOf(ctx)
+	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
-		key, ok = g.cfg.Key(info.FullMethod, request)
+		k, ok = g.keyIn(info.FullMethod, request)
 	}
-	err := g.admit(ctx, c, info.FullMethod, key, ok)
+	if err == nil {
+		err = g.admit(ctx, c, info.FullMethod, k, ok)
+	}
 	o := idle
 	if err == nil {
 		answer, err = handler(c, request)
@@ -88,11 +90,12 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context()}, busy: began}
-	key, ok := g.keyOf(ss.Context())
-	var err error
-	if ok || g.cfg.Key == nil {
-		err = g.admit(ss.Context(), &s.call, info.FullMethod, key, ok)
-	} else {
+	k, ok, err := g.keyOf(ss.Context())
+	switch {
+	case err != nil:
+	case ok || g.cfg.Key == nil:
+		err = g.admit(ss.Context(), &s.call, info.FullMethod, k, ok)
+	default:
 		s.ask = true
 	}
 	o := idle
@@ -192,38 +195,61 @@ func (s *stream) RecvMsg(m any) error {
 		return err
 	}
 	s.ask = false
-	key, ok := s.gate.cfg.Key(s.method, m)
+	k, ok := s.gate.keyIn(s.method, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = s.gate.admit(s.call.Context, &s.call, s.method, key, ok)
+	s.refused = s.gate.admit(s.call.Context, &s.call, s.method, k, ok)
 	return s.refused
 }
 
-// keyOf finds the key in the metadata.
-func (g *gate) keyOf(ctx context.Context) (key string, ok bool) {
+// keyOf finds the key in the metadata. The error is that of a slice key that is none.
+func (g *gate) keyOf(ctx context.Context) (k assignment.SliceKey, ok bool, err error) {
 	if v := metadata.ValueFromIncomingContext(ctx, g.cfg.Header); len(v) > 0 {
 		if g.cfg.Header == KeyHeader && strings.Contains(v[0], "%") {
 			if key, ok := httpkey.DecodeKey(v[0]); ok {
-				return key, true
+				return assignment.KeyOf(key), true, nil
 			}
 		}
-		return v[0], true
+		return assignment.KeyOf(v[0]), true, nil
 	}
 	if v := metadata.ValueFromIncomingContext(ctx, g.bin); len(v) > 0 {
-		return v[0], true
+		return assignment.KeyOf(v[0]), true, nil
 	}
-	return "", false
+	if g.cfg.SliceKey == "" {
+		return 0, false, nil
+	}
+	v := metadata.ValueFromIncomingContext(ctx, g.cfg.SliceKey)
+	if len(v) == 0 {
+		return 0, false, nil
+	}
+	if k, ok = sliceKey(v[0]); ok && len(v) == 1 {
+		return k, true, nil
+	}
+	return 0, false, status.Error(codes.InvalidArgument, (&assignment.FieldError{Field: fmt.Sprintf("metadata %q", g.cfg.SliceKey), Value: strings.Join(v[:min(len(v), 5)], ", "),
+		Allowed: "one slice key, XXH64(key) >> 1 as exactly 16 lower-case hex digits, 0000000000000000 to 7fffffffffffffff"}).Error())
+}
+
+// sliceKey reads a slice key's text form, and no other that means the same number.
+func sliceKey(text string) (assignment.SliceKey, bool) {
+	k, err := assignment.ParseSliceKey(text)
+	return k, err == nil && k < assignment.KeyspaceEnd && k.String() == text
+}
+
+// keyIn finds the key in a request.
+func (g *gate) keyIn(method string, request any) (assignment.SliceKey, bool) {
+	key, ok := g.cfg.Key(method, request)
+	return assignment.KeyOf(key), ok
 }
 
 // admit counts an RPC and says whether it may go on.
-func (g *gate) admit(ctx context.Context, c *call, method, key string, keyed bool) error {
+func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.SliceKey, keyed bool) error {
 	if !keyed {
 		if g.cfg.RequireKey && !strings.HasPrefix(method, "/grpc.") {
 			return status.Error(codes.InvalidArgument, fmt.Sprintf("%s has no key: it is taken from the metadata %q", method, g.cfg.Header))
 		}
 		return nil
 	}
-	c.handle, c.keyed = g.slicelet.Handle(key), true
+	c.handle, c.keyed = g.slicelet.HandleSliceKey(k), true
 	mode := g.slicelet.Mode()
 	consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 	if c.handle.Owned() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,78 @@ func TestKeyForms(t *testing.T) {
 			key = fmt.Sprintf("%d%%25", n)
 		}
 		b.saw(b.ask(b.with("x-user", key), "x"), true, true)
+	})
+}
+
+// sliceKeyOf is the text of the slice key of a key in the first or the second half.
+func sliceKeyOf(half int) string { return assignment.KeyOf(keyOf(half)).String() }
+
+// TestSliceKey: the slice key that a stock client is routed by is a key: counted,
+// metered, and refused in consistent mode.
+func TestSliceKey(t *testing.T) {
+	r := prometheus.NewRegistry()
+	run(t, Config{Registerer: r, RequireKey: true}, func(b *bed) {
+		b.assign(5, 0, 1)
+		b.saw(b.ask(b.with(SliceKeyHeader, sliceKeyOf(0)), "x"), true, true)
+		b.saw(b.watch(b.with(SliceKeyHeader, sliceKeyOf(0)), "x"), true, true)
+		b.saw(b.ask(b.with(SliceKeyHeader, sliceKeyOf(1)), "x"), true, false)
+		b.saw(b.ask(b.with(SliceKeyHeader, "0000000000000000"), "x"), true, true)
+		b.saw(b.ask(b.with(SliceKeyHeader, "7fffffffffffffff"), "x"), true, false)
+		// The key itself comes before what a client has made of it.
+		b.saw(b.ask(b.with(SliceKeyHeader, sliceKeyOf(1), KeyHeader, keyOf(0)), "x"), true, true)
+		want := `
+# HELP slicer_sliceletgrpc_misrouted_total RPCs for keys that the task does not own, by whether the client's assignment is older or newer than the task's, and by what became of them.
+# TYPE slicer_sliceletgrpc_misrouted_total counter
+slicer_sliceletgrpc_misrouted_total{result="served",route="unknown"} 2
+`
+		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "slicer_sliceletgrpc_misrouted_total"); err != nil {
+			b.t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		sum, hot := 0., map[uint64]bool{}
+		for _, m := range b.plane.Heard() {
+			load := m.GetReport().GetLoad()
+			sum += float64(load.GetTotalRate()) * load.GetWindowSeconds()
+			for _, k := range load.GetHotKey() {
+				hot[k] = true
+			}
+		}
+		if int(sum+.5) != 6 || !hot[uint64(assignment.KeyOf(keyOf(0)))] {
+			b.t.Errorf("%v requests were reported, of hot keys %v", sum, hot)
+		}
+		uuid := "a987fbc9-4bed-3078-cf07-9141ba07c9f3"
+		for _, bad := range []string{
+			"", "user-42", uuid, strings.ToUpper(sliceKeyOf(0)) + "A", "1CBF4E9D3B57BE40", "0x1cbf4e9d3b57be", "1cbf4e9d3b57be4", "1cbf4e9d3b57be400",
+			"2071511240393571904", "8000000000000000", "ffffffffffffffff", "+1cbf4e9d3b57be4", strings.Repeat("0", 513), strings.Repeat("1cbf4e9d3b57be40", 1000),
+		} {
+			for _, err := range []error{b.ask(b.with(SliceKeyHeader, bad), "x"), b.watch(b.with(SliceKeyHeader, bad), "x")} {
+				text := status.Convert(err).Message()
+				if status.Code(err) != codes.InvalidArgument || len(text) > 400 || !strings.Contains(text, `metadata "slice-key": `) ||
+					!strings.Contains(text, "16 lower-case hex digits") || !strings.Contains(text, bad[:min(len(bad), 40)]) {
+					b.t.Errorf("%.40q: %v", bad, err)
+				}
+			}
+		}
+		if err := b.ask(b.with(SliceKeyHeader, sliceKeyOf(0), SliceKeyHeader, sliceKeyOf(1)), "x"); status.Code(err) != codes.InvalidArgument {
+			b.t.Errorf("two of them: %v", err)
+		}
+	})
+	run(t, Config{}, func(b *bed) {
+		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT})
+		b.assign(5, 0, 1)
+		b.refused(b.ask(b.with(SliceKeyHeader, sliceKeyOf(1)), "x"))
+		b.refused(b.watch(b.with(SliceKeyHeader, sliceKeyOf(1)), "x"))
+	})
+	// Another name, or none.
+	run(t, Config{SliceKey: "X-Shard"}, func(b *bed) {
+		b.assign(5, 0, 1)
+		b.saw(b.ask(b.with("x-shard", sliceKeyOf(0)), "x"), true, true)
+		b.saw(b.ask(b.with(SliceKeyHeader, "what it likes"), "x"), false, false)
+	})
+	run(t, Config{SliceKey: "-"}, func(b *bed) {
+		b.assign(5, 0, 1)
+		b.saw(b.ask(b.with(SliceKeyHeader, sliceKeyOf(0)), "x"), false, false)
 	})
 }
 
@@ -476,4 +549,20 @@ func TestMethodsAreBounded(t *testing.T) {
 	if n := testutil.CollectAndCount(m.errors); n != maxMethods+1 {
 		t.Errorf("%d methods have metrics", n)
 	}
+}
+
+var sliceKeyForm = regexp.MustCompile(`^[0-7][0-9a-f]{15}$`)
+
+// FuzzSliceKey: what comes from the network is a slice key or is not, and means one
+// number in one form.
+func FuzzSliceKey(f *testing.F) {
+	for _, text := range []string{"", "1cbf4e9d3b57be40", "8000000000000000", "0X1", "1CBF4E9D3B57BE40", "\xff"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		k, ok := sliceKey(text)
+		if ok != sliceKeyForm.MatchString(text) || ok && (k >= assignment.KeyspaceEnd || k.String() != text) {
+			t.Errorf("%q: %d, %t", text, k, ok)
+		}
+	})
 }
