@@ -108,6 +108,20 @@ func (g *guest) Metric() string {
 	return g.job.answer.status.GetLoadMetric()
 }
 
+// Unmeasured implements autosharding.Feed.
+func (g *guest) Unmeasured() bool {
+	g.job.mu.Lock()
+	defer g.job.mu.Unlock()
+	some := false
+	for _, t := range g.job.tasks.tasks {
+		if t.measured {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
 // Holds implements autosharding.Feed.
 func (g *guest) Holds(now time.Time, gen assignment.Generation) {
 	g.job.mu.Lock()
@@ -221,5 +235,6 @@ func (d *Distributor) addGuests(now time.Time, job string, r *slicerv1.InspectJo
 	r.Autosharding = append(r.Autosharding, &slicerv1.AutoshardingClients{
 		DistributorId: d.cfg.ID, Clients: uint32(c.Clients), Refusing: uint32(c.Refusing), Acks: c.Acks, Nacks: c.Nacks,
 		LastNack: c.LastNack, LastNackAgeMs: c.LastNackAge.Milliseconds(),
+		Remarks: c.Remarks, LastRemark: c.LastRemark, LastRemarkAgeMs: c.LastRemarkAge.Milliseconds(),
 	})
 }

@@ -26,6 +26,7 @@ type foreign struct {
 
 	mu     sync.Mutex
 	silent bool
+	remark string // with which it accepts
 	refuse string // if not empty, why it refuses
 	got    []*autoshardingtest.Assignment
 	err    error
@@ -63,7 +64,7 @@ func (f *foreign) run() {
 		case f.refuse != "":
 			f.c.Nack(a.Generation, f.refuse)
 		case !f.silent:
-			f.c.Ack(a.Generation, "")
+			f.c.Ack(a.Generation, f.remark)
 		}
 		f.mu.Unlock()
 	}
@@ -309,11 +310,15 @@ func TestInspectShowsForeignClients(t *testing.T) {
 		c.last()
 		d.last()
 		c.refuses("no usable slice \xe2\x80\xa6")
+		d.mu.Lock()
+		d.remark = "endpoint 10.0.0.9:80 is not known"
+		d.mu.Unlock()
 		f.set(after(t, a, 1))
 		time.Sleep(3 * time.Second)
 		m := inspect()
 		if len(m) != 1 || m[0].DistributorId != "d1" || m[0].Clients != 2 || m[0].Refusing != 1 || m[0].Acks != 3 || m[0].Nacks != 1 ||
-			m[0].LastNack != "no usable slice …" || m[0].LastNackAgeMs != 3000 {
+			m[0].LastNack != "no usable slice …" || m[0].LastNackAgeMs != 3000 ||
+			m[0].Remarks != 1 || m[0].LastRemark != d.remark || m[0].LastRemarkAgeMs != 3000 {
 			t.Errorf("inspect shows %v", m)
 		}
 		c.close()

@@ -29,7 +29,7 @@ func BenchmarkEncode(b *testing.B) {
 	size := 0
 	for b.Loop() {
 		size = 0
-		for _, m := range encode(a, address) {
+		for _, m := range encode(a, addresses) {
 			size += len(m)
 		}
 	}

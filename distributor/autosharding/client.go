@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
@@ -16,6 +17,16 @@ import (
 
 // reportGap is the least time between two load reports of one client.
 const reportGap = time.Second
+
+// What clients are asked to report where tasks measure nothing themselves: of each
+// hundredth of the load where it is, by keys in full, every so often.
+const (
+	loadQuantum  = .01
+	loadInterval = 10 * time.Second
+	// measuredWithin is how long tasks have to measure something themselves before
+	// their clients are asked, and then how often they are looked at.
+	measuredWithin = 15 * time.Second
+)
 
 // client is one client's stream. It costs the handler's goroutine, which watches
 // the feed, and one that receives; a third one sends, and lives only while there
@@ -38,12 +49,15 @@ type client struct {
 	left     bool
 
 	reportedAt time.Time // of receive alone
+	// askAt is when to look whether the client has to be asked for load, zero when it
+	// has been; of run alone.
+	askAt time.Time
 }
 
 func newClient(s *Service, in introduction, feed Feed, stream serverStream) *client {
 	return &client{
 		s: s, in: in, feed: feed, stream: stream, job: s.enterJob(in.job), wake: make(chan struct{}, 1),
-		done: make(chan struct{}), progress: progress{held: in.held},
+		done: make(chan struct{}), progress: progress{held: in.held}, askAt: time.Now().Add(measuredWithin),
 	}
 }
 
@@ -83,6 +97,7 @@ func (c *client) run() error {
 		if err != nil {
 			return err
 		}
+		until = sooner(until, c.askForLoad(now))
 		if again > 0 {
 			until = sooner(until, now.Add(again))
 		}
@@ -117,7 +132,7 @@ func (c *client) step(now time.Time, newest *assignment.Assignment) (until time.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if newest != nil && c.progress.wants(newest.Generation()) {
-		p := c.job.payload(newest, c.s.name)
+		p := c.job.payload(newest, c.s.names)
 		c.progress.begin(now, p.a.Generation())
 		c.s.wg.Add(1)
 		go c.send(p)
@@ -127,6 +142,44 @@ func (c *client) step(now time.Time, newest *assignment.Assignment) (until time.
 		return until, status.Errorf(codes.DeadlineExceeded, "generation %d has been neither read nor acknowledged for %s", c.progress.sent, answerWithin)
 	}
 	return until, nil
+}
+
+// askForLoad asks the client for load, once, if the tasks measure none themselves, and
+// returns when to look again, zero for never.
+func (c *client) askForLoad(now time.Time) time.Time {
+	if c.askAt.IsZero() || now.Before(c.askAt) {
+		return c.askAt
+	}
+	c.askAt = now.Add(measuredWithin)
+	if !c.feed.Unmeasured() {
+		return c.askAt
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.progress.deadline().IsZero() { // nothing is on its way
+		c.askAt = time.Time{}
+		c.progress.sending, c.progress.moved = true, now
+		c.s.wg.Add(1)
+		go c.sendConfig()
+	}
+	return c.askAt
+}
+
+func (c *client) sendConfig() {
+	defer c.s.wg.Done()
+	err := c.stream.Send(&autoshardingv1.WatchShardingAssignmentResponse{Message: &autoshardingv1.WatchShardingAssignmentResponse_Config{
+		Config: &autoshardingv1.LoadReportingConfig{
+			LoadQuantumFraction: loadQuantum, MaxLoadBalancingResolutionBytes: keySize,
+			LoadReportingInterval: durationpb.New(loadInterval), LoadReportStartThreshold: durationpb.New(loadInterval),
+		}}})
+	if err != nil {
+		c.end(err)
+		return
+	}
+	c.mu.Lock()
+	c.progress.finished(time.Now())
+	c.mu.Unlock()
+	c.poke()
 }
 
 // send sends all of an assignment: there is no way to abandon it half-way.
@@ -200,7 +253,7 @@ func (c *client) ack(now time.Time, a *autoshardingv1.AssignmentAck) error {
 		return invalid("assignment_ack", &assignment.FieldError{
 			Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("that of the assignment sent last (%d), once", sent)})
 	case a.GetAccepted():
-		c.job.accepted(was, a.GetErrorMessage())
+		c.job.accepted(now, was, a.GetErrorMessage())
 		c.feed.Holds(now, g)
 	default:
 		c.job.refused(now, was, c.in.name, g, a.GetErrorMessage())

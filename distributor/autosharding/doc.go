@@ -15,12 +15,14 @@
 // names are the tasks' addresses, or what Config.Endpoint makes of their names:
 // they have to equal what the client's resolver calls them.
 //
-// The first slice begins at 0000000000000000 and the last one ends at
-// 8000000000000000: what lies outside is no slice key. A client that sends raw
-// keys by mistake thus finds no owner for most of them, rather than having them
-// all land on the task with the last slice: the call fails, or, if the client may
-// fall back, it reaches any task and counts as misrouted there. A client may
-// remark on that gap in its acknowledgements, which are counted as any other.
+// What lies before 0000000000000000 and from 8000000000000000 on is no slice key: it
+// is sent as two slices without an endpoint, so that it is nobody's gap to remark on,
+// and an RPC of a client that sends raw keys by mistake fails, for most of them, even if
+// the client may fall back. (Package sliceletgrpc refuses the others.) A remark in an
+// acknowledgement thus means something: the newest is shown by slicerctl inspect.
+//
+// A task may have several names, since clients in different languages call one address
+// differently; a client drops those that it does not know. See Config.Endpoint.
 //
 // An assignment comes whole, never as a delta, in messages below 1 MiB and then
 // its generation. It is encoded once for all clients of the job. The protocol has
@@ -54,9 +56,10 @@
 //
 // # Load
 //
-// Load is measured by slicelets, where it arises, and clients are not asked for it
-// (LoadReportingConfig is never sent; today's clients ignore it). Reports that
-// come all the same are counted, and used for those tasks whose slicelet has
-// measured nothing itself since it connected, such as one that stands beside a
-// server in another language: never twice. See [Loads].
+// Load is measured by slicelets, where it arises. Clients are asked for it (by a
+// LoadReportingConfig) only if none of the job's tasks has measured any itself 15 s
+// after the client has come, or later: such as of a slicelet that stands beside a
+// server in another language. Their reports are used for tasks that have measured
+// nothing since they connected: never twice. See [Loads]. Reports that come unasked are
+// taken all the same.
 package autosharding

@@ -26,16 +26,21 @@ const (
 const keySize = 16
 
 // encode writes an assignment as WatchShardingAssignmentResponses: chunks, then
-// the metadata. Endpoints are the tasks in the order of the task table, each as
-// name calls it.
-func encode(a *assignment.Assignment, name func(assignment.Task) string) (messages [][]byte) {
-	e := encoder{body: make([]byte, 0, maxChunk)}
+// the metadata. Endpoints are the tasks in the order of the task table, each by all of
+// its names. What lies outside of the slice keys is a slice without an endpoint on
+// either side.
+func encode(a *assignment.Assignment, names []naming) (messages [][]byte) {
+	e := encoder{body: make([]byte, 0, maxChunk), names: len(names)}
 	for _, t := range a.Tasks() {
-		e.endpoint(name(t))
+		for _, name := range names {
+			e.endpoint(name(t))
+		}
 	}
+	e.empty(false, assignment.SliceKey(0))
 	for s, r := range a.All() {
 		e.slice(s, r)
 	}
+	e.empty(true, assignment.KeyspaceEnd)
 	e.flush()
 	var meta []byte
 	if g := a.Generation(); g != 0 {
@@ -45,6 +50,7 @@ func encode(a *assignment.Assignment, name func(assignment.Task) string) (messag
 }
 
 type encoder struct {
+	names    int    // of a task
 	body     []byte // of the chunk that is being filled
 	messages [][]byte
 }
@@ -80,21 +86,39 @@ func (e *encoder) endpoint(name string) {
 func (e *encoder) slice(s assignment.Slice, r assignment.Replicas) {
 	const keys = 2 * (1 + 1 + keySize)
 	size := 1 + protowire.SizeBytes(keys)
-	for i := range r.Len() {
-		size += 1 + protowire.SizeBytes(indexSize(r.Position(i)))
+	for i := range r.Len() * e.names {
+		size += 1 + protowire.SizeBytes(indexSize(e.index(r, i)))
 	}
 	e.room(1 + protowire.SizeBytes(size))
 	e.body = appendLen(e.body, chunkSlice, size)
 	e.body = appendLen(e.body, sliceSlice, keys)
 	e.key(startKey, s.Start)
 	e.key(endKey, s.End)
-	for i := range r.Len() {
-		p := r.Position(i)
+	for i := range r.Len() * e.names {
+		p := e.index(r, i)
 		e.body = appendLen(e.body, sliceEndpoint, indexSize(p))
 		if p != 0 {
 			e.body = protowire.AppendTag(e.body, only, protowire.VarintType)
 			e.body = protowire.AppendVarint(e.body, uint64(p))
 		}
+	}
+}
+
+// index is the endpoint that is the i-th name of a slice's owners.
+func (e *encoder) index(r assignment.Replicas, i int) int {
+	return r.Position(i/e.names)*e.names + i%e.names
+}
+
+// empty is the slice of all that is before a key, or from it on, without an owner.
+func (e *encoder) empty(from bool, k assignment.SliceKey) {
+	const key = 1 + 1 + keySize
+	e.room(2 + 2 + key)
+	e.body = appendLen(e.body, chunkSlice, 2+key)
+	e.body = appendLen(e.body, sliceSlice, key)
+	if from {
+		e.key(startKey, k)
+	} else {
+		e.key(endKey, k)
 	}
 }
 
@@ -109,11 +133,11 @@ func (e *encoder) key(field protowire.Number, k assignment.SliceKey) {
 }
 
 // indexSize is the size of a PerSliceEndpointState.
-func indexSize(position int) int {
-	if position == 0 {
+func indexSize(index int) int {
+	if index == 0 {
 		return 0 // as the default it is left out
 	}
-	return 1 + protowire.SizeVarint(uint64(position))
+	return 1 + protowire.SizeVarint(uint64(index))
 }
 
 // appendLen begins a field of n bytes.

@@ -70,6 +70,8 @@ type fakeSource struct {
 	err     error // of Join and Newest
 	heard   []string
 	reports []*Report
+	// measured: tasks have measured load themselves.
+	measured bool
 }
 
 func newFakeSource() *fakeSource { return &fakeSource{changed: make(chan struct{})} }
@@ -116,6 +118,11 @@ func (f fakeFeed) Newest(time.Time) (*assignment.Assignment, <-chan struct{}, ti
 }
 
 func (f fakeFeed) Metric() string { return "requests" }
+func (f fakeFeed) Unmeasured() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.measured
+}
 func (f fakeFeed) Holds(_ time.Time, g assignment.Generation) {
 	f.note("%s holds %d", f.name, g-baseGen)
 }

@@ -21,6 +21,7 @@ type job struct {
 	m        *jobMetrics // nil before there is an assignment: anybody can make names up
 	counts   Counts
 	nackAt   time.Time
+	remarkAt time.Time
 	loggedAt time.Time
 	unlogged int
 	newest   *payload // nil while there is no client
@@ -36,6 +37,11 @@ type Counts struct {
 	// LastNack are the words of the last refusal, and LastNackAge how old they are.
 	LastNack    string
 	LastNackAge time.Duration
+	// Remarks are the acknowledgements with a remark; LastRemark is the newest of these,
+	// and LastRemarkAge how old it is.
+	Remarks       uint64
+	LastRemark    string
+	LastRemarkAge time.Duration
 }
 
 // Counts are those of a job; zero if nobody has asked for it.
@@ -51,6 +57,9 @@ func (s *Service) Counts(now time.Time, name string) Counts {
 	c := j.counts
 	if c.Nacks > 0 {
 		c.LastNackAge = now.Sub(j.nackAt)
+	}
+	if c.Remarks > 0 {
+		c.LastRemarkAge = now.Sub(j.remarkAt)
 	}
 	return c
 }
@@ -117,7 +126,7 @@ func (j *job) refusingLocked(was, is bool) {
 
 // payload is a's encoding, one for all clients: or that of a newer one, when
 // another client has already come for it.
-func (j *job) payload(a *assignment.Assignment, name func(assignment.Task) string) *payload {
+func (j *job) payload(a *assignment.Assignment, names []naming) *payload {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.m == nil {
@@ -125,7 +134,7 @@ func (j *job) payload(a *assignment.Assignment, name func(assignment.Task) strin
 		j.m.clients.Set(float64(j.counts.Clients))
 	}
 	if p := j.newest; p == nil || p.a.StoreID() != a.StoreID() || p.a.Generation() < a.Generation() {
-		j.newest = newPayload(a, name, j.m.encodes.Inc)
+		j.newest = newPayload(a, names, j.m.encodes.Inc)
 	}
 	return j.newest
 }
@@ -141,14 +150,16 @@ func (j *job) reported(outcome string) {
 
 func (j *job) sent(bytes int) { j.m.sentBytes.Add(float64(bytes)) }
 
-func (j *job) accepted(was bool, remark string) {
+func (j *job) accepted(now time.Time, was bool, remark string) {
 	j.m.acks.Inc()
-	if remark != "" {
-		j.m.remarks.Inc()
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts.Acks++
+	if remark != "" {
+		j.m.remarks.Inc()
+		j.counts.Remarks++
+		j.counts.LastRemark, j.remarkAt = remark, now
+	}
 	j.refusingLocked(was, false)
 }
 

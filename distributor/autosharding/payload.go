@@ -16,11 +16,11 @@ type payload struct {
 }
 
 // newPayload calls encoded with each encoding that is made.
-func newPayload(a *assignment.Assignment, name func(assignment.Task) string, encoded func()) *payload {
+func newPayload(a *assignment.Assignment, names []naming, encoded func()) *payload {
 	return &payload{a, prepared.New(func() ([]proto.Message, error) {
 		encoded()
 		var msgs []proto.Message
-		for _, b := range encode(a, name) {
+		for _, b := range encode(a, names) {
 			msgs = append(msgs, response(b))
 		}
 		return msgs, nil

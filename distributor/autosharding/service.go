@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
@@ -20,7 +19,7 @@ const firstWithin = 5 * time.Second
 // Service serves the protocol. All methods are safe for concurrent use.
 type Service struct {
 	source  Source
-	name    func(assignment.Task) string
+	names   []naming
 	log     *slog.Logger
 	metrics *metrics
 	stop    chan struct{}
@@ -33,7 +32,7 @@ type Service struct {
 
 // New validates the config. Errors are *assignment.FieldError, or the Registerer's.
 func New(cfg Config) (*Service, error) {
-	name, err := naming("Endpoint", cfg.Endpoint)
+	names, err := namings("Endpoint", cfg.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("autosharding config: %w", err)
 	}
@@ -45,7 +44,7 @@ func New(cfg Config) (*Service, error) {
 		return nil, fmt.Errorf("autosharding config: %w", err)
 	}
 	return &Service{
-		source: cfg.Source, name: name, log: cfg.Logger, metrics: m,
+		source: cfg.Source, names: names, log: cfg.Logger, metrics: m,
 		stop: make(chan struct{}), jobs: make(map[string]*job),
 	}, nil
 }

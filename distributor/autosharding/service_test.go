@@ -13,9 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/autosharding/autoshardingtest"
+	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
 func TestNewestSupersedes(t *testing.T) {
@@ -88,7 +90,7 @@ func TestRefusalIsNotResent(t *testing.T) {
 			t.Errorf("the log does not say how many it left out:\n%s", st.log)
 		}
 		now := time.Now()
-		want := Counts{Clients: 2, Refusing: 1, Acks: 1, Nacks: 4, LastNack: "no"}
+		want := Counts{Clients: 2, Refusing: 1, Acks: 1, Nacks: 4, LastNack: "no", Remarks: 1, LastRemark: "a gap"}
 		if got := st.s.Counts(now, "web"); got != want {
 			t.Errorf("counts are %+v, want %+v", got, want)
 		}
@@ -101,6 +103,60 @@ func TestRefusalIsNotResent(t *testing.T) {
 		synctest.Wait()
 		st.s.Forget("web")
 		if got := st.s.Counts(now, "web"); got != (Counts{}) || st.metric("nacks_total") != 0 {
+			t.Errorf("counts are %+v", got)
+		}
+	})
+}
+
+// TestAsksForLoad: clients of tasks that measure nothing themselves are asked to report
+// load, once, and others are not.
+func TestAsksForLoad(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t, Config{})
+		st.f.measured = true
+		first := makeAssignment(t, baseGen, 3, 10, false)
+		st.f.set(first, nil)
+		c := st.watch("u", 0)
+		c.Ack(st.next(c).Generation, "")
+		again := func(g assignment.Generation) {
+			time.Sleep(2 * time.Minute)
+			st.f.set(makeAssignment(t, g, 3, 10, false), nil)
+			c.Ack(st.next(c).Generation, "")
+		}
+		again(baseGen + 1)
+		if n := len(c.Configs()); n != 0 {
+			t.Errorf("asked %d times though the tasks measure load", n)
+		}
+		st.f.mu.Lock()
+		st.f.measured = false
+		st.f.mu.Unlock()
+		again(baseGen + 2)
+		again(baseGen + 3)
+		if len(c.Configs()) != 1 {
+			t.Fatalf("asked %d times", len(c.Configs()))
+		}
+		var m autoshardingv1.LoadReportingConfig
+		if err := proto.Unmarshal(c.Configs()[0], &m); err != nil || m.GetLoadReportingInterval().AsDuration() != 10*time.Second ||
+			m.GetLoadReportStartThreshold().AsDuration() != 10*time.Second || m.GetLoadQuantumFraction() != .01 || m.GetMaxLoadBalancingResolutionBytes() != 16 {
+			t.Errorf("%v, %v", &m, err)
+		}
+	})
+}
+
+// TestLastRemark: the newest one, whole.
+func TestLastRemark(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t, Config{})
+		st.f.set(makeAssignment(t, baseGen, 3, 10, false), nil)
+		c := st.watch("u", 0)
+		c.Ack(st.next(c).Generation, "the first")
+		long := strings.Repeat("no such endpoint: ü ", 25)
+		st.f.set(makeAssignment(t, baseGen+1, 3, 10, false), nil)
+		c.Ack(st.next(c).Generation, long)
+		st.f.set(makeAssignment(t, baseGen+2, 3, 10, false), nil)
+		c.Ack(st.next(c).Generation, "") // which is none
+		time.Sleep(5 * time.Second)
+		if got := st.s.Counts(time.Now(), "web"); got.LastRemark != long || got.LastRemarkAge != 5*time.Second || got.Remarks != 2 || got.Acks != 3 {
 			t.Errorf("counts are %+v", got)
 		}
 	})
@@ -276,7 +332,7 @@ func TestAnotherStore(t *testing.T) {
 		old.Ack(st.next(old).Generation, "")
 		st.f.set(makeIn(t, 8, baseGen+1, 3, 20, false), nil)
 		young := st.watch("young", 0)
-		if a := st.next(young); a.Generation != baseGen+1 || len(a.Slices) != 20 {
+		if a := st.next(young); a.Generation != baseGen+1 || len(a.Slices) != 20+2 {
 			t.Errorf("sent generation %d of %d slices", a.Generation-baseGen, len(a.Slices))
 		}
 		young.Ack(baseGen+1, "")

@@ -19,6 +19,10 @@ type autoshardingView struct {
 	Nacks         uint64 `json:"nacks"`
 	LastNack      string `json:"last_nack,omitempty"`
 	LastNackAgeMS int64  `json:"last_nack_age_ms,omitempty"`
+	// Remarks are acknowledgements with one.
+	Remarks         uint64 `json:"remarks,omitempty"`
+	LastRemark      string `json:"last_remark,omitempty"`
+	LastRemarkAgeMS int64  `json:"last_remark_age_ms,omitempty"`
 }
 
 func newAutosharding(all []*slicerv1.AutoshardingClients) (out []autoshardingView) {
@@ -26,6 +30,7 @@ func newAutosharding(all []*slicerv1.AutoshardingClients) (out []autoshardingVie
 		out = append(out, autoshardingView{
 			Distributor: m.GetDistributorId(), Clients: m.GetClients(), Refusing: m.GetRefusing(), Acks: m.GetAcks(), Nacks: m.GetNacks(),
 			LastNack: m.GetLastNack(), LastNackAgeMS: m.GetLastNackAgeMs(),
+			Remarks: m.GetRemarks(), LastRemark: m.GetLastRemark(), LastRemarkAgeMS: m.GetLastRemarkAgeMs(),
 		})
 	}
 	return out
@@ -41,6 +46,9 @@ func (v autoshardingView) describe() string {
 	}
 	if v.Nacks > 0 {
 		s += fmt.Sprintf("; last nack %s ago: %q", age(time.Duration(v.LastNackAgeMS)*time.Millisecond), v.LastNack)
+	}
+	if v.Remarks > 0 {
+		s += fmt.Sprintf("; %s, the last %s ago: %q", plural(int(v.Remarks), "remark"), age(time.Duration(v.LastRemarkAgeMS)*time.Millisecond), v.LastRemark)
 	}
 	return s
 }

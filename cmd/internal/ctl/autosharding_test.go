@@ -13,7 +13,7 @@ import (
 func TestInspectShowsAutosharding(t *testing.T) {
 	info := sampleInfo()
 	info.Autosharding = []*slicerv1.AutoshardingClients{
-		{DistributorId: "d0", Clients: 1, Acks: 7},
+		{DistributorId: "d0", Clients: 1, Acks: 7, Remarks: 2, LastRemark: "endpoints\n unknown " + strings.Repeat("x", 400), LastRemarkAgeMs: 2000},
 		{DistributorId: "d1", Clients: 3, Refusing: 1, Acks: 20, Nacks: 2, LastNack: "no usable\x1b[2Jslice", LastNackAgeMs: 61000},
 	}
 	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 0, 1, 2, 0), info)
@@ -23,7 +23,7 @@ func TestInspectShowsAutosharding(t *testing.T) {
 	var out bytes.Buffer
 	v.print(&out, time.UnixMilli(1763715660000))
 	for _, want := range []string{
-		"gRPC auto-sharding at d0: 1 client, 7 acks, 0 nacks\n",
+		`gRPC auto-sharding at d0: 1 client, 7 acks, 0 nacks; 2 remarks, the last 2s ago: "endpoints\n unknown ` + strings.Repeat("x", 400) + `"` + "\n",
 		`gRPC auto-sharding at d1: 3 clients, 20 acks, 2 nacks, 1 refusing now; last nack 1m1s ago: "no usable\x1b[2Jslice"` + "\n",
 	} {
 		if !strings.Contains(out.String(), want) {

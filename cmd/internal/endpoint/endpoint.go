@@ -18,7 +18,7 @@ const name = "autosharding-endpoint"
 // protocol call a task.
 func Bind(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, name, autosharding.EndpointAddress,
-		"what clients of gRPC's auto-sharding protocol call a task, as their resolver does: `address`, name, or name.SUFFIX")
+		"what clients of gRPC's auto-sharding protocol call a task, as their resolver does: `address`, name, name.SUFFIX, /address or HOST/address, or several, separated by commas")
 }
 
 // Check says whether the value is allowed.

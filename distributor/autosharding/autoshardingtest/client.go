@@ -42,7 +42,13 @@ type Client struct {
 	latest int64
 	chunks []chunk
 	sizes  []int
+	// configs are LoadReportingConfigs as they were sent.
+	configs [][]byte
 }
+
+// Configs are the LoadReportingConfigs that have come so far, encoded, as Next has
+// passed over them.
+func (c *Client) Configs() [][]byte { return c.configs }
 
 // Open opens a stream and says nothing. It ends with ctx, or Close.
 func Open(ctx context.Context, cc grpc.ClientConnInterface, opts ...grpc.CallOption) (*Client, error) {
@@ -190,6 +196,7 @@ func (c *Client) take(b []byte) (*Assignment, error) {
 		switch f {
 		case 1: // how load is to be reported, which clients ignore
 			c.sizes = c.sizes[:len(c.sizes)-1]
+			c.configs = append(c.configs, v.bytes)
 		case 2:
 			k, err := parseChunk(v.bytes)
 			c.chunks = append(c.chunks, k)

@@ -1451,8 +1451,13 @@ type AutoshardingClients struct {
 	// The words of the last refusal, and how old it is.
 	LastNack      string `protobuf:"bytes,6,opt,name=last_nack,json=lastNack,proto3" json:"last_nack,omitempty"`
 	LastNackAgeMs int64  `protobuf:"varint,7,opt,name=last_nack_age_ms,json=lastNackAgeMs,proto3" json:"last_nack_age_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Assignments that were accepted with a remark since then, the newest remark, and
+	// how old it is.
+	Remarks         uint64 `protobuf:"varint,8,opt,name=remarks,proto3" json:"remarks,omitempty"`
+	LastRemark      string `protobuf:"bytes,9,opt,name=last_remark,json=lastRemark,proto3" json:"last_remark,omitempty"`
+	LastRemarkAgeMs int64  `protobuf:"varint,10,opt,name=last_remark_age_ms,json=lastRemarkAgeMs,proto3" json:"last_remark_age_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AutoshardingClients) Reset() {
@@ -1530,6 +1535,27 @@ func (x *AutoshardingClients) GetLastNack() string {
 func (x *AutoshardingClients) GetLastNackAgeMs() int64 {
 	if x != nil {
 		return x.LastNackAgeMs
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetRemarks() uint64 {
+	if x != nil {
+		return x.Remarks
+	}
+	return 0
+}
+
+func (x *AutoshardingClients) GetLastRemark() string {
+	if x != nil {
+		return x.LastRemark
+	}
+	return ""
+}
+
+func (x *AutoshardingClients) GetLastRemarkAgeMs() int64 {
+	if x != nil {
+		return x.LastRemarkAgeMs
 	}
 	return 0
 }
@@ -2846,7 +2872,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04step\x18\v \x01(\tR\x04step\x12\x17\n" +
 	"\astep_ms\x18\f \x01(\x03R\x06stepMs\x12\x18\n" +
 	"\aleading\x18\r \x01(\bR\aleading\x12\x14\n" +
-	"\x05error\x18\x0e \x01(\tR\x05error\"\xe2\x01\n" +
+	"\x05error\x18\x0e \x01(\tR\x05error\"\xca\x02\n" +
 	"\x13AutoshardingClients\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x18\n" +
 	"\aclients\x18\x02 \x01(\rR\aclients\x12\x1a\n" +
@@ -2854,7 +2880,12 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04acks\x18\x04 \x01(\x04R\x04acks\x12\x14\n" +
 	"\x05nacks\x18\x05 \x01(\x04R\x05nacks\x12\x1b\n" +
 	"\tlast_nack\x18\x06 \x01(\tR\blastNack\x12'\n" +
-	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\"\xd0\x02\n" +
+	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\x12\x18\n" +
+	"\aremarks\x18\b \x01(\x04R\aremarks\x12\x1f\n" +
+	"\vlast_remark\x18\t \x01(\tR\n" +
+	"lastRemark\x12+\n" +
+	"\x12last_remark_age_ms\x18\n" +
+	" \x01(\x03R\x0flastRemarkAgeMs\"\xd0\x02\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
