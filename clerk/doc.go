@@ -35,8 +35,17 @@
 // returns that as a Refused, and Do tries again at the newest owner, after
 // milliseconds and then less often, until ctx ends. So give it a deadline. The
 // adapters clerkgrpc and clerkhttp do the same with ordinary RPCs and HTTP
-// requests; whoever writes another one uses AwaitOwner. The clerk learns the mode
+// requests; another one uses AwaitOwner. The clerk learns the mode
 // from the control plane, and takes no leases.
+//
+// A task may also lose a key while a request for it runs. It holds its answer back
+// then, which send returns as a Lost: the request may have been carried out, so Do
+// sends it again only if ctx is of WithIdempotent.
+//
+// What all users of a clerk send again is bounded: to other tasks a tenth of the
+// requests (MayRetry, overload.OtherTasks), for reasons of ownership one for each
+// (overload.Ownership). So a key that is too hot for its task does not take the
+// others down, and an outage of an owner is not multiplied.
 //
 // # Pools of connections
 //
