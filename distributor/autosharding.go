@@ -10,7 +10,6 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
-	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -33,7 +32,7 @@ type guest struct {
 
 // Join implements autosharding.Source.
 func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	j, err := s.d.acquire(job, limiter.KeyOfContext(ctx))
+	j, err := s.d.acquireFor(ctx, job)
 	if err != nil {
 		return nil, err
 	}

@@ -105,8 +105,8 @@ func TestUnknownNames(t *testing.T) {
 			}
 			return asked
 		}
-		if n := flood(1000); n != 100 {
-			t.Errorf("%d of 1000 names are asked for at once, not 100", n)
+		if n := flood(500); n != 100 {
+			t.Errorf("%d of 500 names are asked for at once, not 100", n)
 		}
 		b.d.mu.Lock()
 		if n := len(b.d.jobs); n != 100 {
@@ -116,7 +116,7 @@ func TestUnknownNames(t *testing.T) {
 		asked := 0
 		for range 50 {
 			time.Sleep(100 * time.Millisecond)
-			asked += flood(20)
+			asked += flood(5)
 		}
 		if asked != 50 {
 			t.Errorf("%d names are asked for in 5 s, not 50", asked)
@@ -134,8 +134,18 @@ func TestUnknownNames(t *testing.T) {
 		if err := fetchErr(good, "unknown"); status.Code(err) != codes.NotFound {
 			t.Errorf("an unknown one of another address: %v", err)
 		}
-		if s := subscribe(t, bad, clerkHello("c"), nil); s.holds() == nil {
+		s := subscribe(t, bad, clerkHello("c"), nil)
+		if s.holds() == nil {
 			t.Errorf("a known job, from the same address: %v", s.err)
+		}
+		// A connection on which it goes on and on is closed.
+		b.l.from <- &net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 8}
+		for range 1000 {
+			fetchErr(bad, fmt.Sprint("unknown-", next))
+			next++
+		}
+		if s.ended() == codes.OK {
+			t.Error("after 1000 refusals the connection is open still")
 		}
 	})
 }

@@ -214,6 +214,15 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	return j, nil
 }
 
+// acquireFor is acquire for the peer of a call.
+func (d *Distributor) acquireFor(ctx context.Context, name string) (*job, error) {
+	j, err := d.acquire(name, limiter.KeyOfContext(ctx))
+	if status.Code(err) == codes.ResourceExhausted {
+		refused(limiter.HandshakeOf(ctx))
+	}
+	return j, err
+}
+
 func (d *Distributor) release(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

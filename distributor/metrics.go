@@ -83,7 +83,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.waiting = gauge("subscribers_waiting", "Subscribers that wait, for their turn to be sent a whole assignment.", "for")
 	m.turns = m.waiting.WithLabelValues("turn")
-	m.dropped = counter("connections_dropped_total", "Connections dropped before they were set up: silent (nothing came for 10 s, or too many such) or many (too many wait, most of them from its address).", "why")
+	m.dropped = counter("connections_dropped_total", "Connections dropped before they were set up, or closed after: silent (nothing came for 10 s, or too many such), many (too many wait, most of them from its address) or streams (1,000 calls were refused on it for their number).", "why")
 	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were let go to another Distributor, since this one had far more than its share."})
 	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",

@@ -26,7 +26,7 @@ const pingTimeout = 10 * time.Second
 // pings that find dead subscribers within half a minute and are not offended by
 // those of subscribers, at least 5 s apart. On a connection that came through Admit at
 // most 1,000 calls are answered at a time, streams included; more are refused with
-// RESOURCE_EXHAUSTED. Distributors of the second tier are not limited so.
+// RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. Distributors of the second tier are not limited so.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(4 << 10),
@@ -41,7 +41,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(2 * maxStreams),
+		grpc.MaxConcurrentStreams(maxStreams + 100),
 		grpc.ChainUnaryInterceptor(limitUnary),
 		grpc.ChainStreamInterceptor(limitStream),
 	}
@@ -62,9 +62,18 @@ func enterCall(ctx context.Context, method string) (leave func(), err error) {
 	}
 	if n := h.Streams.Add(1); n > maxStreams {
 		h.Streams.Add(-1)
+		refused(h)
 		return nil, status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", maxStreams)
 	}
 	return func() { h.Streams.Add(-1) }, nil
+}
+
+// refused counts a call that was refused for its client's having too many. A connection
+// on which that goes on is closed: refusing costs time, too.
+func refused(h *limiter.Handshake) {
+	if h != nil && h.Refused.Add(1) == maxStreams {
+		h.Drop()
+	}
 }
 
 func limitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -63,5 +63,12 @@ func TestStreamsOfAConnection(t *testing.T) {
 				t.Fatalf("when the others have ended: %v", s.err)
 			}
 		}
+		// One that goes on is closed, with all that there is on it.
+		watch(900)
+		for _, s := range subs {
+			if s.ended() == codes.OK {
+				t.Fatal("after 1000 refusals there are streams still")
+			}
+		}
 	})
 }

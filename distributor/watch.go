@@ -33,13 +33,12 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return err
 	}
-	from := limiter.KeyOfContext(stream.Context())
-	j, err := d.acquire(in.job, from)
+	j, err := d.acquireFor(stream.Context(), in.job)
 	if err != nil {
 		return err
 	}
 	defer d.release(j)
-	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), peer: from, setUp: limiter.HandshakeOf(stream.Context())}
+	s := &subscription{id: d.number(), in: in, stream: stream, job: j, done: make(chan struct{}), peer: limiter.KeyOfContext(stream.Context()), setUp: limiter.HandshakeOf(stream.Context())}
 	defer s.setUp.Release()
 	if err := j.join(time.Now(), s); err != nil {
 		return err
@@ -122,7 +121,7 @@ func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*p
 	if err := checkFetch(req, time.Now()); err != nil {
 		return nil, err
 	}
-	j, err := d.acquire(name, limiter.KeyOfContext(ctx))
+	j, err := d.acquireFor(ctx, name)
 	if err != nil {
 		return nil, err
 	}

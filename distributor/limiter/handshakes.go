@@ -43,8 +43,9 @@ const (
 
 // Why a connection was dropped.
 const (
-	DroppedSilent = "silent" // it sent nothing for 10 s, or there were more such
-	DroppedMany   = "many"   // too many wait, and its client has the most of them
+	DroppedSilent  = "silent"  // it sent nothing for 10 s, or there were more such
+	DroppedMany    = "many"    // too many wait, and its client has the most of them
+	DroppedStreams = "streams" // its client went on opening more streams than are allowed
 )
 
 // HandshakesConfig says what Handshakes allow and whom they tell.
@@ -91,8 +92,9 @@ func NewHandshakes(cfg HandshakesConfig) *Handshakes {
 // find it (see HandshakeOf).
 type Handshake struct {
 	net.Addr
-	// Streams are for whoever counts the connection's streams.
-	Streams atomic.Int64
+	// Streams and Refused are for whoever counts the connection's streams, those that
+	// are open and all that were refused.
+	Streams, Refused atomic.Int64
 
 	of       *Handshakes
 	id       uint64
@@ -126,6 +128,9 @@ func (s *Handshake) Release() {
 	delete(h.conns, s.id)
 	h.settleLocked()
 }
+
+// Drop closes the connection.
+func (s *Handshake) Drop() { s.of.drop(s.conn, DroppedStreams) }
 
 // Pause makes Handshakes begin hardly any until Resume is called with the same key, or
 // for PauseFor.
