@@ -103,6 +103,9 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
+// Pid is the number of the process that runs, or ran last.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Stop is SIGSTOP, and Continue SIGCONT.
 func (p *Process) Stop() { p.Signal(syscall.SIGSTOP) }
 
