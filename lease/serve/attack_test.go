@@ -54,7 +54,7 @@ func openFor(t *testing.T, m *memory, clock func() time.Duration, d *durations, 
 }
 
 // served serves a store on loopback and returns its address.
-func served(t *testing.T, s *serve.Store, opts ...grpc.ServerOption) string {
+func served(t testing.TB, s *serve.Store, opts ...grpc.ServerOption) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +74,7 @@ func served(t *testing.T, s *serve.Store, opts ...grpc.ServerOption) string {
 }
 
 // connect opens a connection of its own, from another address if one is given.
-func connect(t *testing.T, addr, from string) *grpc.ClientConn {
+func connect(t testing.TB, addr, from string) *grpc.ClientConn {
 	t.Helper()
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if from != "" {
@@ -554,7 +554,7 @@ func TestFloodOfSessions(t *testing.T) {
 
 // flood opens sessions over connections from one address, and returns how many
 // were granted.
-func flood(t *testing.T, addr string, each, connections int) (granted int) {
+func flood(t testing.TB, addr string, each, connections int) (granted int) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -639,4 +639,55 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 	_, err = watch(one, "job")
 	wantCode(t, "a watch of a session that is closed", err, codes.NotFound)
+}
+
+// BenchmarkFlood is 131,072 OpenSessions over 64 connections from one address,
+// beside a reader at another one that renews its session and a new one that opens it:
+//
+//	go test ./lease/serve -run '^$' -bench Flood -benchtime 1x
+func BenchmarkFlood(b *testing.B) {
+	d := &durations{jobs: map[string]time.Duration{"job": lease.MaxTTL}}
+	for b.Loop() {
+		s, err := serve.Open(b.Context(), serve.Config{Storage: &memory{}, LeaseTime: d.look, Fresh: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		addr := served(b, s)
+		honest := slicerv1.NewLeaseServiceClient(connect(b, addr, "127.0.0.2"))
+		ask := &slicerv1.OpenSessionRequest{TtlMs: 5000, Jobs: []string{"job"}}
+		mine, err := honest.OpenSession(b.Context(), ask)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		var wg sync.WaitGroup
+		var renewed, opened time.Duration // the longest that each took
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				if _, err := honest.RenewSession(b.Context(), &slicerv1.RenewSessionRequest{Session: mine.GetSession()}); err != nil {
+					b.Errorf("renewal: %v", err)
+				}
+				renewed = max(renewed, time.Since(began))
+				began = time.Now()
+				other, err := honest.OpenSession(b.Context(), ask)
+				if err != nil {
+					b.Errorf("opening: %v", err)
+				}
+				opened = max(opened, time.Since(began))
+				if _, err := honest.CloseSession(b.Context(), &slicerv1.CloseSessionRequest{Session: other.GetSession()}); err != nil {
+					b.Errorf("closing: %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		const connections = 64
+		granted := flood(b, addr, 131072/connections, connections)
+		cancel()
+		wg.Wait()
+		s.Close()
+		b.ReportMetric(float64(granted), "granted")
+		b.ReportMetric(renewed.Seconds()*1000, "renewal-ms")
+		b.ReportMetric(opened.Seconds()*1000, "opening-ms")
+	}
 }
