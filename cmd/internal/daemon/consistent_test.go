@@ -118,3 +118,42 @@ func TestServeConsistent(t *testing.T) {
 	until(t, "each key has an owner again", owned)
 	p.Stop(syscall.SIGTERM)
 }
+
+// TestLongSessionDelaysNothing: a stranger asks "slicer serve" for a session of ten
+// minutes, and the process is killed. The job goes on after its own lease
+// duration.
+func TestLongSessionDelaysNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+	defer cancel()
+	p := runtest.Start(t, "serve", serveArgs(dir)...)
+	w := p.Where()
+	becomesReady(t, w["http"])
+	job := &slicerv1.JobConfig{Name: "web", Mode: slicerv1.Mode_MODE_CONSISTENT, LeaseDurationMs: 2000}
+	if _, err := admin(t, w["listen"]).PutJob(ctx, &slicerv1.PutJobRequest{Config: job}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(addr string) (lease.ReadSession, error) {
+		return remote.New(dial(t, addr)).OpenReader(ctx, lease.MaxTTL, "web")
+	}
+	var long lease.ReadSession
+	until(t, "the stranger has a session", func() (ok bool) {
+		s, err := open(w["listen"])
+		long = s
+		return err == nil
+	})
+	if got := long.TTL(); got > 2*time.Second {
+		t.Errorf("a session of %s was granted, leases of the job last for 2s", got)
+	}
+	p.Signal(syscall.SIGKILL)
+	p.End()
+	p = runtest.Start(t, "serve", serveArgs(dir)...)
+	w = p.Where()
+	began := time.Now()
+	until(t, "the job goes on", func() bool {
+		_, err := open(w["listen"])
+		return err == nil
+	})
+	t.Logf("a session is granted %s after the restart", time.Since(began).Round(10*time.Millisecond))
+	p.Stop(syscall.SIGTERM)
+}
