@@ -138,7 +138,7 @@ func (r *runner) consistency(ctx context.Context) *slicerv1.Consistency {
 	out.Guard, out.GuardOpen = int64(st.Guard.Generation), st.Guard.Open
 	out.BridgeFrom, out.BridgeTo, out.BridgeOpen = int64(st.Bridge.From), int64(st.Bridge.To), st.Bridge.Open
 	out.GuardReaders, out.BridgeReaders = uint32(st.GuardReaders), uint32(st.BridgeReaders)
-	out.GuardOnly, out.BridgeOnly = uint32(st.GuardOnly), uint32(st.BridgeOnly)
+	out.GuardOnly, out.BridgeOnly = notAcross(st)
 	if s := lease.Next(st, wanted); s.Kind != lease.Idle {
 		out.Step = s.Kind.String()
 		if changing {
@@ -146,4 +146,18 @@ func (r *runner) consistency(ctx context.Context) *slicerv1.Consistency {
 		}
 	}
 	return out
+}
+
+// notAcross counts the readers that the change under way has yet to bring across: onto
+// the bridge until the guard is at its end, and from then on onto the guard. A reader that
+// holds one of the two is across where the change does not need it to hold both, as
+// when there is no bridge.
+func notAcross(st lease.State) (guard, bridge uint32) {
+	switch {
+	case st.Bridge == (lease.Bridge{}):
+		return 0, 0
+	case st.Guard.Generation == st.Bridge.To:
+		return 0, uint32(st.BridgeOnly)
+	}
+	return uint32(st.GuardOnly), 0
 }
