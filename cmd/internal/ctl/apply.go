@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/jobfile"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -26,19 +28,27 @@ type applied struct {
 	Result  string           `json:"result"` // created, updated, unchanged or deleted
 	Version int64            `json:"version,omitempty"`
 	Changes []jobfile.Change `json:"changes,omitempty"`
+	DryRun  bool             `json:"dry_run,omitempty"` // it is only what would be done
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	var file string
 	var by signature
+	var dry bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE [--reason TEXT]",
+		Use:   "apply -f FILE [--dry-run] [--reason TEXT]",
 		Short: "Create jobs or change their configs",
 		Long: `Creates the jobs of a YAML file, or changes their configs to what the file says:
 a setting that the file leaves out takes its default. The file may hold several
-documents, separated by ---. All are checked before the first is written. Says for
-each job whether it was created, updated or unchanged, and which settings changed.
-slicerctl history JOB says later who did it and why.`,
+documents, separated by ---. Says for each job whether it was created, updated or
+unchanged, and which settings changed; --dry-run says it and writes nothing.
+slicerctl history JOB says later who did it and why.
+
+Several documents are applied all or none: all are checked before the first is written, each is
+written over the version that it was compared with, and when one is refused those
+before it are put back, which the histories show. For that moment others see the ones
+that were written. If slicerctl is killed, or loses its server, between two jobs, the
+first ones stay written: run it again.`,
 		Example: `  slicerctl job apply -f my-job.yaml --reason 'more traffic is coming'
   slicerctl job apply -f - <<< 'name: my-job'`,
 		Args:              run.Args(),
@@ -52,11 +62,12 @@ slicerctl history JOB says later who did it and why.`,
 				return err
 			}
 			return a.with(func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
-				return a.apply(ctx, c, cmd.OutOrStdout(), configs, by)
+				return a.apply(ctx, c, cmd.OutOrStdout(), configs, by, dry)
 			})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML `file` with one or more jobs; - is standard input")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be changed; what assigners refuse for the state of the job is found out when it is applied")
 	by.bind(cmd)
 	return cmd
 }
@@ -81,69 +92,164 @@ func readJobs(file string, in io.Reader) ([]assignment.JobConfig, error) {
 	return jobfile.Parse(name, data)
 }
 
-func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assignment.JobConfig, by signature) error {
-	all := make([]applied, 0, len(configs))
-	var failed error
-	for _, cfg := range configs {
-		r, err := c.applyOne(ctx, cfg, by)
-		if err != nil {
-			failed = c.explain(err)
+// planned is one job of a file and what is to become of it.
+type planned struct {
+	applied
+	cfg assignment.JobConfig
+	// before is what the job is now, nil if it is not there, and expect its version, -1
+	// then.
+	before *assignment.JobConfig
+	expect int64
+}
+
+func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assignment.JobConfig, by signature, dry bool) error {
+	var all []planned
+	var err error
+	for range applyTries {
+		if all, err = c.plan(ctx, configs); err != nil {
+			return c.explain(err)
+		}
+		if dry {
 			break
 		}
-		all = append(all, r)
-		if !a.json {
-			r.print(w)
+		if err = c.carryOut(ctx, all, by); status.Code(err) != codes.Aborted {
+			break // else another has written meanwhile: compare anew
+		}
+	}
+	if err != nil {
+		return c.explain(err)
+	}
+	results := make([]applied, 0, len(all))
+	for _, p := range all {
+		p.DryRun = dry
+		if results = append(results, p.applied); !a.json {
+			p.print(w)
 		}
 	}
 	if a.json {
-		if err := printJSON(w, all); err != nil && failed == nil {
-			failed = err
-		}
+		return printJSON(w, results)
 	}
-	if failed != nil && len(configs) > 1 {
-		failed = &codedError{fmt.Sprintf("%s (%d of %d jobs were applied before)", failed, len(all), len(configs)), exitCode(failed)}
-	}
-	return failed
+	return nil
 }
 
-func (r *applied) print(w io.Writer) {
-	fmt.Fprintf(w, "job %s %s (version %d)\n", r.Job, r.Result, r.Version)
-	for _, ch := range r.Changes {
-		fmt.Fprintf(w, "  %s\n", ch)
-	}
-}
-
-// applyOne writes one config over the version that it was compared with, again
-// when somebody else wrote in between.
-func (c *client) applyOne(ctx context.Context, cfg assignment.JobConfig, by signature) (applied, error) {
-	var last error
-	for range applyTries {
-		r := applied{Job: cfg.Name, Result: "created"}
-		expect := int64(-1)
+// plan compares each config with what is stored. It writes nothing.
+func (c *client) plan(ctx context.Context, configs []assignment.JobConfig) (all []planned, err error) {
+	for _, cfg := range configs {
+		p := planned{applied: applied{Job: cfg.Name, Result: "created"}, cfg: cfg, expect: -1}
 		got, err := call(ctx, c, c.admin.GetJob, &slicerv1.GetJobRequest{Name: cfg.Name})
 		switch {
 		case err == nil:
 			stored, version, err := jobFromProto(got.Job)
 			if err != nil {
-				return r, err
+				return nil, err
 			}
-			r.Changes = jobfile.Changes(stored, cfg)
-			if len(r.Changes) == 0 {
-				r.Result, r.Version = "unchanged", version
-				return r, nil
+			p.before, p.expect, p.Version = &stored, version, version
+			p.Result, p.Changes = "updated", jobfile.Changes(stored, cfg)
+			if len(p.Changes) == 0 {
+				p.Result = "unchanged"
 			}
-			r.Result, expect = "updated", version
 		case status.Code(err) != codes.NotFound:
-			return r, err
+			return nil, err
+		default:
+			p.Changes = jobfile.Changes(assignment.JobConfig{Name: cfg.Name}.WithDefaults(), cfg)
 		}
-		put, err := call(ctx, c, c.admin.PutJob, &slicerv1.PutJobRequest{Config: wire.JobToProto(cfg), ExpectedVersion: expect, Who: by.who, Why: by.why})
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// carryOut writes the configs, each over the version that it was compared with. When
+// one is refused, or it is not known whether it was written, those before it are put
+// back.
+func (c *client) carryOut(ctx context.Context, all []planned, by signature) error {
+	for i := range all {
+		p := &all[i]
+		if p.Result == "unchanged" {
+			continue
+		}
+		put, err := call(ctx, c, c.admin.PutJob, &slicerv1.PutJobRequest{Config: wire.JobToProto(p.cfg), ExpectedVersion: p.expect, Who: by.who, Why: by.why})
 		if err == nil {
-			r.Version = put.GetJob().GetVersion()
-			return r, nil
+			p.Version = put.GetJob().GetVersion()
+			if p.before == nil {
+				p.Changes = nil // a job that is new has no settings to differ from
+			}
+			continue
 		}
-		if last = err; status.Code(err) != codes.Aborted {
-			break
+		return c.rollBack(ctx, all[:i], p, err, by)
+	}
+	return nil
+}
+
+// rollBack undoes what was written before why kept failed from being written. The error
+// is why, if nothing is left of it.
+func (c *client) rollBack(ctx context.Context, written []planned, failed *planned, why error, by signature) error {
+	ctx = context.WithoutCancel(ctx) // an interrupt must not leave half of it; call bounds each step
+	by.why = strings.TrimSpace("rolled back, job " + failed.Job + " could not be applied. " + by.why)
+	by.why = strings.ToValidUTF8(by.why[:min(len(by.why), store.MaxWhy)], "")
+	var left []string
+	undo := func(p *planned) {
+		if err := c.undo(ctx, p, by); err != nil {
+			left = append(left, fmt.Sprintf("job %s: %s", p.Job, c.explain(err)))
 		}
 	}
-	return applied{}, last
+	switch status.Code(why) {
+	case codes.Aborted, codes.FailedPrecondition, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unimplemented:
+	default: // it may have been written all the same
+		failed.Version = 0
+		undo(failed)
+	}
+	undone := 0
+	for i := len(written) - 1; i >= 0; i-- {
+		if written[i].Result != "unchanged" {
+			undo(&written[i])
+			undone++
+		}
+	}
+	told := c.explain(why)
+	switch {
+	case len(left) > 0:
+		return &codedError{fmt.Sprintf("job %s: %s; what was written before could not all be put back: %s", failed.Job, told, strings.Join(left, "; ")), exitCode(told)}
+	case status.Code(why) == codes.Aborted:
+		return why // to be tried again
+	case undone > 0:
+		return &codedError{fmt.Sprintf("job %s: %s (nothing is changed: %s put back)", failed.Job, told, plural(undone, "job")), exitCode(told)}
+	}
+	return told
+}
+
+// undo puts back what a job was before it was written here. What another has written
+// since is left alone. Version 0 stands for one that may have been written.
+func (c *client) undo(ctx context.Context, p *planned, by signature) error {
+	got, err := call(ctx, c, c.admin.GetJob, &slicerv1.GetJobRequest{Name: p.Job})
+	if status.Code(err) == codes.NotFound && p.before == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, version, err := jobFromProto(got.Job)
+	switch {
+	case err != nil:
+		return err
+	case p.Version == 0 && version == p.expect:
+		return nil // it was not written
+	case len(jobfile.Changes(now, p.cfg)) > 0 || p.Version != 0 && version != p.Version:
+		return fmt.Errorf("another has written version %d since, which stays", version)
+	case p.before == nil:
+		_, err = call(ctx, c, c.admin.DeleteJob, &slicerv1.DeleteJobRequest{Name: p.Job, Who: by.who, Why: by.why})
+	default:
+		_, err = call(ctx, c, c.admin.PutJob, &slicerv1.PutJobRequest{Config: wire.JobToProto(*p.before), ExpectedVersion: version, Who: by.who, Why: by.why})
+	}
+	return err
+}
+
+func (r *applied) print(w io.Writer) {
+	would, version := "", fmt.Sprintf(" (version %d)", r.Version)
+	if r.DryRun && r.Result != "unchanged" {
+		would, version = "would be ", ""
+	}
+	fmt.Fprintf(w, "job %s %s%s%s\n", r.Job, would, r.Result, version)
+	for _, ch := range r.Changes {
+		fmt.Fprintf(w, "  %s\n", ch)
+	}
 }
