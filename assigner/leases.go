@@ -47,6 +47,9 @@ type keeper struct {
 }
 
 func newKeeper(s *shelf, w lease.Writers, ttl time.Duration) *keeper {
+	if w != nil {
+		s.a.metrics.leaseLost.WithLabelValues(s.label()) // there from the start, so that the first loss is an increase
+	}
 	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), doubted: make(chan struct{}, 1), turn: make(chan struct{})}
 }
 

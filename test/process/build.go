@@ -15,6 +15,9 @@ import (
 
 const module = "github.com/slicer-project/slicer"
 
+// Dir is where programs are built: within the module, which a test of a nested one is not.
+var Dir string
+
 // programs are those that were built, by what go build was asked for.
 var programs struct {
 	mu    sync.Mutex
@@ -84,5 +87,7 @@ func goBuild(args []string) ([]byte, error) {
 			defer func() { _ = unix.SchedSetAttr(0, was, 0) }()
 		}
 	}
-	return exec.Command("go", append([]string{"build"}, args...)...).CombinedOutput()
+	cmd := exec.Command("go", append([]string{"build"}, args...)...)
+	cmd.Dir = Dir
+	return cmd.CombinedOutput()
 }
