@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -471,11 +472,11 @@ func TestResponseTimeout(t *testing.T) {
 		j := newTestJob(t, affinity, "ab")
 		const limit = 100 * time.Millisecond
 		tr := j.transport(func(c *Config) { c.ResponseTimeout = limit })
-		var takes time.Duration
+		var takes atomic.Int64
 		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			select {
-			case <-time.After(takes):
+			case <-time.After(time.Duration(takes.Load())):
 				fmt.Fprint(w, "a")
 			case <-r.Context().Done():
 			}
@@ -497,7 +498,7 @@ func TestResponseTimeout(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			for !c.budget && j.clerk.MayRetry() {
 			}
-			takes = c.takes
+			takes.Store(int64(c.takes))
 			req, _ := http.NewRequestWithContext(clerk.WithKey(t.Context(), keyIn(0, 2)), c.method, "http://profiles", strings.NewReader("x"))
 			began := time.Now()
 			got, err := do(t, tr, req)
