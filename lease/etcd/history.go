@@ -223,6 +223,22 @@ func (s *Store) unchanged(ctx context.Context, m mark, job string, t told) error
 	return nil
 }
 
+// why finds out at once whether a lease is lost because etcd has gone back, which
+// the next session would be told otherwise, as if it were news.
+func (s *Store) why(ctx context.Context, m mark, lost error) error {
+	resp, err := s.client.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err == nil {
+		err = s.heard(ctx, m, resp.Header.Revision)
+	}
+	if err == nil {
+		err = s.remember(ctx, m, nil)
+	}
+	if errors.Is(err, lease.ErrWentBack) {
+		return err
+	}
+	return lost
+}
+
 // forget drops what was told of a job up to a revision.
 func (h *history) forget(job string, revision int64) {
 	h.mu.Lock()

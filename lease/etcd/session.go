@@ -68,7 +68,10 @@ func (n *session) KeepAlive(ctx context.Context) error {
 	}
 	resp, err := n.s.client.KeepAliveOnce(ctx, n.id)
 	if err != nil {
-		return explain(ctx, err)
+		if err = explain(ctx, err); errors.Is(err, lease.ErrLost) {
+			err = n.s.why(ctx, m, err)
+		}
+		return err
 	}
 	if granted := time.Duration(resp.TTL) * time.Second; granted < n.ttl {
 		return fmt.Errorf("%w: renewed for %s only", lease.ErrUnavailable, granted)
