@@ -113,6 +113,10 @@ func (t *Table) wait(k *task, s *session, r *Report) {
 	default:
 		c.carriers.add(s.id)
 		if r.Said && c.said.fresh(s.id, r.Sequence, t.made(r), c.made) {
+			if !c.said.knows(s.id) {
+				// It may be one that has come by way of another session already.
+				c.from, c.reports = t.now, 0
+			}
 			c.said.add(s.id, r.Sequence)
 			c.state, c.last, c.made = r.State, t.now, max(c.made, t.made(r))
 			c.reports++
@@ -125,7 +129,7 @@ func (t *Table) wait(k *task, s *session, r *Report) {
 
 func (t *Table) candidate(s *session, r *Report) *candidate {
 	c := &candidate{task: r.Task, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
-		first: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
+		first: t.now, from: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
 	if !r.Said {
 		c.reports, c.said = 0, nil
 	}
@@ -149,7 +153,7 @@ func (t *Table) settle(k *task) {
 		if k.report > c.first {
 			t.refuseNext(k)
 		}
-	case stale && !lateRevives && (c.reports < 2 || c.last-c.first < t.cfg.probation()):
+	case stale && !lateRevives && (c.reports < 2 || c.last-c.from < t.cfg.probation()):
 		// It may be late news of one that is no more.
 	case !k.alive() || k.gone:
 		if c.task.Incarnation == k.cur.Incarnation {

@@ -77,3 +77,40 @@ func TestWhoGoesOnToReportComesBack(t *testing.T) {
 		}
 	})
 }
+
+// What is said again by way of another session, as by a Distributor that has attached
+// anew before the end of its former stream is known, does not make two reports of one,
+// and revives nobody.
+func TestRepeatedByANewSession(t *testing.T) {
+	var s script
+	table := New(Config{HeartbeatTimeout: 5 * time.Second}, 0, s.parseStored(t, "0 a/1 dead\n1 b/1 running owns\n"))
+	at := 100 * time.Millisecond
+	say := func(by Session, sequence uint64, age time.Duration) {
+		table.Report(at, by, true, []Report{{Said: true, Sequence: sequence, Age: age, State: assignment.TaskRunning,
+			Task: assignment.Task{Name: "a", Incarnation: 1, Address: "a:80", Weight: 1}}})
+		table.Advance(at)
+	}
+	table.Attach(0, 1, "d1")
+	say(1, 5, 0)
+	for id := Session(2); id < 5; id++ { // a little slower each time
+		table.Attach(at, id, "d1")
+		at += 1100 * time.Millisecond
+		say(id, 5, time.Duration(id-1)*time.Second)
+	}
+	for _, e := range table.Events() {
+		if e.Kind == Returned {
+			t.Errorf("a has returned: %s", e.Reason)
+		}
+	}
+	at += time.Second
+	say(4, 6, 0)
+	at += time.Second
+	say(4, 7, 0)
+	returned := false
+	for _, e := range table.Events() {
+		returned = returned || e.Kind == Returned
+	}
+	if !returned {
+		t.Error("a has not returned, though it goes on reporting")
+	}
+}

@@ -54,6 +54,7 @@ type candidate struct {
 	said     said
 	reports  int
 	first    time.Duration // when it was first heard
+	from     time.Duration // since when reports count: by way of a session that is new, from the first
 	last     time.Duration
 	made     time.Duration // when its newest report was made
 	carriers carriers
@@ -128,6 +129,15 @@ func (h said) fresh(s Session, sequence uint64, made, newest time.Duration) bool
 		}
 	}
 	return len(h) == 0 || made > newest
+}
+
+func (h said) knows(s Session) bool {
+	for _, x := range h {
+		if x.session == s {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *said) add(s Session, sequence uint64) {
