@@ -60,8 +60,7 @@ type Event struct {
 	Session    uint64
 	Seen       Seen
 	Claim      Claim
-	Release    bool    // with Unknown: it was a release
-	Barred     []Claim // with Opened: not to be acquired in this session
+	Release    bool // with Unknown: it was a release
 	Generation assignment.Generation
 	Retry      time.Duration
 	Most       time.Duration // with Opened: the longest patience in this session, 0 for no bound
@@ -75,7 +74,7 @@ type hold struct {
 	retry   time.Duration
 	since   time.Duration // when its record was first seen not to grant it any more
 	gone    bool
-	loose   bool  // an acquire of unknown outcome may yet be carried out
+	loose   bool  // an acquire or a release of unknown outcome may yet be carried out
 	drop    Claim // let go of here, and perhaps held in the store
 	dropped bool  // its release is under way
 	last    bool  // nothing can set the key again once that is answered
@@ -93,7 +92,6 @@ type Core struct {
 	leaving  bool
 
 	session       uint64
-	barred        []Claim
 	seen          Seen
 	looked        bool
 	guard, bridge hold
@@ -128,12 +126,13 @@ func (c *Core) Claims() (claims []Claim) {
 	return claims
 }
 
-// Left says whether a job that was left is done with: in this session nothing is
-// held, nor can anything come to be held.
+// Left reports whether a job that was left is done with: in this session nothing is
+// held, nothing can come to be held, and no release can come that would take what is
+// acquired anew.
 func (c *Core) Left() bool { return c.leaving && len(c.Claims()) == 0 }
 
-// Resting says whether nothing of a job that was left is held, though an acquire
-// of unknown outcome may yet be carried out.
+// Resting reports whether nothing of a job that was left is held, though an acquire
+// or a release of unknown outcome may yet be carried out.
 func (c *Core) Resting() bool {
 	return c.leaving && c.guard.resting() && c.bridge.resting()
 }
@@ -165,7 +164,7 @@ func (c *Core) Step(now time.Duration, valid bool, e Event) []Action {
 func (c *Core) take(now time.Duration, e Event) bool {
 	switch e.Kind {
 	case Opened:
-		*c = Core{patience: c.patience, leaving: c.leaving, session: e.Session, most: e.Most, barred: e.Barred, hands: c.hands, holding: c.holding}
+		*c = Core{patience: c.patience, leaving: c.leaving, session: e.Session, most: e.Most, hands: c.hands, holding: c.holding}
 		return true
 	case Leave:
 		c.leaving, c.hands = true, nil
@@ -212,7 +211,7 @@ func (c *Core) take(now time.Duration, e Event) bool {
 	case Unknown:
 		switch {
 		case e.Release && h.drop == e.Claim:
-			h.dropped, h.redrop = false, now+e.Retry
+			h.dropped, h.loose, h.redrop = false, true, now+e.Retry
 		case !e.Release && h.claim == e.Claim:
 			h.asked, h.loose, h.retry = false, true, now+e.Retry
 		}
@@ -278,6 +277,8 @@ func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 // another one is sent. That is enough, since a record never grants again what it
 // has ceased to grant (generations only grow): whatever of the acquire comes after
 // the state that was seen is refused, and what came before, the release takes away.
+// A release of unknown outcome is waited for in the same way, since it may take what
+// is acquired anew for as long as that can be acquired.
 func (c *Core) leave(now time.Duration, valid bool) (do []Action) {
 	for _, h := range []*hold{&c.guard, &c.bridge} {
 		if h.claim != (Claim{}) && !h.asked {
@@ -319,7 +320,7 @@ func (h *hold) letGo() {
 }
 
 func (c *Core) acquire(h *hold, want Claim, now time.Duration, do []Action) []Action {
-	if h.asked && h.claim == want || slices.Contains(c.barred, want) {
+	if h.asked && h.claim == want {
 		return do
 	}
 	if h.claim == want && now < h.retry {

@@ -90,9 +90,10 @@ type answer struct {
 
 // Join begins to take part in a job. What is held in a job is held once a session,
 // so a reader takes part in a job once at a time: the error matches ErrJoined
-// until the one before is closed. If that one could not release all, what is left
-// is not acquired again in this session: until the job's next assignment there is
-// nothing to believe in, as for any new incarnation, which no older one names.
+// until the one before is closed. If that one could not release all, this one begins
+// when nothing of it can be carried out late any more: with the job's next
+// assignment, or another session. Until then there is nothing to believe in, as for
+// any new incarnation, which no older assignment names.
 func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
@@ -113,7 +114,9 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	case r.wanted <- struct{}{}:
 	default:
 	}
-	j.session(r.current)
+	if !r.waits(j) {
+		j.session(r.current)
+	}
 	r.wg.Go(j.run)
 	return j, nil
 }
@@ -205,7 +208,7 @@ func (j *Job) enter(h *held) {
 	if h == nil {
 		return
 	}
-	j.step(Event{Kind: Opened, Session: h.session.ID(), Barred: j.r.barred(h, j.cfg.Job), Most: h.ttl / 2})
+	j.step(Event{Kind: Opened, Session: h.session.ID(), Most: h.ttl / 2})
 	ctx, cancel := context.WithCancel(j.ctx)
 	done := make(chan struct{})
 	j.stopWatch = func() { cancel(); <-done } // so that no look of an old session takes the place of a new one's

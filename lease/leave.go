@@ -21,8 +21,8 @@ func (j *Job) Close() error {
 var errExpired = errors.New("the lease may be lost")
 
 // depart lets Close return once every release has been answered, or one has failed.
-// What is not done with by then may be released at any time, and so is barred: else
-// that release could take what was acquired and is believed in again.
+// What is not done with by then may be released at any time, and that release could
+// take what was acquired again: so the next Job of this name begins when it is.
 func (j *Job) depart(valid bool, e Event) {
 	if !j.core.leaving || j.departed {
 		return
@@ -44,7 +44,7 @@ func (j *Job) depart(valid bool, e Event) {
 	if len(claims) > 0 {
 		j.r.cfg.Logger.Warn("job left, claims to be released", "job", j.cfg.Job, "claims", claims, "why", why)
 	}
-	j.r.leave(j, claims, why)
+	j.r.leave(j, why)
 	close(j.left)
 }
 
@@ -55,7 +55,7 @@ func (j *Job) end() {
 	j.belief.Store(nil)
 	j.tell()
 	if !j.departed {
-		j.r.leave(j, nil, nil) // the reader is closed, and gives back the session
+		j.r.leave(j, nil) // the reader is closed, and gives back the session
 		close(j.left)
 	}
 	j.calls.Wait()

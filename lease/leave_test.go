@@ -132,7 +132,7 @@ func TestReleaseThatComesAfterTheNextAcquire(t *testing.T) {
 	})
 }
 
-// What is barred is so for one session: nothing of it reaches the next.
+// What was left is done with when its session is over.
 func TestWhatIsLeftEndsWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newWorld(t)
@@ -189,6 +189,11 @@ func TestCoreLeaves(t *testing.T) {
 	d.now = time.Second
 	d.want(lease.Event{Kind: lease.Tick}, "release bridge 1-2")
 	d.want(lease.Event{Kind: lease.Released, Session: 1, Claim: bridge12.Claim()})
+	if d.core.Left() || !d.core.Resting() {
+		t.Error("the first release may yet be carried out, and take what is acquired anew")
+	}
+	d.seen(guard1, retire12, "release bridge 1-2")
+	d.want(lease.Event{Kind: lease.Released, Session: 1, Claim: bridge12.Claim()})
 	if !d.core.Left() {
 		t.Error("all is released, and it is not done")
 	}
@@ -213,11 +218,39 @@ func TestCoreReleasesAgainWhatMayComeLate(t *testing.T) {
 	}
 }
 
-func TestCoreAcquiresNothingBarred(t *testing.T) {
-	d := newDrive(t)
-	d.want(lease.Event{Kind: lease.Opened, Session: 1, Barred: []lease.Claim{lease.GuardClaim(1)}})
-	d.seen(guard1, none, "fetch 1")
-	d.want(lease.Event{Kind: lease.InHand, Generation: 1})
-	d.seen(guard2, none, "fetch 2")
-	d.want(lease.Event{Kind: lease.InHand, Generation: 2}, "acquire guard 2")
+// A job that is joined and left again while what was left before is on its way does
+// not stand in the way of the next.
+func TestLeftTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newWorld(t)
+		v.advance(1)
+		synctest.Wait()
+		v.cut.off.Store(true)
+		if err := v.job.Close(); err == nil {
+			t.Error("closed without the store, and no error")
+		}
+		second, err := v.join()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Close(); err != nil {
+			t.Errorf("nothing was held: %v", err)
+		}
+		third, err := v.join()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.cut.off.Store(false)
+		time.Sleep(ttl / 2)
+		v.readers(0)
+		if got := belief(third.Belief()); got != "nothing" {
+			t.Errorf("with a release that may come late, it believes in %s", got)
+		}
+		v.soon(2)
+		synctest.Wait()
+		if got := belief(third.Belief()); got != "guard 2" {
+			t.Errorf("with the next assignment it believes in %s", got)
+		}
+		v.close()
+	})
 }

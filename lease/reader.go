@@ -91,9 +91,8 @@ type Reader struct {
 type held struct {
 	session ReadSession
 	term    *term
-	ttl     time.Duration      // that was granted when it was opened
-	left    map[string][]Claim // by job: may be held, or be released late; the reader's lock guards it
-	doubts  chan struct{}      // holds a token when an answer says that the session is lost
+	ttl     time.Duration // that was granted when it was opened
+	doubts  chan struct{} // holds a token when an answer says that the session is lost
 }
 
 func (h *held) doubt() {
@@ -244,7 +243,7 @@ func (r *Reader) open(ctx context.Context, jobs []string) (*held, error) {
 	}
 	t, ttl := &term{clock: r.cfg.Clock}, s.TTL()
 	t.deadline.Store(int64(sent + ttl - r.margin(ttl)))
-	return &held{s, t, ttl, map[string][]Claim{}, make(chan struct{}, 1)}, nil
+	return &held{s, t, ttl, make(chan struct{}, 1)}, nil
 }
 
 // errLapsed: the session is over here. In the store it may go on.
@@ -301,7 +300,9 @@ func (r *Reader) begin(h *held) {
 	defer r.mu.Unlock()
 	r.current = h
 	for j := range r.jobs {
-		j.session(h)
+		if !r.waits(j) {
+			j.session(h)
+		}
 	}
 }
 
@@ -333,29 +334,35 @@ func (r *Reader) admit(job string) error {
 	return nil
 }
 
-// barred are the claims that are not to be acquired in a session: those of a job
-// that was left, of which a release may come late.
-func (r *Reader) barred(h *held, job string) []Claim {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(h.left[job])
+// waits reports whether what was left of the job before is still to be released: until
+// then the job has no session. The reader's lock is held.
+func (r *Reader) waits(j *Job) bool {
+	for k := range r.jobs {
+		if k.departed && !j.departed && k.cfg.Job == j.cfg.Job {
+			return true
+		}
+	}
+	return false
 }
 
-// leave lets a job be joined again. What was left of it is barred from then on.
-func (r *Reader) leave(j *Job, claims []Claim, why error) {
+// leave lets a job be joined again.
+func (r *Reader) leave(j *Job, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j.departed, j.leftErr = true, why
-	if h := j.held; h != nil && len(claims) > 0 {
-		h.left[j.cfg.Job] = append(h.left[j.cfg.Job], claims...)
-	}
 }
 
+// forget ends a job with which all is done, and lets the next one of its name begin.
 func (r *Reader) forget(j *Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.jobs, j)
 	j.leftErr = nil
+	for k := range r.jobs {
+		if k.cfg.Job == j.cfg.Job && !r.waits(k) {
+			k.session(r.current)
+		}
+	}
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

@@ -41,7 +41,7 @@ func simulate(seed uint64, w wrong) (steps int, err error) {
 		s.start(r)
 	}
 	s.run(3 * time.Second)
-	s.newest++ // nobody is barred from this one
+	s.newest++ // with this one all is done with that was left
 	s.owners[s.newest] = s.assign()
 	s.run(4 * time.Second)
 	if s.err != nil {
@@ -107,7 +107,7 @@ func TestSimulationNoticesWhatIsWrong(t *testing.T) {
 		{"believing on after the release", wrong{releaseFirst: true}, "I1", 1},
 		{"answers to an old session count", wrong{oldAnswers: true}, "I1", 4300},
 		{"letting go before holding the next", wrong{letGo: true}, "I2", 1},
-		{"acquiring anew what may yet be released", wrong{acquiresLeft: true}, "I1", 200},
+		{"joining again before what was left is released", wrong{joinsAtOnce: true}, "I1", 200},
 		{"forgetting what may yet be acquired", wrong{forgetsLeft: true}, "I3", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

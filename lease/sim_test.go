@@ -21,7 +21,7 @@ type wrong struct {
 	releaseFirst   bool // the release is sent, and belief ends later
 	oldAnswers     bool // answers to an old session count for the new one
 	letGo          bool // the guard is released before the bridge is held
-	acquiresLeft   bool // what may yet be released of a job that was left is acquired anew
+	joinsAtOnce    bool // a job is joined again while what was left of it may yet be released
 	forgetsLeft    bool // what an acquire may yet bring of a job that was left is forgotten
 }
 
@@ -65,7 +65,7 @@ type reader struct {
 	core     *lease.Core
 	leaving  bool
 	left     []*lease.Core // of the job as it was left before, in this session
-	barred   []lease.Claim
+	waits    bool          // the core has no session until what was left is done with
 	session  uint64
 	life     int // counts crashes
 	deadline time.Duration
@@ -160,7 +160,7 @@ func (s *sim) check() {
 		if r.whole && r.up && (r.holding == lease.Holding{}) && s.err == nil {
 			s.err = &violation{"I2", fmt.Sprintf("at %s reader %d lost its keys without a fault", s.now, r.n)}
 		}
-		if r.holding.Guard != 0 && s.now < r.deadline && len(r.barred) == 0 { // barred from a bridge, it cannot cross
+		if r.holding.Guard != 0 && s.now < r.deadline {
 			r.whole = true
 		}
 	}
@@ -202,7 +202,7 @@ func (s *sim) resume(r *reader, life int) {
 
 func (s *sim) handle(r *reader, e event) {
 	if e.Kind == lease.Opened && e.Session != r.current {
-		r.current, r.deadline, r.left, r.barred = e.Session, r.granted, nil, nil
+		r.current, r.deadline, r.left, r.waits = e.Session, r.granted, nil, false
 	}
 	cores := append([]*lease.Core{r.core}, r.left...)
 	switch {
@@ -213,6 +213,17 @@ func (s *sim) handle(r *reader, e event) {
 	}
 	for _, e.core = range cores {
 		s.feed(r, e)
+	}
+	s.rejoin(r)
+}
+
+// rejoin gives the job that was joined again the session, as soon as what was left
+// before is done with.
+func (s *sim) rejoin(r *reader) {
+	r.left = slices.DeleteFunc(r.left, (*lease.Core).Left)
+	if r.waits && r.current == r.session && (len(r.left) == 0 || s.wrong.joinsAtOnce) {
+		r.waits = false
+		s.feed(r, event{r.core, lease.Event{Kind: lease.Opened, Session: r.current}})
 	}
 }
 
@@ -462,7 +473,7 @@ func (s *sim) trouble() {
 	case 0: // dies
 		r.up, r.whole, r.session, r.opening, r.left = false, false, 0, false, nil
 		r.holding, r.deadline, r.backlog = lease.Holding{}, 0, nil
-		r.leaving, r.barred = false, nil
+		r.leaving, r.waits = false, false
 		r.life++
 	case 1: // starts
 		s.start(r)
@@ -478,7 +489,7 @@ func (s *sim) trouble() {
 }
 
 // depart is what Job.Close and Join do: the job is joined again once each release
-// has been answered, or one is lost.
+// has been answered, or one is lost. It has a session when all of that is done with.
 func (s *sim) depart(r *reader, e lease.Event) {
 	if !r.core.Left() && !r.core.Resting() && (e.Kind != lease.Unknown || !e.Release) && s.now < r.deadline {
 		return
@@ -487,13 +498,8 @@ func (s *sim) depart(r *reader, e lease.Event) {
 	if !s.wrong.forgetsLeft {
 		r.left = append(r.left, r.core)
 	}
-	if !s.wrong.acquiresLeft {
-		r.barred = append(r.barred, r.core.Claims()...)
-	}
 	r.core = s.core()
-	if r.current != 0 && r.current == r.session {
-		s.feed(r, event{r.core, lease.Event{Kind: lease.Opened, Session: r.current, Barred: r.barred}})
-	}
+	r.waits = r.current != 0 && r.current == r.session
 }
 
 func (s *sim) start(r *reader) {
