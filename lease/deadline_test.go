@@ -116,3 +116,26 @@ func TestLostLeaseEndsBeliefAtOnce(t *testing.T) {
 		v.close()
 	})
 }
+
+// A store that has lost a lease before its time may have gone back to an earlier
+// state, which others do not know yet: no session is opened until theirs are over.
+func TestRestAfterALeaseLostEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, f := newFar(t, 0)
+		v.advance(1)
+		v.wantTold("guard 1")
+		f.gone.Store(true)
+		for v.job.Belief() != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		lost := time.Now()
+		f.gone.Store(false)
+		for v.job.Belief() == nil && time.Since(lost) < 2*ttl {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(lost); took < ttl-20*time.Millisecond || took > ttl+time.Second {
+			t.Errorf("it believes again after %s, the lease time is %s", took, ttl)
+		}
+		v.close()
+	})
+}
