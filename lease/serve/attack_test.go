@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,19 +453,19 @@ func TestHolderThatNeverReleasesIsEvicted(t *testing.T) {
 			if _, ok, err := n.Acquire(t.Context(), "job", lease.GuardClaim(1)); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			var trusted time.Duration // what a reader that counts from before the call believes
+			var trusted atomic.Int64 // until when a reader believes that counts from before the call
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				for {
 					before := clock()
-					if trusted == 0 {
-						trusted = before + n.TTL()
+					if trusted.Load() == 0 {
+						trusted.Store(int64(before + n.TTL()))
 					}
 					if err := n.KeepAlive(t.Context()); err != nil {
 						return
 					}
-					if trusted = max(trusted, before+n.TTL()); !renews {
+					if trusted.Store(max(trusted.Load(), int64(before+n.TTL()))); !renews {
 						return
 					}
 					time.Sleep(300 * time.Millisecond)
@@ -481,8 +482,8 @@ func TestHolderThatNeverReleasesIsEvicted(t *testing.T) {
 						if took := clock() - recalled; took > duration+50*time.Millisecond {
 							t.Errorf("keys were without an owner for %s, leases last for %s", took, duration)
 						}
-						if clock() < trusted {
-							t.Errorf("the guard was rewritten %s before the holder was over", trusted-clock())
+						if over := time.Duration(trusted.Load()); clock() < over {
+							t.Errorf("the guard was rewritten %s before the holder was over", over-clock())
 						}
 					}
 				}})

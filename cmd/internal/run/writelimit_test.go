@@ -14,7 +14,7 @@ import (
 func TestUnreadAnswersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := bufconn.Listen(1 << 10)
-		var ended []time.Duration
+		ended := make(chan time.Duration, 2)
 		began := time.Now()
 		limited := limitScrapes(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 1 << 10 {
@@ -22,7 +22,7 @@ func TestUnreadAnswersEnd(t *testing.T) {
 					break
 				}
 			}
-			ended = append(ended, time.Since(began))
+			ended <- time.Since(began)
 		}))
 		srv := newHTTPServer(limited)
 		served := make(chan struct{})
@@ -34,16 +34,21 @@ func TestUnreadAnswersEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		under := func() (all, addresses int) {
+			limited.mu.Lock()
+			defer limited.mu.Unlock()
+			return limited.all, len(limited.of)
+		}
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(writeLimit - time.Second)
 		synctest.Wait()
-		if len(ended) > 0 || limited.all != 1 || len(limited.of) != 1 {
-			t.Errorf("too early: ended after %v, %d under way of %v", ended, limited.all, limited.of)
+		if all, of := under(); len(ended) > 0 || all != 1 || of != 1 {
+			t.Errorf("too early: %d have ended, %d are under way, of %d addresses", len(ended), all, of)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if len(ended) != 1 || limited.all != 0 || len(limited.of) != 0 {
-			t.Errorf("ended after %v, %d under way of %v", ended, limited.all, limited.of)
+		if all, of := under(); len(ended) != 1 || all != 0 || of != 0 {
+			t.Errorf("%d have ended, %d are under way, of %d addresses", len(ended), all, of)
 		}
 		c.Close()
 		if err := srv.Close(); err != nil {
