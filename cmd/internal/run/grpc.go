@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -49,7 +50,10 @@ func Serve(lis net.Listener, creds credentials.TransportCredentials, register fu
 	register(s.srv)
 	go func() {
 		defer close(s.done)
-		s.err = s.srv.Serve(lis)
+		// A server that is stopped before it has begun says so, which is no failure.
+		if err := s.srv.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) {
+			s.err = err
+		}
 	}()
 	return s
 }

@@ -150,3 +150,16 @@ func TestProcess(t *testing.T) {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 }
+
+// A signal may come as soon as the port is open: a server that is stopped before it
+// serves has stopped in order.
+func TestStoppedBeforeItServes(t *testing.T) {
+	lis, err := run.Listen("--listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := run.Serve(lis, insecure.NewCredentials(), func(r grpc.ServiceRegistrar) { r.(*grpc.Server).Stop() })
+	if err := s.Stop(nil); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
