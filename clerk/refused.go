@@ -22,7 +22,7 @@ type Refused struct {
 	// other: whoever tries again counts it, and AwaitOwner waits longer by it.
 	Times int
 	// Routed is the generation of the assignment by which the task was chosen, 0 if it
-	// is not known: whoever sends requests sets it, so that AwaitOwner does not wait
+	// is not known: what sends requests sets it, so that AwaitOwner does not wait
 	// when a newer assignment has arrived since.
 	Routed assignment.Generation
 }

@@ -142,7 +142,7 @@ func (s *Slicelet) IsAffinitized(key string) bool {
 func (s *Slicelet) Handle(key string) Handle { return s.HandleSliceKey(assignment.KeyOf(key)) }
 
 // HandleSliceKey is Handle for a request whose client has hashed the key itself. What
-// is no slice key, below assignment.KeyspaceEnd, is nobody's.
+// is no slice key, below assignment.KeyspaceEnd, has no owner.
 func (s *Slicelet) HandleSliceKey(k assignment.SliceKey) Handle {
 	v, i, owned := s.find(k)
 	h := Handle{s: s, key: k, epoch: v.epoch, owned: owned}

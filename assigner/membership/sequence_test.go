@@ -80,7 +80,7 @@ func TestWhoGoesOnToReportComesBack(t *testing.T) {
 
 // What is said again by way of another session, as by a Distributor that has attached
 // anew before the end of its former stream is known, does not make two reports of one,
-// and revives nobody.
+// and revives no task.
 func TestRepeatedByANewSession(t *testing.T) {
 	var s script
 	table := New(Config{HeartbeatTimeout: 5 * time.Second}, 0, s.parseStored(t, "0 a/1 dead\n1 b/1 running owns\n"))

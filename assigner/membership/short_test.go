@@ -64,7 +64,7 @@ func (x *at500) dead() (names string) {
 
 func TestShortTimeout(t *testing.T) {
 	x := newAt500(t, 500*time.Millisecond)
-	// A Distributor that stands still takes nobody along.
+	// A Distributor that stands still takes no task along.
 	for range 24 {
 		x.now += 25 * time.Millisecond
 		x.table.Advance(x.now)

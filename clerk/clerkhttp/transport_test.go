@@ -401,7 +401,7 @@ func TestLost(t *testing.T) {
 		}
 		j.metric("slicer_clerkhttp_retries_total{job=job,reason=lost} 6")
 		j.metric("slicer_clerk_ownership_lost_total{job=job} 6")
-		// For ever: nobody is told that nothing was done, though it was refused later.
+		// For ever: no caller is told that nothing was done, though it was refused later.
 		j.task("a").answers(func(w http.ResponseWriter, r *http.Request) {
 			if n++; n == 1 {
 				lose("a")(w, r)

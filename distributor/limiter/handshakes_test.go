@@ -186,7 +186,7 @@ func TestFirstByteIsKept(t *testing.T) {
 	})
 }
 
-// Connections that send nothing hold up nobody, wherever they come from and whether a
+// Connections that send nothing hold up no other, wherever they come from and whether a
 // change is on its way or not: at most 512 of one address are kept, and for 10 s.
 func TestSilentConnections(t *testing.T) {
 	for _, change := range []bool{false, true} {

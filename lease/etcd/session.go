@@ -120,7 +120,7 @@ func (n *session) check(ctx context.Context, m mark) error {
 	return nil
 }
 
-// stillHolds says whether the key has not been let go of meanwhile.
+// stillHolds reports whether the key has not been let go of meanwhile.
 func (n *session) stillHolds(key string, h holder) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,7 +159,7 @@ func (n *session) change(job string, f func(h *held)) {
 	}
 }
 
-// discard gives back what nobody uses, if etcd can be reached.
+// discard gives back what is not used, if etcd can be reached.
 func (n *session) discard() {
 	ctx, cancel := context.WithTimeout(n.s.ctx, n.ttl)
 	defer cancel()

@@ -29,7 +29,7 @@ func (s *Store) Suspend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// running says whether records may change and be granted. The lock is held.
+// running reports whether records may change and be granted. The lock is held.
 func (s *Store) running() error {
 	switch {
 	case s.err != nil:

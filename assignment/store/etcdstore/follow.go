@@ -100,7 +100,7 @@ func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 // stream applies changes after rev until the watch breaks: by a lost leader, by
 // compaction, by the store's end. It breaks when a connection has been made since
 // turn, too: there may be another etcd at the end of it, in an earlier state, where
-// a watch that goes on would wait for a revision that is far ahead. It says whether
+// a watch that goes on would wait for a revision that is far ahead. It reports whether
 // it got any.
 func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) (any bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))

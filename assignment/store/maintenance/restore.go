@@ -41,7 +41,7 @@ type Restored struct {
 	Replaces int `json:"replaced_records"`
 	// Consistent: some job is in consistent mode, or there are leases of one.
 	Consistent bool `json:"consistent"`
-	// Longest is for how long a session may live that nobody knows of: the longest of
+	// Longest is for how long a session may live that is not known of: the longest of
 	// lease times and lease durations, in the backup and in the store now.
 	Longest time.Duration `json:"longest_lease_ns"`
 
@@ -75,7 +75,7 @@ type floor struct {
 // backup under a number that is newer than all before, in the backup and in the
 // store: so generations, and with them fencing tokens, do not go back for anybody who
 // has seen what the restore undoes. Since all slices count as owned from that
-// generation on, nobody takes what it knew for what it knows. Older generations are
+// generation on, no subscriber takes what it knew for what it knows. Older generations are
 // not restored. Versions of configs and numbers of orders go on after those of both;
 // a job that only the store has leaves a tombstone. Registrations, and leases of
 // consistent mode and their sessions, are not restored.

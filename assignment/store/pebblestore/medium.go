@@ -139,7 +139,7 @@ func (m *Medium) was(u maintenance.Update) error {
 	return nil
 }
 
-// Replace implements maintenance.Medium: one batch. Nobody else can have written since
+// Replace implements maintenance.Medium: one batch. Nothing else can have written since
 // the snapshot.
 func (m *Medium) Replace(ctx context.Context, since *maintenance.Snapshot, r maintenance.Replacement) error {
 	if err := ctx.Err(); err != nil {
