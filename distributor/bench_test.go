@@ -20,7 +20,7 @@ import (
 // kernel apart), encodes/gen 1, %-of-whole 2 (bytes sent to one subscriber for one
 // change). cpu-ms and crowd-cpu-ms are what one change costs the Distributor and all
 // subscribers, which says more than last-ms on a machine that is busy. The same
-// through etcd's watches is measured in test/fanout.
+// through etcd's watches is measured in test/bench/fanout.
 func BenchmarkFanOut(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) { fanOut(b, n) })

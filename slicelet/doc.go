@@ -65,7 +65,7 @@
 // A listener (Listen) is told which keys come and go, from which tasks and to which, so
 // that a new owner can fetch their state from the old one, or the old one send it.
 // Tasks learn of an assignment at different times, so both have to agree on who has the
-// state: see the example in test/handover, which moves a map through rolling restarts.
+// state: see the example in test/examples/handover, which moves a map through rolling restarts.
 // Until its ranges have been fetched a task has to stay: Drain waits until the listener
 // that is told the last departure has returned, and a server that goes on serving
 // after Drain can be asked. The state of a task that dies is gone.

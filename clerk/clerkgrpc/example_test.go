@@ -12,7 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
-	"github.com/slicer-project/slicer/test/greeter/hello"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 func Example() {

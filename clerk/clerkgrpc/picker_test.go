@@ -136,7 +136,7 @@ func TestOtherResolver(t *testing.T) {
 	}
 }
 
-// BenchmarkPick is beside grpc-go's ring_hash in test/peers.
+// BenchmarkPick is beside grpc-go's ring_hash in test/bench/peers.
 func BenchmarkPick(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		for _, kind := range []policy.Kind{policy.RoundRobin, policy.LeastLoaded} {

@@ -19,7 +19,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/policy"
-	"github.com/slicer-project/slicer/test/greeter/hello"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 func contains(s, sub string) bool { return strings.Contains(s, sub) }

@@ -22,7 +22,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/clerk"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
-	"github.com/slicer-project/slicer/test/greeter/hello"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 // refusing is a gRPC server that refuses so many RPCs before it serves one.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
-	"github.com/slicer-project/slicer/test/greeter/hello"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 func Example() {

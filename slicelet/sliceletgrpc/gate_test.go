@@ -33,7 +33,7 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/policy"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
-	"github.com/slicer-project/slicer/test/greeter/hello"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 const distributor = "10.255.0.1:1"

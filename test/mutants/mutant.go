@@ -61,7 +61,7 @@ var suites = []suite{
 	{"./assigner/generate", nil},
 	{"./lease/etcd", nil},
 	{"./assigner", nil},
-	{"./test/consistent", nil},
+	{"./test/system/consistent", nil},
 	{"./test/cluster", []string{"-run", "TestSeeds", "-seeds", "100"}},
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/run"
-	"github.com/slicer-project/slicer/test/process"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 type probe struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/assignerd"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
-	"github.com/slicer-project/slicer/test/process"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 func get(t *testing.T, url string) (int, string) {

@@ -25,7 +25,7 @@ import (
 	"github.com/slicer-project/slicer/distributor"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
-	"github.com/slicer-project/slicer/test/bed"
+	"github.com/slicer-project/slicer/test/kit/bed"
 )
 
 // startTask serves HTTP as a task of job web until the test ends: it answers with

@@ -1,0 +1,176 @@
+package hotkey
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
+	"github.com/slicer-project/slicer/slicelet/slicelethttp"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
+	"github.com/slicer-project/slicer/test/kit/bed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	job = "hot"
+	// A server has so many slots, a request keeps one busy for so long, and so many
+	// wait for one; others are told that there is no room.
+	slots    = 2
+	takes    = 40 * time.Millisecond
+	maxQueue = 16
+	servers  = 4
+)
+
+// room is what a server has.
+type room struct {
+	slots    chan struct{}
+	waiting  atomic.Int64
+	attempts *atomic.Int64 // at all servers
+}
+
+// serve does the work, and reports false if there is no room for it. What has been
+// taken up is finished, whether or not it is waited for.
+func (r *room) serve(ctx context.Context) bool {
+	r.attempts.Add(1)
+	if r.waiting.Add(1) > maxQueue {
+		r.waiting.Add(-1)
+		return false
+	}
+	select {
+	case r.slots <- struct{}{}:
+		r.waiting.Add(-1)
+	case <-ctx.Done():
+		r.waiting.Add(-1)
+		return false
+	}
+	time.Sleep(takes)
+	<-r.slots
+	return true
+}
+
+func (r *room) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	if !r.serve(ctx) {
+		return nil, status.Error(codes.ResourceExhausted, "no room")
+	}
+	return name, nil
+}
+
+func (r *room) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
+	return status.Error(codes.Unimplemented, "")
+}
+
+func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !r.serve(req.Context()) {
+		http.Error(w, "no room", http.StatusServiceUnavailable)
+	}
+}
+
+// fleet is a control plane and the servers of a job, each of which speaks gRPC and
+// HTTP/1.1 at one address by HTTP/2 without TLS and with it left out.
+type fleet struct {
+	plane    *bed.Plane
+	attempts atomic.Int64
+	hot      string
+	others   []string // keys that the owner of hot does not own
+}
+
+func newFleet(tb testing.TB) *fleet {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	f := &fleet{plane: bed.Start(tb, bed.Config{})}
+	// Nothing is rebalanced: this is about the seconds before that.
+	if err := f.plane.PutJob(ctx, assignment.JobConfig{Name: job, MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour}}); err != nil {
+		tb.Fatal(err)
+	}
+	for i := range servers {
+		f.start(tb, fmt.Sprint("hot-", i))
+	}
+	ck, err := clerk.New(clerk.Config{Job: job, Distributors: f.plane.Addrs()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer ck.Close()
+	for {
+		changed := ck.Changed()
+		owners := map[string]bool{}
+		if a := ck.Assignment(); a != nil {
+			for _, s := range a.All() {
+				owners[s.At(0).Name] = true
+			}
+		}
+		if len(owners) == servers {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			tb.Fatalf("only %v own anything", owners)
+		}
+	}
+	f.hot = "the hot key"
+	owner := ck.Lookup(f.hot).At(0).Name
+	byOwner := map[string]int{}
+	for i := 0; len(f.others) < 30; i++ { // as many keys of each
+		key := fmt.Sprint("key ", i)
+		if name := ck.Lookup(key).At(0).Name; name != owner && byOwner[name] < 30/(servers-1) {
+			byOwner[name]++
+			f.others = append(f.others, key)
+		}
+	}
+	return f
+}
+
+// start starts a server.
+func (f *fleet) start(tb testing.TB, name string) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := slicelet.New(slicelet.Config{Job: job, Task: name, Address: lis.Addr().String(), Distributors: f.plane.Addrs()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &room{slots: make(chan struct{}, slots), attempts: &f.attempts}
+	g := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
+	hello.RegisterGreeterServer(g, r)
+	h, err := slicelethttp.Handler(s, r, slicelethttp.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ProtoMajor == 2 {
+			g.ServeHTTP(w, req)
+			return
+		}
+		h.ServeHTTP(w, req)
+	})}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = srv.Serve(lis) })
+	tb.Cleanup(func() {
+		srv.Close()
+		g.Stop()
+		wg.Wait()
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+}

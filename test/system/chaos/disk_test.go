@@ -1,0 +1,102 @@
+//go:build system
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/test/kit/process"
+)
+
+// disk is how large the store's file system is.
+const disk = 32 << 20
+
+// TestFullDisk fills the disk under slicer serve, which is a whole Slicer on Pebble:
+// it ends, clients notice nothing, and when there is room again nothing that
+// anybody held is lost.
+func TestFullDisk(t *testing.T) {
+	process.Build(t, "slicer", "github.com/slicer-project/slicer/cmd/slicer")
+	process.Build(t, "slicerctl", "github.com/slicer-project/slicer/cmd/slicerctl")
+	b := emptyBed(t, *seedFlag)
+	dir := filepath.Join(b.dir, "store")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", disk)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	addrs := b.net.Listen("slicer", 0, 2)
+	b.distAddrs, b.backupAddrs = addrs[:1], addrs[1:]
+	slicer := b.run("slicer", nil, "slicer", "serve", "--store", "pebble://"+dir+"/db", "--listen", addrs[0], "--backup-listen", addrs[1], "--http=")
+	b.apply()
+	b.watch = listen(t, addrs[0])
+	for i := range 2 {
+		b.startServers(i, 3)
+	}
+	b.settled(time.Minute)
+	b.startClients(0, *rateFlag)
+	b.calling(*rateFlag)
+	ballast := filepath.Join(dir, "ballast")
+	b.play([]phase{
+		{"baseline on Pebble", func(_ *bed, lasts time.Duration) { time.Sleep(lasts) }},
+		{"full disk", func(_ *bed, lasts time.Duration) {
+			fill(t, ballast)
+			process.Eventually(t, time.Minute, "slicer serve ends", func() error {
+				if !slicer.Ended() {
+					return errors.New("it runs")
+				}
+				return nil
+			})
+			if words := slicer.LastWords(); slicer.State().ExitCode() != 1 || !strings.Contains(words, syscall.ENOSPC.Error()) {
+				t.Errorf("slicer serve: %s, without saying why:\n%s", slicer.State(), words)
+			}
+			time.Sleep(lasts)
+		}},
+		{"room again", func(b *bed, lasts time.Duration) {
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+			held := b.watch.newest().Generation()
+			slicer.Restart()
+			process.Eventually(t, time.Minute, "slicer serve is back", func() error {
+				r, err := inspect(addrs[0])
+				if err == nil && r.Generation < int64(held) {
+					t.Fatalf("generation %d is stored, and %d was told", r.Generation, held)
+				}
+				return err
+			})
+			time.Sleep(lasts)
+		}},
+		{"a server dies after that", func(b *bed, lasts time.Duration) { b.killServers(lasts, b.servers[0]) }},
+	}, regexp.MustCompile(""))
+}
+
+// fill leaves no room on a file system.
+func fill(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); len(block) > 0; {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block = block[:len(block)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

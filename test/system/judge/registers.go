@@ -1,0 +1,235 @@
+package judge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/slicer-project/slicer/test/system/judge/history"
+)
+
+// register is the sequential specification: a value that reads return and
+// writes replace, returning what was there before. It begins empty.
+var register = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, _ any) (bool, any) {
+		o := input.(history.Op)
+		if !o.Unknown && o.Got != state.(string) {
+			return false, state
+		}
+		if o.Write {
+			return true, o.Arg
+		}
+		return true, state
+	},
+	DescribeOperation: func(input, _ any) string {
+		o := input.(history.Op)
+		return fmt.Sprintf("%s write=%t %q -> %q unknown=%t", o.Key, o.Write, o.Arg, o.Got, o.Unknown)
+	},
+}
+
+// sift leaves out of one key's operations what says nothing, and bounds what was
+// not answered. Values are unique, so a write of unknown outcome whose value
+// nobody got can be taken for one that comes last, and one whose value
+// somebody got was carried out before that was returned. It returns false if it has
+// found already that no order explains them.
+func sift(ops []history.Op) ([]porcupine.Operation, bool) {
+	returned := map[string]time.Duration{} // the first return of a value
+	for _, o := range ops {
+		if at, ok := returned[o.Got]; !o.Unknown && (!ok || o.Return < at) {
+			returned[o.Got] = o.Return
+		}
+	}
+	var kept []history.Op
+	for _, o := range ops {
+		if o.Unknown {
+			at, ok := returned[o.Arg]
+			if !ok || !o.Write {
+				continue
+			}
+			// What was returned before it was called is for the checker to find.
+			o.Return = max(at, o.Call)
+		}
+		kept = append(kept, o)
+	}
+	place := narrow(kept)
+	times := make([]time.Duration, 0, 2*len(kept))
+	for _, o := range kept {
+		if o.Return < o.Call {
+			return nil, false
+		}
+		times = append(times, o.Call, o.Return)
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	// Ranks stand for times, so that calls at one time can be put in order of place:
+	// the search tries them in that order.
+	at := func(d time.Duration, n int) int64 {
+		rank, _ := slices.BinarySearch(times, d)
+		return int64(rank)*int64(len(kept)+1) + int64(n)
+	}
+	var out []porcupine.Operation
+	for i, o := range kept {
+		out = append(out, porcupine.Operation{ClientId: i, Input: o, Call: at(o.Call, min(place[i], len(kept))), Return: at(o.Return, len(kept))})
+	}
+	return out, true
+}
+
+// narrow moves calls and returns closer to when the operations can have been carried
+// out, which changes no verdict: who got a value comes after its writer, and before
+// the operation that replaced it. Without that, the search tries in vain to take
+// writes before the reads, called later, of what they replaced: with many at a time,
+// as after a standstill, it does not end. An operation that then returns before it
+// is called cannot have been. It returns the place of each in an order that agrees
+// with all that.
+func narrow(ops []history.Op) (place []int) {
+	place = make([]int, len(ops))
+	next := 1
+	readers, writer, replacer := map[string][]int{}, map[string]int{}, map[string]int{}
+	for i, o := range ops {
+		if o.Write {
+			writer[o.Arg] = i
+		}
+		switch {
+		case o.Unknown:
+		case o.Write:
+			replacer[o.Got] = i
+		default:
+			readers[o.Got] = append(readers[o.Got], i)
+		}
+	}
+	// Along each chain of values, from who wrote the first to who replaced the last.
+	for first, o := range ops {
+		if !o.Write {
+			continue
+		}
+		if _, ok := writer[o.Got]; ok && !o.Unknown {
+			continue // not the first
+		}
+		chain := []int{first}
+		for i, ok := replacer[o.Arg]; ok; i, ok = replacer[ops[i].Arg] {
+			chain = append(chain, i)
+		}
+		for _, i := range narrowChain(ops, chain, readers) {
+			place[i] = next
+			next++
+		}
+	}
+	return place
+}
+
+// narrowChain does so with writes each of which replaced what the one before wrote,
+// and returns them and their readers in order.
+func narrowChain(ops []history.Op, chain []int, readers map[string][]int) (order []int) {
+	first, last := &ops[chain[0]], &ops[chain[len(chain)-1]]
+	var before []int // readers of what the first replaced
+	if !first.Unknown {
+		before = readers[first.Got]
+	}
+	call := time.Duration(math.MinInt64)
+	for n, i := range chain {
+		of := before
+		if n > 0 {
+			of = readers[ops[i].Got]
+		}
+		for _, r := range of {
+			ops[r].Call = max(ops[r].Call, call)
+			ops[i].Call = max(ops[i].Call, ops[r].Call)
+		}
+		ops[i].Call = max(ops[i].Call, call)
+		call = ops[i].Call
+		order = append(append(order, of...), i)
+	}
+	for _, r := range readers[last.Arg] {
+		ops[r].Call = max(ops[r].Call, call)
+	}
+	order = append(order, readers[last.Arg]...)
+	end := time.Duration(math.MaxInt64)
+	for _, i := range slices.Backward(chain) {
+		for _, r := range readers[ops[i].Arg] {
+			ops[r].Return = min(ops[r].Return, end)
+			ops[i].Return = min(ops[i].Return, ops[r].Return)
+		}
+		ops[i].Return = min(ops[i].Return, end)
+		end = ops[i].Return
+	}
+	for _, r := range before {
+		ops[r].Return = min(ops[r].Return, end)
+	}
+	return order
+}
+
+// Registers says of each key whether its operations are linearizable: Ok,
+// Illegal, or Unknown if that could not be found out before the limit. Values
+// written must be unique; the error says which is not.
+func Registers(ops []history.Op, limit time.Duration) (map[string]porcupine.CheckResult, error) {
+	of := map[string][]history.Op{}
+	values := map[string]bool{}
+	for _, o := range ops {
+		of[o.Key] = append(of[o.Key], o)
+		if o.Write {
+			if o.Arg == "" || values[o.Arg] {
+				return nil, fmt.Errorf("register %s: value %q was written before, or is empty", o.Key, o.Arg)
+			}
+			values[o.Arg] = true
+		}
+	}
+	deadline := time.Now().Add(limit)
+	results := map[string]porcupine.CheckResult{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 2)
+	for key, list := range of {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			r := porcupine.Unknown
+			if sifted, possible := sift(list); !possible {
+				r = porcupine.Illegal
+			} else if left := time.Until(deadline); left > 0 {
+				r = porcupine.CheckOperationsTimeout(register, sifted, left)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			results[key] = r
+		})
+	}
+	wg.Wait()
+	return results, nil
+}
+
+// Forks finds, without searching, what no order can explain: two operations that
+// both replaced the same value, and values that nobody has written. It names the culprits when
+// Registers only says which key.
+func Forks(ops []history.Op) (found []string) {
+	type at struct{ key, value string }
+	written, replaced := map[at]bool{}, map[at]history.Op{}
+	for _, o := range ops {
+		if o.Write {
+			written[at{o.Key, o.Arg}] = true
+		}
+	}
+	for _, o := range ops {
+		if o.Unknown {
+			continue
+		}
+		a := at{o.Key, o.Got}
+		if o.Got != "" && !written[a] {
+			found = append(found, fmt.Sprintf("register %s: %s got %q, which nobody wrote", o.Key, o.Client, o.Got))
+		}
+		if !o.Write {
+			continue
+		}
+		if p, ok := replaced[a]; ok {
+			found = append(found, fmt.Sprintf("register %s: %q was replaced twice: by %q of %s in %s..%s and by %q of %s in %s..%s",
+				o.Key, o.Got, p.Arg, p.Client, p.Call, p.Return, o.Arg, o.Client, o.Call, o.Return))
+		}
+		replaced[a] = o
+	}
+	slices.Sort(found)
+	return found
+}
