@@ -30,8 +30,8 @@ type Store struct {
 	Writers lease.Writers
 	// Suspender is the same store's.
 	Suspender lease.Suspender
-	// TTL is a short lease time that the store keeps to: a session that is not
-	// renewed is gone within twice that.
+	// TTL is a short lease time of whole seconds that the store keeps to: a session
+	// that is not renewed is gone within twice that.
 	TTL time.Duration
 }
 
@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"AwaitFollows", (*fixture).awaitFollows},
 		{"CloseReleases", (*fixture).closeReleases},
 		{"LeaseRunsOut", (*fixture).leaseRunsOut},
+		{"LeaseOfNoWholeSecondRunsOut", (*fixture).fractionRunsOut},
 		{"KeepAliveKeeps", (*fixture).keepAliveKeeps},
 		{"BoundsOfTTL", (*fixture).boundsOfTTL},
 		{"JobsAreApart", (*fixture).jobsAreApart},
@@ -107,15 +108,15 @@ func (f *fixture) writer() lease.WriteSession {
 
 func (f *fixture) reader() lease.ReadSession {
 	f.t.Helper()
-	r := f.unkept()
+	r := f.unkept(f.TTL)
 	f.keep(r)
 	return r
 }
 
 // unkept opens a session that nobody renews.
-func (f *fixture) unkept() lease.ReadSession {
+func (f *fixture) unkept(ttl time.Duration) lease.ReadSession {
 	f.t.Helper()
-	r, err := f.Readers.OpenReader(f.ctx, f.TTL, f.job)
+	r, err := f.Readers.OpenReader(f.ctx, ttl, f.job)
 	if err != nil {
 		f.t.Fatalf("OpenReader: %v", err)
 	}

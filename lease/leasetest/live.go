@@ -136,7 +136,7 @@ func (f *fixture) look(parts []*lease.Job) {
 func (f *fixture) deadReaderRunsOut() {
 	live := f.join(0, 2)
 	f.advance(1)
-	dead := f.unkept()
+	dead := f.unkept(f.TTL)
 	f.acquire(dead, lease.GuardClaim(1), true)
 	f.eventually("the live one believes", func() bool { return all([]*lease.Job{live}, 1) })
 	start := time.Now()

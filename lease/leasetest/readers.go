@@ -162,7 +162,7 @@ func (f *fixture) watchTellsBothInOrder() {
 
 func (f *fixture) closeReleases() {
 	f.boot(1)
-	r := f.unkept()
+	r := f.unkept(f.TTL)
 	f.acquire(r, lease.GuardClaim(1), true)
 	if err := r.Close(f.ctx); err != nil {
 		f.t.Fatalf("Close: %v", err)
@@ -175,10 +175,20 @@ func (f *fixture) closeReleases() {
 	f.wantError("KeepAlive of a closed session", r.KeepAlive(f.ctx), lease.ErrLost)
 }
 
-func (f *fixture) leaseRunsOut() {
+func (f *fixture) leaseRunsOut() { f.runsOut(f.TTL) }
+
+// fractionRunsOut is for stores that count whole seconds: they round up.
+func (f *fixture) fractionRunsOut() { f.runsOut(f.TTL + f.TTL/3) }
+
+// runsOut checks that what is not renewed goes, and no sooner than its session's
+// TTL says.
+func (f *fixture) runsOut(ttl time.Duration) {
 	f.boot(1)
-	r := f.unkept()
-	w, err := f.Writers.OpenWriter(f.ctx, f.TTL)
+	r := f.unkept(ttl)
+	if granted := r.TTL(); granted > ttl {
+		f.t.Errorf("a session of %s has %s", ttl, granted)
+	}
+	w, err := f.Writers.OpenWriter(f.ctx, ttl)
 	if err != nil {
 		f.t.Fatal(err)
 	}
