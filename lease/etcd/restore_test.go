@@ -256,12 +256,16 @@ func client(t *testing.T, c *etcdtest.Cluster) *clientv3.Client {
 
 // carry writes until the revision is far past what it was when the backup was
 // made, and past what it is where the clients are.
-func (r *restoring) carry(c *etcdtest.Cluster) {
-	past := revision(r.t, r.cluster) + 100
-	cl := client(r.t, c)
-	for n := revision(r.t, c); n <= past; n++ {
-		if _, err := cl.Put(r.t.Context(), "x", ""); err != nil {
-			r.t.Fatal(err)
+func (r *restoring) carry(c *etcdtest.Cluster) { carry(r.t, c, r.cluster) }
+
+// carry writes to an etcd until its revision is far past another's.
+func carry(t *testing.T, c, other *etcdtest.Cluster) {
+	t.Helper()
+	past := revision(t, other) + 100
+	cl := client(t, c)
+	for n := revision(t, c); n <= past; n++ {
+		if _, err := cl.Put(t.Context(), "x", ""); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
