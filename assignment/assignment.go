@@ -77,6 +77,11 @@ func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment 
 
 func clip(s string) string { return s[:min(len(s), 80)] }
 
+// String names the assignment in a log line.
+func (a *Assignment) String() string {
+	return fmt.Sprintf("job %s generation %d (%d tasks, %d slices)", a.h.Job, a.h.Generation, a.NumTasks(), a.NumSlices())
+}
+
 // Header returns what the assignment is of.
 func (a *Assignment) Header() Header { return a.h }
 

@@ -1,6 +1,7 @@
 package assignment_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -285,9 +286,12 @@ func TestColumnsAreInOneForm(t *testing.T) {
 	}
 }
 
-// The iterators stop when asked to.
+// The iterators stop when asked to, and the name fits a log line.
 func TestIteratorsStop(t *testing.T) {
 	a := random(t, rand.New(rand.NewPCG(1, 9)), 5, 4)
+	if got, want := a.String(), fmt.Sprintf("job job-1 generation %d (4 tasks, 5 slices)", a.Generation()); got != want {
+		t.Errorf("String: %q, want %q", got, want)
+	}
 	n := 0
 	for range a.All() {
 		n++

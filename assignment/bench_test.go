@@ -141,34 +141,3 @@ func BenchmarkNewAndChecksum(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkMarshalText(b *testing.B) {
-	base, _ := benchPair(b)
-	var text []byte
-	for b.Loop() {
-		text, _ = base.AppendText(text[:0])
-	}
-	b.SetBytes(int64(len(text)))
-}
-
-func BenchmarkParse(b *testing.B) {
-	base, _ := benchPair(b)
-	text, _ := base.MarshalText()
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if _, err := assignment.Parse(text); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkParseJSON(b *testing.B) {
-	base, _ := benchPair(b)
-	data, _ := base.MarshalJSON()
-	b.SetBytes(int64(len(data)))
-	for b.Loop() {
-		if _, err := assignment.ParseJSON(data); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -14,8 +14,7 @@
 // Assignments of one job follow one another by Generation: Successor builds the
 // next from a placement of slices on tasks, Diff says what has changed between
 // two, and Apply carries that out, so that a change of one percent of the slices
-// costs about one percent of the bytes. MarshalText and Parse, MarshalJSON and
-// ParseJSON give and take forms that people and their tools read, without loss.
+// costs about one percent of the bytes.
 //
 // # The hash
 //
@@ -33,7 +32,7 @@
 // # Promises
 //
 // Everything here is pure: no clock, no goroutine, no I/O. Everything is safe
-// for concurrent use unless it says otherwise. Whatever New, Successor, Apply,
-// Parse and ParseJSON are given, they answer with a valid value or with an error
-// that names the field, and never panic.
+// for concurrent use unless it says otherwise. Whatever New, Successor and Apply
+// are given, they answer with a valid value or with an error that names the field,
+// and never panic.
 package assignment

@@ -1,9 +1,11 @@
 package assignment_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -99,4 +101,14 @@ func random(tb testing.TB, rng *rand.Rand, slicesN, tasksN int) *assignment.Assi
 		tb.Fatal(err)
 	}
 	return a
+}
+
+func checkFieldError(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	var field *assignment.FieldError
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error %v, want %s", name, err, want)
+	} else if !errors.As(err, &field) {
+		t.Errorf("%s: %v holds no FieldError", name, err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -109,6 +110,18 @@ func odd(tb testing.TB, seed uint64, generation assignment.Generation) *assignme
 
 // form is all that an assignment holds, as text.
 func form(a *assignment.Assignment) string {
-	text, _ := a.MarshalText()
-	return string(text)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v\n", a.Header())
+	for _, t := range a.Tasks() {
+		fmt.Fprintf(&b, "%+v\n", t)
+	}
+	for i := range a.NumSlices() {
+		fmt.Fprint(&b, a.Slice(i))
+		r := a.Replicas(i)
+		for j := range r.Len() {
+			fmt.Fprintf(&b, " %s@%d", r.At(j).Name, r.Since(j))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
