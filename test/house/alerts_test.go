@@ -15,11 +15,11 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// TestAlerts holds deploy/alerts.yaml to README's table of metrics: names, and the
+// TestAlerts holds deploy/alerts.yaml to the table of metrics in deploy/docs: names, and the
 // labels that are asked for; and to how long what it waits for can last. Of slicerctl probe, whose help has its metrics, it takes
 // the source.
 func TestAlerts(t *testing.T) {
-	metrics := readmeMetrics(t)
+	metrics := documentedMetrics(t)
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -80,11 +80,11 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// readmeMetrics are the metrics that README names, with their labels, and those of
+// documentedMetrics are the metrics that deploy/docs names, with their labels, and those of
 // slicerctl probe.
-func readmeMetrics(t *testing.T) map[string][]string {
+func documentedMetrics(t *testing.T) map[string][]string {
 	metrics := make(map[string][]string)
-	text, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+	text, err := os.ReadFile(filepath.Join(root(t), reference))
 	if err != nil {
 		t.Fatal(err)
 	}

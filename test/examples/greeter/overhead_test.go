@@ -22,7 +22,7 @@ import (
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
 
-// Limits of the shares of round_robin's QPS: see the figures in README. The client's
+// Limits of the shares of round_robin's QPS: see deploy/docs/FIGURES.md. The client's
 // half is round_robin's to the same servers, both halves its to plain ones.
 const minClient, minBoth = .90, .82
 

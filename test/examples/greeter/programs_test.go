@@ -20,7 +20,7 @@ import (
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
 
-// maxAdded and maxLines are what README promises.
+// maxAdded and maxLines are what the documentation promises.
 const maxAdded, maxLines = 10, 45
 
 func TestLines(t *testing.T) {

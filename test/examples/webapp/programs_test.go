@@ -20,7 +20,7 @@ import (
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
 
-// maxLines is what README promises.
+// maxLines is what the documentation promises.
 const maxLines = 40
 
 func TestLines(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// serviceConfig is what README gives to a stock client in any language. Here gRPC
+// serviceConfig is what deploy/docs/GUIDE.md gives to a stock client in any language. Here gRPC
 // for Go takes it; in v1.85.0 its policy is registered and reads its config, but
 // cannot be used: that is as far as it goes.
 //

@@ -35,17 +35,20 @@ import (
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 )
 
-// README's references are made from the code, between markers, by
+// Parts of README and deploy/docs are made from the code, between markers, by
 //
-//	go test ./test/house -run README -update
+//	go test ./test/house -run Docs -update
 //
-// and the tests say when they are out of date.
-var update = flag.Bool("update", false, "rewrite the generated parts of README.md")
+// and the tests fail when they are out of date.
+var update = flag.Bool("update", false, "rewrite the generated parts of README.md and deploy/docs")
 
-// checkSection compares what stands between the markers of a section with want.
-func checkSection(t *testing.T, name, want string) {
+// reference is the page of the tables.
+const reference = "deploy/docs/REFERENCE.md"
+
+// checkSection compares what stands between the markers of a section of a page with want.
+func checkSection(t *testing.T, page, name, want string) {
 	t.Helper()
-	path := filepath.Join(root(t), "README.md")
+	path := filepath.Join(root(t), page)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -55,23 +58,23 @@ func checkSection(t *testing.T, name, want string) {
 	i := strings.Index(text, begin)
 	j := strings.Index(text, end)
 	if i < 0 || j < i {
-		t.Fatalf("README.md has no section %q", name)
+		t.Fatalf("%s has no section %q", page, name)
 	}
 	i += len(begin)
 	if text[i:j] == want {
 		return
 	}
 	if !*update {
-		t.Fatalf("README.md's %s are out of date: run go test ./test/house -run README -update\nwant:\n%s", name, want)
+		t.Fatalf("%s: %s are out of date: run go test ./test/house -run Docs -update\nwant:\n%s", page, name, want)
 	}
 	if err := os.WriteFile(path, []byte(text[:i]+want+text[j:]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestREADMEExamples(t *testing.T) {
+func TestDocsExamples(t *testing.T) {
 	for _, library := range []string{"slicelet", "clerk"} {
-		checkSection(t, library+" example", "```go\n"+exampleBody(t, filepath.Join(root(t), library, "example_test.go"))+"```\n")
+		checkSection(t, "README.md", library+" example", "```go\n"+exampleBody(t, filepath.Join(root(t), library, "example_test.go"))+"```\n")
 	}
 }
 
@@ -100,7 +103,7 @@ func exampleBody(t *testing.T, path string) string {
 	return ""
 }
 
-func TestREADMEFlags(t *testing.T) {
+func TestDocsFlags(t *testing.T) {
 	bin := t.TempDir()
 	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/...")
 	build.Dir = root(t)
@@ -120,7 +123,7 @@ func TestREADMEFlags(t *testing.T) {
 		flags, _, _ = strings.Cut(flags, "\nUse \"")
 		fmt.Fprintf(&sb, "`%s`\n\n```text\n%s\n```\n\n", strings.Join(program, " "), strings.TrimRight(flags, "\n"))
 	}
-	checkSection(t, "flags", sb.String())
+	checkSection(t, reference, "flags", sb.String())
 }
 
 // describer notes what is registered.
@@ -160,7 +163,7 @@ func (d *describer) MustRegister(cs ...prometheus.Collector) {
 
 func (d *describer) Unregister(prometheus.Collector) bool { return true }
 
-func TestREADMEMetrics(t *testing.T) {
+func TestDocsMetrics(t *testing.T) {
 	d := &describer{rows: map[string]string{}}
 	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
 	if err != nil {
@@ -232,5 +235,5 @@ func TestREADMEMetrics(t *testing.T) {
 	if len(rows) < 20 {
 		t.Fatalf("only %d metrics were registered", len(rows))
 	}
-	checkSection(t, "metrics", "| metric | labels | what it is |\n| --- | --- | --- |\n"+strings.Join(rows, ""))
+	checkSection(t, reference, "metrics", "| metric | labels | what it is |\n| --- | --- | --- |\n"+strings.Join(rows, ""))
 }
