@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -47,97 +44,35 @@ type outcome struct {
 	Why     string   `json:"why,omitempty"` // it survives
 }
 
-// suite is a set of tests, in the order in which they are tried: the quick ones first.
-type suite struct {
-	pkg  string
-	args []string
-}
-
-var suites = []suite{
-	{"./lease", nil},
-	{"./slicelet", nil},
-	{"./lease/serve", nil},
-	{"./lease/remote", nil},
-	{"./assigner/generate", nil},
-	{"./lease/etcd", nil},
-	{"./assigner", nil},
-	{"./test/system/consistent", nil},
-	{"./test/cluster", []string{"-run", "TestSeeds", "-seeds", "100"}},
-}
-
-var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-
-// try runs the suites that the mutant's file is part of, until one fails.
-func (m mutant) try(root, dir string) (outcome, error) {
+// try runs the suites that link the mutant's file until one notices it, those of its
+// own package first.
+func (m mutant) try(r *runner) (outcome, error) {
 	o := outcome{Mutant: m.Name, Rule: m.Rule, Why: m.Equivalent}
-	text, err := m.apply(root)
-	if err != nil {
+	with := build{tags: m.Tags, noCgo: m.NoCgo}
+	without := with
+	var err error
+	if with.overlay, err = r.overlay(m); err != nil {
 		return o, err
 	}
-	changed := filepath.Join(dir, "mutated.go")
-	if err := os.WriteFile(changed, text, 0o600); err != nil {
-		return o, err
+	order := slices.Clone(suites)
+	if i := slices.IndexFunc(order, func(s suite) bool { return s.pkg == "./"+filepath.ToSlash(filepath.Dir(m.File)) }); i > 0 {
+		order = slices.Concat(order[i:i+1], order[:i], order[i+1:])
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.File): changed}})
-	if err != nil {
-		return o, err
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		return o, err
-	}
-	for _, s := range suites {
-		uses, err := m.usedBy(root, s.pkg)
+	for _, s := range order {
+		uses, err := r.links(without, s.pkg, filepath.Dir(m.File))
 		if err != nil {
 			return o, err
 		}
 		if !uses {
 			continue
 		}
-		args := append([]string{"test", "-overlay", list, "-failfast", "-timeout", "4m", "-tags", m.Tags, s.pkg}, s.args...)
-		out, err := m.command(root, args...).CombinedOutput()
-		switch {
-		case err == nil:
-			continue
-		case strings.Contains(string(out), "[build failed]"), strings.Contains(string(out), "[setup failed]"):
-			return o, fmt.Errorf("%s does not compile:\n%s", m.Name, out)
+		if o.Tests, err = r.notices(s, with, without); err != nil {
+			return o, fmt.Errorf("%s: %w", m.Name, err)
 		}
-		o.Killed, o.Package, o.Why = true, s.pkg, ""
-		for _, f := range failed.FindAllStringSubmatch(string(out), -1) {
-			o.Tests = append(o.Tests, f[1])
+		if len(o.Tests) > 0 {
+			o.Killed, o.Package, o.Why = true, s.pkg, ""
+			break
 		}
-		if len(o.Tests) == 0 {
-			o.Tests = []string{lastLine(string(out))}
-		}
-		return o, nil
 	}
 	return o, nil
-}
-
-func (m mutant) command(root string, args ...string) *exec.Cmd {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = root
-	if m.NoCgo {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	}
-	return cmd
-}
-
-// usedBy reports whether the package or its tests link the mutant's.
-func (m mutant) usedBy(root, pkg string) (bool, error) {
-	out, err := m.command(root, "list", "-deps", "-test", "-f", "{{.Dir}}", pkg).Output()
-	if err != nil {
-		return false, fmt.Errorf("go list %s: %w", pkg, err)
-	}
-	return slices.Contains(strings.Split(string(out), "\n"), filepath.Join(root, filepath.Dir(m.File))), nil
-}
-
-func lastLine(out string) string {
-	for _, l := range strings.Split(out, "\n") {
-		if strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "fatal error:") {
-			return l
-		}
-	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	return lines[len(lines)-1]
 }
