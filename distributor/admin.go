@@ -132,7 +132,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 func (d *Distributor) answerersFor(job string) []*attachment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	preferred := d.prefs.preferred(job)
+	preferred := d.prefs.Preferred(job)
 	all := slices.Collect(maps.Values(d.peers(d.second())))
 	slices.SortFunc(all, func(a, b *attachment) int {
 		switch {

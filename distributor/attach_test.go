@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -197,7 +198,7 @@ func TestMalformedAssignmentIsAskedForAgain(t *testing.T) {
 				send(s)
 			}
 			f.mu.Unlock()
-			time.Sleep(askAgainMax)
+			time.Sleep(fanout.AskAgainMax)
 			if told := f.told(); !slices.Equal(told, []string{"want web from 0 reported 0"}) {
 				t.Errorf("%s: told %q", name, told)
 			}
@@ -298,7 +299,7 @@ func TestIdleJobIsDropped(t *testing.T) {
 			t.Error("the assignment is not held any more")
 		}
 		c.close()
-		time.Sleep(acksGap)
+		time.Sleep(fanout.AcksGap)
 		f.told()
 		time.Sleep(idleFor)
 		tell(t, f, "reports web complete", "acks web empty", "stop web")

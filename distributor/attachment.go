@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -21,7 +22,7 @@ const heartbeat = 500 * time.Millisecond
 // are made of what is newest when their turn comes.
 type attachment struct {
 	d        *Distributor
-	number   session
+	number   fanout.Session
 	id, zone string // the assigner's
 	address  string
 	upper    bool // it is to a Distributor of the first tier
@@ -66,7 +67,7 @@ func (a *attachment) name() string {
 	return a.id
 }
 
-func (a *attachment) session() session {
+func (a *attachment) session() fanout.Session {
 	if a == nil {
 		return 0
 	}
@@ -187,37 +188,37 @@ func (a *attachment) messages(name string, vacant bool, wanted map[string]struct
 func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest, asked bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.tasks.overflowing() {
-		j.up.snapshotInstead(now)
+	if j.tasks.Overflowing() {
+		j.up.SnapshotInstead(now)
 	}
-	newest := j.shelf.newest()
-	p := j.up.take(a.number, now, j.reported.gen)
-	if p.want {
-		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported.gen), NewestReportedStoreId: j.reported.store}
-		if newest != nil && !p.whole {
+	newest := j.shelf.Newest()
+	p := j.up.Take(a.number, now, j.reported.Gen)
+	if p.Want {
+		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported.Gen), NewestReportedStoreId: j.reported.Store}
+		if newest != nil && !p.Whole {
 			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
 		}
 		msgs = append(msgs, wantRequest(w))
 	}
 	if j.target == a {
-		msgs = append(msgs, j.bases.requests(j.name)...)
+		msgs = append(msgs, j.bases.Requests(j.name)...)
 	}
-	if p.reports {
+	if p.Reports {
 		j.fillIn(now)
-		for _, tr := range j.tasks.take(now, j.name, p.complete) {
-			if tr.Complete || len(tr.Reports) > 0 || j.up.gap > 0 {
+		for _, tr := range j.tasks.Take(now, j.name, p.Complete) {
+			if tr.Complete || len(tr.Reports) > 0 || j.up.Gap > 0 {
 				msgs = append(msgs, reportsRequest(tr))
 			}
 		}
 	}
-	if p.acks {
-		if v := j.progressView(); p.complete || !v.equal(j.acksSent) {
+	if p.Acks {
+		if v := j.progressView(); p.Complete || !v.Equal(j.acksSent) {
 			j.acksSent = v
-			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.toProto(now, j.name)}})
+			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.ToProto(now, j.name)}})
 		}
 	}
-	if p.clients {
-		for _, c := range j.clients.take(now, j.name, p.allClients) {
+	if p.Clients {
+		for _, c := range j.clients.Take(now, j.name, p.AllClients) {
 			if c.Complete || len(c.Clients) > 0 {
 				msgs = append(msgs, clientsRequest(c))
 			}

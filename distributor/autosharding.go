@@ -5,11 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -51,8 +50,8 @@ func (j *job) admitGuest(now time.Time, g *guest) error {
 		return err
 	}
 	g.joined = now
-	j.conv.join(g.id, slicerv1.Role_ROLE_CLERK, g.name, g.markLocked())
-	j.up.acksChanged(now)
+	j.conv.Join(g.id, slicerv1.Role_ROLE_CLERK, g.name, g.markLocked())
+	j.up.AcksChanged(now)
 	j.m.subscribers(slicerv1.Role_ROLE_CLERK, 1)
 	j.measure(now)
 	j.poke()
@@ -61,11 +60,11 @@ func (j *job) admitGuest(now time.Time, g *guest) error {
 
 // markLocked is what the guest counts as holding. It cannot say of which store that is:
 // it is taken to be of the one that assignments are of now.
-func (g *guest) markLocked() mark {
-	if newest := g.job.shelf.newest(); newest != nil && g.held != 0 {
-		return mark{newest.StoreID(), g.held}
+func (g *guest) markLocked() fanout.Version {
+	if newest := g.job.shelf.Newest(); newest != nil && g.held != 0 {
+		return fanout.Version{Store: newest.StoreID(), Gen: g.held}
 	}
-	return mark{gen: g.held}
+	return fanout.Version{Gen: g.held}
 }
 
 // Newest implements autosharding.Feed.
@@ -76,7 +75,7 @@ func (g *guest) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, 
 	if j.answer.unknown && j.answer.by == j.target {
 		return nil, nil, 0, j.notFound()
 	}
-	if newest := j.shelf.newest(); newest != nil {
+	if newest := j.shelf.Newest(); newest != nil {
 		g.countLocked(now)
 		return newest, j.changed, 0, nil
 	}
@@ -111,14 +110,7 @@ func (g *guest) Metric() string {
 func (g *guest) Unmeasured() bool {
 	g.job.mu.Lock()
 	defer g.job.mu.Unlock()
-	some := false
-	for _, t := range g.job.tasks.tasks {
-		if t.measured {
-			return false
-		}
-		some = true
-	}
-	return some
+	return g.job.tasks.Unmeasured()
 }
 
 // Holds implements autosharding.Feed.
@@ -153,9 +145,9 @@ func (g *guest) setRefusingLocked(now time.Time, refusing bool) {
 		role = slicerv1.Role_ROLE_OBSERVER
 	}
 	j := g.job
-	j.conv.join(g.id, role, g.name, g.markLocked())
+	j.conv.Join(g.id, role, g.name, g.markLocked())
 	j.pace(now, false)
-	j.up.acksChanged(now)
+	j.up.AcksChanged(now)
 	j.measure(now)
 	j.poke()
 }
@@ -167,9 +159,9 @@ func (g *guest) Leave(now time.Time) {
 	left := g.left
 	if !left {
 		g.left = true
-		j.conv.leave(g.id)
+		j.conv.Leave(g.id)
 		j.pace(now, false)
-		j.up.acksChanged(now)
+		j.up.AcksChanged(now)
 		j.m.subscribers(slicerv1.Role_ROLE_CLERK, -1)
 		j.measure(now)
 		j.poke()
@@ -191,7 +183,7 @@ type guestLoads struct {
 func (g *guest) Report(now time.Time, r *autosharding.Report) {
 	j := g.job
 	j.mu.Lock()
-	newest := j.shelf.newest()
+	newest := j.shelf.Newest()
 	j.mu.Unlock()
 	if newest == nil {
 		return
@@ -204,7 +196,7 @@ func (g *guest) Report(now time.Time, r *autosharding.Report) {
 // fillIn gives tasks that measure nothing themselves the load that guests say to
 // have sent them, as if they had reported it.
 func (j *job) fillIn(now time.Time) {
-	newest := j.shelf.newest()
+	newest := j.shelf.Newest()
 	if newest == nil {
 		return
 	}
@@ -213,16 +205,14 @@ func (j *job) fillIn(now time.Time) {
 	if j.guestLoads.loads.Empty() {
 		return
 	}
-	for name, t := range j.tasks.tasks {
-		if !t.news || t.measured {
-			continue
+	j.tasks.FillIn(func(task string, cpu float64) *slicerv1.LoadReport {
+		l := j.guestLoads.loads.Take(now, newest, task)
+		if l == nil {
+			return nil
 		}
-		if l := j.guestLoads.loads.Take(now, newest, name); l != nil {
-			l.CPU = float64(t.report.GetLoad().GetCpuUtilization())
-			t.report = proto.CloneOf(t.report)
-			t.report.Load = wire.LoadToProto(l)
-		}
-	}
+		l.CPU = cpu
+		return wire.LoadToProto(l)
+	})
 }
 
 // addGuests adds what only this Distributor knows.

@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding/autoshardingtest"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -192,8 +193,8 @@ func TestForeignClientCountsAsClerk(t *testing.T) {
 		settle("acks web min g0 clerks 1 slicelets 0")
 		j := w.d.lookup(testJob)
 		j.mu.Lock()
-		if j.reported != (mark{}) {
-			t.Errorf("%s counts as reported by a slicelet", short(int64(j.reported.gen)))
+		if j.reported != (fanout.Version{}) {
+			t.Errorf("%s counts as reported by a slicelet", short(int64(j.reported.Gen)))
 		}
 		j.mu.Unlock()
 		// A client that does not answer is waited for.

@@ -108,7 +108,7 @@ func (b *branch) tell() {
 			return
 		}
 		b.d.mu.Lock()
-		views := b.d.prefs.newest()
+		views := b.d.prefs.Newest()
 		b.d.mu.Unlock()
 		for _, p := range views {
 			if ok && !proto.Equal(told[p.StoreId], p) {
@@ -200,7 +200,7 @@ func (b *branch) wantBase(m *slicerv1.WantBase) error {
 		defer cancel()
 		p, err := b.d.fetch(ctx, req)
 		if err == nil {
-			_, err = p.send(carrier{send: func(m *slicerv1.WatchResponse) { say(piece(m)) }})
+			_, err = send(p, carrier{send: func(m *slicerv1.WatchResponse) { say(piece(m)) }})
 		}
 		if err != nil {
 			say(&slicerv1.JobAssignment{})

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -83,11 +84,11 @@ func (w *branchWant) subscribe() error {
 }
 
 // heldBy is what a Want says that is held.
-func heldBy(m *slicerv1.Want) (mark, uint64) {
+func heldBy(m *slicerv1.Want) (fanout.Version, uint64) {
 	if m.GetGeneration() == 0 {
-		return mark{}, 0
+		return fanout.Version{}, 0
 	}
-	return mark{m.GetStoreId(), assignment.Generation(m.GetGeneration())}, m.GetChecksum()
+	return fanout.Version{Store: m.GetStoreId(), Gen: assignment.Generation(m.GetGeneration())}, m.GetChecksum()
 }
 
 // anew takes a Want for a job that is wanted already. What it says is held counts: it
@@ -102,7 +103,7 @@ func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
 	}
 	j := s.job
 	j.mu.Lock()
-	s.progress.held, s.progress.sum = heldBy(m)
+	s.progress.Held, s.progress.Sum = heldBy(m)
 	s.repeat = true
 	j.kick(s)
 	j.mu.Unlock()
@@ -110,12 +111,12 @@ func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
 }
 
 // reportedIn is the newest that a slicelet of another Distributor holds.
-func reportedIn(m *slicerv1.Want) mark {
-	return mark{m.GetNewestReportedStoreId(), assignment.Generation(m.GetNewestReported())}
+func reportedIn(m *slicerv1.Want) fanout.Version {
+	return fanout.Version{Store: m.GetNewestReportedStoreId(), Gen: assignment.Generation(m.GetNewestReported())}
 }
 
 // ahead notes that a slicelet elsewhere holds a generation.
-func (j *job) ahead(now time.Time, m mark) {
+func (j *job) ahead(now time.Time, m fanout.Version) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteReported(now, m)
@@ -151,9 +152,9 @@ func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	it := j.shelf.item(g)
-	if it == nil || it.written.IsZero() {
+	written := j.shelf.Written(g)
+	if written.IsZero() {
 		return 0
 	}
-	return max(now.Sub(it.written), 0)
+	return max(now.Sub(written), 0)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -184,18 +185,18 @@ func TestCrowd(t *testing.T) {
 	}
 	j := d.lookup(testJob)
 	j.mu.Lock()
-	if len(j.shelf.items) > maxHeld {
-		t.Errorf("%d assignments are held", len(j.shelf.items))
+	if len(j.shelf.Items) > fanout.MaxHeld {
+		t.Errorf("%d assignments are held", len(j.shelf.Items))
 	}
 	for _, s := range j.subs {
-		if strings.HasPrefix(s.in.name, "clerk stuck-") && (s.progress.held.gen != 0 || s.progress.flight.gen == 0) {
+		if strings.HasPrefix(s.in.name, "clerk stuck-") && (s.progress.Held.Gen != 0 || !s.progress.InFlight()) {
 			t.Errorf("%s was sent more than one assignment, or none: %+v", s.in.name, s.progress)
 		}
 	}
 	j.mu.Unlock()
 	// Each generation is encoded at most once whole and once for each base held.
 	whole, delta := value(t, reg, "slicer_distributor_encodes_total", kindWhole), value(t, reg, "slicer_distributor_encodes_total", kindDelta)
-	if whole > generations+1 || delta > generations*(maxHeld-1) {
+	if whole > generations+1 || delta > generations*(fanout.MaxHeld-1) {
 		t.Errorf("%v whole encodings and %v deltas of %d generations", whole, delta, generations)
 	}
 	t.Logf("sent %v whole and %v deltas, encoded %v and %v", value(t, reg, "slicer_distributor_updates_total", kindWhole),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -57,12 +58,12 @@ type Distributor struct {
 	mu          sync.Mutex
 	closed      bool
 	jobs        map[string]*job
-	prefs       preferences
-	beliefs     beliefs
+	prefs       fanout.Preferences
+	beliefs     fanout.PreferenceView
 	attachments map[string]*attachment // by the assigner's id
 	uppers      map[string]*attachment // to Distributors of the first tier, by id
 	branches    map[string]*branch     // of Distributors of the second tier, by id
-	sessions    session
+	sessions    fanout.Session
 	subscribers uint64            // numbers given out
 	ready       bool              // an assigner has been attached once
 	errs        map[string]string // why addresses are not attached
@@ -197,7 +198,7 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	case j == nil && len(d.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
-		_, named := d.prefs.storeOf(name)
+		_, named := d.prefs.StoreOf(name)
 		unknown := peer != "" && !named
 		if unknown && !d.unknowns.Allow(d.host.now(), peer) {
 			return nil, status.Errorf(codes.ResourceExhausted, "job %q: it is not known here, and %s has asked for other names that are not: %d a second are allowed, and %d at once", name, peer, unknownNames, unknownBurst)
@@ -271,7 +272,7 @@ func (d *Distributor) takeOutIfIdle(j *job, now time.Time) (at time.Time, droppe
 	}
 	j.mu.Lock()
 	keep := idleFor
-	if j.shelf.newest() == nil {
+	if j.shelf.Newest() == nil {
 		keep = idleUnknownFor
 	}
 	target, preferred := j.target, j.preferred

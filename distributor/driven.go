@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -175,13 +176,13 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 		if len(k.wake) > 0 {
 			<-k.wake
 		} else if k.at.IsZero() || k.at.After(now) {
-			next = sooner(next, k.at)
+			next = fanout.Sooner(next, k.at)
 			continue
 		}
 		k.at = k.step(now)
 		dropAt, drop := v.d.dropIfIdle(k.job, now)
-		k.at, dropped = sooner(k.at, dropAt), dropped || drop
-		next = sooner(next, k.at)
+		k.at, dropped = fanout.Sooner(k.at, dropAt), dropped || drop
+		next = fanout.Sooner(next, k.at)
 	}
 	if dropped {
 		v.kept = slices.DeleteFunc(v.kept, func(k keptJob) bool { return v.d.lookup(k.name) != k.job })
@@ -197,7 +198,7 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 		if p.quiet.Sub(now) <= early {
 			p.say(now, signOfLife)
 		}
-		next = sooner(next, p.quiet)
+		next = fanout.Sooner(next, p.quiet)
 	}
 	return next
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -22,17 +23,17 @@ func checkFetch(req *slicerv1.FetchRequest, now time.Time) error {
 
 // lookFor finds a generation, 0 being the newest, whole. When it has to be waited
 // for, wait is closed when it is worth looking again; with waited it has been.
-func (j *job) lookFor(now time.Time, generation int64, waited bool) (p *payload, wait <-chan struct{}, err error) {
+func (j *job) lookFor(now time.Time, generation int64, waited bool) (p *prepared.Messages, wait <-chan struct{}, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	newest := j.shelf.newest()
+	newest := j.shelf.Newest()
 	g := assignment.Generation(generation)
 	switch {
 	case newest != nil && g == 0:
 		g = newest.Generation()
-	case newest != nil && j.shelf.find(g) == nil && !waited && j.seekBase(now, g):
+	case newest != nil && j.shelf.Find(g) == nil && !waited && j.seekBase(now, g):
 		return nil, j.changed, nil
-	case newest != nil && j.shelf.find(g) == nil:
+	case newest != nil && j.shelf.Find(g) == nil:
 		return nil, nil, status.Errorf(codes.NotFound, "job %q: generation %d is not held here, the newest is %d", j.name, g, newest.Generation())
 	case newest != nil:
 	case j.answer.unknown && j.answer.by == j.target && now.Sub(j.answer.at) < unknownFor:
@@ -48,5 +49,5 @@ func (j *job) lookFor(now time.Time, generation int64, waited bool) (p *payload,
 	default:
 		return nil, nil, j.unavailable()
 	}
-	return j.shelf.whole(g), nil, nil
+	return j.shelf.Whole(g), nil, nil
 }

@@ -80,8 +80,8 @@ func (j *job) noteHeard(now time.Time) {
 func (j *job) watchHearing(now time.Time) (next time.Time) {
 	j.noteHeard(now)
 	unheard := now.Sub(j.heardAt) >= unheardAfter
-	if unheard != j.board.unheard {
-		j.board.hearing(now, unheard)
+	if unheard != j.board.Unacknowledged {
+		j.board.Acknowledge(now, unheard)
 		j.m.hearing(unheard)
 		switch {
 		case !unheard:
@@ -90,7 +90,7 @@ func (j *job) watchHearing(now time.Time) (next time.Time) {
 			j.log.Debug("the preferred assigner is not known to hear this distributor yet", "preferred", j.preferred.name())
 		default:
 			level := slog.LevelDebug
-			if j.conv.roles[slicerv1.Role_ROLE_SLICELET] > 0 {
+			if j.conv.Connected(slicerv1.Role_ROLE_SLICELET) > 0 {
 				level = slog.LevelWarn
 			}
 			j.log.Log(context.Background(), level, "the preferred assigner does not hear this distributor: slicelets are to look for another",

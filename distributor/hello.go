@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -28,7 +29,7 @@ type introduction struct {
 	job    string
 	role   slicerv1.Role
 	name   string // as metrics, logs and stragglers call it
-	held   mark
+	held   fanout.Version
 	sum    uint64
 	task   *slicerv1.Task // slicelets only
 	report *slicerv1.Report
@@ -46,15 +47,15 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 	}
 	in := introduction{
 		job: h.GetJob(), role: h.GetRole(),
-		held: mark{h.GetStoreId(), assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(), index: -1,
+		held: fanout.Version{Store: h.GetStoreId(), Gen: assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(), index: -1,
 	}
-	if in.held.gen == 0 {
-		in.held, in.sum = mark{}, 0
+	if in.held.Gen == 0 {
+		in.held, in.sum = fanout.Version{}, 0
 	}
 	if err := assignment.ValidateJobName(in.job); err != nil {
 		return introduction{}, invalid("hello", err)
 	}
-	if err := checkGeneration(in.held.gen, now); err != nil {
+	if err := checkGeneration(in.held.Gen, now); err != nil {
 		return introduction{}, invalid("hello", err)
 	}
 	if !printable(h.GetClientId(), maxClientID) {
@@ -66,8 +67,8 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 		if h.ClientIndex != nil {
 			in.index = int(h.GetClientIndex())
 		}
-		if in.index > maxIndex {
-			return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_index", Value: in.index, Allowed: fmt.Sprintf("0 to %d", maxIndex)})
+		if in.index > fanout.MaxIndex {
+			return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_index", Value: in.index, Allowed: fmt.Sprintf("0 to %d", fanout.MaxIndex)})
 		}
 	case slicerv1.Role_ROLE_OBSERVER:
 		in.name = "observer " + h.GetClientId()
@@ -96,7 +97,7 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 // checkReport validates what a slicelet reports; the load itself is the
 // assigner's to make sense of. The memo may be nil.
 func checkReport(r *slicerv1.Report, memo *wire.Memo) error {
-	if fixed+varying(r) > MaxReport { // counting is dearer
+	if fanout.ReportSize(r) > MaxReport { // counting is dearer
 		if n := proto.Size(r); n > MaxReport {
 			return status.Errorf(codes.ResourceExhausted, "report: %d bytes, at most %d are allowed", n, MaxReport)
 		}

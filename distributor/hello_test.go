@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -23,7 +24,7 @@ func TestHelloFillsIn(t *testing.T) {
 	}
 	h.Report, h.StoreId, h.Checksum = nil, 7, 8
 	in, err = checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
-	if err != nil || in.task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.held != (mark{}) || in.sum != 0 {
+	if err != nil || in.task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.held != (fanout.Version{}) || in.sum != 0 {
 		t.Errorf("introduction %+v, %v", in, err)
 	}
 }
@@ -49,23 +50,23 @@ func FuzzHello(f *testing.F) {
 			}
 			return
 		}
-		if in.role < 1 || int(in.role) >= numRoles || in.job == "" || !printable(in.job, 63) || len(in.name) > 300 ||
-			in.held.gen < 0 || in.held.gen.Time().Sub(epoch) > 24*time.Hour || (in.role == slicerv1.Role_ROLE_SLICELET) != (in.task != nil) {
+		if in.role < 1 || int(in.role) >= fanout.NumRoles || in.job == "" || !printable(in.job, 63) || len(in.name) > 300 ||
+			in.held.Gen < 0 || in.held.Gen.Time().Sub(epoch) > 24*time.Hour || (in.role == slicerv1.Role_ROLE_SLICELET) != (in.task != nil) {
 			t.Fatalf("introduction %+v", in)
 		}
-		c := newConvergence()
-		c.join(1, in.role, in.name, in.held)
-		c.view(mark{1, 1})
+		c := fanout.NewConvergence()
+		c.Join(1, in.role, in.name, in.held)
+		c.View(fanout.Version{Store: 1, Gen: 1})
 		if in.task != nil {
-			r := newReports()
-			r.connect(epoch, 1, in.task, in.report)
+			r := fanout.NewReports()
+			r.Connect(epoch, 1, in.task, in.report)
 			for _, complete := range []bool{true, false} {
-				for _, tr := range r.take(epoch, in.job, complete) {
+				for _, tr := range r.Take(epoch, in.job, complete) {
 					if _, err := proto.Marshal(tr); err != nil {
 						t.Fatal(err)
 					}
 				}
-				r.report(epoch, 1, in.task.Name, in.report)
+				r.Report(epoch, 1, in.task.Name, in.report)
 			}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -40,25 +41,25 @@ type job struct {
 	idleSince time.Time
 
 	mu        sync.Mutex
-	shelf     shelf
-	bases     bases
-	conv      convergence
-	tasks     reports
-	clients   clients
-	up        upstream
+	shelf     fanout.DeltaCache
+	bases     fanout.Bases
+	conv      fanout.Convergence
+	tasks     fanout.Reports
+	clients   fanout.Clients
+	up        fanout.Schedule
 	subs      map[uint64]*subscription
 	preferred *attachment // nil when it is not attached
 	target    *attachment // who is asked for assignments
 	answer    answer
-	lostAt    time.Time // when the last answer lost its worth
-	orphansAt time.Time // when somebody may next have waited in vain for an answer
-	heardAt   time.Time // when the preferred assigner last heard this Distributor, zero: never
-	reported  mark      // the newest that a slicelet, or another Distributor, has
-	home      uint64    // the store that keeps the job, as the assigners say; 0: they have not
-	acksSent  progressView
-	board     board
+	lostAt    time.Time      // when the last answer lost its worth
+	orphansAt time.Time      // when somebody may next have waited in vain for an answer
+	heardAt   time.Time      // when the preferred assigner last heard this Distributor, zero: never
+	reported  fanout.Version // the newest that a slicelet, or another Distributor, has
+	home      uint64         // the store that keeps the job, as the assigners say; 0: they have not
+	acksSent  fanout.Summary
+	board     fanout.StatusPublisher
 	slow      slowWatch
-	share     share
+	share     fanout.Rebalancer
 	paced     time.Time     // until when handshakes and letGo are held up by the newest; zero: not at all
 	arrived   time.Time     // when the newest assignment came, until all hold it
 	changed   chan struct{} // closed and replaced when newest or answer change
@@ -79,10 +80,10 @@ func newJob(d *Distributor, name string) *job {
 	j := &job{
 		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		conv: newConvergence(), tasks: newReports(), clients: newClients(), subs: make(map[uint64]*subscription),
-		share: newShare(d.cfg.ID, name),
+		conv: fanout.NewConvergence(), tasks: fanout.NewReports(), clients: fanout.NewClients(), subs: make(map[uint64]*subscription),
+		share: fanout.NewRebalancer(d.cfg.ID, name),
 	}
-	j.shelf.encoded, j.shelf.memo = j.m.encoded, d.host.memo
+	j.shelf.Encode = encoderOf(d.host.memo, j.m.encoded)
 	return j
 }
 
@@ -98,7 +99,7 @@ func (j *job) run() {
 		if dropped {
 			return
 		}
-		if next = sooner(next, dropAt); next.IsZero() {
+		if next = fanout.Sooner(next, dropAt); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(next.Sub(now))
@@ -112,14 +113,6 @@ func (j *job) run() {
 	}
 }
 
-// sooner is the earlier of two times, the zero time being never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 func (j *job) poke() {
 	select {
 	case j.wake <- struct{}{}:
@@ -131,7 +124,7 @@ func (j *job) poke() {
 func (j *job) step(now time.Time) (next time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, s := range j.up.mark(now) {
+	for _, s := range j.up.Mark(now) {
 		for _, a := range []*attachment{j.target, j.preferred} {
 			if a != nil && s != 0 && a.number == s {
 				a.mark(j.name)
@@ -139,13 +132,13 @@ func (j *job) step(now time.Time) (next time.Time) {
 			}
 		}
 	}
-	next = sooner(j.up.wake(), j.sendWholes(now))
-	next = sooner(next, j.keepBases(now))
-	next = sooner(next, j.endOrphans(now))
-	next = sooner(next, j.watchHearing(now))
-	next = sooner(next, j.publish(now))
-	next = sooner(next, j.letGo(now))
-	return sooner(next, j.watchSlow(now))
+	next = fanout.Sooner(j.up.Wake(), j.sendWholes(now))
+	next = fanout.Sooner(next, j.keepBases(now))
+	next = fanout.Sooner(next, j.endOrphans(now))
+	next = fanout.Sooner(next, j.watchHearing(now))
+	next = fanout.Sooner(next, j.publish(now))
+	next = fanout.Sooner(next, j.rebalance(now))
+	return fanout.Sooner(next, j.watchSlow(now))
 }
 
 // known says whether the assigner that is asked knows the job.
@@ -156,7 +149,7 @@ func (j *job) known() bool {
 // endOrphans ends the streams of those who have waited in vain for somebody who
 // knows the job, so that they turn to the Backup Distributor.
 func (j *job) endOrphans(now time.Time) (next time.Time) {
-	if j.shelf.newest() != nil || j.known() {
+	if j.shelf.Newest() != nil || j.known() {
 		j.orphansAt = time.Time{}
 		return time.Time{}
 	}
@@ -169,7 +162,7 @@ func (j *job) endOrphans(now time.Time) (next time.Time) {
 			since = j.lostAt
 		}
 		if at := since.Add(patience); at.After(now) {
-			next = sooner(next, at)
+			next = fanout.Sooner(next, at)
 		} else {
 			s.end(j.unavailable())
 		}
@@ -216,12 +209,12 @@ func (j *job) setPeers(now time.Time, preferred, target *attachment, store uint6
 			j.lostAt = now
 		}
 		if j.target != nil {
-			j.up.ended(j.target.number)
+			j.up.Ended(j.target.number)
 			j.target.mark(j.name) // to take its Want back
 		}
 	}
 	j.noteHeard(now)
 	j.target, j.preferred = target, preferred
-	j.up.setPeers(now, preferred.session(), target.session())
+	j.up.SetPeers(now, preferred.session(), target.session())
 	j.poke()
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -70,15 +71,15 @@ func TestSliceletsAreNotLetGo(t *testing.T) {
 		}
 		j := w.d.lookup(testJob)
 		j.mu.Lock()
-		if s := &j.share; s.letting || time.Until(s.restUntil) <= 0 || time.Until(s.restUntil) > shareRestMin {
-			t.Errorf("letting some go: %t, rests for %s", s.letting, time.Until(s.restUntil))
+		if s := &j.share; s.Moving || time.Until(s.RestUntil) <= 0 || time.Until(s.RestUntil) > fanout.RestMin {
+			t.Errorf("moving some away: %t, rests for %s", s.Moving, time.Until(s.RestUntil))
 		}
 		j.mu.Unlock()
 		var clerks []*fakeSub
 		for i := range 5 {
 			clerks = append(clerks, w.clerk(fmt.Sprint("c", i)))
 		}
-		time.Sleep(2 * shareRestMin)
+		time.Sleep(2 * fanout.RestMin)
 		if n, m := gone(clerks), gone(subs); n != 5 || m != 0 {
 			t.Errorf("%d of 5 clerks and %d slicelets were let go", n, m)
 		}

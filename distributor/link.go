@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -294,7 +295,7 @@ func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment
 		err = fmt.Errorf("neither a chunk nor a trailer")
 	}
 	if err != nil {
-		j.m.verdict(verdictMalformed)
+		j.m.verdict(fanout.VerdictMalformed)
 		j.log.Error("assignment does not decode, asking for the whole", "assigner", a.id, "address", a.address, "error", err)
 		j.failed(now, a)
 		return
@@ -302,7 +303,7 @@ func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment
 	age := time.Duration(min(max(m.GetAgeUs(), 0), maxReportAge.Microseconds())) * time.Microsecond
 	v := j.accept(now, a, got, age)
 	j.m.verdict(v)
-	if v == verdictMalformed || v == verdictForeign {
+	if v == fanout.VerdictMalformed || v == fanout.VerdictForeign {
 		j.log.Error("assignment not accepted", "assigner", a.id, "address", a.address, "verdict", string(v),
 			"generation", got.Generation(), "store", got.StoreID(), "of_job", got.Job())
 	}

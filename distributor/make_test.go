@@ -1,66 +1,24 @@
 package distributor
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/jobtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 const (
-	testJob   = "web"
-	testStore = 0xabc
-	baseGen   = 1_700_000_000_000
+	testJob   = jobtest.Job
+	testStore = jobtest.Store
+	baseGen   = jobtest.Generation
 )
 
-// testTasks are n running tasks.
-func testTasks(n int) []assignment.Task {
-	tasks := make([]assignment.Task, n)
-	for i := range tasks {
-		tasks[i] = assignment.Task{
-			Name: fmt.Sprintf("task-%d", i), Incarnation: uint64(i + 1), Address: fmt.Sprintf("10.0.0.%d:80", i%250+1),
-			Index: uint32(i), Weight: 1, State: assignment.TaskRunning,
-		}
-	}
-	return tasks
-}
+var (
+	firstOf, after, testTasks = jobtest.First, jobtest.After, jobtest.Tasks
 
-// firstOf makes a first assignment of a job of some slices, dealt out at random.
-func firstOf(t testing.TB, job string, store uint64, g assignment.Generation, slices int) *assignment.Assignment {
-	t.Helper()
-	rnd := rand.New(rand.NewPCG(uint64(g), 1))
-	tasks := testTasks(max(10, slices/100))
-	p := assignment.Placement{Starts: assignment.Equal(slices), Owners: make([]uint32, slices)}
-	for i := range p.Owners {
-		p.Owners[i] = uint32(rnd.IntN(len(tasks)))
-	}
-	a, err := assignment.Successor(nil, assignment.Header{Job: job, StoreID: store, Generation: g}, tasks, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-// after makes the assignment that follows prev: moves slices go to another task.
-func after(t testing.TB, prev *assignment.Assignment, moves int) *assignment.Assignment {
-	t.Helper()
-	rnd := rand.New(rand.NewPCG(uint64(prev.Generation()), 2))
-	c := prev.Columns()
-	p := assignment.Placement{Starts: append([]assignment.SliceKey(nil), c.Starts...), Owners: append([]uint32(nil), c.Owners...)}
-	for range moves {
-		i := rnd.IntN(len(p.Owners))
-		p.Owners[i] = (p.Owners[i] + 1 + uint32(rnd.IntN(prev.NumTasks()-1))) % uint32(prev.NumTasks())
-	}
-	h := prev.Header()
-	h.Generation++
-	a, err := assignment.Successor(prev, h, testTasks(prev.NumTasks()), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
+	epoch = time.UnixMilli(baseGen)
+)
 
 func clerkHello(id string) *slicerv1.Hello {
 	return &slicerv1.Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, ClientId: id}

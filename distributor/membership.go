@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -23,17 +25,17 @@ func (j *job) join(now time.Time, s *subscription) error {
 		if err := j.admitTask(now, s); err != nil {
 			return err
 		}
-		j.tasks.connect(now, s.id, s.in.task, s.in.report)
+		j.tasks.Connect(now, s.id, s.in.task, s.in.report)
 		s.in.report = nil // the next one takes its place
 		s.reportedAt = now
-		j.up.reportsChanged(now, true)
+		j.up.ReportsChanged(now, true)
 	}
 	s.joined = now
-	s.progress = progress{held: s.in.held, sum: s.in.sum}
+	s.progress = fanout.Progress{Held: s.in.held, Sum: s.in.sum}
 	j.subs[s.id] = s
 	j.joinClient(now, s)
-	j.conv.join(s.id, s.in.role, s.in.name, j.heldBy(s))
-	j.up.acksChanged(now)
+	j.conv.Join(s.id, s.in.role, s.in.name, j.heldBy(s))
+	j.up.AcksChanged(now)
 	if s.in.role == slicerv1.Role_ROLE_SLICELET {
 		j.noteReported(now, s.in.held)
 	}
@@ -61,10 +63,10 @@ func (j *job) admitLocked(now time.Time) error {
 
 // heldBy is what a subscriber counts as holding: not what it says that it holds
 // when that is not what is held here.
-func (j *job) heldBy(s *subscription) mark {
-	held := s.progress.held
-	if a := j.shelf.find(held.gen); a != nil && a.StoreID() == held.store && a.Checksum() != s.progress.sum {
-		return mark{}
+func (j *job) heldBy(s *subscription) fanout.Version {
+	held := s.progress.Held
+	if a := j.shelf.Find(held.Gen); a != nil && a.StoreID() == held.Store && a.Checksum() != s.progress.Sum {
+		return fanout.Version{}
 	}
 	return held
 }
@@ -72,8 +74,8 @@ func (j *job) heldBy(s *subscription) mark {
 // admitTask refuses a slicelet while another of its name lives, and has one take
 // its own place when it has reconnected.
 func (j *job) admitTask(now time.Time, s *subscription) error {
-	t, ok := j.tasks.holder(s.in.task.GetName())
-	if again := ok && t.task.GetIncarnation() == s.in.task.GetIncarnation(); !again {
+	t, ok := j.tasks.Holder(s.in.task.GetName())
+	if again := ok && t.Task.GetIncarnation() == s.in.task.GetIncarnation(); !again {
 		if err := j.admitJoin(now, s); err != nil {
 			return err
 		}
@@ -81,19 +83,19 @@ func (j *job) admitTask(now time.Time, s *subscription) error {
 	if !ok {
 		return nil
 	}
-	old := j.subs[t.by]
+	old := j.subs[t.By]
 	name := s.in.task.GetName()
 	switch {
-	case t.task.GetIncarnation() == s.in.task.GetIncarnation():
+	case t.Task.GetIncarnation() == s.in.task.GetIncarnation():
 		j.log.Info("slicelet has reconnected", "task", name)
 	case old != nil && now.Sub(old.reportedAt) <= j.heartbeat():
 		j.log.Warn("second live task of one name refused", "task", name,
-			"address", s.in.task.GetAddress(), "first", t.task.GetAddress())
+			"address", s.in.task.GetAddress(), "first", t.Task.GetAddress())
 		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
-			j.name, name, t.task.GetAddress(), t.task.GetIncarnation())
+			j.name, name, t.Task.GetAddress(), t.Task.GetIncarnation())
 	default:
 		j.log.Info("silent task makes way for another incarnation", "task", name, "address", s.in.task.GetAddress())
-		j.tasks.disconnect(t.by, name, j.up.receives())
+		j.tasks.Disconnect(t.By, name, j.up.Receives())
 	}
 	if old != nil {
 		j.removeLocked(now, old)
@@ -139,8 +141,8 @@ func (j *job) leave(now time.Time, s *subscription) {
 	if j.subs[s.id] != s {
 		return
 	}
-	if s.in.role == slicerv1.Role_ROLE_SLICELET && j.tasks.disconnect(s.id, s.in.task.GetName(), j.up.receives()) {
-		j.up.reportsChanged(now, true)
+	if s.in.role == slicerv1.Role_ROLE_SLICELET && j.tasks.Disconnect(s.id, s.in.task.GetName(), j.up.Receives()) {
+		j.up.ReportsChanged(now, true)
 	}
 	j.removeLocked(now, s)
 	j.poke()
@@ -150,10 +152,10 @@ func (j *job) removeLocked(now time.Time, s *subscription) {
 	s.left = true
 	delete(j.subs, s.id)
 	j.d.wholes.Release(now, s.id)
-	j.conv.leave(s.id)
+	j.conv.Leave(s.id)
 	j.pace(now, false)
 	j.leaveClient(now, s)
-	j.up.acksChanged(now)
+	j.up.AcksChanged(now)
 	j.m.subscribers(s.in.role, -1)
 	j.measure(now)
 }
@@ -162,29 +164,29 @@ func (j *job) removeLocked(now time.Time, s *subscription) {
 // to go on from.
 // What is of another store than the newest, or far ahead, is the past of another
 // store, or made up.
-func (j *job) noteReported(now time.Time, m mark) {
-	newest := markOf(j.shelf.newest())
-	limit := max(newest.gen, assignment.Generation(now.UnixMilli())) + assignment.Generation(assignment.MaxReportedAhead.Milliseconds())
-	if m.gen > limit {
-		j.log.Warn("generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.gen, "store", m.store)
+func (j *job) noteReported(now time.Time, m fanout.Version) {
+	newest := fanout.VersionOf(j.shelf.Newest())
+	limit := max(newest.Gen, assignment.Generation(now.UnixMilli())) + assignment.Generation(assignment.MaxReportedAhead.Milliseconds())
+	if m.Gen > limit {
+		j.log.Warn("generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.Gen, "store", m.Store)
 		return
 	}
-	if m.gen == 0 || newest.gen != 0 && m.store != newest.store {
+	if m.Gen == 0 || newest.Gen != 0 && m.Store != newest.Store {
 		return
 	}
-	if m.gen > j.reported.gen || newest.gen != 0 && j.reported.store != newest.store {
+	if m.Gen > j.reported.Gen || newest.Gen != 0 && j.reported.Store != newest.Store {
 		j.reported = m
 	}
-	j.up.reported(now, j.reported.gen, newest.gen)
+	j.up.Reported(now, j.reported.Gen, newest.Gen)
 }
 
 // noteStore is for when the newest assignment is of another store than the one before:
 // only what slicelets hold of that counts from then on.
 func (j *job) noteStore(now time.Time) {
-	j.reported, j.up.asked = mark{}, 0
+	j.reported, j.up.Asked = fanout.Version{}, 0
 	for _, s := range j.subs {
 		if s.in.role == slicerv1.Role_ROLE_SLICELET {
-			j.noteReported(now, s.progress.held)
+			j.noteReported(now, s.progress.Held)
 		}
 	}
 }
@@ -192,7 +194,7 @@ func (j *job) noteStore(now time.Time) {
 func (j *job) askAnewLocked(now time.Time) {
 	j.answer.by, j.answer.unknown = nil, false
 	j.lostAt = now
-	j.up.askAnew(now)
+	j.up.AskAnew(now)
 }
 
 // report takes a slicelet's report.
@@ -200,9 +202,9 @@ func (j *job) report(now time.Time, s *subscription, r *slicerv1.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s.reportedAt = now
-	changed := j.tasks.report(now, s.id, s.in.task.GetName(), r)
-	idle := j.up.reports.at.IsZero()
-	j.up.reportsChanged(now, changed)
+	changed := j.tasks.Report(now, s.id, s.in.task.GetName(), r)
+	idle := j.up.Reports.At.IsZero()
+	j.up.ReportsChanged(now, changed)
 	j.m.report()
 	if changed || idle {
 		j.poke()
@@ -221,14 +223,14 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 	if a.GetRefusal() != "" {
 		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", clip(a.GetRefusal()))
 		j.m.refused()
-		s.progress.declined()
+		s.progress.Declined()
 	} else {
-		s.progress.acked(g)
+		s.progress.Acked(g)
 		if s.in.role == slicerv1.Role_ROLE_SLICELET {
-			j.noteReported(now, s.progress.held)
+			j.noteReported(now, s.progress.Held)
 		}
 		if !s.left {
-			j.holds(now, s.id, s.in.role, s.progress.held)
+			j.holds(now, s.id, s.in.role, s.progress.Held)
 		}
 	}
 	j.kick(s)
@@ -248,19 +250,19 @@ func (j *job) kick(s *subscription) {
 }
 
 func (j *job) lacks(s *subscription) bool {
-	if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
+	if st, version := j.board.Newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
 		return true
 	}
 	next := j.nextStep(s)
-	return next == stepDelta || next == stepWhole && !j.d.wholes.Waits(s.id)
+	return next == fanout.StepDelta || next == fanout.StepWhole && !j.d.wholes.Waits(s.id)
 }
 
-func (j *job) nextStep(s *subscription) step {
-	newest := j.shelf.newest()
+func (j *job) nextStep(s *subscription) fanout.Step {
+	newest := j.shelf.Newest()
 	if newest == nil {
-		return s.progress.next(mark{}, 0, j.home)
+		return s.progress.Next(fanout.Version{}, 0, j.home)
 	}
-	return s.progress.next(markOf(newest), newest.Checksum(), j.home)
+	return s.progress.Next(fanout.VersionOf(newest), newest.Checksum(), j.home)
 }
 
 // nextFor is what is to be sent to a subscriber next; without anything its
@@ -269,13 +271,13 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !s.left {
-		if st, version := j.board.newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
+		if st, version := j.board.Newest(s.in.role); st != nil && (s.repeat || s.statusSeen != version || s.owesIndex()) {
 			s.repeat, s.statusSeen = false, version
-			return outgoing{payload: j.statusFor(s, st)}, true
+			return outgoing{messages: j.statusFor(s, st)}, true
 		}
 		switch j.nextStep(s) {
-		case stepDelta:
-			if p := j.shelf.delta(s.progress.held.gen, s.progress.sum); p != nil {
+		case fanout.StepDelta:
+			if p := j.shelf.Delta(s.progress.Held.Gen, s.progress.Sum); p != nil {
 				j.d.wholes.Release(j.d.host.now(), s.id)
 				return j.dispatch(s, p, kindDelta), true
 			}
@@ -283,15 +285,15 @@ func (j *job) nextFor(s *subscription) (out outgoing, ok bool) {
 				return s.rest() // it is kicked when the base comes, or does not
 			}
 			fallthrough
-		case stepWhole:
+		case fanout.StepWhole:
 			now := j.d.host.now()
-			if !j.d.wholes.Acquire(now, s.id, s.peer, groupOf(s.in.role), j, wholeBytes(j.shelf.newest())) {
+			if !j.d.wholes.Acquire(now, s.id, s.peer, fanout.GroupOf(s.in.role), j, wholeBytes(j.shelf.Newest())) {
 				return s.rest() // it is kicked when its turn has come
 			}
-			return j.dispatch(s, j.shelf.whole(j.shelf.newest().Generation()), kindWhole), true
+			return j.dispatch(s, j.shelf.Whole(j.shelf.Newest().Generation()), kindWhole), true
 		}
 	}
-	if s.progress.flight.gen == 0 && !j.d.wholes.Waits(s.id) {
+	if !s.progress.InFlight() && !j.d.wholes.Waits(s.id) {
 		j.d.wholes.Release(j.d.host.now(), s.id)
 	}
 	return s.rest()
@@ -304,9 +306,9 @@ func (s *subscription) rest() (outgoing, bool) {
 	return outgoing{}, false
 }
 
-func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
-	newest := j.shelf.newest()
-	s.progress.sent(markOf(newest), newest.Checksum(), kind == kindWhole)
+func (j *job) dispatch(s *subscription, p *prepared.Messages, kind string) outgoing {
+	newest := j.shelf.Newest()
+	s.progress.Sent(fanout.VersionOf(newest), newest.Checksum(), kind == kindWhole)
 	s.flightAt = j.d.host.now()
 	s.isServed() // what reads slowly does not hold up those that are to be set up
 	return outgoing{p, kind}
@@ -316,5 +318,5 @@ func (j *job) dispatch(s *subscription, p *payload, kind string) outgoing {
 func (j *job) withoutDelta(s *subscription) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s.progress.declined()
+	s.progress.Declined()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/series"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -135,13 +136,13 @@ func (m *metrics) close() {
 type jobSeries struct {
 	series.Set
 	refs                       int // of those who show them, guarded by metrics.mu
-	roles                      [numRoles]prometheus.Gauge
+	roles                      [fanout.NumRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
 	unheard                    prometheus.Gauge
 	sent, sentBytes, encodes   map[string]prometheus.Counter
 	refusals, reports, bases   prometheus.Counter
 	convergence                prometheus.Observer
-	reach                      [numRoles]prometheus.Observer
+	reach                      [fanout.NumRoles]prometheus.Observer
 }
 
 func (m *metrics) newSeries(name string) *jobSeries {
@@ -164,7 +165,7 @@ func (m *metrics) newSeries(name string) *jobSeries {
 	for _, kind := range []string{kindWhole, kindDelta} {
 		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.sent, kind), counter(m.sentBytes, kind), counter(m.encodes, kind)
 	}
-	for _, v := range []verdict{verdictAccepted, verdictStale, verdictForeign, verdictMalformed} {
+	for _, v := range []fanout.Verdict{fanout.VerdictAccepted, fanout.VerdictStale, fanout.VerdictForeign, fanout.VerdictMalformed} {
 		series.Expect[prometheus.Counter](&s.Set, m.received, name, string(v))
 	}
 	return s
@@ -178,9 +179,9 @@ type jobMetrics struct {
 	series atomic.Pointer[jobSeries] // nil before show
 
 	mu        sync.Mutex
-	connected [numRoles]int
+	connected [fanout.NumRoles]int
 	isUnheard bool
-	worst     []slowSub // shown as slowest
+	worst     []fanout.Slow // shown as slowest
 }
 
 func (m *metrics) job(name string) *jobMetrics { return &jobMetrics{parent: m, job: name} }
@@ -258,7 +259,7 @@ func setUnheard(s *jobSeries, unheard bool) {
 }
 
 // slow shows who is slow now in place of those who were.
-func (j *jobMetrics) slow(now time.Time, total int, worst []slowSub) {
+func (j *jobMetrics) slow(now time.Time, total int, worst []fanout.Slow) {
 	s := j.series.Load()
 	if s == nil {
 		return
@@ -270,12 +271,12 @@ func (j *jobMetrics) slow(now time.Time, total int, worst []slowSub) {
 }
 
 // showSlowest is called with j.mu held.
-func (j *jobMetrics) showSlowest(now time.Time, worst []slowSub) {
+func (j *jobMetrics) showSlowest(now time.Time, worst []fanout.Slow) {
 	for _, s := range j.worst {
-		j.parent.slowest.DeleteLabelValues(j.job, s.name)
+		j.parent.slowest.DeleteLabelValues(j.job, s.Name)
 	}
 	for _, s := range worst {
-		j.parent.slowest.WithLabelValues(j.job, s.name).Set(now.Sub(s.since).Seconds())
+		j.parent.slowest.WithLabelValues(j.job, s.Name).Set(now.Sub(s.Since).Seconds())
 	}
 	j.worst = worst
 }
@@ -338,7 +339,7 @@ func (j *jobMetrics) updates(kind string, size int) {
 
 // verdict counts what became of an assignment, which only an assigner sends whose
 // store has the job.
-func (j *jobMetrics) verdict(v verdict) {
+func (j *jobMetrics) verdict(v fanout.Verdict) {
 	j.show()
 	j.parent.received.WithLabelValues(j.job, string(v)).Inc()
 }

@@ -8,29 +8,30 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // accept takes an assignment that from is the source of, stored so long ago, and
 // reports what became of it.
-func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, age time.Duration) verdict {
+func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, age time.Duration) fanout.Verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	v := judge(j.shelf.newest(), a, from == j.preferred || from == j.target && from.isUpper())
-	if v == verdictMalformed || a.Job() != j.name {
-		return verdictMalformed
+	v := fanout.Judge(j.shelf.Newest(), a, from == j.preferred || from == j.target && from.isUpper())
+	if v == fanout.VerdictMalformed || a.Job() != j.name {
+		return fanout.VerdictMalformed
 	}
-	j.up.succeeded()
-	if v == verdictStale || v == verdictForeign {
+	j.up.Succeeded()
+	if v == fanout.VerdictStale || v == fanout.VerdictForeign {
 		return v
 	}
-	if old := j.shelf.newest(); old != nil && old.StoreID() != a.StoreID() {
+	if old := j.shelf.Newest(); old != nil && old.StoreID() != a.StoreID() {
 		j.log.Warn("the store has changed", "from", old.StoreID(), "to", a.StoreID(),
 			"from_generation", old.Generation(), "to_generation", a.Generation())
 	}
 	written := now.Add(-age)
-	changed := markOf(j.shelf.newest()).store != a.StoreID()
-	j.shelf.put(a, written)
+	changed := fanout.VersionOf(j.shelf.Newest()).Store != a.StoreID()
+	j.shelf.Put(a, written)
 	if changed {
 		j.noteStore(now)
 	}
@@ -38,9 +39,9 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 	j.isKnownLocked()
 	j.m.generation(a)
 	j.log.Debug("assignment", "generation", a.Generation(), "from", from.name(), "subscribers", len(j.subs))
-	j.conv.came(markOf(a), written)
+	j.conv.Came(fanout.VersionOf(a), written)
 	j.pace(now, true)
-	j.up.acksChanged(now)
+	j.up.AcksChanged(now)
 	j.measure(now)
 	j.notifyLocked()
 	for _, s := range j.subs {
@@ -50,41 +51,12 @@ func (j *job) accept(now time.Time, from *attachment, a *assignment.Assignment, 
 	return v
 }
 
-// verdict is what becomes of an assignment that an assigner has sent.
-type verdict string
-
-const (
-	verdictAccepted  verdict = "accepted"
-	verdictStale     verdict = "stale"     // not newer than what is held
-	verdictForeign   verdict = "foreign"   // of another store, from an assigner that is not preferred
-	verdictMalformed verdict = "malformed" // does not decode, or is not what it says it is
-)
-
-// judge says whether next takes the place of held: never backwards within a
-// store, and from one store to another only on the word of the preferred assigner, or
-// in the second tier of who is asked.
-func judge(held, next *assignment.Assignment, preferred bool) verdict {
-	switch {
-	case held == nil:
-		return verdictAccepted
-	case held.StoreID() != next.StoreID() && preferred:
-		return verdictAccepted
-	case held.StoreID() != next.StoreID():
-		return verdictForeign
-	case next.Generation() > held.Generation():
-		return verdictAccepted
-	case next.Generation() == held.Generation() && next.Checksum() != held.Checksum():
-		return verdictMalformed
-	}
-	return verdictStale
-}
-
 // failed notes that what came from an assigner did not decode.
 func (j *job) failed(now time.Time, from *attachment) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if from == j.target {
-		j.up.failed(now)
+		j.up.Failed(now)
 		j.poke()
 	}
 }
@@ -93,7 +65,7 @@ func (j *job) failed(now time.Time, from *attachment) {
 func (j *job) base(g assignment.Generation) *assignment.Assignment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.shelf.find(g)
+	return j.shelf.Find(g)
 }
 
 // told takes what the assigner that is asked says about the job.
@@ -114,8 +86,8 @@ func (j *job) told(now time.Time, from *attachment, m *slicerv1.JobStatus) {
 			m.ConvergedGeneration = g
 		}
 		j.answer.status = m
-		j.board.changed(now, m)
-		j.up.reportsEvery(now, reportInterval(m))
+		j.board.Changed(now, m)
+		j.up.ReportsEvery(now, fanout.ReportInterval(m))
 	}
 	if before.by != from || before.unknown != m.GetUnknown() {
 		j.notifyLocked()
@@ -134,11 +106,12 @@ func (j *job) isKnownLocked() {
 
 // forgetLocked is for when the store says that there is no such job.
 func (j *job) forgetLocked() {
-	if len(j.subs) > 0 || j.shelf.newest() != nil {
+	if len(j.subs) > 0 || j.shelf.Newest() != nil {
 		j.log.Info("there is no such job", "assigner", j.answer.by.name(), "subscribers", len(j.subs))
 	}
-	j.shelf.clear()
-	j.answer.status, j.board = nil, board{unheard: j.board.unheard}
+	j.shelf.Clear()
+	j.answer.status = nil
+	j.board.Reset()
 	for _, s := range j.subs {
 		s.end(j.notFound())
 	}
@@ -148,15 +121,15 @@ func (j *job) forgetLocked() {
 func (j *job) refuse(m *slicerv1.RefuseTask) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	t, ok := j.tasks.holder(m.GetTask())
-	if !ok || t.task.GetIncarnation() != m.GetIncarnation() {
+	t, ok := j.tasks.Holder(m.GetTask())
+	if !ok || t.Task.GetIncarnation() != m.GetIncarnation() {
 		return
 	}
 	code := codes.Code(m.GetCode())
 	if code == codes.OK || code > codes.Unauthenticated {
 		code = codes.Unknown
 	}
-	if s := j.subs[t.by]; s != nil {
+	if s := j.subs[t.By]; s != nil {
 		j.log.Info("task refused by the assigner", "task", m.GetTask(), "code", code, "reason", m.GetMessage())
 		s.end(status.Error(code, m.GetMessage()))
 	}

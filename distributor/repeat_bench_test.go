@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/distributor/crowdtest"
+	"github.com/slicer-project/slicer/distributor/fanout"
 )
 
 // BenchmarkRepeat lets ten thousand subscribers be idle and says what it costs that
@@ -20,7 +21,7 @@ func BenchmarkRepeat(b *testing.B) {
 		before, began := crowdtest.CPU(), time.Now()
 		time.Sleep(watched)
 		used, took := crowdtest.CPU()-before, time.Since(began)
-		said := float64(subscribers) * took.Seconds() / repeatInterval.Seconds()
+		said := float64(subscribers) * took.Seconds() / fanout.RepeatInterval.Seconds()
 		b.ReportMetric(float64(used.Microseconds())/said, "us/repeat")
 		b.ReportMetric(100*used.Seconds()/took.Seconds(), "%cpu")
 	}

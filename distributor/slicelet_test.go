@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -45,22 +46,22 @@ func TestReportsGoToThePreferred(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		tell(t, f, "reports web s1/1#2 running")
-		time.Sleep(reportGap)
+		time.Sleep(fanout.ReportGap)
 		tell(t, f, "reports web s1/1#4 running")
 		// A change of state does not wait.
 		s.report(running(5))
 		s.report(&slicerv1.Report{Sequence: 6, State: slicerv1.TaskState_TASK_STATE_DRAINING})
-		time.Sleep(urgentGap)
+		time.Sleep(fanout.UrgentGap)
 		tell(t, f, "reports web s1/1#6 draining")
 		c := w.clerk("c1")
-		time.Sleep(acksGap)
+		time.Sleep(fanout.AcksGap)
 		told := f.told() // before and after the clerk has acknowledged, or only after
 		if told[len(told)-1] != "acks web min g0 clerks 1 slicelets 1" {
 			t.Errorf("told %q", told)
 		}
 		c.close()
 		s.close()
-		time.Sleep(acksGap)
+		time.Sleep(fanout.AcksGap)
 		told = f.told()
 		if !slices.Contains(told, "reports web s1/1#6 draining gone") || told[len(told)-1] != "acks web empty" {
 			t.Errorf("told %q", told)
@@ -188,35 +189,35 @@ func TestStatusIsMergedAndRepeated(t *testing.T) {
 			f.status(&slicerv1.JobStatus{Job: testJob, ConvergedGeneration: baseGen + int64(i)})
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(statusGap)
+		time.Sleep(fanout.StatusGap)
 		if g := c.lastStatus().GetConvergedGeneration(); g != baseGen+49 || seen() > 3 {
 			t.Errorf("converged %d after %d statuses", g-baseGen, seen())
 		}
 		f.status(&slicerv1.JobStatus{Job: testJob, Stragglers: []string{"clerk c9"}})
-		time.Sleep(stragglersGap)
+		time.Sleep(fanout.StragglersGap)
 		st := c.lastStatus()
 		if !slices.Equal(st.GetStragglers(), []string{"clerk c9"}) || st.GetConvergedGeneration() != baseGen+49 {
 			t.Errorf("status %v", st)
 		}
 		before := seen()
-		time.Sleep(4 * repeatInterval)
+		time.Sleep(4 * fanout.RepeatInterval)
 		if seen() < before+3 || seen() > before+5 {
-			t.Errorf("%d statuses in %s of silence", seen()-before, 4*repeatInterval)
+			t.Errorf("%d statuses in %s of silence", seen()-before, 4*fanout.RepeatInterval)
 		}
 		// A slicelet hears more often.
 		l := subscribe(t, w.cc, sliceletHello("task-1", 1), nil)
-		if ms := l.lastStatus().GetRepeatMs(); ms != sliceletRepeat.Milliseconds() || c.lastStatus().GetRepeatMs() != repeatInterval.Milliseconds() {
+		if ms := l.lastStatus().GetRepeatMs(); ms != fanout.SliceletRepeat.Milliseconds() || c.lastStatus().GetRepeatMs() != fanout.RepeatInterval.Milliseconds() {
 			t.Errorf("a slicelet is promised something every %d ms", ms)
 		}
 		l.mu.Lock()
 		before = l.statuses
 		l.mu.Unlock()
-		time.Sleep(10 * sliceletRepeat)
+		time.Sleep(10 * fanout.SliceletRepeat)
 		synctest.Wait()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if n := l.statuses - before; n < 9 || n > 11 {
-			t.Errorf("%d statuses for a slicelet in %s of silence", n, 10*sliceletRepeat)
+			t.Errorf("%d statuses for a slicelet in %s of silence", n, 10*fanout.SliceletRepeat)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -22,23 +22,15 @@ const (
 // slowWatch says when to look for slow subscribers next, and who is slow.
 type slowWatch struct {
 	lookAt, namedAt time.Time
-	worst           []slowSub // at most maxStragglers, the slowest first
+	worst           []fanout.Slow // at most maxStragglers, the slowest first
 	total           int
-}
-
-// slowSub is a subscriber that has not acknowledged for long what it was sent, or
-// will not take it.
-type slowSub struct {
-	name  string
-	gen   assignment.Generation // that it holds
-	since time.Time             // when it was sent what it does not acknowledge
 }
 
 // watchSlow counts and names those who have not acknowledged for long. It looks
 // only while somebody is late.
 func (j *job) watchSlow(now time.Time) (next time.Time) {
-	newest := markOf(j.shelf.newest())
-	_, behind := j.conv.lag(newest)
+	newest := fanout.VersionOf(j.shelf.Newest())
+	_, behind := j.conv.Lag(newest)
 	if behind == 0 && j.slow.total == 0 {
 		return time.Time{}
 	}
@@ -46,17 +38,17 @@ func (j *job) watchSlow(now time.Time) (next time.Time) {
 		return j.slow.lookAt
 	}
 	j.slow.lookAt = now.Add(slowLook)
-	var all []slowSub
+	var all []fanout.Slow
 	for _, s := range j.subs {
-		if p := &s.progress; (p.flight.gen != 0 || p.stuck(newest)) && now.Sub(s.flightAt) >= slowAfter {
-			all = append(all, slowSub{s.in.name, p.held.gen, s.flightAt})
+		if p := &s.progress; (p.InFlight() || p.Stuck(newest)) && now.Sub(s.flightAt) >= slowAfter {
+			all = append(all, fanout.Slow{Name: s.in.name, Gen: p.Held.Gen, Since: s.flightAt})
 		}
 	}
-	slices.SortFunc(all, func(a, b slowSub) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(all, func(a, b fanout.Slow) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
 	before := j.slow.worst
-	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), maxStragglers)])
+	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), fanout.MaxStragglers)])
 	if !slices.Equal(before, j.slow.worst) {
-		j.up.acksChanged(now)
+		j.up.AcksChanged(now)
 		j.poke()
 	}
 	j.m.slow(now, len(all), j.slow.worst)
@@ -64,10 +56,10 @@ func (j *job) watchSlow(now time.Time) (next time.Time) {
 		j.slow.namedAt = now
 		names := make([]string, len(j.slow.worst))
 		for i, s := range j.slow.worst {
-			names[i] = s.name
+			names[i] = s.Name
 		}
 		j.log.Warn("subscribers do not acknowledge", "count", len(all), "after", slowAfter,
-			"longest", now.Sub(all[0].since).Round(time.Second), "some", names)
+			"longest", now.Sub(all[0].Since).Round(time.Second), "some", names)
 	}
 	return j.slow.lookAt
 }
@@ -75,11 +67,11 @@ func (j *job) watchSlow(now time.Time) (next time.Time) {
 // measure notes how far the subscribers are, and how long the newest assignment
 // took to reach the last of them.
 func (j *job) measure(now time.Time) {
-	newest := j.shelf.newest()
+	newest := j.shelf.Newest()
 	if newest == nil {
 		return
 	}
-	_, behind := j.conv.lag(markOf(newest))
+	_, behind := j.conv.Lag(fanout.VersionOf(newest))
 	j.m.behind(behind)
 	if behind == 0 && !j.arrived.IsZero() {
 		j.m.converged(now.Sub(j.arrived))
@@ -88,15 +80,15 @@ func (j *job) measure(now time.Time) {
 }
 
 // holds has a subscriber counted as holding something.
-func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
-	changed, took, reached := j.conv.hold(now, id, held)
+func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held fanout.Version) {
+	changed, took, reached := j.conv.Hold(now, id, held)
 	if reached {
 		j.m.reached(role, took)
 		j.pace(now, false)
 	}
 	if changed {
-		idle := j.up.acks.at.IsZero()
-		j.up.acksChanged(now)
+		idle := j.up.Acks.At.IsZero()
+		j.up.AcksChanged(now)
 		j.measure(now)
 		if idle {
 			j.poke() // or it is known already when they are due
@@ -108,7 +100,7 @@ func (j *job) holds(now time.Time, id uint64, role slicerv1.Role, held mark) {
 // connected when the newest assignment came wait for it, save the last hundredth, and for
 // limiter.PauseFor at most.
 func (j *job) pace(now time.Time, came bool) {
-	waiting, all := j.conv.awaited()
+	waiting, all := j.conv.Awaited()
 	switch wait := waiting*100 > all; {
 	case wait && came:
 		j.paced = now.Add(limiter.PauseFor)
@@ -120,8 +112,8 @@ func (j *job) pace(now time.Time, came bool) {
 }
 
 // progressView is how far the job's subscribers have come, the slow ones named.
-func (j *job) progressView() progressView {
-	v := j.conv.view(markOf(j.shelf.newest()))
-	v.slow, v.slowTotal = j.slow.worst, j.slow.total
+func (j *job) progressView() fanout.Summary {
+	v := j.conv.View(fanout.VersionOf(j.shelf.Newest()))
+	v.Slow, v.SlowTotal = j.slow.worst, j.slow.total
 	return v
 }

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -32,15 +34,15 @@ type subscription struct {
 	setUp  *limiter.Handshake // of its connection; nil if that was not limited
 
 	// Guarded by the job's lock.
-	progress   progress
-	statusSeen uint64    // version of the status that was sent last
-	repeat     bool      // send the status although it has been seen
-	sending    bool      // a goroutine is at it
-	left       bool      // not a member of the job any more
-	flightAt   time.Time // since when an acknowledgement has been waited for
-	reportedAt time.Time // when a slicelet was last heard
-	client     *client   // nil if it is not a clerk that says who it is
-	index      int       // a clerk's, as far as it knows, -1 if none
+	progress   fanout.Progress
+	statusSeen uint64         // version of the status that was sent last
+	repeat     bool           // send the status although it has been seen
+	sending    bool           // a goroutine is at it
+	left       bool           // not a member of the job any more
+	flightAt   time.Time      // since when an acknowledgement has been waited for
+	reportedAt time.Time      // when a slicelet was last heard
+	client     *fanout.Client // nil if it is not a clerk that says who it is
+	index      int            // a clerk's, as far as it knows, -1 if none
 }
 
 // end has the stream end with err, the first that is given.
@@ -104,8 +106,8 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 
 // outgoing is something to be sent to one subscriber.
 type outgoing struct {
-	*payload
-	kind string // of update, "" for a status
+	messages *prepared.Messages
+	kind     string // of update, "" for a status
 }
 
 // send sends until there is nothing more to send.
@@ -115,16 +117,16 @@ func (s *subscription) send() {
 		if !ok {
 			return
 		}
-		size, err := out.send(s.stream)
+		size, err := send(out.messages, s.stream)
 		switch {
 		case err == nil:
 			if out.kind != "" {
 				s.job.m.updates(out.kind, size)
 			}
-		case errors.Is(err, errEncode) && out.kind == kindDelta:
+		case errors.Is(err, prepared.ErrBuild) && out.kind == kindDelta:
 			s.job.log.Error("a delta does not encode, sending the whole", "error", err)
 			s.job.withoutDelta(s)
-		case errors.Is(err, errEncode):
+		case errors.Is(err, prepared.ErrBuild):
 			s.job.log.Error("an assignment does not encode", "error", err)
 			s.end(status.Errorf(codes.Internal, "job %q: the assignment does not encode", s.job.name))
 			return

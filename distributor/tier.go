@@ -110,8 +110,8 @@ func (l *link) open(ctx context.Context, conn grpc.ClientConnInterface) (slicerv
 func (d *Distributor) maintainRelayed(ctx context.Context, links map[string]*link) {
 	d.mu.Lock()
 	known := make(map[string]struct{})
-	for _, c := range d.prefs.candidates() {
-		known[c.id] = struct{}{}
+	for _, c := range d.prefs.Candidates() {
+		known[c.ID] = struct{}{}
 	}
 	d.mu.Unlock()
 	for id := range known {

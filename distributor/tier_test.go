@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -203,7 +204,7 @@ func TestSecondTierOutlivesThoseAbove(t *testing.T) {
 			t.Errorf("attached to %v distributors of the first tier, want 2", got)
 		}
 		// The one that is asked dies: the other is, and reports go through it.
-		asked := standIn([]string{"d1", "d3"}, testJob)
+		asked := fanout.StandIn([]string{"d1", "d3"}, testJob)
 		uppers[asked].stop()
 		f.told()
 		b := after(t, a, 2)
@@ -299,7 +300,7 @@ func TestSecondTierAsksForBases(t *testing.T) {
 		time.Sleep(time.Second)
 		// They come back to a Distributor that has restarted, below another that has.
 		var subs []*fakeSub
-		for i := range 2 * baseHolders {
+		for i := range 2 * fanout.BaseHolders {
 			subs = append(subs, subscribe(t, d2.cc, holding(clerkHello(fmt.Sprint("c", i)), a), a))
 		}
 		synctest.Wait()
@@ -339,11 +340,11 @@ func TestSecondTierLearnsOfJobs(t *testing.T) {
 		// What does not decode is asked for anew, whole.
 		j := d2.d.lookup(testJob)
 		j.mu.Lock()
-		j.shelf.clear()
+		j.shelf.Clear()
 		j.mu.Unlock()
 		b := after(t, a, 1)
 		f.set(b)
-		time.Sleep(askAgainMax)
+		time.Sleep(fanout.AskAgainMax)
 		same(t, c.holds(), b)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -105,7 +106,7 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 	d.wg.Add(1)
 	go func() {
 		defer d.wg.Done()
-		_, err := p.send(stream)
+		_, err := send(p, stream)
 		sent <- err
 	}()
 	select {
@@ -116,7 +117,7 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 	}
 }
 
-func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*payload, error) {
+func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*prepared.Messages, error) {
 	name, g := req.GetJob(), req.GetGeneration()
 	if err := checkFetch(req, time.Now()); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -188,8 +189,8 @@ func TestWatchRefusalBringsTheWhole(t *testing.T) {
 			t.Errorf("updates were %v", k)
 		}
 		// Whoever refuses the whole is not sent it again and again.
-		picky := subscribe(t, w.cc, clerkHello("c2"), nil, func(s *fakeSub) { s.refuse = maxRefusals })
-		if picky.holds() != nil || len(picky.kinds()) != maxRefusals {
+		picky := subscribe(t, w.cc, clerkHello("c2"), nil, func(s *fakeSub) { s.refuse = fanout.MaxRefusals })
+		if picky.holds() != nil || len(picky.kinds()) != fanout.MaxRefusals {
 			t.Errorf("updates were %v", picky.kinds())
 		}
 		a = after(t, a, 2)

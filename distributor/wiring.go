@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -40,7 +41,7 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 	}
 	delete(peers, a.id)
 	a.ended(d.host.now())
-	d.prefs.forget(a.source())
+	d.prefs.Forget(a.source())
 	d.countPeers()
 	d.wire(d.host.now())
 	return false
@@ -53,10 +54,10 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	if d.peers(a.upper)[a.id] != a {
 		return
 	}
-	before := d.prefs.candidates()
-	d.prefs.update(a.source(), m)
+	before := d.prefs.Candidates()
+	d.prefs.Update(a.source(), m)
 	d.wire(d.host.now())
-	if !slices.Equal(before, d.prefs.candidates()) {
+	if !slices.Equal(before, d.prefs.Candidates()) {
 		select {
 		case d.candidates <- struct{}{}:
 		default:
@@ -72,8 +73,8 @@ func (d *Distributor) wire(now time.Time) {
 		d.wireJob(now, j)
 	}
 	named := make(map[*attachment]map[string]struct{})
-	for _, name := range d.prefs.jobs() {
-		a := d.attachments[d.prefs.preferred(name)]
+	for _, name := range d.prefs.Jobs() {
+		a := d.attachments[d.prefs.Preferred(name)]
 		if a == nil {
 			continue
 		}
@@ -99,13 +100,13 @@ func (d *Distributor) wire(now time.Time) {
 // asked as well as told, if it is attached; in the second a Distributor of the first
 // is asked.
 func (d *Distributor) wireJob(now time.Time, j *job) {
-	preferred := d.attachments[d.prefs.preferred(j.name)]
+	preferred := d.attachments[d.prefs.Preferred(j.name)]
 	target := preferred
 	if target == nil || d.second() {
 		peers := d.peers(d.second())
-		target = peers[standIn(slices.Collect(maps.Keys(peers)), j.name)]
+		target = peers[fanout.StandIn(slices.Collect(maps.Keys(peers)), j.name)]
 	}
-	store, _ := d.prefs.storeOf(j.name)
+	store, _ := d.prefs.StoreOf(j.name)
 	j.setPeers(now, preferred, target, store)
 }
 
@@ -151,8 +152,8 @@ func (d *Distributor) names() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	names := slices.Clone(d.cfg.Assigners)
-	for _, c := range d.prefs.candidates() {
-		names = append(names, c.address)
+	for _, c := range d.prefs.Candidates() {
+		names = append(names, c.Address)
 	}
 	return names
 }

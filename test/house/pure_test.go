@@ -16,9 +16,9 @@ import (
 // leaves them out.
 var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
-	"loadbalance/sim":          {"os"}, // reads traces
-	"distributor/limiter/fair": nil,
-	"assigner/generate":        nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
+	"loadbalance/sim":    {"os"}, // reads traces
+	"distributor/fanout": nil, "distributor/limiter/fair": nil,
+	"assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }
 
 // impure is what they may neither import nor call.

@@ -1,6 +1,6 @@
 //go:build sabotage
 
-package distributor
+package fanout
 
 import "os"
 

@@ -1,6 +1,6 @@
 //go:build !sabotage
 
-package distributor
+package fanout
 
 // Only the build tag sabotage can bring these about: the simulated cluster shows with
 // them that it would notice.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -63,7 +64,7 @@ func TestRestartAsksForTheBase(t *testing.T) {
 			f.set(second)
 			if !c.soon {
 				same(t, subs[9].holds(), first)
-				time.Sleep(baseWithin)
+				time.Sleep(fanout.BaseWithin)
 			}
 			kinds := map[string]int{}
 			for _, s := range subs {
@@ -90,62 +91,6 @@ func TestRestartAsksForTheBase(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestBasesAreBounded(t *testing.T) {
-	now := time.UnixMilli(baseGen)
-	var b bases
-	asked := 0
-	for i := range 100 {
-		_, news := b.wait(now, mark{1, assignment.Generation(i + 1)}, 7, 100)
-		if news {
-			asked++
-		}
-	}
-	if asked != maxBases || len(b) != maxBases || len(b.requests("x")) != maxBases || len(b.requests("x")) != 0 {
-		t.Errorf("%d are asked for", asked)
-	}
-	if wait, news := b.wait(now, mark{1, 1}, 7, 1); !wait || news {
-		t.Error("one that is asked for is not waited for")
-	}
-	if wait, _ := b.wait(now, mark{1, 1}, 8, 1); wait {
-		t.Error("one with another checksum is waited for")
-	}
-	now = now.Add(baseWithin)
-	if wait, _ := b.wait(now, mark{1, 1}, 7, 100); wait {
-		t.Error("one is waited for for ever")
-	}
-	if _, expired := b.expire(now); !expired {
-		t.Error("nothing has expired")
-	}
-	if wait, news := b.wait(now, mark{1, 50}, 7, 100); !wait || !news {
-		t.Error("nothing is asked for after what was asked for is settled")
-	}
-}
-
-func TestShelfInsert(t *testing.T) {
-	var all []*assignment.Assignment
-	a := firstOf(t, testJob, testStore, baseGen, 50)
-	for range 3 * maxHeld {
-		all = append(all, a)
-		a = after(t, a, 1)
-	}
-	s := shelf{encoded: func(string) {}}
-	s.insert(all[0])
-	if len(s.items) != 0 {
-		t.Error("a base without anything to stand on it is held")
-	}
-	newest := all[len(all)-1]
-	s.put(newest, time.Time{})
-	for _, i := range []int{5, 3, 9, 5, 12, 1, 13, 2, 0} {
-		s.insert(all[i])
-		if len(s.items) > maxHeld || s.newest() != newest || s.find(all[i].Generation()) != all[i] {
-			t.Fatalf("after %d: %d are held", i, len(s.items))
-		}
-		if !slices.IsSortedFunc(s.items, func(x, y *item) int { return int(x.a.Generation() - y.a.Generation()) }) {
-			t.Fatalf("after %d: out of order", i)
-		}
 	}
 }
 
@@ -186,7 +131,7 @@ func TestFetchGoesUpstream(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if _, err := fetch(first.Generation() - 1); status.Code(err) != codes.NotFound || time.Since(began) >= baseWithin {
+		if _, err := fetch(first.Generation() - 1); status.Code(err) != codes.NotFound || time.Since(began) >= fanout.BaseWithin {
 			t.Errorf("one that is kept nowhere: %v after %s", err, time.Since(began))
 		}
 		if _, err := fetch(second.Generation() + 1); status.Code(err) != codes.NotFound {

@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 )
 
 // spread is how long an assignment takes to the subscribers of one role who were
-// connected when it came. Those of many Distributors add up. Pure.
+// connected when it came. Those of many Distributors add up.
 type spread struct {
 	written          time.Time
 	waiting, reached int

@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"testing"
@@ -11,41 +11,41 @@ import (
 // A subscriber that applies or refuses what it is sent, in any order of events,
 // is never sent back, never sent two at once, and ends with the newest.
 func TestProgressConverges(t *testing.T) {
-	sumOf := func(m mark) uint64 { return m.store<<32 | uint64(m.gen) | 1<<63 }
+	sumOf := func(m Version) uint64 { return m.Store<<32 | uint64(m.Gen) | 1<<63 }
 	rapid.Check(t, func(t *rapid.T) {
-		var p progress
-		var held mark
+		var p Progress
+		var held Version
 		var sum uint64
 		if rapid.Bool().Draw(t, "holds something") {
-			held = mark{rapid.Uint64Range(1, 2).Draw(t, "store"), assignment.Generation(rapid.Int64Range(1, 4).Draw(t, "gen"))}
+			held = Version{rapid.Uint64Range(1, 2).Draw(t, "store"), assignment.Generation(rapid.Int64Range(1, 4).Draw(t, "gen"))}
 			sum = sumOf(held)
 			if rapid.Bool().Draw(t, "spoilt") {
 				sum++
 			}
 		}
-		p = progress{held: held, sum: sum}
-		newest := mark{1, 1}
+		p = Progress{Held: held, Sum: sum}
+		newest := Version{1, 1}
 		home := rapid.Uint64Range(0, 2).Draw(t, "home")
-		var flight *mark
+		var flight *Version
 		whole := false
 		advance := func() {
-			switch s := p.next(newest, sumOf(newest), home); s {
-			case stepWhole, stepDelta:
+			switch s := p.Next(newest, sumOf(newest), home); s {
+			case StepWhole, StepDelta:
 				if flight != nil {
 					t.Fatal("two at once")
 				}
-				if newest.gen < held.gen && (newest.store == held.store || newest.store != home) {
+				if newest.Gen < held.Gen && (newest.Store == held.Store || newest.Store != home) {
 					t.Fatalf("sent back from %v to %v", held, newest)
 				}
 				// The shelf has no delta on what is not what it should be.
-				if whole = s == stepWhole || sum != sumOf(held); !whole && (held.store != newest.store || held == newest) {
+				if whole = s == StepWhole || sum != sumOf(held); !whole && (held.Store != newest.Store || held == newest) {
 					t.Fatalf("a delta on %v", held)
 				}
-				p.sent(newest, sumOf(newest), whole)
+				p.Sent(newest, sumOf(newest), whole)
 				m := newest
 				flight = &m
 			case stepBehind:
-				if held.gen <= newest.gen {
+				if held.Gen <= newest.Gen {
 					t.Fatalf("%v is said to be ahead of %v", held, newest)
 				}
 			}
@@ -53,55 +53,55 @@ func TestProgressConverges(t *testing.T) {
 		accept := func() {
 			if flight != nil {
 				held, sum = *flight, sumOf(*flight)
-				p.acked(flight.gen)
+				p.Acked(flight.Gen)
 				flight = nil
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"newer": func(*rapid.T) { newest.gen++ },
+			"newer": func(*rapid.T) { newest.Gen++ },
 			"other store": func(*rapid.T) {
-				newest = mark{newest.store%2 + 1, newest.gen + assignment.Generation(rapid.Int64Range(-2, 1).Draw(t, "by"))}
-				newest.gen = max(newest.gen, 1)
+				newest = Version{newest.Store%2 + 1, newest.Gen + assignment.Generation(rapid.Int64Range(-2, 1).Draw(t, "by"))}
+				newest.Gen = max(newest.Gen, 1)
 			},
 			"home":   func(t *rapid.T) { home = rapid.Uint64Range(0, 2).Draw(t, "home") },
 			"send":   func(*rapid.T) { advance() },
 			"accept": func(*rapid.T) { accept() },
 			"refuse": func(*rapid.T) {
 				if flight != nil {
-					p.declined()
+					p.Declined()
 					flight = nil
 				}
 			},
 			"stray ack": func(t *rapid.T) {
 				if flight == nil {
-					p.acked(held.gen)
+					p.Acked(held.Gen)
 				}
 			},
 		})
-		newest.gen = max(newest.gen, held.gen) + 1
+		newest.Gen = max(newest.Gen, held.Gen) + 1
 		for range 2 {
 			accept()
 			advance()
 		}
 		accept()
-		if held != newest || sum != sumOf(newest) || p.next(newest, sum, home) != stepNothing {
+		if held != newest || sum != sumOf(newest) || p.Next(newest, sum, home) != stepNothing {
 			t.Fatalf("ends with %v, the newest is %v", held, newest)
 		}
 	})
 }
 
 func TestProgressBelievesNewerAcks(t *testing.T) {
-	p := progress{held: mark{1, 5}, sum: 5}
-	p.sent(mark{1, 6}, 6, false)
-	p.acked(8) // from another Distributor, in the meantime
-	if s := p.next(mark{1, 7}, 7, 1); s != stepBehind {
+	p := Progress{Held: Version{1, 5}, Sum: 5}
+	p.Sent(Version{1, 6}, 6, false)
+	p.Acked(8) // from another Distributor, in the meantime
+	if s := p.Next(Version{1, 7}, 7, 1); s != stepBehind {
 		t.Errorf("step %v after an acknowledgement of something newer", s)
 	}
-	if s := p.next(mark{1, 9}, 9, 1); s != stepWhole {
+	if s := p.Next(Version{1, 9}, 9, 1); s != StepWhole {
 		t.Errorf("step %v from an assignment whose checksum is not known", s)
 	}
-	p.acked(3)
-	if p.held.gen != 8 {
-		t.Errorf("a late acknowledgement took it back to %d", p.held.gen)
+	p.Acked(3)
+	if p.Held.Gen != 8 {
+		t.Errorf("a late acknowledgement took it back to %d", p.Held.Gen)
 	}
 }

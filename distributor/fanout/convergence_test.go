@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"cmp"
@@ -15,12 +15,12 @@ import (
 )
 
 // naive says how far subscribers are, from a plain list of them.
-func naive(all map[uint64]member, newest mark) progressView {
+func naive(all map[uint64]member, newest Version) Summary {
 	type late struct {
 		gen  assignment.Generation
 		name string
 	}
-	v := progressView{min: newest.gen}
+	v := Summary{min: newest.Gen}
 	var behind []late
 	first := true
 	for _, m := range all {
@@ -32,28 +32,28 @@ func naive(all map[uint64]member, newest mark) progressView {
 		default:
 			continue
 		}
-		g := m.held.gen
-		if newest.gen != 0 && m.held.store != newest.store {
+		g := m.held.Gen
+		if newest.Gen != 0 && m.held.Store != newest.Store {
 			g = 0
 		}
 		if first || g < v.min {
 			v.min, first = g, false
 		}
-		if g < newest.gen {
+		if g < newest.Gen {
 			behind = append(behind, late{g, m.name})
 		}
 	}
 	v.holders = naiveHolders(all, newest)
 	slices.SortFunc(behind, func(a, b late) int { return cmp.Or(cmp.Compare(a.gen, b.gen), cmp.Compare(a.name, b.name)) })
 	v.behind = len(behind)
-	for _, l := range behind[:min(len(behind), maxStragglers)] {
+	for _, l := range behind[:min(len(behind), MaxStragglers)] {
 		v.stragglers = append(v.stragglers, l.name)
 	}
 	return v
 }
 
 // naiveHolders counts who holds what, from the same list.
-func naiveHolders(all map[uint64]member, newest mark) (out []holders) {
+func naiveHolders(all map[uint64]member, newest Version) (out []holders) {
 	for _, role := range []slicerv1.Role{slicerv1.Role_ROLE_CLERK, slicerv1.Role_ROLE_SLICELET} {
 		n := map[assignment.Generation]int{}
 		for _, m := range all {
@@ -80,17 +80,17 @@ func naiveHolders(all map[uint64]member, newest mark) (out []holders) {
 
 func TestConvergenceAgainstPlainList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newConvergence()
+		c := NewConvergence()
 		plain := make(map[uint64]member)
 		now := time.UnixMilli(baseGen)
-		written, current := now, mark{store: 1}
+		written, current := now, Version{Store: 1}
 		awaited, times := make(map[uint64]bool), []time.Duration(nil)
-		marks := rapid.Custom(func(t *rapid.T) mark {
+		marks := rapid.Custom(func(t *rapid.T) Version {
 			g := assignment.Generation(rapid.Int64Range(0, 5).Draw(t, "gen"))
 			if g == 0 {
-				return mark{}
+				return Version{}
 			}
-			return mark{rapid.Uint64Range(1, 2).Draw(t, "store"), g}
+			return Version{rapid.Uint64Range(1, 2).Draw(t, "store"), g}
 		})
 		ids := rapid.Uint64Range(1, 40)
 		t.Repeat(map[string]func(*rapid.T){
@@ -98,18 +98,18 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 				id, held := ids.Draw(t, "id"), marks.Draw(t, "held")
 				role := slicerv1.Role(rapid.IntRange(1, 3).Draw(t, "role"))
 				name := fmt.Sprint("n", id%7)
-				c.join(id, role, name, held)
+				c.Join(id, role, name, held)
 				plain[id] = member{role: role, name: name, held: held}
 				delete(awaited, id)
 			},
 			"hold": func(t *rapid.T) {
 				id, held := ids.Draw(t, "id"), marks.Draw(t, "held")
 				m, there := plain[id]
-				changed, took, reached := c.hold(now, id, held)
+				changed, took, reached := c.Hold(now, id, held)
 				if changed != (there && m.held != held) {
 					t.Fatalf("hold says %v", changed)
 				}
-				want := there && awaited[id] && held.under(current) >= current.gen
+				want := there && awaited[id] && held.under(current) >= current.Gen
 				if reached != want || reached && took != now.Sub(written) {
 					t.Fatalf("reached is %v after %s, want %v after %s", reached, took, want, now.Sub(written))
 				}
@@ -124,7 +124,7 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 			},
 			"leave": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
-				c.leave(id)
+				c.Leave(id)
 				delete(plain, id)
 				delete(awaited, id)
 			},
@@ -132,19 +132,19 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 				now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
 			},
 			"came": func(t *rapid.T) {
-				current, written = mark{current.store, current.gen + 1}, now
-				c.came(current, written)
+				current, written = Version{current.Store, current.Gen + 1}, now
+				c.Came(current, written)
 				clear(awaited)
 				times = nil
 				for id, m := range plain {
-					awaited[id] = m.role != slicerv1.Role_ROLE_OBSERVER && m.held.under(current) < current.gen
+					awaited[id] = m.role != slicerv1.Role_ROLE_OBSERVER && m.held.under(current) < current.Gen
 				}
 			},
 			"": func(t *rapid.T) {
 				newest := marks.Draw(t, "newest")
-				got, want := c.view(newest), naive(plain, newest)
+				got, want := c.View(newest), naive(plain, newest)
 				want.spreads, want.newest = got.spreads, got.newest // checked below
-				if !got.equal(want) {
+				if !got.Equal(want) {
 					t.Fatalf("newest %v:\ngot  %+v\nwant %+v", newest, got, want)
 				}
 				if got.empty() != (want.clerks+want.slicelets == 0) {
@@ -176,9 +176,9 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 }
 
 func TestConvergenceOfAnEmptyJob(t *testing.T) {
-	c := newConvergence()
-	c.join(1, slicerv1.Role_ROLE_OBSERVER, "o", mark{})
-	m := c.view(mark{1, 9}).toProto(time.Now(), "x")
+	c := NewConvergence()
+	c.Join(1, slicerv1.Role_ROLE_OBSERVER, "o", Version{})
+	m := c.View(Version{1, 9}).ToProto(time.Now(), "x")
 	if !m.Empty || m.MinGeneration != 9 || len(m.Stragglers) != 0 {
 		t.Errorf("an observer is waited for: %v", m)
 	}

@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"cmp"
@@ -10,10 +10,10 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// preferences remembers what each attached assigner says about who is preferred
+// Preferences remembers what each attached assigner says about who is preferred
 // for which job, and settles it where they differ: of the views on one store
-// that name a job the one with the highest revision counts. Pure.
-type preferences struct {
+// that name a job the one with the highest revision counts.
+type Preferences struct {
 	views map[viewKey]*view
 	// last is what the newest views said when the last sender was forgotten, so
 	// that assigners which nobody configured can still be found again.
@@ -33,14 +33,14 @@ type view struct {
 }
 
 type candidate struct {
-	id, address, zone string
+	ID, Address, Zone string
 }
 
 // maxViews bounds how many stores one assigner may speak of.
 const maxViews = 64
 
-// update takes in a view. It replaces what the sender said before of the store.
-func (p *preferences) update(from string, m *slicerv1.Preference) {
+// Update takes in a view. It replaces what the sender said before of the store.
+func (p *Preferences) Update(from string, m *slicerv1.Preference) {
 	if p.views == nil {
 		p.views = make(map[viewKey]*view)
 	}
@@ -58,7 +58,7 @@ func (p *preferences) update(from string, m *slicerv1.Preference) {
 	p.views[k] = v
 }
 
-func (p *preferences) count(from string) (n int) {
+func (p *Preferences) count(from string) (n int) {
 	for k := range p.views {
 		if k.from == from {
 			n++
@@ -67,27 +67,27 @@ func (p *preferences) count(from string) (n int) {
 	return n
 }
 
-// forget drops the views of an assigner that is not attached any more: nobody
+// Forget drops the views of an assigner that is not attached any more: nobody
 // knows how old they have become.
-func (p *preferences) forget(from string) {
-	p.last = p.candidates()
+func (p *Preferences) Forget(from string) {
+	p.last = p.Candidates()
 	maps.DeleteFunc(p.views, func(k viewKey, _ *view) bool { return k.from == from })
 }
 
-// preferred is the id of the job's preferred assigner, or "" when nobody is or
+// Preferred is the id of the job's preferred assigner, or "" when nobody is or
 // nobody has said so.
-func (p *preferences) preferred(job string) string {
+func (p *Preferences) Preferred(job string) string {
 	id, _, _ := p.find(job)
 	return id
 }
 
-// storeOf is the store that keeps a job, as far as anybody has said so.
-func (p *preferences) storeOf(job string) (store uint64, named bool) {
+// StoreOf is the store that keeps a job, as far as anybody has said so.
+func (p *Preferences) StoreOf(job string) (store uint64, named bool) {
 	_, store, named = p.find(job)
 	return store, named
 }
 
-func (p *preferences) find(job string) (preferred string, store uint64, named bool) {
+func (p *Preferences) find(job string) (preferred string, store uint64, named bool) {
 	var best *view
 	var bestKey viewKey
 	for k, v := range p.views {
@@ -110,8 +110,8 @@ func (k viewKey) before(v *view, l viewKey, w *view) bool {
 		cmp.Compare(k.from, l.from)) < 0
 }
 
-// jobs are all that are named by anybody, sorted.
-func (p *preferences) jobs() []string {
+// Jobs are all that are named by anybody, sorted.
+func (p *Preferences) Jobs() []string {
 	names := make(map[string]struct{})
 	for _, v := range p.views {
 		for j := range v.jobs {
@@ -121,9 +121,9 @@ func (p *preferences) jobs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// candidates are the assigners that the newest view of each store knows, in
+// Candidates are the assigners that the newest view of each store knows, in
 // order of id; when nobody is attached, those of the time when somebody was.
-func (p *preferences) candidates() []candidate {
+func (p *Preferences) Candidates() []candidate {
 	if len(p.views) == 0 {
 		return p.last
 	}
@@ -132,13 +132,13 @@ func (p *preferences) candidates() []candidate {
 		all = append(all, p.views[k].candidates...)
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address), cmp.Compare(a.zone, b.zone))
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Zone, b.Zone))
 	})
 	return slices.Compact(all)
 }
 
 // best are the views that count most, by store.
-func (p *preferences) best() map[uint64]viewKey {
+func (p *Preferences) best() map[uint64]viewKey {
 	best := make(map[uint64]viewKey)
 	for k, v := range p.views {
 		if l, ok := best[k.store]; !ok || k.before(v, l, p.views[l]) {
@@ -148,10 +148,10 @@ func (p *preferences) best() map[uint64]viewKey {
 	return best
 }
 
-// standIn picks who is asked about a job while its preferred assigner is not
+// StandIn picks who is asked about a job while its preferred assigner is not
 // attached: the one with the highest rendezvous score, so that the jobs of a
 // dead assigner spread over the others. "" if there is nobody.
-func standIn(attached []string, job string) string {
+func StandIn(attached []string, job string) string {
 	var best string
 	var bestScore uint64
 	for _, id := range attached {
@@ -166,15 +166,15 @@ func standIn(attached []string, job string) string {
 	return best
 }
 
-// newest are the views that count most, of each store one, in order of store: what a
+// Newest are the views that count most, of each store one, in order of store: what a
 // Distributor of the second tier is told.
-func (p *preferences) newest() (out []*slicerv1.Preference) {
+func (p *Preferences) Newest() (out []*slicerv1.Preference) {
 	best := p.best()
 	for _, store := range slices.Sorted(maps.Keys(best)) {
 		v := p.views[best[store]]
 		m := &slicerv1.Preference{Revision: v.revision, StoreId: store}
 		for _, c := range v.candidates {
-			m.Candidates = append(m.Candidates, &slicerv1.Candidate{AssignerId: c.id, Address: c.address, Zone: c.zone})
+			m.Candidates = append(m.Candidates, &slicerv1.Candidate{AssignerId: c.ID, Address: c.Address, Zone: c.Zone})
 		}
 		for _, name := range slices.Sorted(maps.Keys(v.jobs)) {
 			m.Jobs = append(m.Jobs, &slicerv1.JobPreference{Job: name, AssignerId: v.jobs[name]})

@@ -2,7 +2,6 @@ package distributor
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,33 +79,4 @@ func TestListAssignersWithoutAssigners(t *testing.T) {
 			t.Errorf("answer %v", resp)
 		}
 	})
-}
-
-func TestBeliefsAreCutIntoPieces(t *testing.T) {
-	now := time.UnixMilli(baseGen)
-	b := make(beliefs)
-	jobs := make([]string, 2*maxBeliefs+1)
-	for i := range jobs {
-		jobs[i] = fmt.Sprintf("job-%05d", i)
-	}
-	if !b.look(now, jobs, func(string) string { return "a1" }) || b.look(now, jobs, func(string) string { return "a1" }) {
-		t.Error("news, or none, where there is none")
-	}
-	n := 0
-	msgs := b.messages(now)
-	for i, m := range msgs {
-		if m.GetBeliefs().First != (i == 0) {
-			t.Errorf("piece %d: first is %v", i, m.GetBeliefs().First)
-		}
-		n += len(m.GetBeliefs().Jobs)
-	}
-	if len(msgs) != 3 || n != len(jobs) {
-		t.Errorf("%d pieces with %d jobs", len(msgs), n)
-	}
-	if !b.look(now, jobs[:1], func(string) string { return "a1" }) || len(b) != 1 {
-		t.Errorf("%d jobs are left", len(b))
-	}
-	if msgs := make(beliefs).messages(now); len(msgs) != 1 || !msgs[0].GetBeliefs().First {
-		t.Errorf("of nothing: %v", msgs)
-	}
 }

@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"cmp"
@@ -10,45 +10,45 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// mark names an assignment of a job. The zero mark is none.
-type mark struct {
-	store uint64
-	gen   assignment.Generation
+// Version names an assignment of a job. The zero mark is none.
+type Version struct {
+	Store uint64
+	Gen   assignment.Generation
 }
 
-// markOf is the zero mark for nil.
-func markOf(a *assignment.Assignment) mark {
+// VersionOf is the zero mark for nil.
+func VersionOf(a *assignment.Assignment) Version {
 	if a == nil {
-		return mark{}
+		return Version{}
 	}
-	return mark{a.StoreID(), a.Generation()}
+	return Version{a.StoreID(), a.Generation()}
 }
 
 const (
-	// maxStragglers is how many are named.
-	maxStragglers = 16
+	// MaxStragglers is how many are named.
+	MaxStragglers = 16
 	// maxHoldings is how many generations of one role are told apart upwards.
 	maxHoldings = 8
 )
 
-// convergence keeps what each subscriber of one job holds and says how far they
-// have come. Observers are counted and never waited for. Pure.
-type convergence struct {
+// Convergence keeps what each subscriber of one job holds and says how far they
+// have come. Observers are counted and never waited for.
+type Convergence struct {
 	members map[uint64]member
 	// held counts who is waited for by what it holds: few entries, in no order, so
 	// that the minimum does not cost a look at every subscriber.
 	held  []heldCount
-	roles [numRoles]int
+	roles [NumRoles]int
 	// newest is the assignment that everybody is to get; spreads say how long it
 	// takes those who were there when it came.
-	newest  mark
-	spreads [numRoles]spread
+	newest  Version
+	spreads [NumRoles]spread
 }
 
 type member struct {
 	role slicerv1.Role
 	name string
-	held mark
+	held Version
 	// awaited: it was there when the newest came, and does not hold it yet.
 	awaited bool
 }
@@ -56,32 +56,32 @@ type member struct {
 // heldCount is how many subscribers of one role hold one thing.
 type heldCount struct {
 	role slicerv1.Role
-	held mark
+	held Version
 	n    int
 }
 
-const numRoles = int(slicerv1.Role_ROLE_OBSERVER) + 1
+const NumRoles = int(slicerv1.Role_ROLE_OBSERVER) + 1
 
-func newConvergence() convergence {
-	return convergence{members: make(map[uint64]member)}
+func NewConvergence() Convergence {
+	return Convergence{members: make(map[uint64]member)}
 }
 
-// join enters a subscriber under a number of its own, with what it holds.
-func (c *convergence) join(id uint64, role slicerv1.Role, name string, held mark) {
-	c.leave(id)
+// Join enters a subscriber under a number of its own, with what it holds.
+func (c *Convergence) Join(id uint64, role slicerv1.Role, name string, held Version) {
+	c.Leave(id)
 	c.members[id] = member{role: role, name: name, held: held}
 	c.roles[role]++
-	c.count(role, held, 1)
+	c.add(role, held, 1)
 }
 
-// came says that there is a newest assignment, written at a time.
-func (c *convergence) came(newest mark, written time.Time) {
+// Came says that there is a newest assignment, written at a time.
+func (c *Convergence) Came(newest Version, written time.Time) {
 	c.newest = newest
 	for r := range c.spreads {
 		c.spreads[r] = spread{written: written}
 	}
 	for id, m := range c.members {
-		m.awaited = m.role != slicerv1.Role_ROLE_OBSERVER && m.held.under(newest) < newest.gen
+		m.awaited = m.role != slicerv1.Role_ROLE_OBSERVER && m.held.under(newest) < newest.Gen
 		if m.awaited {
 			c.spreads[m.role].waiting++
 		}
@@ -89,17 +89,17 @@ func (c *convergence) came(newest mark, written time.Time) {
 	}
 }
 
-// hold says what a subscriber holds now. It reports whether that changed
+// Hold says what a subscriber holds now. It reports whether that changed
 // anything, and if it is what the subscriber was waited for, how long it took.
-func (c *convergence) hold(now time.Time, id uint64, held mark) (changed bool, took time.Duration, reached bool) {
+func (c *Convergence) Hold(now time.Time, id uint64, held Version) (changed bool, took time.Duration, reached bool) {
 	m, ok := c.members[id]
 	if !ok || m.held == held {
 		return false, 0, false
 	}
-	c.count(m.role, m.held, -1)
-	c.count(m.role, held, 1)
+	c.add(m.role, m.held, -1)
+	c.add(m.role, held, 1)
 	m.held = held
-	if m.awaited && held.under(c.newest) >= c.newest.gen {
+	if m.awaited && held.under(c.newest) >= c.newest.Gen {
 		m.awaited, reached = false, true
 		took = c.spreads[m.role].reach(now)
 	}
@@ -107,9 +107,9 @@ func (c *convergence) hold(now time.Time, id uint64, held mark) (changed bool, t
 	return true, took, reached
 }
 
-// awaited is how many of those who were there when the newest came do not hold it yet,
+// Awaited is how many of those who were there when the newest came do not hold it yet,
 // and how many had to wait for it.
-func (c *convergence) awaited() (waiting, all int) {
+func (c *Convergence) Awaited() (waiting, all int) {
 	for r := range c.spreads {
 		waiting += c.spreads[r].waiting
 		all += c.spreads[r].waiting + c.spreads[r].reached
@@ -117,21 +117,21 @@ func (c *convergence) awaited() (waiting, all int) {
 	return waiting, all
 }
 
-// leave forgets a subscriber: one that is not connected is not waited for.
-func (c *convergence) leave(id uint64) {
+// Leave forgets a subscriber: one that is not connected is not waited for.
+func (c *Convergence) Leave(id uint64) {
 	m, ok := c.members[id]
 	if !ok {
 		return
 	}
 	delete(c.members, id)
 	c.roles[m.role]--
-	c.count(m.role, m.held, -1)
+	c.add(m.role, m.held, -1)
 	if m.awaited {
 		c.spreads[m.role].waiting--
 	}
 }
 
-func (c *convergence) count(role slicerv1.Role, held mark, by int) {
+func (c *Convergence) add(role slicerv1.Role, held Version, by int) {
 	if role == slicerv1.Role_ROLE_OBSERVER {
 		return
 	}
@@ -149,8 +149,11 @@ func (c *convergence) count(role slicerv1.Role, held mark, by int) {
 	c.held = append(c.held, heldCount{role, held, by})
 }
 
-// holding is how many clerks and slicelets hold something.
-func (c *convergence) holding(held mark) (n int) {
+// Connected is how many subscribers of a role there are.
+func (c *Convergence) Connected(role slicerv1.Role) int { return c.roles[role] }
+
+// Holding is how many clerks and slicelets hold something.
+func (c *Convergence) Holding(held Version) (n int) {
 	for _, h := range c.held {
 		if h.held == held {
 			n += h.n
@@ -159,17 +162,25 @@ func (c *convergence) holding(held mark) (n int) {
 	return n
 }
 
-// progressView is how far the subscribers have come.
-type progressView struct {
+// Summary is how far the subscribers have come.
+type Summary struct {
 	min               assignment.Generation
 	stragglers        []string // oldest first, then by name; at most maxStragglers
 	behind            int      // all who do not hold the newest
 	clerks, slicelets int
 	newest            assignment.Generation
 	holders           []holders
-	spreads           [numRoles]spread
-	slow              []slowSub
-	slowTotal         int
+	spreads           [NumRoles]spread
+	Slow              []Slow
+	SlowTotal         int
+}
+
+// Slow is a subscriber that has not acknowledged for long what it was sent, or
+// will not take it.
+type Slow struct {
+	Name  string
+	Gen   assignment.Generation // that it holds
+	Since time.Time             // when it was sent what it does not acknowledge
 }
 
 // holders are those of one role who hold one generation, 0 being none, one of
@@ -180,10 +191,10 @@ type holders struct {
 	n    int
 }
 
-func (v progressView) empty() bool { return v.clerks+v.slicelets == 0 }
+func (v Summary) empty() bool { return v.clerks+v.slicelets == 0 }
 
-func (v progressView) equal(w progressView) bool {
-	if v.min != w.min || v.behind != w.behind || v.clerks != w.clerks || v.slicelets != w.slicelets || v.newest != w.newest || v.slowTotal != w.slowTotal {
+func (v Summary) Equal(w Summary) bool {
+	if v.min != w.min || v.behind != w.behind || v.clerks != w.clerks || v.slicelets != w.slicelets || v.newest != w.newest || v.SlowTotal != w.SlowTotal {
 		return false
 	}
 	for r := range v.spreads {
@@ -191,14 +202,14 @@ func (v progressView) equal(w progressView) bool {
 			return false
 		}
 	}
-	return slices.Equal(v.stragglers, w.stragglers) && slices.Equal(v.holders, w.holders) && slices.Equal(v.slow, w.slow)
+	return slices.Equal(v.stragglers, w.stragglers) && slices.Equal(v.holders, w.holders) && slices.Equal(v.Slow, w.Slow)
 }
 
-// toProto is what the job's preferred assigner is told.
-func (v progressView) toProto(now time.Time, job string) *slicerv1.Acks {
+// ToProto is what the job's preferred assigner is told.
+func (v Summary) ToProto(now time.Time, job string) *slicerv1.Acks {
 	m := &slicerv1.Acks{
 		Job: job, MinGeneration: int64(v.min), Stragglers: v.stragglers,
-		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.slowTotal),
+		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.SlowTotal),
 	}
 	m.Holders = make([]*slicerv1.Holders, 0, len(v.holders))
 	for _, h := range v.holders {
@@ -209,26 +220,26 @@ func (v progressView) toProto(now time.Time, job string) *slicerv1.Acks {
 			m.Spreads = append(m.Spreads, s.toProto(slicerv1.Role(r), v.newest))
 		}
 	}
-	for _, s := range v.slow {
-		m.Slow = append(m.Slow, &slicerv1.SlowSubscriber{Name: s.name, Generation: int64(s.gen), WaitingMs: now.Sub(s.since).Milliseconds()})
+	for _, s := range v.Slow {
+		m.Slow = append(m.Slow, &slicerv1.SlowSubscriber{Name: s.Name, Generation: int64(s.Gen), WaitingMs: now.Sub(s.Since).Milliseconds()})
 	}
 	return m
 }
 
-// view says how far the subscribers are on their way to the newest.
-func (c *convergence) view(newest mark) progressView {
-	v := progressView{
+// View says how far the subscribers are on their way to the newest.
+func (c *Convergence) View(newest Version) Summary {
+	v := Summary{
 		clerks: c.roles[slicerv1.Role_ROLE_CLERK], slicelets: c.roles[slicerv1.Role_ROLE_SLICELET],
-		newest: c.newest.gen, spreads: c.spreads, holders: c.holders(newest),
+		newest: c.newest.Gen, spreads: c.spreads, holders: c.holders(newest),
 	}
-	if v.min, v.behind = c.lag(newest); v.behind > 0 {
+	if v.min, v.behind = c.Lag(newest); v.behind > 0 {
 		v.stragglers = c.stragglers(newest)
 	}
 	return v
 }
 
 // holders counts who holds what: by role, then newest first.
-func (c *convergence) holders(newest mark) []holders {
+func (c *Convergence) holders(newest Version) []holders {
 	all := make([]holders, len(c.held))
 	for i, h := range c.held {
 		all[i] = holders{h.role, h.held.under(newest), h.n}
@@ -257,14 +268,14 @@ func (c *convergence) holders(newest mark) []holders {
 	return out
 }
 
-// lag is the oldest generation that somebody waited for holds, the newest if
+// Lag is the oldest generation that somebody waited for holds, the newest if
 // there is nobody, and how many do not hold the newest.
-func (c *convergence) lag(newest mark) (least assignment.Generation, behind int) {
-	least = newest.gen
+func (c *Convergence) Lag(newest Version) (least assignment.Generation, behind int) {
+	least = newest.Gen
 	first := true
 	for _, h := range c.held {
 		g := h.held.under(newest)
-		if g < newest.gen {
+		if g < newest.Gen {
 			behind += h.n
 		}
 		if first || g < least {
@@ -276,14 +287,14 @@ func (c *convergence) lag(newest mark) (least assignment.Generation, behind int)
 
 // under is the generation held as it counts beside the newest: what comes from
 // another store counts as none.
-func (m mark) under(newest mark) assignment.Generation {
-	if newest.gen != 0 && m.store != newest.store {
+func (m Version) under(newest Version) assignment.Generation {
+	if newest.Gen != 0 && m.Store != newest.Store {
 		return 0
 	}
-	return m.gen
+	return m.Gen
 }
 
-func (c *convergence) stragglers(newest mark) []string {
+func (c *Convergence) stragglers(newest Version) []string {
 	type late struct {
 		gen  assignment.Generation
 		name string
@@ -291,18 +302,18 @@ func (c *convergence) stragglers(newest mark) []string {
 	order := func(a, b late) int {
 		return cmp.Or(cmp.Compare(a.gen, b.gen), strings.Compare(a.name, b.name))
 	}
-	worst := make([]late, 0, maxStragglers+1)
+	worst := make([]late, 0, MaxStragglers+1)
 	for _, m := range c.members {
 		l := late{m.held.under(newest), m.name}
-		if m.role == slicerv1.Role_ROLE_OBSERVER || l.gen >= newest.gen {
+		if m.role == slicerv1.Role_ROLE_OBSERVER || l.gen >= newest.Gen {
 			continue
 		}
-		if len(worst) == maxStragglers && order(l, worst[len(worst)-1]) >= 0 {
+		if len(worst) == MaxStragglers && order(l, worst[len(worst)-1]) >= 0 {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(worst, l, order)
-		if worst = slices.Insert(worst, at, l); len(worst) > maxStragglers {
-			worst = worst[:maxStragglers]
+		if worst = slices.Insert(worst, at, l); len(worst) > MaxStragglers {
+			worst = worst[:MaxStragglers]
 		}
 	}
 	names := make([]string, len(worst))

@@ -1,0 +1,36 @@
+package fanout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestBeliefsAreCutIntoPieces(t *testing.T) {
+	now := time.UnixMilli(baseGen)
+	b := make(PreferenceView)
+	jobs := make([]string, 2*maxNamedJobs+1)
+	for i := range jobs {
+		jobs[i] = fmt.Sprintf("job-%05d", i)
+	}
+	if !b.Look(now, jobs, func(string) string { return "a1" }) || b.Look(now, jobs, func(string) string { return "a1" }) {
+		t.Error("news, or none, where there is none")
+	}
+	n := 0
+	msgs := b.Messages(now)
+	for i, m := range msgs {
+		if m.GetBeliefs().First != (i == 0) {
+			t.Errorf("piece %d: first is %v", i, m.GetBeliefs().First)
+		}
+		n += len(m.GetBeliefs().Jobs)
+	}
+	if len(msgs) != 3 || n != len(jobs) {
+		t.Errorf("%d pieces with %d jobs", len(msgs), n)
+	}
+	if !b.Look(now, jobs[:1], func(string) string { return "a1" }) || len(b) != 1 {
+		t.Errorf("%d jobs are left", len(b))
+	}
+	if msgs := make(PreferenceView).Messages(now); len(msgs) != 1 || !msgs[0].GetBeliefs().First {
+		t.Errorf("of nothing: %v", msgs)
+	}
+}
