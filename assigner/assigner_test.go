@@ -48,6 +48,7 @@ func TestFirstAssignment(t *testing.T) {
 // A Distributor gets deltas on what it holds, and the whole when it names what
 // nobody knows.
 func TestDeltas(t *testing.T) {
+	t.Parallel()
 	_, d, first := running(t, task("t1", 1), task("t2", 1))
 	d.reports("job", false, task("t3", 1))
 	second := d.holds("job", "t3", ownedBy("t1", "t2", "t3"))
@@ -156,6 +157,7 @@ func TestSecondIncarnation(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	n, d, _ := running(t, task("t1", 1), task("t2", 1))
 	drain := func(task string, undo bool) (int64, error) {
 		resp, err := n.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: task, Undo: undo})

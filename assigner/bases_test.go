@@ -28,6 +28,7 @@ func (d *raw) wantBase(job string, g assignment.Generation, store, sum uint64) (
 // An older assignment is given as long as it is kept: here, or, after a restart of
 // the assigner, in the store. What is not had is said to be not had.
 func TestWantBase(t *testing.T) {
+	t.Parallel()
 	st := openPebble(t)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st}}})
 	n.put(&slicerv1.JobConfig{Name: "web"})

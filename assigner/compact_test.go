@@ -77,6 +77,7 @@ func TestGrowth(t *testing.T) {
 // TestCompact writes while an assigner compacts: readers and watchers that are behind begin
 // again, and the metrics tell how much room there is.
 func TestCompact(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := etcdtest.NewCluster(t, 1)
 	open := func() *etcdstore.Store {

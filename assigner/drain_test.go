@@ -72,6 +72,7 @@ func TestDrainTakenBack(t *testing.T) {
 // A drain that is stored by the last look at it is done, though its time is over and
 // its caller gone.
 func TestDrainStoredAtTheEnd(t *testing.T) {
+	t.Parallel()
 	n, d, first := running(t, task("t1", 1), task("t2", 1))
 	n.lookup("job").tell(func(c *generate.Core, now generate.Now) {
 		if err := c.Drain(now, "t1", false); err != nil {

@@ -37,7 +37,7 @@ func (f *faulty) hang(on bool) {
 
 func (f *faulty) enter(ctx context.Context) error {
 	f.mu.Lock()
-	err, hangs := f.err, f.hangs
+	hangs := f.hangs
 	f.mu.Unlock()
 	if hangs != nil {
 		select {
@@ -46,7 +46,9 @@ func (f *faulty) enter(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 func (f *faulty) GetJob(ctx context.Context, name string) (store.Job, error) {

@@ -43,6 +43,7 @@ func onEtcd(t testing.TB) (store.Backend, *etcdlease.Store) {
 // An assigner that was deposed, and does not know it yet, stores nothing and
 // changes nothing. It goes on when it leads again.
 func TestDeposedWritesNothing(t *testing.T) {
+	t.Parallel()
 	st, leases := onEtcd(t)
 	s := newSpy(t, leases)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})
@@ -184,6 +185,7 @@ func TestConsistentAnew(t *testing.T) {
 // Real readers on etcd follow changes while the assigner's session is taken from it
 // between and in the middle of them.
 func TestConsistentOnEtcd(t *testing.T) {
+	t.Parallel()
 	st, leases := onEtcd(t)
 	s := newSpy(t, leases)
 	n := start(t, Config{Stores: []NamedStore{{Backend: st, Leases: s}}})

@@ -50,6 +50,7 @@ func (s proposing) Commit(ctx context.Context, c store.Commit) error {
 // stored: generations strictly increase, each was proposed whole by one of them
 // and follows the one before, and none is lost.
 func TestHammer(t *testing.T) {
+	t.Parallel()
 	backends := map[string]func(t *testing.T) (a, b, observer store.Backend){
 		"pebble": func(t *testing.T) (a, b, observer store.Backend) {
 			st := openPebble(t)
@@ -70,6 +71,7 @@ func TestHammer(t *testing.T) {
 	}
 	for name, open := range backends {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			a, b, observer := open(t)
 			hammer(t, a, b, observer)
 		})

@@ -44,6 +44,7 @@ func gauges(t *testing.T, reg *prometheus.Registry, name string) map[string]floa
 // TestStoreHealth runs an assigner on an etcd that fills, and then dies: /readyz, metrics
 // and answers to operators tell of it and why, and that it is over.
 func TestStoreHealth(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := etcdtest.NewCluster(t, 1, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 4 << 20 })
 	st, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: c.Endpoints()})

@@ -24,6 +24,7 @@ func (h *hoarder) History(context.Context, string, int) ([]store.Entry, error) {
 // However long the history, answers are as large as clients take: they have what is
 // newest, say how much they leave out, and have no penalties.
 func TestLongHistories(t *testing.T) {
+	t.Parallel()
 	h := &hoarder{Backend: openPebble(t)}
 	n := start(t, Config{Stores: []NamedStore{{Backend: h}}})
 	n.put(&slicerv1.JobConfig{Name: "job"})

@@ -136,6 +136,7 @@ func (c *consistent) names() (all []string) {
 // An assigner dies after each of the steps, without hearing of that one; the next
 // completes the change, and no key has two owners at any time.
 func TestTakeoverFromEveryStep(t *testing.T) {
+	t.Parallel()
 	for after := 1; after <= 8; after++ {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			virtually(t, func(t *testing.T, start func(Config) *node) {
@@ -183,6 +184,7 @@ func TestTakeoverFromEveryStep(t *testing.T) {
 // restart, leave and die: no key has two owners, and nothing that was in force
 // comes in force again.
 func TestHammerConsistent(t *testing.T) {
+	t.Parallel()
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	virtually(t, func(t *testing.T, start func(Config) *node) {

@@ -18,6 +18,7 @@ import (
 // Two assigners on one store: one is preferred, both serve; when it goes the
 // other carries on from what is stored.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	st := openPebble(t)
 	stores := []NamedStore{{Backend: st}}
 	nodes := map[string]*node{
@@ -68,6 +69,7 @@ func TestTakeover(t *testing.T) {
 
 // A job says which store is its own; what one store does is nothing to the other.
 func TestSeveralStores(t *testing.T) {
+	t.Parallel()
 	main, eu := openPebble(t), openPebble(t)
 	stuck := newFaulty(eu)
 	n := start(t, Config{Stores: []NamedStore{{Name: "main", Backend: main}, {Name: "eu", Backend: stuck}}})
@@ -111,8 +113,9 @@ func TestSeveralStores(t *testing.T) {
 	if _, err := n.admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "new"}}); err == nil {
 		t.Error("a job is made that another store may have")
 	}
-	stuck.hang(false)
+	// In this order: the assigner may not know yet that the caller has given up.
 	stuck.fail(store.ErrUnavailable)
+	stuck.hang(false)
 	list, err = n.admin.ListJobs(t.Context(), &slicerv1.ListJobsRequest{})
 	if err != nil || len(list.Jobs) != 1 || list.Jobs[0].Config.Name != "here" || !slices.Equal(list.Unanswered, []string{"eu"}) {
 		t.Errorf("list without a store %v, %v", list, err)

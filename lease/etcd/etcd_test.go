@@ -22,6 +22,7 @@ func open(t *testing.T) *etcdlease.Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		st := open(t)
 		return leasetest.Store{Readers: st, Writers: st, Suspender: st, TTL: 2 * time.Second}

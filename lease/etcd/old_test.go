@@ -83,6 +83,7 @@ func TestBadConfig(t *testing.T) {
 
 // A member of three dies: leases go on, and so do changes.
 func TestMemberDies(t *testing.T) {
+	t.Parallel()
 	cluster := etcdtest.NewCluster(t, 3)
 	st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: cluster.Endpoints()})
 	if err != nil {

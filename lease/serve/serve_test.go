@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/leasetest"
 	"github.com/slicer-project/slicer/lease/remote"
@@ -23,7 +24,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	waittest.SideBySide()
+	goleak.VerifyTestMain(m)
+}
 
 // memory is storage that outlives a store, and can be made to fail.
 type memory struct {
@@ -61,6 +65,7 @@ func open(t *testing.T, m *memory, clock func() time.Duration) *serve.Store {
 }
 
 func TestConformanceInProcess(t *testing.T) {
+	t.Parallel()
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		s := open(t, &memory{}, nil)
 		t.Cleanup(func() { s.Close() })
@@ -97,6 +102,7 @@ func dial(t *testing.T, s *serve.Store) *grpc.ClientConn {
 }
 
 func TestConformanceOverGRPC(t *testing.T) {
+	t.Parallel()
 	leasetest.Run(t, func(t *testing.T) leasetest.Store {
 		s := open(t, &memory{}, nil)
 		t.Cleanup(func() { s.Close() })

@@ -105,7 +105,7 @@ func exampleBody(t *testing.T, path string) string {
 
 func TestDocsFlags(t *testing.T) {
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin+"/", "./cmd/...")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", bin+"/", "./cmd/...")
 	build.Dir = root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

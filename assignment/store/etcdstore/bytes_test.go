@@ -19,6 +19,7 @@ import (
 // 2 % of the bytes of the whole, checkpoints apart, and no request is more than
 // etcd takes.
 func TestBytesWritten(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cfg := config(t)
 	var written, requests, largest atomic.Int64

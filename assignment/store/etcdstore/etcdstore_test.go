@@ -34,6 +34,7 @@ func open(t testing.TB, cfg Config) *Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
 		cfg := config(t)
 		return storetest.Fixture{

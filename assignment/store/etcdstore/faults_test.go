@@ -131,6 +131,7 @@ func names(t *testing.T, w store.Watcher, want ...string) {
 // TestWatchAfterCompaction cuts a watch off while jobs change and etcd forgets
 // how: it names what has changed, and nothing else.
 func TestWatchAfterCompaction(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cfg := config(t)
 	near := open(t, cfg)
@@ -236,6 +237,7 @@ func TestReadAfterCompaction(t *testing.T) {
 // TestRegistrationOutlivesItsLease: an entry whose lease is revoked comes back;
 // one whose process is cut off goes, and comes back with it.
 func TestRegistrationOutlivesItsLease(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cfg := config(t)
 	cfg.RegistrationTTL = 2 * time.Second
@@ -287,6 +289,7 @@ func TestRegistrationOutlivesItsLease(t *testing.T) {
 // TestWithoutQuorum: calls end in time and say so, watches outlive it, and
 // when the quorum is back everything goes on.
 func TestWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	cluster := etcdtest.NewCluster(t, 2)
 	cfg := config(t)
 	cfg.Endpoints = cluster.Endpoints()[:1]
@@ -357,6 +360,7 @@ func TestWithoutQuorum(t *testing.T) {
 // TestWiped: a store that was wiped and made anew under its users is noticed by
 // each of their calls, and they end.
 func TestWiped(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	for _, again := range []bool{false, true} {
 		for _, call := range []func(*Store) error{

@@ -262,6 +262,7 @@ func disturb(t *testing.T, sc scene, run func(t *testing.T, cfg Config, s *Store
 // TestKilledAtEveryStep kills the writer before each request of a write, and
 // between each request and its answer.
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 3))
 	for _, sc := range scenes() {
 		for _, answered := range []bool{false, true} {
@@ -295,6 +296,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 // TestRivalAtEveryStep lets another process write the same generation before
 // each request of a write: the other one wins, and nothing is mixed or left.
 func TestRivalAtEveryStep(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 4))
 	for _, sc := range scenes() {
 		t.Run(sc.name, func(t *testing.T) {
@@ -326,6 +328,7 @@ func TestRivalAtEveryStep(t *testing.T) {
 // TestDeletedAtEveryStep deletes the job before each request of a write, and in
 // a second round makes it anew at once.
 func TestDeletedAtEveryStep(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 5))
 	for _, sc := range scenes() {
 		for _, anew := range []bool{false, true} {
@@ -376,6 +379,7 @@ func must(a *assignment.Assignment, err error) *assignment.Assignment {
 // TestCollectedAtEveryStep lets a collector that takes the writer for dead come
 // before each request of a write: the write fails, or it had no marker yet.
 func TestCollectedAtEveryStep(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 6))
 	for _, sc := range scenes() {
 		t.Run(sc.name, func(t *testing.T) {

@@ -51,7 +51,10 @@ var media = map[string]func(t *testing.T, name string) place{
 
 func onEach(t *testing.T, f func(t *testing.T, create func(name string) place)) {
 	for name, create := range media {
-		t.Run(name, func(t *testing.T) { f(t, func(name string) place { return create(t, name) }) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, func(name string) place { return create(t, name) })
+		})
 	}
 }
 
@@ -149,6 +152,7 @@ func damage(t *testing.T, m maintenance.Medium, kv maintenance.Record) {
 // Each time check names it or what misses it, repair mends it where it can, and then the
 // store is without fault and can be written to.
 func TestCheckAndRepair(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, create func(string) place) {
 		p := create("s")
 		var newest *assignment.Assignment
@@ -290,6 +294,7 @@ func restore(t *testing.T, m maintenance.Medium, data []byte, id uint64) *mainte
 // TestRestore restores a backup onto each kind of store: one that is empty, and the one
 // that it is of, after that has gone on, lost jobs and got others.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, create func(string) place) {
 		ctx := t.Context()
 		p := create("s")

@@ -54,6 +54,7 @@ type crash struct {
 // TestCrash kills the machine before every write to its disk, with what was not
 // synced lost, or there, or torn.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))

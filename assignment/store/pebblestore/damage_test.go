@@ -23,6 +23,7 @@ import (
 // TestDamagedFiles flips bits in the files below the records: a store either
 // does not open, or says what is damaged, or is right.
 func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 3))

@@ -70,6 +70,7 @@ func within(t *testing.T, done <-chan error) error {
 // what Pebble calls fatal, as when there is no room for a MANIFEST, only the process's
 // end frees the directory: the system test of package daemon does that.)
 func TestFullAtStart(t *testing.T) {
+	t.Parallel()
 	for _, file := range []string{"*.sst", witnessName} {
 		var full atomic.Bool
 		disk := unflushed(t)

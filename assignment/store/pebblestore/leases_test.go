@@ -79,6 +79,7 @@ func TestLeases(t *testing.T) {
 
 // A damaged record is refused, with its key named.
 func TestDamagedLease(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(dir, Config{})
 	if err != nil {

@@ -7,15 +7,20 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"go.uber.org/goleak"
 )
 
-func verify(m *testing.M) { goleak.VerifyTestMain(m) }
+func verify(m *testing.M) {
+	waittest.SideBySide()
+	goleak.VerifyTestMain(m)
+}
 
 // roomy waits for disks that others keep busy.
 var roomy = Config{Timeout: time.Minute}
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
 		dir := t.TempDir()
 		return storetest.Fixture{

@@ -205,6 +205,7 @@ func holds(t *testing.T, dir string, acked map[assignment.Generation]uint64) {
 }
 
 func TestKill9(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -221,6 +222,7 @@ func TestKill9(t *testing.T) {
 // TestFaultyDisk lets the disk fail at one write or another: the process ends
 // cleanly, and nothing acknowledged is lost.
 func TestFaultyDisk(t *testing.T) {
+	t.Parallel()
 	faults := []string{"size:4096", "size:40000", "size:150000"}
 	for i := 1; i < seedtest.Cases(400); i += 5 + i/2 {
 		faults = append(faults, fmt.Sprintf("full:%d", i), fmt.Sprintf("once:%d", i+1))

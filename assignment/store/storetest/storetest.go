@@ -39,7 +39,7 @@ type Raw interface {
 	Close() error
 }
 
-// Run runs the suite; create makes a fixture for each test.
+// Run runs the suite, its tests side by side; create makes a fixture for each test.
 func Run(t *testing.T, create func(t *testing.T) Fixture) {
 	for _, test := range []struct {
 		name string
@@ -75,7 +75,10 @@ func Run(t *testing.T, create func(t *testing.T) Fixture) {
 		{"Registry", testRegistry},
 		{"RegistryEnds", testRegistryEnds},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, &harness{T: t, Fixture: create(t)}) })
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, &harness{T: t, Fixture: create(t)})
+		})
 	}
 }
 

@@ -20,6 +20,7 @@ const refused = "---\nname: last\nstore: elsewhere\n" // there is no such store
 // TestApplyAllOrNone: when one of several jobs is refused, those before it are what they
 // were: not there, or as they were configured.
 func TestApplyAllOrNone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: old\nmax_replicas: 3\n---\nname: same\n")
 	before := w.must("job", "get", "old")
@@ -46,6 +47,7 @@ func TestApplyAllOrNone(t *testing.T) {
 
 // TestApplyDryRun prints what would change for each job, and changes nothing.
 func TestApplyDryRun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: old\nmax_replicas: 3\n---\nname: same\n")
 	file := "name: new\nzone: eu\n---\nname: same\n---\nname: old\nmax_replicas: 9\nbalance: {interval: 9s}\n"
@@ -88,6 +90,7 @@ func (b *between) PutJob(_ context.Context, r *slicerv1.PutJobRequest) (*slicerv
 
 // TestApplyDisturbed: an answer that is lost, and others who write at the same time.
 func TestApplyDisturbed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	conn, err := grpc.NewClient(w.distributor, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -77,7 +77,7 @@ func (w *world) newest() (g int64) {
 
 // TestBrakes gives each order once, over the whole control plane.
 func TestBrakes(t *testing.T) {
-	t.Setenv("USER", "ada")
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\nbalance: {interval: 200ms}\n")
 	w.tasks("web", "web-0", "web-1", "web-2")
@@ -169,6 +169,7 @@ func TestBrakes(t *testing.T) {
 
 // TestExplain follows a key from its first assignment.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\nhistory: 2\n")
 	if r := w.ctl("explain", "web", "key"); r.code != 3 || strings.Count(r.errs, "\n") != 1 {
@@ -205,7 +206,7 @@ func TestExplain(t *testing.T) {
 
 // TestBrakesRefuse wants one clear line and the right exit code each.
 func TestBrakesRefuse(t *testing.T) {
-	t.Setenv("USER", "ada")
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	w.tasks("web", "web-0", "web-1")

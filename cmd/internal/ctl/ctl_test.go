@@ -16,6 +16,7 @@ import (
 )
 
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "jobs.yaml")
 	if err := os.WriteFile(file, []byte("name: web\nmin_replicas: 2\n---\nname: cache\nbalance:\n  interval: 2s\n"), 0o600); err != nil {
@@ -73,6 +74,7 @@ web    affinity  3-10      requests  weighted-move  eu-1  -            2
 // TestBadInput wants one clear line and the right exit code each, and that the
 // control plane is unharmed.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	for _, c := range []struct {
@@ -159,6 +161,7 @@ func (w *world) inspect(server string, args ...string) inspection {
 }
 
 func TestInspectAndLookup(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	if r := w.ctl("inspect", "web"); r.code != 0 || !strings.Contains(r.out, "no assignment yet") {
@@ -248,6 +251,7 @@ func TestInspectAndLookup(t *testing.T) {
 }
 
 func TestDrainAndWatch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	servers := w.tasks("web", "web-0", "web-1")
@@ -306,6 +310,7 @@ func TestDrainAndWatch(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n---\nname: cache\n")
 	w.tasks("web", "web-0", "web-1")

@@ -13,6 +13,7 @@ import (
 // TestFormerIncarnation restarts a server of a frozen job: what its predecessor
 // owned is not its own.
 func TestFormerIncarnation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	servers := w.tasks("web", "web-0", "web-1")

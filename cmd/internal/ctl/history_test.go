@@ -15,7 +15,7 @@ import (
 
 // TestHistoryOfConfigs follows a job from its making to its deletion and beyond.
 func TestHistoryOfConfigs(t *testing.T) {
-	t.Setenv("USER", "ada")
+	t.Parallel()
 	w := newWorld(t)
 	if r := w.ctl("history", "web"); r.code != 3 || r.out != "" {
 		t.Errorf("of a job that never was: exit %d %q %q", r.code, r.out, r.errs)
@@ -95,6 +95,7 @@ func TestHistoryOfConfigs(t *testing.T) {
 
 // TestHistoryFits is of words that are as long as they may be.
 func TestHistoryFits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\nzone: eu-west-1a\nmin_replicas: 2\nmax_replicas: 4\nhistory: 200\nload_metric: cpu\nheartbeat_timeout: 6s\nlease_duration: 7s\n")
 	why := strings.TrimSpace(strings.Repeat("overload ", 56))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -23,6 +24,8 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Unsetenv(ctl.ServerEnv)
+	os.Setenv("USER", "ada")
+	waittest.SideBySide()
 	goleak.VerifyTestMain(m)
 }
 

@@ -14,6 +14,7 @@ import (
 
 // TestPending wants an exit code of its own for what is in force and not complete.
 func TestPending(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	w.tasks("web", "web-0", "web-1")

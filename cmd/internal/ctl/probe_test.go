@@ -28,6 +28,7 @@ type probe struct {
 }
 
 func TestProbe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	both := w.distributor + "," + w.backup
@@ -78,6 +79,7 @@ func TestProbe(t *testing.T) {
 
 // Without a job it asks for every job there is.
 func TestProbeAll(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	both := w.distributor + "," + w.backup
 	if r := w.ctl("probe", "--target", both); r.code != 0 || strings.Count(r.out, "\n") != 1 {
@@ -108,6 +110,7 @@ func TestProbeAll(t *testing.T) {
 
 // A prober that goes on prints a line a probe until it is told to end.
 func TestProbeGoesOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
 	w.tasks("web", "t0")

@@ -23,6 +23,7 @@ import (
 // across, since there is nothing to cross. When the store is then restored under servers
 // that live, no key has two owners, and each has one again.
 func TestConsistentInEtcd(t *testing.T) {
+	t.Parallel()
 	endpoints := etcdtest.NewCluster(t, 1).Endpoints()
 	at, port := "--store=etcd://"+endpoints[0]+"/slicer", "127.0.0.1:0"
 	start := func() *runtest.Process {

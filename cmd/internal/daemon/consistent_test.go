@@ -63,6 +63,7 @@ func until(t *testing.T, what string, f func() bool) {
 // is killed the tasks stop serving; after a restart nothing is granted until all
 // that it had granted has run out, and then the tasks own their keys again.
 func TestServeConsistent(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "store")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()
@@ -123,6 +124,7 @@ func TestServeConsistent(t *testing.T) {
 // minutes, and the process is killed. The job goes on after its own lease
 // duration.
 func TestLongSessionDelaysNothing(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "store")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()

@@ -68,6 +68,7 @@ func serveArgs(dir string) []string {
 // TestServe runs "slicer serve" as a process: it serves, says so, ends in an
 // orderly way on a signal, and has forgotten nothing when it starts again.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made", "by", "it")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -145,6 +146,7 @@ func TestDistributorAlone(t *testing.T) {
 // TestStoreDown: a store that does not answer is waited for, not ready; a signal
 // ends the waiting.
 func TestStoreDown(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"assigner", "backupdist"} {
 		http := process.FreePorts(t, 1)[0]
 		p := runtest.Start(t, program, "--store=etcd://127.0.0.1:1/slicer", "--listen=127.0.0.1:0", "--http="+http)
@@ -247,6 +249,7 @@ func TestFlagsAlike(t *testing.T) {
 // TestLinks: no program carries what it does not need. The Backup Distributor
 // shares no code with what it stands in for.
 func TestLinks(t *testing.T) {
+	t.Parallel()
 	const ours = "github.com/slicer-project/slicer/"
 	for program, bad := range map[string][]string{
 		"backupdist":  {ours + "assigner", ours + "distributor", ours + "loadbalance", "github.com/cockroachdb/pebble"},

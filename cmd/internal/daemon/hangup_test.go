@@ -16,6 +16,7 @@ import (
 // certificate is read again at once, whatever the times of its files are; one that is
 // no good leaves the old one in use.
 func TestHangup(t *testing.T) {
+	t.Parallel()
 	etcd := "--store=etcd://" + etcdtest.NewCluster(t, 1).Endpoints()[0]
 	ours := runtest.NewAuthority(t, "ours")
 	for program, flags := range map[string][]string{
@@ -76,6 +77,7 @@ func serial(t *testing.T, addr string) string {
 // TestStopWhileStarting: SIGTERM ends a process that waits for its store, however that
 // does not answer, and so does a SIGTERM after a SIGHUP.
 func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
 		t.Fatal(err)

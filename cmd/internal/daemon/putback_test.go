@@ -137,6 +137,7 @@ func watchOwners(all func() []*task, keys []string) (stop func() (looks, overlap
 // one goes on, and one starts anew: no key has two owners, and changes go on. And
 // so with restarts besides, until the store's numbers are past those of before.
 func TestDirectoryPutBack(t *testing.T) {
+	t.Parallel()
 	for _, restarts := range []int{0, 3} {
 		t.Run(fmt.Sprint(restarts), func(t *testing.T) {
 			t.Parallel()

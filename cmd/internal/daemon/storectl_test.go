@@ -80,6 +80,7 @@ func corrupt(t *testing.T, m maintenance.Medium, key string) {
 // TestStoreOfServe: the store of "slicer serve" is checked, backed up, damaged, repaired
 // from its history, and put back to the backup.
 func TestStoreOfServe(t *testing.T) {
+	t.Parallel()
 	dir, backup := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "backup")
 	at := "--store=pebble://" + dir
 	command(t, 1, "there is no store in it", "store", "check", at)
@@ -148,6 +149,7 @@ func TestStoreOfServe(t *testing.T) {
 // TestStoreInEtcd: a store in etcd is checked, repaired from a file and backed up while an
 // assigner runs on it, and restored once that is stopped.
 func TestStoreInEtcd(t *testing.T) {
+	t.Parallel()
 	url := "etcd://" + etcdtest.NewCluster(t, 1).Endpoints()[0] + "/slicer"
 	at, backup := "--store="+url, filepath.Join(t.TempDir(), "backup")
 	command(t, 3, "there is no store", "store", "backup", backup, at)

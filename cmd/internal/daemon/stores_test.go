@@ -22,6 +22,7 @@ import (
 // dies. Its job goes on routing; the other's notices nothing, not even a restart of
 // the assigner meanwhile.
 func TestFateShared(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*limit)
 	defer cancel()
 	main, eu := etcdtest.NewCluster(t, 1), etcdtest.NewCluster(t, 1)

@@ -25,6 +25,7 @@ func slicerctl(t *testing.T, args ...string) (code int, out, errs string) {
 // TestMutualTLS has an assigner, the program distributor and slicerctl speak with
 // each other by certificates of one authority, and nobody else with them.
 func TestMutualTLS(t *testing.T) {
+	t.Parallel()
 	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")
 	flags := func(a *runtest.Authority, name string) []string {
 		cert, key := a.Issue(name)

@@ -50,6 +50,7 @@ func seconds(ds []time.Duration) (all []float64) {
 // recovered. A busy machine has two minutes for it: it sends fewer requests, and the
 // fewer there are in a window, the more uneven they are by chance.
 func TestReaction(t *testing.T) {
+	t.Parallel()
 	b := startExperiment(t, seedtest.Seed(t), numServers, usualRate)
 	s := b.shifts(t, 2, 2*time.Minute, recovered)
 	if s.unrecovered > 0 {

@@ -132,6 +132,7 @@ func BenchmarkOutage(b *testing.B) {
 
 // TestOutage is the same in short: without an assigner requests are served all the same.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	x := startExperiment(t, seedtest.Seed(t), 4, 200)
 	x.outage(t, 1, window+sampleEvery)
 }

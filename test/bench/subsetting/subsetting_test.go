@@ -20,6 +20,7 @@ type scale struct{ clients, before, more, size int }
 
 // TestConnections is the package's measurement, in small.
 func TestConnections(t *testing.T) {
+	t.Parallel()
 	connections(t, scale{clients: 50, before: 100, more: 110, size: 10})
 }
 
@@ -45,6 +46,7 @@ func connections(tb testing.TB, c scale) {
 // TestConnectionsOfGRPC is the same with clients of package clerkgrpc, and fewer of
 // everything, as these connections cost more to make.
 func TestConnectionsOfGRPC(t *testing.T) {
+	t.Parallel()
 	newGRPCFleet(t, scale{clients: 40, before: 40, more: 44, size: 8}).measure()
 }
 

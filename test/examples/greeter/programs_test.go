@@ -57,10 +57,11 @@ func lines(t *testing.T, folder ...string) []string {
 
 // TestPrograms runs the sharded programs as their users would.
 func TestPrograms(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./server", "./client").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-w", "-o", bin+"/", "./server", "./client").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})

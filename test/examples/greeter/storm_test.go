@@ -121,6 +121,7 @@ func (s *storm) inFlight(o outcome) bool {
 }
 
 func TestStorm(t *testing.T) {
+	t.Parallel()
 	seed := seedtest.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	full := *stormRPCs >= fullSize

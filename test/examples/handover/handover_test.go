@@ -306,7 +306,10 @@ func (r *rig) nothingTwice(keys int) {
 
 func modes(t *testing.T, do func(t *testing.T, mode assignment.Mode)) {
 	for _, mode := range []assignment.Mode{assignment.Affinity, assignment.Consistent} {
-		t.Run(mode.String(), func(t *testing.T) { do(t, mode) })
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			do(t, mode)
+		})
 	}
 }
 

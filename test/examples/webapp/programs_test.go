@@ -41,7 +41,7 @@ func TestPrograms(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./server", "./client", "../../../cmd/slicerproxy").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-w", "-o", bin+"/", "./server", "./client", "../../../cmd/slicerproxy").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})

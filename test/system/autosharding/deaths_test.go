@@ -79,6 +79,7 @@ func generationOf(x *slicelet.Slicelet) int64 {
 // A client sees strictly increasing generations across the death of the assigner
 // that made them and of the Distributor that brought them.
 func TestAcrossDeaths(t *testing.T) {
+	t.Parallel()
 	p := bed.Start(t, bed.Config{Assigners: 2, Distributors: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -161,6 +162,7 @@ func (s *servers) inspect(ctx context.Context, distributor int) (*slicerv1.Inspe
 }
 
 func TestUnknownJob(t *testing.T) {
+	t.Parallel()
 	p := bed.Start(t, bed.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -184,6 +186,7 @@ func TestUnknownJob(t *testing.T) {
 
 // A client that refuses everything is counted, and holds up no drain.
 func TestDrainWithAClientThatRefuses(t *testing.T) {
+	t.Parallel()
 	p := bed.Start(t, bed.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -195,6 +195,7 @@ func web(ctx context.Context, rt http.RoundTripper, method, path string) asked {
 // the key moves or because its lease lapses, lets none of their answers out. A request
 // that may be carried out twice is answered by the next owner.
 func TestAnswersAreHeldBack(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"moves", "lapses", "lapses, unchecked"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

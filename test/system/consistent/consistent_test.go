@@ -208,6 +208,7 @@ func (j *job) watch(stop <-chan struct{}) {
 }
 
 func TestKeysMove(t *testing.T) {
+	t.Parallel()
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			j := start(t, open(t), lease.MaxTTL) // so that a slow machine loses none
@@ -244,6 +245,7 @@ func TestKeysMove(t *testing.T) {
 // The lease store is gone: everybody finds that nothing is their own, and the
 // listeners know.
 func TestStoreStops(t *testing.T) {
+	t.Parallel()
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			st := open(t)

@@ -14,6 +14,7 @@ import (
 // it decides anew: the two tasks that had been drained own keys again, and are
 // drained again.
 func TestAssignerAfterEtcdGoesBack(t *testing.T) {
+	t.Parallel()
 	cluster := etcdtest.NewCluster(t, 1)
 	restored := cluster.Another(t)
 	relay := etcdtest.NewRelay(t, cluster.Endpoints()[0])

@@ -22,6 +22,7 @@ func all(ps []*process.Process, f func(*process.Process)) {
 // TestFailover kills one part after another, then several at once, while
 // clients keep calling. The table it logs is of what the clients saw.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	names := []string{"s1", "s2", "s3", "s4"}
 	for _, n := range names {

@@ -14,6 +14,7 @@ import (
 // TestSecondTier has a server and a client below a Distributor of the second tier. The
 // assigner and the Distributor of the first tier above it are killed and come back.
 func TestSecondTier(t *testing.T) {
+	t.Parallel()
 	process.BuildSlicer(t)
 	addrs := process.FreePorts(t, 5)
 	c := &cluster{

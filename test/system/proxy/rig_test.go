@@ -150,7 +150,7 @@ func newRig(tb testing.TB) *rig {
 		}
 	}
 	dir := tb.TempDir()
-	build := exec.Command("go", "build", "-o", dir, "github.com/slicer-project/slicer/cmd/slicerproxy")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", dir, "github.com/slicer-project/slicer/cmd/slicerproxy")
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("%v\n%s", err, out)
 	}

@@ -32,6 +32,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slicer-project/slicer/assignment/porttest"
+	"github.com/slicer-project/slicer/assignment/waittest"
 )
 
 // shared is the server of this test binary.
@@ -50,9 +51,10 @@ var leftByPeers = []string{
 	"net/http.(*conn).serve", "net/http.(*connReader).backgroundRead",
 }
 
-// Main runs the tests, stops the shared server, and fails if goroutines are left
+// Main runs the tests, parallel ones side by side, stops the shared server, and fails if goroutines are left
 // other than those that leaks allows.
 func Main(m *testing.M, leaks ...goleak.Option) {
+	waittest.SideBySide()
 	code := m.Run()
 	if shared.cluster != nil {
 		shared.cluster.close()

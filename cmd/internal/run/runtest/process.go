@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/slicer-project/slicer/assignment/waittest"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
@@ -24,12 +25,13 @@ import (
 // with real signals, without building it first.
 const programEnv = "SLICER_TEST_PROGRAM"
 
-// Main is for a TestMain: it runs the tests, or the program that this process was
+// Main is for a TestMain: it runs the tests, parallel ones side by side, or the program that this process was
 // started as.
 func Main(m *testing.M, programs map[string]func() *cobra.Command) {
 	if program := programs[os.Getenv(programEnv)]; program != nil {
 		os.Exit(run.Main(program()))
 	}
+	waittest.SideBySide()
 	goleak.VerifyTestMain(m)
 }
 
