@@ -45,6 +45,9 @@ const (
 	maxJobs = 1 << 16
 	// readers bounds the reads from the store that run at once.
 	readers = 8
+	// maxStreams is how many calls are answered at a time on one connection, streams
+	// included: each costs three goroutines and some 20 KiB.
+	maxStreams = 1000
 )
 
 // NamedStore is a store that a Backup Distributor serves.
@@ -237,12 +240,14 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // ServerOptions are what a server with ten thousand subscribers on it should be
-// made with: small buffers, and keepalive pings both ways.
+// made with: small buffers, and keepalive pings both ways. On one connection at most
+// 1,000 calls are answered at a time, streams included; gRPC lets a client's others wait.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(16 << 10),
 		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(128 << 10),
 		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}

@@ -52,6 +52,33 @@ func TestServesFromTheStore(t *testing.T) {
 	})
 }
 
+// What is more than a connection's streams waits at the client until one has ended, and
+// costs the server nothing.
+func TestStreamsOfAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemStore()
+		m.put("web")
+		a := assigned(t, nil, "web", 7, 10, 1)
+		m.write(a)
+		_, cc := start(t, m)
+		subs := make([]*sub, maxStreams)
+		for i := range subs {
+			subs[i] = subscribe(t, cc, hello("web"), nil)
+		}
+		subs[0].expect(a, "whole")
+		more := make(chan *sub, 1)
+		go func() { more <- subscribe(t, cc, hello("web"), nil) }()
+		time.Sleep(time.Minute)
+		select {
+		case <-more:
+			t.Fatalf("%d streams are answered on one connection", maxStreams+1)
+		default:
+		}
+		subs[1].close()
+		(<-more).expect(a, "whole")
+	})
+}
+
 func TestOneAtATimeAndTheNewestNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemStore()
