@@ -30,15 +30,28 @@ const (
 	bad    = "127.0.0.2"
 )
 
-// attackEnv says to the benchmark's own program that it is the attacker, and of whom.
+// attackEnv says to the benchmark's own program that it is the attacker, of what, and for how
+// many seconds.
 const attackEnv = "SLICER_TEST_ATTACK"
 
+func attackOf(name, address, http string, d time.Duration) string {
+	return fmt.Sprint(attackEnv, "=", name, " ", address, " ", http, " ", d.Seconds())
+}
+
 func TestMain(m *testing.M) {
+	if s := os.Getenv(honestEnv); s != "" {
+		if err := runHonest(s); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if s := os.Getenv(attackEnv); s != "" {
 		var name string
+		var seconds float64
 		t := &target{}
-		fmt.Sscan(s, &name, &t.address, &t.http)
-		ctx, over := context.WithTimeout(context.Background(), lasts)
+		fmt.Sscan(s, &name, &t.address, &t.http, &seconds)
+		ctx, over := context.WithTimeout(context.Background(), time.Duration(seconds*float64(time.Second)))
 		defer over()
 		for _, a := range attacks {
 			if a.name == name {
@@ -233,7 +246,7 @@ var attacks = []struct {
 			defer cc.Close()
 			conns = append(conns, cc)
 		}
-		slots := make(chan struct{}, 2000)
+		slots, pid := make(chan struct{}, 2000), os.Getpid()
 		each(ctx, 10_000, func(i int) {
 			select {
 			case slots <- struct{}{}:
@@ -242,7 +255,7 @@ var attacks = []struct {
 			}
 			go func() {
 				defer func() { <-slots }()
-				if s, err := watch(ctx, conns[i%len(conns)], &slicerv1.Hello{Job: fmt.Sprint("nobody-", i), Role: slicerv1.Role_ROLE_CLERK}); err == nil {
+				if s, err := watch(ctx, conns[i%len(conns)], &slicerv1.Hello{Job: fmt.Sprint("nobody-", pid, "-", i), Role: slicerv1.Role_ROLE_CLERK}); err == nil {
 					_, _ = s.Recv()
 				}
 			}()
@@ -289,7 +302,7 @@ var attacks = []struct {
 			go func() {
 				ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
 				defer cancel()
-				h := &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_SLICELET, Task: taskOf(fmt.Sprint("z", i%3), uint64(1000+i)),
+				h := &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_SLICELET, Task: taskOf(fmt.Sprint("z", i%3), uint64(time.Now().UnixNano())),
 					Report: &slicerv1.Report{Sequence: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}}
 				if s, err := watch(ctx, cc, h); err == nil {
 					for err == nil {
@@ -354,7 +367,7 @@ func BenchmarkAttack(b *testing.B) {
 				})
 				time.Sleep(3 * time.Second)
 				before := t.phase(after(5 * time.Second))
-				attacker := process.Start(b, "attacker", []string{fmt.Sprintf("%s=%s %s %s", attackEnv, a.name, t.address, t.http)}, os.Args[0])
+				attacker := process.Start(b, "attacker", []string{attackOf(a.name, t.address, t.http, lasts)}, os.Args[0])
 				during := t.phase(attacker.Done())
 				later := t.phase(after(5 * time.Second))
 				cancel()
