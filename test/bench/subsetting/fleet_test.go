@@ -112,6 +112,22 @@ func (f *fleet) start(servers []*server) {
 	}
 }
 
+// drain stops servers as an operator does: nobody waits for heartbeats of a drained one.
+func (f *fleet) drain(servers []*server) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), 4*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range servers {
+		wg.Go(func() {
+			if err := errors.Join(s.slicelet.Drain(ctx), s.stop()); err != nil {
+				f.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func (s *server) stop() error {
 	if s.slicelet == nil {
 		return nil

@@ -78,11 +78,7 @@ func (f *fleet) measure() (up, down dropped) {
 	up = f.dropped().since(zero)
 
 	zero = f.dropped()
-	for _, s := range f.servers[f.before:] {
-		if err := s.stop(); err != nil {
-			f.Fatal(err)
-		}
-	}
+	f.drain(f.servers[f.before:])
 	f.settle(clerks, before)
 	down = f.dropped().since(zero)
 
