@@ -11,17 +11,36 @@ import (
 // that chance alone does not look like imbalance.
 const lastCalls = 600
 
-// lastWindow is how many seconds at the end the last imbalance is measured over.
-func lastWindow(c *Config) int {
-	seconds := lastCalls * c.Tasks / c.QPS
-	return min(max(seconds, 3), int(c.Duration.Seconds())/5)
+// lastWindow is how much of the load at the end the last imbalance is measured over.
+func lastWindow(c *Config) time.Duration {
+	return min(max(time.Duration(lastCalls*c.Tasks)*time.Second/time.Duration(c.QPS), 3*time.Second), c.Duration/5)
+}
+
+// shot is what had been counted when so much of the load was over. That is less than
+// has passed since it began when the process was without the CPU.
+type shot struct {
+	snapshot
+	at time.Duration
+}
+
+// recent drops the shots that a window which ends at the newest does not need. What is
+// left begins with the start of the window, if it is that long.
+func recent(shots []shot, window time.Duration) []shot {
+	for len(shots) > 1 && shots[len(shots)-1].at-shots[1].at >= window {
+		shots = shots[1:]
+	}
+	return shots
+}
+
+func (d *demo) shot() shot {
+	return shot{d.meter.snapshot(), time.Since(d.began) - time.Duration(d.stalled.Load())}
 }
 
 // view shows each second and returns the imbalance at the end.
 func (d *demo) view(ctx context.Context) (last float64, err error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	shots := []snapshot{d.meter.snapshot()} // one a second, as many as the last window needs
+	window, shots := lastWindow(&d.cfg), []shot{d.shot()} // one a second
 	churned, told := 0., 0
 	for second := 1; ; second++ {
 		over := false
@@ -30,21 +49,20 @@ func (d *demo) view(ctx context.Context) (last float64, err error) {
 		case <-ctx.Done():
 			over = true
 		}
-		shot := d.meter.snapshot()
+		before := shots[len(shots)-1].snapshot
+		shots = recent(append(shots, d.shot()), window)
+		now := shots[len(shots)-1].snapshot
 		a, _ := d.watch.now()
 		if over {
-			return shot.since(shots[0]).imbalance(running(a)), nil
+			return now.since(shots[0].snapshot).imbalance(running(a)), nil
 		}
-		t := d.tick(second, a, shot.since(shots[len(shots)-1]))
+		t := d.tick(second, a, now.since(before))
 		var churn float64
 		t.Generations, churn = d.watch.progress()
 		t.KeyChurn, churned = churn-churned, churn
 		t.Events, told = d.eventsAfter(told)
 		if err := d.out.tick(t); err != nil {
 			return 0, err
-		}
-		if shots = append(shots, shot); len(shots) > lastWindow(&d.cfg) {
-			shots = shots[1:]
 		}
 	}
 }

@@ -307,3 +307,26 @@ func TestOwned(t *testing.T) {
 		t.Errorf("running: %v", got)
 	}
 }
+
+// The last window is as much of the load when the process is without the CPU for half of
+// the time: as many calls, and as little chance.
+func TestLastWindowIsOfTheLoad(t *testing.T) {
+	c := Config{Duration: 30 * time.Second, Tasks: 8, QPS: 1000}
+	window := lastWindow(&c)
+	if want := 4800 * time.Millisecond; window != want {
+		t.Fatalf("the window is %s, want %s", window, want)
+	}
+	for _, load := range []time.Duration{time.Second, time.Second / 2} { // of a second
+		var shots []shot
+		for i := range 60 {
+			at := time.Duration(i) * load
+			shots = recent(append(shots, shot{snapshot{total: counts{Requests: int64(at / time.Millisecond)}}, at}), window)
+		}
+		if n := shots[len(shots)-1].since(shots[0].snapshot).total.Requests; n < 4800 || n > 4800+load.Milliseconds() {
+			t.Errorf("%d calls in the window with %s of load a second, want 4800 or a shot more", n, load)
+		}
+	}
+	if one := []shot{{at: time.Second}}; len(recent(one, window)) != 1 {
+		t.Error("the only shot is dropped")
+	}
+}
