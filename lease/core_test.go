@@ -168,22 +168,30 @@ func TestCoreIgnoresOlderRecords(t *testing.T) {
 	d.want(lease.Event{Kind: lease.InHand, Generation: 2}, "acquire bridge 1-2")
 }
 
+// The records alone say which step is next, whatever is wanted in the middle of a
+// change, and no other step can be written.
 func TestOutcomeRefusesWhatIsNotCalledFor(t *testing.T) {
-	for _, r := range []lease.Records{
-		{},
-		{Head: 1},
-		{Head: 1, Guard: guard1},
-		{Head: 2, Guard: guard1},
-		{Head: 2, Guard: guard1, Bridge: bridge12},
-		{Head: 2, Guard: recall1, Bridge: bridge12},
-		{Head: 2, Guard: guard2, Bridge: bridge12},
-		{Head: 2, Guard: guard2, Bridge: retire12},
+	for _, c := range []struct {
+		records lease.Records
+		want    lease.Kind
+	}{
+		{lease.Records{}, lease.Write},
+		{lease.Records{Head: 1}, lease.Boot},
+		{lease.Records{Head: 1, Guard: guard1}, lease.Write},
+		{lease.Records{Head: 2, Guard: guard1}, lease.Span},
+		{lease.Records{Head: 2, Guard: guard1, Bridge: bridge12}, lease.Recall},
+		{lease.Records{Head: 2, Guard: recall1, Bridge: bridge12}, lease.Rewrite},
+		{lease.Records{Head: 2, Guard: guard2, Bridge: bridge12}, lease.Retire},
+		{lease.Records{Head: 2, Guard: guard2, Bridge: retire12}, lease.Close},
+		{lease.Records{Head: 2, Guard: guard2}, lease.Write},
 	} {
-		called := lease.Next(lease.State{Records: r}, r.Head+1)
+		r := c.records
+		if called := lease.Next(lease.State{Records: r}, r.Head+1); called.Kind != c.want {
+			t.Errorf("%+v call for %s, want %s", r, called.Kind, c.want)
+		}
 		for k := lease.Idle; k <= lease.Close; k++ {
-			_, err := lease.Step{Kind: k, Head: r.Head + 1}.Outcome(r)
-			if (err == nil) != (k == called.Kind) {
-				t.Errorf("%+v: %s: %v; called for is %s", r, k, err, called.Kind)
+			if _, err := (lease.Step{Kind: k, Head: r.Head + 1}).Outcome(r); (err == nil) != (k == c.want) {
+				t.Errorf("%+v: %s: %v; called for is %s", r, k, err, c.want)
 			}
 		}
 	}

@@ -203,26 +203,6 @@ func TestAdvanceStopsWhenDeposed(t *testing.T) {
 	})
 }
 
-// In the middle of a change nothing else is decided, whatever is wanted meanwhile.
-func TestNothingIsDecidedInAChange(t *testing.T) {
-	bridge := lease.Bridge{From: 1, To: 2, Open: true}
-	for _, c := range []struct {
-		records lease.Records
-		want    lease.Kind
-	}{
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 1, Open: true}}, lease.Span},
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 1, Open: true}, Bridge: bridge}, lease.Recall},
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 1}, Bridge: bridge}, lease.Rewrite},
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 2, Open: true}, Bridge: bridge}, lease.Retire},
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 2, Open: true}, Bridge: lease.Bridge{From: 1, To: 2}}, lease.Close},
-		{lease.Records{Head: 2, Guard: lease.Guard{Generation: 2, Open: true}}, lease.Write},
-	} {
-		if got := lease.Next(lease.State{Records: c.records}, 9).Kind; got != c.want {
-			t.Errorf("%+v calls for %s, want %s", c.records, got, c.want)
-		}
-	}
-}
-
 // The guard is given up for the bridge of the change under way, and no other.
 func TestCoreCrossesByTheBridgeOfThisChange(t *testing.T) {
 	d := newDrive(t)
