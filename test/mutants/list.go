@@ -212,6 +212,9 @@ var mutants = []mutant{
 	{Name: "table/token-not-compared", File: "lease/internal/table/table.go",
 		Old: "if j == nil || j.leader == 0 || j.token != token {\n\t\treturn lease.Outcome{}, lease.ErrDeposed", New: "if j == nil {\n\t\treturn lease.Outcome{}, lease.ErrDeposed",
 		Rule: "each step compares the job lease"},
+	{Name: "table/expired-session", File: "lease/internal/table/table.go",
+		Old: "s != nil && now < s.expires {", New: "s != nil {",
+		Rule: "a session is over when its time is up"},
 
 	// The slicelet.
 	{Name: "slicelet/view-not-the-newest", File: "slicelet/consistent.go",

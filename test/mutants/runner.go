@@ -21,6 +21,7 @@ type suite struct {
 // test/cluster has jobs in affinity mode only: it can notice what a mutant of the
 // assigner does to those.
 var suites = []suite{
+	{"./lease/internal/table", nil},
 	{"./lease", nil},
 	{"./slicelet", nil},
 	{"./lease/serve", nil},
