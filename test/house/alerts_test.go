@@ -16,10 +16,11 @@ import (
 )
 
 // TestAlerts holds deploy/alerts.yaml to the table of metrics in deploy/docs: names, and the
-// labels that are asked for; and to how long what it waits for can last. Of slicerctl probe, whose help has its metrics, it takes
-// the source.
+// labels that are asked for; to how long what it waits for can last; and to a runbook
+// for each. Of slicerctl probe, whose help has its metrics, it takes the source.
 func TestAlerts(t *testing.T) {
 	metrics := documentedMetrics(t)
+	runbooks := pages(t)["deploy/docs/OPERATIONS.md"]
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -62,6 +63,12 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("alert %s waits for %s, and %s lasts for %s at most", r.Alert, wait, state, d)
 			}
 		}
+		if want := "deploy/docs/OPERATIONS.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
+			t.Errorf("alert %s has the runbook %q, not %q", r.Alert, r.Annotations["runbook"], want)
+		}
+		if n := strings.Count(runbooks, "\n### "+r.Alert+"\n"); n != 1 {
+			t.Errorf("OPERATIONS.md has %d runbooks for %s", n, r.Alert)
+		}
 		found := selector.FindAllStringSubmatch(r.Expr, -1)
 		if r.Alert == "" || len(found) == 0 || r.Annotations["summary"] == "" || r.Annotations["do"] == "" || !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) {
 			t.Errorf("alert %q says too little: %+v", r.Alert, r)
@@ -76,6 +83,19 @@ func TestAlerts(t *testing.T) {
 					t.Errorf("alert %s speaks of the label %s, which %s does not have", r.Alert, l, m[1])
 				}
 			}
+		}
+	}
+}
+
+// TestRunbooks looks for runbooks of alerts that are not there any more.
+func TestRunbooks(t *testing.T) {
+	rules, err := os.ReadFile(filepath.Join(root(t), "deploy", "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^### (Slicer\w+)$`).FindAllStringSubmatch(pages(t)["deploy/docs/OPERATIONS.md"], -1) {
+		if !strings.Contains(string(rules), "alert: "+m[1]+"\n") {
+			t.Errorf("OPERATIONS.md has a runbook for %s, which is no alert", m[1])
 		}
 	}
 }
