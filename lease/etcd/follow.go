@@ -66,6 +66,10 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 		if err := resp.Err(); err != nil {
 			return explain(ctx, err)
 		}
+		// The client goes on watching over a new connection.
+		if err := n.s.prove(ctx, n.s.past.mark(), resp.Header.Revision); err != nil {
+			return err
+		}
 		f.update(func() {
 			for _, e := range resp.Events {
 				err = errors.Join(err, v.set(string(e.Kv.Key), e.Kv.Value, e.Type == clientv3.EventTypePut))

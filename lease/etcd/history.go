@@ -22,17 +22,21 @@ import (
 // One is a revision below one that it has told before, in whatever answer. Members
 // lag, so a linearizable read confirms it.
 //
-// The other is for an etcd that is written to until its revision has passed the old
-// one: what it says was stored at a revision that it has told of before. An etcd is not
-// exchanged without its connections being lost, so that is looked up after a new
-// connection, before a keepalive counts.
+// The other is for an etcd whose revision has passed the old one, because it is written to
+// or because etcdutl was told to bump it: what it says was stored at a revision that it
+// has told of before, or that it has compacted all that. An etcd is not exchanged
+// without its connections being lost, so that is looked up after a new connection, before
+// anything counts that has come over it.
 type history struct {
-	conns atomic.Int64 // connections begun
+	conns   atomic.Int64  // connections begun
+	proven  atomic.Int64  // connections when etcd's past was last found to be what it told
+	proving chan struct{} // holds a token while that is looked up
 
 	mu       sync.Mutex
 	era      int             // how often etcd has gone back
 	over     chan struct{}   // closed when it goes back once more
 	revision int64           // the highest that was told in this era
+	until    int64           // the same, over connections after which the past was looked up
 	told     map[string]told // by job, the newest
 }
 
@@ -74,7 +78,9 @@ func (r records) after(k keys, events []*clientv3.Event) records {
 	return r
 }
 
-func newHistory() *history { return &history{over: make(chan struct{}), told: map[string]told{}} }
+func newHistory() *history {
+	return &history{over: make(chan struct{}), told: map[string]told{}, proving: make(chan struct{}, 1)}
+}
 
 // A connection is counted before the first request is sent on it.
 type counter struct{ conns *atomic.Int64 }
@@ -119,6 +125,9 @@ func (h *history) learn(era int, revision int64) bool {
 		return false
 	}
 	h.revision = max(h.revision, revision)
+	if h.proven.Load() == h.conns.Load() {
+		h.until = max(h.until, revision)
+	}
 	return true
 }
 
@@ -155,15 +164,64 @@ func (s *Store) goBack(m mark, revision int64, why string) error {
 	if h.era == m.era {
 		s.log.Error("etcd has gone back to an earlier state", "why", why)
 		h.era++
-		h.revision, h.told = revision, map[string]told{}
+		h.revision, h.until, h.told = revision, revision, map[string]told{}
 		close(h.over)
 		h.over = make(chan struct{})
 	}
 	return fmt.Errorf("%w: %s", lease.ErrWentBack, why)
 }
 
-// heard takes in the revision of an answer to a request that was sent at m.
+// heard takes in the revision of an answer to a request that was sent at m, and makes
+// sure that it came from an etcd whose past is what was told.
 func (s *Store) heard(ctx context.Context, m mark, revision int64) error {
+	if err := s.passed(ctx, m, revision); err != nil {
+		return err
+	}
+	return s.prove(ctx, m, revision)
+}
+
+// prove looks etcd's past up, once after each new connection.
+func (s *Store) prove(ctx context.Context, m mark, now int64) error {
+	h := s.past
+	if h.proven.Load() == h.conns.Load() {
+		return nil
+	}
+	select {
+	case h.proving <- struct{}{}:
+		defer func() { <-h.proving }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	conns := h.conns.Load()
+	if h.proven.Load() == conns {
+		return nil
+	}
+	h.mu.Lock()
+	until := h.until
+	h.mu.Unlock()
+	// A compaction by time leaves the last ten seconds at least, and a restore with
+	// --mark-compacted nothing. After longer without etcd they cannot be told apart.
+	_, err := s.client.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(until))
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return s.goBack(m, now, fmt.Sprintf("revision %d, which it was at before the connection was lost, is compacted away", until))
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return s.goBack(m, now, fmt.Sprintf("it has not come to revision %d yet, where it was before the connection was lost", until))
+	case err != nil:
+		return explain(ctx, err)
+	}
+	for job, t := range h.of(nil) {
+		if err := s.unchanged(ctx, m, job, t); err != nil && !errors.Is(err, errCompacted) {
+			return err
+		}
+	}
+	h.proven.Store(conns)
+	h.learn(m.era, now)
+	return nil
+}
+
+// passed takes in the revision of an answer, which is none below what was told before.
+func (s *Store) passed(ctx context.Context, m mark, revision int64) error {
 	if !s.past.learn(m.era, revision) {
 		return lease.ErrWentBack
 	}
@@ -204,7 +262,7 @@ func (s *Store) unchanged(ctx context.Context, m mark, job string, t told) error
 	if err != nil {
 		return explain(ctx, err)
 	}
-	if err := s.heard(ctx, m, resp.Header.Revision); err != nil {
+	if err := s.passed(ctx, m, resp.Header.Revision); err != nil {
 		return err
 	}
 	if maps.Equal(k.recordsIn(resp), t.records) {

@@ -29,6 +29,7 @@ type restoring struct {
 	ttl     time.Duration
 	cluster *etcdtest.Cluster
 	relays  []*etcdtest.Relay // to its members
+	late    []*etcdtest.Relay // those of the last slicelet
 	newest  atomic.Int64      // generation that was asked for
 	inForce atomic.Int64      // generation of the last change that was completed
 	assigns *etcdlease.Store
@@ -50,8 +51,9 @@ func newRestoring(t *testing.T, cluster *etcdtest.Cluster, ttl time.Duration) *r
 	r := &restoring{t: t, ttl: ttl, cluster: cluster, both: map[assignment.SliceKey]time.Duration{}}
 	for _, target := range r.cluster.Endpoints() {
 		r.relays = append(r.relays, etcdtest.NewRelay(t, target))
+		r.late = append(r.late, etcdtest.NewRelay(t, target))
 	}
-	r.assigns = r.open()
+	r.assigns = r.open(r.relays)
 	for i := range slicelets {
 		r.join(i)
 	}
@@ -61,9 +63,9 @@ func newRestoring(t *testing.T, cluster *etcdtest.Cluster, ttl time.Duration) *r
 	return r
 }
 
-func (r *restoring) open() *etcdlease.Store {
+func (r *restoring) open(relays []*etcdtest.Relay) *etcdlease.Store {
 	var endpoints []string
-	for _, relay := range r.relays {
+	for _, relay := range relays {
 		endpoints = append(endpoints, relay.Address())
 	}
 	st, err := etcdlease.Open(r.t.Context(), etcdlease.Config{Endpoints: endpoints})
@@ -72,6 +74,12 @@ func (r *restoring) open() *etcdlease.Store {
 	}
 	r.t.Cleanup(func() { st.Close() })
 	return st
+}
+
+// target leads the way to a member elsewhere, nowhere if there is no address.
+func (r *restoring) target(i int, address string) {
+	r.relays[i].Target(address)
+	r.late[i].Target(address)
 }
 
 // run runs f beside the test, until it ends.
@@ -85,7 +93,11 @@ func (r *restoring) run(f func(ctx context.Context)) {
 // join starts the slicelet that is the i-th task.
 func (r *restoring) join(i int) {
 	r.t.Helper()
-	st := r.open()
+	relays := r.relays
+	if i == slicelets-1 {
+		relays = r.late
+	}
+	st := r.open(relays)
 	reader, err := lease.NewReader(lease.Config{Readers: st, TTL: r.ttl})
 	if err != nil {
 		r.t.Fatal(err)
@@ -270,8 +282,18 @@ func carry(t *testing.T, c, other *etcdtest.Cluster) {
 	}
 }
 
+// compact leaves nothing of what was before.
+func compact(t *testing.T, c *etcdtest.Cluster) {
+	if _, err := client(t, c).Compact(t.Context(), revision(t, c)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // goingBack is one way for etcd to go back.
 type goingBack struct {
+	// restore makes what the second etcd has on disk from the first, which runs; nil
+	// copies what that has, stopped.
+	restore func(r *restoring, restored *etcdtest.Cluster)
 	forced  bool                                           // --force-new-cluster of a member that has been cut off; else a restored backup
 	before  func(r *restoring, restored *etcdtest.Cluster) // the clients are back
 	restart bool                                           // a slicelet is started anew
@@ -289,12 +311,16 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 	}
 	r := newRestoring(t, cluster, ttl)
 	last := members - 1
-	r.relays[last].Target("")
-	r.cluster.Stop(last)
-	if !c.forced {
+	if c.restore != nil {
+		c.restore(r, restored)
+	} else {
+		r.target(last, "")
+		r.cluster.Stop(last)
+	}
+	if !c.forced && c.restore == nil {
 		r.cluster.Copy(t, restored)
 		r.cluster.Restart(t, 0)
-		r.relays[0].Target(r.cluster.Endpoints()[0])
+		r.target(0, r.cluster.Endpoints()[0])
 	}
 	// What follows is lost: changes, and the session of a slicelet.
 	r.kill(0)
@@ -302,13 +328,13 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 	r.changesGoOn("after the backup")
 	if !c.forced {
 		restored.Restart(t, 0)
-		if c.before != nil {
-			c.before(r, restored)
-		}
 	}
 	down := time.Now()
 	for i := range members {
-		r.relays[i].Target("")
+		r.target(i, "")
+	}
+	if !c.forced && c.before != nil {
+		c.before(r, restored)
 	}
 	if c.forced {
 		for i := range last {
@@ -326,6 +352,11 @@ func (c goingBack) test(t *testing.T, ttl time.Duration) {
 		r.relays[i].Target(restored.Endpoints()[last])
 	}
 	up := time.Since(down)
+	// The others go on without the last slicelet, which believes in what it held.
+	time.Sleep(ttl / 5)
+	for i := range members {
+		r.late[i].Target(restored.Endpoints()[last])
+	}
 	if c.restart {
 		r.join(1)
 	}

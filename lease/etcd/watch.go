@@ -52,6 +52,15 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 			if len(resp.Events) == 0 {
 				continue
 			}
+			// The client goes on watching over a new connection.
+			m, err := w.n.begin()
+			if err == nil {
+				err = w.n.s.prove(ctx, m, resp.Header.Revision)
+			}
+			if err != nil {
+				w.end() // these events are lost: the next call reads
+				return lease.Seen{}, err
+			}
 			w.records = w.records.after(w.k, resp.Events)
 			for _, e := range resp.Events {
 				var text []byte
