@@ -165,6 +165,14 @@ func (c *Cluster) Copy(t testing.TB, to *Cluster) {
 	}
 }
 
+// RestoreFlags are what "etcdutl snapshot restore" takes to make what the only member of
+// c, which has never been started, has on disk.
+func (c *Cluster) RestoreFlags() []string {
+	cfg := c.configs[0]
+	peer := cfg.ListenPeerUrls[0].String()
+	return []string{"--data-dir", cfg.Dir, "--name", cfg.Name, "--initial-cluster", cfg.Name + "=" + peer, "--initial-advertise-peer-urls", peer}
+}
+
 // Another is the only member of a cluster like c, stopped, at another address.
 func (c *Cluster) Another(t testing.TB) *Cluster {
 	t.Helper()
