@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -118,7 +119,7 @@ func (s *shelf) watchRoom(c store.Compactor) {
 				s.log.Warn("nothing compacts the store: it will fill", "revisions", u.Uncompacted, "bytes", u.Size, "quota", u.Quota, "for", uncompactedFor.String(), "use", c.CompactsBy())
 			}
 		}
-		if !sleep(s.a.ctx, usageEvery) {
+		if !backoff.Sleep(s.a.ctx, usageEvery) {
 			return
 		}
 	}
@@ -129,7 +130,7 @@ func (s *shelf) watchRoom(c store.Compactor) {
 func (s *shelf) compact(c store.Compactor, keep time.Duration) {
 	var p past
 	every := min(max(keep/10, time.Second), usageEvery)
-	for sleep(s.a.ctx, every) {
+	for backoff.Sleep(s.a.ctx, every) {
 		ctx, cancel := context.WithTimeout(s.a.ctx, usageWithin)
 		rev, err := c.Revision(ctx)
 		if err == nil {

@@ -119,7 +119,7 @@ func (v adminService) lastLook(ctx context.Context, job store.Job, home *shelf, 
 	if ctx.Err() != nil {
 		err = statusOf(ctx.Err()) // nobody hears it
 	}
-	stamp.Why = cutTo(why, store.MaxWhy)
+	stamp.Why = assignment.Clip(why, store.MaxWhy)
 	v.noteDrain(noting, job, home, m, ": not done, taken back", stamp)
 	return 0, err
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -137,7 +138,7 @@ func (s *shelf) watchHealth() {
 				s.log.Info("the store can be read and written")
 			}
 		}
-		if !sleep(s.a.ctx, checkEvery) {
+		if !backoff.Sleep(s.a.ctx, checkEvery) {
 			return
 		}
 	}

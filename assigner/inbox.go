@@ -28,7 +28,7 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 		r, err := reportFromProto(t, s.a.host.memo)
 		if err != nil {
 			s.a.metrics.rejected.Inc()
-			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", clip(t.GetTask().GetName()), "why", err)
+			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", assignment.Clip(t.GetTask().GetName(), assignment.MaxNameLen), "why", err)
 			continue
 		}
 		if len(rs) < assignment.MaxTasks {
@@ -39,8 +39,6 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 	clear(rs)
 	s.room = rs
 }
-
-func clip(s string) string { return s[:min(len(s), 80)] }
 
 // reportFromProto validates what comes from the network. A load that is
 // malformed spoils the report: its task is not to be believed. The memo may be nil.

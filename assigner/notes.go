@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -21,7 +22,7 @@ func (r *runner) note(n generate.Note) error {
 	var job store.Job
 	r.ask(func(c *generate.Core, _ generate.Now) { job, _, _ = c.Job() })
 	now, _ := r.a.now().Since(r.a.start)
-	stamp := store.Stamp{Who: "assigner " + r.a.cfg.ID, Why: cutTo(n.Why, store.MaxWhy), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
+	stamp := store.Stamp{Who: "assigner " + r.a.cfg.ID, Why: assignment.Clip(n.Why, store.MaxWhy), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
 	_, _, err := adminService{a: r.a}.lay(ctx, job, r.whose(), order{action: n.Action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
 		switch {
 		case n.Lifts == 0:

@@ -65,9 +65,9 @@ func rangeOf(m interface {
 		return s, s.String(), nil
 	}
 	if k := assignment.KeyOf(key); s.Start != k || s.End != k+1 {
-		return s, "", &assignment.FieldError{Field: "key", Value: clip(key), Allowed: fmt.Sprintf("the key of %s, or none", s)}
+		return s, "", &assignment.FieldError{Field: "key", Value: key, Allowed: fmt.Sprintf("the key of %s, or none", s)}
 	}
-	return s, fmt.Sprintf("key %q (%s)", cutTo(key, maxKeySaid), s), nil
+	return s, fmt.Sprintf("key %q (%s)", assignment.Clip(key, maxKeySaid), s), nil
 }
 
 func freezeOrder(ms int64) (order, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -117,7 +118,7 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
 			v.a.changed(name)
 			return next, note, nil
-		case !errors.Is(err, store.ErrConflict) || !sleep(ctx, rand.N(20*time.Millisecond)):
+		case !errors.Is(err, store.ErrConflict) || !backoff.Sleep(ctx, rand.N(20*time.Millisecond)):
 			return cur, "", err
 		}
 	}
@@ -128,7 +129,7 @@ const maxAction = 2 * store.MaxWhy
 
 // entry is what the history is to say of something done by order; it is not numbered yet.
 func (v adminService) entry(job, action string, stamp store.Stamp) store.Entry {
-	e := store.Entry{Action: cutTo(action, maxAction), Assigner: v.a.cfg.ID, Stamp: stamp}
+	e := store.Entry{Action: assignment.Clip(action, maxAction), Assigner: v.a.cfg.ID, Stamp: stamp}
 	if r := v.a.lookup(job); r != nil {
 		if a := r.frames.head(); a != nil {
 			e.Generation = a.Generation()
@@ -136,8 +137,6 @@ func (v adminService) entry(job, action string, stamp store.Stamp) store.Entry {
 	}
 	return e
 }
-
-func cutTo(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
 
 // How long an answer waits for an order to be carried out: for so long, but not
 // until the caller has given up.
@@ -211,7 +210,7 @@ func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order
 		}
 		return "", nil
 	}}
-	stamp.Why = cutTo(why, store.MaxWhy)
+	stamp.Why = assignment.Clip(why, store.MaxWhy)
 	_, _, err := v.lay(ctx, job, home, back, stamp)
 	if errors.Is(err, errDone) {
 		a, err := home.backend.Read(ctx, job.Config.Name)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/preference"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -24,7 +25,7 @@ func (a *Assigner) prefer() {
 			return
 		}
 		a.preferOnce()
-		if !sleep(a.ctx, preferGap) {
+		if !backoff.Sleep(a.ctx, preferGap) {
 			return
 		}
 	}

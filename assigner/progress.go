@@ -78,7 +78,7 @@ func progress(now time.Duration, newest assignment.Generation, said map[string]*
 		}
 		for _, s := range a.slow {
 			out.Slow = append(out.Slow, &slicerv1.SlowSubscriber{
-				Name: clip(s.GetName()), Generation: s.GetGeneration(), DistributorId: name,
+				Name: assignment.Clip(s.GetName(), assignment.MaxNameLen), Generation: s.GetGeneration(), DistributorId: name,
 				WaitingMs: max(s.GetWaitingMs(), 0) + (now - a.at).Milliseconds(),
 			})
 		}

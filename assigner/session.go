@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -320,10 +321,7 @@ func (s *session) acks(m *slicerv1.Acks) {
 	st := m.GetStragglers()
 	a := generate.Acks{
 		Min: assignment.Generation(m.GetMinGeneration()), Empty: m.GetEmpty(),
-		Stragglers: st[:min(len(st), maxStragglers)], Clerks: m.GetClerks(), Slicelets: m.GetSlicelets(),
+		Stragglers: st[:min(len(st), wire.MaxStragglers)], Clerks: m.GetClerks(), Slicelets: m.GetSlicelets(),
 	}
 	in.runner.tell(func(c *generate.Core, now generate.Now) { c.Acked(now, s.id, a) })
 }
-
-// maxStragglers is how many of one Distributor are looked at.
-const maxStragglers = 16

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -106,22 +106,10 @@ func (s *shelf) foreverWithin(most time.Duration, what string, f func(ctx contex
 		if progress {
 			wait = retryMin
 		}
-		if !sleep(ctx, wait/2+rand.N(wait)) {
+		if !backoff.Sleep(ctx, backoff.About(wait)) {
 			return
 		}
 		wait = min(2*wait, most)
-	}
-}
-
-// sleep waits, and returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -195,7 +183,7 @@ func (s *shelf) stand() {
 			switch vacant := len(s.a.sessions()) == 0; {
 			case vacant && reg != nil:
 				// It may come back at once.
-				if !sleep(ctx, vacantFor) {
+				if !backoff.Sleep(ctx, vacantFor) {
 					return progress, nil
 				}
 				if len(s.a.sessions()) == 0 {

@@ -54,7 +54,7 @@ type Assignment struct {
 func New(h Header, tasks []Task, c Columns) (*Assignment, error) {
 	names, err := validate(&h, tasks, &c)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", clip(h.Job), h.Generation, err)
+		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", Clip(h.Job, maxShown), h.Generation, err)
 	}
 	return build(h, tasks, names, c), nil
 }
@@ -74,8 +74,6 @@ func build(h Header, tasks []Task, names map[string]int, c Columns) *Assignment 
 	a.sum = sync.OnceValue(a.checksum)
 	return a
 }
-
-func clip(s string) string { return s[:min(len(s), 80)] }
 
 // String names the assignment in a log line.
 func (a *Assignment) String() string {

@@ -51,14 +51,14 @@ func Successor(prev *Assignment, h Header, tasks []Task, p Placement) (*Assignme
 		h.Previous, h.Horizon = prev.h.Generation, prev.h.Horizon
 		if h.Job != prev.h.Job || h.StoreID != prev.h.StoreID {
 			return nil, fmt.Errorf("assignment of job %q in store %016x cannot follow one of job %q in store %016x",
-				clip(h.Job), h.StoreID, prev.h.Job, prev.h.StoreID)
+				Clip(h.Job, maxShown), h.StoreID, prev.h.Job, prev.h.StoreID)
 		}
 	}
 	c := Columns{Starts: p.Starts, Offsets: p.Offsets, Owners: p.Owners}
 	// The slices must make sense before they are gone through.
 	names, err := validate(&h, tasks, &c)
 	if err != nil {
-		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", clip(h.Job), h.Generation, err)
+		return nil, fmt.Errorf("assignment of job %q, generation %d: %w", Clip(h.Job, maxShown), h.Generation, err)
 	}
 	h.Horizon = c.setSince(h.Horizon, sinceOf(prev, h, tasks, c))
 	return build(h, tasks, names, c), nil

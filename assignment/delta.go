@@ -161,7 +161,7 @@ func (c *Columns) tidy() {
 func Apply(base *Assignment, d *Delta) (*Assignment, error) {
 	if base.h.Job != d.H.Job || base.h.StoreID != d.H.StoreID || base.h.Generation != d.Base {
 		return nil, fmt.Errorf("%w: it is on generation %d of job %q, store %016x; here is generation %d of job %q, store %016x",
-			ErrBase, d.Base, clip(d.H.Job), d.H.StoreID, base.h.Generation, base.h.Job, base.h.StoreID)
+			ErrBase, d.Base, Clip(d.H.Job, maxShown), d.H.StoreID, base.h.Generation, base.h.Job, base.h.StoreID)
 	}
 	tasks, err := applyTasks(base.tasks, d)
 	if err != nil {

@@ -150,10 +150,7 @@ type FieldError struct {
 func (e *FieldError) Error() string {
 	v := fmt.Sprintf("%v", e.Value)
 	if s, ok := e.Value.(string); ok {
-		if len(s) > 80 {
-			s = s[:77] + "..."
-		}
-		v = strconv.Quote(s)
+		v = strconv.Quote(Clip(s, maxShown))
 	}
 	return fmt.Sprintf("%s: %s is not allowed: want %s", e.Field, v, e.Allowed)
 }

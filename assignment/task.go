@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"fmt"
-	"unicode/utf8"
 )
 
 // Limits of what an assignment may hold. They bound memory for whatever the
@@ -86,13 +85,13 @@ func (t Task) Same(u Task) bool { return t.Name == u.Name && t.Incarnation == u.
 // Validate names the first field that is not allowed.
 func (t Task) Validate() error {
 	switch {
-	case !validToken(t.Name, MaxNameLen):
+	case !ValidToken(t.Name, MaxNameLen):
 		return &FieldError{"task name", t.Name, "1 to 253 printable ASCII characters without space or slash"}
 	case t.Incarnation == 0:
 		return &FieldError{"task incarnation", t.Incarnation, "not 0"}
-	case !validToken(t.Address, MaxAddressLen):
+	case !ValidToken(t.Address, MaxAddressLen):
 		return &FieldError{"task address", t.Address, "host:port, 1 to 512 printable ASCII characters without space or slash"}
-	case t.Zone != "" && !validToken(t.Zone, MaxZoneLen):
+	case t.Zone != "" && !ValidToken(t.Zone, MaxZoneLen):
 		return &FieldError{"task zone", t.Zone, "at most 63 printable ASCII characters without space or slash"}
 	case !(t.Weight >= MinWeight && t.Weight <= MaxWeight):
 		return &FieldError{"task weight", t.Weight, "0.000001 to 1000000"}
@@ -102,20 +101,6 @@ func (t Task) Validate() error {
 		return &FieldError{"task state", t.State, "unknown to dead"}
 	}
 	return nil
-}
-
-// validToken says whether s is 1 to limit bytes of printable ASCII without
-// space or slash, and so fit for a store key, a log line and a table cell.
-func validToken(s string, limit int) bool {
-	if len(s) == 0 || len(s) > limit || !utf8.ValidString(s) {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || c == '/' {
-			return false
-		}
-	}
-	return true
 }
 
 // ValidateJobName says whether name can name a job: an RFC 1123 label.

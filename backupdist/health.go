@@ -3,6 +3,8 @@ package backupdist
 import (
 	"context"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 // watchHealth asks the store again and again whether it can be read: a watch goes on
 // through an outage in silence.
 func (src *source) watchHealth() {
-	for life := src.s.life; ; pause(life, checkEvery) {
+	for life := src.s.life; ; backoff.Sleep(life, checkEvery) {
 		ctx, cancel := context.WithTimeout(life, checkWithin)
 		err := src.store.Check(ctx, false)
 		cancel()

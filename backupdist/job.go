@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -101,7 +102,7 @@ func (j *job) run() {
 			}
 			j.sleep(wait)
 		case toPause:
-			pause(j.s.life, wait)
+			backoff.Sleep(j.s.life, wait)
 		case toWait:
 			j.sleep(wait)
 		}

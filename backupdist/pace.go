@@ -52,7 +52,7 @@ func (p *pace) read(now time.Time, err error, idle bool, share float64) {
 		p.failures = 0
 		return
 	}
-	wait := backoff(p.failures, share)
+	wait := retryWait(p.failures, share)
 	if idle {
 		wait = warmEvery
 	}
@@ -60,7 +60,7 @@ func (p *pace) read(now time.Time, err error, idle bool, share float64) {
 	p.until = now.Add(wait)
 }
 
-func backoff(failures int, share float64) time.Duration {
+func retryWait(failures int, share float64) time.Duration {
 	d := min(retryMin<<min(failures, 10), retryMax)
 	return d/2 + time.Duration(share*float64(d/2))
 }

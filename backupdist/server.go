@@ -230,15 +230,6 @@ func (s *Server) drop(j *job) bool {
 	return true
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
 // ServerOptions are what a server with ten thousand subscribers on it should be
 // made with: small buffers, and keepalive pings both ways. On one connection at most
 // 1,000 calls are answered at a time, streams included; gRPC lets a client's others wait.

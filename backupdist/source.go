@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -64,7 +65,7 @@ func (src *source) watch() {
 		if time.Since(began) > retryMax {
 			failures = 0
 		}
-		pause(life, backoff(failures, rand.Float64()))
+		backoff.Sleep(life, retryWait(failures, rand.Float64()))
 	}
 }
 

@@ -50,7 +50,7 @@ func RefusedFromStatus(err error) (r Refused, ok bool) {
 	if !ok {
 		return Refused{}, false
 	}
-	return Refused{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: generation(m.GetGeneration())}, true
+	return Refused{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Generation: generation(m.GetGeneration())}, true
 }
 
 // Lost is the error of a request whose answer a task held back, since it lost the key
@@ -90,7 +90,7 @@ func LostFromStatus(err error) (l Lost, ok bool) {
 	if !ok {
 		return Lost{}, false
 	}
-	return Lost{Job: clip(m.GetJob()), Task: clip(m.GetTask()), Generation: generation(m.GetGeneration())}, true
+	return Lost{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Generation: generation(m.GetGeneration())}, true
 }
 
 // detail finds a message of one type among the details of a status of one code.
@@ -110,8 +110,6 @@ func detail[M any](err error, code codes.Code) (m M, ok bool) {
 func generation(g int64) assignment.Generation {
 	return min(assignment.Generation(max(g, 0)), assignment.MaxGeneration)
 }
-
-func clip(name string) string { return name[:min(len(name), assignment.MaxNameLen)] }
 
 // Unreached is the error of a request that no task has taken: no connection, or
 // an answer that says so. In affinity mode Do gives it to another task.

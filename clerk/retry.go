@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // nothing happens: jittered by half.
 func wait(times int) time.Duration {
 	d := usualWait(times)
-	return d/2 + rand.N(d)
+	return backoff.About(d)
 }
 
 func usualWait(times int) time.Duration {

@@ -47,7 +47,7 @@ func (d *Distributor) serveBranch(stream relayStream, h *slicerv1.DistributorHel
 	d.branches[b.id] = b
 	d.metrics.downstreams.Set(float64(len(d.branches)))
 	d.mu.Unlock()
-	d.log.Info("distributor of the second tier attached", "of", b.id, "zone", clip(h.GetZone()))
+	d.log.Info("distributor of the second tier attached", "of", b.id, "zone", assignment.Clip(h.GetZone(), maxText))
 	defer func() {
 		close(b.done)
 		d.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -30,7 +31,7 @@ func (w *branchWant) run() {
 		if status.Code(err) == codes.NotFound {
 			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{Job: w.job, Unknown: true}}})
 		}
-		again = w.pause(jitter(2 * unknownFor))
+		again = w.pause(backoff.Jitter(2 * unknownFor))
 	}
 }
 

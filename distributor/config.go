@@ -67,9 +67,9 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	const token = "at most %d printable ASCII characters without space or slash"
 	switch {
-	case !printable(c.ID, assignment.MaxNameLen) || strings.Contains(c.ID, "/"):
+	case c.ID != "" && !assignment.ValidToken(c.ID, assignment.MaxNameLen):
 		return &assignment.FieldError{Field: "ID", Value: c.ID, Allowed: fmt.Sprintf(token, assignment.MaxNameLen)}
-	case !printable(c.Zone, assignment.MaxZoneLen) || strings.Contains(c.Zone, "/"):
+	case c.Zone != "" && !assignment.ValidToken(c.Zone, assignment.MaxZoneLen):
 		return &assignment.FieldError{Field: "Zone", Value: c.Zone, Allowed: fmt.Sprintf(token, assignment.MaxZoneLen)}
 	case len(c.Assigners)+len(c.Upstreams) == 0:
 		return &assignment.FieldError{Field: "Assigners", Value: "", Allowed: "at least one host:port, or Upstreams in their place"}

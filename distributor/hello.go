@@ -22,6 +22,8 @@ const (
 	maxReportAge = 24 * time.Hour
 	// maxClientID bounds a subscriber's name, bytes.
 	maxClientID = 128
+	// maxText bounds what others say in a log line, an error or a status, bytes.
+	maxText = 256
 )
 
 // introduction is a hello that makes sense.
@@ -58,8 +60,8 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 	if err := checkGeneration(in.held.Gen, now); err != nil {
 		return introduction{}, invalid("hello", err)
 	}
-	if !printable(h.GetClientId(), maxClientID) {
-		return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_id", Value: h.GetClientId(), Allowed: "at most 128 printable ASCII characters without space"})
+	if h.GetClientId() != "" && !assignment.ValidToken(h.GetClientId(), maxClientID) {
+		return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_id", Value: h.GetClientId(), Allowed: "at most 128 printable ASCII characters without space or slash"})
 	}
 	switch in.role {
 	case slicerv1.Role_ROLE_CLERK:
@@ -128,14 +130,4 @@ func checkGeneration(g assignment.Generation, now time.Time) error {
 
 func invalid(what string, err error) error {
 	return status.Errorf(codes.InvalidArgument, "%s: %v", what, err)
-}
-
-// printable says whether s can go into a log line or an error as it is.
-func printable(s string, limit int) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return len(s) <= limit
 }

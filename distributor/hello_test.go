@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -50,7 +51,7 @@ func FuzzHello(f *testing.F) {
 			}
 			return
 		}
-		if in.role < 1 || int(in.role) >= fanout.NumRoles || in.job == "" || !printable(in.job, 63) || len(in.name) > 300 ||
+		if in.role < 1 || int(in.role) >= fanout.NumRoles || in.job == "" || !assignment.ValidToken(in.job, 63) || len(in.name) > 300 ||
 			in.held.Gen < 0 || in.held.Gen.Time().Sub(epoch) > 24*time.Hour || (in.role == slicerv1.Role_ROLE_SLICELET) != (in.task != nil) {
 			t.Fatalf("introduction %+v", in)
 		}

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -72,7 +72,7 @@ func (d *Distributor) newLink(address, name string) (*link, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		// The attempts are paced below; this is only not to be slower.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: retryMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retryMin},
+			Backoff:           grpcbackoff.Config{BaseDelay: retryMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retryMin},
 			MinConnectTimeout: helloWithin,
 		}),
 		grpc.WithDisableServiceConfig(),
@@ -104,7 +104,7 @@ func (l *link) run(ctx context.Context) {
 			l.d.metrics.attempts.WithLabelValues("superseded").Inc()
 			l.log.Warn("stream superseded: its other end is attached by another address, or another distributor has this ID", l.kind(), id)
 			// Not at once: that would take the place of the newer stream again.
-			for ok := pause(ctx, jitter(lookAgain)); ok && l.d.attachedTo(l.upper(), id); ok = pause(ctx, jitter(lookAgain)) {
+			for ok := backoff.Sleep(ctx, backoff.Jitter(lookAgain)); ok && l.d.attachedTo(l.upper(), id); ok = backoff.Sleep(ctx, backoff.Jitter(lookAgain)) {
 			}
 			failures = -1
 			continue
@@ -120,7 +120,7 @@ func (l *link) run(ctx context.Context) {
 		if time.Since(began) >= steady {
 			failures = 0
 		}
-		pause(ctx, jitter(min(retryMin<<min(failures, 10), retryMax)))
+		backoff.Sleep(ctx, backoff.Jitter(min(retryMin<<min(failures, 10), retryMax)))
 		if l.conn != nil {
 			l.conn.ResetConnectBackoff()
 		}
@@ -141,21 +141,6 @@ func (l *link) notReached(err error) {
 	} else if l.refusal != err.Error() {
 		l.refusal = err.Error()
 		l.log.Error("attached to nothing at this address: it does not take this distributor", "wanted", l.kind(), "error", err)
-	}
-}
-
-// jitter is between half of d and d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// pause waits, and reports whether ctx still lasts.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -212,7 +197,7 @@ func (l *link) greet(ctx context.Context, conn grpc.ClientConnInterface) (slicer
 		return nil, nil, err
 	}
 	h := m.GetHello()
-	if id := h.GetAssignerId(); id == "" || !printable(id, assignment.MaxNameLen) || l.assigner != "" && id != l.assigner {
+	if id := h.GetAssignerId(); !assignment.ValidToken(id, assignment.MaxNameLen) || l.assigner != "" && id != l.assigner {
 		return nil, nil, errors.New("the first message is not a hello that says the assigner's id")
 	}
 	return stream, h, nil

@@ -221,7 +221,7 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 	defer j.mu.Unlock()
 	j.d.wholes.Release(now, s.id)
 	if a.GetRefusal() != "" {
-		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", clip(a.GetRefusal()))
+		j.log.Warn("assignment refused by a subscriber", "subscriber", s.in.name, "generation", g, "reason", assignment.Clip(a.GetRefusal(), maxText))
 		j.m.refused()
 		s.progress.Declined()
 	} else {
@@ -238,8 +238,6 @@ func (j *job) ack(now time.Time, s *subscription, a *slicerv1.Ack) error {
 }
 
 // clip shortens what somebody else wrote to what a log line can bear.
-func clip(s string) string { return s[:min(len(s), 256)] }
-
 // kick has a subscriber sent what it lacks, if anything, unless somebody is at it.
 func (j *job) kick(s *subscription) {
 	if s.sending || s.left || !j.lacks(s) {

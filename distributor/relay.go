@@ -38,8 +38,8 @@ func (s relayService) Attach(stream relayStream) error {
 	}
 	h := m.GetHello()
 	switch id := h.GetDistributorId(); {
-	case id == "" || !printable(id, assignment.MaxNameLen) || strings.Contains(id, "/"):
-		return invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: clip(id), Allowed: "1 to 253 printable ASCII characters without space or slash"})
+	case !assignment.ValidToken(id, assignment.MaxNameLen):
+		return invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: id, Allowed: "1 to 253 printable ASCII characters without space or slash"})
 	case id == d.cfg.ID:
 		return status.Errorf(codes.FailedPrecondition, "distributor %q cannot be upstream of itself, or of another one with its id", id)
 	case d.second():
@@ -61,7 +61,7 @@ func (d *Distributor) relay(down relayStream, hello *slicerv1.AttachRequest, ass
 	a := d.attachments[assigner]
 	d.mu.Unlock()
 	if a == nil {
-		return status.Errorf(codes.Unavailable, "assigner %q is not attached to distributor %q", clip(assigner), d.cfg.ID)
+		return status.Errorf(codes.Unavailable, "assigner %q is not attached to distributor %q", assignment.Clip(assigner, maxText), d.cfg.ID)
 	}
 	ctx, cancel := context.WithCancel(down.Context())
 	defer cancel()

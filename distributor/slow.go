@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -22,7 +23,7 @@ const (
 // slowWatch says when to look for slow subscribers next, and who is slow.
 type slowWatch struct {
 	lookAt, namedAt time.Time
-	worst           []fanout.Slow // at most maxStragglers, the slowest first
+	worst           []fanout.Slow // at most wire.MaxStragglers, the slowest first
 	total           int
 }
 
@@ -46,7 +47,7 @@ func (j *job) watchSlow(now time.Time) (next time.Time) {
 	}
 	slices.SortFunc(all, func(a, b fanout.Slow) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
 	before := j.slow.worst
-	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), fanout.MaxStragglers)])
+	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), wire.MaxStragglers)])
 	if !slices.Equal(before, j.slow.worst) {
 		j.up.AcksChanged(now)
 		j.poke()

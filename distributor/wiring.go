@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -115,7 +116,7 @@ func (d *Distributor) failed(address string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.ready && err != nil {
-		d.errs[address] = clip(err.Error())
+		d.errs[address] = assignment.Clip(err.Error(), maxText)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 // Change says how an assigner carries a job forward.
@@ -51,7 +52,7 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 		case errors.Is(err, ErrDeposed), errors.Is(err, ErrLost), errors.Is(err, ErrCorrupt):
 			return State{}, fmt.Errorf("lease: job %s: %w", c.Job, err)
 		default:
-			sleep(ctx, jitter(pause))
+			backoff.Sleep(ctx, backoff.Jitter(pause))
 			pause = min(2*pause, time.Second)
 		}
 	}
@@ -78,11 +79,11 @@ func (a *advance) step(ctx context.Context, read State) (State, error) {
 	switch waited := time.Since(a.since); {
 	case s.Wait && waited < a.Wait:
 		limit = min(limit, a.Wait-waited)
-		defer sleep(ctx, gather)
+		defer backoff.Sleep(ctx, gather)
 	case s.barred(read):
 		// As Commit would say, after all that waits to be written. Readers that live
 		// let go; those that do not, run out: this ends within the lease time.
-		defer sleep(ctx, gather)
+		defer backoff.Sleep(ctx, gather)
 	default:
 		err := a.w.Commit(ctx, a.Job, a.Token, read, s)
 		switch {

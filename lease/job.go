@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 // JobConfig is one job that a process serves in consistent mode.
@@ -317,7 +318,7 @@ func (j *Job) answer(ctx context.Context, a answer) {
 }
 
 // retry is after how long to try again, in a session of this lease time.
-func retry(ttl time.Duration) time.Duration { return jitter(ttl / 20) }
+func retry(ttl time.Duration) time.Duration { return backoff.Jitter(ttl / 20) }
 
 func (j *Job) watch(ctx context.Context, h *held) {
 	for ctx.Err() == nil {
@@ -328,7 +329,7 @@ func (j *Job) watch(ctx context.Context, h *held) {
 		if err != nil && ctx.Err() == nil {
 			j.r.cfg.Logger.Warn("watch of guard and bridge broken", "job", j.cfg.Job, "error", err)
 		}
-		sleep(ctx, retry(h.ttl))
+		backoff.Sleep(ctx, retry(h.ttl))
 	}
 }
 

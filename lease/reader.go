@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 // Config is what a process's reader needs.
@@ -173,7 +174,7 @@ func (r *Reader) run(ctx context.Context) {
 		if err != nil {
 			r.cfg.Logger.Warn("no lease session", "error", err, "again_in", wait)
 			r.failed(err)
-			sleep(ctx, jitter(wait))
+			backoff.Sleep(ctx, backoff.Jitter(wait))
 			wait = min(2*wait, r.cfg.TTL/2)
 			continue
 		}
@@ -202,7 +203,7 @@ func (r *Reader) run(ctx context.Context) {
 func (r *Reader) rest(ctx context.Context, why error, ttl time.Duration) {
 	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "wait", ttl)
 	r.failed(why)
-	sleep(ctx, ttl)
+	backoff.Sleep(ctx, ttl)
 }
 
 // discard gives back a session that is over here and may not be in the store.
@@ -252,7 +253,7 @@ var errLapsed = errors.New("the deadline has passed")
 // keep renews the session until it is lost or ctx ends. The deadline counts
 // from when the keepalive was sent that has been answered.
 func (r *Reader) keep(ctx context.Context, h *held) error {
-	pause := func() time.Duration { return jitter(max(h.session.TTL()/3, 20*time.Millisecond)) }
+	pause := func() time.Duration { return backoff.Jitter(max(h.session.TTL()/3, 20*time.Millisecond)) }
 	timer := time.NewTimer(pause())
 	defer timer.Stop()
 	for {
@@ -275,7 +276,7 @@ func (r *Reader) keep(ctx context.Context, h *held) error {
 		case errors.Is(err, ErrLost):
 			return err
 		case err != nil:
-			timer.Reset(jitter(h.ttl / 20))
+			timer.Reset(backoff.Jitter(h.ttl / 20))
 		case !h.term.extend(sent + ttl - r.margin(ttl)):
 			return errLapsed
 		default:
@@ -362,19 +363,5 @@ func (r *Reader) forget(j *Job) {
 		if k.cfg.Job == j.cfg.Job && !r.waits(k) {
 			k.session(r.current)
 		}
-	}
-}
-
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// sleep returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 )
 
 // Acks is how far the subscribers of one Distributor have come.
@@ -51,9 +52,6 @@ func (c *Core) lose(d *distributor) {
 func (c *Core) found(name string) {
 	c.lost = slices.DeleteFunc(c.lost, func(l lost) bool { return l.name == name })
 }
-
-// maxStragglers is how many are named.
-const maxStragglers = 16
 
 // Convergence is how far the subscribers of all Distributors have come.
 type Convergence struct {
@@ -122,6 +120,6 @@ func (c *Core) Convergence() Convergence {
 	slices.Sort(v.Stragglers)
 	c.stragglers = v.Stragglers
 	v.Stragglers = slices.Compact(v.Stragglers)
-	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), maxStragglers)]
+	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), wire.MaxStragglers)]
 	return v
 }

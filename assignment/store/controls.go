@@ -184,12 +184,10 @@ func (s *Stamp) Validate() error {
 func ValidateWords(field, s string, most int) error {
 	ok := len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 	if !ok {
-		return &assignment.FieldError{Field: field, Value: clip(s), Allowed: fmt.Sprintf("at most %d bytes of UTF-8 on one line", most)}
+		return &assignment.FieldError{Field: field, Value: s, Allowed: fmt.Sprintf("at most %d bytes of UTF-8 on one line", most)}
 	}
 	return nil
 }
-
-func clip(s string) string { return s[:min(len(s), 80)] }
 
 // ValidateTaskName says whether s can be a task's name.
 func ValidateTaskName(s string) error {

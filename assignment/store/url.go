@@ -107,8 +107,7 @@ func (c Candidate) Validate() error {
 		{"candidate address", c.Address, 1, assignment.MaxAddressLen},
 		{"candidate zone", c.Zone, 0, assignment.MaxZoneLen},
 	} {
-		odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }
-		if len(f.value) < f.least || len(f.value) > f.most || strings.IndexFunc(f.value, odd) >= 0 {
+		if !(f.least == 0 && f.value == "") && !assignment.ValidToken(f.value, f.most) {
 			return &assignment.FieldError{Field: f.field, Value: f.value, Allowed: fmt.Sprintf("%d to %d printable ASCII characters without space or slash", f.least, f.most)}
 		}
 	}

@@ -81,9 +81,9 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Role < Clerk || c.Role > Observer:
 		return &assignment.FieldError{Field: "role", Value: c.Role, Allowed: "clerk, slicelet or observer"}
-	case !printable(c.ClientID, maxClientID):
+	case !assignment.ValidToken(c.ClientID, maxClientID):
 		return &assignment.FieldError{Field: "client id", Value: c.ClientID, Allowed: "1 to 128 printable ASCII characters without space or slash"}
-	case c.Zone != "" && !printable(c.Zone, assignment.MaxZoneLen):
+	case c.Zone != "" && !assignment.ValidToken(c.Zone, assignment.MaxZoneLen):
 		return &assignment.FieldError{Field: "zone", Value: c.Zone, Allowed: "at most 63 printable ASCII characters without space or slash"}
 	case c.ClientIndex != nil && (c.Role != Clerk || *c.ClientIndex > MaxClientIndex):
 		return &assignment.FieldError{Field: "client index", Value: *c.ClientIndex, Allowed: fmt.Sprintf("0 to %d, and only for clerks", MaxClientIndex)}
@@ -107,23 +107,11 @@ func validateServers(field string, servers []string) error {
 	}
 	for _, s := range servers {
 		host, port, err := net.SplitHostPort(s)
-		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || !printable(host, 253) {
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || !assignment.ValidToken(host, 253) {
 			return &assignment.FieldError{Field: field, Value: s, Allowed: "host:port, the port 1 to 65535"}
 		}
 	}
 	return nil
-}
-
-func printable(s string, limit int) bool {
-	if len(s) == 0 || len(s) > limit {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || c == '/' {
-			return false
-		}
-	}
-	return true
 }
 
 // NewClientID makes a random client id that begins with the name given, or with
@@ -133,7 +121,7 @@ func NewClientID(name string) string {
 		name, _ = os.Hostname()
 		name, _, _ = strings.Cut(name, ".")
 	}
-	if name = name[:min(len(name), maxClientID-17)]; !printable(name, maxClientID) {
+	if name = name[:min(len(name), maxClientID-17)]; !assignment.ValidToken(name, maxClientID) {
 		name = "client"
 	}
 	return fmt.Sprintf("%s-%016x", name, rand.Uint64())

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -41,7 +42,7 @@ func (s *Subscriber) Fetch(ctx context.Context, g assignment.Generation) (*assig
 	next := time.NewTimer(0)
 	defer next.Stop()
 	if held := s.State().Assignment; held != nil && held.Generation() < g {
-		next.Reset(fetchGrace/2 + rand.N(fetchGrace))
+		next.Reset(backoff.About(fetchGrace))
 	}
 	for {
 		changed := s.Changed()

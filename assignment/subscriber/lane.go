@@ -210,8 +210,7 @@ func explain(err error) error {
 	case codes.OK:
 		return fmt.Errorf("%w: it ended the stream", kind)
 	}
-	text := s.Message()
-	text = text[:min(len(text), maxRefusal)]
+	text := assignment.Clip(s.Message(), maxRefusal)
 	if strings.Contains(text, "error reading server preface: EOF") {
 		text += " (does it want TLS?)"
 	}

@@ -3,7 +3,6 @@ package subscriber
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -104,7 +103,7 @@ func (c *core) ack(l *lane, a *assignment.Assignment, refusal string) {
 		ack slicerv1.Ack
 	}
 	m.of.Message, m.is.Ack = &m.is, &m.ack
-	m.ack.Refusal = strings.ToValidUTF8(refusal[:min(len(refusal), maxRefusal)], "?")
+	m.ack.Refusal = assignment.Clip(refusal, maxRefusal)
 	if a != nil {
 		m.ack.Generation = int64(a.Generation())
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -67,7 +68,6 @@ const (
 	defaultReportInterval = time.Second
 	minReportInterval     = 100 * time.Millisecond
 	maxReportInterval     = time.Minute
-	maxStragglers         = 16
 	maxStraggler          = 256
 )
 
@@ -92,11 +92,11 @@ func statusFromProto(m *slicerv1.Status) Status {
 	case slicerv1.Mode_MODE_CONSISTENT:
 		s.Mode = assignment.Consistent
 	}
-	s.Stragglers = slices.Clip(m.GetStragglers()[:min(len(m.GetStragglers()), maxStragglers)])
+	s.Stragglers = slices.Clip(m.GetStragglers()[:min(len(m.GetStragglers()), wire.MaxStragglers)])
 	if slices.ContainsFunc(s.Stragglers, func(n string) bool { return len(n) > maxStraggler }) {
 		s.Stragglers = slices.Clone(s.Stragglers) // a message is not changed
 		for i, n := range s.Stragglers {
-			s.Stragglers[i] = n[:min(len(n), maxStraggler)]
+			s.Stragglers[i] = assignment.Clip(n, maxStraggler)
 		}
 	}
 	return s

@@ -254,7 +254,7 @@ func TestConfigRefused(t *testing.T) {
 			t.Errorf("%s: %v", c.field, err)
 		}
 	}
-	if id := NewClientID("two words"); !printable(id, maxClientID) || id == NewClientID("two words") {
+	if id := NewClientID("two words"); !assignment.ValidToken(id, maxClientID) || id == NewClientID("two words") {
 		t.Errorf("client id %q", id)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	MaxEncodedSize = 256 << 20
 	// MaxChunk is the most that one Chunk holds, bytes; messages stay well below 1 MiB.
 	MaxChunk = 512 << 10
+	// MaxStragglers is how many subscribers without the newest assignment a message names.
+	MaxStragglers = 16
 
 	// maxSinceTable is what a since entry, a byte, could refer to.
 	maxSinceTable = 255

@@ -119,7 +119,7 @@ func (s *source) missing(method string) string {
 	return fmt.Sprintf("clerkgrpc: %s has no key: %s gives none", method, strings.Join(tried, " or "))
 }
 
-// printable says whether a key can travel as it is.
+// printable reports whether a key can travel as it is.
 func printable(key string) bool {
 	for i := range len(key) {
 		if c := key[i]; c < ' ' || c > '~' {

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
 )
@@ -41,7 +41,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l := p.table.Load().find(req)
 	if l == nil {
 		p.metrics.noRule.Inc()
-		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", clip(req.Host), clip(req.URL.Path)), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", assignment.Clip(req.Host, 100), assignment.Clip(req.URL.Path, 100)), http.StatusNotFound)
 		return
 	}
 	begun := time.Now()
@@ -181,11 +181,11 @@ func verdict(job string, err error) (code int, text string) {
 	case isBody:
 		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
 	case isLost: // whatever came after: the outcome is not known
-		return say(http.StatusBadGateway, "task %q of job %q lost the request's key while it worked on it: it may have been carried out", clip(lost.Task), job)
+		return say(http.StatusBadGateway, "task %q of job %q lost the request's key while it worked on it: it may have been carried out", assignment.Clip(lost.Task, 100), job)
 	case isRefused && timedOut:
 		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
 	case isRefused:
-		return say(http.StatusMisdirectedRequest, "task %q of job %q does not own the request's key and has done nothing: send it again", clip(refused.Task), job)
+		return say(http.StatusMisdirectedRequest, "task %q of job %q does not own the request's key and has done nothing: send it again", assignment.Clip(refused.Task, 100), job)
 	case errors.Is(err, ErrNoTask), errors.Is(err, ErrClosed):
 		return say(http.StatusServiceUnavailable, "job %q has no task to send the request to", job)
 	case isUnreached(err):
@@ -195,8 +195,6 @@ func verdict(job string, err error) (code int, text string) {
 	}
 	return say(http.StatusBadGateway, "a task of job %q broke the connection off", job)
 }
-
-func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
 
 // buffers is httputil.BufferPool.
 type buffers struct{ pool sync.Pool }

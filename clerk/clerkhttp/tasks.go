@@ -1,12 +1,12 @@
 package clerkhttp
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
 	"github.com/slicer-project/slicer/loadbalance/policy"
@@ -37,7 +37,7 @@ type backend struct {
 func (b *backend) failed(now time.Time) {
 	n := min(b.failures.Add(1), 10)
 	d := min(firstBackoff<<(n-1), longBackoff)
-	b.leaveAlone.Store(now.Add(d/2 + rand.N(d)).UnixNano())
+	b.leaveAlone.Store(now.Add(backoff.About(d)).UnixNano())
 }
 
 // answered notes that it was.

@@ -42,9 +42,9 @@ func checkFirst(m *autoshardingv1.WatchShardingAssignmentRequest, now time.Time)
 	if err := assignment.ValidateJobName(in.job); err != nil {
 		return introduction{}, invalid("initial_client_config: target", err)
 	}
-	if !printable(c.GetClientUuid(), maxUUID) {
+	if !assignment.ValidToken(c.GetClientUuid(), maxUUID) {
 		return introduction{}, invalid("initial_client_config", &assignment.FieldError{
-			Field: "client_uuid", Value: c.GetClientUuid(), Allowed: "1 to 128 printable ASCII characters without space"})
+			Field: "client_uuid", Value: c.GetClientUuid(), Allowed: "1 to 128 printable ASCII characters without space or slash"})
 	}
 	if limit := now.Add(assignment.MaxAhead).UnixMilli(); in.held < 0 || int64(in.held) > limit {
 		return introduction{}, invalid("initial_client_config", &assignment.FieldError{
@@ -128,14 +128,4 @@ func reportError(field, value, allowed string) error {
 
 func invalid(what string, err error) error {
 	return status.Errorf(codes.InvalidArgument, "%s: %v", what, err)
-}
-
-// printable says whether s can go into a log line or an error as it is.
-func printable(s string, limit int) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return s != "" && len(s) <= limit
 }

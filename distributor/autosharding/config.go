@@ -87,7 +87,7 @@ func namings(field, value string) (all []naming, err error) {
 		n := namingOf(one)
 		if n == nil || seen[one] || len(all) == MaxNames || value != "" && one == "" {
 			return nil, &assignment.FieldError{Field: field, Value: value,
-				Allowed: fmt.Sprintf("1 to %d different ones of %s, %s, %s.SUFFIX, /%s and HOST/%s, separated by commas; suffix and host of at most %d printable ASCII characters without space",
+				Allowed: fmt.Sprintf("1 to %d different ones of %s, %s, %s.SUFFIX, /%s and HOST/%s, separated by commas; suffix and host of at most %d printable ASCII characters without space or slash",
 					MaxNames, EndpointAddress, EndpointName, EndpointName, EndpointAddress, EndpointAddress, assignment.MaxNameLen)}
 		}
 		seen[one] = true
@@ -105,9 +105,9 @@ func namingOf(value string) naming {
 		return func(t assignment.Task) string { return t.Address }
 	case value == EndpointName:
 		return func(t assignment.Task) string { return t.Name }
-	case hosted && (host == "" || printable(host, assignment.MaxNameLen)):
+	case hosted && (host == "" || assignment.ValidToken(host, assignment.MaxNameLen)):
 		return func(t assignment.Task) string { return host + "/" + t.Address }
-	case suffixed && printable(suffix, assignment.MaxNameLen):
+	case suffixed && assignment.ValidToken(suffix, assignment.MaxNameLen):
 		return func(t assignment.Task) string { return t.Name + "." + suffix }
 	}
 	return nil

@@ -14,7 +14,7 @@ func ExampleCheckEndpoint() {
 	fmt.Println(autosharding.CheckEndpoint("--autosharding-endpoint", "ip"))
 	// Output:
 	// <nil>
-	// --autosharding-endpoint: "ip" is not allowed: want 1 to 4 different ones of address, name, name.SUFFIX, /address and HOST/address, separated by commas; suffix and host of at most 253 printable ASCII characters without space
+	// --autosharding-endpoint: "ip" is not allowed: want 1 to 4 different ones of address, name, name.SUFFIX, /address and HOST/address, separated by commas; suffix and host of at most 253 printable ASCII characters without space or slash
 }
 
 // What a client says to have sent to a range of keys becomes load of the tasks

@@ -53,7 +53,7 @@ type checked struct {
 }
 
 func (c checked) Join(_ context.Context, job, name string, held assignment.Generation) (Feed, error) {
-	if err := assignment.ValidateJobName(job); err != nil || held < 0 || !printable(name[len("grpc-clerk "):], maxUUID) {
+	if err := assignment.ValidateJobName(job); err != nil || held < 0 || !assignment.ValidToken(name[len("grpc-clerk "):], maxUUID) {
 		c.t.Errorf("joins %q as %q at %d", job, name, held)
 	}
 	return checkedFeed{fakeFeed{c.fakeSource, name}, c}, nil

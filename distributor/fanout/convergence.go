@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -24,12 +25,8 @@ func VersionOf(a *assignment.Assignment) Version {
 	return Version{a.StoreID(), a.Generation()}
 }
 
-const (
-	// MaxStragglers is how many are named.
-	MaxStragglers = 16
-	// maxHoldings is how many generations of one role are told apart upwards.
-	maxHoldings = 8
-)
+// maxHoldings is how many generations of one role are told apart upwards.
+const maxHoldings = 8
 
 // Convergence keeps what each subscriber of one job holds and says how far they
 // have come. Observers are counted and never waited for.
@@ -165,7 +162,7 @@ func (c *Convergence) Holding(held Version) (n int) {
 // Summary is how far the subscribers have come.
 type Summary struct {
 	min               assignment.Generation
-	stragglers        []string // oldest first, then by name; at most maxStragglers
+	stragglers        []string // oldest first, then by name; at most wire.MaxStragglers
 	behind            int      // all who do not hold the newest
 	clerks, slicelets int
 	newest            assignment.Generation
@@ -302,18 +299,18 @@ func (c *Convergence) stragglers(newest Version) []string {
 	order := func(a, b late) int {
 		return cmp.Or(cmp.Compare(a.gen, b.gen), strings.Compare(a.name, b.name))
 	}
-	worst := make([]late, 0, MaxStragglers+1)
+	worst := make([]late, 0, wire.MaxStragglers+1)
 	for _, m := range c.members {
 		l := late{m.held.under(newest), m.name}
 		if m.role == slicerv1.Role_ROLE_OBSERVER || l.gen >= newest.Gen {
 			continue
 		}
-		if len(worst) == MaxStragglers && order(l, worst[len(worst)-1]) >= 0 {
+		if len(worst) == wire.MaxStragglers && order(l, worst[len(worst)-1]) >= 0 {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(worst, l, order)
-		if worst = slices.Insert(worst, at, l); len(worst) > MaxStragglers {
-			worst = worst[:MaxStragglers]
+		if worst = slices.Insert(worst, at, l); len(worst) > wire.MaxStragglers {
+			worst = worst[:wire.MaxStragglers]
 		}
 	}
 	names := make([]string, len(worst))

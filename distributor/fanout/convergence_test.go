@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -46,7 +47,7 @@ func naive(all map[uint64]member, newest Version) Summary {
 	v.holders = naiveHolders(all, newest)
 	slices.SortFunc(behind, func(a, b late) int { return cmp.Or(cmp.Compare(a.gen, b.gen), cmp.Compare(a.name, b.name)) })
 	v.behind = len(behind)
-	for _, l := range behind[:min(len(behind), MaxStragglers)] {
+	for _, l := range behind[:min(len(behind), wire.MaxStragglers)] {
 		v.stragglers = append(v.stragglers, l.name)
 	}
 	return v

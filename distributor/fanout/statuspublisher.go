@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -91,7 +92,7 @@ func (b *StatusPublisher) Changed(now time.Time, m *slicerv1.JobStatus) {
 		ReportIntervalMs: ReportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
 		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unheard: b.Unacknowledged && !alwaysHeard,
 	}
-	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), MaxStragglers)]
+	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
 	switch {
 	case b.Shown == nil:

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // Record is one entry of a trace: at some time a key received some load.
@@ -113,7 +115,7 @@ func NewTraceReader(name string, in io.Reader) (*TraceReader, error) {
 	case looksLikeLog(head):
 		r.field, r.next = "time", (&logReader{in: br, trace: r}).next
 	default:
-		return nil, r.explain(&TraceError{Line: 1, Err: fmt.Errorf("%q is neither unix_ms,key,load nor an access log in combined format", clip(string(line)))})
+		return nil, r.explain(&TraceError{Line: 1, Err: fmt.Errorf("%q is neither unix_ms,key,load nor an access log in combined format", assignment.Clip(string(line), 60))})
 	}
 	return r, nil
 }
@@ -151,11 +153,4 @@ func (r *TraceReader) Close() error {
 		return nil
 	}
 	return r.file.Close()
-}
-
-func clip(s string) string {
-	if len(s) > 60 {
-		return s[:57] + "..."
-	}
-	return s
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 var csvFields = [...]string{"unix_ms", "key", "load"}
@@ -91,7 +93,7 @@ func (r *csvReader) next() (Record, error) {
 	rec.Key = f[1]
 	rec.Load, err = strconv.ParseFloat(f[2], 64)
 	if err != nil || !(rec.Load >= 0 && rec.Load <= maxRecordLoad) {
-		return Record{}, r.fail(csvFields[2], 2, fmt.Errorf("%q is not a number of 0 to %g", clip(f[2]), maxRecordLoad))
+		return Record{}, r.fail(csvFields[2], 2, fmt.Errorf("%q is not a number of 0 to %g", assignment.Clip(f[2], 60), maxRecordLoad))
 	}
 	return rec, nil
 }
@@ -101,9 +103,9 @@ func (r *csvReader) time(s string) (int64, error) {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || ms > maxUnixMS || ms < -maxUnixMS:
-		return 0, fmt.Errorf("%s is not allowed: want milliseconds, %d to %d (the year 2100): divide microseconds by 1000", clip(s), -maxUnixMS, maxUnixMS)
+		return 0, fmt.Errorf("%s is not allowed: want milliseconds, %d to %d (the year 2100): divide microseconds by 1000", assignment.Clip(s, 60), -maxUnixMS, maxUnixMS)
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a whole number of milliseconds", clip(s))
+		return 0, fmt.Errorf("%q is not a whole number of milliseconds", assignment.Clip(s, 60))
 	case r.trace.records == 0 && ms >= leastSeconds && ms <= mostSeconds:
 		return 0, fmt.Errorf("%d is not allowed at the start: want milliseconds, since 1970 or since a start of its own: multiply seconds by 1000", ms)
 	}

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // logReader reads access logs in common or combined format:
@@ -90,15 +92,15 @@ func parseLog(line string) (at time.Time, key string, wrong *TraceError) {
 	_, rest, ok := strings.Cut(line, " [")
 	stamp, rest, closed := strings.Cut(rest, "] ")
 	if !ok || !closed {
-		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("no [%s] in %q", logTime, clip(line))}
+		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("no [%s] in %q", logTime, assignment.Clip(line, 60))}
 	}
 	at, err := time.Parse(logTime, stamp)
 	if err != nil {
-		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("%q is not like %s", clip(stamp), logTime)}
+		return at, "", &TraceError{Line: 1, Field: "time", Err: fmt.Errorf("%q is not like %s", assignment.Clip(stamp, 60), logTime)}
 	}
 	request, ok := quoted(rest)
 	if !ok {
-		return at, "", &TraceError{Line: 1, Field: "request", Err: fmt.Errorf("no quoted request in %q", clip(rest))}
+		return at, "", &TraceError{Line: 1, Field: "request", Err: fmt.Errorf("no quoted request in %q", assignment.Clip(rest, 60))}
 	}
 	return at, pathOf(request), nil
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/internal/drain"
 )
@@ -39,12 +40,7 @@ func Drain(ctx context.Context, s *slicelet.Slicelet, server *grpc.Server, h *he
 	return drain.Run(ctx, s, func(ctx context.Context) error {
 		if h != nil {
 			h.Shutdown()
-			pause := time.NewTimer(drainDelay)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-			}
-			pause.Stop()
+			backoff.Sleep(ctx, drainDelay)
 		}
 		stopped := make(chan struct{})
 		go func() {

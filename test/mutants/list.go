@@ -34,7 +34,7 @@ var mutants = []mutant{
 		Old: "unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME", New: "unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC",
 		Rule: "the clock runs through suspend"},
 	{Name: "session/failed-keepalive-counts", File: "lease/reader.go",
-		Old:  "case err != nil:\n\t\t\ttimer.Reset(jitter(h.ttl / 20))\n",
+		Old:  "case err != nil:\n\t\t\ttimer.Reset(backoff.Jitter(h.ttl / 20))\n",
 		New:  "",
 		Rule: "only a keepalive that was answered extends the deadline"},
 	{Name: "session/loss-not-told", File: "lease/reader.go",

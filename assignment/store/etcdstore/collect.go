@@ -2,11 +2,12 @@ package etcdstore
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
 
 const (
@@ -68,7 +69,7 @@ func (s *Store) startSweeper() {
 					s.cfg.Logger.Warn("collecting dead attempts", "store", s.cfg.where(), "error", err)
 				}
 			}
-			timer.Reset(sweepInterval/2 + rand.N(sweepInterval))
+			timer.Reset(backoff.About(sweepInterval))
 		}
 	})
 }

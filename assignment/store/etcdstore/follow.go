@@ -2,12 +2,13 @@ package etcdstore
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // update is one record under a followed prefix, as it is now.
@@ -72,16 +73,14 @@ func (f *follower) close() {
 func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 	defer close(f.done)
 	defer f.view.end()
-	backoff := followBackoffMin
+	wait := followBackoffMin
 	for {
 		if f.stream(ctx, rev, turn) {
-			backoff = followBackoffMin
+			wait = followBackoffMin
 		}
 		for {
-			select {
-			case <-ctx.Done():
+			if !backoff.Sleep(ctx, backoff.About(wait)) {
 				return
-			case <-time.After(backoff/2 + rand.N(backoff)):
 			}
 			turn = f.s.conns.turn()
 			f.s.forgetAll()
@@ -90,9 +89,9 @@ func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 				break
 			}
 			if ctx.Err() == nil {
-				f.s.cfg.Logger.Warn("watch of the store is broken", "prefix", f.prefix, "error", err, "backoff", backoff)
+				f.s.cfg.Logger.Warn("watch of the store is broken", "prefix", f.prefix, "error", err, "wait", wait)
 			}
-			backoff = min(2*backoff, followBackoffMax)
+			wait = min(2*wait, followBackoffMax)
 		}
 	}
 }

@@ -4,17 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/changes"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 // withdrawTimeout bounds the withdrawal of an entry when etcd does not answer:
@@ -89,7 +90,7 @@ func (r *registration) run(ctx context.Context) {
 	defer func() { r.revoke(r.lease) }()
 	for {
 		r.keep(ctx)
-		for backoff := followBackoffMin; ctx.Err() == nil; backoff = min(2*backoff, r.s.cfg.RegistrationTTL) {
+		for wait := followBackoffMin; ctx.Err() == nil; wait = min(2*wait, r.s.cfg.RegistrationTTL) {
 			call, cancel := context.WithTimeout(ctx, r.s.cfg.RegistrationTTL)
 			err := r.enter(call, false)
 			cancel()
@@ -99,12 +100,9 @@ func (r *registration) run(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				r.s.cfg.Logger.Warn("registration has lost its lease", "entry", r.entry.Key, "error", err, "backoff", backoff)
+				r.s.cfg.Logger.Warn("registration has lost its lease", "entry", r.entry.Key, "error", err, "wait", wait)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(backoff/2 + rand.N(backoff)):
-			}
+			backoff.Sleep(ctx, backoff.About(wait))
 		}
 		if ctx.Err() != nil {
 			return

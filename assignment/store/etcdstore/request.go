@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
 
 // begin starts a call: ctx with the deadline that every call has, ended by the
@@ -72,7 +73,7 @@ func (s *Store) view(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResp
 // patiently sends a transaction again as long as no member takes it. The client does so
 // for single gets; a transaction that writes may have been carried out, and is not for here.
 func (s *Store) patiently(ctx context.Context, t txn) (*clientv3.TxnResponse, error) {
-	for backoff := viewBackoffMin; ; backoff = min(2*backoff, viewBackoffMax) {
+	for wait := viewBackoffMin; ; wait = min(2*wait, viewBackoffMax) {
 		resp, err := s.client.Txn(ctx).If(t.when...).Then(t.do...).Else(t.els...).Commit()
 		if err == nil {
 			return resp, nil
@@ -80,10 +81,8 @@ func (s *Store) patiently(ctx context.Context, t txn) (*clientv3.TxnResponse, er
 		if codeOf(err) != codes.Unavailable && status.Code(err) != codes.Unavailable {
 			return nil, s.explain(ctx, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, backoff.About(wait)) {
 			return nil, s.explain(ctx, err)
-		case <-time.After(backoff/2 + rand.N(backoff)):
 		}
 	}
 }

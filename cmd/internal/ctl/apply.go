@@ -185,7 +185,7 @@ func (c *client) carryOut(ctx context.Context, all []planned, by signature) erro
 func (c *client) rollBack(ctx context.Context, written []planned, failed *planned, why error, by signature) error {
 	ctx = context.WithoutCancel(ctx) // an interrupt must not leave half of it; call bounds each step
 	by.why = strings.TrimSpace("rolled back, job " + failed.Job + " could not be applied. " + by.why)
-	by.why = strings.ToValidUTF8(by.why[:min(len(by.why), store.MaxWhy)], "")
+	by.why = assignment.Clip(by.why, store.MaxWhy)
 	var left []string
 	undo := func(p *planned) {
 		if err := c.undo(ctx, p, by); err != nil {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -100,9 +101,7 @@ func (c *client) inspect(ctx context.Context, job string) (*view, error) {
 		if info == nil || info.Generation == int64(a.Generation()) {
 			break
 		}
-		select {
-		case <-time.After(time.Duration(try+1) * inspectPause):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, time.Duration(try+1)*inspectPause) {
 			return nil, ctx.Err()
 		}
 	}

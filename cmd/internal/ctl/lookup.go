@@ -146,8 +146,5 @@ func printable(key string) string {
 	if q := fmt.Sprintf("%q", key); key == "" || len(q) != len(key)+2 {
 		key = q
 	}
-	if len(key) > 60 {
-		return key[:57] + "..."
-	}
-	return key
+	return assignment.Clip(key, 60)
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -145,10 +146,8 @@ func (p *prober) loop(ctx context.Context, every time.Duration, show func([]prob
 		if missing != nil {
 			fmt.Fprintln(p.errs, missing)
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, time.Until(began.Add(every))) {
 			return nil
-		case <-time.After(time.Until(began.Add(every))):
 		}
 	}
 }

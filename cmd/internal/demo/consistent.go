@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/remote"
@@ -103,9 +104,7 @@ func (d *demo) believing(ctx context.Context) error {
 		if idle == 0 {
 			break
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("%d servers hold no lease after %s", idle, setUpLimit)
 		}
 	}
@@ -191,10 +190,7 @@ func (o *overlaps) tell(s *Summary) {
 // countKill counts the calls that a server's death has cost, until its lease has
 // run out and a moment more.
 func (d *demo) countKill(ctx context.Context, before counts) {
-	select {
-	case <-time.After(leaseTTL + afterDrain):
-	case <-ctx.Done():
-	}
+	backoff.Sleep(ctx, leaseTTL+afterDrain)
 	lost := d.meter.snapshot().total.minus(before).Errors
 	d.mu.Lock()
 	d.killErrors = lost

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 )
 
 // afterDrain is for how long after a drained server has stopped errors are
@@ -93,10 +94,7 @@ func (d *demo) drain(ctx context.Context) {
 		return
 	}
 	took := time.Since(at)
-	select {
-	case <-time.After(afterDrain):
-	case <-ctx.Done():
-	}
+	backoff.Sleep(ctx, afterDrain)
 	lost := d.meter.snapshot().total.minus(before).Errors
 	d.mu.Lock()
 	d.drainErrors = lost

@@ -51,7 +51,7 @@ type notAllowed struct {
 func (e notAllowed) Error() string {
 	v := fmt.Sprintf("%v", e.value)
 	if s, ok := e.value.(string); ok {
-		v = fmt.Sprintf("%q", s[:min(len(s), 80)])
+		v = fmt.Sprintf("%q", assignment.Clip(s, 80))
 	}
 	return fmt.Sprintf("%s is not allowed: want %s", v, e.want)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // Default ports. gRPC ports end in 0, the HTTP port of the same program in 1.
@@ -64,8 +66,8 @@ func (f *Flags) Validate() error {
 		}
 	}
 	for _, t := range []struct{ flag, value string }{{"--id", f.ID}, {"--zone", f.Zone}} {
-		if len(t.value) > 63 || strings.ContainsFunc(t.value, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }) {
-			return Usagef("%s: %q is not allowed: want at most 63 printable ASCII characters without space or slash", t.flag, clip(t.value))
+		if t.value != "" && !assignment.ValidToken(t.value, 63) {
+			return Usagef("%s: %q is not allowed: want at most 63 printable ASCII characters without space or slash", t.flag, assignment.Clip(t.value, 80))
 		}
 	}
 	if _, err := f.Logger(io.Discard); err != nil {
@@ -78,7 +80,7 @@ func (f *Flags) Validate() error {
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, error) {
 	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.LogLevel]
 	if !ok {
-		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", clip(f.LogLevel))
+		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", assignment.Clip(f.LogLevel, 80))
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	switch f.LogFormat {
@@ -87,7 +89,7 @@ func (f *Flags) Logger(w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
-	return nil, Usagef("--log-format: %q is not allowed: want text or json", clip(f.LogFormat))
+	return nil, Usagef("--log-format: %q is not allowed: want text or json", assignment.Clip(f.LogFormat, 80))
 }
 
 // Advertised is what to tell others, once it is known where the process listens.
@@ -136,7 +138,7 @@ func CheckAddress(flag, value string) error {
 		}
 	}
 	if err != nil || strings.ContainsAny(value, " /") {
-		return Usagef("%s: %q is not allowed: want host:port with a port of 0 to 65535", flag, clip(value))
+		return Usagef("%s: %q is not allowed: want host:port with a port of 0 to 65535", flag, assignment.Clip(value, 80))
 	}
 	return nil
 }
@@ -144,7 +146,7 @@ func CheckAddress(flag, value string) error {
 // CheckDialable says whether a value is host:port of somebody to connect to.
 func CheckDialable(flag, value string) error {
 	if host, port, _ := net.SplitHostPort(value); CheckAddress(flag, value) != nil || host == "" || port == "0" {
-		return Usagef("%s: %q is not allowed: want host:port to connect to, with a port of 1 to 65535", flag, clip(value))
+		return Usagef("%s: %q is not allowed: want host:port to connect to, with a port of 1 to 65535", flag, assignment.Clip(value, 80))
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 // Exit codes that all programs have in common.
@@ -109,7 +111,7 @@ func unknownSubcommand(c *cobra.Command, args []string) error {
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
 	}
-	return Usagef("unknown command %q for %s%s (see %s --help)", clip(args[0]), c.CommandPath(), hint, c.CommandPath())
+	return Usagef("unknown command %q for %s%s (see %s --help)", assignment.Clip(args[0], 80), c.CommandPath(), hint, c.CommandPath())
 }
 
 func needsSubcommand(c *cobra.Command, _ []string) error {
@@ -131,7 +133,7 @@ func Args(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return Usagef("%s: %s is missing (usage: %s)", c.CommandPath(), strings.TrimSuffix(names[len(args)], "..."), c.UseLine())
 		case len(args) > len(names) && !many:
-			return Usagef("%s: unexpected argument %q (usage: %s)", c.CommandPath(), clip(args[len(names)]), c.UseLine())
+			return Usagef("%s: unexpected argument %q (usage: %s)", c.CommandPath(), assignment.Clip(args[len(names)], 80), c.UseLine())
 		}
 		return nil
 	}
@@ -146,13 +148,6 @@ func oneLine(s string) string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:77] + "..."
-	}
-	return s
 }
 
 // Version is the version of the module that the program was built from, and

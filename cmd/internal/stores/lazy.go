@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -85,9 +84,7 @@ func (l *Lazy) open(ctx context.Context, open func(context.Context) (backend, er
 		l.mu.Lock()
 		l.why = fmt.Errorf("store %s: %w: %v", l.name, store.ErrUnavailable, err)
 		l.mu.Unlock()
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, backoff.About(pause)) {
 			return nil
 		}
 	}

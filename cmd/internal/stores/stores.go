@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -171,9 +172,6 @@ func await[S any](ctx context.Context, name string, log *slog.Logger, status *ru
 		}
 		log.Warn("the store does not answer, trying again", "store", name, "error", err)
 		status.NotReady(fmt.Sprintf("store %s does not answer: %v", name, err))
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		backoff.Sleep(ctx, pause)
 	}
 }
