@@ -19,7 +19,8 @@ type spy struct {
 
 	mu       sync.Mutex
 	sessions []*spied
-	guards   []assignment.Generation // in force, in order
+	guards   []assignment.Generation          // in force, in order
+	force    map[string]assignment.Generation // by job
 	steps    int
 	dieAfter int // so many steps; 0 is never
 	taken    map[lease.Kind]int
@@ -28,7 +29,7 @@ type spy struct {
 }
 
 func newSpy(t testing.TB, w lease.Writers) *spy {
-	return &spy{Writers: w, t: t, taken: map[lease.Kind]int{}}
+	return &spy{Writers: w, t: t, taken: map[lease.Kind]int{}, force: map[string]assignment.Generation{}}
 }
 
 func (s *spy) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteSession, error) {
@@ -74,7 +75,7 @@ func (s *spy) did() (steps map[lease.Kind]int, inForce int) {
 // order than that in which they were carried out, but only by a moment, and each
 // guard generation once: so this looks at those of one session alone, and at the
 // end at all of them.
-func (s *spy) committed(st lease.Step, read lease.State) (die bool) {
+func (s *spy) committed(job string, st lease.Step, read lease.State) (die bool) {
 	o, err := st.Outcome(read.Records)
 	if err != nil {
 		s.t.Error(err)
@@ -90,9 +91,10 @@ func (s *spy) committed(st lease.Step, read lease.State) (die bool) {
 	}
 	if st.Kind == lease.Rewrite || st.Kind == lease.Boot {
 		g := o.Guard.Generation
-		if n := len(s.guards); n > 0 && g <= s.guards[n-1] {
-			s.t.Errorf("generation %d comes in force after %d", g, s.guards[n-1])
+		if was := s.force[job]; g <= was {
+			s.t.Errorf("generation %d of job %s comes in force after %d", g, job, was)
 		}
+		s.force[job] = g
 		s.guards = append(s.guards, g)
 	}
 	s.steps++
@@ -155,7 +157,7 @@ func (n *spied) Commit(ctx context.Context, job string, t lease.Token, read leas
 		return err
 	}
 	err := n.WriteSession.Commit(ctx, job, t, read, s)
-	if err == nil && n.spy.committed(s, read) {
+	if err == nil && n.spy.committed(job, s, read) {
 		n.die()
 		return errCut // it dies before it hears of it
 	}
