@@ -176,7 +176,7 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 	for range v.a.shelves {
 		switch x := <-answers; {
 		case errors.Is(x.err, store.ErrCorrupt):
-			x.shelf.log.Error("job left out of a list", "why", x.err)
+			x.shelf.log.Error("job left out of a list", "error", x.err)
 			all = append(all, x.jobs...)
 		case x.err != nil:
 			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.err))
@@ -223,7 +223,7 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 	if err := home.backend.DeleteJobBy(ctx, j.Config.Name, v.entry(j.Config.Name, "delete job", stamp)); err != nil {
 		return nil, statusOf(err)
 	}
-	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
+	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
 	v.a.changed(j.Config.Name)
 	return &slicerv1.DeleteJobResponse{}, nil
 }

@@ -44,7 +44,7 @@ func (s *session) wantBase(w *slicerv1.WantBase) {
 		defer cancel()
 		a, err := home.backend.ReadGeneration(ctx, in.job, held.generation)
 		if err != nil || !held.fits(a) {
-			s.a.log.Debug("a base cannot be had", "job", in.job, "distributor", s.name, "generation", int64(held.generation), "why", err)
+			s.a.log.Debug("a base cannot be had", "job", in.job, "distributor", s.name, "generation", int64(held.generation), "error", err)
 			a = nil
 		}
 		s.mu.Lock()
@@ -80,7 +80,7 @@ func (s *session) sendBase(in *interest, a *assignment.Assignment) error {
 	}
 	f, err := wire.WholeFrame(a)
 	if err != nil {
-		s.a.log.Error("a base does not encode", "job", in.job, "generation", int64(a.Generation()), "why", err)
+		s.a.log.Error("a base does not encode", "job", in.job, "generation", int64(a.Generation()), "error", err)
 		return say(none)
 	}
 	for p := range f.Pieces(in.job) {

@@ -112,7 +112,7 @@ func (s *shelf) watchRoom(c store.Compactor) {
 		case s.a.ctx.Err() != nil:
 			return
 		case err != nil:
-			s.log.Info("the store does not tell how much room it takes", "why", err)
+			s.log.Info("the store does not tell how much room it takes", "error", err)
 		default:
 			s.room.set(u)
 			if g.observe(s.a.now().Mono, u) {
@@ -143,7 +143,7 @@ func (s *shelf) compact(c store.Compactor, keep time.Duration) {
 		}
 		cancel()
 		if err != nil && s.a.ctx.Err() == nil {
-			s.log.Warn("the store is not compacted", "why", err)
+			s.log.Warn("the store is not compacted", "error", err)
 		}
 	}
 }

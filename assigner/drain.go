@@ -83,7 +83,7 @@ func (v adminService) noteDrain(ctx context.Context, job store.Job, home *shelf,
 		o.action = "undo " + o.action
 	}
 	if _, _, err := v.lay(ctx, job, home, o, stamp); err != nil {
-		v.a.log.Warn("drain not noted in the history", "job", job.Config.Name, "task", m.GetTask(), "why", err)
+		v.a.log.Warn("drain not noted in the history", "job", job.Config.Name, "task", m.GetTask(), "error", err)
 	}
 }
 

@@ -131,9 +131,9 @@ func (s *shelf) watchHealth() {
 		if s.health.checked(time.Now(), read, write) {
 			switch {
 			case read != nil:
-				s.log.Error("the store cannot be read", "why", read)
+				s.log.Error("the store cannot be read", "error", read)
 			case write != nil:
-				s.log.Error("the store cannot be written", "why", write)
+				s.log.Error("the store cannot be written", "error", write)
 			default:
 				s.log.Info("the store can be read and written")
 			}

@@ -39,7 +39,7 @@ func (v adminService) pastOf(ctx context.Context, name string) (all []store.Entr
 func (s *shelf) history(ctx context.Context, name string) ([]store.Entry, error) {
 	all, err := s.backend.History(ctx, name, store.MaxHistory)
 	if errors.Is(err, store.ErrCorrupt) {
-		s.log.Error("entries left out of a history", "job", name, "why", err)
+		s.log.Error("entries left out of a history", "job", name, "error", err)
 		err = nil
 	}
 	return all, err

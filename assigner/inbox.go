@@ -28,7 +28,7 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 		r, err := reportFromProto(t, s.a.host.memo)
 		if err != nil {
 			s.a.metrics.rejected.Inc()
-			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", assignment.Clip(t.GetTask().GetName(), assignment.MaxNameLen), "why", err)
+			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", assignment.Clip(t.GetTask().GetName(), assignment.MaxNameLen), "error", err)
 			continue
 		}
 		if len(rs) < assignment.MaxTasks {

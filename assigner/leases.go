@@ -150,7 +150,7 @@ func (k *keeper) run() {
 			r.lost(k.s, err)
 		}
 		if errors.Is(err, errLong) {
-			k.s.log.Info("lease session is replaced", "session", session.ID(), "why", err)
+			k.s.log.Info("lease session is replaced", "session", session.ID(), "error", err)
 			return true, nil
 		}
 		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
@@ -170,11 +170,11 @@ func (k *keeper) suspend(why error) {
 	for _, r := range k.s.a.runners() {
 		longest = max(longest, r.leaseDuration(k.s))
 	}
-	k.s.log.Error("leases are suspended", "why", why, "for", longest)
+	k.s.log.Error("leases are suspended", "reason", why, "for", longest)
 	ctx, cancel := context.WithTimeout(k.s.a.ctx, leaseWithin)
 	defer cancel()
 	if err := s.Suspend(ctx, longest); err != nil {
-		k.s.log.Warn("leases not suspended", "why", err)
+		k.s.log.Warn("leases not suspended", "error", err)
 	}
 }
 
@@ -204,7 +204,7 @@ func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
 		case errors.Is(err, lease.ErrLost):
 			return err
 		case ctx.Err() == nil:
-			k.s.log.Warn("lease session not renewed", "why", err)
+			k.s.log.Warn("lease session not renewed", "error", err)
 			timer.Reset(third/8 + rand.N(third/4))
 		}
 	}
@@ -215,7 +215,7 @@ func (k *keeper) end(session lease.WriteSession) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
 	defer cancel()
 	if err := session.Close(ctx); err != nil {
-		k.s.log.Warn("lease session not given back: it runs out", "why", err)
+		k.s.log.Warn("lease session not given back: it runs out", "error", err)
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (r *runner) stepped(s lease.Step, read lease.State, took time.Duration) {
 	r.stepsOn()
 	r.a.metrics.leaseStep.WithLabelValues(s.Kind.String()).Observe(took.Seconds())
 	o, _ := s.Outcome(read.Records)
-	attrs := []any{"step", s.Kind.String(), "why", whyStep(s, read), "took", took.String(), "head", int64(o.Head),
+	attrs := []any{"step", s.Kind.String(), "reason", whyStep(s, read), "took", took.String(), "head", int64(o.Head),
 		"guard", int64(o.Guard.Generation), "guard_open", o.Guard.Open,
 		"bridge_from", int64(o.Bridge.From), "bridge_to", int64(o.Bridge.To), "bridge_open", o.Bridge.Open}
 	if s.Wait {

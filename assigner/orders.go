@@ -115,7 +115,7 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 		e.Order = next.Version
 		switch err = home.backend.PutControls(ctx, name, next, e, job.Config.History); {
 		case err == nil:
-			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
+			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
 			v.a.changed(name)
 			return next, note, nil
 		case !errors.Is(err, store.ErrConflict) || !backoff.Sleep(ctx, rand.N(20*time.Millisecond)):

@@ -231,7 +231,7 @@ func (s *session) sendAssignment(in *interest, held mark) error {
 	}
 	f, ok, err := in.runner.frames.frame(a, held, s.a.host.memo)
 	if err != nil {
-		s.a.log.Error("assignment does not encode", "job", in.job, "generation", int64(a.Generation()), "why", err)
+		s.a.log.Error("assignment does not encode", "job", in.job, "generation", int64(a.Generation()), "error", err)
 		return nil
 	}
 	if !ok {

@@ -54,7 +54,7 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 			return nil, statusOf(err)
 		}
 		v.a.log.Info("job config stored", "job", cfg.Name, "version", resp.Job.Version, "created", resp.Created,
-			"who", stamp.Who, "peer", stamp.Peer, "why", stamp.Why)
+			"who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
 		v.a.changed(cfg.Name)
 		return resp, nil
 	}

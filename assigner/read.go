@@ -86,7 +86,7 @@ func (s *shelf) penalties(ctx context.Context, job string) ([]store.Penalty, tim
 	defer cancel()
 	all, err := s.backend.History(ctx, job, 1)
 	if err != nil && !errors.Is(err, store.ErrCorrupt) {
-		s.log.Warn("failures of tasks are forgotten", "job", job, "why", err)
+		s.log.Warn("failures of tasks are forgotten", "job", job, "error", err)
 		return nil, time.Time{}
 	}
 	for _, e := range all {

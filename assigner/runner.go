@@ -282,7 +282,7 @@ func (r *runner) effects(e generate.Effects) {
 	for _, x := range e.Rounds {
 		if r.log.Enabled(r.a.ctx, slog.LevelDebug) {
 			for _, d := range x.Decisions {
-				r.log.Debug("decision", "kind", string(d.Kind), "why", string(d.Reason), "round", string(x.Why), "slice", d.Slice.String(),
+				r.log.Debug("decision", "kind", string(d.Kind), "reason", string(d.Reason), "round", string(x.Why), "slice", d.Slice.String(),
 					"from", d.From, "to", d.To, "benefit", d.Benefit, "key_churn", d.KeyChurn, "load_churn", d.LoadChurn)
 			}
 		}

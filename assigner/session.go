@@ -58,7 +58,7 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 		}
 	}
 	if s.leave() {
-		a.log.Info("distributor detached", "distributor", s.name, "session", uint64(s.id), "why", err)
+		a.log.Info("distributor detached", "distributor", s.name, "session", uint64(s.id), "error", err)
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -246,7 +246,7 @@ func (s *session) interestIn(job string) *interest {
 	}
 	if err := assignment.ValidateJobName(job); err != nil || full {
 		s.a.metrics.rejected.Inc()
-		s.a.log.Warn("message about a job ignored", "distributor", s.name, "why", "bad name, or too many jobs", "job", job[:min(len(job), 80)], "jobs", maxInterests)
+		s.a.log.Warn("message about a job ignored", "distributor", s.name, "reason", "bad name, or too many jobs", "job", job[:min(len(job), 80)], "jobs", maxInterests)
 		return nil
 	}
 	r := s.a.join(job, s)

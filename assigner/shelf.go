@@ -73,7 +73,7 @@ func (s *shelf) failed(what string, err error) {
 	s.mu.Lock()
 	s.err = fmt.Errorf("%s: %w", what, err)
 	s.mu.Unlock()
-	s.log.Warn("store failed", "why", err, "what", what)
+	s.log.Warn("store failed", "error", err, "what", what)
 }
 
 // Waits between attempts at a store.
@@ -170,11 +170,11 @@ func (s *shelf) stand() {
 	withdraw := func(why string) {
 		if reg != nil {
 			if err := reg.Close(); err != nil {
-				s.log.Warn("withdrawal failed", "why", err)
+				s.log.Warn("withdrawal failed", "error", err)
 			}
 			reg = nil
 			s.health.stands(false, nil, nil)
-			s.log.Info("candidacy withdrawn", "why", why)
+			s.log.Info("candidacy withdrawn", "reason", why)
 		}
 	}
 	defer withdraw("closing")
@@ -198,7 +198,7 @@ func (s *shelf) stand() {
 					return progress, err
 				}
 				reg, progress = r, true
-				s.log.Info("standing as a candidate", "why", "a Distributor is connected")
+				s.log.Info("standing as a candidate", "reason", "a Distributor is connected")
 			default:
 				select {
 				case <-s.manned:

@@ -42,7 +42,7 @@ func (j *Job) depart(valid bool, e Event) {
 		why = fmt.Errorf("lease: job %s: %s is not released yet: %w", j.cfg.Job, claims, why)
 	}
 	if len(claims) > 0 {
-		j.r.cfg.Logger.Warn("job left, claims to be released", "job", j.cfg.Job, "claims", claims, "why", why)
+		j.r.cfg.Logger.Warn("job left, claims to be released", "job", j.cfg.Job, "claims", claims, "reason", why)
 	}
 	j.r.leave(j, why)
 	close(j.left)

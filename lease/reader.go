@@ -201,7 +201,7 @@ func (r *Reader) run(ctx context.Context) {
 // believe in what they have acquired since, until their deadlines, and the store
 // grants it anew.
 func (r *Reader) rest(ctx context.Context, why error, ttl time.Duration) {
-	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "wait", ttl)
+	r.cfg.Logger.Warn("no lease session until those of others have run out", "error", why, "again_in", ttl)
 	r.failed(why)
 	backoff.Sleep(ctx, ttl)
 }

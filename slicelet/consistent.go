@@ -113,7 +113,7 @@ func (s *Slicelet) join(mode assignment.Mode) {
 		})
 	}
 	if s.leaseErr != nil {
-		s.log.Error("this task will own nothing", "err", s.leaseErr)
+		s.log.Error("this task will own nothing", "error", s.leaseErr)
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 				waiting.Err = ErrClosed
 			}
 		}
-		s.log.Warn("not drained", "slices", waiting.Slices, "err", waiting)
+		s.log.Warn("not drained", "slices", waiting.Slices, "error", waiting)
 		return waiting
 	}
 }

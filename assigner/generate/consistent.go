@@ -123,10 +123,10 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 		return
 	}
 	if t.err != nil {
-		c.say(levelInfo, "leases work again", "after", t.err.Error())
+		c.say(levelInfo, "leases work again", "error", t.err.Error())
 	}
 	*t = tenure{token: token, maybe: true}
-	c.say(levelInfo, "job lease taken", "token", int64(token), "why", "this assigner is preferred")
+	c.say(levelInfo, "job lease taken", "token", int64(token), "reason", "this assigner is preferred")
 	if p := c.pending; p != nil {
 		c.pending = nil // it was decided before
 		c.again(p)
@@ -183,7 +183,7 @@ func (c *Core) Resigned(now Now, err error) {
 		return
 	}
 	c.tenure = tenure{}
-	c.say(levelInfo, "job lease given back", "why", "another assigner is preferred, or the job is not in consistent mode any more")
+	c.say(levelInfo, "job lease given back", "reason", "another assigner is preferred, or the job is not in consistent mode any more")
 }
 
 // Lost says that the session is gone under which the job lease was held.
@@ -224,7 +224,7 @@ func (c *Core) leaseFailed(what string, err error) {
 		level = levelDebug // it has been said
 	}
 	t.retryAt = c.now.Mono + wait
-	c.say(level, "leases failed", "why", t.err.Error(), "failures", t.failures, "again_in", wait.String())
+	c.say(level, "leases failed", "error", t.err.Error(), "failures", t.failures, "again_in", wait.String())
 }
 
 // leaseWake is when order or mayDecide may turn out otherwise.

@@ -180,7 +180,7 @@ func (c *Core) Preferred(now Now, id string) {
 	c.preferred = id
 	switch {
 	case c.isPreferred():
-		c.say(levelInfo, "job taken over", "why", "this assigner is preferred", "stored", int64(generation(c.stored)))
+		c.say(levelInfo, "job taken over", "reason", "this assigner is preferred", "stored", int64(generation(c.stored)))
 		c.resume()
 		c.ensureTable()
 		c.mine, c.recalled, c.loadDue, c.retryAt = false, false, true, c.now.Mono
@@ -189,7 +189,7 @@ func (c *Core) Preferred(now Now, id string) {
 		c.balance, c.meter = nil, newMeter()
 		c.roundLast, c.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
 	case was:
-		c.say(levelInfo, "job handed over", "why", "another assigner is preferred", "preferred", id)
+		c.say(levelInfo, "job handed over", "reason", "another assigner is preferred", "preferred", id)
 		c.kept, c.keptAt, c.resumed, c.outdated = c.table, c.now.Mono, false, false
 		c.table, c.pending, c.alarm, c.notes = nil, nil, "", nil
 		if c.badWrites > 0 && c.failures == 0 { // it writes no more, and could read
@@ -341,7 +341,7 @@ func (c *Core) Wanted(now Now, s membership.Session, wants bool, held ...Held) {
 	}
 	if _, err := assignment.NextGeneration(generation(c.stored), newest, c.now.Wall); err != nil {
 		c.effects.Ahead = append(c.effects.Ahead, "reported")
-		c.say(levelError, "generation refused", "why", "it is more than a minute ahead", "distributor", d.name, "error", err)
+		c.say(levelError, "generation refused", "reason", "it is more than a minute ahead", "distributor", d.name, "error", err)
 		return
 	}
 	// Somebody holds something newer than is known here: look.

@@ -69,9 +69,9 @@ func (c *Core) listen() {
 			c.effects.Refusals = append(c.effects.Refusals, e)
 			c.member(levelWarn, "task refused", e)
 		case membership.Frozen:
-			c.say(levelError, "job frozen", "why", e.Reason)
+			c.say(levelError, "job frozen", "reason", e.Reason)
 		case membership.Thawed:
-			c.say(levelInfo, "job thawed", "why", e.Reason)
+			c.say(levelInfo, "job thawed", "reason", e.Reason)
 			c.holdUntil = 0
 		case membership.Dead:
 			c.member(levelWarn, "task "+string(e.Kind), e)
@@ -99,5 +99,5 @@ func (c *Core) noteChanged(calm bool) {
 }
 
 func (c *Core) member(level slog.Level, message string, e membership.Event) {
-	c.say(level, message, "task", e.Task, "incarnation", e.Incarnation, "why", e.Reason)
+	c.say(level, message, "task", e.Task, "incarnation", e.Incarnation, "reason", e.Reason)
 }

@@ -253,7 +253,7 @@ func (c *Core) watchClock() {
 // raise says once what is wrong, and counts it again and again.
 func (c *Core) raise(whose, why string) {
 	if c.alarm == "" {
-		c.say(levelError, "clock out of bounds", "why", why)
+		c.say(levelError, "clock out of bounds", "reason", why)
 	}
 	c.alarm = why
 	if c.now.Mono >= c.alarmAt {

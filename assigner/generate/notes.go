@@ -67,7 +67,7 @@ func (c *Core) Noted(now Now, n Note, err error) {
 		// Rounds do not wait for it.
 		c.noteAt = c.now.Mono + c.backoff(c.noteFailures, 100*time.Millisecond, 30*time.Second)
 		c.noteFailures++
-		c.say(levelWarn, "not noted in the history", "action", n.Action, "why", err.Error())
+		c.say(levelWarn, "not noted in the history", "action", n.Action, "error", err.Error())
 		return
 	}
 	c.noteFailures, c.loadDue = 0, true // the orders are of another version

@@ -173,7 +173,7 @@ func (c *Core) cannot(d *Planned, r Round) {
 		why = d.Err.Error()
 	}
 	c.void, c.voidWhy = d.controls.Rollback.Order, why
-	c.say(levelError, "order cannot be carried out", "order", c.void, "why", why)
+	c.say(levelError, "order cannot be carried out", "order", c.void, "reason", why)
 	r.Skipped, r.Label = why, labelOrder
 	c.finish(r)
 	d.Out.State = d.in.State

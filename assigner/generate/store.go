@@ -66,7 +66,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.known, c.exists, c.job, c.storeID = true, l.Exists, l.Job, l.StoreID
 	if !l.Exists {
 		if existed {
-			c.say(levelInfo, "job is gone", "why", "the store says that there is no such job")
+			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
 		c.controls, c.target, c.void, c.notes = store.Controls{}, nil, 0, nil
 		c.stored, c.balance, c.unsure = nil, nil, nil
@@ -216,7 +216,7 @@ func (c *Core) Written(now Now, err error) {
 		}
 		c.unsure = nil
 		c.effects.Conflicts++
-		c.say(levelInfo, "write lost", "why", "somebody else wrote first: reading again to decide anew",
+		c.say(levelInfo, "write lost", "reason", "somebody else wrote first: reading again to decide anew",
 			"generation", int64(d.Next.Generation()), "reason", string(d.Why), "error", err)
 		c.again(d)
 		c.loadDue, c.retryAt = true, c.now.Mono
@@ -241,7 +241,7 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 		return
 	}
 	c.unsure = nil
-	c.say(levelInfo, "write did not happen", "generation", int64(d.Next.Generation()), "reason", string(d.Why))
+	c.say(levelInfo, "write did not happen", "generation", int64(d.Next.Generation()), "round", string(d.Why))
 	c.again(d)
 }
 
@@ -260,7 +260,7 @@ func (c *Core) wrote(d *Planned) {
 		r.Skipped, r.Label = "", "" // it was not held for the sake of load
 	}
 	s := r.Stats
-	c.say(levelInfo, "generation written", "generation", int64(r.Generation), "why", string(d.Why),
+	c.say(levelInfo, "generation written", "generation", int64(r.Generation), "round", string(d.Why),
 		"slices", d.Next.NumSlices(), "owners", d.Next.NumOwners(), "decisions", len(r.Decisions),
 		"key_churn", s.KeyChurn, "load_churn", s.LoadChurn,
 		"imbalance", s.ImbalanceBefore, "imbalance_after", s.ImbalanceAfter, "floor", s.Floor)
@@ -325,7 +325,7 @@ func (c *Core) failed(what string, err error) {
 	*n++
 	c.err = fmt.Errorf("%s: %w", what, err)
 	c.loadDue, c.retryAt = true, c.now.Mono+wait
-	c.say(levelWarn, "store failed", "why", c.err.Error(), "failures", *n, "again_in", wait.String())
+	c.say(levelWarn, "store failed", "error", c.err.Error(), "failures", *n, "again_in", wait.String())
 }
 
 // What failed is called.
@@ -352,7 +352,7 @@ func (c *Core) finish(r Round) {
 		if r.Label == c.lastSkip {
 			level = levelDebug
 		}
-		c.say(level, "round skipped", "reason", string(r.Why), "why", r.Skipped)
+		c.say(level, "round skipped", "round", string(r.Why), "reason", r.Skipped)
 		c.lastSkip = r.Label
 	} else if r.Why == ReasonLoad || r.Generation != 0 {
 		c.lastSkip = ""

@@ -83,7 +83,7 @@ func (w *cacheWriter) flush() {
 	err := writeCache(w.path, *e)
 	if err != nil && !w.failed {
 		// Tried again with the next assignment: an old cache is still a good one.
-		w.log.Warn("cache file not written", "path", w.path, "err", err)
+		w.log.Warn("cache file not written", "path", w.path, "error", err)
 	}
 	w.failed = err != nil
 }

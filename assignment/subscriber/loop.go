@@ -88,7 +88,7 @@ func (l *loop) carryOut(actions []action) {
 		case note:
 			args := []any{}
 			if a.err != nil {
-				args = append(args, "err", a.err)
+				args = append(args, "error", a.err)
 			}
 			l.s.log.Log(context.Background(), a.level, a.text, args...)
 		}

@@ -58,7 +58,7 @@ func New(cfg Config) (*Subscriber, error) {
 	if cfg.CacheFile != "" {
 		var err error
 		if cached, err = readCache(cfg.CacheFile, cfg.Job); err != nil {
-			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "err", err)
+			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "error", err)
 		}
 	}
 	l := newLoop(s, newCore(&s.cfg, xxhash.Sum64String(cfg.ClientID), cached))

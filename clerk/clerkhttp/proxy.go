@@ -177,7 +177,7 @@ func (p *Proxy) dropLocked(names []string) {
 			r.close(p)
 		}
 		if err := j.clerk.Close(); err != nil {
-			p.log.Warn("closing a clerk", "job", name, "err", err)
+			p.log.Warn("closing a clerk", "job", name, "error", err)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err err
 	} else {
 		r.counts.of(code).Inc()
 	}
-	p.log.Debug("request failed", "job", r.job, "code", code, "err", err)
+	p.log.Debug("request failed", "job", r.job, "code", code, "error", err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}

@@ -162,7 +162,7 @@ func (s *Store) goBack(m mark, revision int64, why string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.era == m.era {
-		s.log.Error("etcd has gone back to an earlier state", "why", why)
+		s.log.Error("etcd has gone back to an earlier state", "reason", why)
 		h.era++
 		h.revision, h.until, h.told = revision, revision, map[string]told{}
 		close(h.over)

@@ -89,7 +89,7 @@ func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 				break
 			}
 			if ctx.Err() == nil {
-				f.s.cfg.Logger.Warn("watch of the store is broken", "prefix", f.prefix, "error", err, "wait", wait)
+				f.s.cfg.Logger.Warn("watch of the store is broken", "prefix", f.prefix, "error", err, "again_in", wait)
 			}
 			wait = min(2*wait, followBackoffMax)
 		}

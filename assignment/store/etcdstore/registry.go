@@ -100,7 +100,7 @@ func (r *registration) run(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				r.s.cfg.Logger.Warn("registration has lost its lease", "entry", r.entry.Key, "error", err, "wait", wait)
+				r.s.cfg.Logger.Warn("registration has lost its lease", "entry", r.entry.Key, "error", err, "again_in", wait)
 			}
 			backoff.Sleep(ctx, backoff.About(wait))
 		}

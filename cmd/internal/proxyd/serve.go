@@ -64,7 +64,7 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
-			p.Log.Warn("requests were cut off", "err", err)
+			p.Log.Warn("requests were cut off", "error", err)
 			srv.Close()
 		}
 		<-done
@@ -163,7 +163,7 @@ func reread(file string, proxy *clerkhttp.Proxy, log *slog.Logger) {
 		return rules, err
 	})
 	if err != nil {
-		log.Error("the rules stay what they are", "err", err)
+		log.Error("the rules stay what they are", "error", err)
 		return
 	}
 	log.Info("rules read again", "rules", summary(rules))

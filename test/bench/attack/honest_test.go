@@ -112,7 +112,7 @@ func runHonest(text string) error {
 func (p *plane) seat(ctx context.Context, job string, i int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if err := p.serve(ctx, job, fmt.Sprintf("%s-%d-%d-%d", job, os.Getpid(), i, n)); err != nil {
-			slog.Error("server", "job", job, "err", err)
+			slog.Error("server", "job", job, "error", err)
 			pause(ctx, time.Second)
 		}
 	}
@@ -160,7 +160,7 @@ func newCounts(r prom.Registerer) *counts {
 func (p *plane) clients(ctx context.Context, job string, c *counts) {
 	for ctx.Err() == nil {
 		if err := p.call(ctx, job, c); err != nil {
-			slog.Error("client", "job", job, "err", err)
+			slog.Error("client", "job", job, "error", err)
 			c.failures.Inc()
 			pause(ctx, time.Second)
 		}
@@ -199,7 +199,7 @@ func (p *plane) call(ctx context.Context, job string, c *counts) error {
 			c.calls.Inc()
 			if _, err := greeter.SayHello(clerk.WithIdempotent(clerk.WithKey(ctx, key)), wrapperspb.String(key)); err != nil {
 				c.failures.Inc()
-				slog.Error("call", "job", job, "key", key, "err", err)
+				slog.Error("call", "job", job, "key", key, "error", err)
 			}
 		})
 	}

@@ -94,7 +94,7 @@ func (s *server) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	if err := s.s.Drain(ctx); err != nil {
-		slog.Error("drain", "err", err)
+		slog.Error("drain", "error", err)
 	}
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); s.grpc.GracefulStop() }()

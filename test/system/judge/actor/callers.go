@@ -143,7 +143,7 @@ func (c *caller) call(key string, due time.Time) {
 		}
 	}
 	tr.say("ended")
-	slog.Warn(notSatisfied, "key", key, "boottime", lease.Boottime(), "err", err, "steps", strings.Join(tr.steps, "; "))
+	slog.Warn(notSatisfied, "key", key, "boottime", lease.Boottime(), "error", err, "steps", strings.Join(tr.steps, "; "))
 }
 
 // notSatisfied is what is said of a call that was not.

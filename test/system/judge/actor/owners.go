@@ -72,7 +72,7 @@ func openLeases(ctx context.Context, cfg Config) (*etcdlease.Store, error) {
 		if err == nil {
 			return s, nil
 		}
-		slog.Warn("no lease store yet", "err", err)
+		slog.Warn("no lease store yet", "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -137,7 +137,7 @@ func (s *seat) live(ctx context.Context, name string) error {
 		case <-timer.C:
 			drain, cancel := context.WithTimeout(ctx, 5*time.Second)
 			if err := sl.Drain(drain); err != nil {
-				slog.Warn("drain", "err", err)
+				slog.Warn("drain", "error", err)
 			}
 			cancel()
 		}
@@ -148,10 +148,10 @@ func (s *seat) live(ctx context.Context, name string) error {
 	s.now.Store(nil)
 	// What happens while it closes is looked at, too.
 	if err := sl.Close(); err != nil {
-		slog.Warn("close", "err", err)
+		slog.Warn("close", "error", err)
 	}
 	if err := reader.Close(); err != nil {
-		slog.Warn("close leases", "err", err)
+		slog.Warn("close leases", "error", err)
 	}
 	end()
 	wg.Wait()
