@@ -83,9 +83,9 @@ type PutJobRequest struct {
 	// 0: whatever is stored; -1: only if there is no such job; otherwise the version replaced.
 	ExpectedVersion int64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
 	// As in GiveOrderRequest; who may be empty.
-	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
-	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
-	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
+	Who           string `protobuf:"bytes,3,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,5,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,7 +336,7 @@ type ListJobsResponse struct {
 	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// Stores that did not answer, by name: their jobs are missing. When none answers
 	// the call fails.
-	Unanswered    []string `protobuf:"bytes,80,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	Unanswered    []string `protobuf:"bytes,2,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,9 +389,9 @@ type DeleteJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// As in GiveOrderRequest; who may be empty.
-	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
-	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
-	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
+	Who           string `protobuf:"bytes,2,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,9 +496,9 @@ type DrainTaskRequest struct {
 	Task  string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
 	Undo  bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
 	// As in GiveOrderRequest; who may be empty.
-	Who           string `protobuf:"bytes,40,opt,name=who,proto3" json:"who,omitempty"`
-	Why           string `protobuf:"bytes,41,opt,name=why,proto3" json:"why,omitempty"`
-	Peer          string `protobuf:"bytes,42,opt,name=peer,proto3" json:"peer,omitempty"`
+	Who           string `protobuf:"bytes,4,opt,name=who,proto3" json:"who,omitempty"`
+	Why           string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	Peer          string `protobuf:"bytes,6,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -692,15 +692,15 @@ type InspectJobResponse struct {
 	// How the leases of a job in consistent mode stand; absent in affinity mode.
 	Consistency *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	// The orders that are in force; absent when none has ever been given.
-	Controls *Controls `protobuf:"bytes,40,opt,name=controls,proto3" json:"controls,omitempty"`
+	Controls *Controls `protobuf:"bytes,18,opt,name=controls,proto3" json:"controls,omitempty"`
 	// For how long the assigner itself has kept the job frozen, because a large part
 	// of its tasks fell silent at once; 0 when it does not.
-	VanishedMs int64 `protobuf:"varint,41,opt,name=vanished_ms,json=vanishedMs,proto3" json:"vanished_ms,omitempty"`
+	VanishedMs int64 `protobuf:"varint,19,opt,name=vanished_ms,json=vanishedMs,proto3" json:"vanished_ms,omitempty"`
 	// What is wrong with the assigner's clock, or with a stored generation compared
 	// with it; decisions are taken all the same. Empty when nothing is.
-	Alarm string `protobuf:"bytes,42,opt,name=alarm,proto3" json:"alarm,omitempty"`
+	Alarm string `protobuf:"bytes,20,opt,name=alarm,proto3" json:"alarm,omitempty"`
 	// How far the subscribers have come; absent when this assigner is not preferred.
-	Progress      *Progress `protobuf:"bytes,60,opt,name=progress,proto3" json:"progress,omitempty"`
+	Progress      *Progress `protobuf:"bytes,21,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1573,11 +1573,11 @@ type TaskStatus struct {
 	ShedRate       float64 `protobuf:"fixed64,6,opt,name=shed_rate,json=shedRate,proto3" json:"shed_rate,omitempty"`
 	CpuUtilization float64 `protobuf:"fixed64,7,opt,name=cpu_utilization,json=cpuUtilization,proto3" json:"cpu_utilization,omitempty"`
 	// Why it is given no slices, in words; empty when it may have some.
-	Standing string `protobuf:"bytes,40,opt,name=standing,proto3" json:"standing,omitempty"`
+	Standing string `protobuf:"bytes,8,opt,name=standing,proto3" json:"standing,omitempty"`
 	// For how long it will be given none because it has failed too often.
-	DampedMs int64 `protobuf:"varint,41,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
+	DampedMs int64 `protobuf:"varint,9,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
 	// How much of its capacity counts while it warms up, 0 to 1; 0 when it does not.
-	Warming       float64 `protobuf:"fixed64,42,opt,name=warming,proto3" json:"warming,omitempty"`
+	Warming       float64 `protobuf:"fixed64,10,opt,name=warming,proto3" json:"warming,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1923,31 +1923,31 @@ type isGiveOrderRequest_Order interface {
 }
 
 type GiveOrderRequest_Freeze struct {
-	Freeze *FreezeOrder `protobuf:"bytes,10,opt,name=freeze,proto3,oneof"`
+	Freeze *FreezeOrder `protobuf:"bytes,5,opt,name=freeze,proto3,oneof"`
 }
 
 type GiveOrderRequest_Unfreeze struct {
-	Unfreeze *UnfreezeOrder `protobuf:"bytes,11,opt,name=unfreeze,proto3,oneof"`
+	Unfreeze *UnfreezeOrder `protobuf:"bytes,6,opt,name=unfreeze,proto3,oneof"`
 }
 
 type GiveOrderRequest_Pin struct {
-	Pin *PinOrder `protobuf:"bytes,12,opt,name=pin,proto3,oneof"`
+	Pin *PinOrder `protobuf:"bytes,7,opt,name=pin,proto3,oneof"`
 }
 
 type GiveOrderRequest_Unpin struct {
-	Unpin *UnpinOrder `protobuf:"bytes,13,opt,name=unpin,proto3,oneof"`
+	Unpin *UnpinOrder `protobuf:"bytes,8,opt,name=unpin,proto3,oneof"`
 }
 
 type GiveOrderRequest_Exclude struct {
-	Exclude *ExcludeOrder `protobuf:"bytes,14,opt,name=exclude,proto3,oneof"`
+	Exclude *ExcludeOrder `protobuf:"bytes,9,opt,name=exclude,proto3,oneof"`
 }
 
 type GiveOrderRequest_Include struct {
-	Include *IncludeOrder `protobuf:"bytes,15,opt,name=include,proto3,oneof"`
+	Include *IncludeOrder `protobuf:"bytes,10,opt,name=include,proto3,oneof"`
 }
 
 type GiveOrderRequest_Rollback struct {
-	Rollback *RollbackOrder `protobuf:"bytes,16,opt,name=rollback,proto3,oneof"`
+	Rollback *RollbackOrder `protobuf:"bytes,11,opt,name=rollback,proto3,oneof"`
 }
 
 func (*GiveOrderRequest_Freeze) isGiveOrderRequest_Order() {}
@@ -2758,9 +2758,9 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\rPutJobRequest\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\x12\x10\n" +
-	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
-	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
-	"\x04peer\x18* \x01(\tR\x04peer\"L\n" +
+	"\x03who\x18\x03 \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18\x05 \x01(\tR\x04peer\"L\n" +
 	"\x0ePutJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\"#\n" +
@@ -2772,21 +2772,21 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x10ListJobsResponse\x12\"\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0e.slicer.v1.JobR\x04jobs\x12\x1e\n" +
 	"\n" +
-	"unanswered\x18P \x03(\tR\n" +
+	"unanswered\x18\x02 \x03(\tR\n" +
 	"unanswered\"^\n" +
 	"\x10DeleteJobRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
-	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
-	"\x04peer\x18* \x01(\tR\x04peer\"\x13\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\"\x13\n" +
 	"\x11DeleteJobResponse\"\x84\x01\n" +
 	"\x10DrainTaskRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
 	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x10\n" +
-	"\x03who\x18( \x01(\tR\x03who\x12\x10\n" +
-	"\x03why\x18) \x01(\tR\x03why\x12\x12\n" +
-	"\x04peer\x18* \x01(\tR\x04peer\"3\n" +
+	"\x03who\x18\x04 \x01(\tR\x03who\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\x12\x12\n" +
+	"\x04peer\x18\x06 \x01(\tR\x04peer\"3\n" +
 	"\x11DrainTaskResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -2818,11 +2818,11 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05floor\x18\x0f \x01(\x01R\x05floor\x12B\n" +
 	"\fautosharding\x18\x10 \x03(\v2\x1e.slicer.v1.AutoshardingClientsR\fautosharding\x128\n" +
 	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x12/\n" +
-	"\bcontrols\x18( \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\x12\x1f\n" +
-	"\vvanished_ms\x18) \x01(\x03R\n" +
+	"\bcontrols\x18\x12 \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\x12\x1f\n" +
+	"\vvanished_ms\x18\x13 \x01(\x03R\n" +
 	"vanishedMs\x12\x14\n" +
-	"\x05alarm\x18* \x01(\tR\x05alarm\x12/\n" +
-	"\bprogress\x18< \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
+	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
+	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
 	"\x14ListAssignersRequest\"\x89\x02\n" +
 	"\x15ListAssignersResponse\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
@@ -2895,9 +2895,10 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x0emisrouted_rate\x18\x05 \x01(\x01R\rmisroutedRate\x12\x1b\n" +
 	"\tshed_rate\x18\x06 \x01(\x01R\bshedRate\x12'\n" +
 	"\x0fcpu_utilization\x18\a \x01(\x01R\x0ecpuUtilization\x12\x1a\n" +
-	"\bstanding\x18( \x01(\tR\bstanding\x12\x1b\n" +
-	"\tdamped_ms\x18) \x01(\x03R\bdampedMs\x12\x18\n" +
-	"\awarming\x18* \x01(\x01R\awarming\"\xc9\x01\n" +
+	"\bstanding\x18\b \x01(\tR\bstanding\x12\x1b\n" +
+	"\tdamped_ms\x18\t \x01(\x03R\bdampedMs\x12\x18\n" +
+	"\awarming\x18\n" +
+	" \x01(\x01R\awarming\"\xc9\x01\n" +
 	"\x05Round\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -2913,14 +2914,14 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x03who\x18\x02 \x01(\tR\x03who\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
 	"\x04peer\x18\x04 \x01(\tR\x04peer\x120\n" +
-	"\x06freeze\x18\n" +
-	" \x01(\v2\x16.slicer.v1.FreezeOrderH\x00R\x06freeze\x126\n" +
-	"\bunfreeze\x18\v \x01(\v2\x18.slicer.v1.UnfreezeOrderH\x00R\bunfreeze\x12'\n" +
-	"\x03pin\x18\f \x01(\v2\x13.slicer.v1.PinOrderH\x00R\x03pin\x12-\n" +
-	"\x05unpin\x18\r \x01(\v2\x15.slicer.v1.UnpinOrderH\x00R\x05unpin\x123\n" +
-	"\aexclude\x18\x0e \x01(\v2\x17.slicer.v1.ExcludeOrderH\x00R\aexclude\x123\n" +
-	"\ainclude\x18\x0f \x01(\v2\x17.slicer.v1.IncludeOrderH\x00R\ainclude\x126\n" +
-	"\brollback\x18\x10 \x01(\v2\x18.slicer.v1.RollbackOrderH\x00R\brollbackB\a\n" +
+	"\x06freeze\x18\x05 \x01(\v2\x16.slicer.v1.FreezeOrderH\x00R\x06freeze\x126\n" +
+	"\bunfreeze\x18\x06 \x01(\v2\x18.slicer.v1.UnfreezeOrderH\x00R\bunfreeze\x12'\n" +
+	"\x03pin\x18\a \x01(\v2\x13.slicer.v1.PinOrderH\x00R\x03pin\x12-\n" +
+	"\x05unpin\x18\b \x01(\v2\x15.slicer.v1.UnpinOrderH\x00R\x05unpin\x123\n" +
+	"\aexclude\x18\t \x01(\v2\x17.slicer.v1.ExcludeOrderH\x00R\aexclude\x123\n" +
+	"\ainclude\x18\n" +
+	" \x01(\v2\x17.slicer.v1.IncludeOrderH\x00R\ainclude\x126\n" +
+	"\brollback\x18\v \x01(\v2\x18.slicer.v1.RollbackOrderH\x00R\brollbackB\a\n" +
 	"\x05order\"$\n" +
 	"\vFreezeOrder\x12\x15\n" +
 	"\x06for_ms\x18\x01 \x01(\x03R\x05forMs\"\x0f\n" +

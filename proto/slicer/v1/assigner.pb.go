@@ -164,11 +164,11 @@ type AttachRequest_Clients struct {
 }
 
 type AttachRequest_Beliefs struct {
-	Beliefs *Beliefs `protobuf:"bytes,60,opt,name=beliefs,proto3,oneof"`
+	Beliefs *Beliefs `protobuf:"bytes,6,opt,name=beliefs,proto3,oneof"`
 }
 
 type AttachRequest_WantBase struct {
-	WantBase *WantBase `protobuf:"bytes,61,opt,name=want_base,json=wantBase,proto3,oneof"`
+	WantBase *WantBase `protobuf:"bytes,7,opt,name=want_base,json=wantBase,proto3,oneof"`
 }
 
 func (*AttachRequest_Hello) isAttachRequest_Message() {}
@@ -565,12 +565,12 @@ type Acks struct {
 	Empty bool `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`
 	// Clerks and slicelets by what they hold: of each role the newest generations,
 	// at most 8, and one entry for all others.
-	Holders []*Holders `protobuf:"bytes,60,rep,name=holders,proto3" json:"holders,omitempty"`
+	Holders []*Holders `protobuf:"bytes,7,rep,name=holders,proto3" json:"holders,omitempty"`
 	// Of the newest generation that the Distributor has, by role.
-	Spreads []*Spread `protobuf:"bytes,61,rep,name=spreads,proto3" json:"spreads,omitempty"`
+	Spreads []*Spread `protobuf:"bytes,8,rep,name=spreads,proto3" json:"spreads,omitempty"`
 	// The slowest, at most 16, and how many there are.
-	Slow          []*SlowSubscriber `protobuf:"bytes,62,rep,name=slow,proto3" json:"slow,omitempty"`
-	SlowTotal     uint32            `protobuf:"varint,63,opt,name=slow_total,json=slowTotal,proto3" json:"slow_total,omitempty"`
+	Slow          []*SlowSubscriber `protobuf:"bytes,9,rep,name=slow,proto3" json:"slow,omitempty"`
+	SlowTotal     uint32            `protobuf:"varint,10,opt,name=slow_total,json=slowTotal,proto3" json:"slow_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,11 +966,11 @@ type AttachResponse_ClientIndexes struct {
 
 type AttachResponse_Base struct {
 	// Answers a WantBase.
-	Base *JobAssignment `protobuf:"bytes,60,opt,name=base,proto3,oneof"`
+	Base *JobAssignment `protobuf:"bytes,7,opt,name=base,proto3,oneof"`
 }
 
 type AttachResponse_Heard struct {
-	Heard *Heard `protobuf:"bytes,61,opt,name=heard,proto3,oneof"`
+	Heard *Heard `protobuf:"bytes,8,opt,name=heard,proto3,oneof"`
 }
 
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
@@ -995,7 +995,7 @@ type AssignerHello struct {
 	Zone       string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
 	// The sender says Heard about every second as long as it hears the Distributor. An
 	// older one does not, and only the connection's keepalive tells.
-	SaysHeard     bool `protobuf:"varint,60,opt,name=says_heard,json=saysHeard,proto3" json:"says_heard,omitempty"`
+	SaysHeard     bool `protobuf:"varint,3,opt,name=says_heard,json=saysHeard,proto3" json:"says_heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1288,7 +1288,7 @@ type JobAssignment struct {
 	Piece isJobAssignment_Piece `protobuf_oneof:"piece"`
 	// With a trailer: how long ago the assignment was stored, microseconds, as far
 	// as the sender knows; 0 when it does not.
-	AgeUs         int64 `protobuf:"varint,60,opt,name=age_us,json=ageUs,proto3" json:"age_us,omitempty"`
+	AgeUs         int64 `protobuf:"varint,4,opt,name=age_us,json=ageUs,proto3" json:"age_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1393,8 +1393,8 @@ type JobStatus struct {
 	// How many Distributors there are, all of them heard just now, and how many clerks
 	// and slicelets of the job each would have if all had as many, about. 0 when the
 	// sender does not know.
-	Distributors    uint32 `protobuf:"varint,60,opt,name=distributors,proto3" json:"distributors,omitempty"`
-	MeanSubscribers uint32 `protobuf:"varint,61,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
+	Distributors    uint32 `protobuf:"varint,8,opt,name=distributors,proto3" json:"distributors,omitempty"`
+	MeanSubscribers uint32 `protobuf:"varint,9,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1687,8 +1687,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\areports\x18\x03 \x01(\v2\x16.slicer.v1.TaskReportsH\x00R\areports\x12%\n" +
 	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acks\x12.\n" +
 	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclients\x12.\n" +
-	"\abeliefs\x18< \x01(\v2\x12.slicer.v1.BeliefsH\x00R\abeliefs\x122\n" +
-	"\twant_base\x18= \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBaseB\t\n" +
+	"\abeliefs\x18\x06 \x01(\v2\x12.slicer.v1.BeliefsH\x00R\abeliefs\x122\n" +
+	"\twant_base\x18\a \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBaseB\t\n" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
@@ -1728,11 +1728,12 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x06clerks\x18\x04 \x01(\rR\x06clerks\x12\x1c\n" +
 	"\tslicelets\x18\x05 \x01(\rR\tslicelets\x12\x14\n" +
 	"\x05empty\x18\x06 \x01(\bR\x05empty\x12,\n" +
-	"\aholders\x18< \x03(\v2\x12.slicer.v1.HoldersR\aholders\x12+\n" +
-	"\aspreads\x18= \x03(\v2\x11.slicer.v1.SpreadR\aspreads\x12-\n" +
-	"\x04slow\x18> \x03(\v2\x19.slicer.v1.SlowSubscriberR\x04slow\x12\x1d\n" +
+	"\aholders\x18\a \x03(\v2\x12.slicer.v1.HoldersR\aholders\x12+\n" +
+	"\aspreads\x18\b \x03(\v2\x11.slicer.v1.SpreadR\aspreads\x12-\n" +
+	"\x04slow\x18\t \x03(\v2\x19.slicer.v1.SlowSubscriberR\x04slow\x12\x1d\n" +
 	"\n" +
-	"slow_total\x18? \x01(\rR\tslowTotal\"d\n" +
+	"slow_total\x18\n" +
+	" \x01(\rR\tslowTotal\"d\n" +
 	"\aClients\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12+\n" +
@@ -1755,15 +1756,15 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\vrefuse_task\x18\x05 \x01(\v2\x15.slicer.v1.RefuseTaskH\x00R\n" +
 	"refuseTask\x12A\n" +
 	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexes\x12.\n" +
-	"\x04base\x18< \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12(\n" +
-	"\x05heard\x18= \x01(\v2\x10.slicer.v1.HeardH\x00R\x05heardB\t\n" +
+	"\x04base\x18\a \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12(\n" +
+	"\x05heard\x18\b \x01(\v2\x10.slicer.v1.HeardH\x00R\x05heardB\t\n" +
 	"\amessage\"c\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1d\n" +
 	"\n" +
-	"says_heard\x18< \x01(\bR\tsaysHeard\"\a\n" +
+	"says_heard\x18\x03 \x01(\bR\tsaysHeard\"\a\n" +
 	"\x05Heard\"\xa7\x01\n" +
 	"\n" +
 	"Preference\x12\x1a\n" +
@@ -1786,7 +1787,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12(\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
-	"\x06age_us\x18< \x01(\x03R\x05ageUsB\a\n" +
+	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
 	"\x05piece\"\xd1\x02\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
@@ -1799,8 +1800,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\vload_metric\x18\x06 \x01(\tR\n" +
 	"loadMetric\x12#\n" +
 	"\x04mode\x18\a \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12\"\n" +
-	"\fdistributors\x18< \x01(\rR\fdistributors\x12)\n" +
-	"\x10mean_subscribers\x18= \x01(\rR\x0fmeanSubscribers\"\x82\x01\n" +
+	"\fdistributors\x18\b \x01(\rR\fdistributors\x12)\n" +
+	"\x10mean_subscribers\x18\t \x01(\rR\x0fmeanSubscribers\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +

@@ -567,11 +567,11 @@ type JobConfig struct {
 	LeaseDurationMs    int64          `protobuf:"varint,9,opt,name=lease_duration_ms,json=leaseDurationMs,proto3" json:"lease_duration_ms,omitempty"`
 	Balance            *BalanceConfig `protobuf:"bytes,10,opt,name=balance,proto3" json:"balance,omitempty"`
 	// How many generations and how many orders the history keeps.
-	History uint32         `protobuf:"varint,40,opt,name=history,proto3" json:"history,omitempty"`
-	Damping *DampingConfig `protobuf:"bytes,41,opt,name=damping,proto3" json:"damping,omitempty"`
-	Freeze  *FreezeConfig  `protobuf:"bytes,42,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	History uint32         `protobuf:"varint,11,opt,name=history,proto3" json:"history,omitempty"`
+	Damping *DampingConfig `protobuf:"bytes,12,opt,name=damping,proto3" json:"damping,omitempty"`
+	Freeze  *FreezeConfig  `protobuf:"bytes,13,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	// Of new tasks; -1 is none.
-	WarmUpMs      int64 `protobuf:"varint,43,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
+	WarmUpMs      int64 `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1034,11 +1034,11 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x11lease_duration_ms\x18\t \x01(\x03R\x0fleaseDurationMs\x122\n" +
 	"\abalance\x18\n" +
 	" \x01(\v2\x18.slicer.v1.BalanceConfigR\abalance\x12\x18\n" +
-	"\ahistory\x18( \x01(\rR\ahistory\x122\n" +
-	"\adamping\x18) \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\x12/\n" +
-	"\x06freeze\x18* \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
+	"\ahistory\x18\v \x01(\rR\ahistory\x122\n" +
+	"\adamping\x18\f \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\x12/\n" +
+	"\x06freeze\x18\r \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
 	"\n" +
-	"warm_up_ms\x18+ \x01(\x03R\bwarmUpMs\"u\n" +
+	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\"u\n" +
 	"\fFreezeConfig\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +

@@ -81,13 +81,13 @@ func (x *OpenSessionRequest) GetJobs() []string {
 type OpenSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 bytes: the right to the session.
-	Session []byte `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Session []byte `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// The lease time granted: at most what is wanted and the smallest lease_duration
 	// of the jobs.
-	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Those of the jobs named that it takes part in. The others are unknown, not
 	// in consistent mode, or not granted yet after a restart.
-	Jobs          []string `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs          []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,7 +233,7 @@ func (*JoinJobResponse) Descriptor() ([]byte, []int) {
 
 type RenewSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -322,7 +322,7 @@ func (x *RenewSessionResponse) GetTtlMs() int64 {
 
 type CloseSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,9 +455,9 @@ func (x *Claim) GetTo() int64 {
 
 type AcquireClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	Claim         *Claim                 `protobuf:"bytes,3,opt,name=claim,proto3" json:"claim,omitempty"`
-	Session       []byte                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Claim         *Claim                 `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"`
+	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -568,9 +568,9 @@ func (x *AcquireClaimResponse) GetRecords() *LeaseRecords {
 
 type ReleaseClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	Claim         *Claim                 `protobuf:"bytes,3,opt,name=claim,proto3" json:"claim,omitempty"`
-	Session       []byte                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Claim         *Claim                 `protobuf:"bytes,2,opt,name=claim,proto3" json:"claim,omitempty"`
+	Session       []byte                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,36 +853,36 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"?\n" +
 	"\x12OpenSessionRequest\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"`\n" +
+	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"Z\n" +
 	"\x13OpenSessionResponse\x12\x18\n" +
-	"\asession\x18\x02 \x01(\fR\asession\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x04 \x03(\tR\x04jobsJ\x04\b\x01\x10\x02\"<\n" +
+	"\asession\x18\x01 \x01(\fR\asession\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04jobs\x18\x03 \x03(\tR\x04jobs\"<\n" +
 	"\x0eJoinJobRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\"\x11\n" +
-	"\x0fJoinJobResponse\"5\n" +
+	"\x0fJoinJobResponse\"/\n" +
 	"\x13RenewSessionRequest\x12\x18\n" +
-	"\asession\x18\x02 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"-\n" +
+	"\asession\x18\x01 \x01(\fR\asession\"-\n" +
 	"\x14RenewSessionResponse\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"5\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"/\n" +
 	"\x13CloseSessionRequest\x12\x18\n" +
-	"\asession\x18\x02 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"\x16\n" +
+	"\asession\x18\x01 \x01(\fR\asession\"\x16\n" +
 	"\x14CloseSessionResponse\"+\n" +
 	"\x05Claim\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x03R\x02to\"o\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\"i\n" +
 	"\x13AcquireClaimRequest\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\x12&\n" +
-	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
-	"\asession\x18\x04 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"e\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
+	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\x03 \x01(\fR\asession\"e\n" +
 	"\x14AcquireClaimResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x121\n" +
-	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"o\n" +
+	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"i\n" +
 	"\x13ReleaseClaimRequest\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\x12&\n" +
-	"\x05claim\x18\x03 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
-	"\asession\x18\x04 \x01(\fR\asessionJ\x04\b\x01\x10\x02\"\x16\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
+	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\x03 \x01(\fR\asession\"\x16\n" +
 	"\x14ReleaseClaimResponse\"A\n" +
 	"\x13WatchRecordsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +

@@ -146,7 +146,7 @@ type StoredTombstone struct {
 	Version    int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Of the orders.
-	Controls      int64 `protobuf:"varint,40,opt,name=controls,proto3" json:"controls,omitempty"`
+	Controls      int64 `protobuf:"varint,3,opt,name=controls,proto3" json:"controls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,7 +211,7 @@ type StoredHead struct {
 	// Oldest first; the last one holds the newest generation.
 	Segments []*StoredSegment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
 	// How many entries about generations the job's history has had.
-	Entries       int64 `protobuf:"varint,40,opt,name=entries,proto3" json:"entries,omitempty"`
+	Entries       int64 `protobuf:"varint,4,opt,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -511,7 +511,7 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x1a\n" +
-	"\bcontrols\x18( \x01(\x03R\bcontrols\"\x98\x01\n" +
+	"\bcontrols\x18\x03 \x01(\x03R\bcontrols\"\x98\x01\n" +
 	"\n" +
 	"StoredHead\x12\x1e\n" +
 	"\n" +
@@ -519,7 +519,7 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"generation\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\x124\n" +
 	"\bsegments\x18\x03 \x03(\v2\x18.slicer.v1.StoredSegmentR\bsegments\x12\x18\n" +
-	"\aentries\x18( \x01(\x03R\aentries\"\x89\x01\n" +
+	"\aentries\x18\x04 \x01(\x03R\aentries\"\x89\x01\n" +
 	"\rStoredSegment\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12 \n" +
 	"\vgenerations\x18\x02 \x01(\rR\vgenerations\x12\x1f\n" +

@@ -821,7 +821,7 @@ type Status struct {
 	ClientIndex *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	// The job's preferred assigner has not heard the sender for some seconds: what
 	// slicelets report to it gets nowhere, so they look for another Distributor.
-	Unheard       bool `protobuf:"varint,60,opt,name=unheard,proto3" json:"unheard,omitempty"`
+	Unheard       bool `protobuf:"varint,9,opt,name=unheard,proto3" json:"unheard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1055,7 +1055,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
 	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\x12&\n" +
 	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12\x18\n" +
-	"\aunheard\x18< \x01(\bR\aunheardB\x0f\n" +
+	"\aunheard\x18\t \x01(\bR\aunheardB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
