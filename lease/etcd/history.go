@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/slicer-project/slicer/lease"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -196,6 +197,26 @@ func (s *Store) prove(ctx context.Context, m mark, now int64) error {
 	if h.proven.Load() == conns {
 		return nil
 	}
+	// Others wait for it, and some that ask have no deadline.
+	looking, cancel := context.WithTimeout(ctx, lookUpWithin)
+	defer cancel()
+	err := s.lookUp(looking, m, now)
+	if looking.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: its past cannot be looked up within %s", lease.ErrUnavailable, lookUpWithin)
+	}
+	if err == nil {
+		h.proven.Store(conns)
+		h.learn(m.era, now)
+	}
+	return err
+}
+
+// lookUpWithin bounds a look at etcd's past.
+const lookUpWithin = 5 * time.Second
+
+// lookUp makes sure that etcd still has what was told, over a connection that may be new.
+func (s *Store) lookUp(ctx context.Context, m mark, now int64) error {
+	h := s.past
 	h.mu.Lock()
 	until := h.until
 	h.mu.Unlock()
@@ -215,8 +236,6 @@ func (s *Store) prove(ctx context.Context, m mark, now int64) error {
 			return err
 		}
 	}
-	h.proven.Store(conns)
-	h.learn(m.era, now)
 	return nil
 }
 
