@@ -102,14 +102,16 @@ func parse(r io.Reader) (map[string]float64, error) {
 	return m, lines.Err()
 }
 
-// thirds are the averages of the samples' three thirds, and the most of all.
-func (x *scraped) thirds(q quantity) (mean [3]float64, most float64, ok bool) {
+// means are the averages of so many equal parts of the samples, and the most of all; ok
+// is false if there are none of this quantity.
+func (x *scraped) means(q quantity, parts int) (mean []float64, most float64, ok bool) {
 	n := len(x.samples)
-	if n < 3 {
-		return mean, 0, false
+	if n < parts {
+		return nil, 0, false
 	}
+	mean = make([]float64, parts)
 	for i := range mean {
-		part := x.samples[n*i/3 : n*(i+1)/3]
+		part := x.samples[n*i/parts : n*(i+1)/parts]
 		for _, m := range part {
 			v, has := m[q.metric]
 			ok = ok || has
@@ -124,9 +126,14 @@ func (x *scraped) thirds(q quantity) (mean [3]float64, most float64, ok bool) {
 // grown names the quantities that are not flat.
 func (x *scraped) grown() (all []string) {
 	for _, q := range quantities {
-		mean, _, ok := x.thirds(q)
-		if bound := mean[1]*1.1 + q.slack; ok && mean[2] > bound {
-			all = append(all, fmt.Sprintf("%s: %s grow: %.1f in the last third, %.1f in the second, at most %.1f are allowed", x.name, q.name, mean[2], mean[1], bound))
+		mean, _, ok := x.means(q, 3)
+		if !ok {
+			continue
+		}
+		if bound := mean[1]*1.1 + q.slack; mean[2] > bound {
+			finer, _, _ := x.means(q, min(len(x.samples), 18))
+			all = append(all, fmt.Sprintf("%s: %s grow: %.1f in the last third, %.1f in the second, at most %.1f are allowed; %.1f",
+				x.name, q.name, mean[2], mean[1], bound, finer))
 		}
 	}
 	if n := len(x.samples); x.missed > n/10 || n < 3 {
@@ -140,7 +147,7 @@ func table(all []*scraped) string {
 	fmt.Fprintf(&t, "%-14s %-14s %9s %9s %9s %9s\n", "process", "quantity", "1st third", "2nd third", "3rd third", "most")
 	for _, x := range all {
 		for _, q := range quantities {
-			if mean, most, ok := x.thirds(q); ok {
+			if mean, most, ok := x.means(q, 3); ok {
 				fmt.Fprintf(&t, "%-14s %-14s %9.1f %9.1f %9.1f %9.1f\n", x.name, q.name, mean[0], mean[1], mean[2], most)
 			}
 		}

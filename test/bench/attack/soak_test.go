@@ -74,6 +74,19 @@ type soak struct {
 	victims []*target // what clients connect to
 	etcd    *clientv3.Client
 	joins   joins
+	starved time.Duration // the longest that this process had to wait for the machine
+}
+
+// starve notes how late the clock wakes this process, which has nothing to do: honest
+// processes are kept waiting as long, whatever the attackers do.
+func (s *soak) starve(ctx context.Context) {
+	for {
+		began := time.Now()
+		if !pause(ctx, 20*time.Millisecond) {
+			return
+		}
+		s.starved = max(s.starved, time.Since(began)-20*time.Millisecond)
+	}
 }
 
 // joins are what a clerk saw that connects anew and joins, again and again.
@@ -217,6 +230,7 @@ func BenchmarkSoak(b *testing.B) {
 		for i := range soaked {
 			wg.Go(func() { s.attack(ctx, i) })
 		}
+		wg.Go(func() { s.starve(ctx) })
 		wg.Go(func() {
 			for i := 0; pause(ctx, 250*time.Millisecond); i++ {
 				_, took, err := s.victims[i%len(s.victims)].join()
@@ -255,6 +269,7 @@ func (s *soak) report() {
 		b.Fatal("nothing has joined")
 	}
 	slowest := j.took[len(j.took)-1]
+	fmt.Printf("the machine kept this process waiting for %s at most\n", s.starved.Round(time.Millisecond))
 	fmt.Printf("%d honest joins, %d failed; p50 %s, p99 %s, slowest %s\n", len(j.took), j.failed,
 		j.took[len(j.took)/2].Round(time.Millisecond), j.took[len(j.took)*99/100].Round(time.Millisecond), slowest.Round(time.Millisecond))
 	if j.failed > 0 || slowest > slowJoin {
