@@ -2,6 +2,7 @@ package house
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,6 +83,18 @@ func TestAlerts(t *testing.T) {
 				if l := u[1]; l != "instance" && !slices.Contains(labels, l) {
 					t.Errorf("alert %s speaks of the label %s, which %s does not have", r.Alert, l, m[1])
 				}
+			}
+		}
+	}
+}
+
+// TestDocsMetricNames holds the metrics that any page names to the table.
+func TestDocsMetricNames(t *testing.T) {
+	metrics, texts := documentedMetrics(t), pages(t)
+	for _, page := range slices.Sorted(maps.Keys(texts)) {
+		for _, m := range regexp.MustCompile("`(slicer_[a-z_]+)").FindAllStringSubmatch(texts[page], -1) {
+			if metrics[m[1]] == nil {
+				t.Errorf("%s: there is no metric %s", page, m[1])
 			}
 		}
 	}

@@ -13,15 +13,19 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/jobfile"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/clerk"
@@ -124,6 +128,52 @@ func TestDocsFlags(t *testing.T) {
 		fmt.Fprintf(&sb, "`%s`\n\n```text\n%s\n```\n\n", strings.Join(program, " "), strings.TrimRight(flags, "\n"))
 	}
 	checkSection(t, reference, "flags", sb.String())
+	t.Run("usage", func(t *testing.T) { testUsage(t, bin) })
+}
+
+// TestDocsJobConfig holds the table of a job's config to its fields, in their order, and
+// to their defaults where these are values.
+func TestDocsJobConfig(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root(t), reference))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(data), "\n## Job config\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var rows [][]string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| ([^|]*) \\| ([^|]*) \\| .+ \\|$").FindAllStringSubmatch(table, -1) {
+		rows = append(rows, m[1:])
+	}
+	base := assignment.JobConfig{Name: "j"}.WithDefaults()
+	fields := append(jobfile.Changes(assignment.JobConfig{}, base), jobfile.Changes(assignment.JobConfig{}, assignment.JobConfig{Zone: "z", Store: "s"})...)
+	if len(rows) != len(fields) {
+		t.Errorf("the table has %d fields, a config %d", len(rows), len(fields))
+	}
+	for _, f := range fields {
+		i := slices.IndexFunc(rows, func(r []string) bool { return r[0] == f.Field })
+		if i < 0 {
+			t.Errorf("the table does not have %s", f.Field)
+			continue
+		}
+		switch said := strings.Trim(rows[i][1], "`"); {
+		case strings.Contains(said, " ") || said == "required" || said == "none":
+		case !sameValue(said, f.To):
+			t.Errorf("%s: the table says that the default is %s; it is %s", f.Field, said, f.To)
+		}
+	}
+}
+
+// sameValue reports whether two texts stand for one number, duration or word.
+func sameValue(a, b string) bool {
+	if x, err := strconv.ParseFloat(a, 64); err == nil {
+		y, err := strconv.ParseFloat(b, 64)
+		return err == nil && x == y
+	}
+	if x, err := time.ParseDuration(a); err == nil {
+		y, err := time.ParseDuration(b)
+		return err == nil && x == y
+	}
+	return a == b
 }
 
 // describer notes what is registered.
