@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +40,10 @@ func says(t *testing.T, err error, want string) {
 		t.Errorf("error %v, want one that is %v and says %q", err, store.ErrUnavailable, want)
 	}
 }
+
+// whyWithin is how long calls try that are to fail and say why: all of it, and for so long
+// that a busy machine finds out why.
+const whyWithin = 4 * time.Second
 
 // all are calls of each kind that the client makes, and those that begin a stream.
 func all(s *Store) map[string]func(context.Context) error {
@@ -81,19 +86,20 @@ func TestOpenSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
+	var served sync.WaitGroup
+	served.Go(func() {
 		for {
 			c, err := secure.Accept()
 			if err != nil {
 				return
 			}
-			_ = c.(*tls.Conn).Handshake()
-			c.Close()
+			served.Go(func() {
+				_ = c.(*tls.Conn).Handshake()
+				c.Close()
+			})
 		}
-	}()
-	defer func() { secure.Close(); <-served }()
+	})
+	t.Cleanup(func() { secure.Close(); served.Wait() })
 	for _, c := range []struct {
 		name, endpoint, want string
 		tls                  *tls.Config
@@ -103,11 +109,14 @@ func TestOpenSaysWhy(t *testing.T) {
 		{"TLS to plain text", etcdtest.Start(t)[0], "plain text", &tls.Config{MinVersion: tls.VersionTLS12}},
 		{"another's certificate", secure.Addr().String(), "certificate", &tls.Config{MinVersion: tls.VersionTLS12}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-		_, err := Open(ctx, Config{Endpoints: []string{c.endpoint}, TLS: c.tls})
-		cancel()
-		t.Logf("%s: %v", c.name, err)
-		says(t, err, c.want)
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), whyWithin)
+			defer cancel()
+			_, err := Open(ctx, Config{Endpoints: []string{c.endpoint}, TLS: c.tls})
+			t.Log(err)
+			says(t, err, c.want)
+		})
 	}
 }
 
@@ -119,16 +128,20 @@ func TestLostSaysWhy(t *testing.T) {
 	s := open(t, Config{Endpoints: c.Endpoints()})
 	putJob(t, s, "j")
 	c.Stop(0)
+	var calls sync.WaitGroup
 	for name, call := range all(s) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		err := call(ctx)
-		cancel()
-		t.Logf("%s: %v", name, err)
-		says(t, err, "connection refused")
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), whyWithin)
+			defer cancel()
+			err := call(ctx)
+			t.Logf("%s: %v", name, err)
+			says(t, err, "connection refused")
+		})
 	}
+	calls.Wait()
 	c.Restart(t, 0)
 	for _, write := range []bool{false, true} {
-		eventually(t, 20*time.Second, "the store works", func() bool { return s.Check(t.Context(), write) == nil })
+		eventually(t, time.Minute, "the store works", func() bool { return s.Check(t.Context(), write) == nil })
 	}
 }
 
@@ -140,7 +153,7 @@ func TestNoQuorumSaysWhy(t *testing.T) {
 	c.Stop(1)
 	c.Stop(2)
 	for _, write := range []bool{false, true} {
-		eventually(t, 20*time.Second, "the leader is lost", func() bool {
+		eventually(t, time.Minute, "the leader is lost", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err := s.Check(ctx, write)
@@ -148,7 +161,7 @@ func TestNoQuorumSaysWhy(t *testing.T) {
 		})
 	}
 	c.Restart(t, 1)
-	eventually(t, 20*time.Second, "the store works", func() bool { return s.Check(t.Context(), true) == nil })
+	eventually(t, time.Minute, "the store works", func() bool { return s.Check(t.Context(), true) == nil })
 }
 
 // TestNoSpace fills an etcd up to its quota: it can be read and not written, and both
@@ -210,7 +223,7 @@ func TestNoSpace(t *testing.T) {
 	if _, err := s.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the store can be written", func() bool { return s.Check(ctx, true) == nil })
+	eventually(t, time.Minute, "the store can be written", func() bool { return s.Check(ctx, true) == nil })
 }
 
 // TestRegistrationIsMended changes the record of a registered assigner in every way: it is
@@ -235,7 +248,7 @@ func TestRegistrationIsMended(t *testing.T) {
 	var cs []store.Candidate
 	next := func(want ...store.Candidate) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		for first := true; first || fmt.Sprint(cs) != fmt.Sprint(want); first = false {
 			if cs, _, err = w.Next(ctx); err != nil {
@@ -275,7 +288,7 @@ func TestRegistrationIsMended(t *testing.T) {
 	} {
 		spoil()
 		next(me)
-		eventually(t, 10*time.Second, fmt.Sprint("written anew, ", i), func() bool { n, err := r.State(); return n == i+1 && err == nil })
+		eventually(t, time.Minute, fmt.Sprint("written anew, ", i), func() bool { n, err := r.State(); return n == i+1 && err == nil })
 		lease = under()
 	}
 	// A newer process of the same id wins.
@@ -285,7 +298,7 @@ func TestRegistrationIsMended(t *testing.T) {
 	}
 	defer r2.Close()
 	next(other)
-	eventually(t, 10*time.Second, "the conflict is told", func() bool { _, err := r.State(); return errors.Is(err, store.ErrConflict) })
+	eventually(t, time.Minute, "the conflict is told", func() bool { _, err := r.State(); return errors.Is(err, store.ErrConflict) })
 	if n, err := r2.State(); n != 0 || err != nil {
 		t.Errorf("the newer one: written anew %d times, %v", n, err)
 	}
