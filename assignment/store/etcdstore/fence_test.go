@@ -7,7 +7,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/assignment/store/storetest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -17,11 +16,9 @@ import (
 func TestWriteFenced(t *testing.T) {
 	ctx := t.Context()
 	var st steps
-	s, err := Open(ctx, Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t), dialOptions: st.options()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	cfg := config(t)
+	cfg.dialOptions = st.options()
+	s := open(t, cfg)
 	if _, err := s.PutJob(ctx, assignment.JobConfig{Name: "a"}, store.NoVersion); err != nil {
 		t.Fatal(err)
 	}
