@@ -138,7 +138,6 @@ func cpu() time.Duration {
 
 // Two thousand slicelets, each with a lease of its own, on one etcd.
 func TestTwoThousandReaders(t *testing.T) {
-	t.Parallel()
 	c := newCrowd(t, 2000)
 	first, _ := c.advance(1)
 	n, used := c.store.keepalives.Load(), cpu()
@@ -153,7 +152,6 @@ func TestTwoThousandReaders(t *testing.T) {
 
 // How long a recall lasts when all readers live.
 func TestRecall(t *testing.T) {
-	t.Parallel()
 	c := newCrowd(t, 50)
 	c.advance(1)
 	var recalls []time.Duration
