@@ -258,10 +258,11 @@ func (s *Slicelet) named(a *assignment.Assignment) bool {
 	return ok && a.Task(pos).Incarnation == s.me.Incarnation
 }
 
-// Close says goodbye to the Distributor, which takes the task for gone at once,
-// gives the leases back, and waits until all has ended: at most about a second, and
-// one and a half lease times if the lease store does not answer, and as long as
-// listeners take. Afterwards the task owns nothing and handles are not valid.
+// Close ends the stream to the Distributor, gives the leases back, and waits until all
+// has ended: at most about a second, and one and a half lease times if the lease store
+// does not answer, and as long as listeners take. Afterwards the task owns nothing and
+// handles are not valid. Unless it has drained, others get its keys only when the job's
+// heartbeat timeout is over, as after a crash.
 //
 // A listener that does not know yet of keys that departed before Close was called is
 // told of them, once the call under way has returned; it is not told of what departs
