@@ -60,18 +60,12 @@ func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, address string, c
 	}
 }
 
-func (a *attachment) name() string {
+// peer is what the core calls it.
+func (a *attachment) peer() fanout.Peer {
 	if a == nil {
-		return ""
+		return fanout.Peer{}
 	}
-	return a.id
-}
-
-func (a *attachment) session() fanout.Session {
-	if a == nil {
-		return 0
-	}
-	return a.number
+	return fanout.Peer{Session: a.number, ID: a.id, Upper: a.upper}
 }
 
 // mark has the job looked at when its turn comes.
@@ -150,7 +144,7 @@ func (a *attachment) send(ctx context.Context, stream slicerv1.AssignerService_A
 		select {
 		case <-a.wake:
 		case <-idle.C:
-			if err := stream.Send(reportsRequest(&slicerv1.TaskReports{})); err != nil {
+			if err := stream.Send(fanout.ReportsRequest(&slicerv1.TaskReports{})); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -165,12 +159,10 @@ func (a *attachment) messages(name string, vacant bool, wanted map[string]struct
 	j := a.d.lookup(name)
 	asked := false
 	if j != nil {
-		msgs, asked = j.take(a.d.host.now(), a)
+		tell := j.step(a.d.host.now(), fanout.PeerReady{Session: a.number}).(fanout.Tell)
+		msgs, asked = tell.Messages, tell.Target
 	} else if vacant {
-		msgs = append(msgs,
-			reportsRequest(&slicerv1.TaskReports{Job: name, Complete: true}),
-			&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: &slicerv1.Acks{Job: name, Empty: true}}},
-			clientsRequest(&slicerv1.Clients{Job: name, Complete: true}))
+		msgs = fanout.Vacant(name)
 	}
 	_, was := wanted[name]
 	switch {
@@ -178,65 +170,7 @@ func (a *attachment) messages(name string, vacant bool, wanted map[string]struct
 		wanted[name] = struct{}{}
 	case was:
 		delete(wanted, name)
-		msgs = append(msgs, wantRequest(&slicerv1.Want{Job: name, Stop: true}))
+		msgs = append(msgs, fanout.WantRequest(&slicerv1.Want{Job: name, Stop: true}))
 	}
 	return msgs
-}
-
-// take is what the assigner behind a is to know of the job now. asked says
-// whether it is the one who is asked for assignments.
-func (j *job) take(now time.Time, a *attachment) (msgs []*slicerv1.AttachRequest, asked bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.tasks.Overflowing() {
-		j.up.SnapshotInstead(now)
-	}
-	newest := j.shelf.Newest()
-	p := j.up.Take(a.number, now, j.reported.Gen)
-	if p.Want {
-		w := &slicerv1.Want{Job: j.name, NewestReported: int64(j.reported.Gen), NewestReportedStoreId: j.reported.Store}
-		if newest != nil && !p.Whole {
-			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
-		}
-		msgs = append(msgs, wantRequest(w))
-	}
-	if j.target == a {
-		msgs = append(msgs, j.bases.Requests(j.name)...)
-	}
-	if p.Reports {
-		j.fillIn(now)
-		for _, tr := range j.tasks.Take(now, j.name, p.Complete) {
-			if tr.Complete || len(tr.Reports) > 0 || j.up.Gap > 0 {
-				msgs = append(msgs, reportsRequest(tr))
-			}
-		}
-	}
-	if p.Acks {
-		if v := j.progressView(); p.Complete || !v.Equal(j.acksSent) {
-			j.acksSent = v
-			msgs = append(msgs, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Acks{Acks: v.ToProto(now, j.name)}})
-		}
-	}
-	if p.Clients {
-		for _, c := range j.clients.Take(now, j.name, p.AllClients) {
-			if c.Complete || len(c.Clients) > 0 {
-				msgs = append(msgs, clientsRequest(c))
-			}
-		}
-	}
-	j.poke() // other things may be due now, at other times
-	return msgs, j.target == a
-}
-
-func wantRequest(w *slicerv1.Want) *slicerv1.AttachRequest {
-	return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Want{Want: w}}
-}
-
-func reportsRequest(r *slicerv1.TaskReports) *slicerv1.AttachRequest {
-	var m struct { // one piece of memory
-		of slicerv1.AttachRequest
-		is slicerv1.AttachRequest_Reports
-	}
-	m.is.Reports, m.of.Message = r, &m.is
-	return &m.of
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/crowdtest"
+	"github.com/slicer-project/slicer/distributor/fanout"
 )
 
 // BenchmarkFanOut changes 1 % of an assignment of 1,000 tasks and 10^5 slices
@@ -36,8 +37,8 @@ func fanOut(b *testing.B, n int) {
 	crowd := crowdtest.Start(b, crowdtest.Slicer, address, n)
 	crowd.Until(b, a.Checksum())
 	perSub := float64(resident()-before) / float64(n) / 1024
-	sent := value(b, reg, "slicer_distributor_update_bytes_total", kindDelta)
-	encodes := value(b, reg, "slicer_distributor_encodes_total", kindDelta)
+	sent := value(b, reg, "slicer_distributor_update_bytes_total", fanout.KindDelta)
+	encodes := value(b, reg, "slicer_distributor_encodes_total", fanout.KindDelta)
 	var last, own, theirs time.Duration
 	for b.Loop() {
 		b.StopTimer()
@@ -61,7 +62,7 @@ func fanOut(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sent = value(b, reg, "slicer_distributor_update_bytes_total", kindDelta) - sent
+	sent = value(b, reg, "slicer_distributor_update_bytes_total", fanout.KindDelta) - sent
 	b.ReportMetric(100*sent/float64(n)/float64(b.N)/float64(len(whole)), "%-of-whole")
 	b.ReportMetric(float64(len(whole)), "whole-B")
 	b.ReportMetric(float64(last.Milliseconds()), "last-ms")
@@ -71,7 +72,7 @@ func fanOut(b *testing.B, n int) {
 	b.ReportMetric(float64(resident()-before)/float64(n)/1024, "KiB/sub-after")
 	b.ReportMetric(1000, "last-ms-limit")
 	b.ReportMetric(64, "KiB/sub-limit")
-	b.ReportMetric((value(b, reg, "slicer_distributor_encodes_total", kindDelta)-encodes)/float64(b.N), "encodes/gen")
+	b.ReportMetric((value(b, reg, "slicer_distributor_encodes_total", fanout.KindDelta)-encodes)/float64(b.N), "encodes/gen")
 }
 
 // resident is the memory of this process, bytes.

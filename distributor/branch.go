@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -196,7 +197,7 @@ func (b *branch) wantBase(m *slicerv1.WantBase) error {
 	}
 	b.d.goRun(func() {
 		defer b.seeking.Store(false)
-		ctx, cancel := context.WithTimeout(b.stream.Context(), patience)
+		ctx, cancel := context.WithTimeout(b.stream.Context(), fanout.Patience)
 		defer cancel()
 		p, err := b.d.fetch(ctx, req)
 		if err == nil {

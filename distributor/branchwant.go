@@ -31,7 +31,7 @@ func (w *branchWant) run() {
 		if status.Code(err) == codes.NotFound {
 			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{Job: w.job, Unknown: true}}})
 		}
-		again = w.pause(backoff.Jitter(2 * unknownFor))
+		again = w.pause(backoff.Jitter(2 * fanout.UnknownFor))
 	}
 }
 
@@ -59,18 +59,18 @@ func (w *branchWant) subscribe() error {
 	defer d.release(j)
 	s := &subscription{
 		id: d.number(), job: j, done: make(chan struct{}),
-		in: introduction{job: w.job, role: slicerv1.Role_ROLE_OBSERVER, name: "distributor " + w.b.id, index: -1},
+		in: fanout.Hello{Job: w.job, Role: slicerv1.Role_ROLE_OBSERVER, Name: "distributor " + w.b.id, Index: -1},
 	}
 	s.stream = carrier{send: func(m *slicerv1.WatchResponse) { w.pass(s, m) }}
 	w.mu.Lock()
-	s.in.held, s.in.sum = heldBy(w.said)
+	s.in.Held, s.in.Checksum = heldBy(w.said)
 	reported := reportedIn(w.said)
 	w.sub = s
 	w.mu.Unlock()
 	if err := j.join(d.host.now(), s); err != nil {
 		return err
 	}
-	j.ahead(d.host.now(), reported)
+	j.step(d.host.now(), fanout.HeldElsewhere{Held: reported})
 	select {
 	case <-s.done:
 		err = s.err
@@ -80,7 +80,7 @@ func (w *branchWant) subscribe() error {
 	w.mu.Lock()
 	w.sub = nil
 	w.mu.Unlock()
-	j.leave(d.host.now(), s)
+	j.leave(d.host.now(), s.id)
 	return err
 }
 
@@ -102,26 +102,14 @@ func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
 	if s == nil {
 		return // it will be entered with that
 	}
-	j := s.job
-	j.mu.Lock()
-	s.progress.Held, s.progress.Sum = heldBy(m)
-	s.repeat = true
-	j.kick(s)
-	j.mu.Unlock()
-	j.ahead(now, reportedIn(m))
+	held, sum := heldBy(m)
+	s.job.step(now, fanout.Holds{ID: s.id, Held: held, Checksum: sum})
+	s.job.step(now, fanout.HeldElsewhere{Held: reportedIn(m)})
 }
 
 // reportedIn is the newest that a slicelet of another Distributor holds.
 func reportedIn(m *slicerv1.Want) fanout.Version {
 	return fanout.Version{Store: m.GetNewestReportedStoreId(), Gen: assignment.Generation(m.GetNewestReported())}
-}
-
-// ahead notes that a slicelet elsewhere holds a generation.
-func (j *job) ahead(now time.Time, m fanout.Version) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.noteReported(now, m)
-	j.poke()
 }
 
 // pass sends on what a subscriber is sent. Assignments count as taken when they are
@@ -130,7 +118,7 @@ func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 	j, now := s.job, s.job.d.host.now()
 	if m.GetStatus() != nil {
 		j.mu.Lock()
-		st := j.answer.status
+		st := j.core.Status()
 		j.mu.Unlock()
 		if st != nil {
 			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: st}})
@@ -144,18 +132,6 @@ func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 		p.AgeUs = j.age(now, assignment.Generation(t.GetGeneration())).Microseconds()
 	}
 	if w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}) && t != nil {
-		_ = j.ack(now, s, &slicerv1.Ack{Generation: t.GetGeneration()}) // it was sent from here
+		_ = s.ack(now, &slicerv1.Ack{Generation: t.GetGeneration()}) // it was sent from here
 	}
-}
-
-// age is how long ago an assignment was stored, 0 if that is not known. It need not be
-// the newest any more by the time that it is sent.
-func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	written := j.shelf.Written(g)
-	if written.IsZero() {
-		return 0
-	}
-	return max(now.Sub(written), 0)
 }

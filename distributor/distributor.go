@@ -272,7 +272,7 @@ func (d *Distributor) takeOutIfIdle(j *job, now time.Time) (at time.Time, droppe
 	}
 	j.mu.Lock()
 	keep := idleFor
-	if j.shelf.Newest() == nil {
+	if j.core.Newest() == nil {
 		keep = idleUnknownFor
 	}
 	target, preferred := j.target, j.preferred

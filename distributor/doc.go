@@ -61,7 +61,7 @@
 // is unknown when an assigner says so; when nobody can say, the status is
 // UNAVAILABLE, and the subscriber turns to the Backup Distributor.
 //
-// Inside, what has to be decided is decided by package fanout below this one, which is
-// given the time and has no goroutine; jobs, subscriptions, attachments and links carry
-// it out.
+// Inside, what has to be decided for a job is decided by package fanout below this one,
+// which is given the time and has no goroutine; jobs, subscriptions, attachments and
+// links tell it what happens and carry out what follows.
 package distributor

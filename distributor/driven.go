@@ -127,7 +127,7 @@ func (v *Driven) Join(now time.Time, hello *slicerv1.WatchRequest, send func(*sl
 	if err != nil {
 		return nil, err
 	}
-	j, err := v.d.acquire(in.job, "")
+	j, err := v.d.acquire(in.Job, "")
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (v *Driven) FromSubscriber(now time.Time, p *SubscriberPeer, m *slicerv1.Wa
 // Left says that a subscriber's stream has ended, by whomever.
 func (v *Driven) Left(now time.Time, p *SubscriberPeer) {
 	v.at(now)
-	p.j.leave(now, p.s)
+	p.j.leave(now, p.s.id)
 	v.d.release(p.j)
 	v.flush()
 }
@@ -179,7 +179,7 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 			next = fanout.Sooner(next, k.at)
 			continue
 		}
-		k.at = k.step(now)
+		k.at = k.tick(now)
 		dropAt, drop := v.d.dropIfIdle(k.job, now)
 		k.at, dropped = fanout.Sooner(k.at, dropAt), dropped || drop
 		next = fanout.Sooner(next, k.at)
@@ -206,7 +206,7 @@ func (v *Driven) Step(now time.Time) (next time.Time) {
 // together is by how much a sign of life may be early to go with another.
 const together = heartbeat / 2
 
-var signOfLife = reportsRequest(&slicerv1.TaskReports{})
+var signOfLife = fanout.ReportsRequest(&slicerv1.TaskReports{})
 
 func (p *AssignerPeer) say(now time.Time, m *slicerv1.AttachRequest) {
 	p.quiet = now.Add(heartbeat)

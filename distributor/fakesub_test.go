@@ -12,6 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -129,9 +130,9 @@ func (s *fakeSub) kinds() (kinds []string) {
 	defer s.mu.Unlock()
 	for _, t := range s.got {
 		if t.Base == 0 {
-			kinds = append(kinds, kindWhole)
+			kinds = append(kinds, fanout.KindWhole)
 		} else {
-			kinds = append(kinds, kindDelta)
+			kinds = append(kinds, fanout.KindDelta)
 		}
 	}
 	return kinds

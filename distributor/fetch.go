@@ -3,10 +3,8 @@ package distributor
 import (
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -26,28 +24,9 @@ func checkFetch(req *slicerv1.FetchRequest, now time.Time) error {
 func (j *job) lookFor(now time.Time, generation int64, waited bool) (p *prepared.Messages, wait <-chan struct{}, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	newest := j.shelf.Newest()
-	g := assignment.Generation(generation)
-	switch {
-	case newest != nil && g == 0:
-		g = newest.Generation()
-	case newest != nil && j.shelf.Find(g) == nil && !waited && j.seekBase(now, g):
+	found, ok := j.stepLocked(now, fanout.Fetched{Gen: assignment.Generation(generation), Waited: waited}).(fanout.Found)
+	if !ok {
 		return nil, j.changed, nil
-	case newest != nil && j.shelf.Find(g) == nil:
-		return nil, nil, status.Errorf(codes.NotFound, "job %q: generation %d is not held here, the newest is %d", j.name, g, newest.Generation())
-	case newest != nil:
-	case j.answer.unknown && j.answer.by == j.target && now.Sub(j.answer.at) < unknownFor:
-		return nil, nil, j.notFound()
-	case j.answer.unknown && !waited:
-		j.askAnewLocked(now)
-		j.poke()
-		return nil, j.changed, nil
-	case !waited:
-		return nil, j.changed, nil
-	case j.known():
-		return nil, nil, status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.name)
-	default:
-		return nil, nil, j.unavailable()
 	}
-	return j.shelf.Whole(g), nil, nil
+	return found.Messages, nil, found.Err
 }

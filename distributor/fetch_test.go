@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -53,7 +54,7 @@ func TestFetch(t *testing.T) {
 		}
 		began := time.Now()
 		expect("no assigner", testJob, 0, nil, codes.Unavailable)
-		if d := time.Since(began); d != patience {
+		if d := time.Since(began); d != fanout.Patience {
 			t.Errorf("unavailable after %s", d)
 		}
 		f := n.assigner(t, "a1", assigner1)
@@ -61,7 +62,7 @@ func TestFetch(t *testing.T) {
 		expect("unknown", testJob, 0, nil, codes.NotFound)
 		a := firstOf(t, testJob, testStore, baseGen, 70000) // several chunks
 		f.know(testJob)
-		time.Sleep(unknownFor)
+		time.Sleep(fanout.UnknownFor)
 		expect("no assignment", testJob, 0, nil, codes.NotFound)
 		time.AfterFunc(time.Second, func() { f.set(a) })
 		expect("soon", testJob, 0, a, codes.OK)

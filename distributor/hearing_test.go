@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -40,13 +41,13 @@ func TestUnheardIsTold(t *testing.T) {
 		f2.listen(false)
 		heardAs(t, s, 10*time.Second, false, "one that is not preferred is deaf")
 		f1.listen(false)
-		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one is deaf")
+		heardAs(t, s, fanout.UnacknowledgedAfter-time.Second, false, "the preferred one is deaf")
 		heardAs(t, s, 2*time.Second, true, "the preferred one is deaf")
 		f1.listen(true)
 		heardAs(t, s, time.Second, false, "it hears again")
 		// Another takes over that hears nothing either.
 		f1.prefer(2, "a2")
-		heardAs(t, s, unheardAfter-time.Second, false, "a deaf one has taken over")
+		heardAs(t, s, fanout.UnacknowledgedAfter-time.Second, false, "a deaf one has taken over")
 		heardAs(t, s, 2*time.Second, true, "a deaf one has taken over")
 	})
 }
@@ -57,20 +58,20 @@ func TestUnheardWithoutPreferred(t *testing.T) {
 		f1, f2, s := hearing(t, newNetwork())
 		heardAs(t, s, 10*time.Second, false, "both hear it")
 		f1.stop()
-		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one has died")
+		heardAs(t, s, fanout.UnacknowledgedAfter-time.Second, false, "the preferred one has died")
 		f2.prefer(2, "a2")
 		heardAs(t, s, 10*time.Second, false, "the other has taken over")
 		f2.prefer(3, "a3")
-		heardAs(t, s, unheardAfter+time.Second, true, "one is preferred that cannot be reached")
+		heardAs(t, s, fanout.UnacknowledgedAfter+time.Second, true, "one is preferred that cannot be reached")
 		f2.prefer(4, "a2")
 		heardAs(t, s, time.Second, false, "the other is preferred again")
 		f2.stop()
-		heardAs(t, s, unheardAfter+time.Second, true, "all have died")
+		heardAs(t, s, fanout.UnacknowledgedAfter+time.Second, true, "all have died")
 	})
 }
 
 // An assigner that has just said that it hears is believed to have done so until its
-// stream ends: another may need from then on almost as long as unheardAfter to take its
+// stream ends: another may need from then on almost as long as fanout.UnacknowledgedAfter to take its
 // place.
 func TestUnheardCountsFromTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -79,13 +80,13 @@ func TestUnheardCountsFromTheEnd(t *testing.T) {
 		f1.listen(false)
 		heardAs(t, s, freshFor-600*time.Millisecond, false, "the preferred one is about to speak")
 		f1.stop()
-		heardAs(t, s, unheardAfter-100*time.Millisecond, false, "it has died")
+		heardAs(t, s, fanout.UnacknowledgedAfter-100*time.Millisecond, false, "it has died")
 		heardAs(t, s, 200*time.Millisecond, true, "it has died")
 	})
 	inBubble(t, func(t *testing.T) {
 		f1, _, s := hearing(t, newNetwork())
 		f1.listen(false)
-		heardAs(t, s, unheardAfter-time.Second, false, "the preferred one has been silent for long")
+		heardAs(t, s, fanout.UnacknowledgedAfter-time.Second, false, "the preferred one has been silent for long")
 		f1.stop()
 		heardAs(t, s, 1100*time.Millisecond, true, "it has died")
 	})
@@ -103,7 +104,7 @@ func TestUnheardIsLogged(t *testing.T) {
 			s := subscribe(t, d.cc, hello, nil)
 			heardAs(t, s, 10*time.Second, false, "one that is preferred hears it")
 			f.stop()
-			heardAs(t, s, unheardAfter+time.Second, true, "it has died")
+			heardAs(t, s, fanout.UnacknowledgedAfter+time.Second, true, "it has died")
 			if got := d.said.count("slicelets are to look for another"); got != warnings {
 				t.Errorf("%s: %d warnings, want %d", hello.GetRole(), got, warnings)
 			}
@@ -123,6 +124,6 @@ func TestOlderAssignerHears(t *testing.T) {
 		s := subscribe(t, w.cc, sliceletHello("s1", 1), nil)
 		heardAs(t, s, 20*time.Second, false, "an older one is preferred")
 		f.stop()
-		heardAs(t, s, unheardAfter+time.Second, true, "it has died")
+		heardAs(t, s, fanout.UnacknowledgedAfter+time.Second, true, "it has died")
 	})
 }

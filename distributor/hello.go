@@ -26,62 +26,49 @@ const (
 	maxText = 256
 )
 
-// introduction is a hello that makes sense.
-type introduction struct {
-	job    string
-	role   slicerv1.Role
-	name   string // as metrics, logs and stragglers call it
-	held   fanout.Version
-	sum    uint64
-	task   *slicerv1.Task // slicelets only
-	report *slicerv1.Report
-	client string // clerks only: the client id
-	index  int    // and the index that it holds, -1 if none
-}
-
 // checkHello validates the first message of a stream. now bounds the generation
 // that is believed. Errors are INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a
 // report that is too large.
-func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
+func checkHello(m *slicerv1.WatchRequest, now time.Time) (fanout.Hello, error) {
 	h := m.GetHello()
 	if h == nil {
-		return introduction{}, status.Error(codes.InvalidArgument, "the first message is not a hello")
+		return fanout.Hello{}, status.Error(codes.InvalidArgument, "the first message is not a hello")
 	}
-	in := introduction{
-		job: h.GetJob(), role: h.GetRole(),
-		held: fanout.Version{Store: h.GetStoreId(), Gen: assignment.Generation(h.GetGeneration())}, sum: h.GetChecksum(), index: -1,
+	in := fanout.Hello{
+		Job: h.GetJob(), Role: h.GetRole(),
+		Held: fanout.Version{Store: h.GetStoreId(), Gen: assignment.Generation(h.GetGeneration())}, Checksum: h.GetChecksum(), Index: -1,
 	}
-	if in.held.Gen == 0 {
-		in.held, in.sum = fanout.Version{}, 0
+	if in.Held.Gen == 0 {
+		in.Held, in.Checksum = fanout.Version{}, 0
 	}
-	if err := assignment.ValidateJobName(in.job); err != nil {
-		return introduction{}, invalid("hello", err)
+	if err := assignment.ValidateJobName(in.Job); err != nil {
+		return fanout.Hello{}, invalid("hello", err)
 	}
-	if err := checkGeneration(in.held.Gen, now); err != nil {
-		return introduction{}, invalid("hello", err)
+	if err := checkGeneration(in.Held.Gen, now); err != nil {
+		return fanout.Hello{}, invalid("hello", err)
 	}
 	if h.GetClientId() != "" && !assignment.ValidToken(h.GetClientId(), maxClientID) {
-		return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_id", Value: h.GetClientId(), Allowed: "at most 128 printable ASCII characters without space or slash"})
+		return fanout.Hello{}, invalid("hello", &assignment.FieldError{Field: "client_id", Value: h.GetClientId(), Allowed: "at most 128 printable ASCII characters without space or slash"})
 	}
-	switch in.role {
+	switch in.Role {
 	case slicerv1.Role_ROLE_CLERK:
-		in.name, in.client = "clerk "+h.GetClientId(), h.GetClientId()
+		in.Name, in.Client = "clerk "+h.GetClientId(), h.GetClientId()
 		if h.ClientIndex != nil {
-			in.index = int(h.GetClientIndex())
+			in.Index = int(h.GetClientIndex())
 		}
-		if in.index > fanout.MaxIndex {
-			return introduction{}, invalid("hello", &assignment.FieldError{Field: "client_index", Value: in.index, Allowed: fmt.Sprintf("0 to %d", fanout.MaxIndex)})
+		if in.Index > fanout.MaxIndex {
+			return fanout.Hello{}, invalid("hello", &assignment.FieldError{Field: "client_index", Value: in.Index, Allowed: fmt.Sprintf("0 to %d", fanout.MaxIndex)})
 		}
 	case slicerv1.Role_ROLE_OBSERVER:
-		in.name = "observer " + h.GetClientId()
+		in.Name = "observer " + h.GetClientId()
 	case slicerv1.Role_ROLE_SLICELET:
 		task, err := wire.TaskFromProto(h.GetTask())
 		if err != nil {
-			return introduction{}, invalid("hello", err)
+			return fanout.Hello{}, invalid("hello", err)
 		}
 		if h.GetReport() != nil {
 			if err := checkReport(h.GetReport(), nil); err != nil {
-				return introduction{}, err
+				return fanout.Hello{}, err
 			}
 		}
 		if s := h.GetReport().GetState(); s != slicerv1.TaskState_TASK_STATE_UNSPECIFIED {
@@ -89,9 +76,9 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (introduction, error) {
 		}
 		// The index is the control plane's to give.
 		task.Index = 0
-		in.task, in.report, in.name = wire.TaskToProto(task), h.GetReport(), "slicelet "+task.Name
+		in.Task, in.Report, in.Name = wire.TaskToProto(task), h.GetReport(), "slicelet "+task.Name
 	default:
-		return introduction{}, invalid("hello", &assignment.FieldError{Field: "role", Value: int32(in.role), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
+		return fanout.Hello{}, invalid("hello", &assignment.FieldError{Field: "role", Value: int32(in.Role), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
 	}
 	return in, nil
 }

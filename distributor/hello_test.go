@@ -20,12 +20,12 @@ func TestHelloFillsIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.task.Index != 0 || in.task.State != slicerv1.TaskState_TASK_STATE_RUNNING || in.name != "slicelet s1" {
+	if in.Task.Index != 0 || in.Task.State != slicerv1.TaskState_TASK_STATE_RUNNING || in.Name != "slicelet s1" {
 		t.Errorf("introduction %+v", in)
 	}
 	h.Report, h.StoreId, h.Checksum = nil, 7, 8
 	in, err = checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
-	if err != nil || in.task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.held != (fanout.Version{}) || in.sum != 0 {
+	if err != nil || in.Task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.Held != (fanout.Version{}) || in.Checksum != 0 {
 		t.Errorf("introduction %+v, %v", in, err)
 	}
 }
@@ -51,23 +51,26 @@ func FuzzHello(f *testing.F) {
 			}
 			return
 		}
-		if in.role < 1 || int(in.role) >= fanout.NumRoles || in.job == "" || !assignment.ValidToken(in.job, 63) || len(in.name) > 300 ||
-			in.held.Gen < 0 || in.held.Gen.Time().Sub(epoch) > 24*time.Hour || (in.role == slicerv1.Role_ROLE_SLICELET) != (in.task != nil) {
+		if in.Role < 1 || int(in.Role) >= fanout.NumRoles || in.Job == "" || !assignment.ValidToken(in.Job, 63) || len(in.Name) > 300 ||
+			in.Held.Gen < 0 || in.Held.Gen.Time().Sub(epoch) > 24*time.Hour || (in.Role == slicerv1.Role_ROLE_SLICELET) != (in.Task != nil) {
 			t.Fatalf("introduction %+v", in)
 		}
-		c := fanout.NewConvergence()
-		c.Join(1, in.role, in.name, in.held)
-		c.View(fanout.Version{Store: 1, Gen: 1})
-		if in.task != nil {
-			r := fanout.NewReports()
-			r.Connect(epoch, 1, in.task, in.report)
-			for _, complete := range []bool{true, false} {
-				for _, tr := range r.Take(epoch, in.job, complete) {
-					if _, err := proto.Marshal(tr); err != nil {
-						t.Fatal(err)
+		j, report := fanout.NewJob(fanout.Config{Name: in.Job}), in.Report
+		assigner := fanout.Peer{Session: 1, ID: "a1"}
+		j.Step(epoch, fanout.Peers{Preferred: assigner, Target: assigner})
+		j.Step(epoch, fanout.Came{ID: 1, Hello: in})
+		for range 2 {
+			for _, a := range j.Step(epoch.Add(time.Second), fanout.PeerReady{Session: 1}) {
+				if tell, ok := a.(fanout.Tell); ok {
+					for _, m := range tell.Messages {
+						if _, err := proto.Marshal(m); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
-				r.Report(epoch, 1, in.task.Name, in.report)
+			}
+			if in.Task != nil {
+				j.Step(epoch, fanout.Reported{ID: 1, Report: report})
 			}
 		}
 	})

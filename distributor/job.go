@@ -1,31 +1,20 @@
 package distributor
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
-	"github.com/slicer-project/slicer/distributor/limiter/fair"
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
-const (
-	// patience is how long a subscriber waits for somebody to know its job.
-	patience = 3 * time.Second
-	// unknownFor is how long it is believed that there is no such job before the
-	// assigner is asked again.
-	unknownFor = time.Second
-	// usualHeartbeat stands for a heartbeat timeout that nobody has told yet.
-	usualHeartbeat = 5 * time.Second
-)
-
-// job is what the Distributor has and does for one job. A goroutine of its own
-// (run) does what falls due; all else happens in the goroutines of those whom it
-// concerns. Lock order: Distributor.mu, job.mu, attachment.mu.
+// job is what the Distributor has and does for one job: it carries out what its
+// fanout.Job decides. A goroutine of its own (run) does what falls due; all else happens
+// in the goroutines of those that it concerns. Lock order: Distributor.mu, job.mu,
+// attachment.mu.
 type job struct {
 	d    *Distributor
 	name string
@@ -36,65 +25,42 @@ type job struct {
 	m       *jobMetrics
 	wake    chan struct{} // holds a token when run is to look again
 
-	// Guarded by Distributor.mu: who needs the job, and since when nobody has.
+	// Guarded by Distributor.mu: how many need the job, and since when none has.
 	refs      int
 	idleSince time.Time
 
-	mu        sync.Mutex
-	shelf     fanout.DeltaCache
-	bases     fanout.Bases
-	conv      fanout.Convergence
-	tasks     fanout.Reports
-	clients   fanout.Clients
-	up        fanout.Schedule
-	subs      map[uint64]*subscription
-	preferred *attachment // nil when it is not attached
-	target    *attachment // who is asked for assignments
-	answer    answer
-	lostAt    time.Time      // when the last answer lost its worth
-	orphansAt time.Time      // when somebody may next have waited in vain for an answer
-	heardAt   time.Time      // when the preferred assigner last heard this Distributor, zero: never
-	reported  fanout.Version // the newest that a slicelet, or another Distributor, has
-	home      uint64         // the store that keeps the job, as the assigners say; 0: they have not
-	acksSent  fanout.Summary
-	board     fanout.StatusPublisher
-	slow      slowWatch
-	share     fanout.Rebalancer
-	paced     time.Time     // until when handshakes and letGo are held up by the newest; zero: not at all
-	arrived   time.Time     // when the newest assignment came, until all hold it
-	changed   chan struct{} // closed and replaced when newest or answer change
+	mu   sync.Mutex
+	core *fanout.Job
+	subs map[uint64]*subscription // by number
+	// preferred and target are the streams of the core's Peers, nil for none; was is the
+	// target before, while the core is told.
+	preferred, target, was *attachment
+	changed                chan struct{} // closed and replaced when what fetches wait for may have come
 
 	guestLoads guestLoads
-	joins      *fair.Rate // of tasks; nil before the first
-}
-
-// answer is what the assigner that is asked has said about the job.
-type answer struct {
-	by      *attachment // nil: nothing yet
-	unknown bool
-	at      time.Time
-	status  *slicerv1.JobStatus // the last that was not unknown, whoever sent it
 }
 
 func newJob(d *Distributor, name string) *job {
 	j := &job{
 		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}),
-		conv: fanout.NewConvergence(), tasks: fanout.NewReports(), clients: fanout.NewClients(), subs: make(map[uint64]*subscription),
-		share: fanout.NewRebalancer(d.cfg.ID, name),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}), subs: make(map[uint64]*subscription),
 	}
-	j.shelf.Encode = encoderOf(d.host.memo, j.m.encoded)
+	j.core = fanout.NewJob(fanout.Config{
+		Name: name, Distributor: d.cfg.ID, SecondTier: d.second(),
+		Encode: encoderOf(d.host.memo, j.m.encoded), Estimates: j.estimates,
+		Limiter: jobWholes{j}, Observer: j.m, PauseFor: limiter.PauseFor,
+	})
 	return j
 }
 
-// run does what falls due until nobody has needed the job for a while or the
+// run does what falls due until nothing has needed the job for a while or the
 // Distributor closes.
 func (j *job) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		next := j.step(now)
+		next := j.tick(now)
 		dropAt, dropped := j.d.dropIfIdle(j, now)
 		if dropped {
 			return
@@ -120,101 +86,126 @@ func (j *job) poke() {
 	}
 }
 
-// step does what is due and returns when it is to be called again at the latest.
-func (j *job) step(now time.Time) (next time.Time) {
+// tick does what is due and returns when it is to be called again at the latest.
+func (j *job) tick(now time.Time) (next time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, s := range j.up.Mark(now) {
-		for _, a := range []*attachment{j.target, j.preferred} {
-			if a != nil && s != 0 && a.number == s {
-				a.mark(j.name)
-				break
+	return j.stepLocked(now, fanout.Tick{Acknowledged: j.preferred.lastHeard(now)}).(fanout.Timer).At
+}
+
+// step tells the core what has happened and carries out what follows. It returns the
+// answer to an event that has one, else nil.
+func (j *job) step(now time.Time, e fanout.Event) (answer fanout.Action) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.stepLocked(now, e)
+}
+
+func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
+	for _, a := range j.core.Step(now, e) {
+		switch a := a.(type) {
+		case fanout.Wake:
+			j.d.host.send(j.subs[a.ID])
+		case fanout.Served:
+			if s := j.subs[a.ID]; s != nil {
+				s.isServed()
 			}
+		case fanout.End:
+			if s := j.subs[a.ID]; s != nil {
+				s.end(a.Err)
+			}
+		case fanout.Due:
+			j.poke()
+		case fanout.Notify:
+			j.notifyLocked(a.Session)
+		case fanout.Changed:
+			close(j.changed)
+			j.changed = make(chan struct{})
+		case fanout.Known:
+			j.knownLocked()
+		case fanout.Pause:
+			j.d.handshakes.Pause(now, j)
+		case fanout.Resume:
+			j.d.handshakes.Resume(now, j)
+		case fanout.Log:
+			j.log.Log(context.Background(), a.Level, a.Message, a.Attrs...)
+		default:
+			answer = a
 		}
 	}
-	next = fanout.Sooner(j.up.Wake(), j.sendWholes(now))
-	next = fanout.Sooner(next, j.keepBases(now))
-	next = fanout.Sooner(next, j.endOrphans(now))
-	next = fanout.Sooner(next, j.watchHearing(now))
-	next = fanout.Sooner(next, j.publish(now))
-	next = fanout.Sooner(next, j.rebalance(now))
-	return fanout.Sooner(next, j.watchSlow(now))
+	return answer
 }
 
-// known says whether the assigner that is asked knows the job.
-func (j *job) known() bool {
-	return j.answer.by != nil && j.answer.by == j.target && !j.answer.unknown
-}
-
-// endOrphans ends the streams of those who have waited in vain for somebody who
-// knows the job, so that they turn to the Backup Distributor.
-func (j *job) endOrphans(now time.Time) (next time.Time) {
-	if j.shelf.Newest() != nil || j.known() {
-		j.orphansAt = time.Time{}
-		return time.Time{}
-	}
-	if j.orphansAt.After(now) {
-		return j.orphansAt // whoever has come since may stay longer
-	}
-	for _, s := range j.subs {
-		since := s.joined
-		if j.lostAt.After(since) {
-			since = j.lostAt
-		}
-		if at := since.Add(patience); at.After(now) {
-			next = fanout.Sooner(next, at)
-		} else {
-			s.end(j.unavailable())
+// notifyLocked has a peer look at the job when its turn comes.
+func (j *job) notifyLocked(s fanout.Session) {
+	for _, a := range []*attachment{j.target, j.preferred, j.was} {
+		if a != nil && a.number == s {
+			a.mark(j.name)
+			return
 		}
 	}
-	j.orphansAt = next
-	return next
 }
 
-func (j *job) unavailable() error {
-	if j.target == nil {
-		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.name, j.d.asked())
+// knownLocked is for when a store turns out to have the job.
+func (j *job) knownLocked() {
+	j.m.show()
+	if j.askedBy != "" {
+		j.d.unknowns.GiveBack(j.askedBy)
+		j.askedBy = ""
 	}
-	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.name, j.d.asked(), j.target.id)
 }
 
-func (j *job) notFound() error {
-	return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.name)
-}
-
-// notifyLocked tells those who wait for a first assignment or answer.
-func (j *job) notifyLocked() {
-	close(j.changed)
-	j.changed = make(chan struct{})
-}
-
-// setPeers says who is to be told and asked: the preferred assigner's stream, nil
+// setPeers says which streams are to be told and asked: the preferred assigner's, nil
 // if it is not attached, and the target's. store is the one that they say keeps the job,
 // 0 if they say nothing.
 func (j *job) setPeers(now time.Time, preferred, target *attachment, store uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.home != store {
-		j.home = store
-		for _, s := range j.subs {
-			j.kick(s) // what is held here may go to more of them now
-		}
+	e := fanout.Peers{Preferred: preferred.peer(), Target: target.peer(), Store: store, Acknowledged: j.preferred.lastHeard(now)}
+	j.was, j.target, j.preferred = j.target, target, preferred
+	j.stepLocked(now, e)
+	j.was = nil
+}
+
+// newest is the newest assignment, nil if there is none.
+func (j *job) newest() *assignment.Assignment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.core.Newest()
+}
+
+// held is the assignment of a generation, nil if it is not held.
+func (j *job) held(g assignment.Generation) *assignment.Assignment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.core.Held(g)
+}
+
+// age is how long ago an assignment was stored, 0 if that is not known.
+func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.core.Age(now, g)
+}
+
+// join enters a subscriber, which gets what is newest from that moment on. The error, if
+// any, ends its stream.
+func (j *job) join(now time.Time, s *subscription) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.subs[s.id] = s
+	if r, refused := j.stepLocked(now, fanout.Came{ID: s.id, Hello: s.in, Key: s.peer}).(fanout.Refuse); refused {
+		delete(j.subs, s.id)
+		return r.Err
 	}
-	if target == j.target && preferred == j.preferred {
-		return
-	}
-	j.log.Info("assigner chosen", "preferred", preferred.name(), "asked", target.name(), "before", j.target.name())
-	if j.target != target {
-		if j.answer.by != nil {
-			j.lostAt = now
-		}
-		if j.target != nil {
-			j.up.Ended(j.target.number)
-			j.target.mark(j.name) // to take its Want back
-		}
-	}
-	j.noteHeard(now)
-	j.target, j.preferred = target, preferred
-	j.up.SetPeers(now, preferred.session(), target.session())
-	j.poke()
+	s.in.Report = nil // the next one takes its place
+	return nil
+}
+
+// leave ends what join began.
+func (j *job) leave(now time.Time, id uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stepLocked(now, fanout.Left{ID: id})
+	delete(j.subs, id)
 }

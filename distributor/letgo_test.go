@@ -69,12 +69,6 @@ func TestSliceletsAreNotLetGo(t *testing.T) {
 		if n := gone(subs); n != 0 {
 			t.Errorf("%d slicelets were let go", n)
 		}
-		j := w.d.lookup(testJob)
-		j.mu.Lock()
-		if s := &j.share; s.Moving || time.Until(s.RestUntil) <= 0 || time.Until(s.RestUntil) > fanout.RestMin {
-			t.Errorf("moving some away: %t, rests for %s", s.Moving, time.Until(s.RestUntil))
-		}
-		j.mu.Unlock()
 		var clerks []*fakeSub
 		for i := range 5 {
 			clerks = append(clerks, w.clerk(fmt.Sprint("c", i)))

@@ -241,17 +241,17 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		}
 	case *slicerv1.AttachResponse_Status:
 		if j := a.d.lookup(m.Status.GetJob()); j != nil {
-			j.told(now, a, m.Status)
+			j.step(now, fanout.Answered{From: a.peer(), Status: m.Status})
 		}
 	case *slicerv1.AttachResponse_RefuseTask:
 		if j := a.d.lookup(m.RefuseTask.GetJob()); j != nil {
-			j.refuse(m.RefuseTask)
+			j.step(now, fanout.TaskRefused{Refusal: m.RefuseTask})
 		}
 	case *slicerv1.AttachResponse_Heard:
 		a.heard(now)
 	case *slicerv1.AttachResponse_ClientIndexes:
 		if j := a.d.lookup(m.ClientIndexes.GetJob()); j != nil {
-			j.indexed(a, m.ClientIndexes)
+			j.step(now, fanout.Indexed{From: a.number, Indexes: m.ClientIndexes})
 		}
 		// Anything else is from a newer assigner, and can be done without.
 	}
@@ -275,18 +275,18 @@ func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment
 	delete(a.assemblers, j.name)
 	var got *assignment.Assignment
 	if t := m.GetTrailer(); err == nil && t != nil {
-		got, err = s.Finish(t, j.base(assignment.Generation(t.GetBase())))
+		got, err = s.Finish(t, j.held(assignment.Generation(t.GetBase())))
 	} else if err == nil {
 		err = fmt.Errorf("neither a chunk nor a trailer")
 	}
 	if err != nil {
 		j.m.verdict(fanout.VerdictMalformed)
 		j.log.Error("assignment does not decode, asking for the whole", "assigner", a.id, "address", a.address, "error", err)
-		j.failed(now, a)
+		j.step(now, fanout.Undecodable{From: a.number})
 		return
 	}
 	age := time.Duration(min(max(m.GetAgeUs(), 0), maxReportAge.Microseconds())) * time.Microsecond
-	v := j.accept(now, a, got, age)
+	v := j.step(now, fanout.Offered{From: a.peer(), Assignment: got, Age: age}).(fanout.Judged).Verdict
 	j.m.verdict(v)
 	if v == fanout.VerdictMalformed || v == fanout.VerdictForeign {
 		j.log.Error("assignment not accepted", "assigner", a.id, "address", a.address, "verdict", string(v),

@@ -162,7 +162,7 @@ func (m *metrics) newSeries(name string) *jobSeries {
 			s.reach[role] = series.Add[prometheus.Observer](&s.Set, m.reach, name, label)
 		}
 	}
-	for _, kind := range []string{kindWhole, kindDelta} {
+	for _, kind := range []string{fanout.KindWhole, fanout.KindDelta} {
 		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.sent, kind), counter(m.sentBytes, kind), counter(m.encodes, kind)
 	}
 	for _, v := range []fanout.Verdict{fanout.VerdictAccepted, fanout.VerdictStale, fanout.VerdictForeign, fanout.VerdictMalformed} {
@@ -233,7 +233,7 @@ func (j *jobMetrics) drop() {
 	}
 }
 
-func (j *jobMetrics) subscribers(role slicerv1.Role, by int) {
+func (j *jobMetrics) Subscribers(role slicerv1.Role, by int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.connected[role] += by
@@ -242,7 +242,7 @@ func (j *jobMetrics) subscribers(role slicerv1.Role, by int) {
 	}
 }
 
-func (j *jobMetrics) hearing(unheard bool) {
+func (j *jobMetrics) Unacknowledged(unheard bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.isUnheard = unheard
@@ -258,8 +258,8 @@ func setUnheard(s *jobSeries, unheard bool) {
 	}
 }
 
-// slow shows who is slow now in place of those who were.
-func (j *jobMetrics) slow(now time.Time, total int, worst []fanout.Slow) {
+// Slow shows who is slow now in place of those who were.
+func (j *jobMetrics) Slow(now time.Time, total int, worst []fanout.Slow) {
 	s := j.series.Load()
 	if s == nil {
 		return
@@ -281,13 +281,13 @@ func (j *jobMetrics) showSlowest(now time.Time, worst []fanout.Slow) {
 	j.worst = worst
 }
 
-func (j *jobMetrics) behind(n int) {
+func (j *jobMetrics) Behind(n int) {
 	if s := j.series.Load(); s != nil {
 		s.lag.Set(float64(n))
 	}
 }
 
-func (j *jobMetrics) converged(d time.Duration) {
+func (j *jobMetrics) Converged(d time.Duration) {
 	if s := j.series.Load(); s != nil {
 		s.convergence.Observe(d.Seconds())
 	}
@@ -299,31 +299,33 @@ func (j *jobMetrics) encoded(kind string) {
 	}
 }
 
-func (j *jobMetrics) base() {
+func (j *jobMetrics) Base() {
 	if s := j.series.Load(); s != nil {
 		s.bases.Inc()
 	}
 }
 
-func (j *jobMetrics) refused() {
+func (j *jobMetrics) Refused() {
 	if s := j.series.Load(); s != nil {
 		s.refusals.Inc()
 	}
 }
 
-func (j *jobMetrics) report() {
+func (j *jobMetrics) Report() {
 	if s := j.series.Load(); s != nil {
 		s.reports.Inc()
 	}
 }
 
-func (j *jobMetrics) reached(role slicerv1.Role, took time.Duration) {
+func (j *jobMetrics) MovedAway() { j.parent.sentAway.Inc() }
+
+func (j *jobMetrics) Reached(role slicerv1.Role, took time.Duration) {
 	if s := j.series.Load(); s != nil && s.reach[role] != nil {
 		s.reach[role].Observe(took.Seconds())
 	}
 }
 
-func (j *jobMetrics) generation(a *assignment.Assignment) {
+func (j *jobMetrics) Generation(a *assignment.Assignment) {
 	if s := j.series.Load(); s != nil {
 		s.gen.Set(float64(a.Generation()))
 		s.slices.Set(float64(a.NumSlices()))

@@ -8,13 +8,8 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
-)
-
-// Kinds of updates, as they are called in metrics.
-const (
-	kindWhole = "whole"
-	kindDelta = "delta"
 )
 
 // encoderOf returns what makes the messages that bring a subscriber from a base to an
@@ -25,9 +20,9 @@ const (
 func encoderOf(memo *wire.Memo, encoded func(kind string)) func(base, a *assignment.Assignment) *prepared.Messages {
 	return func(base, a *assignment.Assignment) *prepared.Messages {
 		frame := sync.OnceValues(func() (f *wire.Frame, err error) {
-			kind := kindDelta
+			kind := fanout.KindDelta
 			if base == nil {
-				kind = kindWhole
+				kind = fanout.KindWhole
 				f, err = memo.WholeFrame(a)
 			} else {
 				f, err = memo.DeltaFrame(base, a)

@@ -135,13 +135,13 @@ func TestSeriesOfANameThatComesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	old, next := m.job("j"), m.job("j")
-	old.subscribers(slicerv1.Role_ROLE_CLERK, 1)
+	old.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
 	old.show()
-	old.subscribers(slicerv1.Role_ROLE_CLERK, -1)
-	next.subscribers(slicerv1.Role_ROLE_CLERK, 1)
+	old.Subscribers(slicerv1.Role_ROLE_CLERK, -1)
+	next.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
 	next.show()
 	old.drop()
-	next.subscribers(slicerv1.Role_ROLE_CLERK, 1)
+	next.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
 	n := &node{reg: reg}
 	if got := n.metric(t, "subscribers", "job=j"); got != 2 {
 		t.Errorf("%v subscribers are counted, not 2", got)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -57,14 +58,14 @@ func TestAcksTellHowLongItTook(t *testing.T) {
 		if len(m.Slow) != 0 {
 			t.Errorf("slow already: %v", m.Slow)
 		}
-		time.Sleep(slowAfter + slowLook)
+		time.Sleep(fanout.SlowAfter + fanout.SlowLook)
 		m = f.lastAcks(t)
-		if m.SlowTotal != 1 || len(m.Slow) != 1 || m.Slow[0].Name != "slicelet t1" || m.Slow[0].WaitingMs < slowAfter.Milliseconds() {
+		if m.SlowTotal != 1 || len(m.Slow) != 1 || m.Slow[0].Name != "slicelet t1" || m.Slow[0].WaitingMs < fanout.SlowAfter.Milliseconds() {
 			t.Errorf("slow: %d, %v", m.SlowTotal, m.Slow)
 		}
 		stuck.ack(second.Generation(), "")
 		synctest.Wait()
-		time.Sleep(2 * slowLook)
+		time.Sleep(2 * fanout.SlowLook)
 		if m = f.lastAcks(t); m.SlowTotal != 0 || len(m.Slow) != 0 || m.Spreads[1].Waiting != 0 {
 			t.Errorf("slow for ever: %v", m)
 		}
@@ -81,7 +82,7 @@ func TestAcksNameThoseWhoRefuse(t *testing.T) {
 		c.refuse = 10
 		c.mu.Unlock()
 		f.set(after(t, a, 3))
-		time.Sleep(slowAfter + 2*slowLook)
+		time.Sleep(fanout.SlowAfter + 2*fanout.SlowLook)
 		if m := f.lastAcks(t); m.SlowTotal != 1 || m.Slow[0].Name != "clerk c1" {
 			t.Errorf("slow: %v", m)
 		}

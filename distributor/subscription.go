@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
@@ -21,28 +22,16 @@ import (
 // up nobody and can still be told to go.
 type subscription struct {
 	id     uint64
-	in     introduction
+	in     fanout.Hello
 	stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
 	job    *job
-	joined time.Time
 
 	finish sync.Once
 	done   chan struct{}      // closed when the stream is to end
 	err    error              // why, to be read after done
 	ended  func(error)        // called with it, if not nil; must not call back
 	peer   string             // the client to the limiter
-	setUp  *limiter.Handshake // of its connection; nil if that was not limited
-
-	// Guarded by the job's lock.
-	progress   fanout.Progress
-	statusSeen uint64         // version of the status that was sent last
-	repeat     bool           // send the status although it has been seen
-	sending    bool           // a goroutine is at it
-	left       bool           // not a member of the job any more
-	flightAt   time.Time      // since when an acknowledgement has been waited for
-	reportedAt time.Time      // when a slicelet was last heard
-	client     *fanout.Client // nil if it is not a clerk that says who it is
-	index      int            // a clerk's, as far as it knows, -1 if none
+	setUp  *limiter.Handshake // of its connection; nil if that was not limited, or does not count any more; guarded by the job's lock
 }
 
 // end has the stream end with err, the first that is given.
@@ -88,44 +77,48 @@ func endOf(err error) error {
 func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 	switch {
 	case m.GetReport() != nil:
-		if s.in.role != slicerv1.Role_ROLE_SLICELET {
-			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.name)
+		if s.in.Role != slicerv1.Role_ROLE_SLICELET {
+			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.Name)
 		}
 		if err := checkReport(m.GetReport(), s.job.d.host.memo); err != nil {
 			return err
 		}
-		s.job.report(s.job.d.host.now(), s, m.GetReport())
+		s.job.step(s.job.d.host.now(), fanout.Reported{ID: s.id, Report: m.GetReport()})
 		return nil
 	case m.GetAck() != nil:
-		return s.job.ack(s.job.d.host.now(), s, m.GetAck())
+		return s.ack(s.job.d.host.now(), m.GetAck())
 	case m.GetHello() != nil:
 		return status.Error(codes.InvalidArgument, "hello: said before")
 	}
 	return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
 }
 
-// outgoing is something to be sent to one subscriber.
-type outgoing struct {
-	messages *prepared.Messages
-	kind     string // of update, "" for a status
+// ack takes a subscriber's acknowledgement or refusal of what it was sent.
+func (s *subscription) ack(now time.Time, a *slicerv1.Ack) error {
+	g := assignment.Generation(a.GetGeneration())
+	if err := checkGeneration(g, now); err != nil {
+		return invalid("ack", err)
+	}
+	s.job.step(now, fanout.Acked{ID: s.id, Gen: g, Refusal: a.GetRefusal()})
+	return nil
 }
 
 // send sends until there is nothing more to send.
 func (s *subscription) send() {
 	for {
-		out, ok := s.job.nextFor(s)
+		out, ok := s.job.step(s.job.d.host.now(), fanout.Ready{ID: s.id}).(fanout.Send)
 		if !ok {
 			return
 		}
-		size, err := send(out.messages, s.stream)
+		size, err := send(out.Messages, s.stream)
 		switch {
 		case err == nil:
-			if out.kind != "" {
-				s.job.m.updates(out.kind, size)
+			if out.Kind != "" {
+				s.job.m.updates(out.Kind, size)
 			}
-		case errors.Is(err, prepared.ErrBuild) && out.kind == kindDelta:
+		case errors.Is(err, prepared.ErrBuild) && out.Kind == fanout.KindDelta:
 			s.job.log.Error("a delta does not encode, sending the whole", "error", err)
-			s.job.withoutDelta(s)
+			s.job.step(s.job.d.host.now(), fanout.DeltaFailed{ID: s.id})
 		case errors.Is(err, prepared.ErrBuild):
 			s.job.log.Error("an assignment does not encode", "error", err)
 			s.end(status.Errorf(codes.Internal, "job %q: the assignment does not encode", s.job.name))

@@ -54,8 +54,6 @@ func (d *Distributor) countPeers() {
 	d.metrics.upstreams.Set(float64(len(d.uppers)))
 }
 
-func (a *attachment) isUpper() bool { return a != nil && a.upper }
-
 // kind is what the other end is called in logs.
 func (a *attachment) kind() string { return kindOf(a.upper) }
 

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -133,12 +134,12 @@ func TestSecondTierBringsAssignmentsDownAndReportsUp(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, s := range []*fakeSub{above, clerk, task} {
 			same(t, s.holds(), b)
-			if got := s.kinds(); !slices.Equal(got, []string{kindWhole, kindDelta}) {
+			if got := s.kinds(); !slices.Equal(got, []string{fanout.KindWhole, fanout.KindDelta}) {
 				t.Errorf("assignments came as %v", got)
 			}
 		}
 		for _, d := range []*node{d1, d2} {
-			for _, kind := range []string{kindWhole, kindDelta} {
+			for _, kind := range []string{fanout.KindWhole, fanout.KindDelta} {
 				if got := d.metric(t, "encodes_total", "kind="+kind); got != 1 {
 					t.Errorf("%s: %v encodings, %s, want 1", d.d.cfg.ID, got, kind)
 				}
@@ -278,7 +279,7 @@ func TestTiersThatLeadNowhereAreRefused(t *testing.T) {
 					t.Errorf("ready: %v", err)
 				}
 				c := subscribe(t, m.cc, clerkHello("c1"), nil)
-				time.Sleep(2 * patience)
+				time.Sleep(2 * fanout.Patience)
 				if got := c.ended(); got != codes.Unavailable {
 					t.Errorf("a clerk's stream: %s, want Unavailable", got)
 				}
@@ -307,7 +308,7 @@ func TestSecondTierAsksForBases(t *testing.T) {
 		f.set(b)
 		for _, s := range subs {
 			same(t, s.holds(), b)
-			if got := s.kinds(); !slices.Equal(got, []string{kindDelta}) {
+			if got := s.kinds(); !slices.Equal(got, []string{fanout.KindDelta}) {
 				t.Errorf("sent %v, want a delta", got)
 			}
 		}
@@ -328,9 +329,9 @@ func TestSecondTierLearnsOfJobs(t *testing.T) {
 			}
 		}
 		f.know(testJob)
-		time.Sleep(2 * unknownFor)
+		time.Sleep(2 * fanout.UnknownFor)
 		c := subscribe(t, d2.cc, clerkHello("c2"), nil)
-		time.Sleep(4 * unknownFor)
+		time.Sleep(4 * fanout.UnknownFor)
 		if c.ended() != codes.OK || c.lastStatus() == nil {
 			t.Fatalf("the stream of a job without an assignment: %s", c.ended())
 		}
@@ -338,10 +339,11 @@ func TestSecondTierLearnsOfJobs(t *testing.T) {
 		f.set(a)
 		same(t, c.holds(), a)
 		// What does not decode is asked for anew, whole.
-		j := d2.d.lookup(testJob)
-		j.mu.Lock()
-		j.shelf.Clear()
-		j.mu.Unlock()
+		junk := new(wire.Assembler)
+		if err := junk.Add(&slicerv1.Chunk{Data: []byte("junk")}); err != nil {
+			t.Fatal(err)
+		}
+		d2.d.uppers["d1"].assemblers[testJob] = junk
 		b := after(t, a, 1)
 		f.set(b)
 		time.Sleep(fanout.AskAgainMax)
@@ -392,7 +394,7 @@ func TestSecondTierIsSeenAndPassesCallsOn(t *testing.T) {
 		if got := attach("a7", hello("d7")); got != codes.Unavailable {
 			t.Errorf("to an assigner that is not there: %s", got)
 		}
-		for _, bad := range []*slicerv1.AttachRequest{hello(""), hello("a b"), hello("a/b"), wantRequest(&slicerv1.Want{Job: testJob})} {
+		for _, bad := range []*slicerv1.AttachRequest{hello(""), hello("a b"), hello("a/b"), fanout.WantRequest(&slicerv1.Want{Job: testJob})} {
 			if got := attach("", bad); got != codes.InvalidArgument {
 				t.Errorf("%v: %s", bad, got)
 			}

@@ -37,14 +37,14 @@ func TestRestartAsksForTheBase(t *testing.T) {
 	}{
 		{"had", func(a *assignment.Assignment) map[int64]*assignment.Assignment {
 			return map[int64]*assignment.Assignment{int64(a.Generation()): a}
-		}, kindDelta, true},
+		}, fanout.KindDelta, true},
 		{"not had", func(*assignment.Assignment) map[int64]*assignment.Assignment {
 			return map[int64]*assignment.Assignment{}
-		}, kindWhole, true},
+		}, fanout.KindWhole, true},
 		{"another than asked for", func(a *assignment.Assignment) map[int64]*assignment.Assignment {
 			return map[int64]*assignment.Assignment{int64(a.Generation()): firstOf(t, testJob, testStore, a.Generation(), 50)}
-		}, kindWhole, false},
-		{"no answer", func(*assignment.Assignment) map[int64]*assignment.Assignment { return nil }, kindWhole, false},
+		}, fanout.KindWhole, false},
+		{"no answer", func(*assignment.Assignment) map[int64]*assignment.Assignment { return nil }, fanout.KindWhole, false},
 	} {
 		inBubble(t, func(t *testing.T) {
 			n := newNetwork()
@@ -86,7 +86,7 @@ func TestRestartAsksForTheBase(t *testing.T) {
 			f.set(third)
 			for _, s := range subs {
 				same(t, s.holds(), third)
-				if k := s.kinds(); !slices.Equal(k[1:], []string{kindDelta}) {
+				if k := s.kinds(); !slices.Equal(k[1:], []string{fanout.KindDelta}) {
 					t.Errorf("%s: updates were %v", c.name, k)
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -34,7 +35,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return err
 	}
-	j, err := d.acquireFor(stream.Context(), in.job)
+	j, err := d.acquireFor(stream.Context(), in.Job)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err := j.join(time.Now(), s); err != nil {
 		return err
 	}
-	defer func() { j.leave(time.Now(), s) }()
+	defer func() { j.leave(time.Now(), s.id) }()
 	d.wg.Add(1)
 	go func() {
 		defer d.wg.Done()
@@ -59,10 +60,10 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 }
 
 // hello waits for the first message.
-func (d *Distributor) hello(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) (introduction, error) {
+func (d *Distributor) hello(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) (fanout.Hello, error) {
 	m, err := firstOn(d, stream.Recv)
 	if err != nil {
-		return introduction{}, err
+		return fanout.Hello{}, err
 	}
 	return checkHello(m, time.Now())
 }
@@ -127,7 +128,7 @@ func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*p
 		return nil, err
 	}
 	defer d.release(j)
-	patient := time.NewTimer(patience)
+	patient := time.NewTimer(fanout.Patience)
 	defer patient.Stop()
 	for waited := false; ; {
 		p, wait, err := j.lookFor(time.Now(), g, waited)

@@ -293,7 +293,7 @@ func TestWatchUnknownJob(t *testing.T) {
 			t.Errorf("a slicelet of an unknown job: %v", sl.err)
 		}
 		f.know(testJob)
-		time.Sleep(unknownFor)
+		time.Sleep(fanout.UnknownFor)
 		c := w.clerk("c2")
 		if time.Sleep(time.Minute); c.ended() != codes.OK {
 			t.Errorf("a job without an assignment: %v", c.err)
@@ -313,7 +313,7 @@ func TestWatchNobodyKnows(t *testing.T) {
 		n := newNetwork()
 		w := newWorld(t, n, assigner1)
 		c := w.clerk("c1")
-		time.Sleep(patience - time.Millisecond)
+		time.Sleep(fanout.Patience - time.Millisecond)
 		if c.ended() != codes.OK {
 			t.Errorf("ended early: %v", c.err)
 		}
@@ -327,7 +327,7 @@ func TestWatchNobodyKnows(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(retryMax)
 		c = w.clerk("c2")
-		time.Sleep(patience + time.Millisecond)
+		time.Sleep(fanout.Patience + time.Millisecond)
 		if c.ended() != codes.Unavailable {
 			t.Errorf("a mute assigner: %v", c.err)
 		}

@@ -2,10 +2,8 @@ package distributor
 
 import (
 	"net"
-	"slices"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
@@ -31,25 +29,26 @@ func newWholes() *limiter.Wholes[*job] {
 // Notify has the job look whether a whole assignment may be sent.
 func (j *job) Notify() { j.poke() }
 
-// wholeBytes is about what an assignment takes when it is sent whole.
-func wholeBytes(a *assignment.Assignment) int { return 8*a.NumOwners() + 64*a.NumTasks() }
+// jobWholes limits the whole assignments of one job, among those of all.
+type jobWholes struct{ j *job }
 
-// sendWholes has those sent the whole that may be now.
-func (j *job) sendWholes(now time.Time) (next time.Time) {
-	ids := j.d.wholes.Granted(now, j)
-	slices.Sort(ids)
-	for _, id := range ids {
-		s := j.subs[id]
-		if s == nil {
-			j.d.wholes.Release(now, id)
-			continue
-		}
-		j.kick(s)
-		if !s.sending {
-			j.d.wholes.Release(now, id) // it does not need it any more
-		}
-	}
-	waiting, next := j.d.wholes.Look()
-	j.d.metrics.turns.Set(float64(waiting))
+// Acquire implements fanout.Limiter.
+func (w jobWholes) Acquire(now time.Time, id uint64, key string, class, bytes int) bool {
+	return w.j.d.wholes.Acquire(now, id, key, class, w.j, bytes)
+}
+
+// Release implements fanout.Limiter.
+func (w jobWholes) Release(now time.Time, id uint64) { w.j.d.wholes.Release(now, id) }
+
+// Waits implements fanout.Limiter.
+func (w jobWholes) Waits(id uint64) bool { return w.j.d.wholes.Waits(id) }
+
+// Granted implements fanout.Limiter.
+func (w jobWholes) Granted(now time.Time) []uint64 { return w.j.d.wholes.Granted(now, w.j) }
+
+// Next implements fanout.Limiter.
+func (w jobWholes) Next() time.Time {
+	waiting, next := w.j.d.wholes.Look()
+	w.j.d.metrics.turns.Set(float64(waiting))
 	return next
 }

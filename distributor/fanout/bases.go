@@ -19,12 +19,12 @@ const (
 	maxBases = 4
 	// askBaseAgain is how long one that the assigner did not have is not asked for.
 	askBaseAgain = 30 * time.Second
-	// AnySum is of a base that is asked for by its number alone.
-	AnySum = 0
+	// anySum is of a base that is asked for by its number alone.
+	anySum = 0
 )
 
-// Bases are the older assignments of a job that are asked for.
-type Bases []wantedBase
+// bases are the older assignments of a job that are asked for.
+type bases []wantedBase
 
 type wantedBase struct {
 	held    Version
@@ -34,9 +34,9 @@ type wantedBase struct {
 	settled bool      // it came, or will not
 }
 
-// Wait says whether those who hold an assignment had better wait for it to come:
+// wait says whether those who hold an assignment had better wait for it to come:
 // n is how many they are. news says that it is to be asked for.
-func (b *Bases) Wait(now time.Time, held Version, sum uint64, n int) (wait, news bool) {
+func (b *bases) wait(now time.Time, held Version, sum uint64, n int) (wait, news bool) {
 	for i := range *b {
 		if w := &(*b)[i]; w.held == held && w.sum == sum && now.Sub(w.at) < askBaseAgain {
 			return !w.settled && now.Sub(w.at) < BaseWithin, false
@@ -59,9 +59,9 @@ func (b *Bases) Wait(now time.Time, held Version, sum uint64, n int) (wait, news
 	return true, true
 }
 
-// Settle notes that a base has come, or will not: all of them for the zero mark.
+// settle notes that a base has come, or will not: all of them for the zero mark.
 // It says whether somebody may have waited.
-func (b Bases) Settle(held Version) (waited bool) {
+func (b bases) settle(held Version) (waited bool) {
 	for i := range b {
 		if (held == Version{} || b[i].held == held) && !b[i].settled {
 			b[i].settled, waited = true, true
@@ -70,19 +70,19 @@ func (b Bases) Settle(held Version) (waited bool) {
 	return waited
 }
 
-// Wanted finds what was asked for and has not come.
-func (b Bases) Wanted(held Version, sum uint64) bool {
+// wanted finds what was asked for and has not come.
+func (b bases) wanted(held Version, sum uint64) bool {
 	for i := range b {
-		if b[i].held == held && (b[i].sum == sum || b[i].sum == AnySum) && !b[i].settled {
+		if b[i].held == held && (b[i].sum == sum || b[i].sum == anySum) && !b[i].settled {
 			return true
 		}
 	}
 	return false
 }
 
-// Expire settles what has not come in time, and says when that is to be looked at
+// expire settles what has not come in time, and says when that is to be looked at
 // next, zero if never.
-func (b Bases) Expire(now time.Time) (next time.Time, expired bool) {
+func (b bases) expire(now time.Time) (next time.Time, expired bool) {
 	for i := range b {
 		if b[i].settled {
 			continue
@@ -96,8 +96,8 @@ func (b Bases) Expire(now time.Time) (next time.Time, expired bool) {
 	return next, expired
 }
 
-// Requests are what the assigner has not been told yet.
-func (b Bases) Requests(job string) (out []*slicerv1.AttachRequest) {
+// requests are what the assigner has not been told yet.
+func (b bases) requests(job string) (out []*slicerv1.AttachRequest) {
 	for i := range b {
 		if w := &b[i]; !w.asked && !w.settled {
 			w.asked = true

@@ -16,40 +16,40 @@ const (
 	MaxIndex = 1<<24 - 1
 )
 
-// Clients are the clerks of one job that are connected, and the indexes by which
+// clients are the clerks of one job that are connected, and the indexes by which
 // they pick their subsets of tasks. The preferred assigner gives the indexes; it
 // is told who is there, and passes on what it says. Nothing is lost with the
 // Distributor: the clerks bring their indexes along.
-type Clients struct {
-	byID map[string]*Client
+type clients struct {
+	byID map[string]*client
 	// news are the clients that have come and that the assigner has not been told
 	// of, gone those that have left since it was told of them.
 	news, gone map[string]struct{}
 }
 
-// Client is one clerk, with one stream here or, for a moment, several.
-type Client struct {
-	Index   int // -1 if none
+// client is one clerk, with one stream here or, for a moment, several.
+type client struct {
+	index   int // -1 if none
 	since   time.Time
 	streams map[uint64]struct{} // subscribers' numbers
 	told    bool                // the assigner knows of it
 }
 
-func NewClients() Clients {
-	return Clients{byID: make(map[string]*Client), news: make(map[string]struct{}), gone: make(map[string]struct{})}
+func newClients() clients {
+	return clients{byID: make(map[string]*client), news: make(map[string]struct{}), gone: make(map[string]struct{})}
 }
 
-// Join enters a clerk's stream; index is what it says that it holds, or negative.
+// join enters a clerk's stream; index is what it says that it holds, or negative.
 // The client stays the same until the stream leaves.
-func (c *Clients) Join(now time.Time, by uint64, id string, index int) *Client {
+func (c *clients) join(now time.Time, by uint64, id string, index int) *client {
 	k := c.byID[id]
 	if k == nil {
-		k = &Client{Index: -1, since: now, streams: make(map[uint64]struct{})}
+		k = &client{index: -1, since: now, streams: make(map[uint64]struct{})}
 		c.byID[id] = k
 	}
 	k.streams[by] = struct{}{}
-	if k.Index < 0 {
-		k.Index = index
+	if k.index < 0 {
+		k.index = index
 	}
 	c.news[id] = struct{}{}
 	if _, gone := c.gone[id]; gone {
@@ -59,9 +59,9 @@ func (c *Clients) Join(now time.Time, by uint64, id string, index int) *Client {
 	return k
 }
 
-// Leave takes a stream away, and says whether it was the client's last. With
+// leave takes a stream away, and says whether it was the client's last. With
 // remember that is news.
-func (c *Clients) Leave(by uint64, id string, remember bool) bool {
+func (c *clients) leave(by uint64, id string, remember bool) bool {
 	k := c.byID[id]
 	if k == nil {
 		return false
@@ -78,20 +78,20 @@ func (c *Clients) Leave(by uint64, id string, remember bool) bool {
 	return true
 }
 
-// Grant gives a client an index, and returns the streams that are to be told.
-func (c *Clients) Grant(id string, index uint32) map[uint64]struct{} {
+// grant gives a client an index, and returns the streams that are to be told.
+func (c *clients) grant(id string, index uint32) map[uint64]struct{} {
 	k := c.byID[id]
 	if k == nil || index > MaxIndex {
 		return nil
 	}
-	k.Index = int(index)
+	k.index = int(index)
 	return k.streams
 }
 
-// Take returns what the assigner is to be told: everybody, or what has changed.
+// take returns what the assigner is to be told: everybody, or what has changed.
 // The first message is there even if there is nothing. Those who hold an index
 // come first, lest it is given to those who hold none.
-func (c *Clients) Take(now time.Time, job string, complete bool) []*slicerv1.Clients {
+func (c *clients) take(now time.Time, job string, complete bool) []*slicerv1.Clients {
 	var all []*slicerv1.Client
 	names := c.news
 	if complete {
@@ -129,12 +129,12 @@ func indexed(c *slicerv1.Client) int {
 	return 0
 }
 
-func (c *Clients) said(now time.Time, id string) *slicerv1.Client {
+func (c *clients) said(now time.Time, id string) *slicerv1.Client {
 	k := c.byID[id]
 	k.told = true
 	m := &slicerv1.Client{ClientId: id, AgeMs: max(now.Sub(k.since), 0).Milliseconds()}
-	if k.Index >= 0 {
-		m.Index = new(uint32(k.Index))
+	if k.index >= 0 {
+		m.Index = new(uint32(k.index))
 	}
 	return m
 }

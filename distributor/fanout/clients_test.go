@@ -19,7 +19,7 @@ import (
 // who is connected and what index each has, and hears of nobody else.
 func TestClientsAreTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := NewClients()
+		c := newClients()
 		connected := make(map[uint64]string) // streams
 		holds := make(map[string]int)
 		heard := make(map[string]int)
@@ -37,7 +37,7 @@ func TestClientsAreTold(t *testing.T) {
 					holds[id] = index
 				}
 				connected[next] = id
-				c.Join(now, next, id, index)
+				c.join(now, next, id, index)
 			case 2:
 				if len(connected) == 0 {
 					continue
@@ -46,7 +46,7 @@ func TestClientsAreTold(t *testing.T) {
 				id := connected[by]
 				delete(connected, by)
 				last := !slices.Contains(slices.Collect(maps.Values(connected)), id)
-				if c.Leave(by, id, knows) != last {
+				if c.leave(by, id, knows) != last {
 					t.Fatalf("leave of %s does not say %v", id, last)
 				}
 				if last {
@@ -57,7 +57,7 @@ func TestClientsAreTold(t *testing.T) {
 				if _, named := heard[id]; !named {
 					continue // only those that it knows of get one
 				}
-				told := slices.Sorted(maps.Keys(c.Grant(id, uint32(index))))
+				told := slices.Sorted(maps.Keys(c.grant(id, uint32(index))))
 				var want []uint64
 				for by, other := range connected {
 					if other == id {
@@ -74,7 +74,7 @@ func TestClientsAreTold(t *testing.T) {
 			case 4:
 				complete := !knows || rapid.Bool().Draw(t, "complete")
 				knows = true
-				for i, m := range c.Take(now, "job", complete) {
+				for i, m := range c.take(now, "job", complete) {
 					if m.Complete != (complete && i == 0) {
 						t.Fatal("complete is not the first")
 					}
@@ -107,12 +107,12 @@ func TestClientsAreTold(t *testing.T) {
 }
 
 func TestManyClientsAreNamedInPieces(t *testing.T) {
-	c := NewClients()
+	c := newClients()
 	for i := range uint64(10000) {
-		c.Join(epoch, i, fmt.Sprintf("%0128d", i), int(i%2)*int(i+1)-1)
+		c.join(epoch, i, fmt.Sprintf("%0128d", i), int(i%2)*int(i+1)-1)
 	}
 	n, last := 0, slicerv1.Client{Index: new(uint32)}
-	for i, m := range c.Take(epoch.Add(time.Minute), "job", true) {
+	for i, m := range c.take(epoch.Add(time.Minute), "job", true) {
 		if size := proto.Size(m); size > 1<<20 || m.Complete != (i == 0) {
 			t.Errorf("message %d: %d bytes, complete %v", i, size, m.Complete)
 		}

@@ -17,8 +17,8 @@ type Version struct {
 	Gen   assignment.Generation
 }
 
-// VersionOf is the zero mark for nil.
-func VersionOf(a *assignment.Assignment) Version {
+// versionOf is the zero mark for nil.
+func versionOf(a *assignment.Assignment) Version {
 	if a == nil {
 		return Version{}
 	}
@@ -28,9 +28,9 @@ func VersionOf(a *assignment.Assignment) Version {
 // maxHoldings is how many generations of one role are told apart upwards.
 const maxHoldings = 8
 
-// Convergence keeps what each subscriber of one job holds and says how far they
+// convergence keeps what each subscriber of one job holds and says how far they
 // have come. Observers are counted and never waited for.
-type Convergence struct {
+type convergence struct {
 	members map[uint64]member
 	// held counts who is waited for by what it holds: few entries, in no order, so
 	// that the minimum does not cost a look at every subscriber.
@@ -59,20 +59,20 @@ type heldCount struct {
 
 const NumRoles = int(slicerv1.Role_ROLE_OBSERVER) + 1
 
-func NewConvergence() Convergence {
-	return Convergence{members: make(map[uint64]member)}
+func newConvergence() convergence {
+	return convergence{members: make(map[uint64]member)}
 }
 
-// Join enters a subscriber under a number of its own, with what it holds.
-func (c *Convergence) Join(id uint64, role slicerv1.Role, name string, held Version) {
-	c.Leave(id)
+// join enters a subscriber under a number of its own, with what it holds.
+func (c *convergence) join(id uint64, role slicerv1.Role, name string, held Version) {
+	c.leave(id)
 	c.members[id] = member{role: role, name: name, held: held}
 	c.roles[role]++
 	c.add(role, held, 1)
 }
 
-// Came says that there is a newest assignment, written at a time.
-func (c *Convergence) Came(newest Version, written time.Time) {
+// came says that there is a newest assignment, written at a time.
+func (c *convergence) came(newest Version, written time.Time) {
 	c.newest = newest
 	for r := range c.spreads {
 		c.spreads[r] = spread{written: written}
@@ -86,9 +86,9 @@ func (c *Convergence) Came(newest Version, written time.Time) {
 	}
 }
 
-// Hold says what a subscriber holds now. It reports whether that changed
+// hold says what a subscriber holds now. It reports whether that changed
 // anything, and if it is what the subscriber was waited for, how long it took.
-func (c *Convergence) Hold(now time.Time, id uint64, held Version) (changed bool, took time.Duration, reached bool) {
+func (c *convergence) hold(now time.Time, id uint64, held Version) (changed bool, took time.Duration, reached bool) {
 	m, ok := c.members[id]
 	if !ok || m.held == held {
 		return false, 0, false
@@ -104,9 +104,9 @@ func (c *Convergence) Hold(now time.Time, id uint64, held Version) (changed bool
 	return true, took, reached
 }
 
-// Awaited is how many of those who were there when the newest came do not hold it yet,
+// awaited is how many of those who were there when the newest came do not hold it yet,
 // and how many had to wait for it.
-func (c *Convergence) Awaited() (waiting, all int) {
+func (c *convergence) awaited() (waiting, all int) {
 	for r := range c.spreads {
 		waiting += c.spreads[r].waiting
 		all += c.spreads[r].waiting + c.spreads[r].reached
@@ -114,8 +114,8 @@ func (c *Convergence) Awaited() (waiting, all int) {
 	return waiting, all
 }
 
-// Leave forgets a subscriber: one that is not connected is not waited for.
-func (c *Convergence) Leave(id uint64) {
+// leave forgets a subscriber: one that is not connected is not waited for.
+func (c *convergence) leave(id uint64) {
 	m, ok := c.members[id]
 	if !ok {
 		return
@@ -128,7 +128,7 @@ func (c *Convergence) Leave(id uint64) {
 	}
 }
 
-func (c *Convergence) add(role slicerv1.Role, held Version, by int) {
+func (c *convergence) add(role slicerv1.Role, held Version, by int) {
 	if role == slicerv1.Role_ROLE_OBSERVER {
 		return
 	}
@@ -146,11 +146,11 @@ func (c *Convergence) add(role slicerv1.Role, held Version, by int) {
 	c.held = append(c.held, heldCount{role, held, by})
 }
 
-// Connected is how many subscribers of a role there are.
-func (c *Convergence) Connected(role slicerv1.Role) int { return c.roles[role] }
+// connected is how many subscribers of a role there are.
+func (c *convergence) connected(role slicerv1.Role) int { return c.roles[role] }
 
-// Holding is how many clerks and slicelets hold something.
-func (c *Convergence) Holding(held Version) (n int) {
+// holding is how many clerks and slicelets hold something.
+func (c *convergence) holding(held Version) (n int) {
 	for _, h := range c.held {
 		if h.held == held {
 			n += h.n
@@ -159,8 +159,8 @@ func (c *Convergence) Holding(held Version) (n int) {
 	return n
 }
 
-// Summary is how far the subscribers have come.
-type Summary struct {
+// summary is how far the subscribers have come.
+type summary struct {
 	min               assignment.Generation
 	stragglers        []string // oldest first, then by name; at most wire.MaxStragglers
 	behind            int      // all who do not hold the newest
@@ -168,15 +168,15 @@ type Summary struct {
 	newest            assignment.Generation
 	holders           []holders
 	spreads           [NumRoles]spread
-	Slow              []Slow
-	SlowTotal         int
+	slow              []Slow
+	slowTotal         int
 }
 
 // Slow is a subscriber that has not acknowledged for long what it was sent, or
 // will not take it.
 type Slow struct {
 	Name  string
-	Gen   assignment.Generation // that it holds
+	gen   assignment.Generation // that it holds
 	Since time.Time             // when it was sent what it does not acknowledge
 }
 
@@ -188,10 +188,10 @@ type holders struct {
 	n    int
 }
 
-func (v Summary) empty() bool { return v.clerks+v.slicelets == 0 }
+func (v summary) empty() bool { return v.clerks+v.slicelets == 0 }
 
-func (v Summary) Equal(w Summary) bool {
-	if v.min != w.min || v.behind != w.behind || v.clerks != w.clerks || v.slicelets != w.slicelets || v.newest != w.newest || v.SlowTotal != w.SlowTotal {
+func (v summary) equal(w summary) bool {
+	if v.min != w.min || v.behind != w.behind || v.clerks != w.clerks || v.slicelets != w.slicelets || v.newest != w.newest || v.slowTotal != w.slowTotal {
 		return false
 	}
 	for r := range v.spreads {
@@ -199,14 +199,14 @@ func (v Summary) Equal(w Summary) bool {
 			return false
 		}
 	}
-	return slices.Equal(v.stragglers, w.stragglers) && slices.Equal(v.holders, w.holders) && slices.Equal(v.Slow, w.Slow)
+	return slices.Equal(v.stragglers, w.stragglers) && slices.Equal(v.holders, w.holders) && slices.Equal(v.slow, w.slow)
 }
 
-// ToProto is what the job's preferred assigner is told.
-func (v Summary) ToProto(now time.Time, job string) *slicerv1.Acks {
+// toProto is what the job's preferred assigner is told.
+func (v summary) toProto(now time.Time, job string) *slicerv1.Acks {
 	m := &slicerv1.Acks{
 		Job: job, MinGeneration: int64(v.min), Stragglers: v.stragglers,
-		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.SlowTotal),
+		Clerks: uint32(v.clerks), Slicelets: uint32(v.slicelets), Empty: v.empty(), SlowTotal: uint32(v.slowTotal),
 	}
 	m.Holders = make([]*slicerv1.Holders, 0, len(v.holders))
 	for _, h := range v.holders {
@@ -217,26 +217,26 @@ func (v Summary) ToProto(now time.Time, job string) *slicerv1.Acks {
 			m.Spreads = append(m.Spreads, s.toProto(slicerv1.Role(r), v.newest))
 		}
 	}
-	for _, s := range v.Slow {
-		m.Slow = append(m.Slow, &slicerv1.SlowSubscriber{Name: s.Name, Generation: int64(s.Gen), WaitingMs: now.Sub(s.Since).Milliseconds()})
+	for _, s := range v.slow {
+		m.Slow = append(m.Slow, &slicerv1.SlowSubscriber{Name: s.Name, Generation: int64(s.gen), WaitingMs: now.Sub(s.Since).Milliseconds()})
 	}
 	return m
 }
 
-// View says how far the subscribers are on their way to the newest.
-func (c *Convergence) View(newest Version) Summary {
-	v := Summary{
+// view says how far the subscribers are on their way to the newest.
+func (c *convergence) view(newest Version) summary {
+	v := summary{
 		clerks: c.roles[slicerv1.Role_ROLE_CLERK], slicelets: c.roles[slicerv1.Role_ROLE_SLICELET],
 		newest: c.newest.Gen, spreads: c.spreads, holders: c.holders(newest),
 	}
-	if v.min, v.behind = c.Lag(newest); v.behind > 0 {
+	if v.min, v.behind = c.lag(newest); v.behind > 0 {
 		v.stragglers = c.stragglers(newest)
 	}
 	return v
 }
 
 // holders counts who holds what: by role, then newest first.
-func (c *Convergence) holders(newest Version) []holders {
+func (c *convergence) holders(newest Version) []holders {
 	all := make([]holders, len(c.held))
 	for i, h := range c.held {
 		all[i] = holders{h.role, h.held.under(newest), h.n}
@@ -265,9 +265,9 @@ func (c *Convergence) holders(newest Version) []holders {
 	return out
 }
 
-// Lag is the oldest generation that somebody waited for holds, the newest if
+// lag is the oldest generation that somebody waited for holds, the newest if
 // there is nobody, and how many do not hold the newest.
-func (c *Convergence) Lag(newest Version) (least assignment.Generation, behind int) {
+func (c *convergence) lag(newest Version) (least assignment.Generation, behind int) {
 	least = newest.Gen
 	first := true
 	for _, h := range c.held {
@@ -291,7 +291,7 @@ func (m Version) under(newest Version) assignment.Generation {
 	return m.Gen
 }
 
-func (c *Convergence) stragglers(newest Version) []string {
+func (c *convergence) stragglers(newest Version) []string {
 	type late struct {
 		gen  assignment.Generation
 		name string

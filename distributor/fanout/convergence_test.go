@@ -16,12 +16,12 @@ import (
 )
 
 // naive says how far subscribers are, from a plain list of them.
-func naive(all map[uint64]member, newest Version) Summary {
+func naive(all map[uint64]member, newest Version) summary {
 	type late struct {
 		gen  assignment.Generation
 		name string
 	}
-	v := Summary{min: newest.Gen}
+	v := summary{min: newest.Gen}
 	var behind []late
 	first := true
 	for _, m := range all {
@@ -81,7 +81,7 @@ func naiveHolders(all map[uint64]member, newest Version) (out []holders) {
 
 func TestConvergenceAgainstPlainList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := NewConvergence()
+		c := newConvergence()
 		plain := make(map[uint64]member)
 		now := time.UnixMilli(baseGen)
 		written, current := now, Version{Store: 1}
@@ -99,14 +99,14 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 				id, held := ids.Draw(t, "id"), marks.Draw(t, "held")
 				role := slicerv1.Role(rapid.IntRange(1, 3).Draw(t, "role"))
 				name := fmt.Sprint("n", id%7)
-				c.Join(id, role, name, held)
+				c.join(id, role, name, held)
 				plain[id] = member{role: role, name: name, held: held}
 				delete(awaited, id)
 			},
 			"hold": func(t *rapid.T) {
 				id, held := ids.Draw(t, "id"), marks.Draw(t, "held")
 				m, there := plain[id]
-				changed, took, reached := c.Hold(now, id, held)
+				changed, took, reached := c.hold(now, id, held)
 				if changed != (there && m.held != held) {
 					t.Fatalf("hold says %v", changed)
 				}
@@ -125,7 +125,7 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 			},
 			"leave": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
-				c.Leave(id)
+				c.leave(id)
 				delete(plain, id)
 				delete(awaited, id)
 			},
@@ -134,7 +134,7 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 			},
 			"came": func(t *rapid.T) {
 				current, written = Version{current.Store, current.Gen + 1}, now
-				c.Came(current, written)
+				c.came(current, written)
 				clear(awaited)
 				times = nil
 				for id, m := range plain {
@@ -143,9 +143,9 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				newest := marks.Draw(t, "newest")
-				got, want := c.View(newest), naive(plain, newest)
+				got, want := c.view(newest), naive(plain, newest)
 				want.spreads, want.newest = got.spreads, got.newest // checked below
-				if !got.Equal(want) {
+				if !got.equal(want) {
 					t.Fatalf("newest %v:\ngot  %+v\nwant %+v", newest, got, want)
 				}
 				if got.empty() != (want.clerks+want.slicelets == 0) {
@@ -177,9 +177,9 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 }
 
 func TestConvergenceOfAnEmptyJob(t *testing.T) {
-	c := NewConvergence()
-	c.Join(1, slicerv1.Role_ROLE_OBSERVER, "o", Version{})
-	m := c.View(Version{1, 9}).ToProto(time.Now(), "x")
+	c := newConvergence()
+	c.join(1, slicerv1.Role_ROLE_OBSERVER, "o", Version{})
+	m := c.view(Version{1, 9}).toProto(time.Now(), "x")
 	if !m.Empty || m.MinGeneration != 9 || len(m.Stragglers) != 0 {
 		t.Errorf("an observer is waited for: %v", m)
 	}

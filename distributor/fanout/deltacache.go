@@ -17,12 +17,12 @@ const (
 	maxHeldSlices = 1 << 20
 )
 
-// DeltaCache holds a job's newest assignment and a few before it, and what they are
+// deltaCache holds a job's newest assignment and a few before it, and what they are
 // encoded as: one encoding for each base that a subscriber is on.
-type DeltaCache struct {
-	Items []*item // oldest first
-	// Encode makes the messages that lead from a base, nil for none, to an assignment.
-	Encode func(base, a *assignment.Assignment) *prepared.Messages
+type deltaCache struct {
+	items []*item // oldest first
+	// encode makes the messages that lead from a base, nil for none, to an assignment.
+	encode func(base, a *assignment.Assignment) *prepared.Messages
 }
 
 type item struct {
@@ -33,24 +33,24 @@ type item struct {
 	deltas map[assignment.Generation]*prepared.Messages
 }
 
-// Newest is nil when there is none.
-func (s *DeltaCache) Newest() *assignment.Assignment {
-	if len(s.Items) == 0 {
+// newest is nil when there is none.
+func (s *deltaCache) newest() *assignment.Assignment {
+	if len(s.items) == 0 {
 		return nil
 	}
-	return s.Items[len(s.Items)-1].a
+	return s.items[len(s.items)-1].a
 }
 
-// Find returns the assignment of a generation if it is still held.
-func (s *DeltaCache) Find(g assignment.Generation) *assignment.Assignment {
+// find returns the assignment of a generation if it is still held.
+func (s *deltaCache) find(g assignment.Generation) *assignment.Assignment {
 	if it := s.item(g); it != nil {
 		return it.a
 	}
 	return nil
 }
 
-func (s *DeltaCache) item(g assignment.Generation) *item {
-	for _, it := range s.Items {
+func (s *deltaCache) item(g assignment.Generation) *item {
+	for _, it := range s.items {
 		if it.a.Generation() == g {
 			return it
 		}
@@ -58,77 +58,77 @@ func (s *DeltaCache) item(g assignment.Generation) *item {
 	return nil
 }
 
-// Put makes a, stored at a time, the newest. What is of another store makes way.
-func (s *DeltaCache) Put(a *assignment.Assignment, written time.Time) {
-	if old := s.Newest(); old != nil && old.StoreID() != a.StoreID() {
-		s.Items = nil
+// put makes a, stored at a time, the newest. What is of another store makes way.
+func (s *deltaCache) put(a *assignment.Assignment, written time.Time) {
+	if old := s.newest(); old != nil && old.StoreID() != a.StoreID() {
+		s.items = nil
 	}
-	for _, it := range s.Items {
+	for _, it := range s.items {
 		it.whole, it.deltas = nil, nil
 	}
-	s.Items = append(s.Items, &item{a: a, written: written})
+	s.items = append(s.items, &item{a: a, written: written})
 	total := 0
-	for i := len(s.Items) - 2; i >= 0; i-- {
-		total += s.Items[i].a.NumSlices()
+	for i := len(s.items) - 2; i >= 0; i-- {
+		total += s.items[i].a.NumSlices()
 		// The one before the newest is what nearly everybody is on.
-		if held := len(s.Items) - i; held > MaxHeld || held > 2 && total > maxHeldSlices {
-			s.Items = append([]*item(nil), s.Items[i+1:]...)
+		if held := len(s.items) - i; held > MaxHeld || held > 2 && total > maxHeldSlices {
+			s.items = append([]*item(nil), s.items[i+1:]...)
 			break
 		}
 	}
 }
 
-// Insert adds an older assignment of the newest's store for deltas to stand on.
-func (s *DeltaCache) Insert(a *assignment.Assignment) {
+// insert adds an older assignment of the newest's store for deltas to stand on.
+func (s *deltaCache) insert(a *assignment.Assignment) {
 	total := a.NumSlices()
-	for _, it := range s.Items[:max(len(s.Items)-1, 0)] {
+	for _, it := range s.items[:max(len(s.items)-1, 0)] {
 		total += it.a.NumSlices()
 	}
 	switch {
-	case len(s.Items) == 0 || s.Find(a.Generation()) != nil:
+	case len(s.items) == 0 || s.find(a.Generation()) != nil:
 		return
-	case len(s.Items) > 1 && (len(s.Items) >= MaxHeld || total > maxHeldSlices):
-		s.Items = s.Items[1:]
+	case len(s.items) > 1 && (len(s.items) >= MaxHeld || total > maxHeldSlices):
+		s.items = s.items[1:]
 	}
 	at := 0
-	for at < len(s.Items)-1 && s.Items[at].a.Generation() < a.Generation() {
+	for at < len(s.items)-1 && s.items[at].a.Generation() < a.Generation() {
 		at++
 	}
-	s.Items = slices.Insert(s.Items, at, &item{a: a})
+	s.items = slices.Insert(s.items, at, &item{a: a})
 }
 
-// Written is when an assignment was stored, zero if that is not known or it is not held.
-func (s *DeltaCache) Written(g assignment.Generation) time.Time {
+// written is when an assignment was stored, zero if that is not known or it is not held.
+func (s *deltaCache) written(g assignment.Generation) time.Time {
 	if it := s.item(g); it != nil {
 		return it.written
 	}
 	return time.Time{}
 }
 
-func (s *DeltaCache) Clear() { s.Items = nil }
+func (s *deltaCache) clear() { s.items = nil }
 
-// Whole is the encoding of a held generation, nil if it is not held.
-func (s *DeltaCache) Whole(g assignment.Generation) *prepared.Messages {
+// whole is the encoding of a held generation, nil if it is not held.
+func (s *deltaCache) whole(g assignment.Generation) *prepared.Messages {
 	it := s.item(g)
 	if it == nil {
 		return nil
 	}
 	if it.whole == nil {
-		it.whole = s.Encode(nil, it.a)
+		it.whole = s.encode(nil, it.a)
 	}
 	return it.whole
 }
 
-// Delta is the encoding of what leads from a base to the newest, nil if the base
+// delta is the encoding of what leads from a base to the newest, nil if the base
 // is not held or is not what the checksum says.
-func (s *DeltaCache) Delta(g assignment.Generation, sum uint64) *prepared.Messages {
-	base := s.Find(g)
+func (s *deltaCache) delta(g assignment.Generation, sum uint64) *prepared.Messages {
+	base := s.find(g)
 	if base == nil || base.Checksum() != sum {
 		return nil
 	}
-	it := s.Items[len(s.Items)-1]
-	if oneDelta && len(s.Items) > 1 {
-		base = s.Items[len(s.Items)-2].a
+	it := s.items[len(s.items)-1]
+	if oneDelta && len(s.items) > 1 {
+		base = s.items[len(s.items)-2].a
 		g = base.Generation()
 	}
 	p := it.deltas[g]
@@ -136,7 +136,7 @@ func (s *DeltaCache) Delta(g assignment.Generation, sum uint64) *prepared.Messag
 		if it.deltas == nil {
 			it.deltas = make(map[assignment.Generation]*prepared.Messages)
 		}
-		p = s.Encode(base, it.a)
+		p = s.encode(base, it.a)
 		it.deltas[g] = p
 	}
 	return p

@@ -10,45 +10,45 @@ import (
 )
 
 func TestShelfKeepsAFew(t *testing.T) {
-	s := DeltaCache{Encode: unencoded}
-	if s.Newest() != nil || s.Find(0) != nil || s.Whole(1) != nil {
+	s := deltaCache{encode: unencoded}
+	if s.newest() != nil || s.find(0) != nil || s.whole(1) != nil {
 		t.Error("an empty shelf holds something")
 	}
 	a := firstOf(t, testJob, testStore, baseGen, 50)
 	var all []*assignment.Assignment
 	for range 10 {
-		s.Put(a, time.Time{})
+		s.put(a, time.Time{})
 		all = append(all, a)
 		a = after(t, a, 1)
 	}
-	if len(s.Items) != MaxHeld || s.Newest() != all[9] || s.Find(all[4].Generation()) != all[4] || s.Find(all[3].Generation()) != nil {
-		t.Errorf("%d are held, the newest is %d", len(s.Items), s.Newest().Generation()-baseGen)
+	if len(s.items) != MaxHeld || s.newest() != all[9] || s.find(all[4].Generation()) != all[4] || s.find(all[3].Generation()) != nil {
+		t.Errorf("%d are held, the newest is %d", len(s.items), s.newest().Generation()-baseGen)
 	}
-	d := s.Delta(all[8].Generation(), all[8].Checksum())
-	if d == nil || d != s.Delta(all[8].Generation(), all[8].Checksum()) {
+	d := s.delta(all[8].Generation(), all[8].Checksum())
+	if d == nil || d != s.delta(all[8].Generation(), all[8].Checksum()) {
 		t.Error("a delta is made twice")
 	}
-	if s.Delta(all[8].Generation(), 0) != nil || s.Delta(all[0].Generation(), all[0].Checksum()) != nil {
+	if s.delta(all[8].Generation(), 0) != nil || s.delta(all[0].Generation(), all[0].Checksum()) != nil {
 		t.Error("a delta on what is not held")
 	}
-	if w := s.Whole(all[9].Generation()); w == nil || w != s.Whole(all[9].Generation()) {
+	if w := s.whole(all[9].Generation()); w == nil || w != s.whole(all[9].Generation()) {
 		t.Error("the whole is made twice")
 	}
-	s.Put(firstOf(t, testJob, testStore+1, baseGen, 50), time.Time{})
-	if len(s.Items) != 1 {
-		t.Errorf("%d are held after the store has changed", len(s.Items))
+	s.put(firstOf(t, testJob, testStore+1, baseGen, 50), time.Time{})
+	if len(s.items) != 1 {
+		t.Errorf("%d are held after the store has changed", len(s.items))
 	}
 }
 
 func TestShelfBoundsGiants(t *testing.T) {
-	s := DeltaCache{Encode: unencoded}
+	s := deltaCache{encode: unencoded}
 	a := firstOf(t, testJob, testStore, baseGen, maxHeldSlices/2+1)
 	for range 4 {
-		s.Put(a, time.Time{})
+		s.put(a, time.Time{})
 		a = after(t, a, 1)
 	}
-	if len(s.Items) != 2 {
-		t.Errorf("%d giants are held", len(s.Items))
+	if len(s.items) != 2 {
+		t.Errorf("%d giants are held", len(s.items))
 	}
 }
 
@@ -59,19 +59,19 @@ func TestShelfInsert(t *testing.T) {
 		all = append(all, a)
 		a = after(t, a, 1)
 	}
-	s := DeltaCache{Encode: unencoded}
-	s.Insert(all[0])
-	if len(s.Items) != 0 {
+	s := deltaCache{encode: unencoded}
+	s.insert(all[0])
+	if len(s.items) != 0 {
 		t.Error("a base without anything to stand on it is held")
 	}
 	newest := all[len(all)-1]
-	s.Put(newest, time.Time{})
+	s.put(newest, time.Time{})
 	for _, i := range []int{5, 3, 9, 5, 12, 1, 13, 2, 0} {
-		s.Insert(all[i])
-		if len(s.Items) > MaxHeld || s.Newest() != newest || s.Find(all[i].Generation()) != all[i] {
-			t.Fatalf("after %d: %d are held", i, len(s.Items))
+		s.insert(all[i])
+		if len(s.items) > MaxHeld || s.newest() != newest || s.find(all[i].Generation()) != all[i] {
+			t.Fatalf("after %d: %d are held", i, len(s.items))
 		}
-		if !slices.IsSortedFunc(s.Items, func(x, y *item) int { return int(x.a.Generation() - y.a.Generation()) }) {
+		if !slices.IsSortedFunc(s.items, func(x, y *item) int { return int(x.a.Generation() - y.a.Generation()) }) {
 			t.Fatalf("after %d: out of order", i)
 		}
 	}

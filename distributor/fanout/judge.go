@@ -12,10 +12,10 @@ const (
 	VerdictMalformed Verdict = "malformed" // does not decode, or is not what it says it is
 )
 
-// Judge says whether next takes the place of held: never backwards within a
+// judge says whether next takes the place of held: never backwards within a
 // store, and from one store to another only on the word of the preferred assigner, or
 // in the second tier of who is asked.
-func Judge(held, next *assignment.Assignment, preferred bool) Verdict {
+func judge(held, next *assignment.Assignment, preferred bool) Verdict {
 	switch {
 	case held == nil:
 		return VerdictAccepted

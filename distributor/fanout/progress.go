@@ -4,12 +4,12 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Progress is one subscriber's place in its job's assignments: what it holds and
+// progress is one subscriber's place in its job's assignments: what it holds and
 // what is on its way to it. At most one assignment is on its way at a time, so
 // that a slow subscriber costs one and whatever is newest comes next.
-type Progress struct {
-	Held Version
-	Sum  uint64 // checksum of what is held, 0 when not known: then no delta is sent
+type progress struct {
+	held Version
+	sum  uint64 // checksum of what is held, 0 when not known: then no delta is sent
 	// flight is what was sent and not acknowledged yet, if its gen is not 0.
 	flight      Version
 	flightSum   uint64
@@ -24,59 +24,59 @@ type Progress struct {
 // elsewhere.
 const MaxRefusals = 3
 
-// InFlight reports whether an acknowledgement is waited for.
-func (p *Progress) InFlight() bool { return p.flight.Gen != 0 }
+// inFlight reports whether an acknowledgement is waited for.
+func (p *progress) inFlight() bool { return p.flight.Gen != 0 }
 
-// Stuck says that the subscriber will not take the newest.
-func (p *Progress) Stuck(newest Version) bool {
-	return p.refused == newest && p.refusals >= MaxRefusals && p.Held != newest
+// stuck says that the subscriber will not take the newest.
+func (p *progress) stuck(newest Version) bool {
+	return p.refused == newest && p.refusals >= MaxRefusals && p.held != newest
 }
 
-// Step is what to do for a subscriber.
-type Step uint8
+// step is what to do for a subscriber.
+type step uint8
 
 const (
-	stepNothing Step = iota
-	StepWhole        // send the newest, whole
-	StepDelta        // send the newest, as a delta on what is held
+	stepNothing step = iota
+	stepWhole        // send the newest, whole
+	stepDelta        // send the newest, as a delta on what is held
 	stepBehind       // the subscriber holds something newer: fetch that first
 )
 
-// Next says what to do to bring the subscriber to the newest assignment. A number is
+// next says what to do to bring the subscriber to the newest assignment. A number is
 // followed by a lower one only of another store, and only if that is the job's home as
 // the assigners say: otherwise what is held here may be of the past.
-func (p *Progress) Next(newest Version, sum, home uint64) Step {
+func (p *progress) next(newest Version, sum, home uint64) step {
 	switch {
-	case p.Held.Gen > newest.Gen && (newest.Gen == 0 || p.Held.Store == newest.Store || home != newest.Store):
+	case p.held.Gen > newest.Gen && (newest.Gen == 0 || p.held.Store == newest.Store || home != newest.Store):
 		return stepBehind
 	case newest.Gen == 0 || p.flight.Gen != 0:
 		return stepNothing
-	case p.Held == newest && p.Sum == sum, p.refused == newest && p.refusals >= MaxRefusals:
+	case p.held == newest && p.sum == sum, p.refused == newest && p.refusals >= MaxRefusals:
 		return stepNothing
-	case p.Held.Gen != 0 && p.Held.Gen < newest.Gen && p.Held.Store == newest.Store && p.Sum != 0:
-		return StepDelta
+	case p.held.Gen != 0 && p.held.Gen < newest.Gen && p.held.Store == newest.Store && p.sum != 0:
+		return stepDelta
 	}
-	return StepWhole
+	return stepWhole
 }
 
-// Sent notes what is on its way.
-func (p *Progress) Sent(newest Version, sum uint64, whole bool) {
+// sent notes what is on its way.
+func (p *progress) sent(newest Version, sum uint64, whole bool) {
 	p.flight, p.flightSum, p.flightWhole = newest, sum, whole
 }
 
-// Acked takes an acknowledgement of what was sent. One of anything else is
+// acked takes an acknowledgement of what was sent. One of anything else is
 // believed if it is of something newer than what is held, and ignored otherwise.
-func (p *Progress) Acked(gen assignment.Generation) {
+func (p *progress) acked(gen assignment.Generation) {
 	switch {
 	case p.flight.Gen == gen:
-		p.Held, p.Sum, p.flight = p.flight, p.flightSum, Version{}
-	case gen > p.Held.Gen && gen > p.flight.Gen:
-		p.Held.Gen, p.Sum, p.flight = gen, 0, Version{}
+		p.held, p.sum, p.flight = p.flight, p.flightSum, Version{}
+	case gen > p.held.Gen && gen > p.flight.Gen:
+		p.held.Gen, p.sum, p.flight = gen, 0, Version{}
 	}
 }
 
-// Declined takes a refusal. The whole is sent next, a few times if need be.
-func (p *Progress) Declined() {
+// declined takes a refusal. The whole is sent next, a few times if need be.
+func (p *progress) declined() {
 	if p.flight.Gen == 0 {
 		return
 	}
@@ -86,5 +86,5 @@ func (p *Progress) Declined() {
 		}
 		p.refusals++
 	}
-	p.Sum, p.flight = 0, Version{}
+	p.sum, p.flight = 0, Version{}
 }

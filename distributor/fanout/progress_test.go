@@ -13,7 +13,7 @@ import (
 func TestProgressConverges(t *testing.T) {
 	sumOf := func(m Version) uint64 { return m.Store<<32 | uint64(m.Gen) | 1<<63 }
 	rapid.Check(t, func(t *rapid.T) {
-		var p Progress
+		var p progress
 		var held Version
 		var sum uint64
 		if rapid.Bool().Draw(t, "holds something") {
@@ -23,14 +23,14 @@ func TestProgressConverges(t *testing.T) {
 				sum++
 			}
 		}
-		p = Progress{Held: held, Sum: sum}
+		p = progress{held: held, sum: sum}
 		newest := Version{1, 1}
 		home := rapid.Uint64Range(0, 2).Draw(t, "home")
 		var flight *Version
 		whole := false
 		advance := func() {
-			switch s := p.Next(newest, sumOf(newest), home); s {
-			case StepWhole, StepDelta:
+			switch s := p.next(newest, sumOf(newest), home); s {
+			case stepWhole, stepDelta:
 				if flight != nil {
 					t.Fatal("two at once")
 				}
@@ -38,10 +38,10 @@ func TestProgressConverges(t *testing.T) {
 					t.Fatalf("sent back from %v to %v", held, newest)
 				}
 				// The shelf has no delta on what is not what it should be.
-				if whole = s == StepWhole || sum != sumOf(held); !whole && (held.Store != newest.Store || held == newest) {
+				if whole = s == stepWhole || sum != sumOf(held); !whole && (held.Store != newest.Store || held == newest) {
 					t.Fatalf("a delta on %v", held)
 				}
-				p.Sent(newest, sumOf(newest), whole)
+				p.sent(newest, sumOf(newest), whole)
 				m := newest
 				flight = &m
 			case stepBehind:
@@ -53,7 +53,7 @@ func TestProgressConverges(t *testing.T) {
 		accept := func() {
 			if flight != nil {
 				held, sum = *flight, sumOf(*flight)
-				p.Acked(flight.Gen)
+				p.acked(flight.Gen)
 				flight = nil
 			}
 		}
@@ -68,13 +68,13 @@ func TestProgressConverges(t *testing.T) {
 			"accept": func(*rapid.T) { accept() },
 			"refuse": func(*rapid.T) {
 				if flight != nil {
-					p.Declined()
+					p.declined()
 					flight = nil
 				}
 			},
 			"stray ack": func(t *rapid.T) {
 				if flight == nil {
-					p.Acked(held.Gen)
+					p.acked(held.Gen)
 				}
 			},
 		})
@@ -84,24 +84,24 @@ func TestProgressConverges(t *testing.T) {
 			advance()
 		}
 		accept()
-		if held != newest || sum != sumOf(newest) || p.Next(newest, sum, home) != stepNothing {
+		if held != newest || sum != sumOf(newest) || p.next(newest, sum, home) != stepNothing {
 			t.Fatalf("ends with %v, the newest is %v", held, newest)
 		}
 	})
 }
 
 func TestProgressBelievesNewerAcks(t *testing.T) {
-	p := Progress{Held: Version{1, 5}, Sum: 5}
-	p.Sent(Version{1, 6}, 6, false)
-	p.Acked(8) // from another Distributor, in the meantime
-	if s := p.Next(Version{1, 7}, 7, 1); s != stepBehind {
+	p := progress{held: Version{1, 5}, sum: 5}
+	p.sent(Version{1, 6}, 6, false)
+	p.acked(8) // from another Distributor, in the meantime
+	if s := p.next(Version{1, 7}, 7, 1); s != stepBehind {
 		t.Errorf("step %v after an acknowledgement of something newer", s)
 	}
-	if s := p.Next(Version{1, 9}, 9, 1); s != StepWhole {
+	if s := p.next(Version{1, 9}, 9, 1); s != stepWhole {
 		t.Errorf("step %v from an assignment whose checksum is not known", s)
 	}
-	p.Acked(3)
-	if p.Held.Gen != 8 {
-		t.Errorf("a late acknowledgement took it back to %d", p.Held.Gen)
+	p.acked(3)
+	if p.held.Gen != 8 {
+		t.Errorf("a late acknowledgement took it back to %d", p.held.Gen)
 	}
 }

@@ -15,9 +15,9 @@ import (
 const (
 	// Far more is a quarter more, and at least leastMore; enough is an eighth more.
 	farMore, enoughMore, leastMore = 4, 8, 8
-	// RebalanceAfter is for how long it has to be far more, and for how long a subscriber
+	// rebalanceAfter is for how long it has to be far more, and for how long a subscriber
 	// has to have been here: who has just come may be about to go on.
-	RebalanceAfter = 10 * time.Second
+	rebalanceAfter = 10 * time.Second
 	// rebalanceEvery is the mean time between those who are let go, one in a hundred at a
 	// time.
 	rebalanceEvery = time.Second
@@ -27,51 +27,51 @@ const (
 	restMax = time.Hour
 )
 
-// Rebalancer says how many subscribers of a job are let go.
-type Rebalancer struct {
+// rebalancer says how many subscribers of a job are let go.
+type rebalancer struct {
 	rng                *rand.Rand
-	Distributors, Mean int       // as the assigner says, 0 while it does not know
+	distributors, mean int       // as the assigner says, 0 while it does not know
 	lookAt             time.Time // zero while there are not far more
-	Moving             bool
+	moving             bool
 	from, moved        int // how many there were when it began, and were moved since
-	Rest               time.Duration
-	RestUntil          time.Time
+	rest               time.Duration
+	restUntil          time.Time
 }
 
-func NewRebalancer(distributor, job string) Rebalancer {
+func newRebalancer(distributor, job string) rebalancer {
 	h := fnv.New64a()
 	h.Write([]byte(distributor + "/" + job))
-	return Rebalancer{rng: rand.New(rand.NewPCG(h.Sum64(), 0))}
+	return rebalancer{rng: rand.New(rand.NewPCG(h.Sum64(), 0))}
 }
 
-// Look says how many of those who are here are to be let go now, and when to look
+// look says how many of those who are here are to be let go now, and when to look
 // again, zero if not before something changes. busy puts it off.
-func (s *Rebalancer) Look(now time.Time, here int, busy bool) (n int, next time.Time) {
-	enough := s.Mean + s.Mean/enoughMore + 1
+func (s *rebalancer) look(now time.Time, here int, busy bool) (n int, next time.Time) {
+	enough := s.mean + s.mean/enoughMore + 1
 	most := enough
-	if !s.Moving {
-		most = s.Mean + max(s.Mean/farMore, leastMore) - 1
+	if !s.moving {
+		most = s.mean + max(s.mean/farMore, leastMore) - 1
 	}
 	switch {
-	case s.Distributors < 2:
-		s.lookAt, s.Moving = time.Time{}, false
+	case s.distributors < 2:
+		s.lookAt, s.moving = time.Time{}, false
 	case here <= most:
-		if s.Moving {
-			s.Rest = 0
+		if s.moving {
+			s.rest = 0
 		}
-		s.lookAt, s.Moving = time.Time{}, false
-	case s.RestUntil.After(now):
-		return 0, s.RestUntil
+		s.lookAt, s.moving = time.Time{}, false
+	case s.restUntil.After(now):
+		return 0, s.restUntil
 	case s.lookAt.IsZero():
-		s.lookAt = now.Add(RebalanceAfter)
+		s.lookAt = now.Add(rebalanceAfter)
 	case s.lookAt.After(now):
 	case busy:
 		s.lookAt = now.Add(rebalanceEvery)
-	case s.Moving && s.moved >= leastMore && s.from-here < s.moved/2:
+	case s.moving && s.moved >= leastMore && s.from-here < s.moved/2:
 		return 0, s.pause(now)
 	default:
-		if !s.Moving {
-			s.Moving, s.from, s.moved = true, here, 0
+		if !s.moving {
+			s.moving, s.from, s.moved = true, here, 0
 		}
 		s.lookAt = now.Add(rebalanceEvery/2 + time.Duration(s.rng.Int64N(int64(rebalanceEvery))))
 		n = min(here-enough, max(here/100, 1))
@@ -80,22 +80,22 @@ func (s *Rebalancer) Look(now time.Time, here int, busy bool) (n int, next time.
 	return n, s.lookAt
 }
 
-// Found takes that only some of the n that look returned, or none, can be moved, and
+// found takes that only some of the n that look returned, or none, can be moved, and
 // returns when to look again.
-func (s *Rebalancer) Found(now, next time.Time, here, n, some int) time.Time {
+func (s *rebalancer) found(now, next time.Time, here, n, some int) time.Time {
 	if s.moved -= n - some; some > 0 {
 		return next
 	}
 	if 2*(s.from-here) >= s.moved { // those that were moved before, if any, have not come back
-		s.Rest = 0
+		s.rest = 0
 	}
 	return s.pause(now)
 }
 
 // pause begins a rest, and returns its end.
-func (s *Rebalancer) pause(now time.Time) time.Time {
-	s.Rest = min(max(2*s.Rest, RestMin), restMax)
-	s.RestUntil = now.Add(s.Rest)
-	s.lookAt, s.Moving = time.Time{}, false
-	return s.RestUntil
+func (s *rebalancer) pause(now time.Time) time.Time {
+	s.rest = min(max(2*s.rest, RestMin), restMax)
+	s.restUntil = now.Add(s.rest)
+	s.lookAt, s.moving = time.Time{}, false
+	return s.restUntil
 }

@@ -12,7 +12,7 @@ import (
 // fleet are Distributors that share the subscribers of a job. Who is let go is with
 // another one at once.
 type fleet struct {
-	shares []Rebalancer
+	shares []rebalancer
 	here   []int
 	moves  int
 	at     time.Time
@@ -21,7 +21,7 @@ type fleet struct {
 func newFleet(here ...int) *fleet {
 	f := &fleet{here: here, at: time.UnixMilli(baseGen)}
 	for i := range here {
-		f.shares = append(f.shares, NewRebalancer(fmt.Sprint("d", i), testJob))
+		f.shares = append(f.shares, newRebalancer(fmt.Sprint("d", i), testJob))
 	}
 	return f
 }
@@ -40,11 +40,11 @@ func (f *fleet) run(d time.Duration, known bool, to func(from, k int) int) {
 	for end := f.at.Add(d); f.at.Before(end); f.at = f.at.Add(step) {
 		for i := range f.shares {
 			s := &f.shares[i]
-			s.Distributors, s.Mean = 0, 0
+			s.distributors, s.mean = 0, 0
 			if known {
-				s.Distributors, s.Mean = len(f.here), f.mean()
+				s.distributors, s.mean = len(f.here), f.mean()
 			}
-			n, _ := s.Look(f.at, f.here[i], false)
+			n, _ := s.look(f.at, f.here[i], false)
 			for k := range n {
 				f.here[i]--
 				f.here[to(i, k)]++
@@ -105,8 +105,26 @@ func TestShareLetsAlone(t *testing.T) {
 	newFleet(120, 100, 80).run(time.Hour, true, nobody)
 	f := newFleet(1000, 0)
 	for range 100 {
-		f.run(RebalanceAfter-time.Second, true, nobody)
+		f.run(rebalanceAfter-time.Second, true, nobody)
 		f.run(time.Second, false, nobody)
+	}
+}
+
+// If none of the subscribers can be moved there is a rest, and it does not grow.
+func TestRebalancerFindsNone(t *testing.T) {
+	s := newRebalancer("d0", testJob)
+	s.distributors, s.mean = 2, 100
+	looks := 0
+	for at := epoch; at.Before(epoch.Add(time.Hour)); at = at.Add(100 * time.Millisecond) {
+		if n, next := s.look(at, 1000, false); n > 0 {
+			looks++
+			if next = s.found(at, next, 1000, n, 0); s.moving || next.Sub(at) != RestMin {
+				t.Fatalf("moving: %t, rests for %s", s.moving, next.Sub(at))
+			}
+		}
+	}
+	if least := int(time.Hour / (RestMin + rebalanceAfter)); looks < least-1 || looks > least+1 {
+		t.Errorf("looked %d times in an hour, not about %d", looks, least)
 	}
 }
 
@@ -120,7 +138,7 @@ func TestShareIsOfNoUse(t *testing.T) {
 		t.Errorf("%d were let go in ten hours although all came back", f.moves)
 	}
 	f.run(2*time.Hour, true, func(from, _ int) int { return 1 - from })
-	if f.here[0] > 600 || f.shares[0].Rest != 0 {
+	if f.here[0] > 600 || f.shares[0].rest != 0 {
 		t.Errorf("%v two hours after there is somewhere to go", f.here)
 	}
 }

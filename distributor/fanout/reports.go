@@ -16,9 +16,9 @@ import (
 // bytes. With a largest report on top it stays below gRPC's usual limit of 4 MiB.
 const MaxBatch = 1 << 20
 
-// Reports merges what the slicelets of one job report: the newest of each task,
+// reports merges what the slicelets of one job report: the newest of each task,
 // until the preferred assigner takes it.
-type Reports struct {
+type reports struct {
 	tasks map[string]*reported
 	order []*reported // all of tasks, by name
 	// count numbers what was reported: what tasks say of themselves counts for nothing
@@ -42,8 +42,8 @@ func (p process) compare(q process) int {
 
 // reported is the newest that is known of a task.
 type reported struct {
-	By     uint64 // subscriber that speaks for the task
-	Task   *slicerv1.Task
+	by     uint64 // subscriber that speaks for the task
+	task   *slicerv1.Task
 	report *slicerv1.Report
 	number uint64    // by which it goes to the assigner
 	at     time.Time // when it came
@@ -52,19 +52,19 @@ type reported struct {
 	measured bool
 }
 
-func NewReports() Reports {
-	return Reports{tasks: make(map[string]*reported), gone: make(map[process]*reported)}
+func newReports() reports {
+	return reports{tasks: make(map[string]*reported), gone: make(map[process]*reported)}
 }
 
-// Holder says who speaks for a task of that name now.
-func (r *Reports) Holder(name string) (*reported, bool) {
+// holder says who speaks for a task of that name now.
+func (r *reports) holder(name string) (*reported, bool) {
 	t, ok := r.tasks[name]
 	return t, ok
 }
 
-// Connect enters a task. Whoever spoke for one of that name before does not any more.
-func (r *Reports) Connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
-	t := &reported{By: by, Task: task}
+// connect enters a task. Whoever spoke for one of that name before does not any more.
+func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
+	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
 	if i, was := r.find(task.GetName()); was {
 		r.order[i] = t
@@ -75,17 +75,17 @@ func (r *Reports) Connect(now time.Time, by uint64, task *slicerv1.Task, report 
 	t.take(now, r.next(), report)
 }
 
-// Report takes a task's newest report. It says whether it changes the task's
+// report takes a task's newest report. It says whether it changes the task's
 // state, which is worth telling at once.
-func (r *Reports) Report(now time.Time, by uint64, name string, report *slicerv1.Report) (changed bool) {
+func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1.Report) (changed bool) {
 	t := r.tasks[name]
-	if t == nil || t.By != by {
+	if t == nil || t.by != by {
 		return false
 	}
 	return t.take(now, r.next(), report)
 }
 
-func (r *Reports) next() uint64 {
+func (r *reports) next() uint64 {
 	r.count++
 	return r.count
 }
@@ -94,63 +94,63 @@ func (t *reported) take(now time.Time, number uint64, report *slicerv1.Report) (
 	t.report, t.number, t.at, t.news = report, number, now, true
 	t.measured = t.measured || report.GetLoad().GetTotalRate() > 0
 	s := report.GetState()
-	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.Task.GetState() {
+	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
 		return false
 	}
 	// The task may be on its way to an assigner: it is replaced, not changed.
-	t.Task = proto.CloneOf(t.Task)
-	t.Task.State = s
+	t.task = proto.CloneOf(t.task)
+	t.task.State = s
 	return true
 }
 
-// Disconnect forgets a task when the stream that speaks for it ends, and says
+// disconnect forgets a task when the stream that speaks for it ends, and says
 // whether it did. With remember the end is news.
-func (r *Reports) Disconnect(by uint64, name string, remember bool) bool {
+func (r *reports) disconnect(by uint64, name string, remember bool) bool {
 	t := r.tasks[name]
-	if t == nil || t.By != by {
+	if t == nil || t.by != by {
 		return false
 	}
 	delete(r.tasks, name)
 	i, _ := r.find(name)
 	r.order = slices.Delete(r.order, i, i+1)
 	if remember {
-		r.gone[processOf(t.Task)] = t
+		r.gone[processOf(t.task)] = t
 	}
 	return true
 }
 
 // find is where a task stands in order, or is to be put.
-func (r *Reports) find(name string) (at int, ok bool) {
-	return slices.BinarySearchFunc(r.order, name, func(t *reported, name string) int { return cmp.Compare(t.Task.GetName(), name) })
+func (r *reports) find(name string) (at int, ok bool) {
+	return slices.BinarySearchFunc(r.order, name, func(t *reported, name string) int { return cmp.Compare(t.task.GetName(), name) })
 }
 
-// Unmeasured reports whether there are tasks and none has reported load.
-func (r *Reports) Unmeasured() bool {
+// unmeasured reports whether there are tasks and none has reported load.
+func (r *reports) unmeasured() bool {
 	return len(r.order) > 0 && !slices.ContainsFunc(r.order, func(t *reported) bool { return t.measured })
 }
 
-// FillIn gives tasks that have news and measure nothing themselves the load that estimate
+// fillIn gives tasks that have news and measure nothing themselves the load that estimate
 // returns, unless that is nil. cpu is what the task reports of itself, a fraction.
-func (r *Reports) FillIn(estimate func(task string, cpu float64) *slicerv1.LoadReport) {
+func (r *reports) fillIn(estimate func(task string, cpu float64) *slicerv1.LoadReport) {
 	for _, t := range r.order {
 		if !t.news || t.measured {
 			continue
 		}
-		if l := estimate(t.Task.GetName(), float64(t.report.GetLoad().GetCpuUtilization())); l != nil {
+		if l := estimate(t.task.GetName(), float64(t.report.GetLoad().GetCpuUtilization())); l != nil {
 			t.report = proto.CloneOf(t.report)
 			t.report.Load = l
 		}
 	}
 }
 
-// Overflowing says that more disconnections wait than are worth telling one by
+// overflowing says that more disconnections wait than are worth telling one by
 // one: a complete snapshot says the same.
-func (r *Reports) Overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
+func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 
-// Take returns the news, or with complete all that is connected, in order of
+// take returns the news, or with complete all that is connected, in order of
 // name, and forgets what is news. Only the first message of a complete answer is
 // marked complete and names everybody; reports that do not fit follow.
-func (r *Reports) Take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
+func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
 	n := 0 // of whom there is news
 	for _, t := range r.order {
 		if t.news = t.news || complete; t.news {
@@ -164,7 +164,7 @@ func (r *Reports) Take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	if len(r.gone) > 0 {
 		for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 			t := r.gone[p]
-			first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.Task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
+			first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
 		}
 	}
 	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}
@@ -185,7 +185,7 @@ func (r *Reports) Take(now time.Time, job string, complete bool) []*slicerv1.Tas
 		x := &all[0]
 		all = all[1:]
 		t.age(&x.is, now)
-		x.of.Task, x.of.Report = t.Task, &x.is
+		x.of.Task, x.of.Report = t.task, &x.is
 		b.add(&x.of, complete)
 	}
 	clear(r.gone)

@@ -20,7 +20,7 @@ func protoTask(name string, incarnation uint64) *slicerv1.Task {
 func TestReportsTellTheTruth(t *testing.T) {
 	type truth struct{ incarnation, sequence uint64 }
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewReports()
+		r := newReports()
 		now := epoch
 		connected := make(map[string]truth)
 		speaker := make(map[string]uint64)
@@ -34,12 +34,12 @@ func TestReportsTellTheTruth(t *testing.T) {
 				numbers++
 				inc := connected[name].incarnation
 				if by, ok := speaker[name]; ok && rapid.Bool().Draw(t, "restarted") {
-					r.Disconnect(by, name, !complete)
+					r.disconnect(by, name, !complete)
 					inc = numbers
 				} else if !ok {
 					inc = numbers
 				}
-				r.Connect(now, numbers, protoTask(name, inc), running(rapid.Uint64().Draw(t, "sequence")))
+				r.connect(now, numbers, protoTask(name, inc), running(rapid.Uint64().Draw(t, "sequence")))
 				taken++
 				connected[name], speaker[name] = truth{inc, taken}, numbers
 			},
@@ -51,17 +51,17 @@ func TestReportsTellTheTruth(t *testing.T) {
 				}
 				report := running(rapid.Uint64().Draw(t, "sequence"))
 				if rapid.Bool().Draw(t, "stray") {
-					r.Report(now, by+1000000, name, report)
+					r.report(now, by+1000000, name, report)
 					return
 				}
-				r.Report(now, by, name, report)
+				r.report(now, by, name, report)
 				taken++
 				connected[name] = truth{connected[name].incarnation, taken}
 			},
 			"disconnect": func(t *rapid.T) {
 				name := names.Draw(t, "name")
 				if by, ok := speaker[name]; ok {
-					r.Disconnect(by, name, !complete)
+					r.disconnect(by, name, !complete)
 					delete(connected, name)
 					delete(speaker, name)
 				}
@@ -72,7 +72,7 @@ func TestReportsTellTheTruth(t *testing.T) {
 				clear(known)
 			},
 			"take": func(t *rapid.T) {
-				for i, m := range r.Take(now, testJob, complete) {
+				for i, m := range r.take(now, testJob, complete) {
 					if m.Complete != (complete && i == 0) {
 						t.Fatalf("message %d: complete is %v", i, m.Complete)
 					}
@@ -104,15 +104,15 @@ func TestReportsTellTheTruth(t *testing.T) {
 }
 
 func TestReportsAreCutIntoMessages(t *testing.T) {
-	r := NewReports()
+	r := newReports()
 	const n, size = 300, 20 << 10
 	for i := range uint64(n) {
 		rep := running(1)
 		rep.Load = &slicerv1.LoadReport{HotKey: make([]uint64, size/8)}
-		r.Connect(epoch, i, protoTask(fmt.Sprintf("t%03d", i), i+1), rep)
+		r.connect(epoch, i, protoTask(fmt.Sprintf("t%03d", i), i+1), rep)
 	}
 	for _, complete := range []bool{true, false} {
-		msgs := r.Take(epoch, testJob, complete)
+		msgs := r.take(epoch, testJob, complete)
 		reports := make(map[string]int)
 		for i, m := range msgs {
 			if s := proto.Size(m); s > MaxBatch+size+n*100 {
@@ -132,32 +132,32 @@ func TestReportsAreCutIntoMessages(t *testing.T) {
 		}
 		for i := range uint64(n) {
 			name := fmt.Sprintf("t%03d", i)
-			r.Report(epoch, i, name, r.tasks[name].report)
+			r.report(epoch, i, name, r.tasks[name].report)
 		}
 	}
 }
 
 func TestReportsDoNotPileUpDisconnections(t *testing.T) {
-	r := NewReports()
+	r := newReports()
 	for i := range uint64(5000) {
 		name := fmt.Sprint("t", i)
-		r.Connect(epoch, i, protoTask(name, 1), nil)
-		r.Disconnect(i, name, true)
+		r.connect(epoch, i, protoTask(name, 1), nil)
+		r.disconnect(i, name, true)
 	}
-	if !r.Overflowing() {
+	if !r.overflowing() {
 		t.Error("5000 disconnections are not too many")
 	}
-	if msgs := r.Take(epoch, testJob, true); len(msgs) != 1 || len(msgs[0].Reports) != 0 || r.Overflowing() {
+	if msgs := r.take(epoch, testJob, true); len(msgs) != 1 || len(msgs[0].Reports) != 0 || r.overflowing() {
 		t.Errorf("%d messages", len(msgs))
 	}
 }
 
 func TestReportsKeepWhatIsOnItsWay(t *testing.T) {
-	r := NewReports()
+	r := newReports()
 	task := protoTask("a", 1)
-	r.Connect(epoch, 1, task, running(1))
-	sent := r.Take(epoch, testJob, true)[0].Reports[0].Task
-	if !r.Report(epoch, 1, "a", &slicerv1.Report{State: slicerv1.TaskState_TASK_STATE_DRAINING}) {
+	r.connect(epoch, 1, task, running(1))
+	sent := r.take(epoch, testJob, true)[0].Reports[0].Task
+	if !r.report(epoch, 1, "a", &slicerv1.Report{State: slicerv1.TaskState_TASK_STATE_DRAINING}) {
 		t.Error("a change of state is none")
 	}
 	if sent.State != slicerv1.TaskState_TASK_STATE_RUNNING {

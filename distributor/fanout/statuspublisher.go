@@ -32,14 +32,14 @@ const (
 	repeatBatch = 256
 )
 
-// StatusPublisher holds the status that subscribers see.
-type StatusPublisher struct {
+// statusPublisher holds the status that subscribers see.
+type statusPublisher struct {
 	version        uint64           // of shown; 0 when nothing has been shown
-	Shown          *slicerv1.Status // as all but slicelets see it
+	shown          *slicerv1.Status // as all but slicelets see it
 	next           *slicerv1.Status // what is to be shown, nil if it is the same
 	due            due
-	groups         [NumGroups]group
-	Unacknowledged bool // the preferred assigner does not hear this Distributor
+	groups         [numGroups]group
+	unacknowledged bool // the preferred assigner does not hear this Distributor
 }
 
 // group are subscribers that hear the status again in the same interval.
@@ -51,28 +51,28 @@ type group struct {
 }
 
 const (
-	OfSlicelets = iota
-	OfOthers
-	NumGroups
+	ofSlicelets = iota
+	ofOthers
+	numGroups
 )
 
-func GroupOf(role slicerv1.Role) int {
+func groupOf(role slicerv1.Role) int {
 	if role == slicerv1.Role_ROLE_SLICELET {
-		return OfSlicelets
+		return ofSlicelets
 	}
-	return OfOthers
+	return ofOthers
 }
 
 func intervalOf(g int) time.Duration {
-	if g == OfSlicelets {
+	if g == ofSlicelets {
 		return SliceletRepeat
 	}
 	return RepeatInterval
 }
 
-// ReportInterval is how often the slicelets of a job report, so that a report may come
+// reportInterval is how often the slicelets of a job report, so that a report may come
 // late, or not at all, before they are taken for dead.
-func ReportInterval(m *slicerv1.JobStatus) time.Duration {
+func reportInterval(m *slicerv1.JobStatus) time.Duration {
 	ms := m.GetHeartbeatTimeoutMs()
 	if ms <= 0 || ms > 4*maxReportInterval.Milliseconds() {
 		return maxReportInterval
@@ -80,42 +80,42 @@ func ReportInterval(m *slicerv1.JobStatus) time.Duration {
 	return max(time.Duration(ms)*time.Millisecond/4, minReportInterval)
 }
 
-// Newest is what subscribers of a role are to see, nil if nothing yet.
-func (b *StatusPublisher) Newest(role slicerv1.Role) (*prepared.Messages, uint64) {
-	return b.groups[GroupOf(role)].messages, b.version
+// newest is what subscribers of a role are to see, nil if nothing yet.
+func (b *statusPublisher) newest(role slicerv1.Role) (*prepared.Messages, uint64) {
+	return b.groups[groupOf(role)].messages, b.version
 }
 
-// Changed takes what the assigner says.
-func (b *StatusPublisher) Changed(now time.Time, m *slicerv1.JobStatus) {
+// changed takes what the assigner says.
+func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 	s := &slicerv1.Status{
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
-		ReportIntervalMs: ReportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
-		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unheard: b.Unacknowledged && !alwaysHeard,
+		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
+		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unheard: b.unacknowledged && !alwaysHeard,
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
 	switch {
-	case b.Shown == nil:
-		b.next, b.due.At = s, now
-	case s.ReportIntervalMs != b.Shown.ReportIntervalMs:
-		b.next, b.due.At = s, now // tasks die of a delay
-	case s.ConvergedGeneration != b.Shown.ConvergedGeneration || s.LoadMetric != b.Shown.LoadMetric || s.Mode != b.Shown.Mode || s.Unheard != b.Shown.Unheard:
+	case b.shown == nil:
+		b.next, b.due.at = s, now
+	case s.ReportIntervalMs != b.shown.ReportIntervalMs:
+		b.next, b.due.at = s, now // tasks die of a delay
+	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unheard != b.shown.Unheard:
 		b.next = s
 		b.due.after(now, StatusGap)
-	case !slices.Equal(s.Stragglers, b.Shown.Stragglers):
+	case !slices.Equal(s.Stragglers, b.shown.Stragglers):
 		b.next = s
 		b.due.after(now, StragglersGap)
 	}
 }
 
-// Reset forgets what was shown, for a job that does not exist any more.
-func (b *StatusPublisher) Reset() { *b = StatusPublisher{Unacknowledged: b.Unacknowledged} }
+// reset forgets what was shown, for a job that does not exist any more.
+func (b *statusPublisher) reset() { *b = statusPublisher{unacknowledged: b.unacknowledged} }
 
-// Acknowledge takes whether the preferred assigner hears this Distributor.
-func (b *StatusPublisher) Acknowledge(now time.Time, unheard bool) {
-	b.Unacknowledged = unheard
+// acknowledge takes whether the preferred assigner hears this Distributor.
+func (b *statusPublisher) acknowledge(now time.Time, unheard bool) {
+	b.unacknowledged = unheard
 	if b.next == nil {
-		b.next = b.Shown
+		b.next = b.shown
 	}
 	if b.next == nil {
 		return // it is part of the first
@@ -125,16 +125,16 @@ func (b *StatusPublisher) Acknowledge(now time.Time, unheard bool) {
 	b.due.after(now, StatusGap)
 }
 
-// Show makes what is due the status, and reports whether there was any.
-func (b *StatusPublisher) Show(now time.Time) bool {
+// show makes what is due the status, and reports whether there was any.
+func (b *statusPublisher) show(now time.Time) bool {
 	if b.next == nil || !b.due.ready(now) {
 		return false
 	}
-	first := b.Shown == nil
-	b.Shown, b.next = b.next, nil
+	first := b.shown == nil
+	b.shown, b.next = b.next, nil
 	for i := range b.groups {
-		g, shown := &b.groups[i], b.Shown
-		g.messages = StatusMessages(func() *slicerv1.Status {
+		g, shown := &b.groups[i], b.shown
+		g.messages = statusMessages(func() *slicerv1.Status {
 			s := proto.CloneOf(shown)
 			s.RepeatMs = intervalOf(i).Milliseconds()
 			return s
@@ -148,18 +148,18 @@ func (b *StatusPublisher) Show(now time.Time) bool {
 	return true
 }
 
-// StatusMessages is a status, made when it is first sent.
-func StatusMessages(status func() *slicerv1.Status) *prepared.Messages {
+// statusMessages is a status, made when it is first sent.
+func statusMessages(status func() *slicerv1.Status) *prepared.Messages {
 	return prepared.New(func() ([]proto.Message, error) {
 		return []proto.Message{&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: status()}}}, nil
 	})
 }
 
-// Batch says which of a group's n subscribers are to hear the status again now:
+// batch says which of a group's n subscribers are to hear the status again now:
 // those whose number leaves rest when divided by parts.
-func (b *StatusPublisher) Batch(now time.Time, which, n int) (rest, parts uint64, due bool) {
+func (b *statusPublisher) batch(now time.Time, which, n int) (rest, parts uint64, due bool) {
 	g := &b.groups[which]
-	if b.Shown == nil || g.repeatAt.After(now) {
+	if b.shown == nil || g.repeatAt.After(now) {
 		return 0, 1, false
 	}
 	parts = uint64(n)/repeatBatch + 1
@@ -168,15 +168,15 @@ func (b *StatusPublisher) Batch(now time.Time, which, n int) (rest, parts uint64
 	return g.repeats % parts, parts, true
 }
 
-// Wake is when show or batch will next have something to do.
-func (b *StatusPublisher) Wake() (at time.Time) {
-	if b.Shown != nil {
+// wake is when show or batch will next have something to do.
+func (b *statusPublisher) wake() (at time.Time) {
+	if b.shown != nil {
 		for i := range b.groups {
 			at = Sooner(at, b.groups[i].repeatAt)
 		}
 	}
 	if b.next != nil {
-		at = Sooner(at, b.due.At)
+		at = Sooner(at, b.due.at)
 	}
 	return at
 }

@@ -133,7 +133,7 @@ func logKeys(t *testing.T, name string, source any) (found []logKey) {
 				switch name, args := fun.Sel.Name, n.Args; {
 				case (name == "Debug" || name == "Info" || name == "Warn" || name == "Error") && len(args) > 2:
 					pairs(n.Pos(), args[1:])
-				case name == "say" && len(args) > 3 && isLevel(args[0]): // generate.Core's
+				case name == "say" && len(args) > 3 && isLevel(args[0]): // generate.Core's and fanout.Job's
 					pairs(n.Pos(), args[2:])
 				case name == "Log" && len(args) > 4:
 					pairs(n.Pos(), args[3:])
@@ -157,6 +157,9 @@ func text(x ast.Expr) (string, bool) {
 }
 
 func isLevel(x ast.Expr) bool {
+	if s, ok := x.(*ast.SelectorExpr); ok {
+		return strings.HasPrefix(s.Sel.Name, "Level")
+	}
 	id, ok := x.(*ast.Ident)
 	return ok && strings.HasPrefix(id.Name, "level")
 }

@@ -1,0 +1,290 @@
+package fanout
+
+import (
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
+	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// Patience is how long a subscriber waits for an assigner to know its job.
+	Patience = 3 * time.Second
+	// UnknownFor is how long it is believed that there is no such job before the
+	// assigner is asked again.
+	UnknownFor = time.Second
+	// usualHeartbeat stands for a heartbeat timeout that is not known yet.
+	usualHeartbeat = 5 * time.Second
+	// keepActions is how many actions memory is kept for between two events.
+	keepActions = 256
+)
+
+// Config is what a Job is made with.
+type Config struct {
+	Name        string
+	Distributor string // its id
+	// SecondTier: assignments come from Distributors of the first tier.
+	SecondTier bool
+	// Encode makes the messages that lead from a base, nil for none, to an assignment.
+	Encode func(base, a *assignment.Assignment) *prepared.Messages
+	// Estimates returns the load of tasks that report none, nil if nothing is known. What
+	// it returns may return nil, too. It may be nil.
+	Estimates func(now time.Time, newest *assignment.Assignment) func(task string, cpu float64) *slicerv1.LoadReport
+	Limiter   Limiter  // nil: nothing is limited
+	Observer  Observer // may be nil
+	// PauseFor is for how long an assignment that is on its way holds other things up at
+	// most: see Pause.
+	PauseFor time.Duration
+}
+
+// Job is all that is decided for one job. Step joins its parts. It is not safe for
+// concurrent use.
+type Job struct {
+	cfg        Config
+	cache      deltaCache
+	bases      bases
+	conv       convergence
+	reports    reports
+	clients    clients
+	schedule   schedule
+	publisher  statusPublisher
+	rebalancer rebalancer
+	slow       slowWatch
+	subs       subscribers
+	guests     map[uint64]*guest // auto-sharding clients
+
+	preferred      Peer // zero when it is not attached
+	target         Peer // is asked for assignments
+	answer         answer
+	acknowledgedAt time.Time // by the preferred assigner, zero: never
+	reported       Version   // the newest that a slicelet, or another Distributor, has
+	home           uint64    // the store that keeps the job, as the assigners say; 0: they have not
+	acksSent       summary
+	paced          time.Time  // until when the newest holds other things up; zero: not at all
+	arrived        time.Time  // when the newest assignment came, until all hold it
+	joins          *fair.Rate // of tasks; nil before the first
+
+	out []Action
+	due bool // Due is to be among them
+}
+
+// answer is what the assigner that is asked has said about the job.
+type answer struct {
+	by      Session // 0: nothing yet
+	unknown bool
+	at      time.Time
+	status  *slicerv1.JobStatus // the last that was not unknown, whoever sent it
+	lostAt  time.Time           // when the last answer lost its worth
+	// orphansAt is when a subscriber may next have waited in vain for an answer.
+	orphansAt time.Time
+}
+
+// NewJob makes a job that knows nothing yet.
+func NewJob(cfg Config) *Job {
+	if cfg.Limiter == nil {
+		cfg.Limiter = unlimited{}
+	}
+	if cfg.Observer == nil {
+		cfg.Observer = unobserved{}
+	}
+	return &Job{
+		cfg: cfg, conv: newConvergence(), reports: newReports(), clients: newClients(),
+		cache: deltaCache{encode: cfg.Encode}, rebalancer: newRebalancer(cfg.Distributor, cfg.Name),
+		subs: newSubscribers(), guests: make(map[uint64]*guest),
+	}
+}
+
+// Step takes what has happened, and returns what is to be done, in that order. The slice
+// is good until the next Step.
+func (j *Job) Step(now time.Time, e Event) []Action {
+	if clear(j.out); cap(j.out) > keepActions {
+		j.out = nil
+	}
+	j.out = j.out[:0]
+	switch e := e.(type) {
+	case Tick:
+		j.tick(now, e.Acknowledged)
+	case Ready:
+		j.send(now, e.ID)
+	case Reported:
+		j.report(now, e)
+	case Acked:
+		j.ack(now, e)
+	case PeerReady:
+		j.tell(now, e.Session)
+	case Came:
+		j.came(now, e)
+	case Left:
+		j.left(now, e.ID)
+	case ClientCame, ClientAsks, ClientHolds, ClientRefuses:
+		j.client(now, e)
+	case Fetched:
+		j.fetch(now, e)
+	case DeltaFailed:
+		if s := j.subs.get(e.ID); s != nil {
+			s.progress.declined()
+		}
+	case Holds:
+		if s := j.subs.get(e.ID); s != nil {
+			s.progress.held, s.progress.sum, s.repeat = e.Held, e.Checksum, true
+			j.wake(s)
+		}
+	case HeldElsewhere:
+		j.noteReported(now, e.Held)
+		j.due = true
+	default:
+		j.fromAbove(now, e)
+	}
+	if j.due {
+		j.due = false
+		j.do(Due{})
+	}
+	return j.out
+}
+
+func (j *Job) do(a Action) { j.out = append(j.out, a) }
+
+func (j *Job) say(level slog.Level, message string, attrs ...any) {
+	j.do(Log{level, message, attrs})
+}
+
+// tick does what is due.
+func (j *Job) tick(now, acknowledged time.Time) {
+	for _, s := range j.schedule.mark(now) {
+		if s != 0 {
+			j.do(Notify{s})
+		}
+	}
+	next := Sooner(j.schedule.wake(), j.sendWholes(now))
+	next = Sooner(next, j.expireBases(now))
+	next = Sooner(next, j.endOrphans(now))
+	j.noteAcknowledged(acknowledged)
+	next = Sooner(next, j.watchAcknowledgement(now))
+	next = Sooner(next, j.publish(now))
+	next = Sooner(next, j.rebalance(now))
+	next = Sooner(next, j.watchSlow(now))
+	j.do(Timer{next})
+}
+
+// Newest is the newest assignment, nil if there is none.
+func (j *Job) Newest() *assignment.Assignment { return j.cache.newest() }
+
+// Held is the assignment of a generation, nil if it is not held.
+func (j *Job) Held(g assignment.Generation) *assignment.Assignment { return j.cache.find(g) }
+
+// Age is how long ago an assignment was stored, 0 if that is not known. It need not be
+// the newest any more.
+func (j *Job) Age(now time.Time, g assignment.Generation) time.Duration {
+	written := j.cache.written(g)
+	if written.IsZero() {
+		return 0
+	}
+	return max(now.Sub(written), 0)
+}
+
+// Status is the last that an assigner has said of the job, nil before the first.
+func (j *Job) Status() *slicerv1.JobStatus { return j.answer.status }
+
+// Unmeasured reports whether there are tasks and none has reported load.
+func (j *Job) Unmeasured() bool { return j.reports.unmeasured() }
+
+// known reports whether the assigner that is asked knows the job.
+func (j *Job) known() bool {
+	return j.answer.by != 0 && j.answer.by == j.target.Session && !j.answer.unknown
+}
+
+// unknown reports whether the assigner that is asked says that there is no such job.
+func (j *Job) unknown() bool { return j.answer.unknown && j.answer.by == j.target.Session }
+
+// endOrphans ends the streams of those that have waited in vain for an assigner that
+// knows the job, so that they turn to the Backup Distributor.
+func (j *Job) endOrphans(now time.Time) (next time.Time) {
+	if j.cache.newest() != nil || j.known() {
+		j.answer.orphansAt = time.Time{}
+		return time.Time{}
+	}
+	if j.answer.orphansAt.After(now) {
+		return j.answer.orphansAt // what has come since may stay longer
+	}
+	for _, s := range j.subs.all {
+		if at := j.answer.since(s.joined).Add(Patience); at.After(now) {
+			next = Sooner(next, at)
+		} else {
+			j.do(End{s.id, j.unavailable()})
+		}
+	}
+	j.answer.orphansAt = next
+	return next
+}
+
+// since is from when an answer has been waited for.
+func (a *answer) since(joined time.Time) time.Time {
+	if a.lostAt.After(joined) {
+		return a.lostAt
+	}
+	return joined
+}
+
+// asked is what is asked for assignments.
+func (j *Job) asked() string {
+	if j.cfg.SecondTier {
+		return "distributor of the first tier"
+	}
+	return "assigner"
+}
+
+func (j *Job) unavailable() error {
+	if j.target == (Peer{}) {
+		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.cfg.Name, j.asked())
+	}
+	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.cfg.Name, j.asked(), j.target.ID)
+}
+
+func (j *Job) notFound() error {
+	return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.cfg.Name)
+}
+
+// askAnew asks the assigner again whether there is such a job.
+func (j *Job) askAnew(now time.Time) {
+	j.answer.by, j.answer.unknown = 0, false
+	j.answer.lostAt = now
+	j.schedule.askAnew(now)
+}
+
+// fetch looks for one generation.
+func (j *Job) fetch(now time.Time, e Fetched) {
+	newest := j.cache.newest()
+	g := e.Gen
+	switch {
+	case newest != nil && g == 0:
+		g = newest.Generation()
+	case newest != nil && j.cache.find(g) == nil && !e.Waited && j.seekBase(now, g):
+		return
+	case newest != nil && j.cache.find(g) == nil:
+		j.do(Found{Err: status.Errorf(codes.NotFound, "job %q: generation %d is not held here, the newest is %d", j.cfg.Name, g, newest.Generation())})
+		return
+	case newest != nil:
+	case j.unknown() && now.Sub(j.answer.at) < UnknownFor:
+		j.do(Found{Err: j.notFound()})
+		return
+	case j.answer.unknown && !e.Waited:
+		j.askAnew(now)
+		j.due = true
+		return
+	case !e.Waited:
+		return
+	case j.known():
+		j.do(Found{Err: status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.cfg.Name)})
+		return
+	default:
+		j.do(Found{Err: j.unavailable()})
+		return
+	}
+	j.do(Found{Messages: j.cache.whole(g)})
+}

@@ -1,0 +1,265 @@
+package fanout
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// subscriber is what is known of one subscriber that has been let in.
+type subscriber struct {
+	id       uint64
+	in       Hello
+	key      string // of the client to limiters
+	joined   time.Time
+	progress progress
+
+	statusSeen uint64    // version of the status that was sent last
+	repeat     bool      // send the status although it has been seen
+	sending    bool      // it has been woken, and takes what there is
+	flightAt   time.Time // since when an acknowledgement has been waited for
+	reportedAt time.Time // when a slicelet was last heard
+	client     *client   // nil if it is not a clerk that says which
+	index      int       // a clerk's, as far as it knows, -1 if none
+}
+
+// owesIndex reports whether a clerk has an index that it does not know of.
+func (s *subscriber) owesIndex() bool {
+	return s.client != nil && s.client.index >= 0 && s.client.index != s.index
+}
+
+// subscribers are all that have been let in.
+type subscribers struct {
+	all  []*subscriber // in order of number
+	byID map[uint64]*subscriber
+}
+
+func newSubscribers() subscribers { return subscribers{byID: make(map[uint64]*subscriber)} }
+
+// get returns nil for one that is not there.
+func (s *subscribers) get(id uint64) *subscriber { return s.byID[id] }
+
+func (s *subscribers) add(x *subscriber) {
+	at, _ := s.find(x.id)
+	s.all = slices.Insert(s.all, at, x)
+	s.byID[x.id] = x
+}
+
+func (s *subscribers) remove(id uint64) {
+	if at, ok := s.find(id); ok {
+		s.all = slices.Delete(s.all, at, at+1)
+		delete(s.byID, id)
+	}
+}
+
+func (s *subscribers) find(id uint64) (at int, ok bool) {
+	if n := len(s.all); n == 0 || s.all[n-1].id < id {
+		return n, false // nearly all come in order
+	}
+	return slices.BinarySearchFunc(s.all, id, func(x *subscriber, id uint64) int { return cmp.Compare(x.id, id) })
+}
+
+// came lets a subscriber in, from which moment on it gets what is newest.
+func (j *Job) came(now time.Time, e Came) {
+	s := &subscriber{id: e.ID, in: e.Hello, key: e.Key, joined: now}
+	slicelet := s.in.Role == slicerv1.Role_ROLE_SLICELET
+	err := j.admit(now)
+	if err == nil && slicelet {
+		err = j.admitTask(now, s)
+	}
+	if err != nil {
+		j.do(Refuse{s.id, err})
+		return
+	}
+	if slicelet {
+		j.reports.connect(now, s.id, s.in.Task, s.in.Report)
+		s.in.Report = nil // the next one takes its place
+		s.reportedAt = now
+		j.schedule.reportsChanged(now, true)
+	}
+	s.progress = progress{held: s.in.Held, sum: s.in.Checksum}
+	j.subs.add(s)
+	if s.in.Client != "" {
+		s.index = s.in.Index
+		s.client = j.clients.join(now, s.id, s.in.Client, s.in.Index)
+		j.schedule.clientsChanged(now)
+	}
+	j.conv.join(s.id, s.in.Role, s.in.Name, j.heldBy(s))
+	j.schedule.acksChanged(now)
+	if slicelet {
+		j.noteReported(now, s.in.Held)
+	}
+	j.cfg.Observer.Subscribers(s.in.Role, 1)
+	j.measure(now)
+	j.wake(s)
+	if !s.sending {
+		j.do(Served{s.id})
+	}
+	j.due = true
+}
+
+// admit refuses all while there is no such job. After a while the assigner is asked
+// again instead.
+func (j *Job) admit(now time.Time) error {
+	if j.unknown() {
+		if now.Sub(j.answer.at) < UnknownFor {
+			return j.notFound()
+		}
+		j.askAnew(now)
+	}
+	return nil
+}
+
+// heldBy is what a subscriber counts as holding: not what it says that it holds when
+// that is not what is held here.
+func (j *Job) heldBy(s *subscriber) Version {
+	held := s.progress.held
+	if a := j.cache.find(held.Gen); a != nil && a.StoreID() == held.Store && a.Checksum() != s.progress.sum {
+		return Version{}
+	}
+	return held
+}
+
+// admitTask refuses a slicelet while another of its name lives. One that has reconnected
+// takes its own place.
+func (j *Job) admitTask(now time.Time, s *subscriber) error {
+	name := s.in.Task.GetName()
+	t, ok := j.reports.holder(name)
+	if again := ok && t.task.GetIncarnation() == s.in.Task.GetIncarnation(); !again {
+		if err := j.admitJoin(now, s); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return nil
+	}
+	old := j.subs.get(t.by)
+	switch {
+	case t.task.GetIncarnation() == s.in.Task.GetIncarnation():
+		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
+	case old != nil && now.Sub(old.reportedAt) <= j.heartbeat():
+		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
+			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress())
+		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
+			j.cfg.Name, name, t.task.GetAddress(), t.task.GetIncarnation())
+	default:
+		j.say(slog.LevelInfo, "silent task makes way for another incarnation", "task", name, "address", s.in.Task.GetAddress())
+		j.reports.disconnect(t.by, name, j.schedule.receives())
+	}
+	if old != nil {
+		j.remove(now, old)
+		j.do(End{old.id, status.Errorf(codes.Aborted, "job %q: a newer stream of task %q has taken this one's place", j.cfg.Name, name)})
+	}
+	return nil
+}
+
+const (
+	// joinEvery is how often a name may join that has a new incarnation each time, or was
+	// away, from one address, and joinBurst how often at once.
+	joinEvery, joinBurst = time.Second, 10
+)
+
+// admitJoin refuses a slicelet whose name joins again and again: each time the assigners
+// would have to make an assignment.
+func (j *Job) admitJoin(now time.Time, s *subscriber) error {
+	if s.key == "" {
+		return nil
+	}
+	if j.joins == nil {
+		j.joins = fair.NewRate(joinEvery, joinBurst)
+	}
+	name := s.in.Task.GetName()
+	if !j.joins.Allow(now, name+" "+s.key) {
+		return status.Errorf(codes.ResourceExhausted, "job %q: task %q has joined too often from %s: once in %s is allowed, and %d times at once", j.cfg.Name, name, s.key, joinEvery, joinBurst)
+	}
+	return nil
+}
+
+// heartbeat is how long a task may be silent before it counts as dead.
+func (j *Job) heartbeat() time.Duration {
+	if ms := j.answer.status.GetHeartbeatTimeoutMs(); ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return usualHeartbeat
+}
+
+// left takes the end of a stream. The subscriber may have been removed before.
+func (j *Job) left(now time.Time, id uint64) {
+	if g := j.guests[id]; g != nil {
+		delete(j.guests, id)
+		j.conv.leave(id)
+		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, -1)
+		j.recount(now)
+		return
+	}
+	s := j.subs.get(id)
+	if s == nil {
+		return
+	}
+	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.reports.disconnect(s.id, s.in.Task.GetName(), j.schedule.receives()) {
+		j.schedule.reportsChanged(now, true)
+	}
+	j.remove(now, s)
+	j.due = true
+}
+
+func (j *Job) remove(now time.Time, s *subscriber) {
+	j.subs.remove(s.id)
+	j.cfg.Limiter.Release(now, s.id)
+	j.conv.leave(s.id)
+	j.pace(now, false)
+	if s.in.Client != "" && j.clients.leave(s.id, s.in.Client, j.schedule.knowsClients()) {
+		j.schedule.clientsChanged(now)
+	}
+	j.schedule.acksChanged(now)
+	j.cfg.Observer.Subscribers(s.in.Role, -1)
+	j.measure(now)
+}
+
+// report takes a slicelet's report.
+func (j *Job) report(now time.Time, e Reported) {
+	s := j.subs.get(e.ID)
+	if s == nil {
+		return
+	}
+	s.reportedAt = now
+	changed := j.reports.report(now, s.id, s.in.Task.GetName(), e.Report)
+	idle := j.schedule.reports.at.IsZero()
+	j.schedule.reportsChanged(now, changed)
+	j.cfg.Observer.Report()
+	if changed || idle {
+		j.due = true
+	}
+}
+
+// ack takes a subscriber's acknowledgement or refusal of what it was sent.
+func (j *Job) ack(now time.Time, e Acked) {
+	s := j.subs.get(e.ID)
+	if s == nil {
+		return
+	}
+	j.cfg.Limiter.Release(now, s.id)
+	if e.Refusal != "" {
+		j.say(slog.LevelWarn, "assignment refused by a subscriber", "subscriber", s.in.Name, "generation", e.Gen, "reason", assignment.Clip(e.Refusal, maxText))
+		j.cfg.Observer.Refused()
+		s.progress.declined()
+	} else {
+		s.progress.acked(e.Gen)
+		if s.in.Role == slicerv1.Role_ROLE_SLICELET {
+			j.noteReported(now, s.progress.held)
+		}
+		j.holds(now, s.id, s.in.Role, s.progress.held)
+	}
+	j.wake(s)
+}
+
+// maxText bounds what others say in a log line, bytes.
+const maxText = 256

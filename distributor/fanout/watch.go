@@ -1,0 +1,261 @@
+package fanout
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// SlowAfter is how long an acknowledgement may take before its subscriber is
+	// called slow.
+	SlowAfter = 5 * time.Second
+	// SlowLook is how often they are counted, slowLog how often they are named.
+	SlowLook = time.Second
+	slowLog  = 30 * time.Second
+	// retryAfter is when those that are moved away and know nowhere else are back, about.
+	retryAfter = time.Second
+)
+
+// slowWatch is when to look for slow subscribers next, and which were slow.
+type slowWatch struct {
+	lookAt, namedAt time.Time
+	worst           []Slow // at most wire.MaxStragglers, the slowest first
+	total           int
+}
+
+// watchSlow counts and names those that have not acknowledged for long. It looks only
+// while one is late.
+func (j *Job) watchSlow(now time.Time) (next time.Time) {
+	newest := versionOf(j.cache.newest())
+	_, behind := j.conv.lag(newest)
+	if behind == 0 && j.slow.total == 0 {
+		return time.Time{}
+	}
+	if j.slow.lookAt.After(now) {
+		return j.slow.lookAt
+	}
+	j.slow.lookAt = now.Add(SlowLook)
+	var all []Slow
+	for _, s := range j.subs.all {
+		if p := &s.progress; (p.inFlight() || p.stuck(newest)) && now.Sub(s.flightAt) >= SlowAfter {
+			all = append(all, Slow{Name: s.in.Name, gen: p.held.Gen, Since: s.flightAt})
+		}
+	}
+	slices.SortFunc(all, func(a, b Slow) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
+	before := j.slow.worst
+	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), wire.MaxStragglers)])
+	if !slices.Equal(before, j.slow.worst) {
+		j.schedule.acksChanged(now)
+		j.due = true
+	}
+	j.cfg.Observer.Slow(now, len(all), j.slow.worst)
+	if len(all) > 0 && now.Sub(j.slow.namedAt) >= slowLog {
+		j.slow.namedAt = now
+		names := make([]string, len(j.slow.worst))
+		for i, s := range j.slow.worst {
+			names[i] = s.Name
+		}
+		j.say(slog.LevelWarn, "subscribers do not acknowledge", "count", len(all), "after", SlowAfter,
+			"longest", now.Sub(all[0].Since).Round(time.Second), "some", names)
+	}
+	return j.slow.lookAt
+}
+
+// measure notes how far the subscribers are, and how long the newest assignment took to
+// reach the last of them.
+func (j *Job) measure(now time.Time) {
+	newest := j.cache.newest()
+	if newest == nil {
+		return
+	}
+	_, behind := j.conv.lag(versionOf(newest))
+	j.cfg.Observer.Behind(behind)
+	if behind == 0 && !j.arrived.IsZero() {
+		j.cfg.Observer.Converged(now.Sub(j.arrived))
+		j.arrived = time.Time{}
+	}
+}
+
+// holds counts a subscriber as holding something.
+func (j *Job) holds(now time.Time, id uint64, role slicerv1.Role, held Version) {
+	changed, took, reached := j.conv.hold(now, id, held)
+	if reached {
+		j.cfg.Observer.Reached(role, took)
+		j.pace(now, false)
+	}
+	if changed {
+		idle := j.schedule.acks.at.IsZero()
+		j.schedule.acksChanged(now)
+		j.measure(now)
+		if idle {
+			j.due = true // or it is known already when they are due
+		}
+	}
+}
+
+// recount is for when a client has come or gone.
+func (j *Job) recount(now time.Time) {
+	j.pace(now, false)
+	j.schedule.acksChanged(now)
+	j.measure(now)
+	j.due = true
+}
+
+// pace asks that hardly any connections are set up, and moves none away, while those that
+// were connected when the newest assignment came wait for it, save the last hundredth, and
+// for PauseFor of the config at most.
+func (j *Job) pace(now time.Time, came bool) {
+	waiting, all := j.conv.awaited()
+	switch wait := waiting*100 > all; {
+	case wait && came:
+		j.paced = now.Add(j.cfg.PauseFor)
+		j.do(Pause{})
+	case !wait && !j.paced.IsZero():
+		j.paced = time.Time{}
+		j.do(Resume{})
+	}
+}
+
+// rebalance moves some subscribers away if there are far more of them here: those that
+// have been here longest, so that none is moved again before all others have been. They
+// are clerks: a slicelet that came to a Distributor that the assigner does not hear could
+// be taken for dead.
+func (j *Job) rebalance(now time.Time) (next time.Time) {
+	s := &j.rebalancer
+	s.distributors, s.mean = 0, 0
+	if j.known() && !j.cfg.SecondTier { // the first tier does not know what is of the second
+		s.distributors, s.mean = int(j.answer.status.GetDistributors()), int(j.answer.status.GetMeanSubscribers())
+	}
+	here := j.conv.connected(slicerv1.Role_ROLE_CLERK) + j.conv.connected(slicerv1.Role_ROLE_SLICELET)
+	was, rested := s.moving, s.restUntil
+	n, next := s.look(now, here, j.paced.After(now))
+	if !s.restUntil.Equal(rested) {
+		j.say(slog.LevelInfo, "subscribers that were moved away have come back", "subscribers", here, "mean", s.mean, "not_again_for", s.rest)
+	}
+	if n == 0 {
+		return next
+	}
+	var some []uint64
+	for _, sub := range j.subs.all {
+		if sub.in.Role == slicerv1.Role_ROLE_CLERK && now.Sub(sub.joined) >= rebalanceAfter && !sub.progress.inFlight() && !sub.sending {
+			some = append(some, sub.id)
+		}
+	}
+	if len(some) < n {
+		if next = s.found(now, next, here, n, len(some)); len(some) == 0 {
+			return next
+		}
+	}
+	if !was {
+		j.say(slog.LevelInfo, "far more subscribers than others have, moving some away", "subscribers", here, "mean", s.mean, "distributors", s.distributors)
+	}
+	for _, id := range some[:min(n, len(some))] {
+		j.do(End{id, elsewhere()})
+		j.cfg.Observer.MovedAway()
+	}
+	return next
+}
+
+// elsewhere sends a subscriber to another Distributor, and back only if it knows no other.
+func elsewhere() error {
+	s := status.New(codes.Unavailable, "other distributors have fewer subscribers")
+	if with, err := s.WithDetails(&slicerv1.ComeBack{AfterMs: retryAfter.Milliseconds()}); err == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+// guest is a client of gRPC's auto-sharding protocol. It counts as a clerk, save while it
+// refuses what it is sent: then as an observer, for which nothing waits.
+type guest struct {
+	name     string
+	joined   time.Time
+	held     assignment.Generation
+	refusing bool
+}
+
+// client takes what concerns a client of gRPC's auto-sharding protocol.
+func (j *Job) client(now time.Time, e Event) {
+	switch e := e.(type) {
+	case ClientCame:
+		if err := j.admit(now); err != nil {
+			j.do(Refuse{e.ID, err})
+			return
+		}
+		g := &guest{name: e.Name, joined: now, held: e.Held}
+		j.guests[e.ID] = g
+		j.conv.join(e.ID, slicerv1.Role_ROLE_CLERK, g.name, j.heldByGuest(g))
+		j.schedule.acksChanged(now)
+		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
+		j.measure(now)
+		j.due = true
+	case ClientAsks:
+		j.newestFor(now, e.ID)
+	case ClientHolds:
+		if g := j.guests[e.ID]; g != nil {
+			g.held = e.Gen
+			j.setRefusing(now, e.ID, g, false)
+			j.holds(now, e.ID, slicerv1.Role_ROLE_CLERK, j.heldByGuest(g))
+		}
+	case ClientRefuses:
+		if g := j.guests[e.ID]; g != nil {
+			j.cfg.Observer.Refused()
+			j.setRefusing(now, e.ID, g, true)
+		}
+	}
+}
+
+// heldByGuest is what a guest counts as holding. It cannot say of which store that is: it
+// is taken to be of the one that assignments are of now.
+func (j *Job) heldByGuest(g *guest) Version {
+	if newest := j.cache.newest(); newest != nil && g.held != 0 {
+		return Version{newest.StoreID(), g.held}
+	}
+	return Version{Gen: g.held}
+}
+
+func (j *Job) newestFor(now time.Time, id uint64) {
+	g := j.guests[id]
+	newest := j.cache.newest()
+	switch {
+	case j.unknown():
+		j.do(Newest{Err: j.notFound()})
+	case newest != nil:
+		if g != nil {
+			j.holds(now, id, slicerv1.Role_ROLE_CLERK, j.heldByGuest(g))
+		}
+		j.do(Newest{Assignment: newest})
+	case g == nil:
+		j.do(Newest{Err: j.unavailable()})
+	case j.known():
+		j.do(Newest{Again: Patience})
+	default:
+		if again := j.answer.since(g.joined).Add(Patience).Sub(now); again > 0 {
+			j.do(Newest{Again: again})
+		} else {
+			j.do(Newest{Err: j.unavailable()})
+		}
+	}
+}
+
+func (j *Job) setRefusing(now time.Time, id uint64, g *guest, refusing bool) {
+	if g.refusing == refusing {
+		return
+	}
+	g.refusing = refusing
+	role := slicerv1.Role_ROLE_CLERK
+	if refusing {
+		role = slicerv1.Role_ROLE_OBSERVER
+	}
+	j.conv.join(id, role, g.name, j.heldByGuest(g))
+	j.recount(now)
+}
