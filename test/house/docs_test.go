@@ -176,3 +176,44 @@ func TestDocsCommandsCanFail(t *testing.T) {
 		t.Errorf("%q, want 4", got)
 	}
 }
+
+// TestDocsSnippets looks for each line of Go that README and the guide show in the
+// programs of test/examples, which are compiled and run, and in examples of packages.
+func TestDocsSnippets(t *testing.T) {
+	var sources []byte
+	for _, pattern := range []string{"test/examples/*/*/*.go", "*/example_test.go"} {
+		found, err := filepath.Glob(filepath.Join(root(t), pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: no files, %v", pattern, err)
+		}
+		for _, f := range found {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources = append(sources, data...)
+		}
+	}
+	lines := 0
+	texts := pages(t)
+	for _, page := range []string{"README.md", "deploy/docs/GUIDE.md"} {
+		for _, block := range fence.FindAllString(texts[page], -1) {
+			code, ok := strings.CutPrefix(block, "```go\n")
+			if !ok {
+				continue
+			}
+			for line := range strings.Lines(strings.TrimSuffix(code, "```")) {
+				line, _, _ = strings.Cut(strings.TrimSpace(line), " // ")
+				if line == "" || line == "..." {
+					continue
+				}
+				if lines++; !strings.Contains(string(sources), line) {
+					t.Errorf("%s: %s stands in no example", page, line)
+				}
+			}
+		}
+	}
+	if lines < 40 {
+		t.Errorf("only %d lines were found", lines)
+	}
+}
