@@ -50,14 +50,14 @@ type tenure struct {
 	err      error // of the last attempt to take the lease, or to bring a change about
 }
 
-// leads says whether this assigner is to have the job lease.
+// leads reports whether this assigner is to have the job lease.
 func (c *Core) leads() bool {
-	return c.isPreferred() && c.known && c.exists && c.job.Config.Mode == assignment.Consistent
+	return c.isPreferred() && c.store.known && c.store.exists && c.store.job.Config.Mode == assignment.Consistent
 }
 
 // LeaseTime is the job's, if this assigner is to have the job lease.
 func (c *Core) LeaseTime() (ttl time.Duration, ok bool) {
-	return c.job.Config.LeaseDuration, c.leads()
+	return c.store.job.Config.LeaseDuration, c.leads()
 }
 
 // order is what a consistent job calls for next, nil when it is to wait or to decide.
@@ -83,30 +83,24 @@ func (c *Core) order() Action {
 	case t.token == 0:
 		t.maybe = true
 		return Lead{}
-	case !c.mine || c.loadDue:
+	case !c.lead.mine || c.store.loadDue:
 		return nil // read the store first
-	case !t.settled, c.fit() && generation(c.stored) > t.inForce:
+	case !t.settled, c.store.fit() && generation(c.store.newest) > t.inForce:
 		t.changing, t.abandoning, t.since = true, false, c.now.Mono
-		return Change{t.token, c.Target(), c.job.Config.LeaseDuration}
+		return Change{t.token, c.Target(), c.store.job.Config.LeaseDuration}
 	}
 	return nil
 }
 
-// fit says whether what is stored may come in force. What a job in affinity mode
-// has left behind may give a key to several.
-func (c *Core) fit() bool {
-	return c.stored == nil || single(c.stored)
-}
-
 func single(a *assignment.Assignment) bool { return a.NumOwners() == a.NumSlices() }
 
-// mayDecide says whether the order has come to deciding.
+// mayDecide reports whether the order has come to deciding.
 func (c *Core) mayDecide() bool {
-	if c.job.Config.Mode != assignment.Consistent {
+	if c.store.job.Config.Mode != assignment.Consistent {
 		return true
 	}
 	t := &c.tenure
-	return t.token != 0 && t.settled && !t.changing && c.now.Mono >= t.retryAt && (!c.fit() || generation(c.stored) <= t.inForce)
+	return t.token != 0 && t.settled && !t.changing && c.now.Mono >= t.retryAt && (!c.store.fit() || generation(c.store.newest) <= t.inForce)
 }
 
 // Led takes in what came of a Lead.
@@ -129,10 +123,10 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 	c.say(levelInfo, "job lease taken", "token", int64(token), "reason", "this assigner is preferred")
 	if p := c.pending; p != nil {
 		c.pending = nil // it was decided before
-		c.again(p)
+		c.sched.again(c.now.Mono, p)
 	}
 	// What the one before has stored last counts.
-	c.mine, c.loadDue, c.retryAt = false, true, c.now.Mono
+	c.lead.mine, c.store.loadDue, c.store.retryAt = false, true, c.now.Mono
 }
 
 // Changed takes in how a Change has ended after so many steps, and the records as
@@ -163,13 +157,13 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	}
 	t.settled, t.inForce = true, st.Head
 	switch {
-	case !c.fit():
-		c.hurry = ReasonConfig
-	case st.Head > generation(c.stored):
+	case !c.store.fit():
+		c.sched.hurry = ReasonConfig
+	case st.Head > generation(c.store.newest):
 		// The store was wiped, or the job deleted and made anew: the numbers go on.
-		c.above = max(c.above, st.Head)
-		if c.stored != nil {
-			c.hurry = ReasonReported
+		c.store.above = max(c.store.above, st.Head)
+		if c.store.newest != nil {
+			c.sched.hurry = ReasonReported
 		}
 	}
 }
@@ -203,7 +197,7 @@ func (c *Core) deposed(err error) {
 	c.effects.Deposed++
 	if p := c.pending; p != nil {
 		c.pending = nil
-		c.again(p)
+		c.sched.again(c.now.Mono, p)
 	}
 	c.leaseFailed("keep the job lease", err)
 }
@@ -233,25 +227,30 @@ func (c *Core) leaseWake() (at time.Duration, ok bool) {
 	return t.retryAt, (c.leads() || t.maybe) && !t.changing && t.retryAt > c.now.Mono
 }
 
-// leaseHolding says what of the order keeps decisions from being taken, or
+// holding says what of the order keeps decisions from being taken, or
 // returns "". A change that is being carried out does not count until its readers
 // have had their time.
-func (c *Core) leaseHolding() string {
-	t := &c.tenure
-	switch took := c.now.Mono - t.since; {
-	case c.job.Config.Mode != assignment.Consistent:
-		return ""
+func (t *tenure) holding(now, lease time.Duration) string {
+	switch took := now - t.since; {
 	case t.err != nil:
 		return "consistent mode: " + t.err.Error()
 	case t.token == 0:
 		return "consistent mode: the job lease is not taken yet"
-	case t.changing && took > c.job.Config.LeaseDuration:
+	case t.changing && took > lease:
 		return fmt.Sprintf("consistent mode: a change has been under way for %s", took.Round(time.Second))
 	}
 	return ""
 }
 
-// Leading says whether the job lease is held here, may be, or a change is under way.
+// leaseHolding is that of a job in consistent mode, and "" otherwise.
+func (c *Core) leaseHolding() string {
+	if c.store.job.Config.Mode != assignment.Consistent {
+		return ""
+	}
+	return c.tenure.holding(c.now.Mono, c.store.job.Config.LeaseDuration)
+}
+
+// Leading reports whether the job lease is held here, may be, or a change is under way.
 func (c *Core) Leading() bool { return c.tenure.maybe || c.tenure.changing }
 
 // Token is the job lease's, 0 without it.
@@ -260,22 +259,22 @@ func (c *Core) Token() lease.Token { return c.tenure.token }
 // InForce is the generation in force in consistent mode, as of the last change.
 func (c *Core) InForce() assignment.Generation { return c.tenure.inForce }
 
-// Changing says whether a change is under way here.
+// Changing reports whether a change is under way here.
 func (c *Core) Changing() bool { return c.tenure.changing }
 
 // Target is the generation that may come in force next, 0 if none.
 func (c *Core) Target() assignment.Generation {
-	if !c.fit() {
+	if !c.store.fit() {
 		return 0
 	}
-	return generation(c.stored)
+	return generation(c.store.newest)
 }
 
-// quiet says whether a round for the members' sake may wait for the next one by
+// quiet reports whether a round for the members' sake may wait for the next one by
 // load: nobody's keys, and nothing that leads to them, changes. In consistent
 // mode each generation takes a change that all slicelets have part in.
 func (c *Core) quiet(d *Planned) bool {
-	if c.job.Config.Mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
+	if c.store.job.Config.Mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
 		return false
 	}
 	prev, next := d.in.Prev, d.Next
@@ -292,7 +291,7 @@ func (c *Core) quiet(d *Planned) bool {
 	return sameOwners(prev, next)
 }
 
-// sameOwners says whether every key has the same owner, at the same address, in both.
+// sameOwners reports whether every key has the same owner, at the same address, in both.
 func sameOwners(x, y *assignment.Assignment) bool {
 	cx, cy := x.Columns(), y.Columns()
 	if len(cx.Owners) != len(cx.Starts) || len(cy.Owners) != len(cy.Starts) {

@@ -20,9 +20,9 @@ type Acks struct {
 // Acked takes in how far a Distributor's subscribers have come.
 func (c *Core) Acked(now Now, s membership.Session, a Acks) {
 	c.tick(now)
-	if d := c.distributor(s); d != nil {
+	if d := c.lead.distributor(s); d != nil {
 		d.acks = &a
-		c.found(d.name)
+		c.lead.found(d.name)
 	}
 }
 
@@ -36,21 +36,6 @@ type lost struct {
 	name string
 	at   time.Duration
 	acks Acks
-}
-
-// lose remembers a Distributor whose stream has ended, unless it has another.
-func (c *Core) lose(d *distributor) {
-	c.lost = slices.DeleteFunc(c.lost, func(l lost) bool { return c.now.Mono-l.at >= lostFor })
-	again := slices.ContainsFunc(c.sessions, func(o *distributor) bool { return o.name == d.name && o.acks != nil })
-	if d.acks != nil && !d.acks.Empty && !again {
-		c.found(d.name)
-		c.lost = append(c.lost, lost{d.name, c.now.Mono, *d.acks})
-	}
-}
-
-// found forgets that a Distributor was lost: it says itself how far its subscribers are.
-func (c *Core) found(name string) {
-	c.lost = slices.DeleteFunc(c.lost, func(l lost) bool { return l.name == name })
 }
 
 // Convergence is how far the subscribers of all Distributors have come.
@@ -73,7 +58,7 @@ func (c *Core) Crowd() (distributors, mean int) {
 		return 0, 0
 	}
 	all := 0
-	for _, d := range c.sessions {
+	for _, d := range c.lead.sessions {
 		if d.heard < c.now.Mono-heardWithin || d.acks == nil && d.wants {
 			return 0, 0
 		}
@@ -81,7 +66,7 @@ func (c *Core) Crowd() (distributors, mean int) {
 			all += int(d.acks.Clerks) + int(d.acks.Slicelets)
 		}
 	}
-	n := max(len(c.sessions), 1)
+	n := max(len(c.lead.sessions), 1)
 	return n, (all + n - 1) / n
 }
 
@@ -89,10 +74,10 @@ func (c *Core) Crowd() (distributors, mean int) {
 // assigner knows, and only when it has heard from all of them. Of one that it has lost
 // a little while ago it goes by what that has said last.
 func (c *Core) Convergence() Convergence {
-	v := Convergence{Stragglers: c.stragglers[:0]}
-	known := c.isPreferred() && c.stored != nil && c.table != nil && c.table.Listening() == ""
-	least := generation(c.stored)
-	for _, d := range c.sessions {
+	v := Convergence{Stragglers: c.lead.stragglers[:0]}
+	known := c.isPreferred() && c.store.newest != nil && c.table != nil && c.table.Listening() == ""
+	least := generation(c.store.newest)
+	for _, d := range c.lead.sessions {
 		a := d.acks
 		if a == nil {
 			if d.wants {
@@ -108,8 +93,8 @@ func (c *Core) Convergence() Convergence {
 			v.Stragglers = append(v.Stragglers, a.Stragglers...)
 		}
 	}
-	for _, l := range c.lost {
-		if c.now.Mono-l.at < lostFor && l.acks.Min < generation(c.stored) {
+	for _, l := range c.lead.lost {
+		if c.now.Mono-l.at < lostFor && l.acks.Min < generation(c.store.newest) {
 			least = min(least, l.acks.Min)
 			v.Stragglers = append(v.Stragglers, "distributor "+l.name)
 		}
@@ -118,7 +103,7 @@ func (c *Core) Convergence() Convergence {
 		v.Generation = least
 	}
 	slices.Sort(v.Stragglers)
-	c.stragglers = v.Stragglers
+	c.lead.stragglers = v.Stragglers
 	v.Stragglers = slices.Compact(v.Stragglers)
 	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), wire.MaxStragglers)]
 	return v

@@ -6,7 +6,6 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -57,98 +56,32 @@ const (
 	holdFor = time.Second
 )
 
-// Core is one job. It is not safe for concurrent use.
+// Core is one job. It joins five parts, each of which knows one thing, and has what they
+// share. It is not safe for concurrent use.
 type Core struct {
 	cfg    Config
 	name   string
 	now    Now           // its wall clock is one to be believed
 	jumped time.Duration // by how much the assigner's is ahead of that, 0 if it is believed
 
-	// What the store says.
-	known    bool // it has answered
-	exists   bool
-	job      store.Job
-	storeID  uint64
-	stored   *assignment.Assignment // newest, nil if there is none
-	loadDue  bool
-	retryAt  time.Duration
-	failures int   // of reads in a row
-	err      error // of the last attempt to read or write
-	errSince time.Duration
-	// badWrites is how many writes in a row have failed, whatever was read between them.
-	badWrites int
+	store     stored     // what the store said
+	lead      leadership // which assigner decides, and what Distributors tell this one
+	sched     schedule   // when a round is held, and why
+	overrides overrides  // what operators have ordered
+	tenure    tenure     // the change under way in consistent mode
 
-	// Who else there is.
-	preferred string
-	mine      bool // loaded since this assigner became preferred
-	recalled  bool // so are the penalties of tasks
-	sessions  []*distributor
-	lost      []lost // Distributors whose streams have ended lately
+	table   *membership.Table
+	room    []membership.Report // for reports on their way into table
+	meter   meter
+	balance *loadbalance.State
+	pending *Planned // to be written next
 
-	stragglers []string // room for those of Convergence
-
-	// Deciding.
-	table     *membership.Table
-	room      []membership.Report // for reports on their way into table
-	kept      *membership.Table   // of before the job was handed over; see resume
-	outdated  bool                // more has happened since than that
-	resumed   bool                // table was kept, and nothing has been loaded since
-	keptAt    time.Duration
-	strayAt   time.Duration // when a report last came
-	meter     meter
-	balance   *loadbalance.State
-	planned   uint64 // version of the table that the last round has seen
-	changed   bool   // the table has changed since
-	changedAt time.Duration
-	urgent    bool // somebody has to take over slices at once
-	flaps     flaps
-	holdUntil time.Duration // no round before that
-	runningAt time.Duration // when the first task was there for a first assignment
-	running   bool
-	hurry     Reason        // a round is due at once, for this reason
-	roundAt   time.Duration // when the next balancing round is due
-	roundLast time.Duration // when loads were last taken in
-	decided   time.Duration // when a round was last carried out
-	warming   bool          // that has given new tasks only a part of their share
-	nextRound time.Duration // no round before that, for the sake of roundGap
-	conflicts int           // in a row
-	pending   *Planned
-	unsure    *Planned // written with an unknown outcome
-	own       assignment.Generation
-	above     assignment.Generation // a number that the store says must be exceeded
-	alarm     string                // a clock or generation is too far ahead
-	alarmAt   time.Duration         // when it is raised again
-
-	tenure tenure // of a job in consistent mode
-
-	// What operators have ordered.
-	controls store.Controls
-	target   *assignment.Assignment // of the rollback that is to be carried out, nil if none
-	void     int64                  // number of an order that cannot be carried out
-	voidWhy  string
-	news     []string // what has happened to tasks since the last round
-
-	// What is to be noted in the history; see notes.go.
-	notes        []Note
-	noteAt       time.Duration // no attempt before that
-	noteFailures int           // in a row
-	freezeOrder  int64         // of the freeze by order that is in force, 0 if none is
-	freezeSeen   time.Duration // since when it is known here
-
-	last     Round  // the last one that has something to tell
-	lastSkip string // label of the last skipped round, so that it is said once
+	alarm    string        // a clock or generation is too far ahead
+	alarmAt  time.Duration // when it is raised again
+	last     Round         // the last one that has something to tell
+	lastSkip string        // label of the last skipped round, so that it is said once
 	floor    float64
 	effects  Effects
-}
-
-// distributor is what is known of one attached Distributor about this job.
-type distributor struct {
-	session  membership.Session
-	name     string
-	wants    bool
-	reported []Held
-	acks     *Acks
-	heard    time.Duration // when it last said something, as far as known
 }
 
 // New makes the core of a job of which nothing is known yet.
@@ -156,7 +89,7 @@ func New(cfg Config, job string, now Now) *Core {
 	if cfg.Start.Wall.IsZero() {
 		cfg.Start = now
 	}
-	c := &Core{cfg: cfg, name: job, loadDue: true, meter: newMeter()}
+	c := &Core{cfg: cfg, name: job, store: stored{loadDue: true}, meter: newMeter()}
 	c.now.Mono = now.Mono
 	c.tick(now)
 	return c
@@ -167,35 +100,35 @@ func (c *Core) tick(now Now) {
 	c.now.Mono = max(c.now.Mono, now.Mono)
 }
 
-// isPreferred says whether this assigner takes the job's decisions.
-func (c *Core) isPreferred() bool { return c.preferred == c.cfg.ID && c.cfg.ID != "" }
+// isPreferred reports whether this assigner takes the job's decisions.
+func (c *Core) isPreferred() bool { return c.lead.preferred == c.cfg.ID && c.cfg.ID != "" }
 
 // Preferred says whose the job is, "" when nobody's.
 func (c *Core) Preferred(now Now, id string) {
 	c.tick(now)
-	if id == c.preferred {
+	if id == c.lead.preferred {
 		return
 	}
 	was := c.isPreferred()
-	c.preferred = id
+	c.lead.preferred = id
 	switch {
 	case c.isPreferred():
-		c.say(levelInfo, "job taken over", "reason", "this assigner is preferred", "stored", int64(generation(c.stored)))
+		c.say(levelInfo, "job taken over", "reason", "this assigner is preferred", "stored", int64(generation(c.store.newest)))
 		c.resume()
 		c.ensureTable()
-		c.mine, c.recalled, c.loadDue, c.retryAt = false, false, true, c.now.Mono
-		c.roundAt = c.now.Mono + c.interval()
-		c.hurry, c.planned, c.running, c.changed = ReasonTakeover, c.table.Version(), false, false
+		c.lead.mine, c.lead.recalled, c.store.loadDue, c.store.retryAt = false, false, true, c.now.Mono
+		c.sched.roundAt = c.now.Mono + c.store.interval()
+		c.sched.hurry, c.sched.planned, c.sched.running, c.sched.changed = ReasonTakeover, c.table.Version(), false, false
 		c.balance, c.meter = nil, newMeter()
-		c.roundLast, c.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
+		c.sched.roundLast, c.sched.holdUntil, c.last, c.floor = c.now.Mono, 0, Round{}, 0
 	case was:
 		c.say(levelInfo, "job handed over", "reason", "another assigner is preferred", "preferred", id)
-		c.kept, c.keptAt, c.resumed, c.outdated = c.table, c.now.Mono, false, false
-		c.table, c.pending, c.alarm, c.notes = nil, nil, "", nil
-		if c.badWrites > 0 && c.failures == 0 { // it writes no more, and could read
-			c.err = nil
+		c.lead.kept, c.lead.keptAt, c.lead.resumed, c.lead.outdated = c.table, c.now.Mono, false, false
+		c.table, c.pending, c.alarm, c.overrides.notes = nil, nil, "", nil
+		if c.store.badWrites > 0 && c.store.failures == 0 { // it writes no more, and could read
+			c.store.err = nil
 		}
-		c.badWrites = 0
+		c.store.badWrites = 0
 	}
 }
 
@@ -205,15 +138,15 @@ func (c *Core) Preferred(now Now, id string) {
 // that is taken from it.
 func (c *Core) resume() {
 	switch {
-	case c.kept == nil || c.now.Mono-c.keptAt > straysFor:
-	case c.outdated:
+	case c.lead.kept == nil || c.now.Mono-c.lead.keptAt > straysFor:
+	case c.lead.outdated:
 		c.ensureTable()
-		c.table.Follow(c.now.Mono, c.kept)
+		c.table.Follow(c.now.Mono, c.lead.kept)
 	default:
-		c.table, c.resumed = c.kept, true
+		c.table, c.lead.resumed = c.lead.kept, true
 		c.table.Resume(c.now.Mono)
 	}
-	c.kept = nil
+	c.lead.kept = nil
 }
 
 // ensureTable makes a table that knows what is known now. Reports that came just
@@ -222,26 +155,19 @@ func (c *Core) ensureTable() {
 	if c.table != nil {
 		return
 	}
-	c.table = membership.New(members(c.job.Config), c.now.Mono, c.stored)
-	for _, d := range c.sessions {
+	c.table = membership.New(members(c.store.job.Config), c.now.Mono, c.store.newest)
+	for _, d := range c.lead.sessions {
 		c.table.Attach(c.now.Mono, d.session, d.name)
 	}
-	c.planned = c.table.Version()
-}
-
-func (c *Core) interval() time.Duration {
-	if i := c.job.Config.Balance.Interval; i > 0 {
-		return i
-	}
-	return assignment.JobConfig{}.WithDefaults().Balance.Interval
+	c.sched.planned = c.table.Version()
 }
 
 // renew gives up what was known before the job was handed over, but for whom the
 // Distributors carry.
 func (c *Core) renew() {
-	c.outdated = true
-	if was := c.table; c.resumed {
-		c.table, c.resumed = nil, false
+	c.lead.outdated = true
+	if was := c.table; c.lead.resumed {
+		c.table, c.lead.resumed = nil, false
 		c.ensureTable()
 		c.table.Follow(c.now.Mono, was)
 	}
@@ -250,7 +176,7 @@ func (c *Core) renew() {
 // Attach says that a Distributor's stream has begun.
 func (c *Core) Attach(now Now, s membership.Session, name string) {
 	c.tick(now)
-	c.sessions = append(c.sessions, &distributor{session: s, name: name})
+	c.lead.sessions = append(c.lead.sessions, &distributor{session: s, name: name})
 	for _, t := range c.tables() {
 		t.Attach(c.now.Mono, s, name)
 	}
@@ -259,9 +185,9 @@ func (c *Core) Attach(now Now, s membership.Session, name string) {
 // Detach says that a Distributor's stream has ended.
 func (c *Core) Detach(now Now, s membership.Session) {
 	c.tick(now)
-	if d := c.distributor(s); d != nil {
-		c.sessions = slices.DeleteFunc(c.sessions, func(o *distributor) bool { return o == d })
-		c.lose(d)
+	if d := c.lead.distributor(s); d != nil {
+		c.lead.sessions = slices.DeleteFunc(c.lead.sessions, func(o *distributor) bool { return o == d })
+		c.lead.lose(c.now.Mono, d)
 	}
 	for _, t := range c.tables() {
 		t.Detach(c.now.Mono, s)
@@ -270,13 +196,13 @@ func (c *Core) Detach(now Now, s membership.Session) {
 
 // tables are the one that counts and the one that is kept, as far as they are there.
 func (c *Core) tables() []*membership.Table {
-	return slices.DeleteFunc([]*membership.Table{c.table, c.kept}, func(t *membership.Table) bool { return t == nil })
+	return slices.DeleteFunc([]*membership.Table{c.table, c.lead.kept}, func(t *membership.Table) bool { return t == nil })
 }
 
 // Heard says when a Distributor last said something, on the monotonic clock.
 func (c *Core) Heard(now Now, s membership.Session, at time.Duration) {
 	c.tick(now)
-	if d := c.distributor(s); d != nil {
+	if d := c.lead.distributor(s); d != nil {
 		d.heard = max(d.heard, at)
 	}
 	if c.table != nil {
@@ -293,7 +219,7 @@ type Report struct {
 // Reports takes in what a Distributor says of tasks; see membership.Table.Report.
 func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []Report) {
 	c.tick(now)
-	c.strayAt = c.now.Mono
+	c.lead.strayAt = c.now.Mono
 	if complete { // it has heard of a change
 		c.renew()
 	}
@@ -303,13 +229,13 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 		rs = append(rs, reports[i].Report)
 	}
 	c.room = rs
-	if c.kept != nil {
-		c.kept.Report(c.now.Mono, s, false, rs)
+	if c.lead.kept != nil {
+		c.lead.kept.Report(c.now.Mono, s, false, rs)
 	}
 	c.table.Report(c.now.Mono, s, complete, rs)
 	for i := range reports {
 		if r := &reports[i]; r.Load != nil && !r.Disconnected {
-			c.meter.add(r.Task.Name, r.Task.Incarnation, s, r.Sequence, r.Load, c.now.Mono-c.roundLast)
+			c.meter.add(r.Task.Name, r.Task.Incarnation, s, r.Sequence, r.Load, c.now.Mono-c.sched.roundLast)
 		}
 	}
 	c.listen()
@@ -326,55 +252,26 @@ type Held struct {
 // does, and the newest that it and any slicelet of it hold.
 func (c *Core) Wanted(now Now, s membership.Session, wants bool, held ...Held) {
 	c.tick(now)
-	d := c.distributor(s)
+	d := c.lead.distributor(s)
 	if d == nil {
 		return
 	}
 	d.wants = wants
-	before := c.counts(d)
+	before := c.store.counts(d)
 	if d.reported = held; !wants {
 		d.reported = nil
 	}
-	newest := c.counts(d)
-	if newest == before || newest <= generation(c.stored) {
+	newest := c.store.counts(d)
+	if newest == before || newest <= generation(c.store.newest) {
 		return
 	}
-	if _, err := assignment.NextGeneration(generation(c.stored), newest, c.now.Wall); err != nil {
+	if _, err := assignment.NextGeneration(generation(c.store.newest), newest, c.now.Wall); err != nil {
 		c.effects.Ahead = append(c.effects.Ahead, "reported")
 		c.say(levelError, "generation refused", "reason", "it is more than a minute ahead", "distributor", d.name, "error", err)
 		return
 	}
 	// Somebody holds something newer than is known here: look.
-	c.loadDue = true
-}
-
-// reported is the newest generation that any Distributor or task says it holds.
-func (c *Core) reported() assignment.Generation {
-	newest := c.above
-	for _, d := range c.sessions {
-		newest = max(newest, c.counts(d))
-	}
-	return newest
-}
-
-// counts is the newest that a Distributor has reported, of the job's store: before that
-// is known all may be.
-func (c *Core) counts(d *distributor) (newest assignment.Generation) {
-	for _, h := range d.reported {
-		if !c.known || h.Store == c.storeID {
-			newest = max(newest, h.Generation)
-		}
-	}
-	return newest
-}
-
-func (c *Core) distributor(s membership.Session) *distributor {
-	for _, d := range c.sessions {
-		if d.session == s {
-			return d
-		}
-	}
-	return nil
+	c.store.loadDue = true
 }
 
 func generation(a *assignment.Assignment) assignment.Generation {

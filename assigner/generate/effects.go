@@ -62,8 +62,8 @@ func (c *Core) listen() {
 			continue // it is the preferred one's to say and to decide
 		}
 		c.effects.Members = append(c.effects.Members, e)
-		c.hear(e)
-		c.remember(e)
+		c.overrides.hear(e)
+		c.overrides.remember(e)
 		switch e.Kind {
 		case membership.Refused:
 			c.effects.Refusals = append(c.effects.Refusals, e)
@@ -72,30 +72,18 @@ func (c *Core) listen() {
 			c.say(levelError, "job frozen", "reason", e.Reason)
 		case membership.Thawed:
 			c.say(levelInfo, "job thawed", "reason", e.Reason)
-			c.holdUntil = 0
+			c.sched.holdUntil = 0
 		case membership.Dead:
 			c.member(levelWarn, "task "+string(e.Kind), e)
 		default:
 			c.member(levelInfo, "task "+string(e.Kind), e)
 		}
-		if c.flaps.take(c.now.Mono, e) {
+		if c.sched.flaps.take(c.now.Mono, e) {
 			calm = true
-			c.urgent = c.urgent || e.Urgent()
+			c.sched.urgent = c.sched.urgent || e.Urgent()
 		}
 	}
-	c.noteChanged(calm)
-}
-
-// noteChanged calls for a round if the table has changed since the last one: for one to
-// be held soon, unless only names that come and go again and again have had a part in it.
-func (c *Core) noteChanged(calm bool) {
-	switch {
-	case c.table.Version() == c.planned || c.changed:
-	case !calm && c.flaps.lately(c.now.Mono):
-		c.flaps.pending = true
-	default:
-		c.changed, c.changedAt = true, c.now.Mono
-	}
+	c.sched.noteChanged(c.now.Mono, c.table.Version(), calm)
 }
 
 func (c *Core) member(level slog.Level, message string, e membership.Event) {

@@ -11,25 +11,27 @@ import (
 )
 
 // Stored is the newest stored assignment that is known here, nil if none.
-func (c *Core) Stored() *assignment.Assignment { return c.stored }
+func (c *Core) Stored() *assignment.Assignment { return c.store.newest }
 
 // Job is the job as stored. known is false before the store has answered, exists
 // is false when it says that there is no such job.
-func (c *Core) Job() (job store.Job, known, exists bool) { return c.job, c.known, c.exists }
+func (c *Core) Job() (job store.Job, known, exists bool) {
+	return c.store.job, c.store.known, c.store.exists
+}
 
-// IsPreferred says whether this assigner takes the job's decisions.
+// IsPreferred reports whether this assigner takes the job's decisions.
 func (c *Core) IsPreferred() bool { return c.isPreferred() }
 
 // PreferredID is the assigner that does, "" if none.
-func (c *Core) PreferredID() string { return c.preferred }
+func (c *Core) PreferredID() string { return c.lead.preferred }
 
 // Distributors is how many are attached.
-func (c *Core) Distributors() int { return len(c.sessions) }
+func (c *Core) Distributors() int { return len(c.lead.sessions) }
 
 // Err is why the store could not be read or written last, nil if it could.
-func (c *Core) Err() error { return c.err }
+func (c *Core) Err() error { return c.store.err }
 
-// Frozen says whether the job is frozen because too many tasks vanished at once.
+// Frozen reports whether the job is frozen because too many tasks vanished at once.
 func (c *Core) Frozen() bool {
 	if c.table == nil {
 		return false
@@ -41,26 +43,26 @@ func (c *Core) Frozen() bool {
 // Holding says why no decisions are taken just now, or returns "".
 func (c *Core) Holding() string {
 	switch {
-	case c.err != nil:
-		return fmt.Sprintf("store failing for %s: %v", (c.now.Mono - c.errSince).Round(time.Second), c.err)
-	case !c.known:
+	case c.store.err != nil:
+		return fmt.Sprintf("store failing for %s: %v", (c.now.Mono - c.store.errSince).Round(time.Second), c.store.err)
+	case !c.store.known:
 		return "the store has not answered yet"
-	case !c.exists:
+	case !c.store.exists:
 		return "the store has no such job"
-	case !c.isPreferred() && c.preferred == "":
+	case !c.isPreferred() && c.lead.preferred == "":
 		return "no assigner is preferred: none has a Distributor"
 	case !c.isPreferred():
-		return fmt.Sprintf("assigner %s is preferred", c.preferred)
-	case !c.mine || c.table == nil:
+		return fmt.Sprintf("assigner %s is preferred", c.lead.preferred)
+	case !c.lead.mine || c.table == nil:
 		return "just taken over: reading the store"
 	case c.Frozen():
 		since, _ := c.table.Frozen()
 		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
-	case c.frozenByOrder():
-		return c.frozenBy()
+	case c.overrides.frozen():
+		return c.overrides.frozenBy()
 	case c.leaseHolding() != "":
 		return c.leaseHolding()
-	case len(c.sessions) == 0:
+	case len(c.lead.sessions) == 0:
 		return c.table.Listening()
 	case !c.table.AnyRunning():
 		return "no task is running"
@@ -95,8 +97,8 @@ func (c *Core) Tasks(now Now) []TaskStatus {
 	c.tick(now)
 	var out []TaskStatus
 	if !c.isPreferred() || c.table == nil {
-		if c.stored != nil {
-			for _, t := range c.stored.Tasks() {
+		if c.store.newest != nil {
+			for _, t := range c.store.newest.Tasks() {
 				out = append(out, TaskStatus{Status: membership.Status{Task: t, Indexed: true, Age: -1}})
 			}
 		}
@@ -108,7 +110,7 @@ func (c *Core) Tasks(now Now) []TaskStatus {
 		if g := c.meter.tasks[s.Task.Name]; g != nil && g.incarnation == s.Task.Incarnation {
 			t.Load, t.Misrouted, t.Shed, t.CPU = g.smooth, g.last.Misrouted, g.last.Shed, g.last.CPU
 		}
-		t.Standing, t.Warming = c.standing(&s), warming[s.Task.Name]
+		t.Standing, t.Warming = c.overrides.standing(&s), warming[s.Task.Name]
 		out = append(out, t)
 	}
 	return out
@@ -116,12 +118,12 @@ func (c *Core) Tasks(now Now) []TaskStatus {
 
 // warmings is how much of their capacity counts of the tasks that warm up.
 func (c *Core) warmings() map[string]float64 {
-	if !c.warming {
+	if !c.sched.warming {
 		return nil
 	}
-	tasks := c.mayOwn(c.table.Tasks())
+	tasks := c.overrides.mayOwn(c.table.Tasks())
 	m := make(map[string]float64)
-	for i, w := range loadbalance.Warmth(tasks, c.table.Ages(), c.job.Config.WarmUp) {
+	for i, w := range loadbalance.Warmth(tasks, c.table.Ages(), c.store.job.Config.WarmUp) {
 		if w < 1 && tasks[i].State == assignment.TaskRunning {
 			m[tasks[i].Name] = w
 		}
@@ -145,7 +147,7 @@ func (c *Core) Live(now Now) int {
 func (c *Core) Imbalance(now Now) float64 {
 	var total, weight, top float64
 	for _, t := range c.Tasks(now) {
-		if t.Task.State != assignment.TaskRunning || c.controls.Excludes(t.Task.Name) != nil {
+		if t.Task.State != assignment.TaskRunning || c.overrides.controls.Excludes(t.Task.Name) != nil {
 			continue
 		}
 		total += t.Load

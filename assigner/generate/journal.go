@@ -3,7 +3,6 @@ package generate
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -13,7 +12,7 @@ import (
 
 // write is the action that stores what was planned.
 func (c *Core) write(p *Planned) Write {
-	w := Write{Next: p.Next, Token: c.tenure.token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: c.job.Config.History}
+	w := Write{Next: p.Next, Token: c.tenure.token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: c.store.job.Config.History}
 	if w.Controls == 0 {
 		w.Controls = store.NoVersion
 	}
@@ -44,7 +43,7 @@ func (c *Core) entry(d *Planned, r Round) *store.Entry {
 			e.Why += ": " + b.Why
 		}
 	}
-	e.Why = cutWords(e.Why, store.MaxWhy)
+	e.Why = assignment.Clip(e.Why, store.MaxWhy)
 	// Whole lists would be cut down anyway, and entries are to be quick.
 	said := r.Decisions[:min(len(r.Decisions), maxEntryDecisions)]
 	e.Decisions = make([]store.Decision, 0, len(said))
@@ -83,12 +82,4 @@ func finite(v float64) float64 {
 func stampTime(t time.Time) time.Time {
 	ms := min(max(t.UnixMilli(), 1), int64(assignment.MaxGeneration))
 	return time.UnixMilli(ms).UTC()
-}
-
-// cutWords bounds a text, in bytes, without cutting a character.
-func cutWords(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "")
 }

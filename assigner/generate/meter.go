@@ -77,7 +77,7 @@ func (m *meter) add(task string, incarnation uint64, session membership.Session,
 	g.fresh = true
 }
 
-// sameShape says whether l measures what the mean measures.
+// sameShape reports whether l measures what the mean measures.
 func (g *gauge) sameShape(l *assignment.Load) bool {
 	return g.load.Generation == l.Generation && g.load.Parts == l.Parts && g.weight > 0 && l.Window > 0 &&
 		len(g.load.Rate) == len(l.Rate) && len(g.load.PartRate) == len(l.PartRate) &&

@@ -45,18 +45,20 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.table.Advance(c.now.Mono)
 		c.listen()
 	}
-	if c.loadDue && c.now.Mono >= c.retryAt {
-		c.loadDue = false // what changes from now on calls for another one
-		return Load{Penalties: c.isPreferred() && !c.recalled}, 0
+	if c.store.loadDue && c.now.Mono >= c.store.retryAt {
+		c.store.loadDue = false // what changes from now on calls for another one
+		return Load{Penalties: c.isPreferred() && !c.lead.recalled}, 0
 	}
 	if o := c.order(); o != nil {
 		return o, 0
 	}
-	if n := c.note(); n != nil {
-		return n, 0
+	if c.notes() {
+		if n := c.overrides.note(c.now.Mono); n != nil {
+			return n, 0
+		}
 	}
 	if p := c.pending; p != nil && c.isPreferred() && c.mayDecide() {
-		c.pending, c.unsure = nil, p
+		c.pending, c.store.unsure = nil, p
 		return c.write(p), 0
 	}
 	if p := c.plan(); p != nil {
@@ -67,7 +69,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 
 // dropStrays forgets what was reported although this assigner is not preferred.
 func (c *Core) dropStrays() {
-	if c.table != nil && !c.isPreferred() && c.now.Mono-c.strayAt > straysFor {
+	if c.table != nil && !c.isPreferred() && c.now.Mono-c.lead.strayAt > straysFor {
 		c.table, c.meter = nil, newMeter()
 	}
 }
@@ -75,68 +77,32 @@ func (c *Core) dropStrays() {
 func (c *Core) wake() time.Duration {
 	at := c.now.Mono + time.Hour
 	earlier := func(t time.Duration) { at = min(at, max(t, c.now.Mono+time.Millisecond)) }
-	if c.loadDue {
-		earlier(c.retryAt)
+	if c.store.loadDue {
+		earlier(c.store.retryAt)
 	}
 	if c.table != nil {
 		earlier(c.table.Wake())
 		if !c.isPreferred() {
-			earlier(c.strayAt + straysFor + time.Millisecond)
+			earlier(c.lead.strayAt + straysFor + time.Millisecond)
 		}
 	}
 	if t, ok := c.leaseWake(); ok {
 		earlier(t)
 	}
-	if t, ok := c.noteWake(); ok {
+	if t, ok := c.overrides.noteWake(); ok && c.notes() {
 		earlier(t)
 	}
 	if c.ready() {
-		if _, due, ok := c.round(); ok {
+		if _, due, ok := c.sched.round(c.store.newest == nil, c.store.job.Config.WarmUp); ok {
 			earlier(due)
 		}
 	}
 	return at
 }
 
-// ready says whether rounds are held here at all.
+// ready reports whether rounds are held here at all.
 func (c *Core) ready() bool {
-	return c.isPreferred() && c.mine && c.exists && !c.loadDue && c.table != nil && c.mayDecide()
-}
-
-// round is the next one and when it is due.
-func (c *Core) round() (why Reason, due time.Duration, ok bool) {
-	gap := c.nextRound
-	if c.stored == nil {
-		if !c.running {
-			return "", 0, false
-		}
-		return ReasonFirst, max(c.runningAt+firstSettle, gap), true
-	}
-	why, due = ReasonLoad, max(c.roundAt, gap)
-	if c.changed {
-		at := c.changedAt + joinSettle
-		if c.urgent {
-			at = c.changedAt
-		}
-		if at = max(at, gap); at < due {
-			why, due = ReasonMembership, at
-		}
-	}
-	if at, ok := c.flaps.due(); ok {
-		if at = max(at, gap); at < due {
-			why, due = ReasonMembership, at
-		}
-	}
-	if at := max(c.decided+c.job.Config.WarmUp/warmSteps, gap); c.warming && at < due {
-		why, due = ReasonWarming, at
-	}
-	if c.hurry != "" { // which goes before all else that is due, so that it keeps its name
-		why, due = c.hurry, gap
-		if why == ReasonOrder && c.changed && c.urgent {
-			why = ReasonMembership // which does what was ordered, too
-		}
-	}
-	return why, max(due, c.holdUntil), true
+	return c.isPreferred() && c.lead.mine && c.store.exists && !c.store.loadDue && c.table != nil && c.mayDecide()
 }
 
 // plan begins a round if one is due and nothing speaks against it.
@@ -144,18 +110,18 @@ func (c *Core) plan() *Plan {
 	if !c.ready() {
 		return nil
 	}
-	c.noteRunning()
-	why, due, ok := c.round()
+	c.sched.noteRunning(c.now.Mono, c.table.AnyRunning())
+	why, due, ok := c.sched.round(c.store.newest == nil, c.store.job.Config.WarmUp)
 	if !ok || c.now.Mono < due {
 		return nil
 	}
 	c.watchClock()
-	back := c.goesBack()
+	back := c.overrides.goesBack(c.store.newest)
 	if back {
 		why = ReasonOrder
 	}
 	label, held := c.held(why)
-	if held != "" && !(label == labelFrozen && !c.Frozen() && c.stored != nil && (back || c.ordered())) {
+	if held != "" && !(label == labelFrozen && !c.Frozen() && c.store.newest != nil && (back || c.overrides.ordered(c.table, c.store.newest))) {
 		c.skip(why, label, held)
 		return nil
 	}
@@ -170,41 +136,32 @@ func (c *Core) plan() *Plan {
 	}
 	tasks := c.table.Tasks()
 	p := &Plan{
-		tasks: tasks, restricted: restricted, controls: c.controls, news: c.tidings(),
-		Why: why, job: c.name, storeID: c.storeID, reported: c.reported(), wall: c.now.Wall,
+		tasks: tasks, restricted: restricted, controls: c.overrides.controls, news: c.overrides.tidings(),
+		Why: why, job: c.name, storeID: c.store.id, reported: c.store.reported(c.lead.sessions), wall: c.now.Wall,
 		force: why == ReasonReported || back, version: c.table.Version(), of: c.table, began: c.now.Mono, reports: c.meter.reports(),
 		in: loadbalance.Input{
-			Prev: c.stored, Tasks: c.mayOwn(tasks), Ages: c.table.Ages(), Config: c.job.Config, State: c.balance, MembershipOnly: !full,
-			Fixed: c.pins(restricted && !back), // a rollback undoes what older pins have done, too
+			Prev: c.store.newest, Tasks: c.overrides.mayOwn(tasks), Ages: c.table.Ages(), Config: c.store.job.Config, State: c.balance, MembershipOnly: !full,
+			Fixed: c.overrides.pins(restricted && !back), // a rollback undoes what older pins have done, too
 		},
 	}
 	if back {
-		p.target = c.target
+		p.target = c.overrides.target
 	}
 	if restricted {
-		p.away = c.away()
+		p.away = c.overrides.away(c.table)
 	}
 	switch {
 	case full && (c.meter.fresh > 0 || c.balance == nil):
-		p.in.Elapsed = c.now.Mono - c.roundLast
+		p.in.Elapsed = c.now.Mono - c.sched.roundLast
 	case c.balance == nil:
 		// The first loads since the takeover: better than none.
-		p.in.Elapsed = c.interval()
+		p.in.Elapsed = c.store.interval()
 	}
 	if !restricted {
-		c.changed, c.urgent = false, false
-		c.flaps.planned(c.now.Mono)
+		c.sched.changed, c.sched.urgent = false, false
+		c.sched.flaps.planned(c.now.Mono)
 	}
 	return p
-}
-
-// noteRunning keeps since when somebody is there to own a first assignment.
-func (c *Core) noteRunning() {
-	running := c.table.AnyRunning()
-	if running && !c.running {
-		c.runningAt = c.now.Mono
-	}
-	c.running = running
 }
 
 // Why a round is skipped, besides the reasons of loadbalance: as a label, and in words.
@@ -224,8 +181,8 @@ func (c *Core) held(why Reason) (label, held string) {
 	switch {
 	case c.Frozen() && !deafToFreeze:
 		return labelFrozen, skipFrozen
-	case c.frozenByOrder():
-		return labelFrozen, c.frozenBy()
+	case c.overrides.frozen():
+		return labelFrozen, c.overrides.frozenBy()
 	case why == ReasonLoad:
 		return labelWaiting, c.table.Listening()
 	}
@@ -238,7 +195,7 @@ func (c *Core) held(why Reason) (label, held string) {
 // what is out of bounds numbers no generation, so the next one follows the stored one,
 // and whoever has a right clock can go on from there.
 func (c *Core) watchClock() {
-	_, err := assignment.NextGeneration(generation(c.stored), 0, c.now.Wall)
+	_, err := assignment.NextGeneration(generation(c.store.newest), 0, c.now.Wall)
 	switch {
 	case c.jumped > 0:
 		c.raise("clock", fmt.Sprintf("the clock has jumped ahead by %s since this assigner started: generations are numbered without that; if it is right, restart the assigner",
@@ -258,7 +215,7 @@ func (c *Core) raise(whose, why string) {
 	c.alarm = why
 	if c.now.Mono >= c.alarmAt {
 		c.effects.Ahead = append(c.effects.Ahead, whose)
-		c.alarmAt = c.now.Mono + c.interval()
+		c.alarmAt = c.now.Mono + c.store.interval()
 	}
 }
 
@@ -266,9 +223,9 @@ func (c *Core) raise(whose, why string) {
 func (c *Core) skip(why Reason, label, held string) {
 	c.finish(Round{Why: why, At: c.now.Wall, Skipped: held, Label: label})
 	if why == ReasonLoad {
-		c.roundAt = c.now.Mono + c.interval()
+		c.sched.roundAt = c.now.Mono + c.store.interval()
 	} else {
-		c.holdUntil = c.now.Mono + holdFor
+		c.sched.holdUntil = c.now.Mono + holdFor
 	}
 }
 

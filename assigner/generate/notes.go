@@ -29,9 +29,30 @@ const (
 // maxNotes is how many wait for the store; the oldest make way.
 const maxNotes = 16
 
-// remember has a freeze that the assigner itself has laid on the job, or lifted, noted.
+// notes reports whether what is to be noted of the job is this assigner's to note.
+func (c *Core) notes() bool { return c.isPreferred() && c.lead.mine && c.store.exists }
+
+// Noted takes in what came of a Note.
+func (c *Core) Noted(now Now, n Note, err error) {
+	c.tick(now)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		// Rounds do not wait for it.
+		c.overrides.noteAt = c.now.Mono + c.backoff(c.overrides.noteFailures, 100*time.Millisecond, 30*time.Second)
+		c.overrides.noteFailures++
+		c.say(levelWarn, "not noted in the history", "action", n.Action, "error", err.Error())
+		return
+	}
+	c.overrides.noteFailures, c.store.loadDue = 0, true // the orders are of another version
+	if n.Lifts != 0 {
+		c.overrides.noteAt = c.now.Mono + holdFor // by then it is known here
+	} else if len(c.overrides.notes) > 0 && c.overrides.notes[0] == n {
+		c.overrides.notes = c.overrides.notes[1:]
+	}
+}
+
+// remember notes a freeze that the assigner itself has applied to the job, or lifted.
 // What an operator has lifted is noted as the order.
-func (c *Core) remember(e membership.Event) {
+func (o *overrides) remember(e membership.Event) {
 	n := Note{Why: e.Reason}
 	switch {
 	case e.Kind == membership.Frozen:
@@ -41,72 +62,53 @@ func (c *Core) remember(e membership.Event) {
 	default:
 		return
 	}
-	c.notes = append(c.notes, n)
-	c.notes = c.notes[max(0, len(c.notes)-maxNotes):]
-}
-
-// note is what is to be noted next, nil if nothing or not yet. The end of a freeze
-// comes before the round that it lets happen.
-func (c *Core) note() Action {
-	if !c.isPreferred() || !c.mine || !c.exists || c.now.Mono < c.noteAt {
-		return nil
-	}
-	if len(c.notes) > 0 {
-		return c.notes[0]
-	}
-	if f := c.controls.Freeze; f != nil && c.over(f) {
-		return Note{Action: elapsed, Why: fmt.Sprintf("its %s have passed", f.Until.Sub(f.When)), Lifts: f.Order}
-	}
-	return nil
-}
-
-// Noted takes in what came of a Note.
-func (c *Core) Noted(now Now, n Note, err error) {
-	c.tick(now)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		// Rounds do not wait for it.
-		c.noteAt = c.now.Mono + c.backoff(c.noteFailures, 100*time.Millisecond, 30*time.Second)
-		c.noteFailures++
-		c.say(levelWarn, "not noted in the history", "action", n.Action, "error", err.Error())
-		return
-	}
-	c.noteFailures, c.loadDue = 0, true // the orders are of another version
-	if n.Lifts != 0 {
-		c.noteAt = c.now.Mono + holdFor // by then it is known here
-	} else if len(c.notes) > 0 && c.notes[0] == n {
-		c.notes = c.notes[1:]
-	}
-}
-
-// noteWake is when note may turn out otherwise.
-func (c *Core) noteWake() (at time.Duration, ok bool) {
-	f := c.controls.Freeze
-	switch {
-	case !c.isPreferred() || !c.mine || !c.exists:
-		return 0, false
-	case len(c.notes) > 0:
-		return c.noteAt, true
-	case f != nil && !f.Until.IsZero():
-		return max(c.noteAt, c.freezeSeen+f.Until.Sub(f.When)), true
-	}
-	return 0, false
+	o.notes = append(o.notes, n)
+	o.notes = o.notes[max(0, len(o.notes)-maxNotes):]
 }
 
 // seeFreeze notes since when a freeze by order is known here. Its time counts from then
 // on, by the clock that never jumps, so that no wall clock that is wrong ends it: not
 // that of the assigner that took the order, nor this one's. An assigner that starts
 // anew counts from its start.
-func (c *Core) seeFreeze() {
+func (o *overrides) seeFreeze(now time.Duration) {
 	order := int64(0)
-	if f := c.controls.Freeze; f != nil {
+	if f := o.controls.Freeze; f != nil {
 		order = f.Order
 	}
-	if order != c.freezeOrder {
-		c.freezeOrder, c.freezeSeen = order, c.now.Mono
+	if order != o.freezeOrder {
+		o.freezeOrder, o.freezeSeen = order, now
 	}
 }
 
-// over says whether the time of a freeze by order has passed.
-func (c *Core) over(f *store.Freeze) bool {
-	return !f.Until.IsZero() && c.now.Mono-c.freezeSeen >= f.Until.Sub(f.When)
+// over reports whether the time of a freeze by order has passed.
+func (o *overrides) over(now time.Duration) bool {
+	f := o.controls.Freeze
+	return f != nil && !f.Until.IsZero() && now-o.freezeSeen >= f.Until.Sub(f.When)
+}
+
+// note is what is to be noted next, nil if nothing or not yet. The end of a freeze
+// comes before the round that it lets happen.
+func (o *overrides) note(now time.Duration) Action {
+	if now < o.noteAt {
+		return nil
+	}
+	if len(o.notes) > 0 {
+		return o.notes[0]
+	}
+	if f := o.controls.Freeze; o.over(now) {
+		return Note{Action: elapsed, Why: fmt.Sprintf("its %s have passed", f.Until.Sub(f.When)), Lifts: f.Order}
+	}
+	return nil
+}
+
+// noteWake is when note may turn out otherwise.
+func (o *overrides) noteWake() (at time.Duration, ok bool) {
+	f := o.controls.Freeze
+	switch {
+	case len(o.notes) > 0:
+		return o.noteAt, true
+	case f != nil && !f.Until.IsZero():
+		return max(o.noteAt, o.freezeSeen+f.Until.Sub(f.When)), true
+	}
+	return 0, false
 }

@@ -117,14 +117,14 @@ func TestNotesWait(t *testing.T) {
 	b := newBraked(t, 8)
 	b.noteErr = errors.New("out of order")
 	for range 2 * maxNotes {
-		b.core.notes = append(b.core.notes, Note{Action: "older"})
+		b.core.overrides.notes = append(b.core.overrides.notes, Note{Action: "older"})
 	}
 	b.vanishing()
 	for _, name := range []string{"t0", "t1", "t2"} {
 		delete(b.tasks, name)
 	}
 	b.pass(6 * time.Second)
-	if n := b.core.notes; len(n) != maxNotes || n[len(n)-1].Action != froze {
+	if n := b.core.overrides.notes; len(n) != maxNotes || n[len(n)-1].Action != froze {
 		t.Fatalf("%d notes wait: %+v", len(n), n)
 	}
 	n := len(b.entries)
@@ -134,13 +134,13 @@ func TestNotesWait(t *testing.T) {
 	}
 	b.noteErr = nil
 	b.pass(40 * time.Second)
-	if len(b.core.notes) > 0 || !strings.HasPrefix(b.noted[len(b.noted)-1], thawed) {
-		t.Errorf("%d notes wait, noted is %q", len(b.core.notes), b.noted)
+	if len(b.core.overrides.notes) > 0 || !strings.HasPrefix(b.noted[len(b.noted)-1], thawed) {
+		t.Errorf("%d notes wait, noted is %q", len(b.core.overrides.notes), b.noted)
 	}
 	b.noteErr = store.ErrNotFound // the job has gone
-	b.core.notes = []Note{{Action: "too late"}}
+	b.core.overrides.notes = []Note{{Action: "too late"}}
 	b.pass(time.Second)
-	if len(b.core.notes) > 0 {
+	if len(b.core.overrides.notes) > 0 {
 		t.Error("a note waits for a job that is gone")
 	}
 }

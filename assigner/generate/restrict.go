@@ -166,7 +166,7 @@ func churn(moves []loadbalance.Decision) (sum float64) {
 	return sum
 }
 
-// sameOwnersByName says whether a placement has the slices of prev, each with
+// sameOwnersByName reports whether a placement has the slices of prev, each with
 // owners of the same names.
 func sameOwnersByName(prev *assignment.Assignment, tasks []assignment.Task, p assignment.Placement) bool {
 	if len(p.Starts) != prev.NumSlices() {

@@ -16,14 +16,14 @@ import (
 // StoreChanged says that the job's config or assignment may have changed.
 func (c *Core) StoreChanged(now Now) {
 	c.tick(now)
-	c.loadDue = true
+	c.store.loadDue = true
 }
 
 // Forget has a job that there is none of looked for once more.
 func (c *Core) Forget(now Now) {
-	if !c.exists {
+	if !c.store.exists {
 		c.StoreChanged(now)
-		c.known = false
+		c.store.known = false
 	}
 }
 
@@ -51,26 +51,26 @@ type Loaded struct {
 // Loaded takes in the answer to Load.
 func (c *Core) Loaded(now Now, l Loaded) {
 	c.tick(now)
-	if !l.Exists && l.Err == nil && c.loadDue {
+	if !l.Exists && l.Err == nil && c.store.loadDue {
 		return // it has changed meanwhile: there may be one now
 	}
 	if l.Err != nil {
 		c.failed(opRead, l.Err)
 		return
 	}
-	if c.failures = 0; c.badWrites == 0 {
+	if c.store.failures = 0; c.store.badWrites == 0 {
 		c.recovered()
 	}
-	c.retryAt = 0
-	existed, before := c.exists, c.job
-	c.known, c.exists, c.job, c.storeID = true, l.Exists, l.Job, l.StoreID
+	c.store.retryAt = 0
+	existed, before := c.store.exists, c.store.job
+	c.store.known, c.store.exists, c.store.job, c.store.id = true, l.Exists, l.Job, l.StoreID
 	if !l.Exists {
 		if existed {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
-		c.controls, c.target, c.void, c.notes = store.Controls{}, nil, 0, nil
-		c.stored, c.balance, c.unsure = nil, nil, nil
-		c.kept, c.resumed = nil, false
+		c.overrides.controls, c.overrides.target, c.overrides.void, c.overrides.notes = store.Controls{}, nil, 0, nil
+		c.store.newest, c.balance, c.store.unsure = nil, nil, nil
+		c.lead.kept, c.lead.resumed = nil, false
 		if existed || c.isPreferred() {
 			c.table, c.meter = nil, newMeter()
 		}
@@ -85,11 +85,11 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
 	c.recall(l)
-	c.resumed = c.resumed && !c.isPreferred()
-	c.mine = c.mine || c.isPreferred()
-	if g := c.reported(); c.isPreferred() && c.stored != nil && g > c.stored.Generation() {
-		if _, err := assignment.NextGeneration(c.stored.Generation(), g, c.now.Wall); err == nil {
-			c.hurry = ReasonReported
+	c.lead.resumed = c.lead.resumed && !c.isPreferred()
+	c.lead.mine = c.lead.mine || c.isPreferred()
+	if g := c.store.reported(c.lead.sessions); c.isPreferred() && c.store.newest != nil && g > c.store.newest.Generation() {
+		if _, err := assignment.NextGeneration(c.store.newest.Generation(), g, c.now.Wall); err == nil {
+			c.sched.hurry = ReasonReported
 		}
 	}
 }
@@ -97,10 +97,10 @@ func (c *Core) Loaded(now Now, l Loaded) {
 // recall has the tasks' failures from before a takeover count. Clocks that differ make
 // that inexact, and no more.
 func (c *Core) recall(l Loaded) {
-	if !l.Recalled || c.recalled || !c.isPreferred() || c.table == nil {
+	if !l.Recalled || c.lead.recalled || !c.isPreferred() || c.table == nil {
 		return
 	}
-	c.recalled = true
+	c.lead.recalled = true
 	before := make([]membership.Penalty, len(l.Penalties))
 	for i, p := range l.Penalties {
 		before[i] = membership.Penalty(p)
@@ -111,28 +111,28 @@ func (c *Core) recall(l Loaded) {
 
 // configured takes note of a changed config.
 func (c *Core) configured(existed bool, before store.Job) {
-	if c.table != nil && c.job.Config != before.Config {
-		c.table.Configure(c.now.Mono, members(c.job.Config))
+	if c.table != nil && c.store.job.Config != before.Config {
+		c.table.Configure(c.now.Mono, members(c.store.job.Config))
 	}
-	if !existed || c.job.Config == before.Config {
+	if !existed || c.store.job.Config == before.Config {
 		return
 	}
-	c.say(levelInfo, "job config changed", "version", c.job.Version)
+	c.say(levelInfo, "job config changed", "version", c.store.job.Version)
 	if c.isPreferred() {
-		c.hurry = ReasonConfig
+		c.sched.hurry = ReasonConfig
 	}
 }
 
 // replace makes a the newest stored assignment.
 func (c *Core) replace(a *assignment.Assignment) {
-	if c.stored != nil && a != nil && c.stored.Generation() == a.Generation() && c.stored.StoreID() == a.StoreID() {
+	if c.store.newest != nil && a != nil && c.store.newest.Generation() == a.Generation() && c.store.newest.StoreID() == a.StoreID() {
 		return // keep the one that others may share
 	}
-	if c.stored == nil && a == nil {
+	if c.store.newest == nil && a == nil {
 		return
 	}
-	c.stored = a
-	own := a != nil && a.Generation() == c.own
+	c.store.newest = a
+	own := a != nil && a.Generation() == c.store.own
 	if !own {
 		c.renew() // another assigner has decided meanwhile
 	}
@@ -140,7 +140,7 @@ func (c *Core) replace(a *assignment.Assignment) {
 		return
 	}
 	if c.pending != nil {
-		c.again(c.pending) // it was to follow another one
+		c.sched.again(c.now.Mono, c.pending) // it was to follow another one
 		c.pending = nil
 	}
 	if c.isPreferred() && !own {
@@ -148,8 +148,8 @@ func (c *Core) replace(a *assignment.Assignment) {
 	}
 	c.table.Stored(a, own)
 	c.listen()
-	if !own && !c.changed {
-		c.changed, c.changedAt = true, c.now.Mono
+	if !own && !c.sched.changed {
+		c.sched.changed, c.sched.changedAt = true, c.now.Mono
 	}
 }
 
@@ -163,16 +163,16 @@ func (c *Core) Planned(now Now, d *Planned) {
 	r.Decisions = slices.DeleteFunc(r.Decisions, func(x loadbalance.Decision) bool {
 		return x.Kind == loadbalance.KindSkip && x.Reason == d.Out.Stats.Skipped // Skipped says it
 	})
-	if d.Next != nil && c.job.Config.Mode == assignment.Consistent && !single(d.Next) {
+	if d.Next != nil && c.store.job.Config.Mode == assignment.Consistent && !single(d.Next) {
 		d.Next, d.Err = nil, errors.New("a key would have several owners, in consistent mode")
 	}
 	switch {
-	case !c.isPreferred() || !c.exists:
+	case !c.isPreferred() || !c.store.exists:
 		return
 	case d.target != nil && d.Next == nil:
 		c.cannot(d, r)
 	case d.Err != nil:
-		c.say(levelError, "decision makes no assignment", "reason", string(d.Why), "error", d.Err)
+		c.say(levelError, "decision makes no assignment", "round", string(d.Why), "error", d.Err)
 		r.Skipped, r.Label = d.Err.Error(), labelDefect
 		c.finish(r)
 		c.complete(d)
@@ -193,7 +193,7 @@ func (c *Core) Planned(now Now, d *Planned) {
 // Written takes in what came of a Write.
 func (c *Core) Written(now Now, err error) {
 	c.tick(now)
-	d := c.unsure
+	d := c.store.unsure
 	if d == nil {
 		return // the job has gone meanwhile
 	}
@@ -205,23 +205,23 @@ func (c *Core) Written(now Now, err error) {
 		c.replace(d.Next)
 	case errors.Is(err, lease.ErrDeposed):
 		c.recovered()
-		c.unsure = nil
-		c.again(d)
+		c.store.unsure = nil
+		c.sched.again(c.now.Mono, d)
 		c.deposed(err)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		c.recovered()
 		if errors.As(err, &conflict) && d.in.Prev == nil {
 			// The numbers of a job that was deleted and made anew go on.
-			c.above = max(c.above, assignment.Generation(conflict.Current))
+			c.store.above = max(c.store.above, assignment.Generation(conflict.Current))
 		}
-		c.unsure = nil
+		c.store.unsure = nil
 		c.effects.Conflicts++
 		c.say(levelInfo, "write lost", "reason", "somebody else wrote first: reading again to decide anew",
-			"generation", int64(d.Next.Generation()), "reason", string(d.Why), "error", err)
-		c.again(d)
-		c.loadDue, c.retryAt = true, c.now.Mono
-		if c.conflicts++; c.conflicts > 1 {
-			c.retryAt += c.backoff(c.conflicts, 5*time.Millisecond, time.Second)
+			"generation", int64(d.Next.Generation()), "round", string(d.Why), "error", err)
+		c.sched.again(c.now.Mono, d)
+		c.store.loadDue, c.store.retryAt = true, c.now.Mono
+		if c.store.conflicts++; c.store.conflicts > 1 {
+			c.store.retryAt += c.backoff(c.store.conflicts, 5*time.Millisecond, time.Second)
 		}
 	default:
 		// Whether it was stored will show when the store can be read again.
@@ -231,7 +231,7 @@ func (c *Core) Written(now Now, err error) {
 
 // settleUnsure finds out what became of a write with an unknown outcome.
 func (c *Core) settleUnsure(a *assignment.Assignment) {
-	d := c.unsure
+	d := c.store.unsure
 	if d == nil {
 		return
 	}
@@ -240,19 +240,19 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 		c.wrote(d)
 		return
 	}
-	c.unsure = nil
+	c.store.unsure = nil
 	c.say(levelInfo, "write did not happen", "generation", int64(d.Next.Generation()), "round", string(d.Why))
-	c.again(d)
+	c.sched.again(c.now.Mono, d)
 }
 
 // wrote notes that the store holds what was planned.
 func (c *Core) wrote(d *Planned) {
-	c.unsure, c.conflicts, c.above = nil, 0, 0
-	if d.target != nil && c.controls.Version == d.controls.Version {
-		c.controls, c.target = c.controls.Fulfilled(), nil
+	c.store.unsure, c.store.conflicts, c.store.above = nil, 0, 0
+	if d.target != nil && c.overrides.controls.Version == d.controls.Version {
+		c.overrides.controls, c.overrides.target = c.overrides.controls.Fulfilled(), nil
 	}
-	if d.of == c.table || d.of == c.kept {
-		c.own = d.Next.Generation()
+	if d.of == c.table || d.of == c.lead.kept {
+		c.store.own = d.Next.Generation()
 	} // else what it says is news to the table
 	r := d.round
 	r.Generation = d.Next.Generation()
@@ -270,25 +270,25 @@ func (c *Core) wrote(d *Planned) {
 
 // complete notes that a round has been carried out.
 func (c *Core) complete(d *Planned) {
-	c.nextRound = c.now.Mono + min(max(c.now.Mono-d.began, roundGap), roundGapMost)
+	c.sched.nextRound = c.now.Mono + min(max(c.now.Mono-d.began, roundGap), roundGapMost)
 	if d.restricted {
-		c.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
+		c.sched.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
 	} else if d.of == c.table {
-		c.planned = d.version
+		c.sched.planned = d.version
 	}
 	if c.table != nil {
-		c.noteChanged(false)
+		c.sched.noteChanged(c.now.Mono, c.table.Version(), false)
 	}
-	if c.hurry == d.Why || c.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.controls.Version {
-		c.hurry = ""
+	if c.sched.hurry == d.Why || c.sched.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.overrides.controls.Version {
+		c.sched.hurry = ""
 	}
-	if c.stored == nil && d.Next == nil {
-		c.runningAt = c.now.Mono // nobody to own anything after all
+	if c.store.newest == nil && d.Next == nil {
+		c.sched.runningAt = c.now.Mono // nobody to own anything after all
 	}
 	c.balance = d.Out.State
-	c.decided, c.warming = c.now.Mono, loadbalance.Warming(d.in)
+	c.sched.decided, c.sched.warming = c.now.Mono, loadbalance.Warming(d.in)
 	if !d.in.MembershipOnly {
-		c.roundLast, c.roundAt = c.now.Mono, c.now.Mono+c.interval()
+		c.sched.roundLast, c.sched.roundAt = c.now.Mono, c.now.Mono+c.store.interval()
 		c.meter.begin(c.carries)
 	}
 }
@@ -300,32 +300,25 @@ func (c *Core) carries(task string) bool {
 	return c.table.Has(task)
 }
 
-// again has a round that came to nothing held once more.
-func (c *Core) again(d *Planned) {
-	if d.Why == ReasonMembership {
-		c.changed, c.changedAt, c.urgent = true, c.now.Mono-joinSettle, true
-	}
-}
-
 // failed notes that the store did not do its part. Writes that fail are counted apart:
 // a store without space is read without fault between them.
 func (c *Core) failed(what string, err error) {
-	if c.err == nil {
-		c.errSince = c.now.Mono
+	if c.store.err == nil {
+		c.store.errSince = c.now.Mono
 	}
 	most := 5 * time.Second
 	if errors.Is(err, store.ErrCorrupt) {
 		most = 30 * time.Second
 	}
-	n := &c.failures
+	n := &c.store.failures
 	if what == opWrite {
-		n = &c.badWrites
+		n = &c.store.badWrites
 	}
 	wait := c.backoff(*n, 100*time.Millisecond, most)
 	*n++
-	c.err = fmt.Errorf("%s: %w", what, err)
-	c.loadDue, c.retryAt = true, c.now.Mono+wait
-	c.say(levelWarn, "store failed", "error", c.err.Error(), "failures", *n, "again_in", wait.String())
+	c.store.err = fmt.Errorf("%s: %w", what, err)
+	c.store.loadDue, c.store.retryAt = true, c.now.Mono+wait
+	c.say(levelWarn, "store failed", "error", c.store.err.Error(), "failures", *n, "again_in", wait.String())
 }
 
 // What failed is called.
@@ -337,10 +330,10 @@ const (
 // recovered notes that the store works: it has answered a write, or a read while no write
 // had failed.
 func (c *Core) recovered() {
-	if c.err != nil {
-		c.say(levelInfo, "store works again", "after", (c.now.Mono - c.errSince).String())
+	if c.store.err != nil {
+		c.say(levelInfo, "store works again", "after", (c.now.Mono - c.store.errSince).String())
 	}
-	c.err, c.failures, c.badWrites = nil, 0, 0
+	c.store.err, c.store.failures, c.store.badWrites = nil, 0, 0
 }
 
 // finish notes what became of a round. Rounds that are left out for one and the

@@ -1,0 +1,84 @@
+package generate
+
+import "time"
+
+// schedule is when the next round is held, and why.
+type schedule struct {
+	planned   uint64 // version of the table that the last round has seen
+	changed   bool   // the table has changed since
+	changedAt time.Duration
+	urgent    bool // slices are to be taken over at once
+	flaps     flaps
+	holdUntil time.Duration // no round before that
+	runningAt time.Duration // when the first task was there for a first assignment
+	running   bool
+	hurry     Reason        // a round is due at once, for this reason
+	roundAt   time.Duration // when the next balancing round is due
+	roundLast time.Duration // when loads were last taken in
+	decided   time.Duration // when a round was last carried out
+	warming   bool          // that has given new tasks only a part of their share
+	nextRound time.Duration // no round before that, for the sake of roundGap
+}
+
+// round is the next one and when it is due.
+func (s *schedule) round(first bool, warmUp time.Duration) (why Reason, due time.Duration, ok bool) {
+	gap := s.nextRound
+	if first {
+		if !s.running {
+			return "", 0, false
+		}
+		return ReasonFirst, max(s.runningAt+firstSettle, gap), true
+	}
+	why, due = ReasonLoad, max(s.roundAt, gap)
+	if s.changed {
+		at := s.changedAt + joinSettle
+		if s.urgent {
+			at = s.changedAt
+		}
+		if at = max(at, gap); at < due {
+			why, due = ReasonMembership, at
+		}
+	}
+	if at, ok := s.flaps.due(); ok {
+		if at = max(at, gap); at < due {
+			why, due = ReasonMembership, at
+		}
+	}
+	if at := max(s.decided+warmUp/warmSteps, gap); s.warming && at < due {
+		why, due = ReasonWarming, at
+	}
+	if s.hurry != "" { // which goes before all else that is due, so that it keeps its name
+		why, due = s.hurry, gap
+		if why == ReasonOrder && s.changed && s.urgent {
+			why = ReasonMembership // which does what was ordered, too
+		}
+	}
+	return why, max(due, s.holdUntil), true
+}
+
+// noteRunning keeps since when a task is there to own a first assignment.
+func (s *schedule) noteRunning(now time.Duration, running bool) {
+	if running && !s.running {
+		s.runningAt = now
+	}
+	s.running = running
+}
+
+// noteChanged calls for a round if the table has changed since the last one: for one to
+// be held soon, unless only names that come and go again and again have had a part in it.
+func (s *schedule) noteChanged(now time.Duration, version uint64, calm bool) {
+	switch {
+	case version == s.planned || s.changed:
+	case !calm && s.flaps.lately(now):
+		s.flaps.pending = true
+	default:
+		s.changed, s.changedAt = true, now
+	}
+}
+
+// again calls once more for a round that came to nothing.
+func (s *schedule) again(now time.Duration, d *Planned) {
+	if d.Why == ReasonMembership {
+		s.changed, s.changedAt, s.urgent = true, now-joinSettle, true
+	}
+}
