@@ -106,8 +106,13 @@ func logKeys(t *testing.T, name string, source any) (found []logKey) {
 		t.Fatal(err)
 	}
 	pairs := func(at token.Pos, args []ast.Expr) {
+		seen := make(map[string]bool)
 		for i := 0; i+1 < len(args); i += 2 {
 			if key, ok := text(args[i]); ok {
+				if seen[key] {
+					t.Errorf("%s: the log key %q twice", set.Position(at), key)
+				}
+				seen[key] = true
 				found = append(found, logKey{key, set.Position(at).String(), isError(args[i+1])})
 			}
 		}
