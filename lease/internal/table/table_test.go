@@ -42,3 +42,30 @@ func TestSessionIsOverWhenItsTimeIsUp(t *testing.T) {
 		}
 	}
 }
+
+// A change is held up by a session for no longer than the job's lease time, however
+// often the session is renewed.
+func TestRenewalEndsWithWhatIsRecalled(t *testing.T) {
+	const ttl = 5 * time.Second
+	b := table.New(0)
+	reader, _, err := b.Open(0, ttl, map[string]time.Duration{"job": ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := lease.Guard{Generation: 1, Open: true}
+	b.Write(0, "job", lease.Records{Head: 1, Guard: guard})
+	if _, ok, err := b.Acquire(0, reader, "job", lease.GuardClaim(1)); err != nil || !ok {
+		t.Fatalf("Acquire: %t, %v", ok, err)
+	}
+	guard.Open = false
+	const recalled = 2 * time.Second
+	b.Write(recalled, "job", lease.Records{Head: 1, Guard: guard})
+	for now := recalled; now < recalled+ttl; now += time.Second {
+		if granted, err := b.KeepAlive(now, reader); err != nil || granted != recalled+ttl-now {
+			t.Errorf("a renewal at %s grants %s, %v; want the rest of %s since %s", now, granted, err, ttl, recalled)
+		}
+	}
+	if _, err := b.KeepAlive(recalled+ttl, reader); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("a renewal when the change was held up for %s: %v", ttl, err)
+	}
+}
