@@ -48,7 +48,7 @@ type keeper struct {
 
 func newKeeper(s *shelf, w lease.Writers, ttl time.Duration) *keeper {
 	if w != nil {
-		s.a.metrics.leaseLost.WithLabelValues(s.label()) // there from the start, so that the first loss is an increase
+		s.a.metrics.lease.lost.WithLabelValues(s.label()) // there from the start, so that the first loss is an increase
 	}
 	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), doubted: make(chan struct{}, 1), turn: make(chan struct{})}
 }
@@ -153,7 +153,7 @@ func (k *keeper) run() {
 			k.s.log.Info("lease session is replaced", "session", session.ID(), "error", err)
 			return true, nil
 		}
-		k.s.a.metrics.leaseLost.WithLabelValues(k.s.label()).Inc()
+		k.s.a.metrics.lease.lost.WithLabelValues(k.s.label()).Inc()
 		return true, err
 	})
 }
@@ -322,7 +322,7 @@ func (r *runner) stepsOn() {
 // stepped takes note of a step of a change.
 func (r *runner) stepped(s lease.Step, read lease.State, took time.Duration) {
 	r.stepsOn()
-	r.a.metrics.leaseStep.WithLabelValues(s.Kind.String()).Observe(took.Seconds())
+	r.a.metrics.lease.step.WithLabelValues(s.Kind.String()).Observe(took.Seconds())
 	o, _ := s.Outcome(read.Records)
 	attrs := []any{"step", s.Kind.String(), "reason", whyStep(s, read), "took", took.String(), "head", int64(o.Head),
 		"guard", int64(o.Guard.Generation), "guard_open", o.Guard.Open,

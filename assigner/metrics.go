@@ -12,7 +12,7 @@ import (
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// metrics are an assigner's. What has a current value is looked up when asked for.
+// metrics are an assigner's.
 type metrics struct {
 	a      *Assigner
 	reg    prometheus.Registerer
@@ -22,15 +22,23 @@ type metrics struct {
 	rejected                                                                                       prometheus.Counter
 	roundSeconds                                                                                   prometheus.Histogram
 
-	// Of consistent mode.
-	leaseChanges, leaseHeld, leaseDeposed, leaseLost *prometheus.CounterVec
-	leaseStep                                        *prometheus.HistogramVec
-	leaseChange                                      prometheus.Histogram
-
-	tasks, load, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
+	lease  leaseMetrics
+	gauges gaugeDescs
 
 	mu   sync.Mutex                                   // taken after any other
 	made map[string]map[madeSeries]prometheus.Counter // by job
+}
+
+// leaseMetrics are those of consistent mode.
+type leaseMetrics struct {
+	changes, held, deposed, lost *prometheus.CounterVec
+	step                         *prometheus.HistogramVec
+	change                       prometheus.Histogram
+}
+
+// gaugeDescs are of what has a current value, which is looked up when asked for.
+type gaugeDescs struct {
+	tasks, load, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
 }
 
 const prefix = "slicer_assigner_"
@@ -59,30 +67,34 @@ func newMetrics(a *Assigner) *metrics {
 		rejected:    prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "messages_rejected_total", Help: "Malformed parts of Distributors' messages that were ignored."}),
 		roundSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: prefix + "round_seconds", Help: "How long a round took to work out.", Buckets: prometheus.ExponentialBuckets(.0005, 4, 8)}),
-		leaseChanges: counter("lease_changes_total", "Generations that have come in force, in consistent mode.", "job"),
-		leaseHeld:    counter("lease_held_by_others_total", "Attempts to take a job lease that another assigner held.", "job"),
-		leaseDeposed: counter("lease_deposed_total", "Job leases that were lost.", "job"),
-		leaseLost:    counter("lease_sessions_lost_total", "Sessions in a lease store that were lost, and with them all their job leases.", "store"),
-		leaseStep: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "lease_step_seconds", Help: "How long a step of a change was called for before it could be carried out, by step.",
-			Buckets: prometheus.ExponentialBuckets(.001, 3, 10)}, []string{"step"}),
-		leaseChange: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: prefix + "lease_change_seconds", Help: "How long a change took from the stored generation to its bridge's end.",
-			Buckets: prometheus.ExponentialBuckets(.002, 3, 10)}),
-		tasks:        gauge("tasks", "Tasks of jobs that this assigner is preferred for, by state.", "job", "state"),
-		load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
-		imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
-		floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
-		frozen:       gauge("frozen", "1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.", "job", "by"),
-		generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
-		preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for and can decide for: it is registered in their store, and can write there."),
-		distributors: gauge("distributors", "Distributors that are attached."),
+		lease: leaseMetrics{
+			changes: counter("lease_changes_total", "Generations that have come in force, in consistent mode.", "job"),
+			held:    counter("lease_held_by_others_total", "Attempts to take a job lease that another assigner held.", "job"),
+			deposed: counter("lease_deposed_total", "Job leases that were lost.", "job"),
+			lost:    counter("lease_sessions_lost_total", "Sessions in a lease store that were lost, and with them all their job leases.", "store"),
+			step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: prefix + "lease_step_seconds", Help: "How long a step of a change was called for before it could be carried out, by step.",
+				Buckets: prometheus.ExponentialBuckets(.001, 3, 10)}, []string{"step"}),
+			change: prometheus.NewHistogram(prometheus.HistogramOpts{
+				Name: prefix + "lease_change_seconds", Help: "How long a change took from the stored generation to its bridge's end.",
+				Buckets: prometheus.ExponentialBuckets(.002, 3, 10)}),
+		},
+		gauges: gaugeDescs{
+			tasks:        gauge("tasks", "Tasks of jobs that this assigner is preferred for, by state.", "job", "state"),
+			load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
+			imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
+			floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
+			frozen:       gauge("frozen", "1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.", "job", "by"),
+			generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
+			preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for and can decide for: it is registered in their store, and can write there."),
+			distributors: gauge("distributors", "Distributors that are attached."),
+		},
 	}
 }
 
 func (m *metrics) vectors() []*prometheus.CounterVec {
 	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.freezes, m.bytes,
-		m.leaseChanges, m.leaseHeld, m.leaseDeposed, m.leaseLost}
+		m.lease.changes, m.lease.held, m.lease.deposed, m.lease.lost}
 }
 
 func (m *metrics) register(r prometheus.Registerer, id string) error {
@@ -107,9 +119,9 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.stores.Describe(c)
 	m.rejected.Describe(c)
 	m.roundSeconds.Describe(c)
-	m.leaseStep.Describe(c)
-	m.leaseChange.Describe(c)
-	for _, d := range []*prometheus.Desc{subscribersDesc, behindDesc, slowDesc, reachDesc, clientsDesc, indexesDesc, collisionsDesc, m.tasks, m.load, m.imbalance, m.floor, m.frozen, m.generation, m.preferred, m.distributors} {
+	m.lease.step.Describe(c)
+	m.lease.change.Describe(c)
+	for _, d := range []*prometheus.Desc{subscribersDesc, behindDesc, slowDesc, reachDesc, clientsDesc, indexesDesc, collisionsDesc, m.gauges.tasks, m.gauges.load, m.gauges.imbalance, m.gauges.floor, m.gauges.frozen, m.gauges.generation, m.gauges.preferred, m.gauges.distributors} {
 		c <- d
 	}
 }
@@ -122,16 +134,16 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	m.stores.Collect(c)
 	m.rejected.Collect(c)
 	m.roundSeconds.Collect(c)
-	m.leaseStep.Collect(c)
-	m.leaseChange.Collect(c)
+	m.lease.step.Collect(c)
+	m.lease.change.Collect(c)
 	mine := 0
 	for _, r := range m.a.runners() {
 		if m.collectJob(c, r) && r.decides() {
 			mine++
 		}
 	}
-	gauge(c, m.preferred, float64(mine))
-	gauge(c, m.distributors, float64(len(m.a.sessions())))
+	gauge(c, m.gauges.preferred, float64(mine))
+	gauge(c, m.gauges.distributors, float64(len(m.a.sessions())))
 }
 
 func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
@@ -163,7 +175,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		}
 	})
 	if stored != nil {
-		gauge(c, m.generation, float64(stored.Generation()), r.name)
+		gauge(c, m.gauges.generation, float64(stored.Generation()), r.name)
 	}
 	if !mine {
 		return false
@@ -171,13 +183,13 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	m.collectClients(c, r)
 	m.collectProgress(c, r, stored)
 	for s, n := range states {
-		gauge(c, m.tasks, float64(n), r.name, s.String())
+		gauge(c, m.gauges.tasks, float64(n), r.name, s.String())
 	}
-	gauge(c, m.load, load, r.name)
-	gauge(c, m.imbalance, imbalance, r.name)
-	gauge(c, m.floor, floor, r.name)
+	gauge(c, m.gauges.load, load, r.name)
+	gauge(c, m.gauges.imbalance, imbalance, r.name)
+	gauge(c, m.gauges.floor, floor, r.name)
 	for by, v := range frozen {
-		gauge(c, m.frozen, v, r.name, by)
+		gauge(c, m.gauges.frozen, v, r.name, by)
 	}
 	return true
 }
@@ -195,14 +207,14 @@ func (m *metrics) observe(job string, e generate.Effects) {
 		m.of(m.conflicts, job).Add(float64(e.Conflicts))
 	}
 	if e.Held > 0 {
-		m.of(m.leaseHeld, job).Add(float64(e.Held))
+		m.of(m.lease.held, job).Add(float64(e.Held))
 	}
 	if e.Deposed > 0 {
-		m.of(m.leaseDeposed, job).Add(float64(e.Deposed))
+		m.of(m.lease.deposed, job).Add(float64(e.Deposed))
 	}
 	for _, took := range e.Changes {
-		m.of(m.leaseChanges, job).Inc()
-		m.leaseChange.Observe(took.Seconds())
+		m.of(m.lease.changes, job).Inc()
+		m.lease.change.Observe(took.Seconds())
 	}
 	for _, w := range e.Ahead {
 		m.of(m.ahead, job, w).Inc()

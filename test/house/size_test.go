@@ -22,7 +22,6 @@ var large = map[string]struct {
 	fields, methods int
 	why             string
 }{
-	"assigner.metrics":                        {31, 13, "a field for each metric: to be split by subject"},
 	"assigner/generate.Core":                  {20, 90, "its five parts know the facts; the transitions that join them are still its own"},
 	"assigner/membership.Table":               {15, 76, "to be split after Core: registration, reports and death"},
 	"assignment/store/etcdstore.Store":        {16, 61, "the whole contract of a store on one type; a store of operations and one of records is to be tried"},
