@@ -1,10 +1,12 @@
 package etcdlease_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/leasetest"
 )
@@ -13,12 +15,23 @@ func TestMain(m *testing.M) { etcdtest.Main(m) }
 
 func open(t *testing.T) *etcdlease.Store {
 	t.Helper()
-	st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)})
-	if err != nil {
-		t.Fatal(err)
+	return openAt(t, etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)})
+}
+
+// openAt tries again for a minute, as an assigner does for as long as it takes: a member
+// that is slow to tell its version is taken for one that is down.
+func openAt(t *testing.T, cfg etcdlease.Config) *etcdlease.Store {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		st, err := etcdlease.Open(t.Context(), cfg)
+		if err == nil {
+			t.Cleanup(func() { st.Close() })
+			return st
+		}
+		if !errors.Is(err, lease.ErrUnavailable) || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { st.Close() })
-	return st
 }
 
 func TestConformance(t *testing.T) {

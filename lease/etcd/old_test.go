@@ -85,11 +85,7 @@ func TestBadConfig(t *testing.T) {
 func TestMemberDies(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.NewCluster(t, 3)
-	st, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: cluster.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
+	st := openAt(t, etcdlease.Config{Endpoints: cluster.Endpoints()})
 	w, err := st.OpenWriter(t.Context(), lease.MaxTTL)
 	if err != nil {
 		t.Fatal(err)
