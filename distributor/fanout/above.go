@@ -136,7 +136,7 @@ func (j *Job) forget(from Peer) {
 	j.answer.status = nil
 	j.publisher.reset()
 	for _, s := range j.subs.all {
-		j.do(End{s.id, j.notFound()})
+		j.end(s, j.notFound())
 	}
 }
 
@@ -150,9 +150,9 @@ func (j *Job) refuseTask(m *slicerv1.RefuseTask) {
 	if code == codes.OK || code > codes.Unauthenticated {
 		code = codes.Unknown
 	}
-	if j.subs.get(t.by) != nil {
+	if s := j.subs.get(t.by); s != nil {
 		j.say(slog.LevelInfo, "task refused by the assigner", "task", m.GetTask(), "code", code, "reason", m.GetMessage())
-		j.do(End{t.by, status.Error(code, m.GetMessage())})
+		j.end(s, status.Error(code, m.GetMessage()))
 	}
 }
 
@@ -217,7 +217,9 @@ func (j *Job) tell(now time.Time, to Session) {
 		}
 	}
 	if p.acks {
-		if v := j.summary(); p.complete || !v.equal(j.acksSent) {
+		v := j.conv.view(versionOf(newest))
+		v.slow, v.slowTotal = j.slow.worst, j.slow.total
+		if p.complete || !v.equal(j.acksSent) {
 			j.acksSent = v
 			msgs = append(msgs, acksRequest(v.toProto(now, j.cfg.Name)))
 		}
@@ -231,13 +233,6 @@ func (j *Job) tell(now time.Time, to Session) {
 	}
 	j.due = true // other things may be due now, at other times
 	j.do(Tell{msgs, j.target.Session == to})
-}
-
-// summary is how far the job's subscribers have come, the slow ones named.
-func (j *Job) summary() summary {
-	v := j.conv.view(versionOf(j.cache.newest()))
-	v.slow, v.slowTotal = j.slow.worst, j.slow.total
-	return v
 }
 
 // Vacant is what an assigner is told of a job that has no subscriber here.

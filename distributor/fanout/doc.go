@@ -12,6 +12,9 @@
 //	subscriber lacks something    → Wake     stream has room → Ready     → Send, again and again until there is none
 //	assigner is to be told        → Notify   stream has room → PeerReady → Tell
 //
+// The transcripts in testdata show it event by event: deltas, slow-subscriber, reports and
+// restart are good to begin with.
+//
 // A Job joins parts that know nothing of each other. Assignments go down, encoded once
 // for all that are sent the same:
 //

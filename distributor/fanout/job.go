@@ -150,6 +150,14 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 
 func (j *Job) do(a Action) { j.out = append(j.out, a) }
 
+// end ends a subscriber's stream, once.
+func (j *Job) end(s *subscriber, err error) {
+	if s != nil && !s.ended {
+		s.ended = true
+		j.do(End{s.id, err})
+	}
+}
+
 func (j *Job) say(level slog.Level, message string, attrs ...any) {
 	j.do(Log{level, message, attrs})
 }
@@ -216,7 +224,7 @@ func (j *Job) endOrphans(now time.Time) (next time.Time) {
 		if at := j.answer.since(s.joined).Add(Patience); at.After(now) {
 			next = Sooner(next, at)
 		} else {
-			j.do(End{s.id, j.unavailable()})
+			j.end(s, j.unavailable())
 		}
 	}
 	j.answer.orphansAt = next
@@ -232,8 +240,8 @@ func (a *answer) since(joined time.Time) time.Time {
 }
 
 // asked is what is asked for assignments.
-func (j *Job) asked() string {
-	if j.cfg.SecondTier {
+func (c *Config) asked() string {
+	if c.SecondTier {
 		return "distributor of the first tier"
 	}
 	return "assigner"
@@ -241,9 +249,9 @@ func (j *Job) asked() string {
 
 func (j *Job) unavailable() error {
 	if j.target == (Peer{}) {
-		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.cfg.Name, j.asked())
+		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.cfg.Name, j.cfg.asked())
 	}
-	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.cfg.Name, j.asked(), j.target.ID)
+	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.cfg.Name, j.cfg.asked(), j.target.ID)
 }
 
 func (j *Job) notFound() error {

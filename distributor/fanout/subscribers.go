@@ -25,6 +25,7 @@ type subscriber struct {
 	statusSeen uint64    // version of the status that was sent last
 	repeat     bool      // send the status although it has been seen
 	sending    bool      // it has been woken, and takes what there is
+	ended      bool      // its stream is about to end
 	flightAt   time.Time // since when an acknowledgement has been waited for
 	reportedAt time.Time // when a slicelet was last heard
 	client     *client   // nil if it is not a clerk that says which
@@ -145,7 +146,7 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	switch {
 	case t.task.GetIncarnation() == s.in.Task.GetIncarnation():
 		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
-	case old != nil && now.Sub(old.reportedAt) <= j.heartbeat():
+	case old != nil && now.Sub(old.reportedAt) <= j.answer.heartbeat():
 		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
 			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress())
 		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
@@ -156,7 +157,7 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	}
 	if old != nil {
 		j.remove(now, old)
-		j.do(End{old.id, status.Errorf(codes.Aborted, "job %q: a newer stream of task %q has taken this one's place", j.cfg.Name, name)})
+		j.end(old, status.Errorf(codes.Aborted, "job %q: a newer stream of task %q has taken this one's place", j.cfg.Name, name))
 	}
 	return nil
 }
@@ -184,8 +185,8 @@ func (j *Job) admitJoin(now time.Time, s *subscriber) error {
 }
 
 // heartbeat is how long a task may be silent before it counts as dead.
-func (j *Job) heartbeat() time.Duration {
-	if ms := j.answer.status.GetHeartbeatTimeoutMs(); ms > 0 {
+func (a *answer) heartbeat() time.Duration {
+	if ms := a.status.GetHeartbeatTimeoutMs(); ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}
 	return usualHeartbeat

@@ -144,10 +144,10 @@ func (j *Job) rebalance(now time.Time) (next time.Time) {
 	if n == 0 {
 		return next
 	}
-	var some []uint64
+	var some []*subscriber
 	for _, sub := range j.subs.all {
-		if sub.in.Role == slicerv1.Role_ROLE_CLERK && now.Sub(sub.joined) >= rebalanceAfter && !sub.progress.inFlight() && !sub.sending {
-			some = append(some, sub.id)
+		if !sub.ended && sub.in.Role == slicerv1.Role_ROLE_CLERK && now.Sub(sub.joined) >= rebalanceAfter && !sub.progress.inFlight() && !sub.sending {
+			some = append(some, sub)
 		}
 	}
 	if len(some) < n {
@@ -158,8 +158,8 @@ func (j *Job) rebalance(now time.Time) (next time.Time) {
 	if !was {
 		j.say(slog.LevelInfo, "far more subscribers than others have, moving some away", "subscribers", here, "mean", s.mean, "distributors", s.distributors)
 	}
-	for _, id := range some[:min(n, len(some))] {
-		j.do(End{id, elsewhere()})
+	for _, sub := range some[:min(n, len(some))] {
+		j.end(sub, elsewhere())
 		j.cfg.Observer.MovedAway()
 	}
 	return next

@@ -30,7 +30,7 @@ var large = map[string]struct {
 	"cmd/internal/ctl.storeOp":                {6, 44, "embeds the commands' app, with a method for each command"},
 	"distributor.Distributor":                 {26, 43, "its parts are on their way into fanout, limiter and relay"},
 	"distributor.metrics":                     {32, 4, "a field for each metric"},
-	"distributor/fanout.Job":                  {24, 64, "one event, one method: to be split into the way down and the way up"},
+	"distributor/fanout.Job":                  {24, 62, "one event, one method: to be split into the way down and the way up"},
 	"loadbalance.board":                       {29, 98, "is rebuilt with the balance of loads in motion"},
 	"loadbalance.cooler":                      {42, 116, "embeds board"},
 	"loadbalance.takers":                      {34, 102, "embeds board"},
