@@ -124,8 +124,8 @@ func (v *Driven) Join(now time.Time, first *slicerv1.WatchRequest, send func(*sl
 
 // FromSubscriber says what a subscriber has sent.
 func (v *Driven) FromSubscriber(p *SubscriberPeer, m *slicerv1.WatchRequest) {
-	if err := p.c.heard(m); err != nil {
-		v.finish(p, err)
+	if m.GetAck() != nil {
+		p.c.ack(m.GetAck())
 	}
 }
 

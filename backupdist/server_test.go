@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -34,15 +35,16 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%s: %v", name, c.err)
 			}
 		}
-		for name, r := range map[string]*slicerv1.WatchRequest{
-			"second hello": {Message: &slicerv1.WatchRequest_Hello{Hello: hello("web")}}, "nothing": {},
-		} {
-			c := subscribe(t, cc, hello("web"), nil)
-			c.stream.Send(r)
-			if c.code() != codes.InvalidArgument {
-				t.Errorf("%s: %v", name, c.err)
-			}
+		twice := subscribe(t, cc, hello("web"), nil)
+		twice.stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: hello("web")}})
+		if twice.code() != codes.InvalidArgument {
+			t.Errorf("a second hello: %v", twice.err)
 		}
+		newer := subscribe(t, cc, hello("web"), nil)
+		later := new(slicerv1.WatchRequest) // a message of a later version
+		later.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1))
+		newer.stream.Send(later)
+		newer.expect(a, "whole")
 		slicelet := subscribe(t, cc, &slicerv1.Hello{Job: "web", Role: slicerv1.Role_ROLE_SLICELET}, nil)
 		slicelet.stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Report{Report: &slicerv1.Report{}}})
 		slicelet.expect(a, "whole") // its reports are passed over
@@ -53,7 +55,10 @@ func TestBadInput(t *testing.T) {
 		if _, err := mute.Recv(); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("no hello: %v", err)
 		}
-		good.expect(a, "whole")
+		b := assigned(t, a, "web", 7, 11, 10)
+		m.write(b)
+		good.expect(b, "whole", "delta")
+		newer.expect(b, "whole", "delta")
 	})
 }
 

@@ -132,7 +132,8 @@ type held struct {
 
 func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
 
-// receive takes what the subscriber says. Reports are not taken.
+// receive takes what the subscriber says. Reports, and messages of a later version, are
+// ignored.
 func (c *client) receive(hello chan<- *slicerv1.Hello) error {
 	for first := true; ; first = false {
 		m, err := c.stream.Recv()
@@ -145,24 +146,10 @@ func (c *client) receive(hello chan<- *slicerv1.Hello) error {
 			return status.Error(codes.InvalidArgument, "the first message, and no other, is a hello")
 		case first:
 			hello <- m.GetHello()
-		default:
-			err = c.heard(m)
-		}
-		if err != nil {
-			return err
+		case m.GetAck() != nil:
+			c.ack(m.GetAck())
 		}
 	}
-}
-
-// heard takes what the subscriber says after its hello.
-func (c *client) heard(m *slicerv1.WatchRequest) error {
-	switch {
-	case m.GetAck() != nil:
-		c.ack(m.GetAck())
-	case m.GetReport() == nil:
-		return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
-	}
-	return nil
 }
 
 func (c *client) ack(a *slicerv1.Ack) {

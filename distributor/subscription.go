@@ -90,7 +90,7 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 	case m.GetHello() != nil:
 		return status.Error(codes.InvalidArgument, "hello: said before")
 	}
-	return status.Error(codes.InvalidArgument, "a message is neither a report nor an acknowledgement")
+	return nil // a message of a later version
 }
 
 // ack takes a subscriber's acknowledgement or refusal of what it was sent.

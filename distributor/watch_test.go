@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
@@ -334,6 +335,27 @@ func TestWatchNobodyKnows(t *testing.T) {
 	})
 }
 
+// A message of a later version is ignored, and what comes after it is not.
+func TestWatchIgnoresUnknownMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f, a, w := served(t, 10)
+		later := new(slicerv1.WatchRequest)
+		later.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1))
+		for _, h := range []*slicerv1.Hello{clerkHello("x"), sliceletHello("y", 1)} {
+			s := subscribe(t, w.cc, h, nil)
+			s.send(later)
+			same(t, s.holds(), a)
+			s.send(later)
+			a = after(t, a, 1)
+			f.set(a)
+			same(t, s.holds(), a) // the acknowledgement of the one before was taken
+			if s.ended() != codes.OK {
+				t.Errorf("%s: %v", h.ClientId, s.err)
+			}
+		}
+	})
+}
+
 func TestWatchBadInput(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()
@@ -377,7 +399,6 @@ func TestWatchBadInput(t *testing.T) {
 		for name, m := range map[string]*slicerv1.WatchRequest{
 			"second hello":     {Message: &slicerv1.WatchRequest_Hello{Hello: clerkHello("x")}},
 			"clerk reports":    {Message: &slicerv1.WatchRequest_Report{Report: &slicerv1.Report{}}},
-			"nothing at all":   {},
 			"ack of the past":  {Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: -5}}},
 			"ack of next year": {Message: &slicerv1.WatchRequest_Ack{Ack: &slicerv1.Ack{Generation: baseGen * 2}}},
 		} {
