@@ -10,13 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/porttest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -68,11 +68,10 @@ func all(s *Store) map[string]func(context.Context) error {
 // store's URL says: the error tells the cause, and not only that no answer came.
 func TestOpenSaysWhy(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := porttest.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free.Close()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +103,7 @@ func TestOpenSaysWhy(t *testing.T) {
 		name, endpoint, want string
 		tls                  *tls.Config
 	}{
-		{"refused", free.Addr().String(), "connection refused", nil},
+		{"refused", free[0], "connection refused", nil},
 		{"plain text to TLS", secure.Addr().String(), "TLS", nil},
 		{"TLS to plain text", etcdtest.Start(t)[0], "plain text", &tls.Config{MinVersion: tls.VersionTLS12}},
 		{"another's certificate", secure.Addr().String(), "certificate", &tls.Config{MinVersion: tls.VersionTLS12}},
