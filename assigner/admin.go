@@ -233,7 +233,7 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 func (a *Assigner) liveTasks(ctx context.Context, job string, home *shelf) (n int, err error) {
 	if r := a.lookup(job); r != nil {
 		live, known := 0, false
-		r.ask(func(c *generate.Core, now generate.Now) { live, known = c.Live(now), c.IsPreferred() })
+		r.ask(func(c generate.View) { live, known = c.Live(), c.IsPreferred() })
 		if known {
 			return live, nil
 		}

@@ -51,7 +51,7 @@ func (r *runner) indexClients(now generate.Now) (wake time.Duration) {
 	for _, s := range sessions {
 		r.attached = append(r.attached, clientindex.Session(s.id))
 	}
-	r.clients.Prefer(now.Mono, r.core.IsPreferred())
+	r.clients.Prefer(now.Mono, r.viewLocked().IsPreferred())
 	r.clients.Sessions(now.Mono, r.attached)
 	wake = r.clients.Advance(now.Mono)
 	for _, s := range sessions {

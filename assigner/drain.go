@@ -36,7 +36,7 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		return nil, statusOf(fmt.Errorf("%w: job %s is not known here yet", generate.ErrNotPreferred, m.GetJob()))
 	}
 	r.tell(func(c *generate.Core, now generate.Now) {
-		if frozen := c.Vanished(); frozen > 0 { // it does not know whom it could give slices to
+		if frozen := c.View(now).Vanished(); frozen > 0 { // it does not know whom it could give slices to
 			err = status.Errorf(codes.FailedPrecondition, "task %s is as before: the assigner itself has frozen the job for %s, since a large part of the tasks fell silent at once; slicerctl unfreeze lifts that",
 				m.GetTask(), frozen.Round(time.Second))
 			return
@@ -52,7 +52,7 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		var g assignment.Generation
 		var ok, preferred bool
 		var turn chan struct{}
-		r.ask(func(c *generate.Core, _ generate.Now) {
+		r.ask(func(c generate.View) {
 			g, ok = c.Drained(m.GetTask(), m.GetUndo())
 			preferred, turn = c.IsPreferred(), r.turn
 		})
@@ -95,10 +95,11 @@ func (v adminService) lastLook(ctx context.Context, job store.Job, home *shelf, 
 	}
 	why, ok := "the assignment has not changed yet", false
 	r.tell(func(c *generate.Core, now generate.Now) {
-		if g, ok = c.Drained(m.GetTask(), m.GetUndo()); ok {
+		seen := c.View(now)
+		if g, ok = seen.Drained(m.GetTask(), m.GetUndo()); ok {
 			return
 		}
-		if h := c.Holding(); h != "" {
+		if h := seen.Holding(); h != "" {
 			why = h
 		}
 		// An error says that the task has gone meanwhile: all the better.

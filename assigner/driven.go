@@ -172,13 +172,8 @@ func (p *DistributorPeer) Ended() error {
 // candidate.
 func (v *Driven) Manned() bool { return len(v.a.sessions()) > 0 }
 
-// Core is a job's, nil if it has none: to look at, not to change.
-func (v *Driven) Core(job string) *generate.Core {
-	if r := v.a.lookup(job); r != nil {
-		return r.core
-	}
-	return nil
-}
+// Core is what a job's core knows, which there has to be.
+func (v *Driven) Core(job string) generate.View { return v.a.lookup(job).viewLocked() }
 
 // Step does what is due. It returns what the driver is to ask the store, and when
 // it has to be called again at the latest; it is to be called after any other

@@ -48,7 +48,8 @@ func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequ
 func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, now := r.core, r.a.now()
+	now := r.a.now()
+	c := r.core.View(now)
 	job, known, exists := c.Job()
 	if !known || !exists {
 		return nil
@@ -57,13 +58,13 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	out := &slicerv1.InspectJobResponse{
 		Job: jobToProto(job), AssignerId: r.a.cfg.ID, Preferred: c.IsPreferred(), Holding: c.Holding(), Alarm: c.Alarm(),
 		ConvergedGeneration: int64(v.Generation), Stragglers: slices.Clone(v.Stragglers), Clerks: v.Clerks, Slicelets: v.Slicelets,
-		Distributors: uint32(c.Distributors()), Imbalance: c.Imbalance(now),
+		Distributors: uint32(c.Distributors()), Imbalance: c.Imbalance(),
 	}
 	if a := c.Stored(); a != nil {
 		out.Generation = int64(a.Generation())
 		out.GenerationUnixMs = a.Generation().Time().UnixMilli()
 	}
-	for _, t := range c.Tasks(now) {
+	for _, t := range c.Tasks() {
 		age := int64(-1) // it has not reported
 		if t.Age >= 0 {
 			age = t.Age.Milliseconds()
@@ -112,10 +113,10 @@ const stateWithin = 2 * time.Second
 // consistency is how the job's leases stand, nil when it is in affinity mode.
 func (r *runner) consistency(ctx context.Context) *slicerv1.Consistency {
 	r.mu.Lock()
-	job, _, _ := r.core.Job()
-	home, wanted, since, now := r.home, r.core.Target(), r.stepSince, r.a.now().Mono
-	out := &slicerv1.Consistency{Leading: r.core.Token() != 0, StepMs: -1}
-	changing := r.core.Changing()
+	job, _, _ := r.viewLocked().Job()
+	home, wanted, since, now := r.home, r.viewLocked().Target(), r.stepSince, r.a.now().Mono
+	out := &slicerv1.Consistency{Leading: r.viewLocked().Token() != 0, StepMs: -1}
+	changing := r.viewLocked().Changing()
 	r.mu.Unlock()
 	if job.Config.Mode != assignment.Consistent {
 		return nil

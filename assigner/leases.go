@@ -238,14 +238,14 @@ func (r *runner) leaseTime(s *shelf) (ttl time.Duration, ok bool) {
 	if r.home != s {
 		return 0, false
 	}
-	return r.core.LeaseTime()
+	return r.viewLocked().LeaseTime()
 }
 
 // leaseDuration is that of a consistent job in a store, 0 of any other.
 func (r *runner) leaseDuration(s *shelf) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	job, known, exists := r.core.Job()
+	job, known, exists := r.viewLocked().Job()
 	if r.home != s || !known || !exists || job.Config.Mode != assignment.Consistent {
 		return 0
 	}

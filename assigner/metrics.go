@@ -157,16 +157,16 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	var load, imbalance, floor float64
 	frozen := map[string]float64{"assigner": 0, "operator": 0}
 	var stored *assignment.Assignment
-	r.ask(func(c *generate.Core, now generate.Now) {
+	r.ask(func(c generate.View) {
 		stored, mine = c.Stored(), c.IsPreferred()
 		if !mine {
 			return
 		}
-		for _, t := range c.Tasks(now) {
+		for _, t := range c.Tasks() {
 			states[t.Task.State]++
 			load += t.Load
 		}
-		imbalance, floor = c.Imbalance(now), c.Floor()
+		imbalance, floor = c.Imbalance(), c.Floor()
 		if c.Frozen() {
 			frozen["assigner"] = 1
 		}

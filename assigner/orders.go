@@ -168,7 +168,7 @@ func (v adminService) await(ctx context.Context, job string, order int64) (g ass
 		var ok, final bool
 		turn := make(chan struct{})
 		if r := v.a.lookup(job); r != nil {
-			r.ask(func(c *generate.Core, _ generate.Now) {
+			r.ask(func(c generate.View) {
 				g, ok, why, final = c.Obeyed(order)
 				turn = r.turn
 			})
@@ -229,7 +229,7 @@ func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order
 // vanished, if that is what is to be lifted.
 func (v adminService) vanished(m *slicerv1.GiveOrderRequest) (d time.Duration) {
 	if r := v.a.lookup(m.GetJob()); r != nil && m.GetUnfreeze() != nil {
-		r.ask(func(c *generate.Core, _ generate.Now) { d = c.Vanished() })
+		r.ask(func(c generate.View) { d = c.Vanished() })
 	}
 	return d
 }
@@ -244,8 +244,8 @@ func (v adminService) known(ctx context.Context, job string, home *shelf, task s
 		}
 	}
 	if r := v.a.lookup(job); r != nil {
-		r.ask(func(c *generate.Core, now generate.Now) {
-			for _, t := range c.Tasks(now) {
+		r.ask(func(c generate.View) {
+			for _, t := range c.Tasks() {
 				count(t.Task)
 			}
 		})

@@ -67,18 +67,20 @@ func (r *runner) tell(f func(c *generate.Core, now generate.Now)) {
 	poke(r.wake)
 }
 
-// ask has the core say something.
-func (r *runner) ask(f func(c *generate.Core, now generate.Now)) {
+// ask looks at the core.
+func (r *runner) ask(f func(generate.View)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(r.core, r.a.now())
+	f(r.viewLocked())
 }
+
+func (r *runner) viewLocked() generate.View { return r.core.View(r.a.now()) }
 
 // recheck has the store asked once more whether there is such a job, before
 // anybody is told again that there is none.
 func (r *runner) recheck() {
 	r.tell(func(c *generate.Core, now generate.Now) {
-		if _, known, exists := c.Job(); known && !exists {
+		if _, known, exists := c.View(now).Job(); known && !exists {
 			c.Forget(now)
 			r.status = nil
 		}
@@ -89,7 +91,7 @@ func (r *runner) recheck() {
 func (r *runner) release(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known, exists := r.core.Job(); !known || exists {
+	if _, known, exists := r.viewLocked().Job(); !known || exists {
 		return false
 	}
 	delete(r.watchers, s)
@@ -107,8 +109,8 @@ func (r *runner) forget(s *session) {
 
 // idleLocked says whether nobody would miss the runner.
 func (r *runner) idleLocked() bool {
-	_, known, exists := r.core.Job()
-	return known && !exists && len(r.watchers) == 0 && !r.core.Leading()
+	_, known, exists := r.viewLocked().Job()
+	return known && !exists && len(r.watchers) == 0 && !r.viewLocked().Leading()
 }
 
 // isMine reports whether this assigner was preferred for the job when the core last spoke.
@@ -123,7 +125,7 @@ func (r *runner) isMine() bool {
 func (r *runner) whereabouts() (home *shelf, zone string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	job, known, exists := r.core.Job()
+	job, known, exists := r.viewLocked().Job()
 	return r.home, job.Config.Zone, known && exists && r.home != nil
 }
 
@@ -212,7 +214,7 @@ func (r *runner) next() (action generate.Action, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.a.now()
-	if r.core.IsPreferred() {
+	if r.viewLocked().IsPreferred() {
 		for _, s := range r.a.sessions() {
 			r.core.Heard(now, s.id, s.lastHeard())
 		}
@@ -235,12 +237,12 @@ const writeWithin = 10 * time.Second
 // settle passes on what the core has to say and what has changed in it. r.mu is held.
 func (r *runner) settle() {
 	r.effects(r.core.Effects())
-	job, known, exists := r.core.Job()
+	job, known, exists := r.viewLocked().Job()
 	if !known {
 		return
 	}
 	turned := false
-	if r.frames.publish(r.a.now().Mono, r.core.Stored()) {
+	if r.frames.publish(r.a.now().Mono, r.viewLocked().Stored()) {
 		turned = true
 		for s := range r.watchers {
 			s.assignment(r)
@@ -259,13 +261,13 @@ func (r *runner) settle() {
 		r.exists, r.version = exists, job.Version
 		poke(r.a.dirty)
 	}
-	if mine := r.core.IsPreferred(); mine != r.mine {
+	if mine := r.viewLocked().IsPreferred(); mine != r.mine {
 		r.mine, turned = mine, true
 		if mine {
 			r.a.metrics.begin(r.name)
 		}
 	}
-	if g := r.core.InForce(); g != r.inForce {
+	if g := r.viewLocked().InForce(); g != r.inForce {
 		r.inForce, turned = g, true
 	}
 	if turned {

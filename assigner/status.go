@@ -10,7 +10,7 @@ import (
 // statusLocked looks at what Distributors that ask about the job are told, and
 // says whether it has changed.
 func (r *runner) statusLocked() bool {
-	job, _, exists := r.core.Job()
+	job, _, exists := r.viewLocked().Job()
 	if !exists {
 		changed := !r.status.GetUnknown()
 		if changed {
@@ -19,8 +19,8 @@ func (r *runner) statusLocked() bool {
 		return changed
 	}
 	var v generate.Convergence
-	if r.core.IsPreferred() {
-		v = r.core.Convergence()
+	if r.viewLocked().IsPreferred() {
+		v = r.viewLocked().Convergence()
 	}
 	n, mean := r.crowd()
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
@@ -39,7 +39,7 @@ func (r *runner) statusLocked() bool {
 // crowd is how the job's subscribers would be spread. A mean that is a sixteenth off is
 // good enough, and not worth telling everybody.
 func (r *runner) crowd() (distributors, mean uint32) {
-	n, m := r.core.Crowd()
+	n, m := r.viewLocked().Crowd()
 	distributors, mean = uint32(n), uint32(min(m, 1<<24)) // whatever Distributors say
 	if said := r.status.GetMeanSubscribers(); r.status.GetDistributors() == distributors && 16*max(said, mean)-16*min(said, mean) <= said {
 		mean = said

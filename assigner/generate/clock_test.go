@@ -90,18 +90,18 @@ func (c *clocked) goesOn(what string, core *Core, skew time.Duration, alarm stri
 	if off := c.stored.Generation().Time().Sub(epoch.Add(c.at)); off.Abs() > time.Minute {
 		c.Errorf("%s: generation %d is off by %s", what, c.stored.Generation(), off)
 	}
-	if h := core.Holding(); h != "" {
+	if h := core.View(c.now(skew)).Holding(); h != "" {
 		c.Errorf("%s: %s", what, h)
 	}
 	if alarm == "" {
-		if core.Alarm() != "" || raised != nil {
-			c.Errorf("%s: alarm %q, raised %v", what, core.Alarm(), raised)
+		if core.View(c.now(skew)).Alarm() != "" || raised != nil {
+			c.Errorf("%s: alarm %q, raised %v", what, core.View(c.now(skew)).Alarm(), raised)
 		}
 		return
 	}
 	// It is counted once an interval.
-	if !strings.Contains(core.Alarm(), "ahead") || len(raised) < 3 || len(raised) > 5 || slices.ContainsFunc(raised, func(w string) bool { return w != alarm }) {
-		c.Errorf("%s: alarm %q, raised %v", what, core.Alarm(), raised)
+	if !strings.Contains(core.View(c.now(skew)).Alarm(), "ahead") || len(raised) < 3 || len(raised) > 5 || slices.ContainsFunc(raised, func(w string) bool { return w != alarm }) {
+		c.Errorf("%s: alarm %q, raised %v", what, core.View(c.now(skew)).Alarm(), raised)
 	}
 }
 

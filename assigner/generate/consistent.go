@@ -36,6 +36,7 @@ type Resign struct{ Token lease.Token }
 // tenure is how far a consistent job has come in the order above. The zero value
 // is that of one without the job lease.
 type tenure struct {
+	*env
 	token      lease.Token // 0 without the job lease
 	maybe      bool        // the job lease is held, or was asked for with an unknown outcome
 	lost       error       // the session is gone, in the middle of a change
@@ -51,43 +52,38 @@ type tenure struct {
 }
 
 // leads reports whether this assigner is to have the job lease.
-func (c *Core) leads() bool {
-	return c.isPreferred() && c.store.known && c.store.exists && c.store.job.Config.Mode == assignment.Consistent
-}
+func (c *Core) leads() bool { return c.lead.isPreferred() && c.store.consistent() }
 
-// LeaseTime is the job's, if this assigner is to have the job lease.
-func (c *Core) LeaseTime() (ttl time.Duration, ok bool) {
-	return c.store.job.Config.LeaseDuration, c.leads()
-}
+// reset is the beginning: without the job lease.
+func (t *tenure) reset() { *t = tenure{env: t.env} }
 
-// order is what a consistent job calls for next, nil when it is to wait or to decide.
-func (c *Core) order() Action {
-	t := &c.tenure
+// next is what a consistent job calls for next, nil when it is to wait or to decide.
+func (t *tenure) next(leads, mine bool, s *stored) Action {
 	switch {
-	case t.changing && !c.leads() && !t.abandoning:
+	case t.changing && !leads && !t.abandoning:
 		t.abandoning = true
 		return Abandon{}
 	case t.changing:
 		return nil
-	case !c.leads():
+	case !leads:
 		if !t.maybe {
-			c.tenure = tenure{}
+			t.reset()
 			return nil
 		}
-		if c.now.Mono < t.retryAt {
+		if t.now.Mono < t.retryAt {
 			return nil
 		}
 		return Resign{t.token}
-	case c.now.Mono < t.retryAt:
+	case t.now.Mono < t.retryAt:
 		return nil
 	case t.token == 0:
 		t.maybe = true
 		return Lead{}
-	case !c.lead.mine || c.store.loadDue:
+	case !mine || s.loadDue:
 		return nil // read the store first
-	case !t.settled, c.store.fit() && generation(c.store.newest) > t.inForce:
-		t.changing, t.abandoning, t.since = true, false, c.now.Mono
-		return Change{t.token, c.Target(), c.store.job.Config.LeaseDuration}
+	case !t.settled, s.fit() && generation(s.newest) > t.inForce:
+		t.changing, t.abandoning, t.since = true, false, t.now.Mono
+		return Change{t.token, s.target(), s.job.Config.LeaseDuration}
 	}
 	return nil
 }
@@ -95,12 +91,11 @@ func (c *Core) order() Action {
 func single(a *assignment.Assignment) bool { return a.NumOwners() == a.NumSlices() }
 
 // mayDecide reports whether the order has come to deciding.
-func (c *Core) mayDecide() bool {
-	if c.store.job.Config.Mode != assignment.Consistent {
+func (t *tenure) mayDecide(s *stored) bool {
+	if s.job.Config.Mode != assignment.Consistent {
 		return true
 	}
-	t := &c.tenure
-	return t.token != 0 && t.settled && !t.changing && c.now.Mono >= t.retryAt && (!c.store.fit() || generation(c.store.newest) <= t.inForce)
+	return t.token != 0 && t.settled && !t.changing && t.now.Mono >= t.retryAt && (!s.fit() || generation(s.newest) <= t.inForce)
 }
 
 // Led takes in what came of a Lead.
@@ -113,16 +108,16 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 			t.maybe = false
 		}
 		t.maybe = t.maybe && !errors.Is(err, lease.ErrLost)
-		c.leaseFailed("take the job lease", err)
+		c.tenure.failed("take the job lease", err)
 		return
 	}
 	if t.err != nil {
 		c.say(levelInfo, "leases work again", "error", t.err.Error())
 	}
-	*t = tenure{token: token, maybe: true}
+	*t = tenure{env: t.env, token: token, maybe: true}
 	c.say(levelInfo, "job lease taken", "token", int64(token), "reason", "this assigner is preferred")
-	if p := c.pending; p != nil {
-		c.pending = nil // it was decided before
+	if p := c.rounds.pending; p != nil {
+		c.rounds.pending = nil // it was decided before
 		c.sched.again(c.now.Mono, p)
 	}
 	// What the one before has stored last counts.
@@ -146,7 +141,7 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	case abandoned && err != nil:
 		return
 	case err != nil:
-		c.leaseFailed("bring a change about", err)
+		c.tenure.failed("bring a change about", err)
 		return
 	}
 	t.failures, t.err = 0, nil
@@ -173,10 +168,10 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 func (c *Core) Resigned(now Now, err error) {
 	c.tick(now)
 	if err != nil && !errors.Is(err, lease.ErrLost) {
-		c.leaseFailed("resign", err)
+		c.tenure.failed("resign", err)
 		return
 	}
-	c.tenure = tenure{}
+	c.tenure.reset()
 	c.say(levelInfo, "job lease given back", "reason", "another assigner is preferred, or the job is not in consistent mode any more")
 }
 
@@ -193,23 +188,22 @@ func (c *Core) Lost(now Now, err error) {
 
 // deposed lets go of the job, until the lease can be had again.
 func (c *Core) deposed(err error) {
-	c.tenure = tenure{}
+	c.tenure.reset()
 	c.effects.Deposed++
-	if p := c.pending; p != nil {
-		c.pending = nil
+	if p := c.rounds.pending; p != nil {
+		c.rounds.pending = nil
 		c.sched.again(c.now.Mono, p)
 	}
-	c.leaseFailed("keep the job lease", err)
+	c.tenure.failed("keep the job lease", err)
 }
 
-// leaseFailed puts off the next attempt.
-func (c *Core) leaseFailed(what string, err error) {
-	t := &c.tenure
+// failed puts off the next attempt.
+func (t *tenure) failed(what string, err error) {
 	most := time.Second
 	if errors.Is(err, lease.ErrCorrupt) {
 		most = 30 * time.Second
 	}
-	wait := c.backoff(t.failures, 50*time.Millisecond, most)
+	wait := t.backoff(t.failures, 50*time.Millisecond, most)
 	before := t.err
 	t.failures++
 	t.err = fmt.Errorf("%s: %w", what, err)
@@ -217,64 +211,37 @@ func (c *Core) leaseFailed(what string, err error) {
 	if before != nil && before.Error() == t.err.Error() {
 		level = levelDebug // it has been said
 	}
-	t.retryAt = c.now.Mono + wait
-	c.say(level, "leases failed", "error", t.err.Error(), "failures", t.failures, "again_in", wait.String())
+	t.retryAt = t.now.Mono + wait
+	t.say(level, "leases failed", "error", t.err.Error(), "failures", t.failures, "again_in", wait.String())
 }
 
-// leaseWake is when order or mayDecide may turn out otherwise.
-func (c *Core) leaseWake() (at time.Duration, ok bool) {
-	t := &c.tenure
-	return t.retryAt, (c.leads() || t.maybe) && !t.changing && t.retryAt > c.now.Mono
+// wake is when next or mayDecide may turn out otherwise.
+func (t *tenure) wake(leads bool) (at time.Duration, ok bool) {
+	return t.retryAt, (leads || t.maybe) && !t.changing && t.retryAt > t.now.Mono
 }
 
 // holding says what of the order keeps decisions from being taken, or
 // returns "". A change that is being carried out does not count until its readers
 // have had their time.
-func (t *tenure) holding(now, lease time.Duration) string {
-	switch took := now - t.since; {
+func (t *tenure) holding(c *assignment.JobConfig) string {
+	switch took := t.now.Mono - t.since; {
+	case c.Mode != assignment.Consistent:
+		return ""
 	case t.err != nil:
 		return "consistent mode: " + t.err.Error()
 	case t.token == 0:
 		return "consistent mode: the job lease is not taken yet"
-	case t.changing && took > lease:
+	case t.changing && took > c.LeaseDuration:
 		return fmt.Sprintf("consistent mode: a change has been under way for %s", took.Round(time.Second))
 	}
 	return ""
 }
 
-// leaseHolding is that of a job in consistent mode, and "" otherwise.
-func (c *Core) leaseHolding() string {
-	if c.store.job.Config.Mode != assignment.Consistent {
-		return ""
-	}
-	return c.tenure.holding(c.now.Mono, c.store.job.Config.LeaseDuration)
-}
-
-// Leading reports whether the job lease is held here, may be, or a change is under way.
-func (c *Core) Leading() bool { return c.tenure.maybe || c.tenure.changing }
-
-// Token is the job lease's, 0 without it.
-func (c *Core) Token() lease.Token { return c.tenure.token }
-
-// InForce is the generation in force in consistent mode, as of the last change.
-func (c *Core) InForce() assignment.Generation { return c.tenure.inForce }
-
-// Changing reports whether a change is under way here.
-func (c *Core) Changing() bool { return c.tenure.changing }
-
-// Target is the generation that may come in force next, 0 if none.
-func (c *Core) Target() assignment.Generation {
-	if !c.store.fit() {
-		return 0
-	}
-	return generation(c.store.newest)
-}
-
 // quiet reports whether a round for the members' sake may wait for the next one by
 // load: nobody's keys, and nothing that leads to them, changes. In consistent
 // mode each generation takes a change that all slicelets have part in.
-func (c *Core) quiet(d *Planned) bool {
-	if c.store.job.Config.Mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
+func (d *Planned) quiet(mode assignment.Mode) bool {
+	if mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
 		return false
 	}
 	prev, next := d.in.Prev, d.Next

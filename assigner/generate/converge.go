@@ -53,58 +53,58 @@ const heardWithin = 2 * time.Second
 // Crowd says over how many Distributors the job's subscribers could be spread, and how
 // many each would have if all had as many. Both are 0 if that is not known: not every
 // Distributor is heard, or has said what it has.
-func (c *Core) Crowd() (distributors, mean int) {
-	if !c.isPreferred() || c.table == nil || c.table.Listening() != "" {
+func (v View) Crowd() (distributors, mean int) {
+	if !v.c.lead.isPreferred() || v.c.members.table == nil || v.c.members.table.Listening() != "" {
 		return 0, 0
 	}
 	all := 0
-	for _, d := range c.lead.sessions {
-		if d.heard < c.now.Mono-heardWithin || d.acks == nil && d.wants {
+	for _, d := range v.c.lead.sessions {
+		if d.heard < v.c.now.Mono-heardWithin || d.acks == nil && d.wants {
 			return 0, 0
 		}
 		if d.acks != nil {
 			all += int(d.acks.Clerks) + int(d.acks.Slicelets)
 		}
 	}
-	n := max(len(c.lead.sessions), 1)
+	n := max(len(v.c.lead.sessions), 1)
 	return n, (all + n - 1) / n
 }
 
 // Convergence sums up what Distributors have acknowledged. Only the preferred
 // assigner knows, and only when it has heard from all of them. Of one that it has lost
 // a little while ago it goes by what that has said last.
-func (c *Core) Convergence() Convergence {
-	v := Convergence{Stragglers: c.lead.stragglers[:0]}
-	known := c.isPreferred() && c.store.newest != nil && c.table != nil && c.table.Listening() == ""
-	least := generation(c.store.newest)
-	for _, d := range c.lead.sessions {
+func (v View) Convergence() Convergence {
+	x := Convergence{Stragglers: v.c.lead.stragglers[:0]}
+	known := v.c.lead.isPreferred() && v.c.store.newest != nil && v.c.members.table != nil && v.c.members.table.Listening() == ""
+	least := generation(v.c.store.newest)
+	for _, d := range v.c.lead.sessions {
 		a := d.acks
 		if a == nil {
 			if d.wants {
 				known = false
-				v.Stragglers = append(v.Stragglers, "distributor "+d.name)
+				x.Stragglers = append(x.Stragglers, "distributor "+d.name)
 			}
 			continue
 		}
-		v.Clerks += a.Clerks
-		v.Slicelets += a.Slicelets
+		x.Clerks += a.Clerks
+		x.Slicelets += a.Slicelets
 		if !a.Empty {
 			least = min(least, a.Min)
-			v.Stragglers = append(v.Stragglers, a.Stragglers...)
+			x.Stragglers = append(x.Stragglers, a.Stragglers...)
 		}
 	}
-	for _, l := range c.lead.lost {
-		if c.now.Mono-l.at < lostFor && l.acks.Min < generation(c.store.newest) {
+	for _, l := range v.c.lead.lost {
+		if v.c.now.Mono-l.at < lostFor && l.acks.Min < generation(v.c.store.newest) {
 			least = min(least, l.acks.Min)
-			v.Stragglers = append(v.Stragglers, "distributor "+l.name)
+			x.Stragglers = append(x.Stragglers, "distributor "+l.name)
 		}
 	}
 	if known {
-		v.Generation = least
+		x.Generation = least
 	}
-	slices.Sort(v.Stragglers)
-	c.lead.stragglers = v.Stragglers
-	v.Stragglers = slices.Compact(v.Stragglers)
-	v.Stragglers = v.Stragglers[:min(len(v.Stragglers), wire.MaxStragglers)]
-	return v
+	slices.Sort(x.Stragglers)
+	v.c.lead.stragglers = x.Stragglers
+	x.Stragglers = slices.Compact(x.Stragglers)
+	x.Stragglers = x.Stragglers[:min(len(x.Stragglers), wire.MaxStragglers)]
+	return x
 }

@@ -21,7 +21,7 @@ func TestChangeDuringARead(t *testing.T) {
 	}
 	c.StoreChanged(at(1))
 	c.Loaded(at(2), Loaded{})
-	if _, known, _ := c.Job(); known {
+	if _, known, _ := c.View(at(2)).Job(); known {
 		t.Error("what was read before the change is believed to be all")
 	}
 	if a, _ := c.Next(at(3)); a != (Load{}) {
@@ -130,7 +130,7 @@ func TestSnapshotBeforePreference(t *testing.T) {
 	c.Preferred(at(8*time.Second), "me")
 	c.Next(at(8 * time.Second))
 	c.Loaded(at(8*time.Second), Loaded{Exists: true, Job: store.Job{Config: cfg, Version: 1}, StoreID: 7})
-	if h := c.Holding(); h != "" {
+	if h := c.View(at(8 * time.Second)).Holding(); h != "" {
 		t.Errorf("it holds: %s", h)
 	}
 	c.Next(at(8 * time.Second))

@@ -48,7 +48,7 @@ func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	if err := drain("t0", false); err != nil {
 		t.Error(err)
 	}
-	if _, ok := b.core.Drained("t0", false); !ok {
-		t.Error(b.core.Holding())
+	if _, ok := b.core.View(b.now()).Drained("t0", false); !ok {
+		t.Error(b.core.View(b.now()).Holding())
 	}
 }

@@ -47,18 +47,14 @@ func (c *Core) Effects() Effects {
 	return e
 }
 
-func (c *Core) say(level slog.Level, message string, attrs ...any) {
-	c.effects.Logs = append(c.effects.Logs, Log{level, message, attrs})
-}
-
 // listen takes in what has happened to the members.
 func (c *Core) listen() {
-	if c.table == nil {
+	if c.members.table == nil {
 		return
 	}
 	calm := false // something has happened that is to be acted on at once
-	for _, e := range c.table.Events() {
-		if !c.isPreferred() {
+	for _, e := range c.members.table.Events() {
+		if !c.lead.isPreferred() {
 			continue // it is the preferred one's to say and to decide
 		}
 		c.effects.Members = append(c.effects.Members, e)
@@ -67,25 +63,21 @@ func (c *Core) listen() {
 		switch e.Kind {
 		case membership.Refused:
 			c.effects.Refusals = append(c.effects.Refusals, e)
-			c.member(levelWarn, "task refused", e)
+			c.sayOf(levelWarn, "task refused", e)
 		case membership.Frozen:
 			c.say(levelError, "job frozen", "reason", e.Reason)
 		case membership.Thawed:
 			c.say(levelInfo, "job thawed", "reason", e.Reason)
 			c.sched.holdUntil = 0
 		case membership.Dead:
-			c.member(levelWarn, "task "+string(e.Kind), e)
+			c.sayOf(levelWarn, "task "+string(e.Kind), e)
 		default:
-			c.member(levelInfo, "task "+string(e.Kind), e)
+			c.sayOf(levelInfo, "task "+string(e.Kind), e)
 		}
 		if c.sched.flaps.take(c.now.Mono, e) {
 			calm = true
 			c.sched.urgent = c.sched.urgent || e.Urgent()
 		}
 	}
-	c.sched.noteChanged(c.now.Mono, c.table.Version(), calm)
-}
-
-func (c *Core) member(level slog.Level, message string, e membership.Event) {
-	c.say(level, message, "task", e.Task, "incarnation", e.Incarnation, "reason", e.Reason)
+	c.sched.noteChanged(c.now.Mono, c.members.table.Version(), calm)
 }

@@ -99,7 +99,7 @@ func TestMomentOfDoubt(t *testing.T) {
 			b.core.Heard(b.now(), 2, b.at)
 		}
 		if pos, ok := b.stored.Position("t4"); !ok || b.stored.Task(pos).State != assignment.TaskDead {
-			t.Errorf("%s: t4 has been silent for 8 s, and is not dead: %s", name, b.core.Holding())
+			t.Errorf("%s: t4 has been silent for 8 s, and is not dead: %s", name, b.core.View(b.now()).Holding())
 		}
 	}
 }

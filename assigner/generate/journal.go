@@ -5,32 +5,32 @@ import (
 	"math"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
 // write is the action that stores what was planned.
-func (c *Core) write(p *Planned) Write {
-	w := Write{Next: p.Next, Token: c.tenure.token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: c.store.job.Config.History}
+func (p *Planned) write(token lease.Token, keep int) Write {
+	w := Write{Next: p.Next, Token: token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: keep}
 	if w.Controls == 0 {
 		w.Controls = store.NoVersion
 	}
 	return w
 }
 
-// entry is what the history is to say of a plan.
-func (c *Core) entry(d *Planned, r Round) *store.Entry {
+// record is what the history is to say of a plan.
+func (d *Planned) record(assigner string, r Round, failures []membership.Penalty) (*store.Entry, error) {
 	e := &store.Entry{
-		Order: d.controls.Version, Generation: d.Next.Generation(), Previous: d.Next.Previous(), Assigner: c.cfg.ID,
+		Order: d.controls.Version, Generation: d.Next.Generation(), Previous: d.Next.Previous(), Assigner: assigner,
 		Stamp:    store.Stamp{When: stampTime(r.At), Why: string(r.Why)},
 		KeyChurn: finite(r.Stats.KeyChurn), LoadChurn: finite(r.Stats.LoadChurn),
 		ImbalanceBefore: finite(r.Stats.ImbalanceBefore), ImbalanceAfter: finite(r.Stats.ImbalanceAfter),
 	}
-	if c.table != nil {
-		for _, p := range c.table.Penalties(store.MaxPenalties) {
-			e.Penalties = append(e.Penalties, store.Penalty{Task: p.Task, Amount: finite(p.Amount), Damped: p.Damped})
-		}
+	for _, p := range failures {
+		e.Penalties = append(e.Penalties, store.Penalty{Task: p.Task, Amount: finite(p.Amount), Damped: p.Damped})
 	}
 	if d.news != "" {
 		e.Why += ": " + d.news
@@ -51,11 +51,7 @@ func (c *Core) entry(d *Planned, r Round) *store.Entry {
 		e.Decisions = append(e.Decisions, decision(x))
 	}
 	e.LeftOut = len(r.Decisions) - len(e.Decisions)
-	if err := e.Validate(); err != nil {
-		c.say(levelError, "no entry for the history", "generation", int64(e.Generation), "error", err)
-		return nil
-	}
-	return e
+	return e, e.Validate()
 }
 
 // maxEntryDecisions is more than an entry has room for.

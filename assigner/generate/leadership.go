@@ -7,17 +7,13 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 )
 
-// leadership is which assigner decides, what this one takes over with, and what the
-// Distributors say that are attached to it.
+// leadership is which assigner decides, and what the Distributors say that are attached
+// to this one.
 type leadership struct {
+	*env
 	preferred string
-	mine      bool              // loaded since this assigner became preferred
-	recalled  bool              // so are the penalties of tasks
-	kept      *membership.Table // of before the job was handed over; see resume
-	outdated  bool              // more has happened since than that
-	resumed   bool              // table was kept, and nothing has been loaded since
-	keptAt    time.Duration
-	strayAt   time.Duration // when a report last came
+	mine      bool // loaded since this assigner became preferred
+	recalled  bool // so are the penalties of tasks
 
 	sessions   []*distributor
 	lost       []lost   // Distributors whose streams have ended lately
@@ -34,6 +30,9 @@ type distributor struct {
 	heard    time.Duration // when it last said something, as far as known
 }
 
+// isPreferred reports whether this assigner takes the job's decisions.
+func (l *leadership) isPreferred() bool { return l.preferred == l.cfg.ID && l.cfg.ID != "" }
+
 func (l *leadership) distributor(s membership.Session) *distributor {
 	for _, d := range l.sessions {
 		if d.session == s {
@@ -44,12 +43,17 @@ func (l *leadership) distributor(s membership.Session) *distributor {
 }
 
 // lose remembers a Distributor whose stream has ended, unless it has another.
-func (l *leadership) lose(now time.Duration, d *distributor) {
-	l.lost = slices.DeleteFunc(l.lost, func(was lost) bool { return now-was.at >= lostFor })
+func (l *leadership) lose(s membership.Session) {
+	d := l.distributor(s)
+	if d == nil {
+		return
+	}
+	l.sessions = slices.DeleteFunc(l.sessions, func(o *distributor) bool { return o == d })
+	l.lost = slices.DeleteFunc(l.lost, func(was lost) bool { return l.now.Mono-was.at >= lostFor })
 	again := slices.ContainsFunc(l.sessions, func(o *distributor) bool { return o.name == d.name && o.acks != nil })
 	if d.acks != nil && !d.acks.Empty && !again {
 		l.found(d.name)
-		l.lost = append(l.lost, lost{d.name, now, *d.acks})
+		l.lost = append(l.lost, lost{d.name, l.now.Mono, *d.acks})
 	}
 }
 

@@ -1,8 +1,6 @@
 package generate
 
 import (
-	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -40,38 +38,33 @@ type Write struct {
 // the latest; anything that is heard may make it sooner.
 func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 	c.tick(now)
-	c.dropStrays()
-	if c.table != nil {
-		c.table.Advance(c.now.Mono)
+	if c.members.table != nil && !c.lead.isPreferred() && c.now.Mono-c.members.strayAt > straysFor {
+		c.members.drop() // what was reported although this assigner is not preferred
+	}
+	if c.members.table != nil {
+		c.members.table.Advance(c.now.Mono)
 		c.listen()
 	}
 	if c.store.loadDue && c.now.Mono >= c.store.retryAt {
 		c.store.loadDue = false // what changes from now on calls for another one
-		return Load{Penalties: c.isPreferred() && !c.lead.recalled}, 0
+		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled}, 0
 	}
-	if o := c.order(); o != nil {
-		return o, 0
+	if a := c.tenure.next(c.leads(), c.lead.mine, &c.store); a != nil {
+		return a, 0
 	}
-	if c.notes() {
+	if c.inCharge() {
 		if n := c.overrides.note(c.now.Mono); n != nil {
 			return n, 0
 		}
 	}
-	if p := c.pending; p != nil && c.isPreferred() && c.mayDecide() {
-		c.pending, c.store.unsure = nil, p
-		return c.write(p), 0
+	if p := c.rounds.pending; p != nil && c.lead.isPreferred() && c.tenure.mayDecide(&c.store) {
+		c.rounds.pending, c.store.unsure = nil, p
+		return p.write(c.tenure.token, c.store.job.Config.History), 0
 	}
 	if p := c.plan(); p != nil {
 		return p, 0
 	}
 	return nil, c.wake()
-}
-
-// dropStrays forgets what was reported although this assigner is not preferred.
-func (c *Core) dropStrays() {
-	if c.table != nil && !c.isPreferred() && c.now.Mono-c.lead.strayAt > straysFor {
-		c.table, c.meter = nil, newMeter()
-	}
 }
 
 func (c *Core) wake() time.Duration {
@@ -80,16 +73,16 @@ func (c *Core) wake() time.Duration {
 	if c.store.loadDue {
 		earlier(c.store.retryAt)
 	}
-	if c.table != nil {
-		earlier(c.table.Wake())
-		if !c.isPreferred() {
-			earlier(c.lead.strayAt + straysFor + time.Millisecond)
+	if c.members.table != nil {
+		earlier(c.members.table.Wake())
+		if !c.lead.isPreferred() {
+			earlier(c.members.strayAt + straysFor + time.Millisecond)
 		}
 	}
-	if t, ok := c.leaseWake(); ok {
+	if t, ok := c.tenure.wake(c.leads()); ok {
 		earlier(t)
 	}
-	if t, ok := c.overrides.noteWake(); ok && c.notes() {
+	if t, ok := c.overrides.noteWake(); ok && c.inCharge() {
 		earlier(t)
 	}
 	if c.ready() {
@@ -100,9 +93,12 @@ func (c *Core) wake() time.Duration {
 	return at
 }
 
+// inCharge reports whether this assigner is preferred for the job, and has read it since.
+func (c *Core) inCharge() bool { return c.lead.isPreferred() && c.lead.mine && c.store.exists }
+
 // ready reports whether rounds are held here at all.
 func (c *Core) ready() bool {
-	return c.isPreferred() && c.lead.mine && c.store.exists && !c.store.loadDue && c.table != nil && c.mayDecide()
+	return c.inCharge() && !c.store.loadDue && c.members.table != nil && c.tenure.mayDecide(&c.store)
 }
 
 // plan begins a round if one is due and nothing speaks against it.
@@ -110,19 +106,20 @@ func (c *Core) plan() *Plan {
 	if !c.ready() {
 		return nil
 	}
-	c.sched.noteRunning(c.now.Mono, c.table.AnyRunning())
+	c.sched.noteRunning(c.now.Mono, c.members.table.AnyRunning())
 	why, due, ok := c.sched.round(c.store.newest == nil, c.store.job.Config.WarmUp)
 	if !ok || c.now.Mono < due {
 		return nil
 	}
-	c.watchClock()
+	c.watchClock(generation(c.store.newest), c.store.interval())
 	back := c.overrides.goesBack(c.store.newest)
 	if back {
 		why = ReasonOrder
 	}
-	label, held := c.held(why)
-	if held != "" && !(label == labelFrozen && !c.Frozen() && c.store.newest != nil && (back || c.overrides.ordered(c.table, c.store.newest))) {
-		c.skip(why, label, held)
+	label, held := held(&c.members, &c.overrides, why)
+	if held != "" && !(label == labelFrozen && !c.members.frozen() && c.store.newest != nil && (back || c.overrides.ordered(c.members.table, c.store.newest))) {
+		c.rounds.finish(Round{Why: why, At: c.now.Wall, Skipped: held, Label: label})
+		c.sched.putOff(c.now.Mono, c.store.interval(), why)
 		return nil
 	}
 	restricted := held != ""
@@ -131,16 +128,16 @@ func (c *Core) plan() *Plan {
 	}
 	full := why == ReasonLoad || why == ReasonConfig || why == ReasonFirst
 	if full {
-		c.table.Compact()
+		c.members.table.Compact()
 		c.listen()
 	}
-	tasks := c.table.Tasks()
+	tasks := c.members.table.Tasks()
 	p := &Plan{
 		tasks: tasks, restricted: restricted, controls: c.overrides.controls, news: c.overrides.tidings(),
 		Why: why, job: c.name, storeID: c.store.id, reported: c.store.reported(c.lead.sessions), wall: c.now.Wall,
-		force: why == ReasonReported || back, version: c.table.Version(), of: c.table, began: c.now.Mono, reports: c.meter.reports(),
+		force: why == ReasonReported || back, version: c.members.table.Version(), of: c.members.table, began: c.now.Mono, reports: c.members.meter.reports(),
 		in: loadbalance.Input{
-			Prev: c.store.newest, Tasks: c.overrides.mayOwn(tasks), Ages: c.table.Ages(), Config: c.store.job.Config, State: c.balance, MembershipOnly: !full,
+			Prev: c.store.newest, Tasks: c.overrides.mayOwn(tasks), Ages: c.members.table.Ages(), Config: c.store.job.Config, State: c.rounds.balance, MembershipOnly: !full,
 			Fixed: c.overrides.pins(restricted && !back), // a rollback undoes what older pins have done, too
 		},
 	}
@@ -148,12 +145,12 @@ func (c *Core) plan() *Plan {
 		p.target = c.overrides.target
 	}
 	if restricted {
-		p.away = c.overrides.away(c.table)
+		p.away = c.overrides.away(c.members.table)
 	}
 	switch {
-	case full && (c.meter.fresh > 0 || c.balance == nil):
+	case full && (c.members.meter.fresh > 0 || c.rounds.balance == nil):
 		p.in.Elapsed = c.now.Mono - c.sched.roundLast
-	case c.balance == nil:
+	case c.rounds.balance == nil:
 		// The first loads since the takeover: better than none.
 		p.in.Elapsed = c.store.interval()
 	}
@@ -177,63 +174,14 @@ const (
 )
 
 // held says why no round may be held now for this reason, or returns "".
-func (c *Core) held(why Reason) (label, held string) {
+func held(m *members, o *overrides, why Reason) (label, held string) {
 	switch {
-	case c.Frozen() && !deafToFreeze:
+	case m.frozen() && !deafToFreeze:
 		return labelFrozen, skipFrozen
-	case c.overrides.frozen():
-		return labelFrozen, c.overrides.frozenBy()
+	case o.frozen():
+		return labelFrozen, o.frozenBy()
 	case why == ReasonLoad:
-		return labelWaiting, c.table.Listening()
+		return labelWaiting, m.table.Listening()
 	}
 	return "", ""
-}
-
-// watchClock sets off the alarm when the wall clock and the stored generation are
-// more than a day apart, or that clock has jumped ahead: somebody's clock is wrong, and
-// people are to set it right. Rounds are held all the same, lest the job stand still:
-// what is out of bounds numbers no generation, so the next one follows the stored one,
-// and whoever has a right clock can go on from there.
-func (c *Core) watchClock() {
-	_, err := assignment.NextGeneration(generation(c.store.newest), 0, c.now.Wall)
-	switch {
-	case c.jumped > 0:
-		c.raise("clock", fmt.Sprintf("the clock has jumped ahead by %s since this assigner started: generations are numbered without that; if it is right, restart the assigner",
-			c.jumped.Round(time.Second)))
-	case err != nil:
-		c.raise("stored", err.Error())
-	default:
-		c.alarm, c.alarmAt = "", 0
-	}
-}
-
-// raise says once what is wrong, and counts it again and again.
-func (c *Core) raise(whose, why string) {
-	if c.alarm == "" {
-		c.say(levelError, "clock out of bounds", "reason", why)
-	}
-	c.alarm = why
-	if c.now.Mono >= c.alarmAt {
-		c.effects.Ahead = append(c.effects.Ahead, whose)
-		c.alarmAt = c.now.Mono + c.store.interval()
-	}
-}
-
-// skip notes that a round is left out, and puts it off.
-func (c *Core) skip(why Reason, label, held string) {
-	c.finish(Round{Why: why, At: c.now.Wall, Skipped: held, Label: label})
-	if why == ReasonLoad {
-		c.sched.roundAt = c.now.Mono + c.store.interval()
-	} else {
-		c.sched.holdUntil = c.now.Mono + holdFor
-	}
-}
-
-// backoff is how long to wait after n failures in a row: doubling from first to
-// most, spread by up to a half so that assigners do not move in step.
-func (c *Core) backoff(n int, first, most time.Duration) time.Duration {
-	d := min(first<<min(n, 20), most)
-	h := fnv.New32a()
-	fmt.Fprint(h, c.cfg.ID, c.name, n)
-	return d/2 + time.Duration(h.Sum32()%1000)*d/2000
 }

@@ -29,9 +29,6 @@ const (
 // maxNotes is how many wait for the store; the oldest make way.
 const maxNotes = 16
 
-// notes reports whether what is to be noted of the job is this assigner's to note.
-func (c *Core) notes() bool { return c.isPreferred() && c.lead.mine && c.store.exists }
-
 // Noted takes in what came of a Note.
 func (c *Core) Noted(now Now, n Note, err error) {
 	c.tick(now)

@@ -81,8 +81,8 @@ func TestReturnIsNoted(t *testing.T) {
 	b.pass(6 * time.Second)
 	b.unfreeze()
 	b.pass(3 * time.Second)
-	if len(b.noted) != 3 || b.core.Frozen() {
-		t.Errorf("noted is %q, frozen: %v", b.noted, b.core.Frozen())
+	if len(b.noted) != 3 || b.core.View(b.now()).Frozen() {
+		t.Errorf("noted is %q, frozen: %v", b.noted, b.core.View(b.now()).Frozen())
 	}
 }
 
@@ -98,7 +98,7 @@ func TestFreezeIgnoresWallClocks(t *testing.T) {
 		b.pass(time.Second)
 		b.mustHold = true
 		b.pass(55 * time.Second)
-		if !b.frozen() || b.core.Controls().Freeze == nil {
+		if !b.frozen() || b.core.View(b.now()).Controls().Freeze == nil {
 			t.Fatalf("with a clock that is %s ahead the freeze ends early", skew)
 		}
 		b.mustHold = false

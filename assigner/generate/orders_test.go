@@ -309,7 +309,7 @@ func TestBrakes(t *testing.T) {
 				})
 				b.pass(3 * time.Second)
 				if b.controls.Rollback != nil {
-					t.Fatalf("seed %d: the rollback is not carried out: %s", seed, b.core.Holding())
+					t.Fatalf("seed %d: the rollback is not carried out: %s", seed, b.core.View(b.now()).Holding())
 				}
 				// A pin ordered since goes on to count.
 				b.mustHold = b.frozen() && (len(b.controls.Pins) == 0 || b.controls.Pins[0].Order < b.controls.Freeze.Order)
@@ -332,7 +332,7 @@ func (b *braked) end() {
 	for _, name := range b.names() {
 		pos, ok := b.stored.Position(name)
 		if !ok || !owns(b.stored, pos) || b.stored.Task(pos).Incarnation != b.tasks[name].incarnation {
-			b.Fatalf("seed %d: %s owns nothing in the end: %s", b.seed, name, b.core.Holding())
+			b.Fatalf("seed %d: %s owns nothing in the end: %s", b.seed, name, b.core.View(b.now()).Holding())
 		}
 	}
 }
@@ -383,7 +383,7 @@ func TestFrozenObeys(t *testing.T) {
 	before := b.stored
 	b.exclude("t0")
 	b.pass(3 * time.Second)
-	if _, done, why, _ := b.core.Obeyed(b.controls.Version); !done {
+	if _, done, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !done {
 		t.Fatalf("the exclusion is not carried out: %s", why)
 	}
 	for s, r := range b.stored.All() {
@@ -404,12 +404,12 @@ func TestFrozenObeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pass(2 * time.Second)
-	if _, ok := b.core.Drained("t2", false); !ok {
-		t.Errorf("t2 was not drained: %s", b.core.Holding())
+	if _, ok := b.core.View(b.now()).Drained("t2", false); !ok {
+		t.Errorf("t2 was not drained: %s", b.core.View(b.now()).Holding())
 	}
 	b.mustHold = true
 	b.pass(10 * time.Second)
-	if h := b.core.Holding(); h != "frozen by ada" {
+	if h := b.core.View(b.now()).Holding(); h != "frozen by ada" {
 		t.Errorf("it holds because of %q", h)
 	}
 	b.freeze(5 * time.Second)
@@ -444,7 +444,7 @@ func TestRollback(t *testing.T) {
 	if len(b.kept) != n+1 {
 		t.Fatalf("%d generations were written for one rollback", len(b.kept)-n)
 	}
-	if g, done, why, _ := b.core.Obeyed(order); !done || g != b.stored.Generation() {
+	if g, done, why, _ := b.core.View(b.now()).Obeyed(order); !done || g != b.stored.Generation() {
 		t.Errorf("obeyed: %d, %v, %s", g, done, why)
 	}
 	for s, r := range b.stored.All() {
@@ -482,7 +482,7 @@ func TestRollbackKeepsPins(t *testing.T) {
 		})
 		b.pass(3 * time.Second)
 		if b.controls.Rollback != nil {
-			t.Fatalf("the rollback is not carried out: %s", b.core.Holding())
+			t.Fatalf("the rollback is not carried out: %s", b.core.View(b.now()).Holding())
 		}
 		if r := b.stored.Lookup(hotKey); r.Len() != 1 || r.At(0).Name != to {
 			t.Errorf("the pinned key is at %s, not at %s", r.At(0).Name, to)
@@ -497,7 +497,7 @@ func TestRollbackToNothing(t *testing.T) {
 		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: 12345}
 	})
 	b.pass(3 * time.Second)
-	if _, done, why, final := b.core.Obeyed(b.controls.Version); done || !final || why == "" {
+	if _, done, why, final := b.core.View(b.now()).Obeyed(b.controls.Version); done || !final || why == "" {
 		t.Errorf("obeyed: %v, %q, %v", done, why, final)
 	}
 }
@@ -519,13 +519,13 @@ func TestUnfreezeVanished(t *testing.T) {
 		delete(b.tasks, name)
 	}
 	b.pass(6 * time.Second)
-	if b.core.Vanished() == 0 {
+	if b.core.View(b.now()).Vanished() == 0 {
 		t.Fatal("3 of 5 tasks are silent, and nothing is frozen")
 	}
 	b.unfreeze()
 	b.pass(3 * time.Second)
-	if b.core.Vanished() != 0 || b.core.Live(b.now()) != 2 {
-		t.Errorf("frozen for %s, %d tasks live", b.core.Vanished(), b.core.Live(b.now()))
+	if b.core.View(b.now()).Vanished() != 0 || b.core.View(b.now()).Live() != 2 {
+		t.Errorf("frozen for %s, %d tasks live", b.core.View(b.now()).Vanished(), b.core.View(b.now()).Live())
 	}
 }
 
@@ -533,7 +533,7 @@ func TestUnfreezeVanished(t *testing.T) {
 func TestDampingOfJob(t *testing.T) {
 	b := newBraked(t, 5)
 	standing := func() string {
-		for _, s := range b.core.Tasks(b.now()) {
+		for _, s := range b.core.View(b.now()).Tasks() {
 			if s.Task.Name == "t0" {
 				return s.Standing
 			}

@@ -15,6 +15,7 @@ import (
 // overrides is what operators have ordered, and what of it and of the assigner's own
 // freezes is to be noted in the history.
 type overrides struct {
+	*env
 	controls store.Controls
 	target   *assignment.Assignment // of the rollback that is to be carried out, nil if none
 	void     int64                  // number of an order that cannot be carried out

@@ -243,11 +243,11 @@ func (c *cluster) settled() {
 		c.Fatalf("%v own slices and are not there", owns)
 	}
 	for i, core := range c.cores {
-		if core.Stored() != c.stored {
-			c.Fatalf("assigner %d has generation %d, stored is %d", i, generation(core.Stored()), c.stored.Generation())
+		if core.View(c.now(i)).Stored() != c.stored {
+			c.Fatalf("assigner %d has generation %d, stored is %d", i, generation(core.View(c.now(i)).Stored()), c.stored.Generation())
 		}
 	}
-	if h := c.cores[0].Holding(); h != "" {
+	if h := c.cores[0].View(c.now(0)).Holding(); h != "" {
 		c.Fatalf("in the end it holds: %s", h)
 	}
 }

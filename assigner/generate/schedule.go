@@ -56,6 +56,21 @@ func (s *schedule) round(first bool, warmUp time.Duration) (why Reason, due time
 	return why, max(due, s.holdUntil), true
 }
 
+// begin starts anew when this assigner has become preferred.
+func (s *schedule) begin(now, interval time.Duration, version uint64) {
+	s.hurry, s.planned, s.running, s.changed = ReasonTakeover, version, false, false
+	s.roundAt, s.roundLast, s.holdUntil = now+interval, now, 0
+}
+
+// putOff notes that a round is left out.
+func (s *schedule) putOff(now, interval time.Duration, why Reason) {
+	if why == ReasonLoad {
+		s.roundAt = now + interval
+	} else {
+		s.holdUntil = now + holdFor
+	}
+}
+
 // noteRunning keeps since when a task is there to own a first assignment.
 func (s *schedule) noteRunning(now time.Duration, running bool) {
 	if running && !s.running {

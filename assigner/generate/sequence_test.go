@@ -122,7 +122,7 @@ func TestMayDecide(t *testing.T) {
 	}
 	l.complete()
 	ready := l.core.tenure
-	if !l.core.mayDecide() {
+	if !l.core.tenure.mayDecide(&l.core.store) {
 		t.Fatalf("steady, and it may not decide: %+v", ready)
 	}
 	for why, change := range map[string]func(*tenure){
@@ -134,7 +134,7 @@ func TestMayDecide(t *testing.T) {
 	} {
 		l.core.tenure = ready
 		change(&l.core.tenure)
-		if l.core.mayDecide() {
+		if l.core.tenure.mayDecide(&l.core.store) {
 			t.Errorf("it may decide %s", why)
 		}
 	}

@@ -2,7 +2,6 @@ package generate
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -55,11 +54,11 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		return // it has changed meanwhile: there may be one now
 	}
 	if l.Err != nil {
-		c.failed(opRead, l.Err)
+		c.store.failed(opRead, l.Err)
 		return
 	}
 	if c.store.failures = 0; c.store.badWrites == 0 {
-		c.recovered()
+		c.store.recovered()
 	}
 	c.store.retryAt = 0
 	existed, before := c.store.exists, c.store.job
@@ -69,56 +68,45 @@ func (c *Core) Loaded(now Now, l Loaded) {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
 		c.overrides.controls, c.overrides.target, c.overrides.void, c.overrides.notes = store.Controls{}, nil, 0, nil
-		c.store.newest, c.balance, c.store.unsure = nil, nil, nil
-		c.lead.kept, c.lead.resumed = nil, false
-		if existed || c.isPreferred() {
-			c.table, c.meter = nil, newMeter()
+		c.store.newest, c.rounds.balance, c.store.unsure = nil, nil, nil
+		c.members.kept, c.members.resumed = nil, false
+		if existed || c.lead.isPreferred() {
+			c.members.drop()
 		}
 		// Otherwise what was reported may be of a job that is made just now.
 		return
 	}
-	if c.table == nil && c.isPreferred() {
-		c.ensureTable()
+	if c.lead.isPreferred() && c.members.ensure(&c.store, c.lead.sessions) {
+		c.sched.planned = c.members.table.Version()
 	}
 	c.configured(existed, before)
 	c.obey(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
-	c.recall(l)
-	c.lead.resumed = c.lead.resumed && !c.isPreferred()
-	c.lead.mine = c.lead.mine || c.isPreferred()
-	if g := c.store.reported(c.lead.sessions); c.isPreferred() && c.store.newest != nil && g > c.store.newest.Generation() {
+	if l.Recalled && !c.lead.recalled && c.lead.isPreferred() {
+		c.lead.recalled = true
+		c.members.recall(l)
+		c.listen()
+	}
+	c.members.resumed = c.members.resumed && !c.lead.isPreferred()
+	c.lead.mine = c.lead.mine || c.lead.isPreferred()
+	if g := c.store.reported(c.lead.sessions); c.lead.isPreferred() && c.store.newest != nil && g > c.store.newest.Generation() {
 		if _, err := assignment.NextGeneration(c.store.newest.Generation(), g, c.now.Wall); err == nil {
 			c.sched.hurry = ReasonReported
 		}
 	}
 }
 
-// recall has the tasks' failures from before a takeover count. Clocks that differ make
-// that inexact, and no more.
-func (c *Core) recall(l Loaded) {
-	if !l.Recalled || c.lead.recalled || !c.isPreferred() || c.table == nil {
-		return
-	}
-	c.lead.recalled = true
-	before := make([]membership.Penalty, len(l.Penalties))
-	for i, p := range l.Penalties {
-		before[i] = membership.Penalty(p)
-	}
-	c.table.Recall(c.now.Mono, before, c.now.Wall.Sub(l.PenaltiesAt))
-	c.listen()
-}
-
 // configured takes note of a changed config.
 func (c *Core) configured(existed bool, before store.Job) {
-	if c.table != nil && c.store.job.Config != before.Config {
-		c.table.Configure(c.now.Mono, members(c.store.job.Config))
+	if c.members.table != nil && c.store.job.Config != before.Config {
+		c.members.table.Configure(c.now.Mono, c.store.members())
 	}
 	if !existed || c.store.job.Config == before.Config {
 		return
 	}
 	c.say(levelInfo, "job config changed", "version", c.store.job.Version)
-	if c.isPreferred() {
+	if c.lead.isPreferred() {
 		c.sched.hurry = ReasonConfig
 	}
 }
@@ -134,19 +122,22 @@ func (c *Core) replace(a *assignment.Assignment) {
 	c.store.newest = a
 	own := a != nil && a.Generation() == c.store.own
 	if !own {
-		c.renew() // another assigner has decided meanwhile
+		// Another assigner has decided meanwhile.
+		if c.members.renew(&c.store, c.lead.sessions) {
+			c.sched.planned = c.members.table.Version()
+		}
 	}
-	if c.table == nil {
+	if c.members.table == nil {
 		return
 	}
-	if c.pending != nil {
-		c.sched.again(c.now.Mono, c.pending) // it was to follow another one
-		c.pending = nil
+	if c.rounds.pending != nil {
+		c.sched.again(c.now.Mono, c.rounds.pending) // it was to follow another one
+		c.rounds.pending = nil
 	}
-	if c.isPreferred() && !own {
+	if c.lead.isPreferred() && !own {
 		c.say(levelInfo, "assignment stored by another assigner", "generation", int64(generation(a)))
 	}
-	c.table.Stored(a, own)
+	c.members.table.Stored(a, own)
 	c.listen()
 	if !own && !c.sched.changed {
 		c.sched.changed, c.sched.changedAt = true, c.now.Mono
@@ -167,26 +158,35 @@ func (c *Core) Planned(now Now, d *Planned) {
 		d.Next, d.Err = nil, errors.New("a key would have several owners, in consistent mode")
 	}
 	switch {
-	case !c.isPreferred() || !c.store.exists:
+	case !c.lead.isPreferred() || !c.store.exists:
 		return
 	case d.target != nil && d.Next == nil:
 		c.cannot(d, r)
 	case d.Err != nil:
 		c.say(levelError, "decision makes no assignment", "round", string(d.Why), "error", d.Err)
 		r.Skipped, r.Label = d.Err.Error(), labelDefect
-		c.finish(r)
+		c.rounds.finish(r)
 		c.complete(d)
 	case d.Next == nil:
-		c.finish(r)
+		c.rounds.finish(r)
 		c.complete(d)
-	case c.quiet(d):
+	case d.quiet(c.store.job.Config.Mode):
 		r.Skipped, r.Label = skipQuiet, labelQuiet
-		c.finish(r)
+		c.rounds.finish(r)
 		c.complete(d)
 	default:
-		c.pending = d
+		c.rounds.pending = d
 		d.round = r
-		d.entry = c.entry(d, r)
+		var failures []membership.Penalty
+		if c.members.table != nil {
+			failures = c.members.table.Penalties(store.MaxPenalties)
+		}
+		entry, err := d.record(c.cfg.ID, r, failures)
+		if err != nil {
+			c.say(levelError, "no entry for the history", "generation", int64(entry.Generation), "error", err)
+			entry = nil
+		}
+		d.entry = entry
 	}
 }
 
@@ -200,16 +200,16 @@ func (c *Core) Written(now Now, err error) {
 	var conflict *store.ConflictError
 	switch {
 	case err == nil:
-		c.recovered()
+		c.store.recovered()
 		c.wrote(d)
 		c.replace(d.Next)
 	case errors.Is(err, lease.ErrDeposed):
-		c.recovered()
+		c.store.recovered()
 		c.store.unsure = nil
 		c.sched.again(c.now.Mono, d)
 		c.deposed(err)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		c.recovered()
+		c.store.recovered()
 		if errors.As(err, &conflict) && d.in.Prev == nil {
 			// The numbers of a job that was deleted and made anew go on.
 			c.store.above = max(c.store.above, assignment.Generation(conflict.Current))
@@ -225,7 +225,7 @@ func (c *Core) Written(now Now, err error) {
 		}
 	default:
 		// Whether it was stored will show when the store can be read again.
-		c.failed(opWrite, err)
+		c.store.failed(opWrite, err)
 	}
 }
 
@@ -236,7 +236,7 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 		return
 	}
 	if a != nil && a.Generation() == d.Next.Generation() && a.Checksum() == d.Next.Checksum() {
-		c.recovered()
+		c.store.recovered()
 		c.wrote(d)
 		return
 	}
@@ -251,7 +251,7 @@ func (c *Core) wrote(d *Planned) {
 	if d.target != nil && c.overrides.controls.Version == d.controls.Version {
 		c.overrides.controls, c.overrides.target = c.overrides.controls.Fulfilled(), nil
 	}
-	if d.of == c.table || d.of == c.lead.kept {
+	if d.of == c.members.table || d.of == c.members.kept {
 		c.store.own = d.Next.Generation()
 	} // else what it says is news to the table
 	r := d.round
@@ -264,7 +264,7 @@ func (c *Core) wrote(d *Planned) {
 		"slices", d.Next.NumSlices(), "owners", d.Next.NumOwners(), "decisions", len(r.Decisions),
 		"key_churn", s.KeyChurn, "load_churn", s.LoadChurn,
 		"imbalance", s.ImbalanceBefore, "imbalance_after", s.ImbalanceAfter, "floor", s.Floor)
-	c.finish(r)
+	c.rounds.finish(r)
 	c.complete(d)
 }
 
@@ -273,11 +273,11 @@ func (c *Core) complete(d *Planned) {
 	c.sched.nextRound = c.now.Mono + min(max(c.now.Mono-d.began, roundGap), roundGapMost)
 	if d.restricted {
 		c.sched.holdUntil = c.now.Mono + holdFor // what has happened meanwhile waits
-	} else if d.of == c.table {
+	} else if d.of == c.members.table {
 		c.sched.planned = d.version
 	}
-	if c.table != nil {
-		c.sched.noteChanged(c.now.Mono, c.table.Version(), false)
+	if c.members.table != nil {
+		c.sched.noteChanged(c.now.Mono, c.members.table.Version(), false)
 	}
 	if c.sched.hurry == d.Why || c.sched.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.overrides.controls.Version {
 		c.sched.hurry = ""
@@ -285,76 +285,10 @@ func (c *Core) complete(d *Planned) {
 	if c.store.newest == nil && d.Next == nil {
 		c.sched.runningAt = c.now.Mono // nobody to own anything after all
 	}
-	c.balance = d.Out.State
+	c.rounds.balance = d.Out.State
 	c.sched.decided, c.sched.warming = c.now.Mono, loadbalance.Warming(d.in)
 	if !d.in.MembershipOnly {
 		c.sched.roundLast, c.sched.roundAt = c.now.Mono, c.now.Mono+c.store.interval()
-		c.meter.begin(c.carries)
+		c.members.meter.begin(c.members.has)
 	}
-}
-
-func (c *Core) carries(task string) bool {
-	if c.table == nil {
-		return false
-	}
-	return c.table.Has(task)
-}
-
-// failed notes that the store did not do its part. Writes that fail are counted apart:
-// a store without space is read without fault between them.
-func (c *Core) failed(what string, err error) {
-	if c.store.err == nil {
-		c.store.errSince = c.now.Mono
-	}
-	most := 5 * time.Second
-	if errors.Is(err, store.ErrCorrupt) {
-		most = 30 * time.Second
-	}
-	n := &c.store.failures
-	if what == opWrite {
-		n = &c.store.badWrites
-	}
-	wait := c.backoff(*n, 100*time.Millisecond, most)
-	*n++
-	c.store.err = fmt.Errorf("%s: %w", what, err)
-	c.store.loadDue, c.store.retryAt = true, c.now.Mono+wait
-	c.say(levelWarn, "store failed", "error", c.store.err.Error(), "failures", *n, "again_in", wait.String())
-}
-
-// What failed is called.
-const (
-	opRead  = "read"
-	opWrite = "write"
-)
-
-// recovered notes that the store works: it has answered a write, or a read while no write
-// had failed.
-func (c *Core) recovered() {
-	if c.store.err != nil {
-		c.say(levelInfo, "store works again", "after", (c.now.Mono - c.store.errSince).String())
-	}
-	c.store.err, c.store.failures, c.store.badWrites = nil, 0, 0
-}
-
-// finish notes what became of a round. Rounds that are left out for one and the
-// same reason are said once.
-func (c *Core) finish(r Round) {
-	skipped := r.Skipped != "" && r.Generation == 0
-	if skipped {
-		level := levelInfo
-		if r.Label == c.lastSkip {
-			level = levelDebug
-		}
-		c.say(level, "round skipped", "round", string(r.Why), "reason", r.Skipped)
-		c.lastSkip = r.Label
-	} else if r.Why == ReasonLoad || r.Generation != 0 {
-		c.lastSkip = ""
-	}
-	if skipped || r.Why == ReasonLoad || r.Generation != 0 {
-		c.last = r
-	}
-	if r.Stats.Floor > 0 {
-		c.floor = r.Stats.Floor
-	}
-	c.effects.Rounds = append(c.effects.Rounds, r)
 }

@@ -1,6 +1,8 @@
 package generate
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -9,6 +11,7 @@ import (
 
 // stored is what the store said of the job, and what is to be asked of it.
 type stored struct {
+	*env
 	known    bool // it has answered
 	exists   bool
 	job      store.Job
@@ -58,4 +61,61 @@ func (s *stored) reported(by []*distributor) assignment.Generation {
 // has left behind may give a key to several.
 func (s *stored) fit() bool {
 	return s.newest == nil || single(s.newest)
+}
+
+// target is the generation that may come in force next, 0 if none.
+func (s *stored) target() assignment.Generation {
+	if !s.fit() {
+		return 0
+	}
+	return generation(s.newest)
+}
+
+// consistent reports whether the job is there, and in consistent mode.
+func (s *stored) consistent() bool {
+	return s.known && s.exists && s.job.Config.Mode == assignment.Consistent
+}
+
+// standBack notes that the job is handed over: nothing more is written.
+func (s *stored) standBack() {
+	if s.badWrites > 0 && s.failures == 0 { // what it could do was read
+		s.err = nil
+	}
+	s.badWrites = 0
+}
+
+// failed notes that the store did not do its part. Writes that fail are counted apart:
+// a store without space is read without fault between them.
+func (s *stored) failed(what string, err error) {
+	if s.err == nil {
+		s.errSince = s.now.Mono
+	}
+	most := 5 * time.Second
+	if errors.Is(err, store.ErrCorrupt) {
+		most = 30 * time.Second
+	}
+	n := &s.failures
+	if what == opWrite {
+		n = &s.badWrites
+	}
+	wait := s.backoff(*n, 100*time.Millisecond, most)
+	*n++
+	s.err = fmt.Errorf("%s: %w", what, err)
+	s.loadDue, s.retryAt = true, s.now.Mono+wait
+	s.say(levelWarn, "store failed", "error", s.err.Error(), "failures", *n, "again_in", wait.String())
+}
+
+// What failed is called.
+const (
+	opRead  = "read"
+	opWrite = "write"
+)
+
+// recovered notes that the store works: it has answered a write, or a read while no write
+// had failed.
+func (s *stored) recovered() {
+	if s.err != nil {
+		s.say(levelInfo, "store works again", "after", (s.now.Mono - s.errSince).String())
+	}
+	s.err, s.failures, s.badWrites = nil, 0, 0
 }

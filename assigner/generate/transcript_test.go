@@ -332,7 +332,7 @@ func (s *script) effects() {
 }
 
 func (s *script) show() {
-	v := s.core.Convergence()
+	v := s.core.View(s.now()).Convergence()
 	rel := func(g assignment.Generation) int64 {
 		if g == 0 {
 			return 0
@@ -340,12 +340,12 @@ func (s *script) show() {
 		return int64(g) - epoch.UnixMilli()
 	}
 	fmt.Fprintf(&s.out, "generation %d, converged %d, stragglers %v, clerks %d, slicelets %d\n",
-		rel(generation(s.core.Stored())), rel(v.Generation), v.Stragglers, v.Clerks, v.Slicelets)
-	fmt.Fprintf(&s.out, "holding %q, live %d, imbalance %.2f\n", s.core.Holding(), s.core.Live(s.now()), s.core.Imbalance(s.now()))
-	if why := s.core.Alarm(); why != "" {
+		rel(generation(s.core.View(s.now()).Stored())), rel(v.Generation), v.Stragglers, v.Clerks, v.Slicelets)
+	fmt.Fprintf(&s.out, "holding %q, live %d, imbalance %.2f\n", s.core.View(s.now()).Holding(), s.core.View(s.now()).Live(), s.core.View(s.now()).Imbalance())
+	if why := s.core.View(s.now()).Alarm(); why != "" {
 		fmt.Fprintf(&s.out, "alarm %q\n", why)
 	}
-	a := s.core.Stored()
+	a := s.core.View(s.now()).Stored()
 	if a == nil {
 		return
 	}

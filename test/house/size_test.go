@@ -22,8 +22,7 @@ var large = map[string]struct {
 	fields, methods int
 	why             string
 }{
-	"assigner/generate.Core":                  {20, 90, "its five parts know the facts; the transitions that join them are still its own"},
-	"assigner/membership.Table":               {15, 76, "to be split after Core: registration, reports and death"},
+	"assigner/membership.Table":               {15, 76, "to be split: registration, reports and death"},
 	"assignment/store/etcdstore.Store":        {16, 61, "the whole contract of a store on one type; a store of operations and one of records is to be tried"},
 	"assignment/store/internal/record.Layout": {2, 63, "a method for each key of the store's layout"},
 	"assignment/store/pebblestore.Store":      {16, 50, "as etcdstore.Store"},
@@ -78,7 +77,6 @@ type typeSize struct {
 	embeds          []string
 }
 
-// typeSizes is by the types' folders and names, such as "assigner/generate.Core".
 func typeSizes(t *testing.T) map[string]*typeSize {
 	t.Helper()
 	top, set := root(t), token.NewFileSet()

@@ -1,0 +1,97 @@
+package generate
+
+import (
+	"fmt"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
+)
+
+// Controls are the orders in force, as far as is known here. Not to be changed.
+func (v View) Controls() store.Controls { return v.c.overrides.controls }
+
+// Obeyed reports whether the stored assignment has an order carried out, and which
+// generation that is; otherwise why not, or "" when it is being done. Final says
+// that waiting does not help: it takes another order, or a task that returns.
+func (v View) Obeyed(order int64) (g assignment.Generation, done bool, why string, final bool) {
+	g = generation(v.c.store.newest)
+	switch {
+	case v.c.overrides.controls.Version < order:
+		return g, false, "", false
+	case v.c.overrides.void == order:
+		return g, false, v.c.overrides.voidWhy, true
+	case v.c.overrides.controls.Rollback != nil && v.c.overrides.controls.Rollback.Order == order:
+		return g, false, v.Holding(), false
+	case v.c.store.job.Config.Mode == assignment.Consistent && v.c.lead.isPreferred() && v.c.tenure.inForce < g:
+		return g, false, "", false
+	}
+	if v.c.store.newest == nil {
+		return g, true, "", false
+	}
+	for _, x := range v.c.overrides.controls.Exclude {
+		if pos, ok := v.c.store.newest.Position(x.Task); x.Order == order && ok && owns(v.c.store.newest, pos) {
+			return g, false, v.Holding(), false
+		}
+	}
+	for _, p := range v.c.overrides.controls.Pins {
+		if p.Order != order {
+			continue
+		}
+		switch t, why, soon := v.owner(p.Task); {
+		case why != "":
+			return g, false, fmt.Sprintf("task %s %s; the keys go there as soon as it may own slices", p.Task, why), !soon
+		case !pinned(v.c.store.newest, p.Slice, t):
+			return g, false, v.Holding(), false
+		}
+	}
+	return g, true, "", false
+}
+
+// owner finds a task that may own slices, or says why it may not, and whether that may
+// be over in a moment.
+func (v View) owner(name string) (t assignment.Task, why string, soon bool) {
+	if v.c.overrides.controls.Excludes(name) != nil {
+		return t, "is excluded", false
+	}
+	for _, s := range v.Tasks() {
+		switch {
+		case s.Task.Name != name:
+		case s.Task.State == assignment.TaskRunning:
+			return s.Task, "", false
+		default:
+			soon = !v.c.lead.isPreferred() || s.Task.State == assignment.TaskStarting && s.Damped == 0
+			return t, "is " + s.Task.State.String(), soon
+		}
+	}
+	return t, "is not there", true
+}
+
+// Drained reports whether the stored assignment has a task draining and owning
+// nothing, or with undo not draining, and what its generation is. In consistent
+// mode that generation is in force, so that the task may go without anybody having
+// to wait for its lease.
+func (v View) Drained(task string, undo bool) (assignment.Generation, bool) {
+	if v.c.store.newest == nil {
+		return 0, false
+	}
+	g := v.c.store.newest.Generation()
+	if v.c.store.job.Config.Mode == assignment.Consistent && v.c.tenure.inForce < g {
+		return g, false
+	}
+	pos, ok := v.c.store.newest.Position(task)
+	if !ok {
+		// It has never been given anything, or has gone.
+		return g, true
+	}
+	if draining := v.c.store.newest.Task(pos).State == assignment.TaskDraining; undo {
+		return g, !draining
+	} else if !draining {
+		return g, v.c.store.newest.Task(pos).State == assignment.TaskDead
+	}
+	for _, o := range v.c.store.newest.Columns().Owners {
+		if int(o) == pos {
+			return g, false
+		}
+	}
+	return g, true
+}
