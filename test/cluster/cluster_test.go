@@ -34,6 +34,7 @@ type tally struct {
 	took           time.Duration
 
 	mu     sync.Mutex
+	sum    uint64 // of when everything happened and of what was stored, in every world
 	backup counts
 	deaths deaths
 }
@@ -60,6 +61,7 @@ func runSeeds(tb testing.TB, from uint64, n int) *tally {
 				t.events.Add(int64(w.events))
 				t.writes.Add(int64(w.check.writes))
 				t.mu.Lock()
+				t.sum += w.sum()
 				t.backup.add(w.check.backup)
 				t.deaths.all, t.deaths.inTime = t.deaths.all+w.check.deaths.all, t.deaths.inTime+w.check.deaths.inTime
 				t.mu.Unlock()
@@ -71,6 +73,15 @@ func runSeeds(tb testing.TB, from uint64, n int) *tally {
 	return t
 }
 
+// sum is a checksum of when everything happened, and of what was stored.
+func (w *world) sum() uint64 {
+	sum := w.times
+	for g, s := range w.check.sums {
+		sum += s ^ uint64(g)
+	}
+	return sum
+}
+
 // TestSeeds runs many worlds.
 func TestSeeds(t *testing.T) {
 	from := *first
@@ -78,8 +89,8 @@ func TestSeeds(t *testing.T) {
 		from = uint64(time.Now().UnixNano()) >> 10 << 10
 	}
 	r := runSeeds(t, from, *seeds)
-	t.Logf("%d seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations",
-		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load())
+	t.Logf("%d seeds from %d: %.1f simulated hours of %d tasks in %.1f s (%.0f hours a minute), %d events, %d generations, checksum %016x",
+		*seeds, from, r.hours, usualSize.slicelets, r.took.Seconds(), r.hours/r.took.Minutes(), r.events.Load(), r.writes.Load(), r.sum)
 	d := r.deaths
 	t.Logf("%d slicelets died, %d of them with nothing else amiss for %s, by when they owned nothing", d.all, d.inTime, ownsDead)
 	b := r.backup
@@ -130,11 +141,7 @@ func last(trace []string) string {
 func TestRepeats(t *testing.T) {
 	run := func(seed uint64) string {
 		w, wrong := live(seed, usualSize)
-		sum := uint64(0)
-		for g, s := range w.check.sums {
-			sum += s ^ uint64(g)
-		}
-		return fmt.Sprintln(wrong, w.events, w.times, w.check.writes, sum, w.trace)
+		return fmt.Sprintln(wrong, w.events, w.check.writes, w.sum(), w.trace)
 	}
 	for _, seed := range []uint64{12345, 93} {
 		first := run(seed)
