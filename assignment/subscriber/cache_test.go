@@ -13,11 +13,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 )
 
 func TestCacheRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache")
-	past := history(t, 7, 5)
+	past := subscribertest.History(t, 7, 5)
 	for _, a := range past {
 		if err := writeCache(path, cacheEntry{assignment: a, mode: assignment.Affinity, index: -1}); err != nil {
 			t.Fatal(err)
@@ -45,7 +46,7 @@ func TestCacheRoundTrip(t *testing.T) {
 
 // A clerk's index comes back, and a file of the version without one is read.
 func TestCacheIndex(t *testing.T) {
-	a := history(t, 7, 3)[2]
+	a := subscribertest.History(t, 7, 3)[2]
 	for _, want := range []cacheEntry{
 		{a, assignment.Consistent, 0, clientHash("me")},
 		{a, assignment.Affinity, MaxClientIndex, clientHash("me")},
@@ -72,8 +73,19 @@ func TestCacheIndex(t *testing.T) {
 	}
 }
 
+// The index in the cache file is the client's own.
+func TestCacheIndexOfAnother(t *testing.T) {
+	for client, want := range map[string]int{"me": 12, "another": -1} {
+		cached := &cacheEntry{subscribertest.History(t, 7, 1)[0], assignment.Affinity, 12, clientHash(client)}
+		c := newCore(&Config{Job: "job", Role: Clerk, ClientID: "me", Distributors: []string{d1}}, cached)
+		if got := c.State().ClientIndex; got != want {
+			t.Errorf("cached by %s: index %d, want %d", client, got, want)
+		}
+	}
+}
+
 func TestCacheRefused(t *testing.T) {
-	good, err := encodeCache(cacheEntry{assignment: history(t, 7, 3)[2], mode: assignment.Affinity, index: -1})
+	good, err := encodeCache(cacheEntry{assignment: subscribertest.History(t, 7, 3)[2], mode: assignment.Affinity, index: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +141,7 @@ func TestCacheFileOdd(t *testing.T) {
 	if _, err := readCache(pipe, "job"); !errors.Is(err, errCache) {
 		t.Errorf("a pipe: %v", err)
 	}
-	if err := writeCache(filepath.Join(dir, "no", "such", "folder"), cacheEntry{assignment: history(t, 7, 1)[0], mode: 0, index: -1}); err == nil {
+	if err := writeCache(filepath.Join(dir, "no", "such", "folder"), cacheEntry{assignment: subscribertest.History(t, 7, 1)[0], mode: 0, index: -1}); err == nil {
 		t.Error("written into a folder that does not exist")
 	}
 }
@@ -137,7 +149,7 @@ func TestCacheFileOdd(t *testing.T) {
 // FuzzCache: whatever is on the disk, there is no panic, and what is accepted is
 // of this job and survives being written again.
 func FuzzCache(f *testing.F) {
-	for _, a := range history(f, 7, 3) {
+	for _, a := range subscribertest.History(f, 7, 3) {
 		b, err := encodeCache(cacheEntry{assignment: a, mode: assignment.Affinity, index: -1})
 		if err != nil {
 			f.Fatal(err)

@@ -16,7 +16,7 @@ func TestMetrics(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		server := n.Start(d1)
 		defer server.Stop()
-		server.Put(history(t, 1, 2)[1])
+		server.Put(subscribertest.History(t, 1, 2)[1])
 		r := prometheus.NewRegistry()
 		var both []*Subscriber
 		var gone []func()

@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,18 +13,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
-)
-
-// Role is what a subscriber is to its job.
-type Role uint8
-
-const (
-	// Clerk routes requests.
-	Clerk Role = iota + 1
-	// Slicelet serves them, and reports.
-	Slicelet
-	// Observer looks on; nothing waits for it.
-	Observer
 )
 
 // Config says what to subscribe to, and where.
@@ -63,9 +50,6 @@ type Config struct {
 	// DialOptions go to gRPC; none means an insecure transport.
 	DialOptions []grpc.DialOption
 }
-
-// MaxClientIndex bounds the index of a clerk among its job's clients.
-const MaxClientIndex = 1<<24 - 1
 
 const (
 	maxServers  = 256
@@ -126,17 +110,3 @@ func NewClientID(name string) string {
 	}
 	return fmt.Sprintf("%s-%016x", name, rand.Uint64())
 }
-
-// Errors that State.Err and Ready's error may match.
-var (
-	// ErrUnknownJob: the store says that there is no such job. It is tried again,
-	// since somebody may create it.
-	ErrUnknownJob = errors.New("no such job")
-	// ErrTaskNameTaken: another live task of the job has this name. It is tried
-	// again, since the other may go.
-	ErrTaskNameTaken = errors.New("task name is taken by another live task")
-	// ErrUnavailable: no server could be reached, or none had the assignment.
-	ErrUnavailable = errors.New("not available")
-	// ErrClosed: Close was called.
-	ErrClosed = errors.New("closed")
-)

@@ -20,8 +20,9 @@
 //   - Whatever a server sends, it does not panic, and what is not proven by its
 //     checksum is refused and asked for anew, whole.
 //
-// Inside, core is a state machine without clock, goroutine or I/O: events and the
-// time go in, actions come out. Subscriber carries them out.
+// What is done when is decided by package protocol, a state machine without clock,
+// goroutine or I/O: events and the time go in, actions come out. Subscriber carries them
+// out.
 //
 //	s, err := subscriber.New(subscriber.Config{
 //		Job:          "cache",

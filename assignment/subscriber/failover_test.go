@@ -21,7 +21,7 @@ import (
 func TestPartsDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := subscribertest.NewNetwork()
-		past := history(t, 1, 6)
+		past := subscribertest.History(t, 1, 6)
 		cache := filepath.Join(t.TempDir(), "cache")
 		backup := n.Start(b1)
 		backup.Say(&slicerv1.Status{Mode: slicerv1.Mode_MODE_AFFINITY})
@@ -96,7 +96,7 @@ func TestBlackholes(t *testing.T) {
 		n.Blackhole(d2, true)
 		backup := n.Start(b1)
 		defer backup.Stop()
-		backup.Put(history(t, 1, 1)[0])
+		backup.Put(subscribertest.History(t, 1, 1)[0])
 		began := time.Now()
 		s := start(t, n, nil)
 		await(t, s, "the backup's", holds(1, Backup))
@@ -117,7 +117,7 @@ func TestOneNameOfSeveral(t *testing.T) {
 		deaf, well := n.Start(d1), n.Start(d2)
 		defer deaf.Stop()
 		defer well.Stop()
-		a := history(t, 1, 1)[0]
+		a := subscribertest.History(t, 1, 1)[0]
 		for _, server := range []*subscribertest.Server{deaf, well} {
 			server.Say(&slicerv1.Status{TakesReports: true, Unheard: server == deaf})
 			server.Put(a)
@@ -154,13 +154,13 @@ func TestSilentServer(t *testing.T) {
 		one := n.Start(d1)
 		defer one.Stop()
 		one.Say(&slicerv1.Status{TakesReports: true, RepeatMs: 1000})
-		one.Put(history(t, 1, 1)[0])
+		one.Put(subscribertest.History(t, 1, 1)[0])
 		s := start(t, n, nil)
 		await(t, s, "the first", holds(1, Distributor))
 		one.Silence(true)
 		two := n.Start(d2)
 		defer two.Stop()
-		two.Put(history(t, 1, 2)[1])
+		two.Put(subscribertest.History(t, 1, 2)[1])
 		began := time.Now()
 		await(t, s, "the other's", holds(2, Distributor))
 		if d := time.Since(began); d > 4*time.Second {
@@ -175,7 +175,7 @@ func TestRefusedThenWhole(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		server := n.Start(d1)
 		defer server.Stop()
-		past := history(t, 1, 3)
+		past := subscribertest.History(t, 1, 3)
 		server.Put(past[0])
 		s := start(t, n, nil)
 		await(t, s, "the first", holds(1, Distributor))
@@ -209,7 +209,7 @@ func TestUnknownJob(t *testing.T) {
 		}
 		// Somebody creates it.
 		server.Refuse(nil)
-		server.Put(history(t, 1, 1)[0])
+		server.Put(subscribertest.History(t, 1, 1)[0])
 		await(t, s, "the first", holds(1, Distributor))
 		s.Close()
 	})

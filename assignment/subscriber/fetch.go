@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -129,7 +130,7 @@ func (f *fetch) ask(ctx context.Context, addr string) (*assignment.Assignment, e
 	stream, err := slicerv1.NewSubscriberServiceClient(conn).Fetch(ctx,
 		&slicerv1.FetchRequest{Job: f.s.cfg.Job, Generation: int64(f.generation)})
 	if err != nil {
-		return nil, explain(err)
+		return nil, protocol.Explain(err)
 	}
 	var asm wire.Assembler
 	for {
@@ -138,19 +139,15 @@ func (f *fetch) ask(ctx context.Context, addr string) (*assignment.Assignment, e
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%w: it ended the stream", ErrUnavailable)
 		case err != nil:
-			return nil, explain(err)
-		case m.GetChunk() != nil:
-			if err := asm.Add(m.GetChunk()); err != nil {
-				return nil, err
-			}
-		case m.GetTrailer() != nil:
-			a, err := asm.Finish(m.GetTrailer(), nil)
-			switch {
-			case err != nil:
-				return nil, err
-			case a.Job() != f.s.cfg.Job || a.Generation() != f.generation:
-				return nil, fmt.Errorf("it sent generation %d of job %q", a.Generation(), a.Job())
-			}
+			return nil, protocol.Explain(err)
+		}
+		switch a, err := asm.Take(m, nil); {
+		case err != nil:
+			return nil, err
+		case a == nil:
+		case a.Job() != f.s.cfg.Job || a.Generation() != f.generation:
+			return nil, fmt.Errorf("it sent generation %d of job %q", a.Generation(), a.Job())
+		default:
 			return a, nil
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := subscribertest.NewNetwork()
-		past := history(t, 1, 5)
+		past := subscribertest.History(t, 1, 5)
 		one, two, back := n.Start(d1), n.Start(d2), n.Start(b1)
 		defer one.Stop()
 		defer two.Stop()
@@ -100,7 +100,7 @@ func TestFetchOfSomethingElse(t *testing.T) {
 		s := start(t, n, func(c *Config) { c.Distributors, c.Backups = []string{d1}, nil })
 		defer s.Close()
 		messages := func(g int) []*slicerv1.WatchResponse {
-			f, err := wire.WholeFrame(history(t, 1, 3)[g-1])
+			f, err := wire.WholeFrame(subscribertest.History(t, 1, 3)[g-1])
 			if err != nil {
 				t.Fatal(err)
 			}

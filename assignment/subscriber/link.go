@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -29,10 +31,14 @@ const window = 1 << 20
 
 // link is one stream on a connection of its own, or on that of another link.
 type link struct {
-	id     linkID
+	id     protocol.Link
 	cancel context.CancelFunc
 	out    outbox
 	conn   *connection // set at the latest when it says that it is linked
+
+	// The owner's.
+	linked bool
+	asm    wire.Assembler
 }
 
 // connection is closed by the last link that leaves it.
@@ -58,7 +64,7 @@ func (c *connection) leave() {
 
 // event is what a link says to its owner; exactly one field beside id is set.
 type event struct {
-	id     linkID
+	id     protocol.Link
 	linked bool
 	got    *slicerv1.WatchResponse
 	ended  bool
@@ -141,7 +147,7 @@ type outgoing struct {
 	made time.Time // of the report in it
 }
 
-func newLink(id linkID, cancel context.CancelFunc) *link {
+func newLink(id protocol.Link, cancel context.CancelFunc) *link {
 	return &link{id: id, cancel: cancel, out: outbox{wake: make(chan struct{}, 1)}}
 }
 

@@ -5,13 +5,15 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 )
 
-// loop carries out what core decides. One goroutine owns it, and core with it.
+// loop carries out what the core decides. One goroutine owns it, and core with it.
 type loop struct {
 	s      *Subscriber
-	core   *core
-	links  map[linkID]*link
+	core   *protocol.Core
+	links  map[protocol.Link]*link
 	events chan event
 	cache  *cacheWriter // nil without a cache file
 	cached cacheEntry   // offered last
@@ -21,12 +23,12 @@ type loop struct {
 	wg     sync.WaitGroup // links
 }
 
-func newLoop(s *Subscriber, c *core) *loop {
-	l := &loop{s: s, core: c, links: make(map[linkID]*link), events: make(chan event, 16)}
+func newLoop(s *Subscriber, c *protocol.Core) *loop {
+	l := &loop{s: s, core: c, links: make(map[protocol.Link]*link), events: make(chan event, 16)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if s.cfg.CacheFile != "" {
 		l.cache = startCacheWriter(s.cfg.CacheFile, s.log)
-		l.cached = l.entry()
+		l.cached = l.entry(c.State())
 	}
 	return l
 }
@@ -35,11 +37,11 @@ func (l *loop) run() {
 	defer close(l.s.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	l.core.start(time.Now())
+	l.core.Start(time.Now())
 	for {
-		l.carryOut(l.core.take())
+		l.carryOut(l.core.Actions())
 		var due <-chan time.Time
-		if w := l.core.wake(); !w.IsZero() {
+		if w := l.core.Wake(); !w.IsZero() {
 			timer.Reset(time.Until(w))
 			due = timer.C
 		}
@@ -47,9 +49,9 @@ func (l *loop) run() {
 		case e := <-l.events:
 			l.handle(e)
 		case r := <-l.s.report:
-			l.core.newReport(r)
+			l.core.Report(r.made, r.Report)
 		case <-due:
-			l.core.tick(time.Now())
+			l.core.Tick(time.Now())
 		case <-l.s.closing:
 			l.shutdown()
 			return
@@ -58,61 +60,64 @@ func (l *loop) run() {
 }
 
 func (l *loop) handle(e event) {
-	now := time.Now()
+	now, k := time.Now(), l.links[e.id]
 	switch {
+	case k == nil: // it was cut
 	case e.ended:
-		l.core.ended(e.id, e.err, now)
+		l.core.Ended(now, e.id, e.err)
 	case e.linked:
-		l.core.linked(e.id, now)
+		k.linked = true
+		l.core.Linked(now, e.id)
 	default:
-		l.core.received(e.id, e.got, now)
+		a, err := k.asm.Take(e.got, l.core.Base(e.id))
+		l.core.Received(now, e.id, e.got, a, err)
 	}
 }
 
-func (l *loop) carryOut(actions []action) {
+func (l *loop) carryOut(actions []protocol.Action) {
 	for _, a := range actions {
-		switch a.do {
-		case dial:
+		switch a.Do {
+		case protocol.Dial:
 			l.dial(a)
-		case send:
-			if k := l.links[a.link]; k != nil {
-				k.out.put(outgoing{a.msg, a.made})
+		case protocol.Send:
+			if k := l.links[a.Link]; k != nil {
+				k.out.put(outgoing{a.Message, a.Made})
 			}
-		case cut:
-			if k := l.links[a.link]; k != nil {
+		case protocol.Cut:
+			if k := l.links[a.Link]; k != nil {
 				k.cancel()
-				delete(l.links, a.link)
+				delete(l.links, a.Link)
 			}
-		case publish:
+		case protocol.Publish:
 			l.publish()
-		case note:
+		case protocol.Note:
 			args := []any{}
-			if a.err != nil {
-				args = append(args, "error", a.err)
+			if a.Err != nil {
+				args = append(args, "error", a.Err)
 			}
-			l.s.log.Log(context.Background(), a.level, a.text, args...)
+			l.s.log.Log(context.Background(), a.Level, a.Text, args...)
 		}
 	}
 }
 
-func (l *loop) dial(a action) {
+func (l *loop) dial(a protocol.Action) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	k := newLink(a.link, cancel)
-	if via := l.links[a.via]; via != nil {
+	k := newLink(a.Link, cancel)
+	if via := l.links[a.Via]; via != nil {
 		k.conn = via.conn.join()
 	}
-	l.links[a.link] = k
-	l.s.log.Debug("connecting", "server", a.addr)
+	l.links[a.Link] = k
+	l.s.log.Debug("connecting", "server", a.Addr)
 	l.wg.Go(func() {
 		defer cancel()
-		k.run(ctx, a.addr, l.s.opts, l.events)
+		k.run(ctx, a.Addr, l.s.opts, l.events)
 	})
 }
 
 // publish makes the core's state everybody's.
 func (l *loop) publish() {
 	s := l.s
-	state, count := l.core.state(), l.core.count
+	state, count := l.core.State(), l.core.Counters()
 	before := s.state.Load()
 	changed := before == nil || before.Assignment != state.Assignment
 	s.state.Store(&state)
@@ -132,18 +137,17 @@ func (l *loop) publish() {
 		s.changed = make(chan struct{})
 	}
 	s.mu.Unlock()
-	l.keep()
+	l.keep(state)
 }
 
 // entry is what the cache file is to hold.
-func (l *loop) entry() cacheEntry {
-	c := l.core
-	return cacheEntry{c.held, c.status.Mode, c.index, clientHash(l.s.cfg.ClientID)}
+func (l *loop) entry(s State) cacheEntry {
+	return cacheEntry{s.Assignment, s.Status.Mode, s.ClientIndex, clientHash(l.s.cfg.ClientID)}
 }
 
-// keep has the cache file written if there is something new.
-func (l *loop) keep() {
-	if e := l.entry(); l.cache != nil && e.assignment != nil && e != l.cached {
+// keep writes the cache file if there is something new.
+func (l *loop) keep(s State) {
+	if e := l.entry(s); l.cache != nil && e.assignment != nil && e != l.cached {
 		l.cached = e
 		l.cache.offer(e)
 	}
@@ -154,17 +158,13 @@ func (l *loop) keep() {
 func (l *loop) shutdown() {
 	deadline := time.NewTimer(goodbyeTimeout)
 	defer deadline.Stop()
-	for _, id := range []linkID{l.core.dist.link, l.core.back.link, l.core.scout.link} {
-		k := l.links[id]
-		if k == nil {
-			continue
-		}
-		if l.core.lane(id).phase == dialing {
+	for id, k := range l.links {
+		if k.linked {
+			k.out.goodbye()
+		} else {
 			k.cancel()
 			delete(l.links, id)
-			continue
 		}
-		k.out.goodbye()
 	}
 	for len(l.links) > 0 {
 		select {

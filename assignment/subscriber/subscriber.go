@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -38,6 +38,12 @@ type Subscriber struct {
 	done    chan struct{} // the loop has ended
 }
 
+// stamped is a report and when it was made.
+type stamped struct {
+	*slicerv1.Report
+	made time.Time
+}
+
 // New validates the config, reads the cache file, and starts. It does not wait
 // for a server. A cache file that cannot be used is logged and ignored.
 func New(cfg Config) (*Subscriber, error) {
@@ -61,10 +67,27 @@ func New(cfg Config) (*Subscriber, error) {
 			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "error", err)
 		}
 	}
-	l := newLoop(s, newCore(&s.cfg, xxhash.Sum64String(cfg.ClientID), cached))
+	l := newLoop(s, newCore(&s.cfg, cached))
 	l.publish()
 	go l.run()
 	return s, nil
+}
+
+// newCore begins with what the cache file had, nil for nothing.
+func newCore(cfg *Config, cached *cacheEntry) *protocol.Core {
+	client := clientHash(cfg.ClientID)
+	p := protocol.Config{
+		Job: cfg.Job, Role: cfg.Role, ClientID: cfg.ClientID, Zone: cfg.Zone, Task: cfg.Task, First: cfg.First,
+		ClientIndex: cfg.ClientIndex, Distributors: cfg.Distributors, Backups: cfg.Backups, Seed: client,
+	}
+	if cached == nil {
+		return protocol.New(p, nil, 0, -1)
+	}
+	index := -1
+	if cached.client == client {
+		index = cached.index
+	}
+	return protocol.New(p, cached.assignment, cached.mode, index)
 }
 
 // State is what is known now. It takes no lock and does not allocate.

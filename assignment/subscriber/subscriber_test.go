@@ -67,7 +67,7 @@ func TestFollow(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		server := n.Start(d1)
 		defer server.Stop()
-		past := history(t, 1, 4)
+		past := subscribertest.History(t, 1, 4)
 		server.Put(past[0])
 		var observed atomic.Int64
 		s := start(t, n, func(c *Config) {
@@ -125,7 +125,7 @@ func TestReports(t *testing.T) {
 		time.Sleep(time.Second)
 		server := n.Start(d1)
 		defer server.Stop()
-		server.Put(history(t, 1, 1)[0])
+		server.Put(subscribertest.History(t, 1, 1)[0])
 		await(t, s, "the first", holds(1, Distributor))
 		s.Report(&slicerv1.Report{Sequence: 4})
 		synctest.Wait()
@@ -153,7 +153,7 @@ func TestCacheSpacing(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		server := n.Start(d1)
 		defer server.Stop()
-		past := history(t, 1, 6)
+		past := subscribertest.History(t, 1, 6)
 		cache := filepath.Join(t.TempDir(), "cache")
 		server.Put(past[0])
 		s := start(t, n, func(c *Config) { c.CacheFile = cache })
@@ -194,7 +194,7 @@ func TestBadCacheIsNotFatal(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		server := n.Start(d1)
 		defer server.Stop()
-		server.Put(history(t, 1, 1)[0])
+		server.Put(subscribertest.History(t, 1, 1)[0])
 		cache := filepath.Join(t.TempDir(), "cache")
 		if err := os.WriteFile(cache, []byte("not a cache"), 0o600); err != nil {
 			t.Fatal(err)

@@ -114,6 +114,18 @@ func (s *Assembler) Add(c *slicerv1.Chunk) error {
 	return nil
 }
 
+// Take is Add or Finish of a message to a subscriber: it returns the assignment that the
+// message ends, nil if it ends none.
+func (s *Assembler) Take(m *slicerv1.WatchResponse, base *assignment.Assignment) (*assignment.Assignment, error) {
+	switch m := m.GetMessage().(type) {
+	case *slicerv1.WatchResponse_Chunk:
+		return nil, s.Add(m.Chunk)
+	case *slicerv1.WatchResponse_Trailer:
+		return s.Finish(m.Trailer, base)
+	}
+	return nil, nil
+}
+
 // Finish decodes the chunks since the last trailer, applies them to base if
 // they are a delta, and checks the result against the trailer. Whatever the
 // outcome the next chunk begins anew. base may be nil. Errors match

@@ -5,7 +5,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -196,9 +196,9 @@ func (c *checker) decided(a *assignerHost) {
 func (c *checker) published(s *subscriberHost) {
 	a := s.state.Assignment
 	switch was := s.link; {
-	case s.state.Link == subscriber.Backup && was != subscriber.Backup:
+	case s.state.Link == protocol.Backup && was != protocol.Backup:
 		c.backup.falls++
-	case s.state.Link == subscriber.Distributor && was == subscriber.Backup:
+	case s.state.Link == protocol.Distributor && was == protocol.Backup:
 		c.backup.back++
 	}
 	if s.state.Link != 0 {
@@ -217,7 +217,7 @@ func (c *checker) published(s *subscriberHost) {
 		}
 	}
 	s.held = holding{s.life, a}
-	if s.state.Source == subscriber.Backup {
+	if s.state.Source == protocol.Backup {
 		c.backup.taken++
 	}
 	sum, ok := c.sums[a.Generation()]
@@ -244,11 +244,11 @@ func (w *world) subscribers() (all []*subscriberHost) {
 func (c *checker) onBackup() {
 	n, newest := 0, generation(c.w.store.stored)
 	for _, s := range c.w.subscribers() {
-		if !s.up || s.state.Link == subscriber.Distributor {
+		if !s.up || s.state.Link == protocol.Distributor {
 			continue
 		}
 		n++
-		if s.state.Link != subscriber.Backup || generation(s.state.Assignment) != newest && c.w.at >= c.last+arrive {
+		if s.state.Link != protocol.Backup || generation(s.state.Assignment) != newest && c.w.at >= c.last+arrive {
 			c.w.fail("%s has no Distributor and holds generation %d, stored is %d; it is served by %s: %v", s.name, generation(s.state.Assignment), newest, s.state.Peer, s.state.Err)
 		}
 	}
@@ -268,7 +268,7 @@ func (c *checker) settled() {
 		if got := s.state.Assignment; got == nil || got.Generation() != a.Generation() {
 			c.w.fail("%s holds generation %v, stored is %d; it is served by %s: %v", s.name, generation(got), a.Generation(), s.state.Peer, s.state.Err)
 		}
-		if s.state.Link != subscriber.Distributor {
+		if s.state.Link != protocol.Distributor {
 			c.w.fail("%s has not come back to a Distributor: it is served by %s: %v", s.name, s.state.Peer, s.state.Err)
 		}
 	}

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -17,16 +19,16 @@ import (
 // subscriberHost is what clerks and slicelets have in common.
 type subscriberHost struct {
 	*host
-	sub   *subscriber.Driven
+	sub   *protocol.Core
 	conns []linked
-	state subscriber.State
+	state protocol.State
 	// As looked at last:
-	link subscriber.Source
+	link protocol.Source
 	held holding
 }
 
 // begin starts the protocol in a new process.
-func (s *subscriberHost) begin(cfg subscriber.Config) {
+func (s *subscriberHost) begin(cfg protocol.Config) {
 	cfg.Job = job
 	for _, d := range s.w.distributors {
 		cfg.Distributors = append(cfg.Distributors, d.name+".example:1")
@@ -34,24 +36,21 @@ func (s *subscriberHost) begin(cfg subscriber.Config) {
 	for _, b := range s.w.backups {
 		cfg.Backups = append(cfg.Backups, b.name+".example:1")
 	}
-	var err error
-	if s.sub, err = subscriber.NewDriven(cfg, nil, 0); err != nil {
-		panic(err)
-	}
+	cfg.Seed = xxhash.Sum64String(cfg.ClientID)
+	s.sub = protocol.New(cfg, nil, 0, -1)
 	s.conns, s.link = nil, 0
-	s.sub.Share(&s.w.memo)
 	s.sub.Start(s.now())
 	s.act()
 }
 
 // linked is a connection and what the protocol calls it. There are three at most.
 type linked struct {
-	link subscriber.Link
+	link protocol.Link
 	*conn
 }
 
 // conn is nil if there is no such connection.
-func (s *subscriberHost) conn(link subscriber.Link) *conn {
+func (s *subscriberHost) conn(link protocol.Link) *conn {
 	for _, c := range s.conns {
 		if c.link == link {
 			return c.conn
@@ -60,7 +59,7 @@ func (s *subscriberHost) conn(link subscriber.Link) *conn {
 	return nil
 }
 
-func (s *subscriberHost) unlink(link subscriber.Link) {
+func (s *subscriberHost) unlink(link protocol.Link) {
 	s.conns = slices.DeleteFunc(s.conns, func(c linked) bool { return c.link == link })
 }
 
@@ -69,18 +68,18 @@ func (s *subscriberHost) act() {
 	for actions := s.sub.Actions(); len(actions) > 0; actions = s.sub.Actions() {
 		for _, a := range actions {
 			switch a.Do {
-			case subscriber.Dial:
+			case protocol.Dial:
 				s.dial(a)
-			case subscriber.Send:
+			case protocol.Send:
 				if c := s.conn(a.Link); c != nil {
 					c.send(0, a.Message)
 				}
-			case subscriber.Cut:
+			case protocol.Cut:
 				if c := s.conn(a.Link); c != nil {
 					c.close(0)
 				}
 				s.unlink(a.Link)
-			case subscriber.Publish:
+			case protocol.Publish:
 				s.state = s.sub.State()
 				s.w.check.published(s)
 			}
@@ -96,17 +95,19 @@ func (s *subscriberHost) tick() {
 	s.act()
 }
 
-func (s *subscriberHost) dial(a subscriber.Action) {
+func (s *subscriberHost) dial(a protocol.Action) {
 	name, _, _ := strings.Cut(a.Addr, ".")
 	to := s.w.servers[name]
-	sub, link := s.sub, a.Link
+	sub, link, asm := s.sub, a.Link, new(assembler)
 	ended := func(err error) {
 		s.unlink(link)
 		sub.Ended(s.now(), link, err)
 		s.act()
 	}
 	s.w.dial(s.host, to.host, func(m any) {
-		sub.Received(s.now(), link, m.(*slicerv1.WatchResponse))
+		r := m.(*slicerv1.WatchResponse)
+		got, err := asm.take(&s.w.decoder, r.GetChunk(), r.GetTrailer(), sub.Base(link))
+		sub.Received(s.now(), link, r, got, err)
 		s.act()
 	}, ended, to.accept, func(c *conn, err error) {
 		if err != nil {
@@ -126,7 +127,7 @@ func newClerk(w *world, name string) *clerkHost {
 	c := &clerkHost{subscriberHost{host: w.newHost(name)}}
 	c.due = c.tick
 	c.boot = func() {
-		c.begin(subscriber.Config{Role: subscriber.Clerk, ClientID: fmt.Sprintf("%s-%d", name, c.life)})
+		c.begin(protocol.Config{Role: protocol.Clerk, ClientID: fmt.Sprintf("%s-%d", name, c.life)})
 	}
 	return c
 }
@@ -154,7 +155,7 @@ func newSlicelet(w *world, name string) *sliceletHost {
 	s.boot = func() {
 		s.task = assignment.Task{Name: name, Incarnation: w.hash(uint64(s.id), s.life) | 1, Address: name + ".example:1", Weight: 1}
 		s.draining, s.sequence, s.measured, s.load = false, 0, nil, nil
-		s.begin(subscriber.Config{Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%s-%d", name, s.life), Task: s.task, First: s.report()})
+		s.begin(protocol.Config{Role: protocol.Slicelet, ClientID: fmt.Sprintf("%s-%d", name, s.life), Task: s.task, First: s.report()})
 		s.beat()
 	}
 	s.die = func() { w.check.died(s) }

@@ -42,6 +42,7 @@ type world struct {
 
 	load    *load
 	memo    wire.Memo
+	decoder decoder
 	packets pool[packet]
 	timers  pool[timer]
 	alarms  pool[alarm]

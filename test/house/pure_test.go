@@ -16,8 +16,8 @@ import (
 // leaves them out.
 var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
-	"loadbalance/sim":    {"os"}, // reads traces
-	"distributor/fanout": nil, "distributor/limiter/fair": nil,
+	"loadbalance/sim":                {"os"}, // reads traces
+	"assignment/subscriber/protocol": nil, "distributor/fanout": nil, "distributor/limiter/fair": nil,
 	"assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }
 

@@ -23,3 +23,16 @@ func Equal(t testing.TB, prev *assignment.Assignment, h assignment.Header, tasks
 	}
 	return a
 }
+
+// History is what a store went through: assignment i has generation i+1.
+func History(t testing.TB, store uint64, n int) []*assignment.Assignment {
+	tasks := []assignment.Task{Task("a", 0), Task("b", 1)}
+	all := make([]*assignment.Assignment, n)
+	var prev *assignment.Assignment
+	for i := range all {
+		h := assignment.Header{Job: "job", StoreID: store, Generation: assignment.Generation(i + 1)}
+		all[i] = Equal(t, prev, h, tasks, uint32(i%2), uint32(i/2%2), 0)
+		prev = all[i]
+	}
+	return all
+}

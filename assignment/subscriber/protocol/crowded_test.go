@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -22,19 +23,16 @@ func comeBack(t *testing.T, after time.Duration) error {
 	return s.Err()
 }
 
-// driven is a clerk of two Distributors and a Backup Distributor.
-func drivenClerk(t *testing.T, held *assignment.Assignment, now time.Time) *Driven {
+// newClerk is a clerk of two Distributors and a Backup Distributor.
+func newClerk(t *testing.T, held *assignment.Assignment, now time.Time) *Core {
 	t.Helper()
-	d, err := NewDriven(Config{Job: "web", Role: Clerk, ClientID: "c1", Distributors: []string{"d1:1", "d2:1"}, Backups: []string{"b1:1"}}, held, assignment.Affinity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Config{Job: "web", Role: Clerk, ClientID: "c1", Distributors: []string{"d1:1", "d2:1"}, Backups: []string{"b1:1"}}, held, assignment.Affinity, -1)
 	d.Start(now)
 	return d
 }
 
 // dialed is the link that is to be made now, and whom to.
-func dialed(d *Driven) (l Link, addr string) {
+func dialed(d *Core) (l Link, addr string) {
 	for _, a := range d.Actions() {
 		if a.Do == Dial {
 			l, addr = a.Link, a.Addr
@@ -47,10 +45,10 @@ func dialed(d *Driven) (l Link, addr string) {
 // stays away for as long as they ask, and not exactly so long.
 func TestComeBackLater(t *testing.T) {
 	const after = 4 * time.Second
-	held := history(t, 1, 1)[0]
+	held := subscribertest.History(t, 1, 1)[0]
 	now := time.UnixMilli(1_700_000_000_000)
 	waits := map[time.Duration]bool{}
-	d := drivenClerk(t, held, now)
+	d := newClerk(t, held, now)
 	d.Tick(now)
 	for round := range 5 {
 		for i := range 2 {
@@ -85,7 +83,7 @@ func TestComeBackLater(t *testing.T) {
 // will do.
 func TestComeBackWithNothingInHand(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	d := drivenClerk(t, nil, now)
+	d := newClerk(t, nil, now)
 	d.Tick(now)
 	for range 2 {
 		l, _ := dialed(d)
@@ -108,12 +106,12 @@ func TestComeBackIsBounded(t *testing.T) {
 	for _, ms := range []int64{-5, 0, 1 << 62} {
 		s, _ := status.New(codes.Unavailable, "x").WithDetails(&slicerv1.ComeBack{AfterMs: ms})
 		var back *crowdedError
-		if err := explain(s.Err()); !errors.As(err, &back) || back.after <= 0 || back.after > maxComeBack {
+		if err := Explain(s.Err()); !errors.As(err, &back) || back.after <= 0 || back.after > maxComeBack {
 			t.Errorf("%d ms: %v", ms, err)
 		}
 	}
 	now := time.UnixMilli(1_700_000_000_000)
-	d := drivenClerk(t, history(t, 1, 1)[0], now)
+	d := newClerk(t, subscribertest.History(t, 1, 1)[0], now)
 	d.Tick(now)
 	var last time.Duration
 	for range 20 {
@@ -122,7 +120,7 @@ func TestComeBackIsBounded(t *testing.T) {
 			d.Tick(now)
 			continue
 		}
-		at := d.core.dist.until
+		at := d.dist.until
 		last = max(last, at.Sub(now))
 		now = at
 		d.Tick(now)
@@ -136,7 +134,7 @@ func TestComeBackIsBounded(t *testing.T) {
 
 // A server that wants TLS hangs up on who speaks none, which gRPC tells as an EOF.
 func TestExplainNamesTLS(t *testing.T) {
-	err := explain(status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`))
+	err := Explain(status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`))
 	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), "(does it want TLS?)") {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"fmt"
@@ -40,17 +40,28 @@ const (
 	maxRefusal  = 512 // bytes
 )
 
-// core is the protocol, purely: its methods take an event and the time, change
-// the state, and leave in out what is to be done about it, in order.
-type core struct {
-	cfg  *Config
+// Config is who the subscriber is, and where it finds servers, as subscriber.Config says
+// and checks.
+type Config struct {
+	Job, ClientID, Zone   string
+	Role                  Role
+	Task                  assignment.Task  // a slicelet's
+	First                 *slicerv1.Report // a slicelet's; may be nil
+	ClientIndex           *uint32          // that a clerk has by itself; nil: it is given one
+	Distributors, Backups []string
+	Seed                  uint64 // of the order of servers, and of waits
+}
+
+// Core is the state machine: a method takes one event, and leaves what is to be done
+// about it to Actions. It is not safe for concurrent use.
+type Core struct {
+	cfg  Config
 	rng  *rand.Rand
 	dist lane
 	back lane
 	// scout looks for a Distributor that is heard while dist's is not; see scout.go.
 	scout lane
-	last  linkID
-	memo  *wire.Memo
+	last  Link
 
 	held   *assignment.Assignment
 	source Source
@@ -65,10 +76,11 @@ type core struct {
 	alone    bool
 
 	count Counters
-	out   []action
+	out   []Action
 }
 
-type linkID uint64
+// Link numbers one attempt at a connection, never the same twice; 0 is none.
+type Link uint64
 
 // stamped is a report and when it was made.
 type stamped struct {
@@ -76,42 +88,50 @@ type stamped struct {
 	made time.Time
 }
 
-type verb uint8
+// Verb is what an Action is.
+type Verb uint8
 
 const (
-	dial    verb = iota + 1 // addr, as link; on the connection of via, if there is one
-	send                    // msg, on link
-	cut                     // link; nothing more is heard of it
-	publish                 // the state has changed
-	note                    // a line for the log
+	// Dial connects to Addr, as Link, which Linked or Ended answers.
+	Dial Verb = iota + 1
+	// Send sends Message on Link.
+	Send
+	// Cut ends Link; nothing more may be said of it.
+	Cut
+	// Publish is for a change of State.
+	Publish
+	// Note is for a line of the log: Level, Text and Err.
+	Note
 )
 
-type action struct {
-	do    verb
-	link  linkID
-	addr  string
-	via   linkID // of dial: has a connection to the server that is meant, 0 for none
-	msg   *slicerv1.WatchRequest
-	made  time.Time // of the report in msg
-	level slog.Level
-	text  string
-	err   error
+// Action is one thing to do, in the order given.
+type Action struct {
+	Do      Verb
+	Link    Link
+	Addr    string
+	Via     Link // has a connection to the server that is meant, of several that Addr may name; 0 for none
+	Message *slicerv1.WatchRequest
+	Made    time.Time // of the report in Message
+	Level   slog.Level
+	Text    string
+	Err     error // may be nil
 }
 
-// newCore begins with what the cache file had, if anything.
-func newCore(cfg *Config, seed uint64, cached *cacheEntry) *core {
-	c := &core{
-		cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)),
-		status: statusFromProto(nil), index: -1,
+// New begins with what the cache file had: held may be nil, mode 0, and index, a clerk's,
+// -1.
+func New(cfg Config, held *assignment.Assignment, mode assignment.Mode, index int) *Core {
+	c := &Core{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)),
+		held: held, status: statusFromProto(nil), index: -1,
 	}
 	c.dist = lane{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
 	c.back = lane{source: Backup, addrs: c.shuffled(cfg.Backups)}
 	c.patience = 1 + c.rng.Float64()/3
-	if cached != nil {
-		c.held, c.source, c.status.Mode = cached.assignment, Cache, cached.mode
-		if cfg.Role == Clerk && cached.client == clientHash(cfg.ClientID) {
-			c.index = cached.index
-		}
+	if held != nil {
+		c.source, c.status.Mode = Cache, mode
+	}
+	if cfg.Role == Clerk {
+		c.index = index
 	}
 	if cfg.ClientIndex != nil {
 		c.index = int(*cfg.ClientIndex)
@@ -119,7 +139,7 @@ func newCore(cfg *Config, seed uint64, cached *cacheEntry) *core {
 	return c
 }
 
-func (c *core) shuffled(addrs []string) []string {
+func (c *Core) shuffled(addrs []string) []string {
 	s := make([]string, len(addrs))
 	for i, j := range c.rng.Perm(len(addrs)) {
 		s[i] = addrs[j]
@@ -127,16 +147,21 @@ func (c *core) shuffled(addrs []string) []string {
 	return s
 }
 
-func (c *core) do(a action) { c.out = append(c.out, a) }
+func (c *Core) do(a Action) { c.out = append(c.out, a) }
 
-// take empties out. What it returns is good until something is taken in again.
-func (c *core) take() []action {
+// Actions returns what is to be done, and forgets it. The slice is good until the next
+// event.
+func (c *Core) Actions() []Action {
 	out := c.out
 	c.out = c.out[:0]
 	return out
 }
 
-func (c *core) state() State {
+// Counters counts what has happened since the start.
+func (c *Core) Counters() Counters { return c.count }
+
+// State is what is known.
+func (c *Core) State() State {
 	s := State{Assignment: c.held, Source: c.source, Alone: c.alone, Status: c.status, ClientIndex: c.index}
 	switch {
 	case c.dist.phase == serving:
@@ -154,16 +179,17 @@ func (c *core) state() State {
 	return s
 }
 
-func (c *core) start(now time.Time) {
+// Start is the first event.
+func (c *Core) Start(now time.Time) {
 	c.lost, c.report = now, stamped{c.cfg.First, now}
 	if len(c.dist.addrs) > 0 {
 		c.dist.wait(now, 0)
 	}
-	c.tick(now)
+	c.Tick(now)
 }
 
-// tick does what is due. It may be called at any time, and has to be called at wake.
-func (c *core) tick(now time.Time) {
+// Tick does what is due. It may be called at any time, and has to be called at Wake.
+func (c *Core) Tick(now time.Time) {
 	for _, l := range []*lane{&c.dist, &c.back, &c.scout} {
 		switch {
 		case l.until.IsZero() || now.Before(l.until):
@@ -185,14 +211,14 @@ func (c *core) tick(now time.Time) {
 }
 
 // dial begins an attempt, on the connection of another link if via names one.
-func (c *core) dial(l *lane, via linkID, now time.Time) {
+func (c *Core) dial(l *lane, via Link, now time.Time) {
 	c.last++
 	l.dial(c.last, now)
-	c.do(action{do: dial, link: l.link, addr: l.addr(), via: via})
+	c.do(Action{Do: Dial, Link: l.link, Addr: l.addr(), Via: via})
 }
 
-// wake is when tick is due next; zero if never.
-func (c *core) wake() time.Time {
+// Wake is when Tick is due next; zero if never.
+func (c *Core) Wake() time.Time {
 	var w time.Time
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (w.IsZero() || t.Before(w)) {
@@ -211,8 +237,8 @@ func (c *core) wake() time.Time {
 	return w
 }
 
-// linked: the connection stands.
-func (c *core) linked(id linkID, now time.Time) {
+// Linked says that a connection stands.
+func (c *Core) Linked(now time.Time, id Link) {
 	l := c.lane(id)
 	if l == nil || l.phase != dialing {
 		return
@@ -222,20 +248,21 @@ func (c *core) linked(id linkID, now time.Time) {
 		return
 	}
 	l.phase, l.until = open, now.Add(firstWordTimeout)
-	l.base, l.asm = c.held, wire.Assembler{Memo: c.memo}
-	c.do(action{do: send, link: id, msg: c.hello(), made: c.report.made})
+	l.base = c.held
+	c.do(Action{Do: Send, Link: id, Message: c.hello(), Made: c.report.made})
 }
 
-// ended: the connection is gone, or never came about.
-func (c *core) ended(id linkID, err error, now time.Time) {
+// Ended says that a connection is gone, or never came about. The error is that of the
+// stream, nil for an orderly end.
+func (c *Core) Ended(now time.Time, id Link, err error) {
 	if l := c.lane(id); l != nil {
-		c.fail(l, explain(err), now)
+		c.fail(l, Explain(err), now)
 		c.settle(now)
 	}
 }
 
 // lane finds whom a link belongs to, nil if it was cut already.
-func (c *core) lane(id linkID) *lane {
+func (c *Core) lane(id Link) *lane {
 	switch {
 	case id == 0:
 	case id == c.dist.link:
@@ -249,14 +276,14 @@ func (c *core) lane(id linkID) *lane {
 }
 
 // fail gives a server up for now.
-func (c *core) fail(l *lane, err error, now time.Time) {
+func (c *Core) fail(l *lane, err error, now time.Time) {
 	if l != &c.scout {
 		c.count.Failures++
 	}
 	was := l.phase
 	err = &serverError{l.source, l.addr(), err}
 	if l.link != 0 {
-		c.do(action{do: cut, link: l.link})
+		c.do(Action{Do: Cut, Link: l.link})
 	}
 	if l.fail(err, now, c.rng) && l == &c.dist {
 		c.lost = now
@@ -265,7 +292,7 @@ func (c *core) fail(l *lane, err error, now time.Time) {
 		c.say(slog.LevelDebug, "no better server", err)
 		return
 	}
-	c.do(action{do: publish})
+	c.do(Action{Do: Publish})
 	// A warning comes once in a row. That no Distributor serves is for settle to say.
 	level := slog.LevelDebug
 	switch {
@@ -280,25 +307,26 @@ func (c *core) fail(l *lane, err error, now time.Time) {
 	c.say(level, "server not in use", err)
 }
 
-func (c *core) say(level slog.Level, text string, err error) {
-	c.do(action{do: note, level: level, text: text, err: err})
+func (c *Core) say(level slog.Level, text string, err error) {
+	c.do(Action{Do: Note, Level: level, Text: text, Err: err})
 }
 
-// newReport is the slicelet's newest; it takes the place of all before.
-func (c *core) newReport(r stamped) {
-	c.report = r
+// Report takes a slicelet's newest report, which takes the place of all before. It is not
+// changed, nor may it be.
+func (c *Core) Report(made time.Time, r *slicerv1.Report) {
+	c.report = stamped{r, made}
 	d := &c.dist
 	if (d.phase == open || d.phase == serving) && !d.mute {
 		var m struct { // one piece of memory
 			of slicerv1.WatchRequest
 			is slicerv1.WatchRequest_Report
 		}
-		m.is.Report, m.of.Message = r.Report, &m.is
-		c.do(action{do: send, link: d.link, made: r.made, msg: &m.of})
+		m.is.Report, m.of.Message = r, &m.is
+		c.do(Action{Do: Send, Link: d.link, Made: made, Message: &m.of})
 	}
 }
 
-func (c *core) hello() *slicerv1.WatchRequest {
+func (c *Core) hello() *slicerv1.WatchRequest {
 	h := &slicerv1.Hello{Job: c.cfg.Job, Role: slicerv1.Role(c.cfg.Role), ClientId: c.cfg.ClientID, Zone: c.cfg.Zone}
 	if a := c.held; a != nil {
 		h.Generation, h.StoreId, h.Checksum = int64(a.Generation()), a.StoreID(), a.Checksum()

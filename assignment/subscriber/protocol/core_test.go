@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 // TestTranscripts replays conversations: events and the passing of time in,
 // what core wants done out.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata/core", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var s *script
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd == "new" {
@@ -35,7 +35,8 @@ func TestTranscripts(t *testing.T) {
 }
 
 type script struct {
-	core       *core
+	receiver
+	core       *Core
 	start, now time.Time
 	out        strings.Builder
 	made       map[[2]int]*assignment.Assignment // by store and generation
@@ -51,7 +52,7 @@ func newScript(t *testing.T, d *datadriven.TestData) *script {
 	list := func(s string) []string {
 		return strings.FieldsFunc(s, func(r rune) bool { return r == '+' })
 	}
-	cfg := &Config{Job: "job", ClientID: "me", Distributors: list(dist), Backups: list(back)}
+	cfg := Config{Job: "job", ClientID: "me", Seed: 1, Distributors: list(dist), Backups: list(back)}
 	switch role {
 	case "clerk":
 		cfg.Role = Clerk
@@ -60,22 +61,21 @@ func newScript(t *testing.T, d *datadriven.TestData) *script {
 	}
 	s := &script{start: time.Unix(0, 0), made: make(map[[2]int]*assignment.Assignment)}
 	s.now = s.start
-	var cached *cacheEntry
+	var cached *assignment.Assignment
+	var mode assignment.Mode
 	if d.HasArg("cached") {
 		var gen int
 		d.ScanArgs(t, "cached", &gen)
-		cached = &cacheEntry{assignment: s.assignment(t, 1, gen, "job"), mode: assignment.Affinity, index: -1}
-		client := cfg.ClientID
-		d.MaybeScanArgs(t, "cached-client", &client)
-		d.MaybeScanArgs(t, "cached-index", &cached.index)
-		cached.client = clientHash(client)
+		cached, mode = s.assignment(t, 1, gen, "job"), assignment.Affinity
 	}
+	cachedIndex := -1
+	d.MaybeScanArgs(t, "cached-index", &cachedIndex)
 	if index := 0; d.HasArg("index") {
 		d.ScanArgs(t, "index", &index)
 		cfg.ClientIndex = new(uint32(index))
 	}
-	s.core = newCore(cfg, 1, cached)
-	s.core.start(s.now)
+	s.core = New(cfg, cached, mode, cachedIndex)
+	s.core.Start(s.now)
 	return s
 }
 
@@ -103,14 +103,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			t.Fatal(err)
 		}
 		for _, m := range subscribertest.Messages(f) {
-			s.core.received(id, m, s.now)
+			s.receiver.received(s.core, id, m, s.now)
 		}
 	}
 	switch d.Cmd {
 	case "linked":
-		s.core.linked(id, s.now)
+		s.core.Linked(s.now, id)
 	case "ended":
-		s.core.ended(id, endOf(t, d), s.now)
+		s.core.Ended(s.now, id, endOf(t, d))
 	case "whole":
 		job := "job"
 		d.MaybeScanArgs(t, "job", &job)
@@ -136,9 +136,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			d.ScanArgs(t, "index", &index)
 			m.ClientIndex = new(uint32(index))
 		}
-		s.core.received(id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, s.now)
+		s.receiver.received(s.core, id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, s.now)
 	case "report":
-		s.core.newReport(stamped{&slicerv1.Report{Sequence: uint64(gen), State: slicerv1.TaskState_TASK_STATE_RUNNING}, s.now})
+		s.core.Report(s.now, &slicerv1.Report{Sequence: uint64(gen), State: slicerv1.TaskState_TASK_STATE_RUNNING})
 	case "wait":
 		var d2 time.Duration
 		for _, a := range d.CmdArgs {
@@ -165,7 +165,7 @@ func endOf(t *testing.T, d *datadriven.TestData) error {
 // link is the one that a command is about: that of the Distributors, or with "backup"
 // that of the Backup Distributors, with "scout" that to a Distributor that is asked
 // whether it is heard, or with link=n another.
-func (s *script) link(t *testing.T, d *datadriven.TestData) linkID {
+func (s *script) link(t *testing.T, d *datadriven.TestData) Link {
 	id := s.core.dist.link
 	if d.HasArg("backup") {
 		id = s.core.back.link
@@ -175,7 +175,7 @@ func (s *script) link(t *testing.T, d *datadriven.TestData) linkID {
 	}
 	if n := 0; d.HasArg("link") {
 		d.ScanArgs(t, "link", &n)
-		id = linkID(n)
+		id = Link(n)
 	}
 	return id
 }
@@ -184,7 +184,7 @@ func (s *script) link(t *testing.T, d *datadriven.TestData) linkID {
 func (s *script) pass(t *testing.T, d time.Duration) {
 	for end := s.now.Add(d); ; {
 		s.settle()
-		w := s.core.wake()
+		w := s.core.Wake()
 		if w.IsZero() || w.After(end) {
 			s.now = end
 			return
@@ -193,7 +193,7 @@ func (s *script) pass(t *testing.T, d time.Duration) {
 			t.Fatalf("wake at %s, now is %s", w.Sub(s.start), s.now.Sub(s.start))
 		}
 		s.now = w
-		s.core.tick(s.now)
+		s.core.Tick(s.now)
 	}
 }
 
@@ -201,28 +201,28 @@ func (s *script) pass(t *testing.T, d time.Duration) {
 func (s *script) settle() {
 	at := fmt.Sprintf("%6dms ", s.now.Sub(s.start).Milliseconds())
 	published := false
-	for _, a := range s.core.take() {
-		switch a.do {
-		case dial:
-			fmt.Fprintf(&s.out, "%sdial %s as %d", at, a.addr, a.link)
-			if a.via != 0 {
-				fmt.Fprintf(&s.out, " on the connection of %d", a.via)
+	for _, a := range s.core.Actions() {
+		switch a.Do {
+		case Dial:
+			fmt.Fprintf(&s.out, "%sdial %s as %d", at, a.Addr, a.Link)
+			if a.Via != 0 {
+				fmt.Fprintf(&s.out, " on the connection of %d", a.Via)
 			}
 			s.out.WriteString("\n")
-		case cut:
-			fmt.Fprintf(&s.out, "%scut %d\n", at, a.link)
-		case send:
-			fmt.Fprintf(&s.out, "%ssend %d %s\n", at, a.link, brief(a.msg))
-		case note:
-			if a.level >= slog.LevelInfo || a.text == "no better server" {
-				fmt.Fprintf(&s.out, "%s%s: %s%s\n", at, a.level, a.text, because(a.err))
+		case Cut:
+			fmt.Fprintf(&s.out, "%scut %d\n", at, a.Link)
+		case Send:
+			fmt.Fprintf(&s.out, "%ssend %d %s\n", at, a.Link, brief(a.Message))
+		case Note:
+			if a.Level >= slog.LevelInfo || a.Text == "no better server" {
+				fmt.Fprintf(&s.out, "%s%s: %s%s\n", at, a.Level, a.Text, because(a.Err))
 			}
-		case publish:
+		case Publish:
 			published = true
 		}
 	}
 	if published {
-		st := s.core.state()
+		st := s.core.State()
 		gen := assignment.Generation(0)
 		if st.Assignment != nil {
 			gen = st.Assignment.Generation()

@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"fmt"
@@ -16,50 +16,38 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// history is what a store went through: assignment i has generation i+1.
-func history(t testing.TB, store uint64, n int) []*assignment.Assignment {
-	tasks := []assignment.Task{subscribertest.Task("a", 0), subscribertest.Task("b", 1)}
-	all := make([]*assignment.Assignment, n)
-	var prev *assignment.Assignment
-	for i := range all {
-		h := assignment.Header{Job: "job", StoreID: store, Generation: assignment.Generation(i + 1)}
-		all[i] = subscribertest.Equal(t, prev, h, tasks, uint32(i%2), uint32(i/2%2), 0)
-		prev = all[i]
-	}
-	return all
-}
-
 // world drives a core through whatever servers and networks may do, and checks
 // what must always hold.
 type world struct {
+	receiver
 	t    *rapid.T
-	c    *core
+	c    *Core
 	now  time.Time
 	past [2][]*assignment.Assignment // by store
-	up   map[linkID]string           // links that were dialled and not cut: dialing, linked
+	up   map[Link]string             // links that were dialled and not cut: dialing, linked
 	seen map[uint64]assignment.Generation
 }
 
 func (w *world) settle() {
-	for _, a := range w.c.take() {
-		switch a.do {
-		case dial:
-			if a.via == 0 && (len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off) {
+	for _, a := range w.c.Actions() {
+		switch a.Do {
+		case Dial:
+			if a.Via == 0 && (len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off) {
 				w.t.Fatalf("one link too many: %v", w.up)
 			}
-			if a.via != 0 && w.up[a.via] != "linked" {
-				w.t.Fatalf("to dial on the connection of %d, which is %q", a.via, w.up[a.via])
+			if a.Via != 0 && w.up[a.Via] != "linked" {
+				w.t.Fatalf("to dial on the connection of %d, which is %q", a.Via, w.up[a.Via])
 			}
-			w.up[a.link] = "dialing"
-		case cut:
-			delete(w.up, a.link)
-		case send:
-			if w.up[a.link] != "linked" {
-				w.t.Fatalf("%v sent on a link that is %q", a.msg, w.up[a.link])
+			w.up[a.Link] = "dialing"
+		case Cut:
+			delete(w.up, a.Link)
+		case Send:
+			if w.up[a.Link] != "linked" {
+				w.t.Fatalf("%v sent on a link that is %q", a.Message, w.up[a.Link])
 			}
 		}
 	}
-	s := w.c.state()
+	s := w.c.State()
 	if a := s.Assignment; a != nil {
 		if a.Generation() < w.seen[a.StoreID()] && s.Source != Distributor {
 			w.t.Fatalf("store %d went back from %d to %d", a.StoreID(), w.seen[a.StoreID()], a.Generation())
@@ -75,7 +63,7 @@ func (w *world) settle() {
 	if looks := w.c.scout.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unheard) {
 		w.t.Fatalf("looks for another distributor: %t; its own serves: %t, and is not heard: %t", looks, w.c.dist.phase == serving, w.c.dist.unheard)
 	}
-	if due := w.c.wake(); due.IsZero() && s.Link == None && w.c.dist.phase != open && w.c.back.phase != open {
+	if due := w.c.Wake(); due.IsZero() && s.Link == None && w.c.dist.phase != open && w.c.back.phase != open {
 		w.t.Fatal("nothing will ever happen")
 	}
 }
@@ -85,7 +73,7 @@ func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
 	for ticks := 0; ; ticks++ {
 		w.settle()
-		due := w.c.wake()
+		due := w.c.Wake()
 		if due.IsZero() || due.After(end) {
 			w.now = end
 			return
@@ -96,23 +84,23 @@ func (w *world) pass(d time.Duration) {
 		if due.After(w.now) {
 			w.now = due
 		}
-		w.c.tick(w.now)
+		w.c.Tick(w.now)
 	}
 }
 
-func (w *world) link() linkID {
-	id := rapid.SampledFrom([]linkID{w.c.dist.link, w.c.back.link, w.c.scout.link, w.c.last}).Draw(w.t, "link")
+func (w *world) link() Link {
+	id := rapid.SampledFrom([]Link{w.c.dist.link, w.c.back.link, w.c.scout.link, w.c.last}).Draw(w.t, "link")
 	return id
 }
 
-func (w *world) linked(id linkID) {
+func (w *world) linked(id Link) {
 	if w.up[id] == "dialing" {
 		w.up[id] = "linked"
-		w.c.linked(id, w.now)
+		w.c.Linked(w.now, id)
 	}
 }
 
-func (w *world) frame(id linkID, f *wire.Frame, err error) {
+func (w *world) frame(id Link, f *wire.Frame, err error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -120,7 +108,7 @@ func (w *world) frame(id linkID, f *wire.Frame, err error) {
 		return
 	}
 	for _, m := range subscribertest.Messages(f) {
-		w.c.received(id, m, w.now)
+		w.receiver.received(w.c, id, m, w.now)
 	}
 }
 
@@ -134,7 +122,7 @@ func (w *world) step() {
 	case "end":
 		if id := w.link(); w.up[id] != "" {
 			code := rapid.SampledFrom([]codes.Code{codes.Unavailable, codes.NotFound, codes.AlreadyExists, codes.Internal}).Draw(w.t, "code")
-			w.c.ended(id, status.Error(code, "told so"), w.now)
+			w.c.Ended(w.now, id, status.Error(code, "told so"))
 		}
 	case "whole":
 		f, err := wire.WholeFrame(past[at])
@@ -146,7 +134,7 @@ func (w *world) step() {
 		id := w.link()
 		if w.up[id] == "linked" {
 			m := &slicerv1.Status{TakesReports: rapid.Bool().Draw(w.t, "takes"), RepeatMs: int64(draw(0, 3000, "repeat")), Unheard: rapid.Bool().Draw(w.t, "unheard")}
-			w.c.received(id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, w.now)
+			w.receiver.received(w.c, id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, w.now)
 		}
 	case "garbage":
 		f, err := wire.WholeFrame(past[at])
@@ -156,7 +144,7 @@ func (w *world) step() {
 	case "wait":
 		w.pass(time.Duration(draw(0, 20000, "ms")) * time.Millisecond)
 	case "report":
-		w.c.newReport(stamped{&slicerv1.Report{Sequence: 1}, w.now})
+		w.c.Report(w.now, &slicerv1.Report{Sequence: 1})
 	}
 	w.settle()
 }
@@ -166,7 +154,7 @@ func (w *world) heal() {
 	newest := w.past[0][len(w.past[0])-1]
 	for range 40 {
 		w.pass(500 * time.Millisecond)
-		for _, id := range []linkID{w.c.dist.link, w.c.back.link} {
+		for _, id := range []Link{w.c.dist.link, w.c.back.link} {
 			if w.up[id] != "dialing" {
 				continue
 			}
@@ -180,7 +168,7 @@ func (w *world) heal() {
 			w.frame(id, f, err)
 		}
 	}
-	s := w.c.state()
+	s := w.c.State()
 	if s.Link != Distributor || s.Assignment.Checksum() != newest.Checksum() || s.Alone || w.c.back.phase != off {
 		w.t.Fatalf("not well after 20 s with a healthy control plane: served by %s, alone %t, %v", s.Link, s.Alone, s.Err)
 	}
@@ -189,22 +177,23 @@ func (w *world) heal() {
 // TestAnythingGoes: whatever happens, in any order, the invariants hold, and once
 // the servers are well the subscriber is too.
 func TestAnythingGoes(t *testing.T) {
-	past := [2][]*assignment.Assignment{history(t, 1, 12), history(t, 2, 12)}
+	past := [2][]*assignment.Assignment{subscribertest.History(t, 1, 12), subscribertest.History(t, 2, 12)}
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := &Config{Job: "job", Role: Slicelet, ClientID: "me", Task: subscribertest.Task("a", 0)}
+		cfg := Config{Job: "job", Role: Slicelet, ClientID: "me", Task: subscribertest.Task("a", 0)}
 		for i := range rapid.IntRange(1, 3).Draw(t, "distributors") {
 			cfg.Distributors = append(cfg.Distributors, fmt.Sprint("d", i))
 		}
 		for i := range rapid.IntRange(0, 2).Draw(t, "backups") {
 			cfg.Backups = append(cfg.Backups, fmt.Sprint("b", i))
 		}
-		var cached *cacheEntry
+		var cached *assignment.Assignment
 		if at := rapid.IntRange(-1, 5).Draw(t, "cached"); at >= 0 {
-			cached = &cacheEntry{assignment: past[0][at], mode: assignment.Affinity, index: -1}
+			cached = past[0][at]
 		}
-		w := &world{t: t, now: time.Unix(1e9, 0), past: past, up: make(map[linkID]string), seen: make(map[uint64]assignment.Generation)}
-		w.c = newCore(cfg, rapid.Uint64().Draw(t, "seed"), cached)
-		w.c.start(w.now)
+		w := &world{t: t, now: time.Unix(1e9, 0), past: past, up: make(map[Link]string), seen: make(map[uint64]assignment.Generation)}
+		cfg.Seed = rapid.Uint64().Draw(t, "seed")
+		w.c = New(cfg, cached, assignment.Affinity, -1)
+		w.c.Start(w.now)
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			w.step()
 		}
@@ -215,7 +204,7 @@ func TestAnythingGoes(t *testing.T) {
 // FuzzReceive: no message makes the core panic, or take an assignment of
 // another job.
 func FuzzReceive(f *testing.F) {
-	past := history(f, 1, 3)
+	past := subscribertest.History(f, 1, 3)
 	whole, err := wire.WholeFrame(past[2])
 	if err != nil {
 		f.Fatal(err)
@@ -227,11 +216,12 @@ func FuzzReceive(f *testing.F) {
 	f.Add(whole.Data, whole.Trailer.Generation, whole.Trailer.Base, whole.Trailer.Checksum, whole.Trailer.Size, int64(1000), "requests")
 	f.Add(delta.Data, delta.Trailer.Generation, delta.Trailer.Base, delta.Trailer.Checksum, delta.Trailer.Size, int64(-1), "")
 	f.Fuzz(func(t *testing.T, data []byte, gen, base int64, sum, size uint64, ms int64, text string) {
-		cfg := &Config{Job: "job", Role: Clerk, ClientID: "me", Distributors: []string{"d"}}
-		c := newCore(cfg, 1, &cacheEntry{assignment: past[0], mode: 0, index: -1})
+		cfg := Config{Job: "job", Role: Clerk, ClientID: "me", Distributors: []string{"d"}}
+		c := New(cfg, past[0], 0, -1)
 		now := time.Unix(0, 0)
-		c.start(now)
-		c.linked(c.dist.link, now)
+		c.Start(now)
+		c.Linked(now, c.dist.link)
+		var r receiver
 		for _, m := range []*slicerv1.WatchResponse{
 			{Message: &slicerv1.WatchResponse_Status{Status: &slicerv1.Status{
 				ConvergedGeneration: gen, Stragglers: []string{text}, ReportIntervalMs: ms, LoadMetric: text, Mode: slicerv1.Mode(ms), RepeatMs: ms,
@@ -240,11 +230,11 @@ func FuzzReceive(f *testing.F) {
 			{Message: &slicerv1.WatchResponse_Trailer{Trailer: &slicerv1.Trailer{Generation: gen, Base: base, Checksum: sum, Size: size}}},
 			{Message: &slicerv1.WatchResponse_Trailer{}}, {Message: &slicerv1.WatchResponse_Chunk{}}, {Message: &slicerv1.WatchResponse_Status{}}, {}, nil,
 		} {
-			c.received(c.dist.link, m, now)
+			r.received(c, c.dist.link, m, now)
 			now = now.Add(time.Second)
-			c.tick(now)
+			c.Tick(now)
 		}
-		s := c.state()
+		s := c.State()
 		if s.Assignment.Job() != "job" || s.Status.ReportInterval < minReportInterval || s.Status.ReportInterval > maxReportInterval {
 			t.Fatalf("took %v", s)
 		}

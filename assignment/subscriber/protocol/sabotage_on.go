@@ -1,6 +1,6 @@
 //go:build sabotage
 
-package subscriber
+package protocol
 
 import "os"
 

@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"cmp"
@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/wire"
 )
 
 // Waiting times between attempts.
@@ -49,7 +48,7 @@ type lane struct {
 	longest time.Duration
 
 	phase phase
-	link  linkID
+	link  Link
 	// until ends the phase, or the patience with a silent server; zero is never.
 	until time.Time
 	since time.Time // when it began to serve
@@ -63,7 +62,6 @@ type lane struct {
 	crowded bool
 
 	// Of the link:
-	asm      wire.Assembler
 	base     *assignment.Assignment // what the server knows that we hold
 	refusals int                    // in a row
 	heard    time.Time
@@ -101,10 +99,10 @@ func (l *lane) wait(now time.Time, d time.Duration) {
 
 func (l *lane) stop() {
 	l.phase, l.link, l.until, l.fails = off, 0, time.Time{}, 0
-	l.base, l.asm, l.told = nil, wire.Assembler{}, nil
+	l.base, l.told = nil, nil
 }
 
-func (l *lane) dial(id linkID, now time.Time) {
+func (l *lane) dial(id Link, now time.Time) {
 	l.phase, l.link, l.until = dialing, id, now.Add(l.dialTimeout())
 	l.refusals, l.heard, l.repeat, l.sent, l.mute, l.unheard = 0, time.Time{}, 0, false, false, false
 }
@@ -171,7 +169,7 @@ func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 		most := min(firstBackoff<<min(rounds-1, 10), cmp.Or(l.longest, maxBackoff))
 		delay = most/2 + time.Duration(rng.Int64N(int64(most/2)))
 	}
-	l.base, l.asm = nil, wire.Assembler{}
+	l.base = nil
 	l.next = (l.next + 1) % len(l.addrs)
 	l.wait(now, delay)
 	return stable
@@ -193,8 +191,8 @@ var errRejected = errors.New("rejected")
 // verdicts are why a server that is well does not serve us.
 var verdicts = []error{ErrUnknownJob, ErrTaskNameTaken, errRejected}
 
-// explain turns the end of a stream into an error of ours.
-func explain(err error) error {
+// Explain turns the end of a stream into an error that matches one of those above.
+func Explain(err error) error {
 	s := status.Convert(err)
 	if err := crowded(s); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ const (
 var errUnheard = errors.New("the preferred assigner does not hear it either")
 
 // look begins to look for another Distributor, or ends that.
-func (c *core) look(now time.Time) {
+func (c *Core) look(now time.Time) {
 	d, s := &c.dist, &c.scout
 	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unheard
 	switch {
@@ -48,25 +48,25 @@ func (c *core) look(now time.Time) {
 	}
 }
 
-func (c *core) stopLooking() {
+func (c *Core) stopLooking() {
 	if c.scout.link != 0 {
-		c.do(action{do: cut, link: c.scout.link})
+		c.do(Action{Do: Cut, Link: c.scout.link})
 	}
 	c.scout.stop()
 }
 
 // ask asks a Distributor, which is connected now, for the job's status.
-func (c *core) ask(now time.Time) {
+func (c *Core) ask(now time.Time) {
 	s := &c.scout
 	s.phase, s.until = open, now.Add(answerWithin)
 	h := c.hello()
 	h.GetHello().Role, h.GetHello().Task, h.GetHello().Report = slicerv1.Role_ROLE_OBSERVER, nil, nil
-	c.do(action{do: send, link: s.link, msg: h})
+	c.do(Action{Do: Send, Link: s.link, Message: h})
 }
 
 // answered takes a status of the Distributor that was asked, nil for another message.
 // One that does not say whether it is heard is older, and believed to be.
-func (c *core) answered(m *slicerv1.Status, now time.Time) {
+func (c *Core) answered(m *slicerv1.Status, now time.Time) {
 	s, d := &c.scout, &c.dist
 	switch {
 	case m == nil:
@@ -74,7 +74,7 @@ func (c *core) answered(m *slicerv1.Status, now time.Time) {
 		c.fail(s, errUnheard, now)
 	default:
 		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+s.addr(), nil)
-		c.do(action{do: cut, link: d.link})
+		c.do(Action{Do: Cut, Link: d.link})
 		if d.stable(now) {
 			d.fails = 0
 		}
@@ -83,6 +83,6 @@ func (c *core) answered(m *slicerv1.Status, now time.Time) {
 		c.dial(d, s.link, now)
 		c.stopLooking()
 		c.lost = now
-		c.do(action{do: publish})
+		c.do(Action{Do: Publish})
 	}
 }

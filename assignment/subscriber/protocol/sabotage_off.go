@@ -1,6 +1,6 @@
 //go:build !sabotage
 
-package subscriber
+package protocol
 
 // Only the build tag sabotage can bring this about: the simulated cluster shows with
 // it that it would notice.

@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"log/slog"
@@ -7,7 +7,7 @@ import (
 
 // desertedAt is when Backup Distributors are to be used unless something
 // happens before; zero if not for now.
-func (c *core) desertedAt() time.Time {
+func (c *Core) desertedAt() time.Time {
 	d := &c.dist
 	after := func(t time.Duration) time.Time { return c.lost.Add(time.Duration(float64(t) * c.patience)) }
 	switch {
@@ -30,7 +30,7 @@ func (c *core) desertedAt() time.Time {
 }
 
 // settle decides whether Backup Distributors are wanted, and another Distributor.
-func (c *core) settle(now time.Time) {
+func (c *Core) settle(now time.Time) {
 	c.look(now)
 	d := &c.dist
 	if !c.alone {
@@ -38,9 +38,9 @@ func (c *core) settle(now time.Time) {
 			c.alone = true
 			if len(c.back.addrs) > 0 {
 				c.back.wait(now, 0)
-				c.tick(now)
+				c.Tick(now)
 			}
-			c.do(action{do: publish})
+			c.do(Action{Do: Publish})
 			if len(d.addrs) > 0 {
 				c.say(slog.LevelWarn, "no distributor serves", d.reason())
 			}
@@ -50,10 +50,10 @@ func (c *core) settle(now time.Time) {
 	if d.phase == serving && (d.sent || now.Sub(d.since) >= settleTime) {
 		c.alone = false
 		if c.back.link != 0 {
-			c.do(action{do: cut, link: c.back.link})
+			c.do(Action{Do: Cut, Link: c.back.link})
 		}
 		c.back.stop()
-		c.do(action{do: publish})
+		c.do(Action{Do: Publish})
 		c.say(slog.LevelInfo, "a distributor serves again", nil)
 	}
 }

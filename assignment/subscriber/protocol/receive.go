@@ -1,4 +1,4 @@
-package subscriber
+package protocol
 
 import (
 	"fmt"
@@ -9,8 +9,17 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// received: a server has sent a message.
-func (c *core) received(id linkID, m *slicerv1.WatchResponse, now time.Time) {
+// Base is what a delta on a link is based on, nil for nothing.
+func (c *Core) Base(id Link) *assignment.Assignment {
+	if l := c.lane(id); l != nil {
+		return l.base
+	}
+	return nil
+}
+
+// Received takes what a server has sent. With the last message of an assignment comes the
+// assignment, with any of them why it cannot be put together. See wire.Assembler.
+func (c *Core) Received(now time.Time, id Link, m *slicerv1.WatchResponse, a *assignment.Assignment, err error) {
 	l := c.lane(id)
 	if l == nil || l.phase != open && l.phase != serving {
 		return
@@ -23,20 +32,20 @@ func (c *core) received(id linkID, m *slicerv1.WatchResponse, now time.Time) {
 	l.listen(now, piece)
 	switch m := m.GetMessage().(type) {
 	case *slicerv1.WatchResponse_Chunk:
-		if err := l.asm.Add(m.Chunk); err != nil {
+		if err != nil {
 			c.count.Refused++
 			c.fail(l, err, now)
 		}
 	case *slicerv1.WatchResponse_Trailer:
-		c.trailer(l, m.Trailer, now)
+		c.offered(l, a, m.Trailer.GetBase() == 0, err, now)
 	case *slicerv1.WatchResponse_Status:
 		c.newStatus(l, m.Status, now)
 	}
 	c.settle(now)
 }
 
-func (c *core) trailer(l *lane, t *slicerv1.Trailer, now time.Time) {
-	a, err := l.asm.Finish(t, l.base)
+// offered takes an assignment, or why there is none.
+func (c *Core) offered(l *lane, a *assignment.Assignment, whole bool, err error, now time.Time) {
 	if err == nil && a.Job() != c.cfg.Job {
 		err = fmt.Errorf("assignment of job %q", a.Job())
 	}
@@ -50,22 +59,22 @@ func (c *core) trailer(l *lane, t *slicerv1.Trailer, now time.Time) {
 	c.ever = c.ever || l == &c.dist
 	l.base = a
 	switch {
-	case c.wants(l, a, t.GetBase() == 0):
+	case c.wants(l, a, whole):
 		c.held, c.source = a, l.source
 		c.count.Updates[l.source]++
-		c.do(action{do: publish})
+		c.do(Action{Do: Publish})
 	case c.held.StoreID() == a.StoreID():
 		// At least as new: the server is told, and sends what is based on that.
 		l.base = c.held
 	}
 	if began {
-		c.do(action{do: publish})
+		c.do(Action{Do: Publish})
 	}
 	c.ack(l, l.base, "")
 }
 
 // wants says whether a takes the place of what is held.
-func (c *core) wants(l *lane, a *assignment.Assignment, whole bool) bool {
+func (c *Core) wants(l *lane, a *assignment.Assignment, whole bool) bool {
 	h := c.held
 	switch {
 	case h == nil:
@@ -81,7 +90,7 @@ func (c *core) wants(l *lane, a *assignment.Assignment, whole bool) bool {
 }
 
 // refuse asks for the whole, or gives the server up if that does not help.
-func (c *core) refuse(l *lane, err error, now time.Time) {
+func (c *Core) refuse(l *lane, err error, now time.Time) {
 	c.count.Refused++
 	if l.refusals++; l.refusals >= maxRefusals {
 		c.fail(l, fmt.Errorf("%w: %d assignments in a row had to be refused, the last: %w", ErrUnavailable, l.refusals, err), now)
@@ -96,7 +105,7 @@ func (c *core) refuse(l *lane, err error, now time.Time) {
 	c.ack(l, l.base, err.Error())
 }
 
-func (c *core) ack(l *lane, a *assignment.Assignment, refusal string) {
+func (c *Core) ack(l *lane, a *assignment.Assignment, refusal string) {
 	var m struct { // one piece of memory
 		of  slicerv1.WatchRequest
 		is  slicerv1.WatchRequest_Ack
@@ -107,10 +116,10 @@ func (c *core) ack(l *lane, a *assignment.Assignment, refusal string) {
 	if a != nil {
 		m.ack.Generation = int64(a.Generation())
 	}
-	c.do(action{do: send, link: l.link, msg: &m.of})
+	c.do(Action{Do: Send, Link: l.link, Message: &m.of})
 }
 
-func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
+func (c *Core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
 	l.repeat = time.Duration(min(max(m.GetRepeatMs(), 0), time.Hour.Milliseconds())) * time.Millisecond
 	l.mute, l.unheard = !m.GetTakesReports(), m.GetUnheard()
 	l.listen(now, false)
@@ -132,12 +141,12 @@ func (c *core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
 	if l == &c.back {
 		c.status.Converged, c.status.Stragglers = 0, nil
 	}
-	c.do(action{do: publish})
+	c.do(Action{Do: Publish})
 }
 
 // given takes the index that a Distributor gives a clerk, if it does. Backup
 // Distributors give none.
-func (c *core) given(m *slicerv1.Status) {
+func (c *Core) given(m *slicerv1.Status) {
 	if m == nil || m.ClientIndex == nil || c.cfg.Role != Clerk || c.cfg.ClientIndex != nil || *m.ClientIndex > MaxClientIndex {
 		return
 	}
