@@ -15,7 +15,6 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -157,7 +156,6 @@ func (a *Assigner) Close() error {
 type host struct {
 	now  func() generate.Now
 	keep func(*runner)
-	memo *wire.Memo // nil but for a driven one
 }
 
 // now is this moment, on both clocks.

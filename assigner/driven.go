@@ -11,7 +11,6 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -79,10 +78,6 @@ func (v *Driven) keep(r *runner) {
 	at, _ := slices.BinarySearchFunc(v.runners, r.name, func(r *runner, name string) int { return strings.Compare(r.name, name) })
 	v.runners = slices.Insert(v.runners, at, r)
 }
-
-// Share has what messages decode and assignments encode to shared with others who
-// are given the same memo. It is called before anything else.
-func (v *Driven) Share(m *wire.Memo) { v.a.host.memo = m }
 
 // send takes messages to the driver.
 type send func(*slicerv1.AttachResponse)

@@ -83,8 +83,8 @@ func (f *frames) age(now time.Duration, a *assignment.Assignment) time.Duration 
 }
 
 // frame is what brings whoever holds the assignment named by held to a; ok is
-// false when a is not the newest any more. The memo may be nil.
-func (f *frames) frame(a *assignment.Assignment, held mark, memo *wire.Memo) (frame *wire.Frame, ok bool, err error) {
+// false when a is not the newest any more.
+func (f *frames) frame(a *assignment.Assignment, held mark) (frame *wire.Frame, ok bool, err error) {
 	f.mu.Lock()
 	if a != f.newest {
 		f.mu.Unlock()
@@ -101,9 +101,9 @@ func (f *frames) frame(a *assignment.Assignment, held mark, memo *wire.Memo) (fr
 	if encode == nil {
 		encode = sync.OnceValues(func() (*wire.Frame, error) {
 			if base == nil {
-				return memo.WholeFrame(a)
+				return wire.WholeFrame(a)
 			}
-			return memo.DeltaFrame(base, a)
+			return wire.DeltaFrame(base, a)
 		})
 		f.encoded[key] = encode
 	}

@@ -27,7 +27,7 @@ func FuzzTaskReport(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		r, err := reportFromProto(&m, nil)
+		r, err := reportFromProto(&m)
 		if err != nil {
 			return
 		}

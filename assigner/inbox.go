@@ -25,7 +25,7 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 	}
 	rs := s.room[:0]
 	for _, t := range m.GetReports() {
-		r, err := reportFromProto(t, s.a.host.memo)
+		r, err := reportFromProto(t)
 		if err != nil {
 			s.a.metrics.rejected.Inc()
 			s.a.log.Warn("task report ignored", "job", m.GetJob(), "distributor", s.name, "task", assignment.Clip(t.GetTask().GetName(), assignment.MaxNameLen), "error", err)
@@ -41,9 +41,9 @@ func (s *session) reports(m *slicerv1.TaskReports) {
 }
 
 // reportFromProto validates what comes from the network. A load that is
-// malformed spoils the report: its task is not to be believed. The memo may be nil.
-func reportFromProto(m *slicerv1.TaskReport, memo *wire.Memo) (r generate.Report, err error) {
-	t, err := memo.Task(m.GetTask())
+// malformed spoils the report: its task is not to be believed.
+func reportFromProto(m *slicerv1.TaskReport) (r generate.Report, err error) {
+	t, err := wire.TaskFromProto(m.GetTask())
 	if err != nil {
 		return r, err
 	}
@@ -60,7 +60,7 @@ func reportFromProto(m *slicerv1.TaskReport, memo *wire.Memo) (r generate.Report
 		r.State = state
 	}
 	if p.GetLoad() != nil {
-		r.Load, err = memo.Load(p.GetLoad())
+		r.Load, err = wire.LoadFromProto(p.GetLoad())
 	}
 	return r, err
 }

@@ -229,7 +229,7 @@ func (s *session) sendAssignment(in *interest, held mark) error {
 	if a == nil {
 		return nil
 	}
-	f, ok, err := in.runner.frames.frame(a, held, s.a.host.memo)
+	f, ok, err := in.runner.frames.frame(a, held)
 	if err != nil {
 		s.a.log.Error("assignment does not encode", "job", in.job, "generation", int64(a.Generation()), "error", err)
 		return nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -59,15 +58,14 @@ type Loaded struct {
 	Assignment *assignment.Assignment
 }
 
-// NewDriven makes one. The seed is of its waits; the memo, of what it encodes, may
-// be nil.
-func NewDriven(seed uint64, memo *wire.Memo) (*Driven, error) {
+// NewDriven makes one. The seed is of its waits.
+func NewDriven(seed uint64) (*Driven, error) {
 	m, err := newMetrics(nil)
 	if err != nil {
 		return nil, err
 	}
 	v := &Driven{rng: rand.New(rand.NewPCG(seed, 0))}
-	v.s = &Server{log: slog.New(slog.DiscardHandler), m: m, life: context.Background(), jobs: make(map[string]*job), memo: memo, keep: v.keep}
+	v.s = &Server{log: slog.New(slog.DiscardHandler), m: m, life: context.Background(), jobs: make(map[string]*job), keep: v.keep}
 	v.s.sources = []*source{newSource(v.s, NamedStore{})}
 	return v, nil
 }

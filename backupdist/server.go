@@ -36,7 +36,6 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -101,7 +100,6 @@ type Server struct {
 	wg      sync.WaitGroup // every goroutine, handlers included
 	reading chan struct{}  // holds a token for each read that runs
 	keep    func(*job)     // has it read
-	memo    *wire.Memo     // nil but for a driven one
 
 	mu     sync.Mutex // taken before any job's
 	closed bool

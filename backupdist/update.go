@@ -24,10 +24,10 @@ func newUpdate(base, a *assignment.Assignment, s *Server) *update {
 		base = nil
 	}
 	u := &update{a: a, base: base}
-	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return s.memo.WholeFrame(a) }
+	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
 	u.delta.make = func() (*wire.Frame, error) {
 		s.m.encodes.WithLabelValues("delta").Inc()
-		return s.memo.DeltaFrame(base, a)
+		return wire.DeltaFrame(base, a)
 	}
 	return u
 }

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/limiter"
@@ -113,8 +112,7 @@ type host struct {
 	now  func() time.Time
 	send func(*subscription)
 	keep func(*job)
-	memo *wire.Memo // nil but for a driven one
-	woke func()     // an attachment has something to say; nil but for a driven one
+	woke func() // an attachment has something to say; nil but for a driven one
 }
 
 // goRun runs f in a goroutine that Close waits for.

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -80,10 +79,6 @@ func (v *Driven) keep(j *job) {
 	at, _ := slices.BinarySearchFunc(v.kept, j.name, func(k keptJob, name string) int { return strings.Compare(k.name, name) })
 	v.kept = slices.Insert(v.kept, at, keptJob{j, v.now})
 }
-
-// Share has what frames decode and assignments encode to shared with others who
-// are given the same memo. It is called before anything else.
-func (v *Driven) Share(m *wire.Memo) { v.d.host.memo = m }
 
 func (v *Driven) at(now time.Time) {
 	if now.After(v.now) {

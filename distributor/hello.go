@@ -67,7 +67,7 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (fanout.Hello, error) {
 			return fanout.Hello{}, invalid("hello", err)
 		}
 		if h.GetReport() != nil {
-			if err := checkReport(h.GetReport(), nil); err != nil {
+			if err := checkReport(h.GetReport()); err != nil {
 				return fanout.Hello{}, err
 			}
 		}
@@ -84,8 +84,8 @@ func checkHello(m *slicerv1.WatchRequest, now time.Time) (fanout.Hello, error) {
 }
 
 // checkReport validates what a slicelet reports; the load itself is the
-// assigner's to make sense of. The memo may be nil.
-func checkReport(r *slicerv1.Report, memo *wire.Memo) error {
+// assigner's to make sense of.
+func checkReport(r *slicerv1.Report) error {
 	if fanout.ReportSize(r) > MaxReport { // counting is dearer
 		if n := proto.Size(r); n > MaxReport {
 			return status.Errorf(codes.ResourceExhausted, "report: %d bytes, at most %d are allowed", n, MaxReport)
@@ -100,7 +100,7 @@ func checkReport(r *slicerv1.Report, memo *wire.Memo) error {
 	if r.GetLoad() == nil {
 		return nil
 	}
-	if err := memo.CheckLoad(r.GetLoad()); err != nil {
+	if err := wire.CheckLoad(r.GetLoad()); err != nil {
 		return invalid("report", err)
 	}
 	return nil

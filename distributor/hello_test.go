@@ -90,7 +90,7 @@ func FuzzReport(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		err := checkReport(&m, nil)
+		err := checkReport(&m)
 		if code := status.Code(err); err != nil {
 			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
 				t.Fatalf("code %v", code)

@@ -47,7 +47,7 @@ func newJob(d *Distributor, name string) *job {
 	}
 	j.core = fanout.NewJob(fanout.Config{
 		Name: name, Distributor: d.cfg.ID, SecondTier: d.second(),
-		Encode: encoderOf(d.host.memo, j.m.encoded), Estimates: j.estimates,
+		Encode: encoderOf(j.m.encoded), Estimates: j.estimates,
 		Limiter: jobWholes{j}, Observer: j.m, PauseFor: limiter.PauseFor,
 	})
 	return j

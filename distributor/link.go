@@ -262,7 +262,7 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment) {
 	s := a.assemblers[j.name]
 	if s == nil {
-		s = &wire.Assembler{Memo: a.d.host.memo}
+		s = new(wire.Assembler)
 		a.assemblers[j.name] = s
 	}
 	var err error

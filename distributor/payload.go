@@ -15,17 +15,16 @@ import (
 // encoderOf returns what makes the messages that bring a subscriber from a base to an
 // assignment, or to a whole one if the base is nil. They are encoded once, by whoever
 // sends them first, for subscribers and for the second tier, which are sent the same
-// frame in different messages. encoded is told of each encoding that is made; memo may
-// be nil.
-func encoderOf(memo *wire.Memo, encoded func(kind string)) func(base, a *assignment.Assignment) *prepared.Messages {
+// frame in different messages. encoded is told of each encoding that is made.
+func encoderOf(encoded func(kind string)) func(base, a *assignment.Assignment) *prepared.Messages {
 	return func(base, a *assignment.Assignment) *prepared.Messages {
 		frame := sync.OnceValues(func() (f *wire.Frame, err error) {
 			kind := fanout.KindDelta
 			if base == nil {
 				kind = fanout.KindWhole
-				f, err = memo.WholeFrame(a)
+				f, err = wire.WholeFrame(a)
 			} else {
-				f, err = memo.DeltaFrame(base, a)
+				f, err = wire.DeltaFrame(base, a)
 			}
 			if err == nil {
 				encoded(kind)

@@ -80,7 +80,7 @@ func (s *subscription) handle(m *slicerv1.WatchRequest) error {
 		if s.in.Role != slicerv1.Role_ROLE_SLICELET {
 			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.Name)
 		}
-		if err := checkReport(m.GetReport(), s.job.d.host.memo); err != nil {
+		if err := checkReport(m.GetReport()); err != nil {
 			return err
 		}
 		s.job.step(s.job.d.host.now(), fanout.Reported{ID: s.id, Report: m.GetReport()})

@@ -98,9 +98,6 @@ func newFrame(data []byte, base assignment.Generation, a *assignment.Assignment)
 // Assembler puts one stream's chunks together. The zero value is ready; it is
 // not safe for concurrent use.
 type Assembler struct {
-	// Memo may be nil.
-	Memo *Memo
-
 	data []byte
 }
 
@@ -140,9 +137,6 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 	if uint64(len(data)) != t.GetSize() {
 		return nil, malformed("assignment", fmt.Errorf("%d bytes in chunks, the trailer says %d", len(data), t.GetSize()))
 	}
-	if a := s.Memo.find(t, data, base); a != nil {
-		return a, nil
-	}
 	a, err := decodeFrame(t, data, base)
 	if err != nil {
 		return nil, err
@@ -151,7 +145,7 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 		return nil, fmt.Errorf("%w: generation %d with checksum %016x, the trailer says generation %d with %016x",
 			ErrChecksum, a.Generation(), a.Checksum(), t.GetGeneration(), t.GetChecksum())
 	}
-	return s.Memo.keep(t, data, base, a), nil
+	return a, nil
 }
 
 func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {

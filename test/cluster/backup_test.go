@@ -17,7 +17,7 @@ func newBackup(w *world, name string) *backupHost {
 	b.due = b.step
 	b.boot = func() {
 		var err error
-		if b.driven, err = backupdist.NewDriven(w.hash(uint64(b.id), b.life), &w.memo); err != nil {
+		if b.driven, err = backupdist.NewDriven(w.hash(uint64(b.id), b.life)); err != nil {
 			panic(err)
 		}
 		// What a watch says first.

@@ -32,7 +32,6 @@ func newDistributor(w *world, name string) *distributorHost {
 		if d.driven, err = distributor.NewDriven(distributor.Config{ID: name}, d.now()); err != nil {
 			panic(err)
 		}
-		d.driven.Share(&w.memo)
 		d.links = map[*assignerHost]*attachment{}
 		for _, a := range w.assigners {
 			d.links[a] = &attachment{}

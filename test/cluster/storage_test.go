@@ -291,7 +291,6 @@ func newAssigner(w *world, name string) *assignerHost {
 		if err != nil {
 			panic(err)
 		}
-		a.driven.Share(&w.memo)
 		a.driven.StoreChanged(a.clock(), job)
 		// What a watch says first.
 		w.store.tellOne(a.host, a.life, func() { a.see(w.store.view(), w.store.revision) })

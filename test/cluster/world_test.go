@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/slicer-project/slicer/assignment/wire"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)
@@ -41,7 +39,6 @@ type world struct {
 	clerks       []*clerkHost
 
 	load    *load
-	memo    wire.Memo
 	decoder decoder
 	packets pool[packet]
 	timers  pool[timer]
