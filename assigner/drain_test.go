@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -46,7 +45,7 @@ func TestDrainTakenBack(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err := n.admin.DrainTask(ctx, &slicerv1.DrainTaskRequest{Job: "job", Task: "t1", Who: "ada"})
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "job job: task t1 could not be drained and is as before: store failing") {
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(status.Convert(err).Message(), "job job: drain t1: not possible now, nothing has changed: store failing") {
 			t.Errorf("drain: %v", err)
 		}
 		if after := time.Since(begun); after >= 4*time.Second { // of virtual time
@@ -61,7 +60,7 @@ func TestDrainTakenBack(t *testing.T) {
 		}
 		noted := false
 		for _, e := range h.Entries {
-			noted = noted || e.Action == "drain t1: not done, taken back" && e.Stamp.GetWho() == "ada" && strings.HasPrefix(e.Stamp.GetWhy(), "store failing")
+			noted = noted || e.Action == "take back: drain t1" && e.Stamp.GetWho() == "ada" && strings.HasPrefix(e.Stamp.GetWhy(), "store failing")
 		}
 		if !noted {
 			t.Errorf("not in the history: %v", h.Entries)
@@ -74,36 +73,21 @@ func TestDrainTakenBack(t *testing.T) {
 func TestDrainStoredAtTheEnd(t *testing.T) {
 	t.Parallel()
 	n, d, first := running(t, task("t1", 1), task("t2", 1))
-	n.lookup("job").tell(func(c *generate.Core, now generate.Now) {
-		if err := c.Drain(now, "t1", false); err != nil {
-			t.Error(err)
-		}
-	})
-	drained := d.holds("job", "t2", ownedBy("t2"))
 	job, home, err := n.find(t.Context(), "job")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := adminService{a: n.Assigner}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	m := &slicerv1.DrainTaskRequest{Job: "job", Task: "t1"}
-	g, err := v.lastLook(over, job, home, n.lookup("job"), m, store.Stamp{Who: "ada", When: time.UnixMilli(1)})
-	if err != nil || g <= first.Generation() || g < drained.Generation() {
-		t.Errorf("generation %d, %v", g, err)
-	}
-	h, err := n.admin.GetHistory(t.Context(), &slicerv1.GetHistoryRequest{Job: "job"})
+	o := v.drainOrder("job", "t1")
+	given, _, err := v.lay(t.Context(), job, home, o, store.Stamp{Who: "ada", When: time.UnixMilli(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var noted []string
-	for _, e := range h.Entries {
-		if e.Action != "" && e.Stamp.GetWho() == "ada" {
-			noted = append(noted, e.Action)
-		}
-	}
-	if len(noted) != 1 || noted[0] != "drain t1" {
-		t.Errorf("the history says %q", noted)
+	drained := d.holds("job", "t2", ownedBy("t2"))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if g, why := v.await(over, "job", given.Version, o); why != "" || g <= first.Generation() || g < drained.Generation() {
+		t.Errorf("generation %d, %q", g, why)
 	}
 }
 

@@ -24,12 +24,8 @@ func (r *runner) note(n generate.Note) error {
 	now, _ := r.a.now().Since(r.a.start)
 	stamp := store.Stamp{Who: "assigner " + r.a.cfg.ID, Why: assignment.Clip(n.Why, store.MaxWhy), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
 	_, _, err := adminService{a: r.a}.lay(ctx, job, r.whose(), order{action: n.Action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
-		switch {
-		case n.Lifts == 0:
-		case c.Freeze == nil || c.Freeze.Order != n.Lifts:
+		if n.Lifts != 0 && !c.Lift(n.Lifts) {
 			return "", errOver
-		default:
-			c.Freeze = nil
 		}
 		return "", nil
 	}}, stamp)

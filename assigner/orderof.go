@@ -124,12 +124,16 @@ func pinOrder(keys assignment.Slice, called, task string) order {
 			}
 		}
 		if len(c.Pins) == store.MaxPins {
-			return "", &assignment.FieldError{Field: "pins", Value: len(c.Pins) + 1, Allowed: fmt.Sprintf("at most %d of a job", store.MaxPins)}
+			return "", tooMany("pins", store.MaxPins)
 		}
 		c.Pins = append(c.Pins, store.Pin{Stamp: s, Order: c.Version, Slice: keys, Task: task})
 		slices.SortFunc(c.Pins, func(x, y store.Pin) int { return cmp.Compare(x.Slice.Start, y.Slice.Start) })
 		return note, nil
 	}}
+}
+
+func tooMany(what string, most int) error {
+	return &assignment.FieldError{Field: what, Value: most + 1, Allowed: fmt.Sprintf("at most %d of a job", most)}
 }
 
 // because is who gave an order, and why if they said so.
@@ -173,7 +177,7 @@ func (v adminService) excludeOrder(ctx context.Context, job string, home *shelf,
 			return "it is excluded already, by " + c.Exclude[i].Who, nil
 		}
 		if len(c.Exclude) == store.MaxExcluded {
-			return "", &assignment.FieldError{Field: "excluded tasks", Value: len(c.Exclude) + 1, Allowed: fmt.Sprintf("at most %d of a job", store.MaxExcluded)}
+			return "", tooMany("excluded tasks", store.MaxExcluded)
 		}
 		c.Exclude = slices.Insert(c.Exclude, i, store.Exclusion{Stamp: s, Order: c.Version, Task: task})
 		return "", nil
@@ -193,7 +197,9 @@ func includeOrder(task string) order {
 }
 
 func (v adminService) rollbackOrder(ctx context.Context, job store.Job, home *shelf, g assignment.Generation, freeze bool) (order, error) {
-	o := order{action: fmt.Sprintf("rollback to generation %d", g), whole: true}
+	o := order{action: fmt.Sprintf("rollback to generation %d", g), revert: func(c *store.Controls, order int64) bool {
+		return c.Rollback != nil && c.Rollback.Order == order && c.Lift(order)
+	}}
 	if freeze {
 		o.action += ", and freeze"
 	}

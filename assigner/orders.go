@@ -31,8 +31,11 @@ type order struct {
 	// apply lays it down in controls whose version is the order's. Note says what
 	// it has lifted, or that it changes nothing.
 	apply func(c *store.Controls, s store.Stamp) (note string, err error)
-	// whole says that the order is taken back if it cannot be carried out in time.
-	whole bool
+	// revert takes it out again, by its number, and reports whether any of it was in
+	// force. An order that has one is taken back if it cannot be carried out in time.
+	revert func(c *store.Controls, order int64) bool
+	// until is what has to hold besides for it to be carried out, if not nil.
+	until func(v generate.View) bool
 }
 
 // stamp says who gives an order, and refuses words that are too long.
@@ -75,26 +78,33 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 		return nil, statusOf(err)
 	}
 	vanished := v.vanished(m)
-	given, note, err := v.lay(ctx, job, home, o, stamp)
+	resp, err := v.give(ctx, job, home, o, stamp)
 	if err != nil {
-		return nil, statusOf(fmt.Errorf("job %s: %w", m.GetJob(), err))
+		return nil, err
 	}
 	if vanished > 0 {
-		note = strings.TrimPrefix(note+"; lifted the assigner's own freeze, of "+vanished.Round(time.Second).String(), "; ")
+		resp.Note = strings.TrimPrefix(resp.Note+"; lifted the assigner's own freeze, of "+vanished.Round(time.Second).String(), "; ")
 	}
-	resp := &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Controls: store.ControlsToProto(given)}
-	g, why := v.await(ctx, m.GetJob(), given.Version)
-	if why != "" && o.whole {
+	if b := m.GetRollback(); b != nil && resp.Pending == "" {
+		resp.Note = v.elsewhere(ctx, m.GetJob(), home, assignment.Generation(b.GetGeneration()), assignment.Generation(resp.Generation))
+	}
+	return resp, nil
+}
+
+// give writes an order down, and waits until it is carried out.
+func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (*slicerv1.GiveOrderResponse, error) {
+	given, note, err := v.lay(ctx, job, home, o, stamp)
+	if err != nil {
+		return nil, statusOf(fmt.Errorf("job %s: %w", job.Config.Name, err))
+	}
+	g, why := v.await(ctx, job.Config.Name, given.Version, o)
+	if why != "" && o.revert != nil {
 		if g, err = v.takeBack(job, home, given.Version, o, stamp, why); err != nil {
 			return nil, err
 		}
 		why = "" // carried out after all
 	}
-	resp.Generation, resp.Pending = int64(g), why
-	if b := m.GetRollback(); b != nil && why == "" {
-		resp.Note = v.elsewhere(ctx, m.GetJob(), home, assignment.Generation(b.GetGeneration()), g)
-	}
-	return resp, nil
+	return &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Controls: store.ControlsToProto(given), Generation: int64(g), Pending: why}, nil
 }
 
 // lay writes an order down, with its entry in the history, and tells the job.
@@ -158,35 +168,37 @@ func patience(ctx context.Context) time.Duration {
 
 // await waits until an order has been carried out, and otherwise says why it is not
 // yet, at once if waiting does not help.
-func (v adminService) await(ctx context.Context, job string, order int64) (g assignment.Generation, why string) {
+func (v adminService) await(ctx context.Context, job string, number int64, o order) (g assignment.Generation, why string) {
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
 	tick := time.NewTicker(obeyedPoll)
 	defer tick.Stop()
 	why = "the job is not known here yet"
-	for {
+	for over := false; ; {
 		var ok, final bool
 		turn := make(chan struct{})
 		if r := v.a.lookup(job); r != nil {
 			r.ask(func(c generate.View) {
-				g, ok, why, final = c.Obeyed(order)
+				g, ok, why, final = c.Obeyed(number)
+				if ok && o.until != nil && !o.until(c) {
+					ok, why = false, c.Holding()
+				}
 				turn = r.turn
 			})
 		}
 		switch {
 		case ok:
 			return g, ""
-		case final:
+		case over && why == "":
+			return g, "the assignment has not changed yet"
+		case over, final:
 			return g, why
 		}
 		select {
 		case <-turn:
 		case <-tick.C:
 		case <-ctx.Done():
-			if why == "" {
-				why = "the assignment has not changed yet"
-			}
-			return g, why
+			over = true // once more: it may have been carried out just now
 		}
 	}
 }
@@ -194,19 +206,19 @@ func (v adminService) await(ctx context.Context, job string, order int64) (g ass
 // takeBackWithin bounds the taking back of an order whose caller waits no more.
 const takeBackWithin = 5 * time.Second
 
-// takeBack lifts a rollback that could not be carried out, and says why. If it has been
-// carried out after all, the newest generation has it, or follows one that has.
+// takeBack reverts an order that could not be carried out, and says why. If it is not in
+// force any more it has been carried out after all: the newest generation has it, or
+// follows one that has.
 func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
+	if v.a.ctx.Err() != nil {
+		return 0, errClosing
+	}
 	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
 	defer cancel()
 	errDone := errors.New("carried out meanwhile")
 	back := order{action: "take back: " + o.action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
-		if c.Rollback == nil || c.Rollback.Order != number {
+		if !o.revert(c, number) {
 			return "", errDone
-		}
-		c.Rollback = nil
-		if c.Freeze != nil && c.Freeze.Order == number {
-			c.Freeze = nil
 		}
 		return "", nil
 	}}

@@ -65,33 +65,3 @@ func (v View) owner(name string) (t assignment.Task, why string, soon bool) {
 	}
 	return t, "is not there", true
 }
-
-// Drained reports whether the stored assignment has a task draining and owning
-// nothing, or with undo not draining, and what its generation is. In consistent
-// mode that generation is in force, so that the task may go without anybody having
-// to wait for its lease.
-func (v View) Drained(task string, undo bool) (assignment.Generation, bool) {
-	if v.c.store.newest == nil {
-		return 0, false
-	}
-	g := v.c.store.newest.Generation()
-	if v.c.store.job.Config.Mode == assignment.Consistent && v.c.tenure.inForce < g {
-		return g, false
-	}
-	pos, ok := v.c.store.newest.Position(task)
-	if !ok {
-		// It has never been given anything, or has gone.
-		return g, true
-	}
-	if draining := v.c.store.newest.Task(pos).State == assignment.TaskDraining; undo {
-		return g, !draining
-	} else if !draining {
-		return g, v.c.store.newest.Task(pos).State == assignment.TaskDead
-	}
-	for _, o := range v.c.store.newest.Columns().Owners {
-		if int(o) == pos {
-			return g, false
-		}
-	}
-	return g, true
-}

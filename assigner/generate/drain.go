@@ -4,34 +4,41 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// ErrNotPreferred: another assigner takes the job's decisions, or nobody does.
+// ErrNotPreferred: another assigner takes the job's decisions, or none does.
 var ErrNotPreferred = errors.New("not preferred for the job")
 
-// Drain has a task give up its slices, or with undo lets it have some again. It
-// takes effect, and lasts, once Drained says so.
-func (c *Core) Drain(now Now, task string, undo bool) error {
-	c.tick(now)
-	if !c.lead.isPreferred() || !c.lead.mine || c.members.table == nil {
-		return fmt.Errorf("%w: %s", ErrNotPreferred, View{c}.Holding())
+// Drainable is the incarnation of a task that a drain would be of, or with undo the one
+// whose drain could be lifted. Only the assigner that decides knows it.
+func (v View) Drainable(task string, undo bool) (incarnation uint64, err error) {
+	tasks := v.Tasks()
+	i := slices.IndexFunc(tasks, func(s TaskStatus) bool { return s.Task.Name == task })
+	switch {
+	case !v.c.inCharge() || v.c.members.table == nil:
+		return 0, fmt.Errorf("%w: %s", ErrNotPreferred, v.Holding())
+	case v.Vanished() > 0: // it is not known which tasks could take its slices
+		return 0, fmt.Errorf("%w: task %s is as before: the assigner itself has frozen the job for %s, since a large part of the tasks fell silent at once; slicerctl unfreeze lifts that",
+			membership.ErrState, task, v.Vanished().Round(time.Second))
+	case i < 0:
+		return 0, fmt.Errorf("%w: %s", membership.ErrUnknown, task)
 	}
-	f := c.members.table.Drain
-	switch drained, _ := c.members.table.DrainedByOrder(task); {
-	case undo:
-		f = c.members.table.Undrain
-	case !drained && c.members.table.Has(task) && len(c.overrides.controls.Exclude) > 0 && !c.overrides.others(c.members.table.Tasks(), task):
-		return fmt.Errorf("%w: no other task is running that could take the slices of %s and is not excluded", membership.ErrState, task)
+	o, t := &v.c.overrides, tasks[i].Task
+	switch {
+	case t.State == assignment.TaskDead:
+		return 0, fmt.Errorf("%w: %s is dead", membership.ErrState, task)
+	case undo && t.State == assignment.TaskDraining && !o.drained(t):
+		return 0, fmt.Errorf("%w: %s drains because it is about to end", membership.ErrState, task)
+	case undo, t.State == assignment.TaskDraining, o.others(v.c.members.table.Tasks(), task):
+		return t.Incarnation, nil
+	case len(o.controls.Exclude) > 0:
+		return 0, fmt.Errorf("%w: no other task is running that could take the slices of %s and is not excluded", membership.ErrState, task)
 	}
-	err := f(c.now.Mono, task)
-	c.listen()
-	if err == nil && c.overrides.frozen() {
-		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0
-	}
-	return err
+	return 0, fmt.Errorf("%w: no other task is running that could take the slices of %s", membership.ErrState, task)
 }
 
 // others reports whether any other task is running that may own slices.
@@ -39,4 +46,23 @@ func (o *overrides) others(tasks []assignment.Task, task string) bool {
 	return slices.ContainsFunc(o.mayOwn(tasks), func(t assignment.Task) bool {
 		return t.Name != task && t.State == assignment.TaskRunning
 	})
+}
+
+// Drained reports whether an assignment has a task draining and owning nothing, or dead.
+// One that it does not name has never been given anything, or has gone.
+func Drained(a *assignment.Assignment, task string) bool {
+	pos, ok := a.Position(task)
+	switch {
+	case !ok:
+		return true
+	case a.Task(pos).State != assignment.TaskDraining:
+		return a.Task(pos).State == assignment.TaskDead
+	}
+	return !owns(a, pos)
+}
+
+// Undrained reports whether an assignment does not have a task draining.
+func Undrained(a *assignment.Assignment, task string) bool {
+	pos, ok := a.Position(task)
+	return !ok || a.Task(pos).State != assignment.TaskDraining
 }

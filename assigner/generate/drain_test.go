@@ -2,6 +2,7 @@ package generate
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	b.pass(3 * time.Second)
 	drain := func(task string, undo bool) error {
 		defer b.pass(3 * time.Second)
-		return b.core.Drain(b.now(), task, undo)
+		return b.drain(task, undo)
 	}
 	if err := drain("t1", false); err != nil {
 		t.Fatal(err)
@@ -48,7 +49,38 @@ func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	if err := drain("t0", false); err != nil {
 		t.Error(err)
 	}
-	if _, ok := b.core.View(b.now()).Drained("t0", false); !ok {
-		t.Error(b.core.View(b.now()).Holding())
+	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !ok {
+		t.Error(why)
+	}
+}
+
+// A drain ends with its incarnation, which the history says, and outlives the assigner.
+func TestDrainEndsWithItsIncarnation(t *testing.T) {
+	b := newBraked(t, 4)
+	if err := b.drain("t1", false); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(3 * time.Second)
+	b.take()
+	b.pass(10 * time.Second)
+	if len(b.controls.Drains) != 1 || len(b.noted) > 0 || !Drained(b.stored, "t1") {
+		t.Fatalf("after a takeover: drains %v, noted %q", b.controls.Drains, b.noted)
+	}
+	b.start("t1")
+	b.pass(10 * time.Second)
+	if len(b.controls.Drains) > 0 || len(b.noted) != 1 || !strings.HasPrefix(b.noted[0], "end of the drain of t1: it has restarted as incarnation") {
+		t.Errorf("after a restart: drains %v, noted %q", b.controls.Drains, b.noted)
+	}
+	if Drained(b.stored, "t1") {
+		t.Error("the new incarnation drains, too")
+	}
+	if err := b.drain("t2", false); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(time.Second)
+	delete(b.tasks, "t2")
+	b.pass(10 * time.Second)
+	if len(b.controls.Drains) > 0 || len(b.noted) != 2 || !strings.HasPrefix(b.noted[1], "end of the drain of t2: it ") {
+		t.Errorf("after a death: drains %v, noted %q", b.controls.Drains, b.noted)
 	}
 }

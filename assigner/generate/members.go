@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 // members is which tasks there are and what they carry: the table that counts, and the
@@ -13,6 +14,8 @@ type members struct {
 	table *membership.Table
 	room  []membership.Report // for reports on their way into table
 	meter meter
+	// drains are the incarnations that operators have drained, by the names of their tasks.
+	drains map[string]uint64
 
 	kept     *membership.Table // see resume
 	keptAt   time.Duration
@@ -44,6 +47,7 @@ func (m *members) ensure(s *stored, attached []*distributor) bool {
 		return false
 	}
 	m.table = membership.New(s.members(), m.now.Mono, s.newest)
+	m.table.Drain(m.now.Mono, m.drains)
 	for _, d := range attached {
 		m.table.Attach(m.now.Mono, d.session, d.name)
 	}
@@ -86,6 +90,15 @@ func (m *members) renew(s *stored, attached []*distributor) bool {
 	m.ensure(s, attached)
 	m.table.Follow(m.now.Mono, was)
 	return true
+}
+
+// drain sets which incarnations operators have drained.
+func (m *members) drain(all []store.Drain) {
+	m.drains = make(map[string]uint64, len(all))
+	for _, d := range all {
+		m.drains[d.Task] = d.Incarnation
+	}
+	m.each(func(t *membership.Table) { t.Drain(m.now.Mono, m.drains) })
 }
 
 // drop forgets all tasks, and what they carry.

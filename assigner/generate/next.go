@@ -53,7 +53,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		return a, 0
 	}
 	if c.inCharge() {
-		if n := c.overrides.note(c.now.Mono); n != nil {
+		if n, at, ok := c.overrides.note(&c.members); ok && c.now.Mono >= at {
 			return n, 0
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Core) wake() time.Duration {
 	if t, ok := c.tenure.wake(c.leads()); ok {
 		earlier(t)
 	}
-	if t, ok := c.overrides.noteWake(); ok && c.inCharge() {
+	if _, t, ok := c.overrides.note(&c.members); ok && c.inCharge() {
 		earlier(t)
 	}
 	if c.ready() {

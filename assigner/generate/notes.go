@@ -14,8 +14,8 @@ import (
 type Note struct {
 	// Action is what was done, and Why why, in words.
 	Action, Why string
-	// Lifts is the number of a freeze by order that ends with it, 0 if none does. When
-	// that is not in force any more there is nothing to be done.
+	// Lifts is the number of the freeze or drain by order that ends with it, 0 if none
+	// does. When that is not in force any more there is nothing to be done.
 	Lifts int64
 }
 
@@ -77,35 +77,24 @@ func (o *overrides) seeFreeze(now time.Duration) {
 	}
 }
 
-// over reports whether the time of a freeze by order has passed.
-func (o *overrides) over(now time.Duration) bool {
+// note is what is to be noted next, and from when on. The end of a freeze comes before
+// the round that it lets happen.
+func (o *overrides) note(m *members) (n Note, at time.Duration, ok bool) {
 	f := o.controls.Freeze
-	return f != nil && !f.Until.IsZero() && now-o.freezeSeen >= f.Until.Sub(f.When)
-}
-
-// note is what is to be noted next, nil if nothing or not yet. The end of a freeze
-// comes before the round that it lets happen.
-func (o *overrides) note(now time.Duration) Action {
-	if now < o.noteAt {
-		return nil
-	}
 	if len(o.notes) > 0 {
-		return o.notes[0]
+		return o.notes[0], o.noteAt, true
 	}
-	if f := o.controls.Freeze; o.over(now) {
-		return Note{Action: elapsed, Why: fmt.Sprintf("its %s have passed", f.Until.Sub(f.When)), Lifts: f.Order}
+	for _, d := range o.controls.Drains {
+		if m.table == nil {
+			break
+		}
+		if why := m.table.Ended(d.Task, d.Incarnation); why != "" {
+			return Note{Action: "end of the drain of " + d.Task, Why: why, Lifts: d.Order}, o.noteAt, true
+		}
 	}
-	return nil
-}
-
-// noteWake is when note may turn out otherwise.
-func (o *overrides) noteWake() (at time.Duration, ok bool) {
-	f := o.controls.Freeze
-	switch {
-	case len(o.notes) > 0:
-		return o.noteAt, true
-	case f != nil && !f.Until.IsZero():
-		return max(o.noteAt, o.freezeSeen+f.Until.Sub(f.When)), true
+	if f == nil || f.Until.IsZero() {
+		return Note{}, 0, false
 	}
-	return 0, false
+	last := f.Until.Sub(f.When)
+	return Note{Action: elapsed, Why: fmt.Sprintf("its %s have passed", last), Lifts: f.Order}, max(o.noteAt, o.freezeSeen+last), true
 }

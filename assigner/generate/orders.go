@@ -25,6 +25,10 @@ func (c *Core) obey(l Loaded) {
 		return
 	}
 	c.overrides.void, c.overrides.voidWhy = 0, ""
+	if len(l.Controls.Drains)+len(c.members.drains) > 0 {
+		c.members.drain(l.Controls.Drains)
+		c.listen()
+	}
 	if r := c.overrides.controls.Rollback; r != nil {
 		if c.overrides.target = l.Target; c.overrides.target == nil {
 			c.overrides.void, c.overrides.voidWhy = r.Order, fmt.Sprintf("generation %d cannot be read: %v", r.Generation, l.NoTarget)
@@ -36,6 +40,9 @@ func (c *Core) obey(l Loaded) {
 	if c.lead.mine && c.members.table != nil && c.overrides.controls.Thaws > before.Thaws {
 		c.members.table.Thaw(c.now.Mono)
 		c.listen()
+	}
+	if c.overrides.frozen() && c.sched.changed {
+		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0 // it may be a drain
 	}
 	if !c.overrides.controls.Same(&before) {
 		c.say(levelInfo, "orders changed", "order", c.overrides.controls.Version, "frozen", c.overrides.controls.Freeze != nil, "pins", len(c.overrides.controls.Pins),

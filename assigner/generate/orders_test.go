@@ -147,8 +147,8 @@ func (b *braked) drive() {
 				b.core.Noted(b.now(), a, b.noteErr)
 				continue
 			}
-			if f := b.controls.Freeze; a.Lifts != 0 && f != nil && f.Order == a.Lifts {
-				b.order(func(c *store.Controls, _ store.Stamp) { c.Freeze = nil })
+			if c := b.controls.Clone(); a.Lifts != 0 && c.Lift(a.Lifts) {
+				b.order(func(c *store.Controls, _ store.Stamp) { c.Lift(a.Lifts) })
 			}
 			b.noted = append(b.noted, a.Action+": "+a.Why)
 			b.core.Noted(b.now(), a, nil)
@@ -157,6 +157,24 @@ func (b *braked) drive() {
 		}
 		b.core.Effects()
 	}
+}
+
+// drain drains a task, or lifts its drain, as the assigner's service does.
+func (b *braked) drain(task string, undo bool) error {
+	incarnation, err := b.core.View(b.now()).Drainable(task, undo)
+	if err != nil {
+		return err
+	}
+	b.order(func(c *store.Controls, s store.Stamp) {
+		at, there := c.DrainOf(task)
+		switch {
+		case there && undo:
+			c.Drains = slices.Delete(c.Drains, at, at+1)
+		case !there && !undo:
+			c.Drains = slices.Insert(c.Drains, at, store.Drain{Stamp: s, Order: c.Version, Task: task, Incarnation: incarnation})
+		}
+	})
+	return nil
 }
 
 // write does what a store does, and looks at every generation.
@@ -400,12 +418,12 @@ func TestFrozenObeys(t *testing.T) {
 	if got := b.stored.Lookup(hotKey); got.Len() != 1 || got.At(0).Name != "t9" {
 		t.Errorf("the pinned key is at %s", got.At(0).Name)
 	}
-	if err := b.core.Drain(b.now(), "t2", false); err != nil {
+	if err := b.drain("t2", false); err != nil {
 		t.Fatal(err)
 	}
 	b.pass(2 * time.Second)
-	if _, ok := b.core.View(b.now()).Drained("t2", false); !ok {
-		t.Errorf("t2 was not drained: %s", b.core.View(b.now()).Holding())
+	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !ok {
+		t.Errorf("t2 was not drained: %s", why)
 	}
 	b.mustHold = true
 	b.pass(10 * time.Second)

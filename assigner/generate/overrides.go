@@ -95,20 +95,30 @@ func (o *overrides) away(table *membership.Table) map[string]bool {
 		}
 	}
 	for _, t := range table.Tasks() {
-		if drained, _ := table.DrainedByOrder(t.Name); drained {
+		if o.drained(t) {
 			away[t.Name] = true
 		}
 	}
 	return away
 }
 
+// drained reports whether an operator has drained this incarnation.
+func (o *overrides) drained(t assignment.Task) bool {
+	at, ok := o.controls.DrainOf(t.Name)
+	return ok && o.controls.Drains[at].Incarnation == t.Incarnation
+}
+
 // ordered reports whether any of those orders is yet to be carried out that count while
 // the job is frozen.
 func (o *overrides) ordered(table *membership.Table, newest *assignment.Assignment) bool {
 	away := o.away(table)
+	now := make(map[string]assignment.Task)
+	for _, t := range table.Tasks() {
+		now[t.Name] = t
+	}
 	for pos, t := range newest.Tasks() {
-		if _, undrained := table.DrainedByOrder(t.Name); undrained && t.State == assignment.TaskDraining {
-			return true
+		if x := now[t.Name]; t.State == assignment.TaskDraining && t.Same(x) && x.State != assignment.TaskDraining && x.State != assignment.TaskDead {
+			return true // the drain was lifted
 		}
 		if away[t.Name] && (owns(newest, pos) || t.State == assignment.TaskRunning && o.controls.Excludes(t.Name) == nil) {
 			return true

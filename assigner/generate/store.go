@@ -68,6 +68,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
 		c.overrides.controls, c.overrides.target, c.overrides.void, c.overrides.notes = store.Controls{}, nil, 0, nil
+		c.members.drains = nil
 		c.store.newest, c.rounds.balance, c.store.unsure = nil, nil, nil
 		c.members.kept, c.members.resumed = nil, false
 		if existed || c.lead.isPreferred() {

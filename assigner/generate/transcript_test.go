@@ -35,6 +35,7 @@ type script struct {
 	skew   time.Duration // of the wall clock
 	job    *store.Job
 	stored *assignment.Assignment
+	orders store.Controls
 	fault  string // of the next write
 	broken bool   // the store cannot be read
 	seq    map[string]uint64
@@ -95,9 +96,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "drain", "undrain":
 		var task string
 		d.ScanArgs(t, "task", &task)
-		if err := s.core.Drain(s.now(), task, d.Cmd == "undrain"); err != nil {
-			fmt.Fprintln(&s.out, "error:", err)
-		}
+		s.drain(task, d.Cmd == "undrain")
 	case "fault":
 		s.fault = d.CmdArgs[0].Key
 	case "break":
@@ -145,6 +144,9 @@ func (s *script) drive(t *testing.T) {
 			s.core.Written(s.now(), s.write(t, a.Next))
 		case Note:
 			fmt.Fprintf(&s.out, "%.2fs -> note %s: %s\n", s.at.Seconds(), a.Action, a.Why)
+			if s.orders = s.orders.Clone(); a.Lifts != 0 && s.orders.Lift(a.Lifts) {
+				s.orders.Version++
+			}
 			s.core.Noted(s.now(), a, nil)
 		default:
 			s.order(t, a)
@@ -157,6 +159,24 @@ func (s *script) drive(t *testing.T) {
 	t.Fatal("the core does not come to rest")
 }
 
+// drain stores a drain, or lifts it.
+func (s *script) drain(task string, undo bool) {
+	incarnation, err := s.core.View(s.now()).Drainable(task, undo)
+	if err != nil {
+		fmt.Fprintln(&s.out, "error:", err)
+		return
+	}
+	c := s.orders.Clone()
+	c.Version++
+	if at, there := c.DrainOf(task); there && undo {
+		c.Drains = slices.Delete(c.Drains, at, at+1)
+	} else if !there && !undo {
+		c.Drains = slices.Insert(c.Drains, at, store.Drain{Order: c.Version, Task: task, Incarnation: incarnation})
+	}
+	s.orders = c
+	s.core.StoreChanged(s.now())
+}
+
 func (s *script) load() {
 	switch {
 	case s.broken:
@@ -164,7 +184,7 @@ func (s *script) load() {
 	case s.job == nil:
 		s.core.Loaded(s.now(), Loaded{})
 	default:
-		s.core.Loaded(s.now(), Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored})
+		s.core.Loaded(s.now(), Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored, Controls: s.orders})
 	}
 }
 

@@ -87,7 +87,7 @@ func (t *Table) undampIfAlone() {
 		return
 	}
 	for _, k := range t.tasks {
-		if k.alive() && !k.draining && k.record.damped && k.state == assignment.TaskRunning {
+		if k.alive() && !k.drains() && k.record.damped && k.state == assignment.TaskRunning {
 			t.release(k, "nobody else runs")
 		}
 	}

@@ -106,7 +106,7 @@ func (t *Table) die(k *task) {
 	k.fate, k.fateAt = silent, t.now
 	t.say(k, Dead, "no report for %s, though one could have come", t.silence(k).Round(time.Millisecond))
 	k.carriers = nil
-	if !k.draining {
+	if !k.drains() {
 		t.failed(k)
 	}
 	t.settle(k)

@@ -9,7 +9,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Errors of Drain and Undrain.
+// Errors of what operators ask for.
 var (
 	// ErrUnknown: there is no such task.
 	ErrUnknown = errors.New("no such task")
@@ -17,38 +17,43 @@ var (
 	ErrState = errors.New("not possible in the task's state")
 )
 
-// Drain has a task give up its slices until it restarts or Undrain.
-func (t *Table) Drain(now time.Duration, name string) error {
+// Drain sets which incarnations operators have drained, by the names of their tasks: they
+// are to own nothing. It keeps the map.
+func (t *Table) Drain(now time.Duration, drains map[string]uint64) {
 	t.tick(now)
-	k, err := t.operable(name)
-	if err != nil || k.draining {
-		return err
+	t.drains = drains
+	for _, k := range t.tasks {
+		drained := drains[k.cur.Name] == k.cur.Incarnation
+		if !k.alive() || k.drained == drained {
+			continue
+		}
+		before := k.drains()
+		if k.drained = drained; !drained && !k.spoken {
+			k.state = assignment.TaskUnknown // what is stored of it was that drain
+		}
+		switch {
+		case drained && !before:
+			t.say(k, Drained, ByOperator)
+		case !drained && !k.drains():
+			t.say(k, Undrained, ByOperator)
+		}
 	}
-	others := false
-	for _, o := range t.tasks {
-		others = others || o != k && o.shown() == assignment.TaskRunning
-	}
-	if !others {
-		return fmt.Errorf("%w: no other task is running that could take the slices of %s", ErrState, name)
-	}
-	k.draining, k.undrained = true, false
-	t.say(k, Drained, ByOperator)
-	return nil
 }
 
-// Undrain takes Drain back.
-func (t *Table) Undrain(now time.Duration, name string) error {
-	t.tick(now)
-	k, err := t.operable(name)
+// Ended says why an incarnation is known to be no more, or is empty.
+func (t *Table) Ended(name string, incarnation uint64) string {
+	k := t.lookup(name)
 	switch {
-	case err != nil || !k.draining:
-		return err
-	case k.byItself:
-		return fmt.Errorf("%w: %s drains because it is about to end", ErrState, name)
+	case k == nil && t.Listening() == "":
+		return "it is not there any more"
+	case k == nil || k.next != nil && k.next.task.Incarnation == incarnation:
+		return ""
+	case k.cur.Incarnation == incarnation && !k.alive():
+		return "it " + k.ending()
+	case k.cur.Incarnation != incarnation && (k.past(incarnation) >= 0 || t.Listening() == ""):
+		return fmt.Sprintf("it has restarted as incarnation %x", k.cur.Incarnation)
 	}
-	k.draining, k.undrained = false, true
-	t.say(k, Undrained, ByOperator)
-	return nil
+	return ""
 }
 
 // Thaw ends a freeze by order of an operator, and says whether there was one. Who
@@ -62,26 +67,6 @@ func (t *Table) Thaw(now time.Duration) bool {
 	t.say(nil, Thawed, ByOperator)
 	t.giveUp()
 	return true
-}
-
-// DrainedByOrder says whether an operator has a task drained, or has taken that back.
-func (t *Table) DrainedByOrder(name string) (drained, undrained bool) {
-	k := t.lookup(name)
-	if k == nil || !k.alive() {
-		return false, false
-	}
-	return k.draining && !k.byItself, k.undrained && !k.draining
-}
-
-func (t *Table) operable(name string) (*task, error) {
-	k := t.lookup(name)
-	switch {
-	case k == nil:
-		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
-	case !k.alive():
-		return nil, fmt.Errorf("%w: %s is dead", ErrState, name)
-	}
-	return k, nil
 }
 
 // Status is how a task stands.

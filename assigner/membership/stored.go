@@ -48,7 +48,7 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	}
 	switch {
 	case k == nil && !own:
-		k = &task{cur: x, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining}
+		k = &task{cur: x, state: x.State, heard: t.now, drained: t.drains[x.Name] == x.Incarnation}
 		if x.State == assignment.TaskDead {
 			k.fate, k.fateAt = silent, t.now
 		}
@@ -71,10 +71,10 @@ func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 			t.say(k, Dead, "as another assigner has stored")
 		}
 	case x.State != assignment.TaskDraining:
-		k.undrained, k.returned = false, false
-	case !own && k.alive() && !k.draining && !k.undrained:
-		// Another assigner was told to drain it: what is stored is the record.
-		k.draining = true
+		k.returned = false
+	case !own && k.alive() && !k.drains():
+		// It has said so to another assigner: what is stored is the record, until it is heard.
+		k.state = assignment.TaskDraining
 		t.say(k, Drained, "as another assigner has stored")
 	}
 	return false
@@ -104,7 +104,7 @@ func (t *Table) succeed(k *task, x assignment.Task) {
 	}
 	next, index := k.next, k.cur.Index
 	k.retire(past{k.cur.Incarnation, k.said, k.report})
-	*k = task{cur: x, indexed: k.indexed, state: x.State, heard: t.now, draining: x.State == assignment.TaskDraining,
+	*k = task{cur: x, indexed: k.indexed, state: x.State, heard: t.now, drained: t.drains[x.Name] == x.Incarnation,
 		record: k.record, next: next, old: k.old}
 	k.cur.Index = index
 	if x.State == assignment.TaskDead {

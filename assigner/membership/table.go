@@ -40,6 +40,8 @@ type Table struct {
 	watch   time.Duration
 	scan    time.Duration
 
+	drains map[string]uint64 // incarnations that operators have drained, by name
+
 	frozen   bool
 	frozenAt time.Duration
 	deaths   []time.Duration // by silence, within the freeze window

@@ -18,18 +18,17 @@ const (
 
 // task is one name and the incarnation that counts.
 type task struct {
-	cur     assignment.Task // Index only when indexed
-	indexed bool
-	state   assignment.TaskState // as it reports itself
-	fate    fate
-	fateAt  time.Duration
-	// draining is sticky: an incarnation drains until it restarts or an operator
-	// takes back what an operator has said.
-	draining, byItself, undrained bool
-	returned                      bool          // since it was dead, and is stored as dead still
-	owns                          bool          // slices in the stored assignment
-	fresh                         bool          // it began while this table was there
-	since                         time.Duration // when that could own slices, below 0 before
+	cur      assignment.Task // Index only when indexed
+	indexed  bool
+	state    assignment.TaskState // as it reports itself
+	fate     fate
+	fateAt   time.Duration
+	draining bool          // it has said so, and does until it restarts
+	drained  bool          // an operator's override has it drain
+	returned bool          // since it was dead, and is stored as dead still
+	owns     bool          // slices in the stored assignment
+	fresh    bool          // it began while this table was there
+	since    time.Duration // when that could own slices, below 0 before
 
 	spoken   bool // something was heard of this incarnation
 	said     said
@@ -82,6 +81,10 @@ func (c *carriers) drop(s Session) bool {
 }
 
 func (k *task) alive() bool { return k.fate == living }
+
+// drains reports whether a task is to own nothing: because it says so, by an override, or
+// because it is stored so and has not been heard since.
+func (k *task) drains() bool { return k.draining || k.drained || k.state == assignment.TaskDraining }
 
 // maxOld is how many other incarnations of a name are remembered.
 const maxOld = 8
@@ -177,7 +180,7 @@ func (k *task) shown() assignment.TaskState {
 	switch {
 	case !k.alive():
 		return assignment.TaskDead
-	case k.draining:
+	case k.drains():
 		return assignment.TaskDraining
 	case k.state == assignment.TaskRunning && !k.record.damped:
 		return assignment.TaskRunning
@@ -189,7 +192,7 @@ func (k *task) shown() assignment.TaskState {
 func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	if k.cur.Incarnation != c.task.Incarnation {
 		k.retire(past{k.cur.Incarnation, k.said, k.report})
-		if kind == Restarted && k.alive() && !k.draining {
+		if kind == Restarted && k.alive() && !k.drains() {
 			t.failed(k)
 		}
 	}
@@ -201,7 +204,7 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.cur = c.task
 	k.cur.Index = index
 	k.fate, k.fateAt = living, t.now
-	k.draining, k.byItself, k.undrained = false, false, false
+	k.draining, k.drained = false, t.drains[k.cur.Name] == k.cur.Incarnation
 	k.returned = kind == Returned
 	if kind != Returned {
 		k.fresh, k.since = true, -1
@@ -223,7 +226,7 @@ func (t *Table) report(k *task, s assignment.TaskState) {
 		t.leave(k, "it says that it ends")
 		return
 	case assignment.TaskDraining:
-		k.draining, k.byItself = true, true
+		k.draining = true
 	}
 	k.state = s
 	if k.state == assignment.TaskRunning && !k.indexed && !t.number(k) {
@@ -261,7 +264,7 @@ func (t *Table) leave(k *task, why string) {
 // is a goodbye of one that has given up its slices, and otherwise nothing yet.
 func (t *Table) ended(k *task) {
 	k.gone, k.lostWith = true, ""
-	if k.alive() && k.draining && !k.owns {
+	if k.alive() && k.drains() && !k.owns {
 		t.leave(k, "it has drained and its stream has ended")
 	}
 }

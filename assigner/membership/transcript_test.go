@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,13 +86,14 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "drain", "undrain":
 		var name string
 		d.ScanArgs(t, "task", &name)
-		f := s.t.Drain
-		if d.Cmd == "undrain" {
-			f = s.t.Undrain
+		drains := maps.Clone(s.t.drains)
+		if delete(drains, name); d.Cmd == "drain" {
+			if drains == nil {
+				drains = map[string]uint64{}
+			}
+			drains[name] = s.t.lookup(name).cur.Incarnation
 		}
-		if err := f(s.now, name); err != nil {
-			return "error: " + err.Error() + "\n"
-		}
+		s.t.Drain(s.now, drains)
 	case "compact":
 		s.t.Compact()
 	case "tasks":

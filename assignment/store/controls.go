@@ -14,8 +14,8 @@ import (
 const (
 	// MaxWho and MaxWhy bound the words of a Stamp, in bytes; MaxWho also its peer.
 	MaxWho, MaxWhy = 128, 512
-	// MaxPins and MaxExcluded bound the orders in force at once.
-	MaxPins, MaxExcluded = 256, 256
+	// MaxPins, MaxExcluded and MaxDrains bound the orders in force at once.
+	MaxPins, MaxExcluded, MaxDrains = 256, 256, 256
 	// MaxFreeze is the longest freeze that ends by itself.
 	MaxFreeze = 30 * 24 * time.Hour
 )
@@ -55,6 +55,14 @@ type Exclusion struct {
 	Task  string
 }
 
+// Drain has a task own nothing until it ends: of another incarnation it is not.
+type Drain struct {
+	Stamp
+	Order       int64
+	Task        string
+	Incarnation uint64
+}
+
 // Rollback asks for the placement of an earlier generation.
 type Rollback struct {
 	Stamp
@@ -72,6 +80,7 @@ type Controls struct {
 	Freeze  *Freeze     // nil: none
 	Pins    []Pin       // in order of key, none overlapping
 	Exclude []Exclusion // in order of task
+	Drains  []Drain     // in order of task
 	// Rollback is nil when there is none to carry out any more.
 	Rollback *Rollback
 	// Thaws counts how often a freeze was lifted, the assigner's own included.
@@ -80,7 +89,7 @@ type Controls struct {
 
 // Clone is a copy to change.
 func (c Controls) Clone() Controls {
-	c.Pins, c.Exclude = slices.Clone(c.Pins), slices.Clone(c.Exclude)
+	c.Pins, c.Exclude, c.Drains = slices.Clone(c.Pins), slices.Clone(c.Exclude), slices.Clone(c.Drains)
 	return c
 }
 
@@ -93,6 +102,29 @@ func (c *Controls) Excludes(task string) *Exclusion {
 	return &c.Exclude[i]
 }
 
+// DrainOf finds the drain of a task, of whichever incarnation, and otherwise where it
+// would be.
+func (c *Controls) DrainOf(task string) (at int, ok bool) {
+	return slices.BinarySearchFunc(c.Drains, task, func(x Drain, task string) int { return strings.Compare(x.Task, task) })
+}
+
+// Lift takes back what an order has laid down, and reports whether any of it was in
+// force. Not for a Controls that is shared.
+func (c *Controls) Lift(order int64) bool {
+	n := len(c.Pins) + len(c.Exclude) + len(c.Drains)
+	c.Pins = slices.DeleteFunc(c.Pins, func(p Pin) bool { return p.Order == order })
+	c.Exclude = slices.DeleteFunc(c.Exclude, func(x Exclusion) bool { return x.Order == order })
+	c.Drains = slices.DeleteFunc(c.Drains, func(d Drain) bool { return d.Order == order })
+	lifted := len(c.Pins)+len(c.Exclude)+len(c.Drains) < n
+	if c.Freeze != nil && c.Freeze.Order == order {
+		c.Freeze, lifted = nil, true
+	}
+	if c.Rollback != nil && c.Rollback.Order == order {
+		c.Rollback, lifted = nil, true
+	}
+	return lifted
+}
+
 // Fulfilled is c once its Rollback has been carried out: one version on.
 func (c Controls) Fulfilled() Controls {
 	c.Version++
@@ -100,7 +132,8 @@ func (c Controls) Fulfilled() Controls {
 	return c
 }
 
-// Same says whether the same orders are in force, whatever the versions.
+// Same reports whether the same orders are in force, whatever the versions, and whatever
+// is drained: that shows in the tasks.
 func (c *Controls) Same(o *Controls) bool {
 	number := func(f *Freeze, r *Rollback) (n [2]int64) {
 		if f != nil {
@@ -125,6 +158,8 @@ func (c *Controls) Validate() error {
 		return &assignment.FieldError{Field: "pins", Value: len(c.Pins), Allowed: fmt.Sprintf("at most %d", MaxPins)}
 	case len(c.Exclude) > MaxExcluded:
 		return &assignment.FieldError{Field: "excluded tasks", Value: len(c.Exclude), Allowed: fmt.Sprintf("at most %d", MaxExcluded)}
+	case len(c.Drains) > MaxDrains:
+		return &assignment.FieldError{Field: "drained tasks", Value: len(c.Drains), Allowed: fmt.Sprintf("at most %d", MaxDrains)}
 	case c.Thaws < 0:
 		return &assignment.FieldError{Field: "thaws", Value: c.Thaws, Allowed: "0 or more"}
 	}
@@ -147,6 +182,14 @@ func (c *Controls) Validate() error {
 		}
 		if i > 0 && x.Task <= c.Exclude[i-1].Task {
 			return &assignment.FieldError{Field: "excluded task", Value: x.Task, Allowed: "tasks in order, each once"}
+		}
+	}
+	for i, d := range c.Drains {
+		if err := firstOf(c.given(d.Order), d.Stamp.Validate(), validTask(d.Task, d.Incarnation)); err != nil {
+			return err
+		}
+		if i > 0 && d.Task <= c.Drains[i-1].Task {
+			return &assignment.FieldError{Field: "drained task", Value: d.Task, Allowed: "tasks in order, each once"}
 		}
 	}
 	if r := c.Rollback; r != nil {
@@ -189,9 +232,11 @@ func ValidateWords(field, s string, most int) error {
 	return nil
 }
 
-// ValidateTaskName says whether s can be a task's name.
-func ValidateTaskName(s string) error {
-	t := assignment.Task{Name: s, Incarnation: 1, Address: "x", Weight: 1}
+// ValidateTaskName reports why s cannot be a task's name.
+func ValidateTaskName(s string) error { return validTask(s, 1) }
+
+func validTask(name string, incarnation uint64) error {
+	t := assignment.Task{Name: name, Incarnation: incarnation, Address: "x", Weight: 1}
 	return t.Validate()
 }
 

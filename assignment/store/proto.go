@@ -23,6 +23,9 @@ func ControlsToProto(c Controls) *slicerv1.Controls {
 	for _, x := range c.Exclude {
 		m.Excluded = append(m.Excluded, &slicerv1.Exclusion{Task: x.Task, Order: x.Order, Stamp: StampToProto(x.Stamp)})
 	}
+	for _, d := range c.Drains {
+		m.Drains = append(m.Drains, &slicerv1.Drain{Task: d.Task, Incarnation: d.Incarnation, Order: d.Order, Stamp: StampToProto(d.Stamp)})
+	}
 	if r := c.Rollback; r != nil {
 		m.Rollback = &slicerv1.Rollback{Generation: int64(r.Generation), Order: r.Order, Stamp: StampToProto(r.Stamp)}
 	}
@@ -37,8 +40,8 @@ func PinToProto(p Pin) *slicerv1.Pin {
 // ControlsFromProto validates what it reads.
 func ControlsFromProto(m *slicerv1.Controls) (Controls, error) {
 	// What is beyond the bounds is not gone through.
-	if n := max(len(m.GetPins()), len(m.GetExcluded())); n > max(MaxPins, MaxExcluded) {
-		return Controls{}, fmt.Errorf("%d pins and %d excluded tasks", len(m.GetPins()), len(m.GetExcluded()))
+	if len(m.GetPins()) > MaxPins || len(m.GetExcluded()) > MaxExcluded || len(m.GetDrains()) > MaxDrains {
+		return Controls{}, fmt.Errorf("%d pins, %d excluded and %d drained tasks", len(m.GetPins()), len(m.GetExcluded()), len(m.GetDrains()))
 	}
 	c := Controls{Version: m.GetVersion(), Thaws: m.GetThaws()}
 	if f := m.GetFreeze(); f != nil {
@@ -49,6 +52,9 @@ func ControlsFromProto(m *slicerv1.Controls) (Controls, error) {
 	}
 	for _, x := range m.GetExcluded() {
 		c.Exclude = append(c.Exclude, Exclusion{Stamp: stampFrom(x.GetStamp()), Order: x.GetOrder(), Task: x.GetTask()})
+	}
+	for _, d := range m.GetDrains() {
+		c.Drains = append(c.Drains, Drain{Stamp: stampFrom(d.GetStamp()), Order: d.GetOrder(), Task: d.GetTask(), Incarnation: d.GetIncarnation()})
 	}
 	if r := m.GetRollback(); r != nil {
 		c.Rollback = &Rollback{Stamp: stampFrom(r.GetStamp()), Order: r.GetOrder(), Generation: assignment.Generation(r.GetGeneration())}

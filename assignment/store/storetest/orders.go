@@ -24,6 +24,7 @@ func Controls(version int64) store.Controls {
 			{Stamp: s, Order: 1, Slice: assignment.Slice{Start: 1 << 60, End: assignment.KeyspaceEnd}, Task: "task-2"},
 		},
 		Exclude:  []store.Exclusion{{Stamp: s, Order: 1, Task: "task-3"}, {Stamp: s, Order: version, Task: "task-4"}},
+		Drains:   []store.Drain{{Stamp: s, Order: 1, Task: "task-5", Incarnation: 5}, {Stamp: s, Order: version, Task: "task-6", Incarnation: 1 << 63}},
 		Rollback: &store.Rollback{Stamp: s, Order: version, Generation: 7},
 	}
 }

@@ -36,6 +36,8 @@ type controlsView struct {
 	Pins   []pinView   `json:"pins,omitempty"`
 	// Excluded tasks are given no slices.
 	Excluded []exclusionView `json:"excluded,omitempty"`
+	// Drained tasks are, too, until they end.
+	Drained []exclusionView `json:"drained,omitempty"`
 	// Rollback is the generation whose placement is to be had again.
 	Rollback int64 `json:"rollback,omitempty"`
 }
@@ -66,7 +68,7 @@ func newPin(p *slicerv1.Pin) *pinView {
 
 // newControls is nil when no order is in force.
 func newControls(m *slicerv1.Controls) *controlsView {
-	if m.GetFreeze() == nil && len(m.GetPins()) == 0 && len(m.GetExcluded()) == 0 && m.GetRollback() == nil {
+	if m.GetFreeze() == nil && len(m.GetPins()) == 0 && len(m.GetExcluded()) == 0 && len(m.GetDrains()) == 0 && m.GetRollback() == nil {
 		return nil
 	}
 	v := &controlsView{Rollback: m.GetRollback().GetGeneration()}
@@ -82,6 +84,9 @@ func newControls(m *slicerv1.Controls) *controlsView {
 	}
 	for _, x := range m.Excluded {
 		v.Excluded = append(v.Excluded, exclusionView{newStamp(x.Stamp, x.Order), x.Task})
+	}
+	for _, d := range m.Drains {
+		v.Drained = append(v.Drained, exclusionView{newStamp(d.Stamp, d.Order), d.Task})
 	}
 	return v
 }
@@ -103,6 +108,9 @@ func (v *controlsView) print(w io.Writer, now time.Time) {
 	}
 	for _, x := range v.Excluded {
 		fmt.Fprintf(w, "%s is excluded %s\n", x.Task, x.describe(now))
+	}
+	for _, x := range v.Drained {
+		fmt.Fprintf(w, "%s is drained %s\n", x.Task, x.describe(now))
 	}
 	for i := range v.Pins {
 		fmt.Fprintln(w, v.Pins[i].describe(now))

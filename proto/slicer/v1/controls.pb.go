@@ -109,7 +109,9 @@ type Controls struct {
 	// Taken off when it has been carried out.
 	Rollback *Rollback `protobuf:"bytes,5,opt,name=rollback,proto3" json:"rollback,omitempty"`
 	// How often a freeze was lifted, the assigner's own included.
-	Thaws         int64 `protobuf:"varint,6,opt,name=thaws,proto3" json:"thaws,omitempty"`
+	Thaws int64 `protobuf:"varint,6,opt,name=thaws,proto3" json:"thaws,omitempty"`
+	// In order of task.
+	Drains        []*Drain `protobuf:"bytes,7,rep,name=drains,proto3" json:"drains,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +186,13 @@ func (x *Controls) GetThaws() int64 {
 		return x.Thaws
 	}
 	return 0
+}
+
+func (x *Controls) GetDrains() []*Drain {
+	if x != nil {
+		return x.Drains
+	}
+	return nil
 }
 
 type Freeze struct {
@@ -384,6 +393,75 @@ func (x *Exclusion) GetStamp() *Stamp {
 	return nil
 }
 
+// Drain ends with the incarnation.
+type Drain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Order         int64                  `protobuf:"varint,3,opt,name=order,proto3" json:"order,omitempty"`
+	Stamp         *Stamp                 `protobuf:"bytes,4,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drain) Reset() {
+	*x = Drain{}
+	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drain) ProtoMessage() {}
+
+func (x *Drain) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drain.ProtoReflect.Descriptor instead.
+func (*Drain) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Drain) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Drain) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Drain) GetOrder() int64 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *Drain) GetStamp() *Stamp {
+	if x != nil {
+		return x.Stamp
+	}
+	return nil
+}
+
 type Rollback struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    int64                  `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -395,7 +473,7 @@ type Rollback struct {
 
 func (x *Rollback) Reset() {
 	*x = Rollback{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	mi := &file_slicer_v1_controls_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +485,7 @@ func (x *Rollback) String() string {
 func (*Rollback) ProtoMessage() {}
 
 func (x *Rollback) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	mi := &file_slicer_v1_controls_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +498,7 @@ func (x *Rollback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
 func (*Rollback) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Rollback) GetGeneration() int64 {
@@ -477,7 +555,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[6]
+	mi := &file_slicer_v1_controls_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +567,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[6]
+	mi := &file_slicer_v1_controls_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +580,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HistoryEntry) GetOrder() int64 {
@@ -609,7 +687,7 @@ type Penalty struct {
 
 func (x *Penalty) Reset() {
 	*x = Penalty{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_controls_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +699,7 @@ func (x *Penalty) String() string {
 func (*Penalty) ProtoMessage() {}
 
 func (x *Penalty) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_controls_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +712,7 @@ func (x *Penalty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
 func (*Penalty) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Penalty) GetTask() string {
@@ -677,7 +755,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[8]
+	mi := &file_slicer_v1_controls_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +767,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[8]
+	mi := &file_slicer_v1_controls_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +780,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Decision) GetKind() string {
@@ -777,14 +855,15 @@ const file_slicer_v1_controls_proto_rawDesc = "" +
 	"\x03who\x18\x01 \x01(\tR\x03who\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x17\n" +
 	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\xec\x01\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\x96\x02\n" +
 	"\bControls\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12)\n" +
 	"\x06freeze\x18\x02 \x01(\v2\x11.slicer.v1.FreezeR\x06freeze\x12\"\n" +
 	"\x04pins\x18\x03 \x03(\v2\x0e.slicer.v1.PinR\x04pins\x120\n" +
 	"\bexcluded\x18\x04 \x03(\v2\x14.slicer.v1.ExclusionR\bexcluded\x12/\n" +
 	"\brollback\x18\x05 \x01(\v2\x13.slicer.v1.RollbackR\brollback\x12\x14\n" +
-	"\x05thaws\x18\x06 \x01(\x03R\x05thaws\"j\n" +
+	"\x05thaws\x18\x06 \x01(\x03R\x05thaws\x12(\n" +
+	"\x06drains\x18\a \x03(\v2\x10.slicer.v1.DrainR\x06drains\"j\n" +
 	"\x06Freeze\x12&\n" +
 	"\x05stamp\x18\x01 \x01(\v2\x10.slicer.v1.StampR\x05stamp\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x03R\x05order\x12\"\n" +
@@ -798,7 +877,12 @@ const file_slicer_v1_controls_proto_rawDesc = "" +
 	"\tExclusion\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x03R\x05order\x12&\n" +
-	"\x05stamp\x18\x03 \x01(\v2\x10.slicer.v1.StampR\x05stamp\"h\n" +
+	"\x05stamp\x18\x03 \x01(\v2\x10.slicer.v1.StampR\x05stamp\"{\n" +
+	"\x05Drain\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
+	"\x05order\x18\x03 \x01(\x03R\x05order\x12&\n" +
+	"\x05stamp\x18\x04 \x01(\v2\x10.slicer.v1.StampR\x05stamp\"h\n" +
 	"\bRollback\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -852,35 +936,38 @@ func file_slicer_v1_controls_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_controls_proto_rawDescData
 }
 
-var file_slicer_v1_controls_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_slicer_v1_controls_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_slicer_v1_controls_proto_goTypes = []any{
 	(*Stamp)(nil),        // 0: slicer.v1.Stamp
 	(*Controls)(nil),     // 1: slicer.v1.Controls
 	(*Freeze)(nil),       // 2: slicer.v1.Freeze
 	(*Pin)(nil),          // 3: slicer.v1.Pin
 	(*Exclusion)(nil),    // 4: slicer.v1.Exclusion
-	(*Rollback)(nil),     // 5: slicer.v1.Rollback
-	(*HistoryEntry)(nil), // 6: slicer.v1.HistoryEntry
-	(*Penalty)(nil),      // 7: slicer.v1.Penalty
-	(*Decision)(nil),     // 8: slicer.v1.Decision
+	(*Drain)(nil),        // 5: slicer.v1.Drain
+	(*Rollback)(nil),     // 6: slicer.v1.Rollback
+	(*HistoryEntry)(nil), // 7: slicer.v1.HistoryEntry
+	(*Penalty)(nil),      // 8: slicer.v1.Penalty
+	(*Decision)(nil),     // 9: slicer.v1.Decision
 }
 var file_slicer_v1_controls_proto_depIdxs = []int32{
 	2,  // 0: slicer.v1.Controls.freeze:type_name -> slicer.v1.Freeze
 	3,  // 1: slicer.v1.Controls.pins:type_name -> slicer.v1.Pin
 	4,  // 2: slicer.v1.Controls.excluded:type_name -> slicer.v1.Exclusion
-	5,  // 3: slicer.v1.Controls.rollback:type_name -> slicer.v1.Rollback
-	0,  // 4: slicer.v1.Freeze.stamp:type_name -> slicer.v1.Stamp
-	0,  // 5: slicer.v1.Pin.stamp:type_name -> slicer.v1.Stamp
-	0,  // 6: slicer.v1.Exclusion.stamp:type_name -> slicer.v1.Stamp
-	0,  // 7: slicer.v1.Rollback.stamp:type_name -> slicer.v1.Stamp
-	0,  // 8: slicer.v1.HistoryEntry.stamp:type_name -> slicer.v1.Stamp
-	8,  // 9: slicer.v1.HistoryEntry.decisions:type_name -> slicer.v1.Decision
-	7,  // 10: slicer.v1.HistoryEntry.penalties:type_name -> slicer.v1.Penalty
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	6,  // 3: slicer.v1.Controls.rollback:type_name -> slicer.v1.Rollback
+	5,  // 4: slicer.v1.Controls.drains:type_name -> slicer.v1.Drain
+	0,  // 5: slicer.v1.Freeze.stamp:type_name -> slicer.v1.Stamp
+	0,  // 6: slicer.v1.Pin.stamp:type_name -> slicer.v1.Stamp
+	0,  // 7: slicer.v1.Exclusion.stamp:type_name -> slicer.v1.Stamp
+	0,  // 8: slicer.v1.Drain.stamp:type_name -> slicer.v1.Stamp
+	0,  // 9: slicer.v1.Rollback.stamp:type_name -> slicer.v1.Stamp
+	0,  // 10: slicer.v1.HistoryEntry.stamp:type_name -> slicer.v1.Stamp
+	9,  // 11: slicer.v1.HistoryEntry.decisions:type_name -> slicer.v1.Decision
+	8,  // 12: slicer.v1.HistoryEntry.penalties:type_name -> slicer.v1.Penalty
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_controls_proto_init() }
@@ -894,7 +981,7 @@ func file_slicer_v1_controls_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_controls_proto_rawDesc), len(file_slicer_v1_controls_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
