@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -24,7 +25,7 @@ type adminService struct {
 }
 
 func (svc adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
-	if err := checkName(r.GetName(), 0); err != nil {
+	if err := protocol.CheckName(r.GetName(), 0); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)

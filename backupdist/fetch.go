@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -38,11 +39,11 @@ func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerS
 // it has changed since: nobody may have needed it for a while. A reading that is
 // under way may have begun before the change, hence two at most.
 func (j *job) await(ctx context.Context) state {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, protocol.Patience)
 	defer cancel()
 	defer context.AfterFunc(j.s.life, cancel)()
 	st := j.now()
-	for readings := 0; ctx.Err() == nil && (!st.known || readings < 2 && j.aged()); readings++ {
+	for readings := 0; ctx.Err() == nil && (!st.Known || readings < 2 && j.aged()); readings++ {
 		select {
 		case <-st.next:
 		case <-ctx.Done():
@@ -54,7 +55,7 @@ func (j *job) await(ctx context.Context) state {
 
 // wanted returns the newest assignment, or the one with the number, whole.
 func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encoding, error) {
-	if err := checkName(r.GetJob(), r.GetGeneration()); err != nil {
+	if err := protocol.CheckName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, err
 	}
 	j, err := s.acquire(r.GetJob())
@@ -62,12 +63,12 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 		return nil, err
 	}
 	defer s.release(j)
-	j.needed()
+	j.notify((*protocol.Job).Needed)
 	st := j.await(ctx)
-	a, g := st.assignment(), assignment.Generation(r.GetGeneration())
+	a, g := st.Newest, assignment.Generation(r.GetGeneration())
 	switch {
-	case !st.known || st.missing:
-		return nil, j.why(st)
+	case !st.Known || st.Missing:
+		return nil, j.why(st.State)
 	case a != nil && (g == 0 || g == a.Generation()):
 		return &st.update.whole, nil
 	case g == 0:
@@ -75,8 +76,9 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	if a, err = st.home.store.ReadGeneration(ctx, j.name, g); err != nil {
-		return nil, statusOf(st.home.named(err))
+	home := s.sources[st.Home]
+	if a, err = home.store.ReadGeneration(ctx, j.name, g); err != nil {
+		return nil, statusOf(home.named(err))
 	}
 	return &newUpdate(nil, a, s).whole, nil
 }

@@ -5,114 +5,95 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 )
 
 // readWithin bounds one read from the store.
 const readWithin = 10 * time.Second
 
-// job is what the store says of one job. One goroutine (run) reads it; everybody
-// else looks at the state.
+// job is what the store says of one job. One goroutine (run) reads it; all else looks at
+// the state.
 type job struct {
 	s    *Server
 	name string
 	wake chan struct{} // holds a token when run is to look again
 	refs int           // guarded by Server.mu
 
-	mu      sync.Mutex
-	stale   bool // the store may have something newer
-	reading bool
-	state   state
+	mu     sync.Mutex
+	core   *protocol.Job
+	update *update       // of the state's newest assignment, nil if there is none
+	next   chan struct{} // closed and replaced after each reading
 }
 
-// state is never changed once others can see it; a newer one takes its place.
+// state is what is known at one moment.
 type state struct {
-	known   bool    // the store has answered
-	missing bool    // with known: there is no such job
-	err     error   // without known: why not
-	home    *source // of a job that is there
-	config  assignment.JobConfig
-	update  *update       // nil: no assignment yet
-	next    chan struct{} // closed when a newer state has taken this one's place
+	protocol.State
+	update *update
+	next   <-chan struct{} // closed when a newer state has taken this one's place
 }
 
 func newJob(s *Server, name string) *job {
-	return &job{s: s, name: name, wake: make(chan struct{}, 1), stale: true, state: state{next: make(chan struct{})}}
+	return &job{s: s, name: name, wake: make(chan struct{}, 1), core: protocol.NewJob(name), next: make(chan struct{})}
 }
 
 func (j *job) now() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.state
+	return state{j.core.State(), j.update, j.next}
 }
 
-func (j *job) poke() {
+// notify tells the core what has happened, and run to look again.
+func (j *job) notify(what func(*protocol.Job)) {
+	j.mu.Lock()
+	what(j.core)
+	j.mu.Unlock()
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
 }
 
-// changed has the job read again.
-func (j *job) changed() {
-	j.mu.Lock()
-	j.stale = true
-	j.mu.Unlock()
-	j.poke()
-}
-
-// aged says whether the store may have something newer than what is held.
+// aged reports whether the store may have something newer than what is known.
 func (j *job) aged() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.stale || j.reading
-}
-
-// needed has somebody who has come served with what is newest: a job that is
-// said to be missing may exist by now.
-func (j *job) needed() {
-	j.mu.Lock()
-	if j.state.missing {
-		j.stale = true
-	}
-	j.mu.Unlock()
-	j.poke()
+	return j.core.Aged()
 }
 
 // run reads the job when it has changed, until Close, or until the store does not
-// know it and nobody needs it.
+// know it and nothing needs it.
 func (j *job) run() {
-	var p pace
 	for j.s.life.Err() == nil {
 		idle := j.s.needed(j) == 0
-		switch do, wait := j.due(&p, time.Now(), idle); do {
-		case toRead:
-			p.read(time.Now(), j.read(), idle, rand.Float64())
-		case toDrop:
+		switch do, wait := j.due(idle); do {
+		case protocol.ToRead:
+			j.read(idle)
+		case protocol.ToDrop:
 			if j.s.drop(j) {
 				return
 			}
 			j.sleep(wait)
-		case toPause:
+		case protocol.ToPause:
 			backoff.Sleep(j.s.life, wait)
-		case toWait:
+		case protocol.ToWait:
 			j.sleep(wait)
 		}
 	}
 }
 
-func (j *job) due(p *pace, now time.Time, idle bool) (todo, time.Duration) {
+func (j *job) due(idle bool) (protocol.Todo, time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return p.next(now, j.stale, j.state.missing, idle)
+	return j.core.Next(time.Now(), idle)
 }
 
 // sleep waits for a token, or for d if it is not negative.
@@ -131,92 +112,56 @@ func (j *job) sleep(d time.Duration) {
 }
 
 // read takes in what the store has.
-func (j *job) read() error {
+func (j *job) read(idle bool) {
 	j.s.reading <- struct{}{}
 	defer func() { <-j.s.reading }()
-	old := j.begin()
+	j.mu.Lock()
+	j.core.Begin()
+	old := j.core.State()
+	j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(j.s.life, readWithin)
 	defer cancel()
-	next, err := j.fetch(ctx, old)
-	j.settle(old, next, err)
-	return err
-}
-
-// begin is what is held before a reading.
-func (j *job) begin() (old state) {
+	r := j.fetch(ctx, old)
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.stale, j.reading = false, true
-	return j.state
-}
-
-// settle takes in what a reading came to. What is held stays when the store does
-// not answer.
-func (j *job) settle(old, next state, err error) {
+	err := j.core.Read(time.Now(), r, idle, rand.Float64())
+	switch st := j.core.State(); {
+	case st.Newest == nil:
+		j.update = nil
+	case st.Newest != old.Newest:
+		j.update = newUpdate(st.Base, st.Newest, j.s)
+	}
+	close(j.next)
+	j.next = make(chan struct{})
+	j.mu.Unlock()
 	j.s.m.read(err)
 	if err != nil {
 		j.s.log.Warn("job not read from the store", "job", j.name, "error", err)
-		if next = old; !old.known {
-			next.err = err
-		}
 	}
-	next.next = make(chan struct{})
-	j.mu.Lock()
-	j.stale, j.reading = j.stale || err != nil, false
-	j.state = next
-	j.mu.Unlock()
-	close(old.next)
 }
 
-func (j *job) fetch(ctx context.Context, old state) (state, error) {
-	f := j.s.find(ctx, j.name, old.home)
-	var a *assignment.Assignment
-	if f.source != nil {
-		var err error
-		if a, err = f.source.store.Read(ctx, j.name); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return state{}, f.source.named(err)
-		}
+func (j *job) fetch(ctx context.Context, old protocol.State) protocol.Reading {
+	var home *source
+	if old.Known && !old.Missing {
+		home = j.s.sources[old.Home]
 	}
-	return j.merge(old, f, a)
-}
-
-// merge is what is to be held: the newest, whatever the store says. a is nil when
-// the store has none.
-func (j *job) merge(old state, f found, a *assignment.Assignment) (state, error) {
-	switch {
-	case f.err != nil:
-		return state{}, f.err
-	case f.source == nil:
-		return state{known: true, missing: true}, nil
+	f := j.s.find(ctx, j.name, home)
+	if f.source == nil {
+		return protocol.Reading{Err: f.err}
 	}
-	next := state{known: true, home: f.source, config: f.job.Config}
-	switch {
-	case a == nil:
-	case a.Job() != j.name:
-		return state{}, fmt.Errorf("the store holds an assignment of job %q for it", a.Job())
-	case a.Newer(old.assignment()):
-		next.update = newUpdate(old.assignment(), a, j.s)
-	default:
-		next.update = old.update
+	a, err := f.source.store.Read(ctx, j.name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return protocol.Reading{Err: f.source.named(err)}
 	}
-	return next, nil
-}
-
-// assignment is nil when none is held.
-func (st state) assignment() *assignment.Assignment {
-	if st.update == nil {
-		return nil
-	}
-	return st.update.a
+	return protocol.Reading{Exists: true, Home: slices.Index(j.s.sources, f.source), Config: f.job.Config, Assignment: a}
 }
 
 // why is the status for a subscriber that cannot be served.
-func (j *job) why(st state) error {
+func (j *job) why(st protocol.State) error {
 	switch {
-	case st.missing:
+	case st.Missing:
 		return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.name)
-	case st.err != nil:
-		return statusOf(fmt.Errorf("job %q: %w", j.name, st.err))
+	case st.Err != nil:
+		return statusOf(fmt.Errorf("job %q: %w", j.name, st.Err))
 	}
 	return status.Errorf(codes.Unavailable, "job %q: the store has not answered yet", j.name)
 }

@@ -99,7 +99,6 @@ type Server struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup // every goroutine, handlers included
 	reading chan struct{}  // holds a token for each read that runs
-	keep    func(*job)     // has it read
 
 	mu     sync.Mutex // taken before any job's
 	closed bool
@@ -123,7 +122,6 @@ func New(cfg Config) (*Server, error) {
 		log: cfg.Logger, m: m, life: ctx, cancel: cancel,
 		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
 	}
-	s.keep = func(j *job) { s.wg.Go(j.run) }
 	for _, st := range cfg.Stores {
 		s.sources = append(s.sources, newSource(s, st))
 	}
@@ -197,7 +195,7 @@ func (s *Server) acquire(name string) (*job, error) {
 		j = newJob(s, name)
 		s.jobs[name] = j
 		s.m.jobs.Inc()
-		s.keep(j)
+		s.wg.Go(j.run)
 	}
 	j.refs++
 	return j, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 )
 
 // source is one store and what is known of it.
@@ -62,10 +63,10 @@ func (src *source) watch() {
 			return
 		}
 		src.log.Warn("the store cannot be watched", "error", err)
-		if time.Since(began) > retryMax {
+		if time.Since(began) > protocol.RetryMax {
 			failures = 0
 		}
-		backoff.Sleep(life, retryWait(failures, rand.Float64()))
+		backoff.Sleep(life, protocol.RetryWait(failures, rand.Float64()))
 	}
 }
 
@@ -84,7 +85,7 @@ func (src *source) watchOnce() error {
 		src.watching(true, nil)
 		for _, name := range names {
 			if j, err := s.acquire(name); err == nil {
-				j.changed()
+				j.notify((*protocol.Job).Changed)
 				s.release(j)
 			} else if s.life.Err() == nil {
 				src.log.Error("job not held", "job", name, "error", err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -38,7 +39,7 @@ func TestSeveralStores(t *testing.T) {
 		// It may be in the store that is down.
 		for _, job := range []string{"there", "nowhere"} {
 			c := subscribe(t, cc, hello(job), nil)
-			time.Sleep(patience)
+			time.Sleep(protocol.Patience)
 			if c.code() != codes.Unavailable || !strings.Contains(c.err.Error(), "store eu") {
 				t.Errorf("job %s while a store is down: %v", job, c.err)
 			}
@@ -67,7 +68,7 @@ func TestSeveralStores(t *testing.T) {
 		}
 
 		eu.fail(nil)
-		time.Sleep(2 * retryMax)
+		time.Sleep(2 * protocol.RetryMax)
 		synctest.Wait()
 		watched("slicer_backupdist_store_watched{store=\"eu\"} 1\nslicer_backupdist_store_watched{store=\"main\"} 1\n")
 		c := subscribe(t, cc, hello("there"), nil)

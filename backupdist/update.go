@@ -13,17 +13,12 @@ import (
 
 // update is a job's newest assignment, ready to be sent.
 type update struct {
-	a     *assignment.Assignment
-	base  *assignment.Assignment // the one before it, nil if there is none
 	whole encoding
 	delta encoding
 }
 
 func newUpdate(base, a *assignment.Assignment, s *Server) *update {
-	if base != nil && base.StoreID() != a.StoreID() {
-		base = nil
-	}
-	u := &update{a: a, base: base}
+	u := new(update)
 	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
 	u.delta.make = func() (*wire.Frame, error) {
 		s.m.encodes.WithLabelValues("delta").Inc()

@@ -10,21 +10,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-const (
-	// helloWithin bounds the time until a subscriber says hello.
-	helloWithin = 5 * time.Second
-	// patience is how long a subscriber waits for a job's first read.
-	patience = 3 * time.Second
-	// repeatEvery is the longest silence on a stream.
-	repeatEvery = 5 * time.Second
-	// maxRefusals is how often one assignment is sent to a subscriber that will
-	// not have it.
-	maxRefusals = 3
-)
+// helloWithin bounds the time until a subscriber says hello.
+const helloWithin = 5 * time.Second
 
 type watchStream = grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
 
@@ -62,7 +53,7 @@ func (s *Server) watch(stream watchStream) error {
 				return err
 			}
 			defer s.release(j)
-			role := s.m.subs.WithLabelValues(roleName(h.GetRole()))
+			role := s.m.subs.WithLabelValues(protocol.RoleName(h.GetRole()))
 			role.Inc()
 			defer role.Dec()
 			s.wg.Go(func() { c.done <- c.send(j, ended) })
@@ -77,35 +68,20 @@ func (s *Server) watch(stream watchStream) error {
 }
 
 func (s *Server) admit(c *client, h *slicerv1.Hello) (*job, error) {
-	if err := checkName(h.GetJob(), h.GetGeneration()); err != nil {
+	core, err := protocol.NewSubscriber(time.Now(), h)
+	if err != nil {
 		return nil, err
 	}
-	if roleName(h.GetRole()) == "" {
-		return nil, invalid(&assignment.FieldError{Field: "role", Value: int32(h.GetRole()), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
-	}
-	c.held = held{assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetChecksum()}
 	j, err := s.acquire(h.GetJob())
-	if err == nil {
-		j.needed()
+	if err != nil {
+		return nil, err
 	}
-	return j, err
+	c.mu.Lock()
+	c.core = core
+	c.mu.Unlock()
+	j.notify((*protocol.Job).Needed)
+	return j, nil
 }
-
-func roleName(r slicerv1.Role) string {
-	return [...]string{"", "clerk", "slicelet", "observer", ""}[min(max(r, 0), 4)]
-}
-
-func checkName(job string, g int64) error {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return invalid(err)
-	}
-	if g < 0 {
-		return invalid(&assignment.FieldError{Field: "generation", Value: g, Allowed: "0 or above"})
-	}
-	return nil
-}
-
-func invalid(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
 
 // client is one subscriber.
 type client struct {
@@ -114,23 +90,9 @@ type client struct {
 	done   chan error // why the stream is to end
 	acked  chan struct{}
 
-	// The sender's: the status and the update that were said last.
-	said *slicerv1.Status
-	last *update
-
-	mu       sync.Mutex
-	held     held
-	flight   held // sent and not acknowledged, if its gen is not 0
-	refusals int  // of the newest, in a row
+	mu   sync.Mutex
+	core *protocol.Subscriber // nil until it has been admitted
 }
-
-// held is what a subscriber has.
-type held struct {
-	gen        assignment.Generation
-	store, sum uint64
-}
-
-func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
 
 // receive takes what the subscriber says. Reports, and messages of a later version, are
 // ignored.
@@ -154,16 +116,8 @@ func (c *client) receive(hello chan<- *slicerv1.Hello) error {
 
 func (c *client) ack(a *slicerv1.Ack) {
 	c.mu.Lock()
-	g := assignment.Generation(a.GetGeneration())
-	switch {
-	case a.GetRefusal() != "":
-		c.refusals++
-		c.flight, c.held.sum = held{}, 0 // the whole comes next
-	case g == c.flight.gen:
-		c.held, c.flight, c.refusals = c.flight, held{}, 0
-	case g > c.held.gen && g > c.flight.gen:
-		// It has got something newer elsewhere.
-		c.held, c.flight = held{gen: g, store: c.held.store}, held{}
+	if c.core != nil {
+		c.core.Ack(a)
 	}
 	c.mu.Unlock()
 	select {
@@ -172,60 +126,33 @@ func (c *client) ack(a *slicerv1.Ack) {
 	}
 }
 
-// next is what the subscriber lacks, nil if nothing, and how it is called.
-func (c *client) next(u *update, newest held) (e *encoding, kind string) {
+// next is what to send now, and when to ask again if that is nothing.
+func (c *client) next(st state) (send protocol.Send, wake time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flight.gen != 0 || c.held == newest || c.held.store == newest.store && c.held.gen > newest.gen || c.refusals >= maxRefusals {
-		return nil, ""
-	}
-	c.flight = newest
-	if u.base != nil && c.held == heldOf(u.base) {
-		return &u.delta, "delta"
-	}
-	return &u.whole, "whole"
+	return c.core.Next(time.Now(), st.State), c.core.Wake()
 }
 
-// turn is what to send now: a status or an assignment, or neither. waited says that
-// the job's first reading has been waited for in vain; the error ends the stream.
-func (c *client) turn(j *job, st state, waited bool) (say *slicerv1.Status, e *encoding, kind string, err error) {
-	switch {
-	case st.missing, !st.known && waited:
-		return nil, nil, "", j.why(st)
-	case st.known && (c.said == nil || c.said.LoadMetric != st.config.LoadMetric || c.said.Mode != slicerv1.Mode(st.config.Mode)):
-		c.said = statusMessage(st.config)
-		return c.said, nil, "", nil
-	case st.update != nil:
-		if c.last != st.update {
-			c.last = st.update
-			c.mu.Lock()
-			c.refusals = 0
-			c.mu.Unlock()
-		}
-		e, kind = c.next(st.update, heldOf(st.update.a))
-	}
-	return nil, e, kind, nil
-}
-
-// send sends what is newest until the stream ends: one assignment at a time, the
-// next when that one has been acknowledged.
+// send sends what is newest until the stream ends.
 func (c *client) send(j *job, ended <-chan struct{}) error {
-	patient := time.NewTimer(patience)
-	defer patient.Stop()
-	repeat := time.NewTimer(repeatEvery)
-	defer repeat.Stop()
-	for waited := false; ; {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
 		st := j.now()
-		say, e, kind, err := c.turn(j, st, waited)
+		send, wake := c.next(st)
 		switch {
-		case err != nil:
-			return err
-		case say != nil:
-			if err := c.say(say, repeat); err != nil {
+		case send.Hopeless:
+			return j.why(st.State)
+		case send.Status != nil:
+			if err := c.stream.Send(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: send.Status}}); err != nil {
 				return err
 			}
 			continue
-		case e != nil:
+		case send.Newest != nil:
+			e, kind := &st.update.whole, "whole"
+			if send.Base != nil {
+				e, kind = &st.update.delta, "delta"
+			}
 			n, err := e.send(c.stream)
 			if err != nil {
 				return err
@@ -233,26 +160,13 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 			c.s.m.updates(kind, n)
 			continue
 		}
+		timer.Reset(time.Until(wake))
 		select {
 		case <-st.next:
 		case <-c.acked:
-		case <-patient.C:
-			waited = true
-		case <-repeat.C:
-			c.said = nil // to be said again
+		case <-timer.C:
 		case <-ended:
 			return nil
 		}
-	}
-}
-
-func (c *client) say(m *slicerv1.Status, repeat *time.Timer) error {
-	repeat.Reset(repeatEvery)
-	return c.stream.Send(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}})
-}
-
-func statusMessage(c assignment.JobConfig) *slicerv1.Status {
-	return &slicerv1.Status{
-		LoadMetric: c.LoadMetric, Mode: slicerv1.Mode(c.Mode), TakesReports: false, RepeatMs: repeatEvery.Milliseconds(),
 	}
 }

@@ -12,7 +12,14 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// As package protocol has them.
+const (
+	maxRefusals = 3
+	idleFor     = 10 * time.Second
 )
 
 func TestServesFromTheStore(t *testing.T) {
@@ -168,11 +175,11 @@ func TestStoreDown(t *testing.T) {
 		began := time.Now()
 		c := subscribe(t, cc, hello("web"), nil)
 		<-c.done
-		if c.code() != codes.Unavailable || time.Since(began) != patience {
+		if c.code() != codes.Unavailable || time.Since(began) != protocol.Patience {
 			t.Errorf("after %s: %v", time.Since(began), c.err)
 		}
 		m.fail(nil)
-		time.Sleep(2 * retryMax)
+		time.Sleep(2 * protocol.RetryMax)
 		c = subscribe(t, cc, hello("web"), nil)
 		c.expect(a, "whole")
 		m.fail(store.ErrUnavailable)
@@ -185,7 +192,7 @@ func TestStoreDown(t *testing.T) {
 		b := assigned(t, a, "web", 7, 11, 10)
 		m.write(b)
 		m.fail(nil)
-		time.Sleep(2 * retryMax)
+		time.Sleep(2 * protocol.RetryMax)
 		c.expect(b, "whole", "delta")
 		m.fail(fmt.Errorf("%w: /slicer/jobs/x", store.ErrCorrupt))
 		bad := subscribe(t, cc, hello("bad"), nil)

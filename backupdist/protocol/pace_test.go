@@ -1,4 +1,4 @@
-package backupdist
+package protocol
 
 import (
 	"errors"
@@ -12,17 +12,17 @@ func TestPace(t *testing.T) {
 		name                 string
 		pace                 pace
 		stale, missing, idle bool
-		do                   todo
+		do                   Todo
 		wait                 time.Duration
 	}{
-		{name: "never read", stale: true, idle: true, do: toRead},
-		{name: "nothing new", pace: pace{last: now}, do: toWait, wait: -1},
-		{name: "news that somebody needs", pace: pace{last: now}, stale: true, do: toRead},
-		{name: "news that nobody needs", pace: pace{last: now.Add(-3 * time.Second)}, stale: true, idle: true, do: toWait, wait: 7 * time.Second},
-		{name: "news that nobody has needed for long", pace: pace{last: now.Add(-warmEvery)}, stale: true, idle: true, do: toRead},
-		{name: "missing, and somebody asks", pace: pace{last: now}, missing: true, do: toWait, wait: idleFor},
-		{name: "missing for long", pace: pace{last: now.Add(-idleFor)}, missing: true, idle: true, do: toDrop, wait: -1},
-		{name: "after a failure", pace: pace{last: now, until: now.Add(time.Second)}, stale: true, do: toPause, wait: time.Second},
+		{name: "never read", stale: true, idle: true, do: ToRead},
+		{name: "nothing new", pace: pace{last: now}, do: ToWait, wait: -1},
+		{name: "news that somebody needs", pace: pace{last: now}, stale: true, do: ToRead},
+		{name: "news that nobody needs", pace: pace{last: now.Add(-3 * time.Second)}, stale: true, idle: true, do: ToWait, wait: 7 * time.Second},
+		{name: "news that nobody has needed for long", pace: pace{last: now.Add(-warmEvery)}, stale: true, idle: true, do: ToRead},
+		{name: "missing, and somebody asks", pace: pace{last: now}, missing: true, do: ToWait, wait: idleFor},
+		{name: "missing for long", pace: pace{last: now.Add(-idleFor)}, missing: true, idle: true, do: ToDrop, wait: -1},
+		{name: "after a failure", pace: pace{last: now, until: now.Add(time.Second)}, stale: true, do: ToPause, wait: time.Second},
 	} {
 		if do, wait := c.pace.next(now, c.stale, c.missing, c.idle); do != c.do || wait != c.wait {
 			t.Errorf("%s: %d for %s, want %d for %s", c.name, do, wait, c.do, c.wait)

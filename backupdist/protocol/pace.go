@@ -1,4 +1,4 @@
-package backupdist
+package protocol
 
 import "time"
 
@@ -9,41 +9,42 @@ const (
 	idleFor = 10 * time.Second
 	// Waits between attempts to reach the store, half of it at random.
 	retryMin = 100 * time.Millisecond
-	retryMax = 2 * time.Second
+	RetryMax = 2 * time.Second
 )
 
-// pace says when a job is read. Pure.
+// pace says when a job is read.
 type pace struct {
 	last     time.Time // when it was, or that was tried
 	failures int       // in a row
 	until    time.Time // no attempt before this
 }
 
-type todo uint8
+// Todo is what to do with a job.
+type Todo uint8
 
 const (
-	toWait  todo = iota // until something is heard, or so long
-	toPause             // so long, whatever is heard
-	toRead
-	toDrop // if still nobody needs it, or else as toWait
+	ToWait  Todo = iota // until something is heard, or so long
+	ToPause             // so long, whatever is heard
+	ToRead
+	ToDrop // if still nobody needs it, or else as ToWait
 )
 
 // next says what to do. A wait below 0 is for ever.
-func (p *pace) next(now time.Time, stale, missing, idle bool) (do todo, wait time.Duration) {
+func (p *pace) next(now time.Time, stale, missing, idle bool) (do Todo, wait time.Duration) {
 	switch {
 	case now.Before(p.until):
-		return toPause, p.until.Sub(now)
+		return ToPause, p.until.Sub(now)
 	case stale && idle && !missing && !p.last.IsZero() && now.Sub(p.last) < warmEvery:
-		return toWait, warmEvery - now.Sub(p.last)
+		return ToWait, warmEvery - now.Sub(p.last)
 	case stale:
 		p.last = now
-		return toRead, 0
+		return ToRead, 0
 	case missing && idle && now.Sub(p.last) >= idleFor:
-		return toDrop, -1
+		return ToDrop, -1
 	case missing:
-		return toWait, idleFor
+		return ToWait, idleFor
 	}
-	return toWait, -1
+	return ToWait, -1
 }
 
 // read says what became of the reading; share, below 1, is a random one of the wait.
@@ -52,7 +53,7 @@ func (p *pace) read(now time.Time, err error, idle bool, share float64) {
 		p.failures = 0
 		return
 	}
-	wait := retryWait(p.failures, share)
+	wait := RetryWait(p.failures, share)
 	if idle {
 		wait = warmEvery
 	}
@@ -60,7 +61,8 @@ func (p *pace) read(now time.Time, err error, idle bool, share float64) {
 	p.until = now.Add(wait)
 }
 
-func retryWait(failures int, share float64) time.Duration {
-	d := min(retryMin<<min(failures, 10), retryMax)
+// RetryWait is how long to wait after so many failures; share, below 1, is a random one.
+func RetryWait(failures int, share float64) time.Duration {
+	d := min(retryMin<<min(failures, 10), RetryMax)
 	return d/2 + time.Duration(share*float64(d/2))
 }

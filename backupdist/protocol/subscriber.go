@@ -1,0 +1,148 @@
+package protocol
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// Patience is how long a subscriber waits for a job's first reading.
+	Patience = 3 * time.Second
+	// repeatEvery is the longest silence on a stream.
+	repeatEvery = 5 * time.Second
+	// maxRefusals is how often one assignment is sent to a subscriber that will
+	// not have it.
+	maxRefusals = 3
+)
+
+// Subscriber is what one has been sent and holds. It is not safe for concurrent use.
+type Subscriber struct {
+	said     *slicerv1.Status       // last
+	newest   *assignment.Assignment // seen last
+	held     held
+	flight   held      // sent and not acknowledged, if its gen is not 0
+	refusals int       // of the newest, in a row
+	waitTill time.Time // for the first reading; zero when that is over
+	repeatAt time.Time // when the status is said again
+}
+
+// held is what a subscriber has.
+type held struct {
+	gen        assignment.Generation
+	store, sum uint64
+}
+
+func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
+
+// Send is what to send: a status, or an assignment whole, or as a delta on Base; nothing
+// if all are nil. Hopeless says that the stream is to end instead: State says why.
+type Send struct {
+	Status       *slicerv1.Status
+	Newest, Base *assignment.Assignment
+	Hopeless     bool
+}
+
+// NewSubscriber begins with a hello. Errors are INVALID_ARGUMENT.
+func NewSubscriber(now time.Time, h *slicerv1.Hello) (*Subscriber, error) {
+	if err := CheckName(h.GetJob(), h.GetGeneration()); err != nil {
+		return nil, err
+	}
+	if RoleName(h.GetRole()) == "" {
+		return nil, invalid(&assignment.FieldError{Field: "role", Value: int32(h.GetRole()), Allowed: "1 (clerk), 2 (slicelet) or 3 (observer)"})
+	}
+	return &Subscriber{
+		held:     held{assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetChecksum()},
+		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery),
+	}, nil
+}
+
+// RoleName is how metrics call a role, "" one that there is not.
+func RoleName(r slicerv1.Role) string {
+	return [...]string{"", "clerk", "slicelet", "observer", ""}[min(max(r, 0), 4)]
+}
+
+// CheckName checks what a caller says of a job and a generation. Errors are
+// INVALID_ARGUMENT.
+func CheckName(job string, g int64) error {
+	if err := assignment.ValidateJobName(job); err != nil {
+		return invalid(err)
+	}
+	if g < 0 {
+		return invalid(&assignment.FieldError{Field: "generation", Value: g, Allowed: "0 or above"})
+	}
+	return nil
+}
+
+func invalid(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
+
+// Ack takes an acknowledgement, or a refusal.
+func (s *Subscriber) Ack(a *slicerv1.Ack) {
+	g := assignment.Generation(a.GetGeneration())
+	switch {
+	case a.GetRefusal() != "":
+		s.refusals++
+		s.flight, s.held.sum = held{}, 0 // the whole comes next
+	case g == s.flight.gen:
+		s.held, s.flight, s.refusals = s.flight, held{}, 0
+	case g > s.held.gen && g > s.flight.gen:
+		// It has got something newer elsewhere.
+		s.held, s.flight = held{gen: g, store: s.held.store}, held{}
+	}
+}
+
+// Next is what to send now, one thing after the other until it is nothing: after that it
+// is to be asked again when the state has changed, or with an Ack, or when the time of Wake
+// has come.
+func (s *Subscriber) Next(now time.Time, st State) (send Send) {
+	if !now.Before(s.waitTill) {
+		s.waitTill = time.Time{}
+	}
+	if !now.Before(s.repeatAt) {
+		s.said, s.repeatAt = nil, now.Add(repeatEvery)
+	}
+	switch {
+	case st.Missing, !st.Known && s.waitTill.IsZero():
+		send.Hopeless = true
+	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode)):
+		s.said, s.repeatAt = statusMessage(st.Config), now.Add(repeatEvery)
+		send.Status = s.said
+	case st.Newest != nil:
+		s.next(st, &send)
+	}
+	return send
+}
+
+// next sends the newest assignment if the subscriber lacks it: one at a time, the next
+// when that one has been acknowledged.
+func (s *Subscriber) next(st State, send *Send) {
+	if s.newest != st.Newest {
+		s.newest, s.refusals = st.Newest, 0
+	}
+	newest := heldOf(st.Newest)
+	if s.flight.gen != 0 || s.held == newest || s.held.store == newest.store && s.held.gen > newest.gen || s.refusals >= maxRefusals {
+		return
+	}
+	s.flight, send.Newest = newest, st.Newest
+	if st.Base != nil && s.held == heldOf(st.Base) {
+		send.Base = st.Base
+	}
+}
+
+// Wake is when Next is to be called at the latest.
+func (s *Subscriber) Wake() time.Time {
+	if !s.waitTill.IsZero() && s.waitTill.Before(s.repeatAt) {
+		return s.waitTill
+	}
+	return s.repeatAt
+}
+
+func statusMessage(c assignment.JobConfig) *slicerv1.Status {
+	return &slicerv1.Status{
+		LoadMetric: c.LoadMetric, Mode: slicerv1.Mode(c.Mode), TakesReports: false, RepeatMs: repeatEvery.Milliseconds(),
+	}
+}
