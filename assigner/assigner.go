@@ -219,6 +219,23 @@ func (a *Assigner) changed(job string) {
 	}
 }
 
+// told says what a store has of a job.
+func (a *Assigner) told(s *shelf, x store.Change) {
+	a.mu.Lock()
+	r := a.runnerLocked(x.Job)
+	a.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.tell(func(c *generate.Core, now generate.Now) {
+		if r.home == s {
+			c.StoreHas(now, x)
+		} else {
+			c.StoreChanged(now)
+		}
+	})
+}
+
 // retire forgets a runner whose job there is none of and that nobody watches. It
 // returns false when that has changed.
 func (a *Assigner) retire(r *runner) bool {

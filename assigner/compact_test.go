@@ -99,7 +99,7 @@ func TestCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if names, err := w.Next(ctx); err != nil || strings.Join(names, " ") != "job" {
+	if names, err := w.Next(ctx); err != nil || strings.Join(names.Jobs(), " ") != "job" {
 		t.Fatalf("%v, %v", names, err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))

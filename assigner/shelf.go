@@ -122,13 +122,13 @@ func (s *shelf) watchJobs() {
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
 		for {
-			names, err := w.Next(ctx)
+			all, err := w.Next(ctx)
 			if err != nil {
 				return progress, err
 			}
 			progress = true
-			for _, n := range names {
-				s.a.changed(n)
+			for _, c := range all {
+				s.a.told(s, c)
 			}
 			s.mu.Lock()
 			s.listed = true

@@ -3,6 +3,7 @@ package backupdist
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -152,12 +153,12 @@ func (m *memStore) Watch(context.Context) (store.Watcher, error) {
 	return w, nil
 }
 
-func (w *memWatcher) Next(ctx context.Context) ([]string, error) {
+func (w *memWatcher) Next(ctx context.Context) (store.Changes, error) {
 	for {
 		w.m.mu.Lock()
-		var names []string
+		var names store.Changes
 		for name := range w.pending {
-			names = append(names, name)
+			names = append(names, store.Change{Job: name, Version: -1})
 		}
 		clear(w.pending)
 		err, first := w.m.err, w.first
@@ -167,7 +168,7 @@ func (w *memWatcher) Next(ctx context.Context) ([]string, error) {
 		case err != nil:
 			return nil, err
 		case first || len(names) > 0:
-			slices.Sort(names)
+			slices.SortFunc(names, func(x, y store.Change) int { return strings.Compare(x.Job, y.Job) })
 			return names, nil
 		}
 		select {

@@ -83,7 +83,7 @@ func (src *source) watchOnce() error {
 			return err
 		}
 		src.watching(true, nil)
-		for _, name := range names {
+		for _, name := range names.Jobs() {
 			if j, err := s.acquire(name); err == nil {
 				j.notify((*protocol.Job).Changed)
 				s.release(j)

@@ -18,6 +18,24 @@ func (c *Core) StoreChanged(now Now) {
 	c.store.loadDue = true
 }
 
+// StoreHas says what the store has of the job, as a watch does. What is known here
+// already, or is being written at this moment, is not read again: should the write have
+// failed, the store is read for that.
+func (c *Core) StoreHas(now Now, x store.Change) {
+	c.tick(now)
+	s, version := &c.store, c.overrides.controls.Version
+	newest := generation(s.newest)
+	if w := s.unsure; w != nil && x.Generation == w.Next.Generation() {
+		newest = x.Generation
+		if w.target != nil {
+			version++ // it takes its rollback off
+		}
+	}
+	if !s.exists || x.Version != s.job.Version || x.Generation != newest || x.Controls != version {
+		s.loadDue = true
+	}
+}
+
 // Forget has a job that there is none of looked for once more.
 func (c *Core) Forget(now Now) {
 	if !c.store.exists {
@@ -208,6 +226,7 @@ func (c *Core) Written(now Now, err error) {
 		c.store.recovered()
 		c.store.unsure = nil
 		c.sched.again(c.now.Mono, d)
+		c.store.loadDue = true // another may have stored one of that number
 		c.deposed(err)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		c.store.recovered()

@@ -129,13 +129,35 @@ type Fencer interface {
 // most one pending entry a job, however slow the reader.
 type Watcher interface {
 	// Next waits until some job has changed since it was last named, and returns
-	// the names of those that have, sorted. The first call names every job there
+	// those that have, in order of name. The first call names every job there
 	// is at once, none if there are none. A deleted job is named too. After a
 	// broken connection it may name jobs that have not changed. It returns ctx's
 	// error, or ErrClosed.
-	Next(ctx context.Context) ([]string, error)
+	Next(ctx context.Context) (Changes, error)
 	// Close ends the watch and waits for what it runs.
 	Close() error
+}
+
+// Change is a job that has changed, and what was stored of it then, so that a process
+// which knows that already, as after a write of its own, need not read it. Each is 0 when
+// there is none, and below 0 when it is not known.
+type Change struct {
+	Job        string
+	Version    int64 // of the config
+	Generation assignment.Generation
+	Controls   int64 // their version
+}
+
+// Changes are of different jobs.
+type Changes []Change
+
+// Jobs are the names.
+func (cs Changes) Jobs() []string {
+	names := make([]string, len(cs))
+	for i, c := range cs {
+		names[i] = c.Job
+	}
+	return names
 }
 
 // Candidate is an assigner that can be preferred.

@@ -113,7 +113,7 @@ func names(t *testing.T, w store.Watcher, want ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range got {
+		for _, name := range got.Jobs() {
 			found := false
 			for i, l := range left {
 				if l == name {
@@ -348,7 +348,7 @@ func TestWithoutQuorum(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range got {
+		for _, name := range got.Jobs() {
 			found = found || name == "b"
 		}
 	}

@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/changes"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
@@ -20,21 +21,43 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 
 // watcher is a view of configs, heads and controls.
 type watcher struct {
-	changes.Names
+	changes.Jobs
 	layout   *record.Layout
 	follower *follower
 	seen     map[string]revisions
 	rev      int64
 }
 
-// revisions of a job's records, 0 for one that is not there.
-type revisions [record.PartControls + 1]int64
+// revisions of a job's records, 0 for one that is not there, and what they say.
+type revisions struct {
+	of  [record.PartControls + 1]int64
+	has store.Change
+}
+
+// take takes a record in.
+func (w *watcher) take(r *revisions, job string, part record.Part, u update) {
+	version := int64(0)
+	if u.gone {
+		u.rev = 0
+	} else {
+		version = record.VersionOf(w.layout, job, part, u.Value)
+	}
+	r.of[part], r.has.Job = u.rev, job
+	switch part {
+	case record.PartConfig:
+		r.has.Version = version
+	case record.PartHead:
+		r.has.Generation = assignment.Generation(version)
+	case record.PartControls:
+		r.has.Controls = version
+	}
+}
 
 func (w *watcher) reset(rev int64, all []update) {
 	before := w.seen
 	if rev < w.rev { // the store has gone back: equal revisions say nothing
 		for job := range before {
-			before[job] = revisions{-1}
+			before[job] = revisions{}
 		}
 	}
 	w.rev = rev
@@ -42,18 +65,18 @@ func (w *watcher) reset(rev int64, all []update) {
 	for _, u := range all {
 		if job, part, ok := w.layout.JobOf(u.Key); ok {
 			r := w.seen[job]
-			r[part] = u.rev
+			w.take(&r, job, part, u)
 			w.seen[job] = r
 		}
 	}
 	for job, r := range w.seen {
-		if before[job] != r {
-			w.Add(job)
+		if before[job].of != r.of {
+			w.Add(r.has)
 		}
 	}
 	for job := range before {
-		if w.seen[job] == (revisions{}) {
-			w.Add(job)
+		if _, there := w.seen[job]; !there {
+			w.Add(store.Change{Job: job})
 		}
 	}
 }
@@ -66,15 +89,12 @@ func (w *watcher) apply(rev int64, changes []update) {
 			continue
 		}
 		r := w.seen[job]
-		if u.gone {
-			u.rev = 0
-		}
-		if r[part] = u.rev; r == (revisions{}) {
+		if w.take(&r, job, part, u); r.of == (revisions{}).of {
 			delete(w.seen, job)
 		} else {
 			w.seen[job] = r
 		}
-		w.Add(job)
+		w.Add(r.has)
 	}
 }
 

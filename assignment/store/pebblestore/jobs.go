@@ -217,6 +217,21 @@ func (s *Store) changed(name string, change func()) {
 	defer s.mu.Unlock()
 	change()
 	for w := range s.watchers {
-		w.Add(name)
+		w.Add(s.jobs[name].change(name))
 	}
+}
+
+// change is what is stored of a job. Store.mu is held.
+func (j *job) change(name string) store.Change {
+	c := store.Change{Job: name}
+	if j.config != nil {
+		c.Version, c.Controls = j.config.Version, j.controls.Version
+	}
+	if j.head != nil {
+		c.Generation = j.head.Generation
+	}
+	if j.configErr != nil || j.headErr != nil || j.ordersErr != nil {
+		c.Version = -1
+	}
+	return c
 }

@@ -12,7 +12,7 @@ import (
 
 // watcher is told by every write.
 type watcher struct {
-	changes.Names
+	changes.Jobs
 	s *Store
 }
 
@@ -22,7 +22,7 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 	err := s.attach(ctx, func() {
 		for name, j := range s.jobs {
 			if j.exists() {
-				w.Add(name)
+				w.Add(j.change(name))
 			}
 		}
 		s.watchers[w] = struct{}{}

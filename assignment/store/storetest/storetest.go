@@ -57,6 +57,7 @@ func Run(t *testing.T, create func(t *testing.T) Fixture) {
 		{"Races", testRaces},
 		{"Model", testModel},
 		{"Watch", testWatch},
+		{"WatchSays", testWatchSays},
 		{"WatchStuckReader", testWatchStuckReader},
 		{"WatchEnds", testWatchEnds},
 		{"Controls", testControls},
@@ -183,7 +184,7 @@ func (h *harness) names(w store.Watcher, want ...string) {
 		if err != nil {
 			h.Fatalf("next: %v, still waiting for %v", err, left)
 		}
-		for _, n := range names {
+		for _, n := range names.Jobs() {
 			// A change may be named twice, when it was read while it was made.
 			if !left[n] && !contains(want, n) {
 				h.Errorf("%s is named, want only %v", n, want)

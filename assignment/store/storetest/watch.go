@@ -12,6 +12,58 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
+// testWatchSays: what a watch says of a job in the end is what is stored.
+func testWatchSays(t *testing.T, h *harness) {
+	ctx := t.Context()
+	s := h.open()
+	w, err := h.another(s).Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	says := func(want store.Change) {
+		t.Helper()
+		for got := (store.Change{}); got != want; {
+			all, err := w.Next(ctx)
+			if err != nil {
+				t.Fatalf("%v, while the watch says %+v, want %+v", err, got, want)
+			}
+			for _, c := range all {
+				got = c
+			}
+		}
+	}
+	h.job(s, "a")
+	says(store.Change{Job: "a", Version: 1})
+	a := First("a", s.ID(), 10, 3, 10)
+	h.write(s, a)
+	says(store.Change{Job: "a", Version: 1, Generation: 10})
+	if err := s.PutControls(ctx, "a", Controls(1), Order(1), 9); err != nil {
+		t.Fatal(err)
+	}
+	says(store.Change{Job: "a", Version: 1, Generation: 10, Controls: 1})
+	if _, err := s.PutJob(ctx, assignment.JobConfig{Name: "a", Zone: "z"}, 1); err != nil {
+		t.Fatal(err)
+	}
+	says(store.Change{Job: "a", Version: 2, Generation: 10, Controls: 1})
+	next := Next(a, 11, .1, "x", rand.New(rand.NewPCG(9, 9)))
+	if err := s.Commit(ctx, store.Commit{Next: next, Controls: 1, Fulfills: true}); err != nil {
+		t.Fatal(err)
+	}
+	says(store.Change{Job: "a", Version: 2, Generation: 11, Controls: 2})
+	late, err := s.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	w = late
+	says(store.Change{Job: "a", Version: 2, Generation: 11, Controls: 2})
+	if err := s.DeleteJob(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	says(store.Change{Job: "a"})
+}
+
 func testWatch(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()
@@ -27,7 +79,7 @@ func testWatch(t *testing.T, h *harness) {
 			}
 		})
 		names, err := w.Next(ctx)
-		if err != nil || fmt.Sprint(names) != fmt.Sprint(first) {
+		if err != nil || fmt.Sprint(names.Jobs()) != fmt.Sprint(first) {
 			t.Fatalf("first %v, %v; want %v", names, err, first)
 		}
 		return w
@@ -96,8 +148,8 @@ func testWatchStuckReader(t *testing.T, h *harness) {
 		if len(names) > 11 {
 			t.Errorf("%d names, there are 11 jobs", len(names))
 		}
-		for i, name := range names {
-			if i > 0 && names[i-1] >= name {
+		for i, name := range names.Jobs() {
+			if i > 0 && names[i-1].Job >= name {
 				t.Errorf("names out of order: %v", names)
 			}
 			last = last || name == "last"

@@ -60,7 +60,7 @@ func (w *watch) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if slices.Contains(jobs, job) {
+		if slices.Contains(jobs.Jobs(), job) {
 			if err := w.read(ctx); err != nil {
 				return err
 			}

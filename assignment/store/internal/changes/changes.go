@@ -1,18 +1,21 @@
 // Package changes holds what a watcher has still to be told, so that a reader
 // however slow costs one entry a job, or one view: never a queue.
 //
-//	var n changes.Names            // what changes calls n.Add("a", "b")
-//	names, err := n.Next(ctx)      // the reader
+//	var n changes.Jobs             // what changes calls n.Add(store.Change{...})
+//	jobs, err := n.Next(ctx)       // the reader
 //
 // The zero values are ready. All methods are safe for concurrent use; one reader
 // at a time is expected to call Next.
 package changes
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 // signal wakes one reader.
@@ -56,31 +59,31 @@ func (s *signal) end(err error) {
 	}
 }
 
-// Names are the jobs that have changed since they were last named.
-type Names struct {
+// Jobs are those that have changed since they were last named.
+type Jobs struct {
 	signal
-	pending map[string]struct{}
+	pending map[string]store.Change
 	named   bool // Next has returned before
 }
 
-// Add notes that jobs have changed.
-func (n *Names) Add(names ...string) {
+// Add notes that jobs have changed: the newest of each counts.
+func (n *Jobs) Add(all ...store.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.pending == nil {
-		n.pending = make(map[string]struct{})
+		n.pending = make(map[string]store.Change)
 	}
-	for _, name := range names {
-		n.pending[name] = struct{}{}
+	for _, c := range all {
+		n.pending[c.Job] = c
 	}
 	if len(n.pending) > 0 {
 		n.changedLocked()
 	}
 }
 
-// Next waits for changes and returns them, sorted. The first call returns at
+// Next waits for changes and returns them, in order of name. The first call returns at
 // once, also when there are none.
-func (n *Names) Next(ctx context.Context) ([]string, error) {
+func (n *Jobs) Next(ctx context.Context) (store.Changes, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {
@@ -91,10 +94,10 @@ func (n *Names) Next(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		if len(n.pending) > 0 || !n.named {
-			names := slices.Sorted(maps.Keys(n.pending))
+			all := slices.SortedFunc(maps.Values(n.pending), func(x, y store.Change) int { return cmp.Compare(x.Job, y.Job) })
 			clear(n.pending)
 			n.named = true
-			return names, nil
+			return all, nil
 		}
 		if err := n.waitLocked(ctx); err != nil {
 			return nil, err
@@ -103,7 +106,7 @@ func (n *Names) Next(ctx context.Context) ([]string, error) {
 }
 
 // End makes Next return err.
-func (n *Names) End(err error) { n.end(err) }
+func (n *Jobs) End(err error) { n.end(err) }
 
 // Latest is the newest of a row of views.
 type Latest[T any] struct {

@@ -7,20 +7,38 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 var errEnd = errors.New("end")
 
-func TestNames(t *testing.T) {
+func TestJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var n Names
+		var n Jobs
+		add := func(names ...string) {
+			for i, name := range names {
+				n.Add(store.Change{Job: name, Generation: assignment.Generation(i)}, store.Change{Job: name, Generation: 7})
+			}
+		}
 		type result struct {
 			names []string
 			err   error
 		}
 		results := make(chan result)
-		next := func(ctx context.Context) { go func() { names, err := n.Next(ctx); results <- result{names, err} }() }
+		next := func(ctx context.Context) {
+			go func() {
+				all, err := n.Next(ctx)
+				for _, c := range all {
+					if c.Generation != 7 {
+						t.Errorf("%+v is not the newest", c)
+					}
+				}
+				results <- result{all.Jobs(), err}
+			}()
+		}
 		want := func(err error, names ...string) {
 			t.Helper()
 			r := <-results
@@ -34,11 +52,11 @@ func TestNames(t *testing.T) {
 		synctest.Wait()
 		n.Add()
 		synctest.Wait()
-		n.Add("b", "a")
+		add("b", "a")
 		want(nil, "a", "b")
 		for range 1000 {
-			n.Add("c")
-			n.Add("a", "c")
+			add("c")
+			add("a", "c")
 		}
 		next(ctx)
 		want(nil, "a", "c")
@@ -46,7 +64,7 @@ func TestNames(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		want(context.Canceled)
-		n.Add("d")
+		add("d")
 		next(ctx)
 		want(context.Canceled) // and nothing is lost
 		next(t.Context())
@@ -56,7 +74,7 @@ func TestNames(t *testing.T) {
 		n.End(errEnd)
 		n.End(errors.New("another"))
 		want(errEnd)
-		n.Add("e")
+		add("e")
 		next(t.Context())
 		want(errEnd)
 	})

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -43,6 +44,31 @@ func (l Layout) EncodeHead(job string, h *Head) []byte {
 		})
 	}
 	return l.marshal(l.Head(job), m)
+}
+
+// VersionOf is the version or generation in a record below Jobs, below 0 when it is corrupt.
+func VersionOf(l *Layout, job string, p Part, value []byte) int64 {
+	var n int64
+	var err error
+	switch p {
+	case PartConfig:
+		var j store.Job
+		j, err = l.DecodeJob(job, value)
+		n = j.Version
+	case PartHead:
+		var h *Head
+		if h, err = l.DecodeHead(job, value); err == nil {
+			n = int64(h.Generation)
+		}
+	case PartControls:
+		var c store.Controls
+		c, err = l.DecodeControls(job, value)
+		n = c.Version
+	}
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 // DecodeHead reads it.
