@@ -2,7 +2,6 @@ package clerk
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -10,18 +9,12 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/subset"
 )
 
-// SubsetAll is the name of no subsetting: every task is in the subset.
-const SubsetAll = "all"
-
 // SubsetConfig says which of the job's tasks a client keeps connections to, when
 // connecting every client to every task would be too many connections
 // ("Reinventing Backend Subsetting at Google", Communications of the ACM 66(5),
-// 2023). All clients of a job should have the same algorithm and size.
+// 2023). The algorithm is subset.Rocksteadier. All clients of a job should have the same
+// size.
 type SubsetConfig struct {
-	// Algorithm is the name of one of package loadbalance/subset, or SubsetAll.
-	// The default is rocksteadier; the others are there to compare with, but for
-	// ringsteady-both-scaled, which would have to know how many clients there are.
-	Algorithm string
 	// Size is how many tasks are in the subset, 0 to 16,777,216; all if there are
 	// fewer. 0, the default, is all: up to some dozens of tasks that is what one
 	// wants. For more, 20 is usual (it is the article's example).
@@ -38,44 +31,19 @@ type SubsetConfig struct {
 
 // chooser is a SubsetConfig that makes sense, and an index to start with. Pure.
 type chooser struct {
-	algorithm   subset.Algorithm // nil is all
-	size        int
+	size        int // 0 is all
 	provisional int
 }
 
 func newChooser(cfg SubsetConfig, clientID string) (chooser, error) {
 	c := chooser{size: cfg.Size, provisional: provisionalIndex(clientID)}
-	name := cfg.Algorithm
-	if name == "" {
-		name = subset.Rocksteadier{}.Name()
-	}
-	if name != SubsetAll {
-		var err error
-		if c.algorithm, err = subset.ByName(name); err != nil || subset.NeedsFrontends(c.algorithm) {
-			return chooser{}, &assignment.FieldError{Field: "subset algorithm", Value: cfg.Algorithm, Allowed: strings.Join(algorithms(), ", ")}
-		}
-	}
 	if cfg.Size < 0 || cfg.Size > subset.MaxTasks {
 		return chooser{}, &assignment.FieldError{Field: "subset size", Value: cfg.Size, Allowed: fmt.Sprintf("0 (all tasks) to %d", subset.MaxTasks)}
-	}
-	if cfg.Size == 0 {
-		c.algorithm = nil
 	}
 	if i := cfg.Index; i != nil && (*i < 0 || *i >= subset.MaxTasks) {
 		return chooser{}, &assignment.FieldError{Field: "subset index", Value: *i, Allowed: fmt.Sprintf("0 to %d, or nil for one from the control plane", subset.MaxTasks-1)}
 	}
 	return c, nil
-}
-
-// algorithms are the names allowed.
-func algorithms() []string {
-	var names []string
-	for _, a := range subset.Algorithms() {
-		if !subset.NeedsFrontends(a) {
-			names = append(names, a.Name())
-		}
-	}
-	return append(names, SubsetAll)
 }
 
 // provisionalIndex is what a client goes by as long as nobody has given it an

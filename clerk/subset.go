@@ -75,7 +75,7 @@ func (c *chooser) choose(a *assignment.Assignment, has int) *Subset {
 		}
 	}
 	s.positions = at
-	if c.algorithm != nil && c.size < len(present) {
+	if c.size > 0 && c.size < len(present) {
 		// What is validated does not fail; if it did, all tasks would be the
 		// subset that breaks nothing.
 		if chosen, err := c.pick(present, s.index); err == nil {
@@ -97,7 +97,7 @@ func (c *chooser) pick(present []int, index int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.algorithm.Append(nil, subset.Shape{Backends: b, Size: c.size}, index)
+	return subset.Rocksteadier{}.Append(nil, subset.Shape{Backends: b, Size: c.size}, index)
 }
 
 // same says whether it would be worked out from the same again.

@@ -57,10 +57,7 @@ func TestSubsetIsTheAlgorithms(t *testing.T) {
 		states = append(states, assignment.TaskRunning)
 		tasks := many(states...)
 		a := subscribertest.Equal(t, nil, header(1), tasks, 0)
-		cfg := SubsetConfig{
-			Algorithm: rapid.SampledFrom(append(algorithms(), "")).Draw(r, "algorithm"),
-			Size:      rapid.IntRange(0, 90).Draw(r, "size"),
-		}
+		cfg := SubsetConfig{Size: rapid.IntRange(0, 90).Draw(r, "size")}
 		c, err := newChooser(cfg, "me")
 		if err != nil {
 			r.Fatal(err)
@@ -75,11 +72,7 @@ func TestSubsetIsTheAlgorithms(t *testing.T) {
 			}
 		}
 		want := present
-		if cfg.Size > 0 && cfg.Size < len(present) && cfg.Algorithm != SubsetAll {
-			algorithm := subset.Algorithm(subset.Rocksteadier{})
-			if cfg.Algorithm != "" {
-				algorithm, _ = subset.ByName(cfg.Algorithm)
-			}
+		if cfg.Size > 0 && cfg.Size < len(present) {
 			b, err := subset.Present(present)
 			if err != nil {
 				r.Fatal(err)
@@ -88,7 +81,7 @@ func TestSubsetIsTheAlgorithms(t *testing.T) {
 			if has < 0 {
 				index = provisionalIndex("me")
 			}
-			if want, err = algorithm.Append(nil, subset.Shape{Backends: b, Size: cfg.Size}, index); err != nil {
+			if want, err = (subset.Rocksteadier{}).Append(nil, subset.Shape{Backends: b, Size: cfg.Size}, index); err != nil {
 				r.Fatal(err)
 			}
 			slices.Sort(want)
@@ -152,8 +145,6 @@ func TestSubsetConfigRefused(t *testing.T) {
 		field string
 		says  string
 	}{
-		{SubsetConfig{Algorithm: "steady"}, "subset algorithm", "rocksteadier, all"},
-		{SubsetConfig{Algorithm: "ringsteady-both-scaled"}, "subset algorithm", "rocksteadier, all"},
 		{SubsetConfig{Size: -1}, "subset size", "0 (all tasks) to"},
 		{SubsetConfig{Size: subset.MaxTasks + 1}, "subset size", "0 (all tasks) to"},
 		{SubsetConfig{Index: &minus}, "subset index", "0 to"},
