@@ -15,7 +15,7 @@ import (
 // named by the generation that did it, and nobody else is.
 func TestExplainMerges(t *testing.T) {
 	cfg := assignment.JobConfig{Name: "job", MinReplicas: 2, MaxReplicas: 3, Balance: assignment.BalanceConfig{
-		Algorithm: assignment.AlgorithmPublished, MinSlicesPerTask: 20}}.WithDefaults()
+		MinSlicesPerTask: 20}}.WithDefaults()
 	var tasks []assignment.Task
 	for i := range 5 {
 		tasks = append(tasks, assignment.Task{Name: fmt.Sprint("t", i), Incarnation: 1, Address: "x:1", Index: uint32(i), Weight: 1, State: assignment.TaskRunning})
@@ -25,7 +25,7 @@ func TestExplainMerges(t *testing.T) {
 	var state *loadbalance.State
 	merged := 0
 	for round := range 12 {
-		in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, State: state, Elapsed: cfg.Balance.Interval}
+		in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: true, State: state, Elapsed: cfg.Balance.Interval}
 		if a != nil {
 			in.Loads = &loadbalance.Loads{Slice: make([]float64, a.NumSlices())}
 			for i := range in.Loads.Slice {

@@ -43,12 +43,6 @@ const (
 	LoadCustom   = "custom"   // what the application reports
 )
 
-// Algorithms.
-const (
-	AlgorithmWeightedMove = "weighted-move"
-	AlgorithmPublished    = "published"
-)
-
 // JobConfig is what an operator sets for a job. Zero values stand for the
 // defaults, which WithDefaults fills in.
 type JobConfig struct {
@@ -132,8 +126,6 @@ type FreezeConfig struct {
 // BalanceConfig tunes the balancing of a job. The constants are those of the
 // Slicer paper, section 4.4.1, except where noted.
 type BalanceConfig struct {
-	// Algorithm is weighted-move (the default) or published.
-	Algorithm string
 	// MinSlicesPerTask and MaxSlicesPerTask bound the slices of the whole job,
 	// in aggregate: merging stops at the one, splitting at the other. 1 to 1000,
 	// defaults 50 and 150.
@@ -177,7 +169,6 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
 	setDefault(&c.Freeze.For, 3*time.Minute)
 	b := &c.Balance
-	setDefault(&b.Algorithm, AlgorithmWeightedMove)
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.
 	least := 50
@@ -248,7 +239,6 @@ func (c JobConfig) Validate() error {
 		{within(c.LeaseDuration, time.Second, 10*time.Minute) && whole(c.LeaseDuration), "lease_duration", c.LeaseDuration, "1s to 10m, in whole milliseconds"},
 		{(within(c.WarmUp, 0, time.Hour) || c.WarmUp == NoWarmUp) && whole(c.WarmUp), "warm_up", c.WarmUp, "0 to 1h, in whole milliseconds"},
 		{within(c.History, 1, MaxHistory), "history", c.History, fmt.Sprintf("1 to %d", MaxHistory)},
-		{b.Algorithm == AlgorithmWeightedMove || b.Algorithm == AlgorithmPublished, "balance.algorithm", b.Algorithm, "weighted-move or published"},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
 		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
 		{b.MinSlicesPerTask <= b.MaxSlicesPerTask, "balance.min_slices_per_task", b.MinSlicesPerTask, fmt.Sprintf("at most max_slices_per_task, which is %d", b.MaxSlicesPerTask)},

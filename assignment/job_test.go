@@ -19,7 +19,7 @@ func TestJobDefaults(t *testing.T) {
 		Name: "cache", MinReplicas: 1, MaxReplicas: 10, Mode: assignment.Affinity, LoadMetric: "requests",
 		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100,
 		Balance: assignment.BalanceConfig{
-			Algorithm: "weighted-move", MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
+			MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
 		},
 		Damping: assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
@@ -90,7 +90,6 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.HeartbeatTimeout = time.Millisecond }, "heartbeat_timeout", "1ms is not allowed: want 500ms to 10m"},
 		{func(c *assignment.JobConfig) { c.HeartbeatTimeout = time.Second + 1 }, "heartbeat_timeout", "1.000000001s"},
 		{func(c *assignment.JobConfig) { c.LeaseDuration = time.Hour }, "lease_duration", "1h0m0s"},
-		{func(c *assignment.JobConfig) { c.Balance.Algorithm = "best" }, "balance.algorithm", `"best"`},
 		{func(c *assignment.JobConfig) { c.Balance.MinSlicesPerTask = 1001 }, "balance.min_slices_per_task", "1001"},
 		{func(c *assignment.JobConfig) { c.Balance.MaxSlicesPerTask = -7 }, "balance.max_slices_per_task", "-7"},
 		{func(c *assignment.JobConfig) { c.Balance.MinSlicesPerTask = 60; c.Balance.MaxSlicesPerTask = 20 }, "balance.min_slices_per_task", "60 is not allowed: want at most max_slices_per_task, which is 20"},

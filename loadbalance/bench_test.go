@@ -45,11 +45,11 @@ func cpu(b *testing.B) time.Duration {
 // BenchmarkRound is one round with everything to do, by number of tasks at 100
 // slices each.
 func BenchmarkRound(b *testing.B) {
-	for _, alg := range []string{assignment.AlgorithmWeightedMove, assignment.AlgorithmPublished} {
+	for _, alg := range []string{"weighted-move", "published"} {
 		for _, n := range []int{100, 300, 1000, 3000, 10000} {
 			b.Run(fmt.Sprintf("%s/tasks=%d", alg, n), func(b *testing.B) {
 				a, tasks, l := uneven(b, n)
-				in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(alg, 1, 10), Loads: l, Elapsed: time.Minute}
+				in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(1, 10), Published: alg == "published", Loads: l, Elapsed: time.Minute}
 				moves := 0
 				began, rounds := cpu(b), 0
 				for b.Loop() {
@@ -72,7 +72,7 @@ func BenchmarkMembership(b *testing.B) {
 		b.Run(fmt.Sprintf("tasks=%d", n), func(b *testing.B) {
 			a, tasks, l := uneven(b, n)
 			tasks[n/2].State = assignment.TaskDead
-			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(assignment.AlgorithmWeightedMove, 1, 10), Loads: l, MembershipOnly: true}
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(1, 10), Loads: l, MembershipOnly: true}
 			for b.Loop() {
 				loadbalance.Rebalance(in)
 			}

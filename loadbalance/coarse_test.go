@@ -3,7 +3,6 @@ package loadbalance_test
 import (
 	"testing"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
@@ -11,7 +10,7 @@ import (
 // budget. Those who come later get their share all the same, whether or not a
 // load is known.
 func TestNewcomersToAFewWideSlices(t *testing.T) {
-	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 1), fleet(8)
+	cfg, tasks := config(1, 1), fleet(8)
 	cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = 4, 12
 	for _, loaded := range []bool{false, true} {
 		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks[:1], Config: cfg})

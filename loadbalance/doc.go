@@ -24,11 +24,11 @@
 //
 // # Published and weighted-move
 //
-// The algorithm published does what the paper says, with its constants. Where the
+// With Input.Published, to compare with, a round does what the paper says. Where the
 // paper is silent both do the same: a task that owns nothing is given its share at
 // once, in rounds without the load phases too (welcome.go); and an owner that is
 // gone is not made up for where enough replicas are left that carry no more than
-// they should. The default, weighted-move, differs in this:
+// they should. Weighted-move, which all jobs are balanced by, differs in this:
 //
 //   - It decides on estimates of load, not on single measurements (estimate.go).
 //     Each slice's smoothing adapts to whether its errors keep their sign, a

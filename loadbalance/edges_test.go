@@ -14,8 +14,8 @@ import (
 )
 
 func TestFirstAssignment(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
-		out := loadbalance.Rebalance(loadbalance.Input{Tasks: fleet(4), Config: config(alg, 2, 3)})
+	algorithms(t, func(t *testing.T, published bool) {
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: fleet(4), Config: config(2, 3), Published: published})
 		if got := len(out.Placement.Starts); got != 200 || !out.Changed {
 			t.Errorf("%d slices, changed %v; want 50 a task", got, out.Changed)
 		}
@@ -35,14 +35,14 @@ func TestFirstAssignment(t *testing.T) {
 }
 
 func TestNobodyToOwn(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		tasks := fleet(2)
-		a := run(t, config(alg, 1, 1), tasks, zipf(100, 1, 100), 2)
+		a := runBy(t, published, config(1, 1), tasks, zipf(100, 1, 100), 2)
 		gone := fleet(2)
 		gone[0].State, gone[1].State = assignment.TaskDraining, assignment.TaskDead
 		for _, now := range [][]assignment.Task{nil, gone} {
 			for _, prev := range []*assignment.Assignment{nil, a} {
-				out := loadbalance.Rebalance(loadbalance.Input{Prev: prev, Tasks: now, Config: config(alg, 1, 1)})
+				out := loadbalance.Rebalance(loadbalance.Input{Prev: prev, Tasks: now, Config: config(1, 1), Published: published})
 				if out.Changed || len(out.Placement.Starts) > 0 || out.Stats.Skipped != loadbalance.ReasonNoTask {
 					t.Errorf("decided %+v", out.Stats)
 				}
@@ -54,14 +54,14 @@ func TestNobodyToOwn(t *testing.T) {
 // TestNewTask checks that a newcomer gets about a fair share, and that only
 // about that much moves.
 func TestNewTask(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		for _, membership := range []bool{true, false} {
 			tasks := fleet(20)
 			keys := zipf(100_000, .5, 1e6)
-			a := run(t, config(alg, 1, 1), tasks, keys, 20)
+			a := runBy(t, published, config(1, 1), tasks, keys, 20)
 			more := fleet(21)
 			out := loadbalance.Rebalance(loadbalance.Input{
-				Prev: a, Tasks: more, Config: config(alg, 1, 1), Loads: measure(a, keys), Elapsed: minute, MembershipOnly: membership,
+				Prev: a, Tasks: more, Config: config(1, 1), Published: published, Loads: measure(a, keys), Elapsed: minute, MembershipOnly: membership,
 			})
 			next := follow(t, a, more, out)
 			l := measure(next, keys)
@@ -78,10 +78,10 @@ func TestNewTask(t *testing.T) {
 // TestDeadTask checks that what a dead task had goes where there is room, and
 // nothing else moves.
 func TestDeadTask(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		tasks := fleet(20)
 		keys := zipf(100_000, .5, 1e6)
-		a := run(t, config(alg, 1, 1), tasks, keys, 20)
+		a := runBy(t, published, config(1, 1), tasks, keys, 20)
 		had := 0.
 		for s, r := range a.All() {
 			if r.At(0).Name == "t7" {
@@ -90,7 +90,7 @@ func TestDeadTask(t *testing.T) {
 		}
 		tasks[7].State = assignment.TaskDead
 		out := loadbalance.Rebalance(loadbalance.Input{
-			Prev: a, Tasks: tasks, Config: config(alg, 1, 1), Loads: measure(a, keys), MembershipOnly: true,
+			Prev: a, Tasks: tasks, Config: config(1, 1), Published: published, Loads: measure(a, keys), MembershipOnly: true,
 		})
 		if math.Abs(out.Stats.KeyChurn-had) > 1e-9 {
 			t.Errorf("%.4f of the keyspace moved, the dead task had %.4f", out.Stats.KeyChurn, had)
@@ -104,15 +104,15 @@ func TestDeadTask(t *testing.T) {
 // TestShrinkingFleet takes away tasks until fewer are left than a hot slice has
 // replicas, and than each must have.
 func TestShrinkingFleet(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
-		cfg := config(alg, 3, 10)
+	algorithms(t, func(t *testing.T, published bool) {
+		cfg := config(3, 10)
 		keys := []keyLoad{{assignment.KeyOf("hot"), 1000}}
 		tasks := fleet(12)
-		a := run(t, cfg, tasks, keys, 10)
+		a := runBy(t, published, cfg, tasks, keys, 10)
 		var state *loadbalance.State
 		for left := 11; left >= 1; left-- {
 			tasks[left].State = assignment.TaskDead
-			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: measure(a, keys), Elapsed: minute, State: state})
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: measure(a, keys), Elapsed: minute, State: state})
 			a, state = follow(t, a, tasks, out), out.State
 			for s, r := range a.All() {
 				if r.Len() < min(3, left) || r.Len() > min(10, left) {
@@ -139,7 +139,7 @@ func TestCapacities(t *testing.T) {
 				for replicas == 1 && keys[alone].rate > 4*left/capacity {
 					left, capacity, alone = left-keys[alone].rate, capacity-4, alone+1
 				}
-				a := run(t, config(assignment.AlgorithmWeightedMove, 1, replicas), tasks, keys, 60)
+				a := run(t, config(1, replicas), tasks, keys, 60)
 				var shares []float64
 				for i, load := range measure(a, keys).Task {
 					shares = append(shares, load/tasks[i].Weight/(left/capacity))
@@ -156,7 +156,7 @@ func TestCapacities(t *testing.T) {
 
 // TestCapacitiesFarApart only asks that nothing breaks.
 func TestCapacitiesFarApart(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		tasks := fleet(6)
 		for i, w := range []float64{0, 1000, 1, math.NaN(), -1, math.Inf(1)} {
 			tasks[i].Weight = w
@@ -164,7 +164,7 @@ func TestCapacitiesFarApart(t *testing.T) {
 		var a *assignment.Assignment
 		var out loadbalance.Output
 		for range 10 {
-			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(alg, 1, 3), State: out.State, Elapsed: minute}
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: config(1, 3), Published: published, State: out.State, Elapsed: minute}
 			if a != nil {
 				in.Loads = measure(a, zipf(1000, 1, 1000))
 			}
@@ -182,7 +182,7 @@ func TestCapacitiesFarApart(t *testing.T) {
 func TestBalancedStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "tasks")
-		cfg := config(assignment.AlgorithmWeightedMove, 1, rapid.IntRange(1, 10).Draw(t, "max"))
+		cfg := config(1, rapid.IntRange(1, 10).Draw(t, "max"))
 		tasks := fleet(n)
 		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
 		a := follow(t, nil, tasks, out)
@@ -200,13 +200,13 @@ func TestBalancedStays(t *testing.T) {
 }
 
 func TestLoadThatIsNone(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		for name, rate := range map[string]float64{"zero": 0, "NaN": math.NaN(), "negative": -5, "infinite": math.Inf(1)} {
 			tasks := fleet(3)
-			cfg := config(alg, 1, 10)
-			a := run(t, cfg, tasks, nil, 0)
+			cfg := config(1, 10)
+			a := runBy(t, published, cfg, tasks, nil, 0)
 			l := &loadbalance.Loads{Slice: slices.Repeat([]float64{rate}, a.NumSlices()), Task: make([]float64, 3)}
-			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute})
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: l, Elapsed: minute})
 			if out.Changed || out.Stats.Skipped != loadbalance.ReasonNoLoad {
 				t.Errorf("%s: changed %v, skipped %q", name, out.Changed, out.Stats.Skipped)
 			}
@@ -217,7 +217,7 @@ func TestLoadThatIsNone(t *testing.T) {
 // TestSameMeasurementAgain checks that what was measured once counts once.
 func TestSameMeasurementAgain(t *testing.T) {
 	tasks := fleet(4)
-	cfg := config(assignment.AlgorithmWeightedMove, 1, 1)
+	cfg := config(1, 1)
 	a := run(t, cfg, tasks, nil, 0)
 	even, skewed := measure(a, zipf(10_000, 0, 1e6)), measure(a, zipf(10_000, .8, 1e6))
 	out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: even})
@@ -234,16 +234,16 @@ func TestSameMeasurementAgain(t *testing.T) {
 }
 
 func TestIdleCPU(t *testing.T) {
-	algorithms(t, func(t *testing.T, alg string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		tasks := fleet(4)
-		cfg := config(alg, 1, 10)
+		cfg := config(1, 10)
 		cfg.LoadMetric = assignment.LoadCPU
 		keys := zipf(1000, 1.2, 1)
-		a := run(t, cfg, tasks, nil, 0)
+		a := runBy(t, published, cfg, tasks, nil, 0)
 		for _, busy := range []float64{.2, .3} {
 			l := measure(a, keys)
 			l.CPU = []float64{.1, busy, .1, .1}
-			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute})
+			out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: l, Elapsed: minute})
 			if out.Changed != (busy > .25) {
 				t.Errorf("hottest task at %g: changed %v", busy, out.Changed)
 			}
@@ -255,7 +255,7 @@ func TestIdleCPU(t *testing.T) {
 // alone, in the round in which it is first seen.
 func TestHotKeyIsCutOut(t *testing.T) {
 	tasks := fleet(10)
-	cfg := config(assignment.AlgorithmWeightedMove, 1, 10)
+	cfg := config(1, 10)
 	keys := zipf(10_000, 0, 600)
 	hot := keyLoad{assignment.KeyOf("hot"), 400}
 	keys = append(keys, hot)

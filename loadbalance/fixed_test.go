@@ -12,16 +12,16 @@ import (
 // ranges: each is at its task, and there alone, whenever that runs; the balancer
 // keeps to its budget, and to its hands off them.
 func TestFixed(t *testing.T) {
-	algorithms(t, func(t *testing.T, algorithm string) {
+	algorithms(t, func(t *testing.T, published bool) {
 		for seed := range uint64(60) {
-			playFixed(t, algorithm, seed)
+			playFixed(t, published, seed)
 		}
 	})
 }
 
-func playFixed(t *testing.T, algorithm string, seed uint64) {
+func playFixed(t *testing.T, published bool, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 40))
-	cfg := config(algorithm, 1+rng.IntN(2), 2+rng.IntN(5))
+	cfg := config(1+rng.IntN(2), 2+rng.IntN(5))
 	cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = 4, 12
 	keys := zipf(300, 2*rng.Float64(), 1000)
 	tasks := fleet(3 + rng.IntN(5))
@@ -34,7 +34,7 @@ func playFixed(t *testing.T, algorithm string, seed uint64) {
 				tasks[i].Incarnation += rng.Uint64N(2)
 			}
 		}
-		in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, State: state, Elapsed: cfg.Balance.Interval, Fixed: drawFixed(rng, tasks, keys),
+		in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, State: state, Elapsed: cfg.Balance.Interval, Fixed: drawFixed(rng, tasks, keys),
 			MembershipOnly: rng.IntN(4) == 0}
 		if a != nil && rng.IntN(6) > 0 {
 			in.Loads = measure(a, keys)
@@ -114,7 +114,7 @@ func checkFixed(t *testing.T, seed uint64, in loadbalance.Input, out loadbalance
 // TestFixedLoadCounts has the balancer work around a hot range: what else its task
 // has goes to others.
 func TestFixedLoadCounts(t *testing.T) {
-	cfg := config(assignment.AlgorithmWeightedMove, 1, 1)
+	cfg := config(1, 1)
 	tasks := fleet(4)
 	keys := zipf(2000, 0, 1000)
 	hot := assignment.KeyOf("hot")

@@ -22,11 +22,8 @@ func fleet(n int) []assignment.Task {
 	return tasks
 }
 
-func config(algorithm string, minReplicas, maxReplicas int) assignment.JobConfig {
-	return assignment.JobConfig{
-		Name: "job", MinReplicas: minReplicas, MaxReplicas: maxReplicas,
-		Balance: assignment.BalanceConfig{Algorithm: algorithm},
-	}.WithDefaults()
+func config(minReplicas, maxReplicas int) assignment.JobConfig {
+	return assignment.JobConfig{Name: "job", MinReplicas: minReplicas, MaxReplicas: maxReplicas}.WithDefaults()
 }
 
 // TB is what testing.T and rapid.T have in common.
@@ -102,21 +99,26 @@ func zipf(n int, s, total float64) []keyLoad {
 // run plays rounds of exact measurements and returns the last assignment.
 func run(t TB, cfg assignment.JobConfig, tasks []assignment.Task, keys []keyLoad, rounds int) *assignment.Assignment {
 	t.Helper()
-	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+	return runBy(t, false, cfg, tasks, keys, rounds)
+}
+
+// runBy is run by either algorithm.
+func runBy(t TB, published bool, cfg assignment.JobConfig, tasks []assignment.Task, keys []keyLoad, rounds int) *assignment.Assignment {
+	t.Helper()
+	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg, Published: published})
 	a := follow(t, nil, tasks, out)
 	for range rounds {
 		out = loadbalance.Rebalance(loadbalance.Input{
-			Prev: a, Tasks: tasks, Config: cfg, Loads: measure(a, keys), Elapsed: cfg.Balance.Interval, State: out.State,
+			Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: measure(a, keys), Elapsed: cfg.Balance.Interval, State: out.State,
 		})
 		a = follow(t, a, tasks, out)
 	}
 	return a
 }
 
-func algorithms(t *testing.T, f func(t *testing.T, algorithm string)) {
-	for _, alg := range []string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove} {
-		t.Run(alg, func(t *testing.T) { f(t, alg) })
-	}
+func algorithms(t *testing.T, f func(t *testing.T, published bool)) {
+	t.Run("published", func(t *testing.T) { f(t, true) })
+	t.Run("weighted-move", func(t *testing.T) { f(t, false) })
 }
 
 const minute = time.Minute

@@ -49,6 +49,9 @@ type Input struct {
 	Ages []time.Duration
 	// Config has its defaults and is valid.
 	Config assignment.JobConfig
+	// Published has the round go by the paper to the letter, to compare with; see the
+	// package's documentation.
+	Published bool
 	// Loads are by slice of Prev; nil when there are none yet.
 	Loads *Loads
 	// Elapsed is the time since the loads were last measured anew, for smoothing;
@@ -147,7 +150,7 @@ type Decision struct {
 	// Benefit is what it is for, in a measure that goes with the kind; larger is
 	// better.
 	//   - Off the hottest task: by how much the sum of squared overloads falls, each
-	//     as a share of the level; with the published algorithm by how much the
+	//     as a share of the level; with Input.Published by how much the
 	//     largest load falls among those that it touches, as a share of the mean.
 	//   - To a new task, and replicas against bursts: the share of the load that the
 	//     task takes on; of the keyspace while no load is known.

@@ -14,7 +14,7 @@ func TestKeysMoveAlone(t *testing.T) {
 	const shifts, every, perSecond, seed = 10, 12, 1500, 5
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 10), fleet(10)
+	cfg, tasks := config(1, 10), fleet(10)
 	keys := zipf(100, 1.5, perSecond)
 	seconds := cfg.Balance.Interval.Seconds()
 	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})

@@ -131,7 +131,7 @@ func newScan(a *assignment.Assignment, rate []float64, most int) *scan {
 // onlyMoves is a configuration that neither merges nor splits a job with so many
 // slices a task.
 func onlyMoves(most, slices int) assignment.JobConfig {
-	cfg := config(assignment.AlgorithmPublished, 1, most)
+	cfg := config(1, most)
 	cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = slices, slices
 	return cfg
 }
@@ -159,7 +159,7 @@ func TestPublishedIsThePaper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: onlyMoves(most, 30), Loads: &loadbalance.Loads{Slice: rate}})
+		out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: onlyMoves(most, 30), Published: true, Loads: &loadbalance.Loads{Slice: rate}})
 		s := newScan(a, rate, most)
 		s.run(.09)
 		for i := range s.owners {
@@ -267,8 +267,8 @@ func (s *scan) split(most int) {
 // as many slices as the algorithm proper, and about as even a load.
 func TestScanRound(t *testing.T) {
 	a, tasks, l := uneven(t, 20)
-	cfg := config(assignment.AlgorithmPublished, 1, 10)
-	out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l})
+	cfg := config(1, 10)
+	out := loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: true, Loads: l})
 	s := newScan(a, slices.Clone(l.Slice), 10)
 	s.round(cfg.Balance)
 	top, sum := 0.0, 0.0
@@ -287,7 +287,7 @@ func TestScanRound(t *testing.T) {
 // alone, as a plain reading of the paper has it and as it is here.
 func BenchmarkLinearScan(b *testing.B) {
 	a, tasks, l := uneven(b, 100)
-	whole := config(assignment.AlgorithmPublished, 1, 10)
+	whole := config(1, 10)
 	b.Run("round/paper", func(b *testing.B) {
 		for b.Loop() {
 			newScan(a, slices.Clone(l.Slice), 10).round(whole.Balance)
@@ -295,7 +295,7 @@ func BenchmarkLinearScan(b *testing.B) {
 	})
 	b.Run("round/heaps", func(b *testing.B) {
 		for b.Loop() {
-			loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: whole, Loads: l})
+			loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: whole, Published: true, Loads: l})
 		}
 	})
 	b.Run("moves/paper", func(b *testing.B) {
@@ -305,7 +305,7 @@ func BenchmarkLinearScan(b *testing.B) {
 	})
 	b.Run("moves/heaps", func(b *testing.B) {
 		for b.Loop() {
-			loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: onlyMoves(10, 100), Loads: l})
+			loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: onlyMoves(10, 100), Published: true, Loads: l})
 		}
 	})
 }

@@ -23,7 +23,7 @@ func anyRate() *rapid.Generator[float64] {
 }
 
 func drawConfig(t *rapid.T) assignment.JobConfig {
-	c := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"), 1, 1)
+	c := config(1, 1)
 	c.MinReplicas = rapid.IntRange(1, 4).Draw(t, "min")
 	c.MaxReplicas = rapid.IntRange(c.MinReplicas, 12).Draw(t, "max")
 	c.LoadMetric = rapid.SampledFrom([]string{assignment.LoadRequests, assignment.LoadCPU}).Draw(t, "metric")
@@ -255,7 +255,8 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			tasks = drawTasks(t, tasks)
 			in := loadbalance.Input{
-				Prev: prev, Tasks: tasks, Ages: drawAges(t, len(tasks)), Config: drawConfig(t), Loads: drawLoads(t, prev),
+				Published: rapid.Bool().Draw(t, "published"),
+				Prev:      prev, Tasks: tasks, Ages: drawAges(t, len(tasks)), Config: drawConfig(t), Loads: drawLoads(t, prev),
 				State: state, Fixed: drawAnyFixed(t, tasks),
 				Elapsed:        time.Duration(rapid.Int64Range(-1, 1<<40).Draw(t, "elapsed")),
 				MembershipOnly: rapid.IntRange(0, 4).Draw(t, "membership only") == 0,
@@ -305,17 +306,17 @@ func changed(a, b *assignment.Assignment) bool {
 // assignment that never stops changing would oscillate.
 func TestSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"),
-			1, rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "max"))
+		published := rapid.Bool().Draw(t, "published")
+		cfg := config(1, rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "max"))
 		n := rapid.IntRange(1, 8).Draw(t, "tasks")
 		keys := zipf(rapid.SampledFrom([]int{1, 3, 30, 1000}).Draw(t, "keys"), rapid.Float64Range(0, 2).Draw(t, "skew"), 1000)
 		tasks := fleet(n)
-		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+		out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg, Published: published})
 		a := follow(t, nil, tasks, out)
 		churn := 0.
 		for i := range 120 {
 			out = loadbalance.Rebalance(loadbalance.Input{
-				Prev: a, Tasks: tasks, Config: cfg, Loads: measure(a, keys), Elapsed: cfg.Balance.Interval, State: out.State,
+				Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: measure(a, keys), Elapsed: cfg.Balance.Interval, State: out.State,
 			})
 			if i >= 100 {
 				churn += out.Stats.KeyChurn
@@ -332,7 +333,8 @@ func TestSettles(t *testing.T) {
 // orders for more replicas, too: together they stay within what an assignment may hold.
 func TestOwnershipsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := config(rapid.SampledFrom([]string{assignment.AlgorithmPublished, assignment.AlgorithmWeightedMove}).Draw(t, "algorithm"), 1, 12)
+		published := rapid.Bool().Draw(t, "published")
+		cfg := config(1, 12)
 		cfg.MinReplicas = rapid.IntRange(1, 3).Draw(t, "min")
 		cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = 4, 40
 		tasks := fleet(rapid.IntRange(3, 12).Draw(t, "tasks"))
@@ -341,7 +343,7 @@ func TestOwnershipsAreBounded(t *testing.T) {
 		var a *assignment.Assignment
 		var out loadbalance.Output
 		for i := range 12 {
-			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, State: out.State, Elapsed: cfg.Balance.Interval}
+			in := loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, State: out.State, Elapsed: cfg.Balance.Interval}
 			if a != nil {
 				in.Loads = measure(a, keys)
 			}

@@ -6,8 +6,8 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Rebalance is one round of the algorithm that in.Config names (Slicer paper,
-// section 4.4.1). It is safe for concurrent use and changes nothing of in but for Work.
+// Rebalance is one round of weighted-move (Slicer paper, section 4.4.1), or of the
+// algorithm as published. It is safe for concurrent use and changes nothing of in but for Work.
 // It never fails: measurements, tasks and configurations that make no sense are
 // read as harmlessly as possible, and with no running task the assignment in
 // force stays.
@@ -33,7 +33,7 @@ func rebalance(in Input, most int) Output {
 	case why != "":
 		b.welcome()
 		b.skip(why)
-	case b.cfg.Algorithm == assignment.AlgorithmPublished:
+	case b.in.Published:
 		b.published()
 	default:
 		b.weightedMove()

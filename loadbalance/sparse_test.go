@@ -15,7 +15,7 @@ func TestEmptySlicesStay(t *testing.T) {
 	const shifts, every, perSecond, seed = 8, 12, 1500, 3
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 10), fleet(10)
+	cfg, tasks := config(1, 10), fleet(10)
 	keys := zipf(100, 1.5, perSecond)
 	seconds := cfg.Balance.Interval.Seconds()
 	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
@@ -56,7 +56,7 @@ func TestEmptySlicesStay(t *testing.T) {
 func TestShortWindowsAreDoubted(t *testing.T) {
 	const rounds, window, elapsed, seed = 60, 5 * time.Second, time.Minute, 4
 	t.Logf("seed %d", seed)
-	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 1), fleet(10)
+	cfg, tasks := config(1, 1), fleet(10)
 	keys := zipf(200, 1, 30)
 	churn := func(said time.Duration) (sum float64) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -28,7 +28,7 @@ func (b *board) sliceLoads() []float64 {
 	rate := make([]float64, n)
 	l := b.in.Loads
 	measured := l != nil && len(l.Slice) == n
-	if b.cfg.Algorithm == assignment.AlgorithmPublished {
+	if b.in.Published {
 		for i := range rate {
 			rate[i] = math.NaN()
 			if measured {

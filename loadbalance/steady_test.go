@@ -16,7 +16,7 @@ func TestSteadyKeyGetsRoom(t *testing.T) {
 	const n, rounds, seed = 10, 120, 5
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	cfg, tasks := config(assignment.AlgorithmWeightedMove, 1, 1), fleet(n)
+	cfg, tasks := config(1, 1), fleet(n)
 	seconds := cfg.Balance.Interval.Seconds()
 	stays := assignment.SliceKey(rng.Uint64() >> 1)
 	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})

@@ -14,11 +14,12 @@ import (
 
 // transcript is a job whose rounds are told in testdata.
 type transcript struct {
-	t     *testing.T
-	cfg   assignment.JobConfig
-	tasks []assignment.Task
-	a     *assignment.Assignment
-	state *loadbalance.State
+	t         *testing.T
+	cfg       assignment.JobConfig
+	published bool
+	tasks     []assignment.Task
+	a         *assignment.Assignment
+	state     *loadbalance.State
 }
 
 // TestTranscripts plays the files of testdata/rounds. Commands:
@@ -58,7 +59,7 @@ func TestTranscripts(t *testing.T) {
 
 func (s *transcript) job(d *datadriven.TestData) string {
 	n, lo, hi, fewest, most := 0, 1, 1, 2, 8
-	alg := assignment.AlgorithmWeightedMove
+	alg := ""
 	d.ScanArgs(s.t, "tasks", &n)
 	d.MaybeScanArgs(s.t, "min", &lo)
 	d.MaybeScanArgs(s.t, "max", &hi)
@@ -66,7 +67,7 @@ func (s *transcript) job(d *datadriven.TestData) string {
 		d.ScanArgs(s.t, "slices", &fewest, &most)
 	}
 	d.MaybeScanArgs(s.t, "algorithm", &alg)
-	s.cfg = config(alg, lo, max(lo, hi))
+	s.cfg, s.published = config(lo, max(lo, hi)), alg == "published"
 	s.cfg.Balance.MinSlicesPerTask, s.cfg.Balance.MaxSlicesPerTask = fewest, most
 	// With few slices the usual budgets allow no move at all.
 	s.cfg.Balance.MergeBudget, s.cfg.Balance.MoveBudget = .25, .5
@@ -124,7 +125,7 @@ func (s *transcript) round(input string, membership bool) string {
 }
 
 func (s *transcript) play(in loadbalance.Input) string {
-	in.Prev, in.Tasks, in.Config, in.State = s.a, s.tasks, s.cfg, s.state
+	in.Prev, in.Tasks, in.Config, in.Published, in.State = s.a, s.tasks, s.cfg, s.published, s.state
 	out := loadbalance.Rebalance(in)
 	s.a, s.state = follow(s.t, s.a, s.tasks, out), out.State
 	var b strings.Builder

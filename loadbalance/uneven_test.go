@@ -11,20 +11,20 @@ import (
 
 // rest is the imbalance at which a job with keys of exactly known load comes to rest,
 // and what it cannot go below.
-func rest(t *testing.T, algorithm string, most int, weights []float64, keys []keyLoad) (imbalanced, floor float64) {
+func rest(t *testing.T, published bool, most int, weights []float64, keys []keyLoad) (imbalanced, floor float64) {
 	t.Helper()
-	cfg, tasks := config(algorithm, 1, most), fleet(len(weights))
+	cfg, tasks := config(1, most), fleet(len(weights))
 	for i := range tasks {
 		tasks[i].Weight = weights[i]
 	}
-	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg})
+	out := loadbalance.Rebalance(loadbalance.Input{Tasks: tasks, Config: cfg, Published: published})
 	a := follow(t, nil, tasks, out)
 	for range 60 {
 		l := measure(a, keys)
 		for _, k := range keys[:30] {
 			l.Hot = append(l.Hot, assignment.HotKey{Key: k.key, Rate: k.rate})
 		}
-		out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: cfg.Balance.Interval, State: out.State})
+		out = loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Published: published, Loads: l, Elapsed: cfg.Balance.Interval, State: out.State})
 		a = follow(t, a, tasks, out)
 	}
 	return imbalance(a, keys), out.Stats.Floor
@@ -51,8 +51,8 @@ func TestHotKeyOnLargeTasks(t *testing.T) {
 		{[]float64{4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1}, 4, .2},
 	} {
 		keys := oneHot(c.share)
-		weighted, floor := rest(t, assignment.AlgorithmWeightedMove, c.most, c.weights, keys)
-		published, _ := rest(t, assignment.AlgorithmPublished, c.most, c.weights, keys)
+		weighted, floor := rest(t, false, c.most, c.weights, keys)
+		published, _ := rest(t, true, c.most, c.weights, keys)
 		t.Logf("capacities %g, %d replicas, %g of the load on a key: weighted-move %.3f, published %.3f, at least %.3f", c.weights, c.most, c.share, weighted, published, floor)
 		if weighted > 1.03*floor+.01 {
 			t.Error("the tasks stay uneven")
@@ -74,8 +74,8 @@ func TestUnevenFleets(t *testing.T) {
 		}
 		most := []int{1, 2, 3, 5, 10}[rng.IntN(5)]
 		keys := zipf(300, .8+rng.Float64(), 1000)
-		weighted, floor := rest(t, assignment.AlgorithmWeightedMove, most, weights, keys)
-		published, _ := rest(t, assignment.AlgorithmPublished, most, weights, keys)
+		weighted, floor := rest(t, false, most, weights, keys)
+		published, _ := rest(t, true, most, weights, keys)
 		within := 1.03*floor + .01
 		switch {
 		case weighted > max(published+.01, within):

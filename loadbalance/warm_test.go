@@ -23,7 +23,7 @@ type warming struct {
 }
 
 func newWarming(t *testing.T, n int, skew float64, most int, warmUp time.Duration) *warming {
-	w := &warming{t: t, cfg: config(assignment.AlgorithmWeightedMove, 1, most), keys: zipf(3000, skew, 1000), tasks: fleet(n)}
+	w := &warming{t: t, cfg: config(1, most), keys: zipf(3000, skew, 1000), tasks: fleet(n)}
 	w.cfg.WarmUp = warmUp
 	w.out = loadbalance.Rebalance(loadbalance.Input{Tasks: w.tasks, Config: w.cfg})
 	w.a = follow(t, nil, w.tasks, w.out)

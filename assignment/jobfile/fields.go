@@ -36,7 +36,6 @@ var fields = []field{
 	{name: "lease_duration", at: func(c *assignment.JobConfig) any { return &c.LeaseDuration }},
 	{name: "warm_up", at: func(c *assignment.JobConfig) any { return &c.WarmUp }, orNone: true},
 	{name: "history", at: func(c *assignment.JobConfig) any { return &c.History }},
-	{name: "balance.algorithm", at: func(c *assignment.JobConfig) any { return &c.Balance.Algorithm }},
 	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
 	{name: "balance.max_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MaxSlicesPerTask }},
 	{name: "balance.merge_budget", at: func(c *assignment.JobConfig) any { return &c.Balance.MergeBudget }, orNone: true},

@@ -16,7 +16,6 @@
 //	warm_up: 30s              # until a new task has its full share of the load
 //	history: 100              # generations, and orders, kept with who, when and why
 //	balance:
-//	  algorithm: weighted-move  # or published
 //	  min_slices_per_task: 50
 //	  max_slices_per_task: 150
 //	  merge_budget: 0.01        # shares of the keyspace that a round may reassign

@@ -66,7 +66,8 @@ func TestParseRefuses(t *testing.T) {
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
 		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze`},
-		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want algorithm, min_slices_per_task,`},
+		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want min_slices_per_task, max_slices_per_task,`},
+		{"another algorithm", "name: a\nbalance:\n  algorithm: published\n", `jobs.yaml:3: field of balance: "algorithm" is not allowed: want min_slices_per_task,`},
 		{"field of balance outside of it", "name: a\ninterval: 1s\n", `jobs.yaml:2: field of job config: "interval"`},
 		{"dotted", "name: a\nbalance.interval: 1s\n", `jobs.yaml:2: field of job config: "balance.interval"`},
 		{"twice", "name: a\nmode: affinity\nname: b\n", `jobs.yaml:3: field: "name" is not allowed: want each field once; it is in line 1 already`},
@@ -144,7 +145,6 @@ lease_duration: 5s
 warm_up: 30s
 history: 100
 balance:
-  algorithm: weighted-move
   min_slices_per_task: 50
   max_slices_per_task: 150
   merge_budget: 0.01
@@ -185,7 +185,7 @@ func TestFormatRoundTrip(t *testing.T) {
 			LoadMetric: rapid.SampledFrom([]string{"requests", "cpu", "custom"}).Draw(t, "metric"), Mode: assignment.Affinity,
 			HeartbeatTimeout: millis(500, 600_000).Draw(t, "heartbeat"), LeaseDuration: millis(1000, 600_000).Draw(t, "lease"),
 			Balance: assignment.BalanceConfig{
-				Algorithm: "published", MinSlicesPerTask: rapid.IntRange(1, 50).Draw(t, "least"), MaxSlicesPerTask: rapid.IntRange(50, 1000).Draw(t, "most"),
+				MinSlicesPerTask: rapid.IntRange(1, 50).Draw(t, "least"), MaxSlicesPerTask: rapid.IntRange(50, 1000).Draw(t, "most"),
 				MergeBudget: share.Draw(t, "merge"), MoveBudget: share.Draw(t, "move"), BandStart: rapid.Float64Range(2, 100).Draw(t, "start"),
 				BandStop: rapid.Float64Range(1, 2).Draw(t, "stop"), Smoothing: rapid.Float64Range(1e-9, 1).Draw(t, "smoothing"),
 				Interval: millis(100, 3_600_000).Draw(t, "interval"), CPUThreshold: share.Draw(t, "cpu"),

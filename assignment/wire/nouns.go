@@ -81,7 +81,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 		Mode: slicerv1.Mode(c.Mode), LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeoutMs: c.HeartbeatTimeout.Milliseconds(), LeaseDurationMs: c.LeaseDuration.Milliseconds(),
 		Balance: &slicerv1.BalanceConfig{
-			Algorithm: b.Algorithm, MinSlicesPerTask: uint32(b.MinSlicesPerTask), MaxSlicesPerTask: uint32(b.MaxSlicesPerTask),
+			MinSlicesPerTask: uint32(b.MinSlicesPerTask), MaxSlicesPerTask: uint32(b.MaxSlicesPerTask),
 			MergeBudget: b.MergeBudget, MoveBudget: b.MoveBudget, BandStart: b.BandStart, BandStop: b.BandStop,
 			Smoothing: b.Smoothing, IntervalMs: b.Interval.Milliseconds(), CpuThreshold: b.CPUThreshold,
 		},
@@ -105,7 +105,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		LoadMetric: m.LoadMetric, Zone: m.Zone, Store: m.Store,
 		HeartbeatTimeout: millis(m.HeartbeatTimeoutMs), LeaseDuration: millis(m.LeaseDurationMs),
 		Balance: assignment.BalanceConfig{
-			Algorithm: b.GetAlgorithm(), MinSlicesPerTask: clampInt(b.GetMinSlicesPerTask()), MaxSlicesPerTask: clampInt(b.GetMaxSlicesPerTask()),
+			MinSlicesPerTask: clampInt(b.GetMinSlicesPerTask()), MaxSlicesPerTask: clampInt(b.GetMaxSlicesPerTask()),
 			MergeBudget: b.GetMergeBudget(), MoveBudget: b.GetMoveBudget(), BandStart: b.GetBandStart(), BandStop: b.GetBandStop(),
 			Smoothing: b.GetSmoothing(), Interval: millis(b.GetIntervalMs()), CPUThreshold: b.GetCpuThreshold(),
 		},

@@ -37,7 +37,7 @@ func TestJobRoundTrip(t *testing.T) {
 		Name: "cache", MinReplicas: 2, MaxReplicas: 3, Mode: assignment.Affinity, LoadMetric: "cpu", Zone: "eu", Store: "main",
 		HeartbeatTimeout: 1500 * time.Millisecond, LeaseDuration: 2 * time.Second,
 		Balance: assignment.BalanceConfig{
-			Algorithm: "published", MinSlicesPerTask: 10, MaxSlicesPerTask: 20, MergeBudget: -1, MoveBudget: .5, BandStart: 2, BandStop: 1,
+			MinSlicesPerTask: 10, MaxSlicesPerTask: 20, MergeBudget: -1, MoveBudget: .5, BandStart: 2, BandStop: 1,
 			Smoothing: 1, Interval: time.Second, CPUThreshold: -1,
 		},
 		WarmUp: assignment.NoWarmUp, History: 7, Damping: assignment.DampingConfig{HalfLife: 90 * time.Second, Suppress: 2.5, Reuse: 1, Most: 5, Share: -1},

@@ -8,11 +8,14 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/baseline"
 )
 
+// The algorithm that jobs are balanced by, and the paper's to the letter.
+const (
+	WeightedMove = "weighted-move"
+	Published    = "published"
+)
+
 // Algorithms are the names of what a source can be replayed through.
-var Algorithms = []string{
-	assignment.AlgorithmWeightedMove, assignment.AlgorithmPublished,
-	"static", "consistent-hash", "bounded-load", "load-aware",
-}
+var Algorithms = []string{WeightedMove, Published, "static", "consistent-hash", "bounded-load", "load-aware"}
 
 // decision is what an algorithm gets to see.
 type decision struct {
@@ -43,6 +46,7 @@ func newDecider(algorithm string) decider {
 	return func(d decision) (assignment.Placement, []loadbalance.Decision) {
 		out := loadbalance.Rebalance(loadbalance.Input{
 			Prev: d.prev, Tasks: d.tasks, Config: d.job, Loads: d.loads, Elapsed: d.elapsed, State: state,
+			Published: algorithm == Published,
 		})
 		state = out.State
 		if !out.Changed {

@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/sim"
 )
 
 const (
-	weighted  = assignment.AlgorithmWeightedMove
-	published = assignment.AlgorithmPublished
+	weighted  = sim.WeightedMove
+	published = sim.Published
 )
 
 // setting is what figures are the means over.

@@ -55,10 +55,6 @@ func (c *Config) job() (assignment.JobConfig, error) {
 	if c.validInterval() {
 		job.Balance.Interval = time.Duration(c.IntervalMS) * time.Millisecond
 	}
-	job.Balance.Algorithm = assignment.AlgorithmWeightedMove
-	if c.Algorithm == assignment.AlgorithmPublished {
-		job.Balance.Algorithm = c.Algorithm
-	}
 	job = job.WithDefaults()
 	switch {
 	case !slices.Contains(Algorithms, c.Algorithm):

@@ -65,7 +65,7 @@ func testJobs(t *testing.T, h *harness) {
 		Name: "cache", MinReplicas: 2, MaxReplicas: 7, Mode: assignment.Affinity, LoadMetric: assignment.LoadCPU,
 		Zone: "eu-1", Store: "eu", HeartbeatTimeout: 3 * time.Second, LeaseDuration: 9 * time.Second,
 		Balance: assignment.BalanceConfig{
-			Algorithm: assignment.AlgorithmPublished, MinSlicesPerTask: 20, MaxSlicesPerTask: 90, MergeBudget: -1, MoveBudget: .2,
+			MinSlicesPerTask: 20, MaxSlicesPerTask: 90, MergeBudget: -1, MoveBudget: .2,
 			BandStart: 1.2, BandStop: 1.1, Smoothing: .5, Interval: 7 * time.Second, CPUThreshold: -1,
 		},
 		WarmUp: assignment.NoWarmUp, History: 12, Damping: assignment.DampingConfig{HalfLife: 2 * time.Minute, Suppress: 4, Reuse: 2, Most: 8, Share: .5},

@@ -34,9 +34,9 @@ func TestJobs(t *testing.T) {
 		t.Errorf("third apply: exit %d %q %q, want %q", r.code, r.out, r.errs, want)
 	}
 
-	want = `JOB    MODE      REPLICAS  LOAD      ALGORITHM      ZONE  STORE  VERSION
-cache  affinity  1-10      requests  weighted-move  -     -            1
-web    affinity  3-10      requests  weighted-move  eu-1  -            2
+	want = `JOB    MODE      REPLICAS  LOAD      ZONE  STORE  VERSION
+cache  affinity  1-10      requests  -     -            1
+web    affinity  3-10      requests  eu-1  -            2
 `
 	if got := w.must("job", "list"); got != want {
 		t.Errorf("list:\n%s\nwant\n%s", got, want)

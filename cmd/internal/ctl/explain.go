@@ -50,10 +50,9 @@ func (a *app) explainCommand() *cobra.Command {
 		Short: "Show which decision put a key where it is",
 		Long: `Shows who owns a key, since when, and the decision that put it there: why it was
 taken, what it was to gain (its benefit: off the hottest task, the fall of squared
-overload, or with the published algorithm that of the largest load; to a new task the
-share of load that it takes on; otherwise the share of keys that get an owner) and what
-it cost (the share of the keyspace and of the load that it moved); then what else was done to the
-key's slice, as far back as the job's history goes.`,
+overload; to a new task the share of load that it takes on; otherwise the share of keys
+that get an owner) and what it cost (the share of the keyspace and of the load that it
+moved); then what else was done to the key's slice, as far back as the job's history goes.`,
 		Example:           `  slicerctl explain my-job user/4711`,
 		Args:              run.Args("JOB", "KEY"),
 		ValidArgsFunction: a.complete(jobs),

@@ -81,9 +81,9 @@ func (a *app) listCommand() *cobra.Command {
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), views)
 			}
-			t := newTable("JOB", "MODE", "REPLICAS", "LOAD", "ALGORITHM", "ZONE", "STORE", ">VERSION")
+			t := newTable("JOB", "MODE", "REPLICAS", "LOAD", "ZONE", "STORE", ">VERSION")
 			for _, v := range views {
-				t.row(v.Name, v.Mode, fmt.Sprintf("%d-%d", v.MinReplicas, v.MaxReplicas), v.LoadMetric, v.Balance.Algorithm,
+				t.row(v.Name, v.Mode, fmt.Sprintf("%d-%d", v.MinReplicas, v.MaxReplicas), v.LoadMetric,
 					or(v.Zone, "-"), or(v.Store, "-"), fmt.Sprint(v.Version))
 			}
 			t.print(cmd.OutOrStdout())

@@ -29,7 +29,6 @@ type jobView struct {
 }
 
 type balanceView struct {
-	Algorithm        string  `json:"algorithm"`
 	MinSlicesPerTask int     `json:"min_slices_per_task"`
 	MaxSlicesPerTask int     `json:"max_slices_per_task"`
 	MergeBudget      float64 `json:"merge_budget"`
@@ -67,7 +66,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Balance: balanceView{
-			Algorithm: b.Algorithm, MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
+			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,
 			Smoothing: b.Smoothing, Interval: span(b.Interval), CPUThreshold: max(b.CPUThreshold, 0),
 		},

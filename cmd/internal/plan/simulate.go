@@ -153,7 +153,7 @@ before and after. Shares are of 1. All but decide_ms follow from the arguments.`
 	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, 100ms to 1h; shorter by default if the trace is less than 100 rounds long")
 	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least; not above --tasks")
 	fs.IntVar(&s.maxReplicas, "max-replicas", 10, "tasks that a slice may have at most; not below --min-replicas")
-	fs.StringVar(&s.algorithm, "algorithm", assignment.AlgorithmWeightedMove, "one of "+strings.Join(sim.Algorithms, ", ")+"; what --plot emphasizes")
+	fs.StringVar(&s.algorithm, "algorithm", sim.WeightedMove, "one of "+strings.Join(sim.Algorithms, ", ")+"; what --plot emphasizes")
 	fs.BoolVar(&s.all, "all", false, "compare all algorithms")
 	fs.Uint64Var(&s.seed, "seed", 1, "seed of the noise and of the workload")
 	fs.Float64Var(&s.noise, "noise", sim.DefaultNoise.Slice, "standard deviation of the measured load of a slice, as a share of it, 0 to 1; 0 measures exactly")

@@ -852,11 +852,9 @@ func (x *DampingConfig) GetShare() float64 {
 }
 
 type BalanceConfig struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// "weighted-move" or "published".
-	Algorithm        string `protobuf:"bytes,1,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
-	MinSlicesPerTask uint32 `protobuf:"varint,2,opt,name=min_slices_per_task,json=minSlicesPerTask,proto3" json:"min_slices_per_task,omitempty"`
-	MaxSlicesPerTask uint32 `protobuf:"varint,3,opt,name=max_slices_per_task,json=maxSlicesPerTask,proto3" json:"max_slices_per_task,omitempty"`
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	MinSlicesPerTask uint32                 `protobuf:"varint,2,opt,name=min_slices_per_task,json=minSlicesPerTask,proto3" json:"min_slices_per_task,omitempty"`
+	MaxSlicesPerTask uint32                 `protobuf:"varint,3,opt,name=max_slices_per_task,json=maxSlicesPerTask,proto3" json:"max_slices_per_task,omitempty"`
 	// Shares of the keyspace, 0 to 1.
 	MergeBudget float64 `protobuf:"fixed64,4,opt,name=merge_budget,json=mergeBudget,proto3" json:"merge_budget,omitempty"`
 	MoveBudget  float64 `protobuf:"fixed64,5,opt,name=move_budget,json=moveBudget,proto3" json:"move_budget,omitempty"`
@@ -899,13 +897,6 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *BalanceConfig) GetAlgorithm() string {
-	if x != nil {
-		return x.Algorithm
-	}
-	return ""
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1050,9 +1041,8 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\bsuppress\x18\x02 \x01(\x01R\bsuppress\x12\x14\n" +
 	"\x05reuse\x18\x03 \x01(\x01R\x05reuse\x12\x12\n" +
 	"\x04most\x18\x04 \x01(\x01R\x04most\x12\x14\n" +
-	"\x05share\x18\x05 \x01(\x01R\x05share\"\xef\x02\n" +
-	"\rBalanceConfig\x12\x1c\n" +
-	"\talgorithm\x18\x01 \x01(\tR\talgorithm\x12-\n" +
+	"\x05share\x18\x05 \x01(\x01R\x05share\"\xe2\x02\n" +
+	"\rBalanceConfig\x12-\n" +
 	"\x13min_slices_per_task\x18\x02 \x01(\rR\x10minSlicesPerTask\x12-\n" +
 	"\x13max_slices_per_task\x18\x03 \x01(\rR\x10maxSlicesPerTask\x12!\n" +
 	"\fmerge_budget\x18\x04 \x01(\x01R\vmergeBudget\x12\x1f\n" +
@@ -1065,7 +1055,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\vinterval_ms\x18\t \x01(\x03R\n" +
 	"intervalMs\x12#\n" +
 	"\rcpu_threshold\x18\n" +
-	" \x01(\x01R\fcpuThreshold*\x86\x01\n" +
+	" \x01(\x01R\fcpuThresholdJ\x04\b\x01\x10\x02R\talgorithm*\x86\x01\n" +
 	"\tTaskState\x12\x1a\n" +
 	"\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TASK_STATE_STARTING\x10\x01\x12\x16\n" +
