@@ -80,6 +80,8 @@ func (v View) Holding() string {
 		return v.c.members.table.Listening()
 	case !v.c.members.table.AnyRunning():
 		return "no task is running"
+	case v.c.members.table.Starting() > 0:
+		return fmt.Sprintf("%s, for %s now", v.c.members.table.Listening(), v.c.members.table.Starting().Round(time.Second))
 	}
 	return v.c.members.table.Listening()
 }

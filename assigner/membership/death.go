@@ -161,7 +161,16 @@ func (t *Table) Listening() string {
 	case len(t.sessions) == 0:
 		return "no Distributor is connected"
 	case !t.armed:
-		return "waiting to hear from every Distributor"
+		return "starting: not every Distributor has told yet which tasks it carries"
 	}
 	return ""
+}
+
+// Starting is for how long the table has waited for Distributors to tell which tasks
+// they carry, or 0 when it does not wait for that.
+func (t *Table) Starting() time.Duration {
+	if len(t.sessions) == 0 || t.armed {
+		return 0
+	}
+	return t.now - (t.settled - t.cfg.Settle)
 }
