@@ -62,7 +62,7 @@ func (e *DrainError) Unwrap() error { return e.Err }
 // nobody to wait for, and the task keeps its slices until it is closed.
 func (s *Slicelet) Drain(ctx context.Context) error {
 	s.draining.Store(true)
-	ring(s.reportNow)
+	notify(s.reportNow)
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	d := drain{me: s.me, began: time.Now()}

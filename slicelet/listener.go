@@ -69,9 +69,9 @@ func (s *Slicelet) Listen(l Listener) {
 	if s.closing {
 		return
 	}
-	t := &teller{listener: l, bell: make(chan struct{}, 1)}
+	t := &teller{listener: l, wake: make(chan struct{}, 1)}
 	t.told.Store(emptyView())
-	ring(t.bell)
+	notify(t.wake)
 	s.tellers = append(s.tellers, t)
 	s.wg.Go(func() { s.tell(t) })
 }
@@ -79,7 +79,7 @@ func (s *Slicelet) Listen(l Listener) {
 // teller is what calls one listener.
 type teller struct {
 	listener Listener
-	bell     chan struct{} // of capacity 1: the view has changed
+	wake     chan struct{} // of capacity 1: the view has changed
 	// told is the view that the listener knows, nil while it is being called.
 	told atomic.Pointer[view]
 }
@@ -90,7 +90,7 @@ func (s *Slicelet) tell(t *teller) {
 	before := t.told.Load()
 	for {
 		select {
-		case <-t.bell:
+		case <-t.wake:
 		case <-s.stop:
 		}
 		t.told.Store(nil)

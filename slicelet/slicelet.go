@@ -115,13 +115,13 @@ func (s *Slicelet) look() {
 	s.recorder.follow(v, time.Now())
 	s.log.Debug("ownership", "generation", v.generation(), "slices", len(v.own.entries), "provisional", v.provisional)
 	for _, t := range s.tellers {
-		ring(t.bell)
+		notify(t.wake)
 	}
 }
 
-func ring(bell chan struct{}) {
+func notify(wake chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

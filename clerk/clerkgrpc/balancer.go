@@ -27,7 +27,7 @@ type builder struct{}
 func (builder) Name() string { return balancerName }
 
 func (builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &keyBalancer{cc: cc, conns: map[connKey]*conn{}, bell: make(chan struct{}, 1), stop: make(chan struct{})}
+	b := &keyBalancer{cc: cc, conns: map[connKey]*conn{}, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	b.wg.Go(b.keep)
 	return b
 }
@@ -38,7 +38,7 @@ func (builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 // change of one costs nothing for the others.
 type keyBalancer struct {
 	cc   balancer.ClientConn
-	bell chan struct{} // of capacity 1: the keeper has something to do
+	wake chan struct{} // of capacity 1: keep has something to do
 	stop chan struct{}
 	wg   sync.WaitGroup
 
@@ -72,7 +72,7 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 		g.Die()
 	}
 	n.source.generation.Store(b.table.generation)
-	ring(b.bell)
+	notify(b.wake)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group) {
 	a := s.Assignment()
 	t := &table{
-		job: b.job, kind: b.config.Policy, turns: &b.turns, bell: b.bell, assignment: a,
+		job: b.job, kind: b.config.Policy, turns: &b.turns, wake: b.wake, assignment: a,
 		entries: make([]entry, a.NumTasks()), generation: newGeneration(a.Generation()),
 	}
 	if b.table != nil && b.table.assignment == a {
@@ -215,7 +215,7 @@ func (b *keyBalancer) heard(c *conn, sub *subConn, s balancer.SubConnState) {
 	}
 	c.follow()
 	b.publish()
-	ring(b.bell)
+	notify(b.wake)
 }
 
 // publish makes the table the picker, and has waiting RPCs pick again.
@@ -273,9 +273,9 @@ func (b *keyBalancer) Close() {
 	b.wg.Wait()
 }
 
-func ring(bell chan struct{}) {
+func notify(wake chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

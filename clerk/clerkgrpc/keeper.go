@@ -25,7 +25,7 @@ func (b *keyBalancer) keep() {
 	for {
 		timer.Reset(b.tend(time.Now()))
 		select {
-		case <-b.bell:
+		case <-b.wake:
 		case <-timer.C:
 		case <-b.stop:
 			return

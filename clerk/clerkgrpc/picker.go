@@ -20,7 +20,7 @@ type table struct {
 	job        *job
 	kind       policy.Kind
 	turns      *turns
-	bell       chan struct{}
+	wake       chan struct{}
 	assignment *assignment.Assignment
 	entries    []entry // by position in the assignment
 	// any holds the positions of the running tasks of the subset: for RPCs without
@@ -187,10 +187,10 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}
 }
 
-// want has the keeper connect.
+// want makes keep connect.
 func (t *table) want(e *entry) {
 	if e.conn.want() {
-		ring(t.bell)
+		notify(t.wake)
 	}
 }
 

@@ -18,10 +18,10 @@ type follower struct {
 	cancel context.CancelFunc
 	conns  int64 // when it began: over another connection there may be another past
 
-	mu   sync.Mutex
-	view *view         // nil until it has been read
-	rung chan struct{} // closed when the view changes, or it ends
-	err  error         // why it has ended
+	mu      sync.Mutex
+	view    *view         // nil until it has been read
+	changed chan struct{} // closed when the view changes, or it ends
+	err     error         // why it has ended
 }
 
 // follow finds the job's follower, or starts one.
@@ -39,7 +39,7 @@ func (n *session) follow(job string) (*follower, error) {
 		return nil, lease.ErrLost
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(n.s.ctx))
-	f := &follower{cancel: cancel, conns: conns, rung: make(chan struct{})}
+	f := &follower{cancel: cancel, conns: conns, changed: make(chan struct{})}
 	if n.followers == nil {
 		n.followers = map[string]*follower{}
 	}
@@ -98,8 +98,8 @@ func (f *follower) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
-	close(f.rung)
-	f.rung = make(chan struct{})
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // Await implements lease.WriteSession.
@@ -118,7 +118,7 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 		if f.view != nil && f.view.revision > since {
 			st = f.view.state()
 		}
-		err, rung := f.err, f.rung
+		err, changed := f.err, f.changed
 		f.mu.Unlock()
 		switch {
 		case err != nil:
@@ -131,7 +131,7 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 			return lease.State{}, ctx.Err()
 		case <-over:
 			return lease.State{}, lease.ErrWentBack
-		case <-rung:
+		case <-changed:
 		}
 	}
 }

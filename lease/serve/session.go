@@ -210,7 +210,7 @@ func (s *Store) over(id uint64, held []string) {
 	s.guests.drop(id)
 	s.promises.drop(id)
 	for _, job := range held {
-		s.touched.ring(job)
+		s.touched.notify(job)
 	}
 }
 
@@ -222,7 +222,7 @@ func (s *Store) acquire(id uint64, job string, c lease.Claim) (lease.Seen, bool,
 	}
 	seen, ok, err := s.table.Acquire(s.clock(), id, job, c)
 	if ok {
-		s.touched.ring(job)
+		s.touched.notify(job)
 	}
 	return seen, ok, err
 }
@@ -235,7 +235,7 @@ func (s *Store) release(id uint64, job string, c lease.Claim) error {
 	}
 	changed, err := s.table.Release(s.clock(), id, job, c)
 	if changed {
-		s.touched.ring(job)
+		s.touched.notify(job)
 	}
 	return err
 }

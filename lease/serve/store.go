@@ -68,8 +68,8 @@ type Store struct {
 	table    *table.Table
 	guests   *guests
 	promises *promises
-	records  bells // rung when guard or bridge change
-	touched  bells // rung when anything in the job changes
+	records  notifiers // notified when guard or bridge change
+	touched  notifiers // notified when anything in the job changes
 	// suspended is until when no session's claim is granted and no record changes.
 	suspended time.Duration
 	err       error // after a write that failed: what is stored is unknown
@@ -92,7 +92,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
 	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
-		guests: newGuests(), promises: newPromises(), records: bells{}, touched: bells{}}
+		guests: newGuests(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
 	epoch, err := s.load(stored)
 	if err != nil {
 		return nil, fmt.Errorf("served leases: %w", err)

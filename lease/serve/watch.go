@@ -7,7 +7,7 @@ import (
 	"github.com/slicer-project/slicer/lease"
 )
 
-// watcher looks again when the job's bell rings.
+// watcher looks again when the job has changed.
 type watcher struct {
 	s     *Store
 	job   string
@@ -19,10 +19,10 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 	for {
 		w.s.mu.Lock()
 		seen := w.s.table.Seen(w.job)
-		rung, leave := w.s.records.wait(w.job)
+		changed, leave := w.s.records.wait(w.job)
 		w.s.mu.Unlock()
 		if w.begun && seen == w.last {
-			if err := w.s.sleep(ctx, rung); err != nil {
+			if err := w.s.sleep(ctx, changed); err != nil {
 				w.s.leave(leave)
 				return lease.Seen{}, err
 			}
@@ -38,10 +38,10 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 
 func (w *watcher) Close() error { return nil }
 
-// sleep waits for a bell.
-func (s *Store) sleep(ctx context.Context, rung <-chan struct{}) error {
+// sleep waits for a change.
+func (s *Store) sleep(ctx context.Context, changed <-chan struct{}) error {
 	select {
-	case <-rung:
+	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -25,7 +25,7 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 	}
 	t, err := s.table.Lead(s.clock(), n.id, job)
 	if err == nil {
-		s.touched.ring(job)
+		s.touched.notify(job)
 	}
 	return t, err
 }
@@ -36,7 +36,7 @@ func (n *session) Resign(ctx context.Context, job string, t lease.Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table.Resign(job, t) {
-		s.touched.ring(job)
+		s.touched.notify(job)
 	}
 	return s.err
 }
@@ -64,8 +64,8 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 		return err
 	}
 	s.table.Write(s.clock(), job, o.Records)
-	s.records.ring(job)
-	s.touched.ring(job)
+	s.records.notify(job)
+	s.touched.notify(job)
 	return nil
 }
 
@@ -74,10 +74,10 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 	s := n.s
 	s.mu.Lock()
 	if s.table.Touched(job) <= since {
-		rung, leave := s.touched.wait(job)
+		changed, leave := s.touched.wait(job)
 		s.mu.Unlock()
 		defer s.leave(leave)
-		if err := s.sleep(ctx, rung); err != nil {
+		if err := s.sleep(ctx, changed); err != nil {
 			return lease.State{}, err
 		}
 		s.mu.Lock()
