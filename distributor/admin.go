@@ -122,7 +122,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 		if why = true; ctx.Err() != nil {
 			return nil, err
 		}
-		d.log.Info("unavailable for a call, asking the next", a.kind(), a.id, "method", method, "error", err)
+		d.log.Info("unavailable for a call, asking the next", a.kind(), a.ID, "method", method, "error", err)
 	}
 	return nil, err
 }
@@ -136,9 +136,9 @@ func (d *Distributor) answerersFor(job string) []*attachment {
 	all := slices.Collect(maps.Values(d.peers(d.second())))
 	slices.SortFunc(all, func(a, b *attachment) int {
 		switch {
-		case a.id == preferred || b.id != preferred && a.id < b.id:
+		case a.ID == preferred || b.ID != preferred && a.ID < b.ID:
 			return -1
-		case b.id == preferred || a.id > b.id:
+		case b.ID == preferred || a.ID > b.ID:
 			return 1
 		}
 		return 0

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -149,7 +151,7 @@ func (b *branch) want(m *slicerv1.Want) error {
 		}
 		return nil
 	}
-	now := b.d.host.now()
+	now := time.Now()
 	if err := checkWant(m, now); err != nil {
 		return err
 	}
@@ -170,11 +172,11 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 	err := assignment.ValidateJobName(m.GetJob())
 	for _, g := range []int64{m.GetGeneration(), m.GetNewestReported()} {
 		if err == nil {
-			err = checkGeneration(assignment.Generation(g), now)
+			err = fanout.CheckGeneration(assignment.Generation(g), now)
 		}
 	}
 	if err != nil {
-		return invalid("want", err)
+		return fanout.Invalid("want", err)
 	}
 	return nil
 }
@@ -184,7 +186,7 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 // there is none.
 func (b *branch) wantBase(m *slicerv1.WantBase) error {
 	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
-	if err := checkFetch(req, b.d.host.now()); err != nil {
+	if err := checkFetch(req, time.Now()); err != nil {
 		return err
 	}
 	say := func(m *slicerv1.JobAssignment) {
@@ -217,3 +219,23 @@ func piece(m *slicerv1.WatchResponse) *slicerv1.JobAssignment {
 	}
 	return &slicerv1.JobAssignment{Piece: &slicerv1.JobAssignment_Chunk{Chunk: m.GetChunk()}}
 }
+
+// carrier is a subscriber's stream that ends in this process.
+type carrier struct {
+	grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
+	send func(*slicerv1.WatchResponse)
+}
+
+// Local says that messages are taken as they are.
+func (c carrier) Local() {}
+
+func (c carrier) Context() context.Context     { return context.Background() }
+func (c carrier) SetHeader(metadata.MD) error  { return nil }
+func (c carrier) SendHeader(metadata.MD) error { return nil }
+
+func (c carrier) SendMsg(m any) error {
+	c.send(m.(*slicerv1.WatchResponse))
+	return nil
+}
+
+func (c carrier) Send(m *slicerv1.WatchResponse) error { return c.SendMsg(m) }

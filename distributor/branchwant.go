@@ -67,10 +67,10 @@ func (w *branchWant) subscribe() error {
 	reported := reportedIn(w.said)
 	w.sub = s
 	w.mu.Unlock()
-	if err := j.join(d.host.now(), s); err != nil {
+	if err := j.join(time.Now(), s); err != nil {
 		return err
 	}
-	j.step(d.host.now(), fanout.HeldElsewhere{Held: reported})
+	j.step(time.Now(), fanout.HeldElsewhere{Held: reported})
 	select {
 	case <-s.done:
 		err = s.err
@@ -80,7 +80,7 @@ func (w *branchWant) subscribe() error {
 	w.mu.Lock()
 	w.sub = nil
 	w.mu.Unlock()
-	j.leave(d.host.now(), s.id)
+	j.leave(time.Now(), s.id)
 	return err
 }
 
@@ -115,7 +115,7 @@ func reportedIn(m *slicerv1.Want) fanout.Version {
 // pass sends on what a subscriber is sent. Assignments count as taken when they are
 // sent: what does not decode is asked for anew.
 func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
-	j, now := s.job, s.job.d.host.now()
+	j, now := s.job, time.Now()
 	if m.GetStatus() != nil {
 		j.mu.Lock()
 		st := j.core.Status()
@@ -132,6 +132,6 @@ func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 		p.AgeUs = j.age(now, assignment.Generation(t.GetGeneration())).Microseconds()
 	}
 	if w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}) && t != nil {
-		_ = s.ack(now, &slicerv1.Ack{Generation: t.GetGeneration()}) // it was sent from here
+		j.step(now, fanout.Acked{ID: s.id, Gen: assignment.Generation(t.GetGeneration())})
 	}
 }

@@ -27,6 +27,8 @@ const (
 	idleFor = time.Minute
 	// idleUnknownFor is the same for a job of which nothing is held.
 	idleUnknownFor = 5 * time.Second
+	// maxText bounds what others say in a log line or an error, bytes.
+	maxText = 256
 	// maxJobs bounds the jobs that are kept at once, whatever names are asked for.
 	maxJobs = 1 << 16
 	// unknownNames a second may come from one address of which no store is known to have
@@ -41,8 +43,7 @@ type Distributor struct {
 	log        *slog.Logger
 	metrics    *metrics
 	lookupHost lookupFunc
-	guests     *autosharding.Service // nil when it is driven
-	host       host
+	guests     *autosharding.Service
 	wholes     *limiter.Wholes[*job]
 	handshakes *limiter.Handshakes
 	unknowns   *limiter.Rate // of jobs that no store is known to have
@@ -58,7 +59,7 @@ type Distributor struct {
 	closed      bool
 	jobs        map[string]*job
 	prefs       fanout.Preferences
-	beliefs     fanout.PreferenceView
+	views       fanout.PreferenceView
 	attachments map[string]*attachment // by the assigner's id
 	uppers      map[string]*attachment // to Distributors of the first tier, by id
 	branches    map[string]*branch     // of Distributors of the second tier, by id
@@ -86,13 +87,12 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: newUnknowns(),
-		uppers: make(map[string]*attachment), branches: make(map[string]*branch),
+		uppers: make(map[string]*attachment), branches: make(map[string]*branch), views: make(fanout.PreferenceView),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
 	if d.second() {
 		d.log.Info("this distributor is of the second tier", "upstreams", cfg.Upstreams)
 	}
-	d.host = host{now: time.Now, send: func(s *subscription) { d.goRun(s.send) }, keep: func(j *job) { d.goRun(j.run) }}
 	d.guests, err = autosharding.New(autosharding.Config{
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
@@ -103,16 +103,6 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	}
 	d.goRun(func() { d.maintain(ctx) })
 	return d, nil
-}
-
-// host is what a Distributor gets from whoever runs it: the time, and somebody to
-// do what may take long (send what a subscriber lacks) and what falls due (keep a
-// job).
-type host struct {
-	now  func() time.Time
-	send func(*subscription)
-	keep func(*job)
-	woke func() // an attachment has something to say; nil but for a driven one
 }
 
 // goRun runs f in a goroutine that Close waits for.
@@ -198,7 +188,7 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	case j == nil:
 		_, named := d.prefs.StoreOf(name)
 		unknown := peer != "" && !named
-		if unknown && !d.unknowns.Allow(d.host.now(), peer) {
+		if unknown && !d.unknowns.Allow(time.Now(), peer) {
 			return nil, status.Errorf(codes.ResourceExhausted, "job %q: it is not known here, and %s has asked for other names that are not: %d a second are allowed, and %d at once", name, peer, unknownNames, unknownBurst)
 		}
 		j = newJob(d, name)
@@ -206,8 +196,8 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 			j.askedBy = peer
 		}
 		d.jobs[name] = j
-		d.wireJob(d.host.now(), j)
-		d.host.keep(j)
+		d.wireJob(time.Now(), j)
+		d.goRun(j.run)
 	}
 	j.refs++
 	return j, nil
@@ -226,7 +216,7 @@ func (d *Distributor) release(j *job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if j.refs--; j.refs == 0 {
-		j.idleSince = d.host.now()
+		j.idleSince = time.Now()
 		j.poke()
 	}
 }
@@ -255,9 +245,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.log.Info("job dropped, nobody has needed it for a while")
 	j.m.drop()
 	d.wholes.Forget(now, j)
-	if d.guests != nil {
-		d.guests.Forget(j.name)
-	}
+	d.guests.Forget(j.name)
 	return time.Time{}, true
 }
 
@@ -280,10 +268,10 @@ func (d *Distributor) takeOutIfIdle(j *job, now time.Time) (at time.Time, droppe
 	}
 	delete(d.jobs, j.name)
 	if target != nil {
-		target.mark(j.name) // to take the Want back
+		target.mark(func(u *fanout.Upstream) { u.Mark(j.name) }) // to take the Want back
 	}
 	if preferred != nil {
-		preferred.markVacant(j.name)
+		preferred.mark(func(u *fanout.Upstream) { u.MarkVacant(j.name) })
 	}
 	return time.Time{}, true
 }

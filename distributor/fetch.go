@@ -11,10 +11,10 @@ import (
 
 func checkFetch(req *slicerv1.FetchRequest, now time.Time) error {
 	if err := assignment.ValidateJobName(req.GetJob()); err != nil {
-		return invalid("fetch", err)
+		return fanout.Invalid("fetch", err)
 	}
-	if err := checkGeneration(assignment.Generation(req.GetGeneration()), now); err != nil {
-		return invalid("fetch", err)
+	if err := fanout.CheckGeneration(assignment.Generation(req.GetGeneration()), now); err != nil {
+		return fanout.Invalid("fetch", err)
 	}
 	return nil
 }

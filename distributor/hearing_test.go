@@ -78,7 +78,7 @@ func TestUnheardCountsFromTheEnd(t *testing.T) {
 		f1, _, s := hearing(t, newNetwork())
 		heardAs(t, s, 10*time.Second, false, "both hear it")
 		f1.listen(false)
-		heardAs(t, s, freshFor-600*time.Millisecond, false, "the preferred one is about to speak")
+		heardAs(t, s, 1400*time.Millisecond, false, "the preferred one is about to speak")
 		f1.stop()
 		heardAs(t, s, fanout.UnacknowledgedAfter-100*time.Millisecond, false, "it has died")
 		heardAs(t, s, 200*time.Millisecond, true, "it has died")

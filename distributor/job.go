@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
@@ -47,7 +48,7 @@ func newJob(d *Distributor, name string) *job {
 	}
 	j.core = fanout.NewJob(fanout.Config{
 		Name: name, Distributor: d.cfg.ID, SecondTier: d.second(),
-		Encode: encoderOf(j.m.encoded), Estimates: j.estimates,
+		Encode: prepared.Encoder(j.m.encoded), Estimates: j.estimates,
 		Limiter: jobWholes{j}, Observer: j.m, PauseFor: limiter.PauseFor,
 	})
 	return j
@@ -105,7 +106,7 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 	for _, a := range j.core.Step(now, e) {
 		switch a := a.(type) {
 		case fanout.Wake:
-			j.d.host.send(j.subs[a.ID])
+			j.d.goRun(j.subs[a.ID].send)
 		case fanout.Served:
 			if s := j.subs[a.ID]; s != nil {
 				s.isServed()
@@ -139,8 +140,8 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 // notifyLocked has a peer look at the job when its turn comes.
 func (j *job) notifyLocked(s fanout.Session) {
 	for _, a := range []*attachment{j.target, j.preferred, j.was} {
-		if a != nil && a.number == s {
-			a.mark(j.name)
+		if a != nil && a.Session == s {
+			a.mark(func(u *fanout.Upstream) { u.Mark(j.name) })
 			return
 		}
 	}

@@ -164,8 +164,7 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	case !late.Stop():
 		return "", errNoHello
 	}
-	a := l.d.newAttachment(h, address, conn, cancel)
-	a.upper = l.upper()
+	a := l.d.newAttachment(h, l.upper(), address, conn, cancel)
 	l.d.attached(a)
 	sent := make(chan error, 1)
 	go func() {
@@ -177,9 +176,9 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	cancel()
 	<-sent
 	if l.d.detached(a) || status.Code(err) == codes.Aborted {
-		return a.id, errSuperseded
+		return a.ID, errSuperseded
 	}
-	return a.id, err
+	return a.ID, err
 }
 
 // greet opens a stream and exchanges hellos.
@@ -218,7 +217,7 @@ func (l *link) receive(stream slicerv1.AssignerService_AttachClient, a *attachme
 		if err != nil {
 			return err
 		}
-		a.received(l.d.host.now(), m)
+		a.received(time.Now(), m)
 	}
 }
 
@@ -251,7 +250,7 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		a.heard(now)
 	case *slicerv1.AttachResponse_ClientIndexes:
 		if j := a.d.lookup(m.ClientIndexes.GetJob()); j != nil {
-			j.step(now, fanout.Indexed{From: a.number, Indexes: m.ClientIndexes})
+			j.step(now, fanout.Indexed{From: a.Session, Indexes: m.ClientIndexes})
 		}
 		// Anything else is from a newer assigner, and can be done without.
 	}
@@ -281,15 +280,15 @@ func (a *attachment) assignment(now time.Time, j *job, m *slicerv1.JobAssignment
 	}
 	if err != nil {
 		j.m.verdict(fanout.VerdictMalformed)
-		j.log.Error("assignment does not decode, asking for the whole", "assigner", a.id, "address", a.address, "error", err)
-		j.step(now, fanout.Undecodable{From: a.number})
+		j.log.Error("assignment does not decode, asking for the whole", "assigner", a.ID, "address", a.address, "error", err)
+		j.step(now, fanout.Undecodable{From: a.Session})
 		return
 	}
-	age := time.Duration(min(max(m.GetAgeUs(), 0), maxReportAge.Microseconds())) * time.Microsecond
+	age := time.Duration(min(max(m.GetAgeUs(), 0), fanout.MaxReportAge.Microseconds())) * time.Microsecond
 	v := j.step(now, fanout.Offered{From: a.peer(), Assignment: got, Age: age}).(fanout.Judged).Verdict
 	j.m.verdict(v)
 	if v == fanout.VerdictMalformed || v == fanout.VerdictForeign {
-		j.log.Error("assignment not accepted", "assigner", a.id, "address", a.address, "verdict", string(v),
+		j.log.Error("assignment not accepted", "assigner", a.ID, "address", a.address, "verdict", string(v),
 			"generation", got.Generation(), "store", got.StoreID(), "of_job", got.Job())
 	}
 }

@@ -37,7 +37,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(128 << 10),
 		// A Distributor of the second tier sends reports in batches.
-		grpc.MaxRecvMsgSize(fanout.MaxBatch + MaxReport + 64<<10),
+		grpc.MaxRecvMsgSize(fanout.MaxBatch + fanout.MaxReport + 64<<10),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),

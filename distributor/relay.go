@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -39,7 +40,7 @@ func (s relayService) Attach(stream relayStream) error {
 	h := m.GetHello()
 	switch id := h.GetDistributorId(); {
 	case !assignment.ValidToken(id, assignment.MaxNameLen):
-		return invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: id, Allowed: "1 to 253 printable ASCII characters without space or slash"})
+		return fanout.Invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: id, Allowed: "1 to 253 printable ASCII characters without space or slash"})
 	case id == d.cfg.ID:
 		return status.Errorf(codes.FailedPrecondition, "distributor %q cannot be upstream of itself, or of another one with its id", id)
 	case d.second():

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	"github.com/slicer-project/slicer/distributor/limiter"
@@ -29,7 +28,6 @@ type subscription struct {
 	finish sync.Once
 	done   chan struct{}      // closed when the stream is to end
 	err    error              // why, to be read after done
-	ended  func(error)        // called with it, if not nil; must not call back
 	peer   string             // the client to the limiter
 	setUp  *limiter.Handshake // of its connection; nil if that was not limited, or does not count any more; guarded by the job's lock
 }
@@ -39,9 +37,6 @@ func (s *subscription) end(err error) {
 	s.finish.Do(func() {
 		s.err = err
 		close(s.done)
-		if s.ended != nil {
-			s.ended(err)
-		}
 	})
 }
 
@@ -75,38 +70,18 @@ func endOf(err error) error {
 }
 
 func (s *subscription) handle(m *slicerv1.WatchRequest) error {
-	switch {
-	case m.GetReport() != nil:
-		if s.in.Role != slicerv1.Role_ROLE_SLICELET {
-			return status.Errorf(codes.InvalidArgument, "report: %s is not a slicelet", s.in.Name)
-		}
-		if err := checkReport(m.GetReport()); err != nil {
-			return err
-		}
-		s.job.step(s.job.d.host.now(), fanout.Reported{ID: s.id, Report: m.GetReport()})
-		return nil
-	case m.GetAck() != nil:
-		return s.ack(s.job.d.host.now(), m.GetAck())
-	case m.GetHello() != nil:
-		return status.Error(codes.InvalidArgument, "hello: said before")
+	now := time.Now()
+	e, err := s.in.Event(now, s.id, m)
+	if err == nil && e != nil {
+		s.job.step(now, e)
 	}
-	return nil // a message of a later version
-}
-
-// ack takes a subscriber's acknowledgement or refusal of what it was sent.
-func (s *subscription) ack(now time.Time, a *slicerv1.Ack) error {
-	g := assignment.Generation(a.GetGeneration())
-	if err := checkGeneration(g, now); err != nil {
-		return invalid("ack", err)
-	}
-	s.job.step(now, fanout.Acked{ID: s.id, Gen: g, Refusal: a.GetRefusal()})
-	return nil
+	return err
 }
 
 // send sends until there is nothing more to send.
 func (s *subscription) send() {
 	for {
-		out, ok := s.job.step(s.job.d.host.now(), fanout.Ready{ID: s.id}).(fanout.Send)
+		out, ok := s.job.step(time.Now(), fanout.Ready{ID: s.id}).(fanout.Send)
 		if !ok {
 			return
 		}
@@ -118,7 +93,7 @@ func (s *subscription) send() {
 			}
 		case errors.Is(err, prepared.ErrBuild) && out.Kind == fanout.KindDelta:
 			s.job.log.Error("a delta does not encode, sending the whole", "error", err)
-			s.job.step(s.job.d.host.now(), fanout.DeltaFailed{ID: s.id})
+			s.job.step(time.Now(), fanout.DeltaFailed{ID: s.id})
 		case errors.Is(err, prepared.ErrBuild):
 			s.job.log.Error("an assignment does not encode", "error", err)
 			s.end(status.Errorf(codes.Internal, "job %q: the assignment does not encode", s.job.name))

@@ -55,15 +55,7 @@ func (d *Distributor) countPeers() {
 }
 
 // kind is what the other end is called in logs.
-func (a *attachment) kind() string { return kindOf(a.upper) }
-
-// source is whose view of who is preferred it brings. No id contains a slash.
-func (a *attachment) source() string {
-	if a.upper {
-		return a.id + "/"
-	}
-	return a.id
-}
+func (a *attachment) kind() string { return kindOf(a.Upper) }
 
 func kindOf(upper bool) string {
 	if upper {

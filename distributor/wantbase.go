@@ -2,6 +2,7 @@ package distributor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -34,7 +35,7 @@ func (a *attachment) base(j *job, m *slicerv1.JobAssignment) {
 		got, err = s.Finish(t, nil)
 	}
 	if err != nil {
-		j.log.Error("base does not decode", "assigner", a.id, "error", err)
+		j.log.Error("base does not decode", "assigner", a.ID, "error", err)
 	}
-	j.step(a.d.host.now(), fanout.BaseOffered{From: a.number, Assignment: got})
+	j.step(time.Now(), fanout.BaseOffered{From: a.Session, Assignment: got})
 }

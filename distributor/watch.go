@@ -65,7 +65,7 @@ func (d *Distributor) hello(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return fanout.Hello{}, err
 	}
-	return checkHello(m, time.Now())
+	return fanout.CheckHello(m, time.Now())
 }
 
 // firstOn is the first message of a stream, waited for until it is late.

@@ -384,10 +384,10 @@ func TestWatchBadInput(t *testing.T) {
 				h.Report.Load = &slicerv1.LoadReport{Rate: []float32{1}}
 			}), codes.InvalidArgument},
 			"huge report": {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) {
-				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, MaxReport/8)}
+				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, fanout.MaxReport/8)}
 			}), codes.ResourceExhausted},
 			"huge message": {edit(sliceletHello("x", 1), func(h *slicerv1.Hello) {
-				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, MaxReport)}
+				h.Report.Load = &slicerv1.LoadReport{HotKey: make([]uint64, fanout.MaxReport)}
 			}), codes.ResourceExhausted},
 		} {
 			s := subscribe(t, w.cc, c.hello, nil)

@@ -1,7 +1,6 @@
 package distributor
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -16,19 +15,17 @@ func (d *Distributor) attached(a *attachment) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sessions++
-	a.number = d.sessions
-	peers := d.peers(a.upper)
-	if old := peers[a.id]; old != nil {
+	a.Session = d.sessions
+	peers := d.peers(a.Upper)
+	if old := peers[a.ID]; old != nil {
 		old.cancel()
 	}
-	peers[a.id] = a
+	peers[a.ID] = a
 	d.ready = true
-	a.beliefs = !a.upper
-	a.poke()
 	delete(d.errs, a.address)
 	d.countPeers()
-	d.log.Info("attached", a.kind(), a.id, "zone", a.zone, "address", a.address)
-	d.wire(d.host.now())
+	d.log.Info("attached", a.kind(), a.ID, "zone", a.zone, "address", a.address)
+	d.wire(time.Now())
 }
 
 // detached removes a stream that has ended, and says whether another to the same
@@ -36,15 +33,17 @@ func (d *Distributor) attached(a *attachment) {
 func (d *Distributor) detached(a *attachment) (replaced bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	peers := d.peers(a.upper)
-	if peers[a.id] != a {
-		return peers[a.id] != nil
+	peers := d.peers(a.Upper)
+	if peers[a.ID] != a {
+		return peers[a.ID] != nil
 	}
-	delete(peers, a.id)
-	a.ended(d.host.now())
-	d.prefs.Forget(a.source())
+	delete(peers, a.ID)
+	a.mu.Lock()
+	a.up.Ended(time.Now())
+	a.mu.Unlock()
+	d.prefs.Forget(a.Source())
 	d.countPeers()
-	d.wire(d.host.now())
+	d.wire(time.Now())
 	return false
 }
 
@@ -52,12 +51,12 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.peers(a.upper)[a.id] != a {
+	if d.peers(a.Upper)[a.ID] != a {
 		return
 	}
 	before := d.prefs.Candidates()
-	d.prefs.Update(a.source(), m)
-	d.wire(d.host.now())
+	d.prefs.Update(a.Source(), m)
+	d.wire(time.Now())
 	if !slices.Equal(before, d.prefs.Candidates()) {
 		select {
 		case d.candidates <- struct{}{}:
@@ -66,47 +65,31 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	}
 }
 
-// wire tells every job who is there now, and every assigner of the jobs that it
-// has become preferred for and that nobody here subscribes to.
+// wire tells every job what there is now, and every assigner which are taken for
+// preferred, and of the jobs that it has become preferred for and that have no subscriber
+// here.
 func (d *Distributor) wire(now time.Time) {
-	d.believe(now)
+	news := d.views.Look(now, d.prefs.Jobs(), d.prefs.Preferred)
 	for _, j := range d.jobs {
 		d.wireJob(now, j)
 	}
-	named := make(map[*attachment]map[string]struct{})
-	for _, name := range d.prefs.Jobs() {
-		a := d.attachments[d.prefs.Preferred(name)]
-		if a == nil {
-			continue
-		}
-		if named[a] == nil {
-			named[a] = make(map[string]struct{})
-		}
-		named[a][name] = struct{}{}
-		if _, told := a.told[name]; !told && d.jobs[name] == nil {
-			a.markVacant(name)
-		}
-	}
+	named := d.prefs.Named()
 	for _, a := range d.attachments {
-		if a.told = named[a]; a.told == nil {
-			a.told = make(map[string]struct{})
-		}
+		a.mark(func(u *fanout.Upstream) {
+			if news {
+				u.MarkViews()
+			}
+			u.SetPreferred(named[a.ID], func(job string) bool { return d.jobs[job] != nil })
+		})
 	}
 	for _, b := range d.branches {
 		b.poke()
 	}
 }
 
-// wireJob tells a job who is there. In the first tier the preferred assigner is
-// asked as well as told, if it is attached; in the second a Distributor of the first
-// is asked.
+// wireJob tells a job what there is now.
 func (d *Distributor) wireJob(now time.Time, j *job) {
-	preferred := d.attachments[d.prefs.Preferred(j.name)]
-	target := preferred
-	if target == nil || d.second() {
-		peers := d.peers(d.second())
-		target = peers[fanout.StandIn(slices.Collect(maps.Keys(peers)), j.name)]
-	}
+	preferred, target := fanout.Choose(&d.prefs, j.name, d.attachments, d.uppers, d.second())
 	store, _ := d.prefs.StoreOf(j.name)
 	j.setPeers(now, preferred, target, store)
 }

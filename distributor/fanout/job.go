@@ -31,7 +31,8 @@ type Config struct {
 	Distributor string // its id
 	// SecondTier: assignments come from Distributors of the first tier.
 	SecondTier bool
-	// Encode makes the messages that lead from a base, nil for none, to an assignment.
+	// Encode makes the messages that lead from a base, nil for none, to an assignment. nil
+	// is prepared.Encoder.
 	Encode func(base, a *assignment.Assignment) *prepared.Messages
 	// Estimates returns the load of tasks that report none, nil if nothing is known. What
 	// it returns may return nil, too. It may be nil.
@@ -87,6 +88,9 @@ type answer struct {
 
 // NewJob makes a job that knows nothing yet.
 func NewJob(cfg Config) *Job {
+	if cfg.Encode == nil {
+		cfg.Encode = prepared.Encoder(func(string) {})
+	}
 	if cfg.Limiter == nil {
 		cfg.Limiter = unlimited{}
 	}

@@ -16,6 +16,8 @@ const (
 var (
 	firstOf, after = jobtest.First, jobtest.After
 
+	clerkHello, sliceletHello = jobtest.ClerkHello, jobtest.SliceletHello
+
 	epoch = time.UnixMilli(baseGen)
 )
 

@@ -3,8 +3,8 @@ package cluster
 import (
 	"time"
 
-	"github.com/slicer-project/slicer/distributor"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/kit/distsim"
 )
 
 // Waits of a Distributor between attempts to attach.
@@ -13,14 +13,14 @@ const attachAgain, attachAgainMost = 100 * time.Millisecond, 5 * time.Second
 // distributorHost is a Distributor's process.
 type distributorHost struct {
 	*host
-	driven *distributor.Driven
-	links  map[*assignerHost]*attachment
+	dist  *distsim.Distributor
+	links map[*assignerHost]*attachment
 }
 
 // attachment is what a Distributor has to do with one assigner.
 type attachment struct {
 	conn     *conn
-	peer     *distributor.AssignerPeer
+	peer     *distsim.Assigner
 	failures int
 }
 
@@ -28,10 +28,7 @@ func newDistributor(w *world, name string) *distributorHost {
 	d := &distributorHost{host: w.newHost(name)}
 	d.due = d.step
 	d.boot = func() {
-		var err error
-		if d.driven, err = distributor.NewDriven(distributor.Config{ID: name}, d.now()); err != nil {
-			panic(err)
-		}
+		d.dist = distsim.New(name, d.now(), w.decoder.frame)
 		d.links = map[*assignerHost]*attachment{}
 		for _, a := range w.assigners {
 			d.links[a] = &attachment{}
@@ -43,7 +40,7 @@ func newDistributor(w *world, name string) *distributorHost {
 }
 
 func (d *distributorHost) step() {
-	next := d.driven.Step(d.now())
+	next := d.dist.Step(d.now())
 	d.wake(sinceEpoch(next))
 }
 
@@ -56,12 +53,12 @@ func (d *distributorHost) attach(a *assignerHost) {
 		if h := out.GetHello(); h != nil {
 			c := l.conn
 			l.failures = 0
-			l.peer = d.driven.Attached(d.now(), h, a.name+".example:1",
+			l.peer = d.dist.Attached(d.now(), h,
 				func(m *slicerv1.AttachRequest) { c.send(0, m) },
 				func() { d.soon(c.id, func() { d.lost(a, c) }) })
 		} else if l.peer != nil {
-			d.driven.FromAssigner(d.now(), l.peer, out)
-			if !d.driven.Due() {
+			d.dist.FromAssigner(d.now(), l.peer, out)
+			if !d.dist.Due() {
 				return
 			}
 		}
@@ -90,7 +87,7 @@ func (d *distributorHost) lost(a *assignerHost, c *conn) {
 	l.conn = nil
 	if p := l.peer; p != nil {
 		l.peer = nil
-		d.driven.Detached(d.now(), p)
+		d.dist.Detached(d.now(), p)
 	}
 	l.failures++
 	d.again(a)
@@ -104,11 +101,11 @@ func (d *distributorHost) again(a *assignerHost) {
 
 // accept takes a subscriber's connection.
 func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
-	var p *distributor.SubscriberPeer
+	var p *distsim.Subscriber
 	life := d.life
 	left := func() {
 		if p != nil && d.life == life {
-			d.driven.Left(d.now(), p)
+			d.dist.Left(d.now(), p)
 			p = nil
 			d.step()
 		}
@@ -116,14 +113,14 @@ func (d *distributorHost) accept(c *conn) (recv func(any), ended func(error)) {
 	recv = func(m any) {
 		in := m.(*slicerv1.WatchRequest)
 		if p != nil {
-			d.driven.FromSubscriber(d.now(), p, in)
-			if d.driven.Due() {
+			d.dist.FromSubscriber(d.now(), p, in)
+			if d.dist.Due() {
 				d.step()
 			}
 			return
 		}
 		var err error
-		p, err = d.driven.Join(d.now(), in, func(out *slicerv1.WatchResponse) { c.send(1, out) }, func(err error) {
+		p, err = d.dist.Join(d.now(), in, func(out *slicerv1.WatchResponse) { c.send(1, out) }, func(err error) {
 			d.soon(c.id, func() { c.closeWith(1, err); left() })
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 const (
@@ -62,4 +63,21 @@ func After(t testing.TB, prev *assignment.Assignment, moves int) *assignment.Ass
 		t.Fatal(err)
 	}
 	return a
+}
+
+// ClerkHello is that of a clerk.
+func ClerkHello(id string) *slicerv1.Hello {
+	return &slicerv1.Hello{Job: Job, Role: slicerv1.Role_ROLE_CLERK, ClientId: id}
+}
+
+// SliceletHello is that of a slicelet that runs.
+func SliceletHello(task string, incarnation uint64) *slicerv1.Hello {
+	return &slicerv1.Hello{
+		Job: Job, Role: slicerv1.Role_ROLE_SLICELET, ClientId: "c-" + task,
+		Task: &slicerv1.Task{
+			Name: task, Incarnation: incarnation, Address: "10.1.1.1:80", Weight: 1,
+			State: slicerv1.TaskState_TASK_STATE_RUNNING,
+		},
+		Report: &slicerv1.Report{Sequence: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING},
+	}
 }

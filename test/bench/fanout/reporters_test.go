@@ -16,8 +16,8 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
-	"github.com/slicer-project/slicer/distributor"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/kit/distsim"
 )
 
 // reportersEnv has the test binary be Distributors with simulated tasks.
@@ -88,7 +88,7 @@ type reporter struct {
 	job           string
 	holds         *atomic.Int64 // tasks that hold something
 
-	d    *distributor.Driven
+	d    *distsim.Distributor
 	asm  wire.Assembler
 	held *assignment.Assignment // what all tasks here hold
 	mine map[string][]assignment.Slice
@@ -97,7 +97,7 @@ type reporter struct {
 
 type task struct {
 	name     string
-	peer     *distributor.SubscriberPeer
+	peer     *distsim.Subscriber
 	sequence uint64
 	nextAt   time.Time
 	ack      int64 // to be acknowledged, 0 for nothing
@@ -134,11 +134,9 @@ func (r *reporter) run(ctx context.Context, address string) error {
 			came <- m
 		}
 	}()
-	if r.d, err = distributor.NewDriven(distributor.Config{ID: hello.DistributorId}, time.Now()); err != nil {
-		return err
-	}
+	r.d = distsim.New(hello.DistributorId, time.Now(), nil)
 	var failed error
-	up := r.d.Attached(time.Now(), first.GetHello(), address, func(m *slicerv1.AttachRequest) {
+	up := r.d.Attached(time.Now(), first.GetHello(), func(m *slicerv1.AttachRequest) {
 		if err := stream.Send(m); err != nil {
 			failed = err
 		}

@@ -1,4 +1,4 @@
-package distributor
+package fanout
 
 import (
 	"testing"
@@ -9,14 +9,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 func TestHelloFillsIn(t *testing.T) {
 	h := sliceletHello("s1", 3)
 	h.Task.Index, h.Task.State = 9, slicerv1.TaskState_TASK_STATE_STARTING
-	in, err := checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
+	in, err := CheckHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,8 +23,8 @@ func TestHelloFillsIn(t *testing.T) {
 		t.Errorf("introduction %+v", in)
 	}
 	h.Report, h.StoreId, h.Checksum = nil, 7, 8
-	in, err = checkHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
-	if err != nil || in.Task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.Held != (fanout.Version{}) || in.Checksum != 0 {
+	in, err = CheckHello(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}, epoch)
+	if err != nil || in.Task.State != slicerv1.TaskState_TASK_STATE_STARTING || in.Held != (Version{}) || in.Checksum != 0 {
 		t.Errorf("introduction %+v, %v", in, err)
 	}
 }
@@ -44,24 +43,24 @@ func FuzzHello(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		in, err := checkHello(&m, epoch)
+		in, err := CheckHello(&m, epoch)
 		if code := status.Code(err); err != nil {
 			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
 				t.Fatalf("code %v", code)
 			}
 			return
 		}
-		if in.Role < 1 || int(in.Role) >= fanout.NumRoles || in.Job == "" || !assignment.ValidToken(in.Job, 63) || len(in.Name) > 300 ||
+		if in.Role < 1 || int(in.Role) >= NumRoles || in.Job == "" || !assignment.ValidToken(in.Job, 63) || len(in.Name) > 300 ||
 			in.Held.Gen < 0 || in.Held.Gen.Time().Sub(epoch) > 24*time.Hour || (in.Role == slicerv1.Role_ROLE_SLICELET) != (in.Task != nil) {
 			t.Fatalf("introduction %+v", in)
 		}
-		j, report := fanout.NewJob(fanout.Config{Name: in.Job}), in.Report
-		assigner := fanout.Peer{Session: 1, ID: "a1"}
-		j.Step(epoch, fanout.Peers{Preferred: assigner, Target: assigner})
-		j.Step(epoch, fanout.Came{ID: 1, Hello: in})
+		j, report := NewJob(Config{Name: in.Job}), in.Report
+		assigner := Peer{Session: 1, ID: "a1"}
+		j.Step(epoch, Peers{Preferred: assigner, Target: assigner})
+		j.Step(epoch, Came{ID: 1, Hello: in})
 		for range 2 {
-			for _, a := range j.Step(epoch.Add(time.Second), fanout.PeerReady{Session: 1}) {
-				if tell, ok := a.(fanout.Tell); ok {
+			for _, a := range j.Step(epoch.Add(time.Second), PeerReady{Session: 1}) {
+				if tell, ok := a.(Tell); ok {
 					for _, m := range tell.Messages {
 						if _, err := proto.Marshal(m); err != nil {
 							t.Fatal(err)
@@ -70,7 +69,7 @@ func FuzzHello(f *testing.F) {
 				}
 			}
 			if in.Task != nil {
-				j.Step(epoch, fanout.Reported{ID: 1, Report: report})
+				j.Step(epoch, Reported{ID: 1, Report: report})
 			}
 		}
 	})
@@ -90,7 +89,7 @@ func FuzzReport(f *testing.F) {
 		if proto.Unmarshal(b, &m) != nil {
 			return
 		}
-		err := checkReport(&m)
+		err := CheckReport(&m)
 		if code := status.Code(err); err != nil {
 			if code != codes.InvalidArgument && code != codes.ResourceExhausted {
 				t.Fatalf("code %v", code)
