@@ -2,6 +2,8 @@ package fanout
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,7 +37,7 @@ func (j *Job) fromAbove(now time.Time, e Event) {
 			return // it is not for it to say, not any more
 		}
 		for _, x := range e.Indexes.GetIndexes() {
-			for id := range j.clients.grant(x.GetClientId(), x.GetIndex()) {
+			for _, id := range slices.Sorted(maps.Keys(j.clients.grant(x.GetClientId(), x.GetIndex()))) {
 				j.wake(j.subs.get(id))
 			}
 		}
