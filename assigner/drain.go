@@ -47,7 +47,7 @@ func (v adminService) drainable(job, task string, undo bool) (incarnation uint64
 }
 
 func (v adminService) drainOrder(job, task string) order {
-	return order{action: "drain " + task, apply: func(c *store.Controls, s store.Stamp) (string, error) {
+	return order{action: "drain " + task, apply: func(c *store.Overrides, s store.Stamp) (string, error) {
 		incarnation, err := v.drainable(job, task, false)
 		if err != nil {
 			return "", err
@@ -63,7 +63,7 @@ func (v adminService) drainOrder(job, task string) order {
 		}
 		c.Drains = slices.Insert(c.Drains, at, store.Drain{Stamp: s, Order: c.Version, Task: task, Incarnation: incarnation})
 		return "", nil
-	}, revert: (*store.Controls).Lift, until: func(c generate.View) bool {
+	}, revert: (*store.Overrides).Lift, until: func(c generate.View) bool {
 		a := c.Stored()
 		return a == nil || generate.Drained(a, task)
 	}}
@@ -71,7 +71,7 @@ func (v adminService) drainOrder(job, task string) order {
 
 func (v adminService) undrainOrder(job, task string) order {
 	var lifted *store.Drain
-	return order{action: "undo drain " + task, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
+	return order{action: "undo drain " + task, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		if _, err := v.drainable(job, task, true); err != nil {
 			return "", err
 		}
@@ -83,7 +83,7 @@ func (v adminService) undrainOrder(job, task string) order {
 		d := c.Drains[at]
 		lifted, c.Drains = &d, slices.Delete(c.Drains, at, at+1)
 		return "lifted the drain by " + d.Who, nil
-	}, revert: func(c *store.Controls, _ int64) bool {
+	}, revert: func(c *store.Overrides, _ int64) bool {
 		at, there := c.DrainOf(task)
 		if lifted == nil || there || len(c.Drains) == store.MaxDrains {
 			return false

@@ -36,9 +36,9 @@ type Driven struct {
 // the operators' orders of a version: under others the write is a conflict. The
 // answer is Loaded or Written; there is one request a job at a time.
 type StoreRequest struct {
-	Job      string
-	Write    *assignment.Assignment
-	Controls int64 // version of the orders, 0 before the first
+	Job       string
+	Write     *assignment.Assignment
+	Overrides int64 // version of the orders, 0 before the first
 }
 
 // DistributorPeer is a stream of a Distributor.
@@ -211,7 +211,7 @@ func (v *Driven) step(r *runner) (wake time.Duration, more bool) {
 			v.asked = append(v.asked, StoreRequest{Job: r.name})
 		case generate.Write:
 			v.busy[r.name] = true
-			v.asked = append(v.asked, StoreRequest{Job: r.name, Write: x.Next, Controls: max(x.Controls, 0)})
+			v.asked = append(v.asked, StoreRequest{Job: r.name, Write: x.Next, Overrides: max(x.Overrides, 0)})
 		case *generate.Plan:
 			d := runIn(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })

@@ -106,7 +106,7 @@ func (v adminService) ExplainKey(ctx context.Context, m *slicerv1.ExplainKeyRequ
 		return nil, statusOf(err)
 	}
 	resp := explain(a, all, k)
-	c, err := home.backend.Controls(ctx, job.Config.Name)
+	c, err := home.backend.Overrides(ctx, job.Config.Name)
 	if err != nil {
 		return nil, statusOf(err)
 	}

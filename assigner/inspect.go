@@ -79,8 +79,8 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 		out.LastRound = roundToProto(last)
 	}
 	out.Floor = c.Floor()
-	if orders := c.Controls(); orders.Version > 0 {
-		out.Controls = store.ControlsToProto(orders)
+	if orders := c.Overrides(); orders.Version > 0 {
+		out.Overrides = store.OverridesToProto(orders)
 	}
 	out.VanishedMs = c.Vanished().Milliseconds()
 	if out.Preferred {

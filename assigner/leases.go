@@ -368,7 +368,7 @@ func whyStep(s lease.Step, read lease.State) string {
 func (r *runner) write(x generate.Write) error {
 	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
 	defer cancel()
-	c := store.Commit{Next: x.Next, Controls: x.Controls, Fulfills: x.Fulfills, Entry: x.Entry, Keep: x.Keep}
+	c := store.Commit{Next: x.Next, Overrides: x.Overrides, Fulfills: x.Fulfills, Entry: x.Entry, Keep: x.Keep}
 	b := r.whose().backend
 	if _, ok := b.(store.Fencer); ok {
 		c.Token = int64(x.Token)

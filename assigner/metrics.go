@@ -170,7 +170,7 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		if c.Frozen() {
 			frozen["assigner"] = 1
 		}
-		if c.Controls().Freeze != nil {
+		if c.Overrides().Freeze != nil {
 			frozen["operator"] = 1
 		}
 	})

@@ -28,12 +28,12 @@ import (
 // order is what somebody wants, in the terms of the store.
 type order struct {
 	action string // in words, for the history
-	// apply lays it down in controls whose version is the order's. Note says what
+	// apply lays it down in overrides whose version is the order's. Note says what
 	// it has lifted, or that it changes nothing.
-	apply func(c *store.Controls, s store.Stamp) (note string, err error)
+	apply func(c *store.Overrides, s store.Stamp) (note string, err error)
 	// revert takes it out again, by its number, and reports whether any of it was in
 	// force. An order that has one is taken back if it cannot be carried out in time.
-	revert func(c *store.Controls, order int64) bool
+	revert func(c *store.Overrides, order int64) bool
 	// until is what has to hold besides for it to be carried out, if not nil.
 	until func(v generate.View) bool
 }
@@ -104,14 +104,14 @@ func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o or
 		}
 		why = "" // carried out after all
 	}
-	return &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Controls: store.ControlsToProto(given), Generation: int64(g), Pending: why}, nil
+	return &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Overrides: store.OverridesToProto(given), Generation: int64(g), Pending: why}, nil
 }
 
 // lay writes an order down, with its entry in the history, and tells the job.
-func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Controls, string, error) {
+func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Overrides, string, error) {
 	name := job.Config.Name
 	for {
-		cur, err := home.backend.Controls(ctx, name)
+		cur, err := home.backend.Overrides(ctx, name)
 		if err != nil {
 			return cur, "", err
 		}
@@ -123,7 +123,7 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 		}
 		e := v.entry(name, o.action, stamp)
 		e.Order = next.Version
-		switch err = home.backend.PutControls(ctx, name, next, e, job.Config.History); {
+		switch err = home.backend.PutOverrides(ctx, name, next, e, job.Config.History); {
 		case err == nil:
 			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
 			v.a.changed(name)
@@ -216,7 +216,7 @@ func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order
 	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
 	defer cancel()
 	errDone := errors.New("carried out meanwhile")
-	back := order{action: "take back: " + o.action, apply: func(c *store.Controls, _ store.Stamp) (string, error) {
+	back := order{action: "take back: " + o.action, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		if !o.revert(c, number) {
 			return "", errDone
 		}

@@ -64,11 +64,11 @@ func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
 		l.Err = err
 		return l
 	}
-	if l.Controls, err = s.backend.Controls(ctx, job); err != nil && !errors.Is(err, store.ErrNotFound) {
+	if l.Overrides, err = s.backend.Overrides(ctx, job); err != nil && !errors.Is(err, store.ErrNotFound) {
 		l.Err = err
 		return l
 	}
-	if b := l.Controls.Rollback; b != nil {
+	if b := l.Overrides.Rollback; b != nil {
 		l.Target, l.NoTarget = s.backend.ReadGeneration(ctx, job, b.Generation)
 		if l.NoTarget != nil && !errors.Is(l.NoTarget, store.ErrNotFound) && !errors.Is(l.NoTarget, store.ErrCorrupt) {
 			l.Err = l.NoTarget // it may be there when asked again

@@ -28,9 +28,9 @@ func (c *counted) Read(ctx context.Context, job string) (*assignment.Assignment,
 	return c.Backend.Read(ctx, job)
 }
 
-func (c *counted) Controls(ctx context.Context, job string) (store.Controls, error) {
+func (c *counted) Overrides(ctx context.Context, job string) (store.Overrides, error) {
 	c.orders.Add(1)
-	return c.Backend.Controls(ctx, job)
+	return c.Backend.Overrides(ctx, job)
 }
 
 func (c *counted) reads() [3]int64 {

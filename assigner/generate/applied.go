@@ -7,8 +7,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// Controls are the orders in force, as far as is known here. Not to be changed.
-func (v View) Controls() store.Controls { return v.c.overrides.controls }
+// Overrides are the orders in force, as far as is known here. Not to be changed.
+func (v View) Overrides() store.Overrides { return v.c.overrides.inForce }
 
 // Obeyed reports whether the stored assignment has an order carried out, and which
 // generation that is; otherwise why not, or "" when it is being done. Final says
@@ -16,11 +16,11 @@ func (v View) Controls() store.Controls { return v.c.overrides.controls }
 func (v View) Obeyed(order int64) (g assignment.Generation, done bool, why string, final bool) {
 	g = generation(v.c.store.newest)
 	switch {
-	case v.c.overrides.controls.Version < order:
+	case v.c.overrides.inForce.Version < order:
 		return g, false, "", false
 	case v.c.overrides.void == order:
 		return g, false, v.c.overrides.voidWhy, true
-	case v.c.overrides.controls.Rollback != nil && v.c.overrides.controls.Rollback.Order == order:
+	case v.c.overrides.inForce.Rollback != nil && v.c.overrides.inForce.Rollback.Order == order:
 		return g, false, v.Holding(), false
 	case v.c.store.job.Config.Mode == assignment.Consistent && v.c.lead.isPreferred() && v.c.tenure.inForce < g:
 		return g, false, "", false
@@ -28,12 +28,12 @@ func (v View) Obeyed(order int64) (g assignment.Generation, done bool, why strin
 	if v.c.store.newest == nil {
 		return g, true, "", false
 	}
-	for _, x := range v.c.overrides.controls.Exclude {
+	for _, x := range v.c.overrides.inForce.Exclude {
 		if pos, ok := v.c.store.newest.Position(x.Task); x.Order == order && ok && owns(v.c.store.newest, pos) {
 			return g, false, v.Holding(), false
 		}
 	}
-	for _, p := range v.c.overrides.controls.Pins {
+	for _, p := range v.c.overrides.inForce.Pins {
 		if p.Order != order {
 			continue
 		}
@@ -50,7 +50,7 @@ func (v View) Obeyed(order int64) (g assignment.Generation, done bool, why strin
 // owner finds a task that may own slices, or says why it may not, and whether that may
 // be over in a moment.
 func (v View) owner(name string) (t assignment.Task, why string, soon bool) {
-	if v.c.overrides.controls.Excludes(name) != nil {
+	if v.c.overrides.inForce.Excludes(name) != nil {
 		return t, "is excluded", false
 	}
 	for _, s := range v.Tasks() {

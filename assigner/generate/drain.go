@@ -35,7 +35,7 @@ func (v View) Drainable(task string, undo bool) (incarnation uint64, err error) 
 		return 0, fmt.Errorf("%w: %s drains because it is about to end", membership.ErrState, task)
 	case undo, t.State == assignment.TaskDraining, o.others(v.c.members.table.Tasks(), task):
 		return t.Incarnation, nil
-	case len(o.controls.Exclude) > 0:
+	case len(o.inForce.Exclude) > 0:
 		return 0, fmt.Errorf("%w: no other task is running that could take the slices of %s and is not excluded", membership.ErrState, task)
 	}
 	return 0, fmt.Errorf("%w: no other task is running that could take the slices of %s", membership.ErrState, task)

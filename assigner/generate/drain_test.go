@@ -14,7 +14,7 @@ import (
 func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	b := newBraked(t, 3)
 	b.pass(5 * time.Second)
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		for _, name := range b.names() {
 			if name != "t0" && name != "t1" {
 				c.Exclude = append(c.Exclude, store.Exclusion{Stamp: s, Order: c.Version, Task: name})
@@ -49,7 +49,7 @@ func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	if err := drain("t0", false); err != nil {
 		t.Error(err)
 	}
-	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !ok {
+	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !ok {
 		t.Error(why)
 	}
 }
@@ -63,13 +63,13 @@ func TestDrainEndsWithItsIncarnation(t *testing.T) {
 	b.pass(3 * time.Second)
 	b.take()
 	b.pass(10 * time.Second)
-	if len(b.controls.Drains) != 1 || len(b.noted) > 0 || !Drained(b.stored, "t1") {
-		t.Fatalf("after a takeover: drains %v, noted %q", b.controls.Drains, b.noted)
+	if len(b.overrides.Drains) != 1 || len(b.noted) > 0 || !Drained(b.stored, "t1") {
+		t.Fatalf("after a takeover: drains %v, noted %q", b.overrides.Drains, b.noted)
 	}
 	b.start("t1")
 	b.pass(10 * time.Second)
-	if len(b.controls.Drains) > 0 || len(b.noted) != 1 || !strings.HasPrefix(b.noted[0], "end of the drain of t1: it has restarted as incarnation") {
-		t.Errorf("after a restart: drains %v, noted %q", b.controls.Drains, b.noted)
+	if len(b.overrides.Drains) > 0 || len(b.noted) != 1 || !strings.HasPrefix(b.noted[0], "end of the drain of t1: it has restarted as incarnation") {
+		t.Errorf("after a restart: drains %v, noted %q", b.overrides.Drains, b.noted)
 	}
 	if Drained(b.stored, "t1") {
 		t.Error("the new incarnation drains, too")
@@ -80,7 +80,7 @@ func TestDrainEndsWithItsIncarnation(t *testing.T) {
 	b.pass(time.Second)
 	delete(b.tasks, "t2")
 	b.pass(10 * time.Second)
-	if len(b.controls.Drains) > 0 || len(b.noted) != 2 || !strings.HasPrefix(b.noted[1], "end of the drain of t2: it ") {
-		t.Errorf("after a death: drains %v, noted %q", b.controls.Drains, b.noted)
+	if len(b.overrides.Drains) > 0 || len(b.noted) != 2 || !strings.HasPrefix(b.noted[1], "end of the drain of t2: it ") {
+		t.Errorf("after a death: drains %v, noted %q", b.overrides.Drains, b.noted)
 	}
 }

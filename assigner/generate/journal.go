@@ -14,9 +14,9 @@ import (
 
 // write is the action that stores what was planned.
 func (p *Planned) write(token lease.Token, keep int) Write {
-	w := Write{Next: p.Next, Token: token, Controls: p.controls.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: keep}
-	if w.Controls == 0 {
-		w.Controls = store.NoVersion
+	w := Write{Next: p.Next, Token: token, Overrides: p.overrides.Version, Fulfills: p.target != nil, Entry: p.entry, Keep: keep}
+	if w.Overrides == 0 {
+		w.Overrides = store.NoVersion
 	}
 	return w
 }
@@ -24,7 +24,7 @@ func (p *Planned) write(token lease.Token, keep int) Write {
 // record is what the history is to say of a plan.
 func (d *Planned) record(assigner string, r Round, failures []membership.Penalty) (*store.Entry, error) {
 	e := &store.Entry{
-		Order: d.controls.Version, Generation: d.Next.Generation(), Previous: d.Next.Previous(), Assigner: assigner,
+		Order: d.overrides.Version, Generation: d.Next.Generation(), Previous: d.Next.Previous(), Assigner: assigner,
 		Stamp:    store.Stamp{When: stampTime(r.At), Why: string(r.Why)},
 		KeyChurn: finite(r.Stats.KeyChurn), LoadChurn: finite(r.Stats.LoadChurn),
 		ImbalanceBefore: finite(r.Stats.ImbalanceBefore), ImbalanceAfter: finite(r.Stats.ImbalanceAfter),
@@ -36,7 +36,7 @@ func (d *Planned) record(assigner string, r Round, failures []membership.Penalty
 		e.Why += ": " + d.news
 	}
 	if d.target != nil {
-		b := d.controls.Rollback
+		b := d.overrides.Rollback
 		e.Who, e.Peer = b.Who, b.Peer
 		e.Why = fmt.Sprintf("rollback to generation %d", b.Generation)
 		if b.Why != "" {

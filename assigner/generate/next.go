@@ -25,10 +25,10 @@ type Load struct {
 type Write struct {
 	Next  *assignment.Assignment
 	Token lease.Token
-	// Controls is the version of the orders under which Next was decided, and
+	// Overrides is the version of the orders under which Next was decided, and
 	// Fulfills says that it carries their rollback out; see store.Commit.
-	Controls int64
-	Fulfills bool
+	Overrides int64
+	Fulfills  bool
 	// Entry goes into the history, of which Keep stay; nil if it makes no sense.
 	Entry *store.Entry
 	Keep  int
@@ -133,7 +133,7 @@ func (c *Core) plan() *Plan {
 	}
 	tasks := c.members.table.Tasks()
 	p := &Plan{
-		tasks: tasks, restricted: restricted, controls: c.overrides.controls, news: c.overrides.tidings(),
+		tasks: tasks, restricted: restricted, overrides: c.overrides.inForce, news: c.overrides.tidings(),
 		Why: why, job: c.name, storeID: c.store.id, reported: c.store.reported(c.lead.sessions), wall: c.now.Wall,
 		force: why == ReasonReported || back, version: c.members.table.Version(), of: c.members.table, began: c.now.Mono, reports: c.members.meter.reports(),
 		in: loadbalance.Input{

@@ -69,7 +69,7 @@ func (o *overrides) remember(e membership.Event) {
 // anew counts from its start.
 func (o *overrides) seeFreeze(now time.Duration) {
 	order := int64(0)
-	if f := o.controls.Freeze; f != nil {
+	if f := o.inForce.Freeze; f != nil {
 		order = f.Order
 	}
 	if order != o.freezeOrder {
@@ -80,11 +80,11 @@ func (o *overrides) seeFreeze(now time.Duration) {
 // note is what is to be noted next, and from when on. The end of a freeze comes before
 // the round that it lets happen.
 func (o *overrides) note(m *members) (n Note, at time.Duration, ok bool) {
-	f := o.controls.Freeze
+	f := o.inForce.Freeze
 	if len(o.notes) > 0 {
 		return o.notes[0], o.noteAt, true
 	}
-	for _, d := range o.controls.Drains {
+	for _, d := range o.inForce.Drains {
 		if m.table == nil {
 			break
 		}

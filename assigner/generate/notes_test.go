@@ -48,7 +48,7 @@ func TestVanishingIsNoted(t *testing.T) {
 	if dead == 0 {
 		t.Errorf("no decision is about a dead task: %+v", e.Decisions)
 	}
-	if !pinned(b.stored, b.controls.Pins[0].Slice, b.stored.Lookup(hotKey).At(0)) {
+	if !pinned(b.stored, b.overrides.Pins[0].Slice, b.stored.Lookup(hotKey).At(0)) {
 		t.Error("the pin was not carried out")
 	}
 	for _, e := range b.entries[n+1:] {
@@ -98,7 +98,7 @@ func TestFreezeIgnoresWallClocks(t *testing.T) {
 		b.pass(time.Second)
 		b.mustHold = true
 		b.pass(55 * time.Second)
-		if !b.frozen() || b.core.View(b.now()).Controls().Freeze == nil {
+		if !b.frozen() || b.core.View(b.now()).Overrides().Freeze == nil {
 			t.Fatalf("with a clock that is %s ahead the freeze ends early", skew)
 		}
 		b.mustHold = false

@@ -7,7 +7,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Operators' orders come with the job from the store: store.Controls. A freeze by
+// Operators' orders come with the job from the store: store.Overrides. A freeze by
 // order holds all rounds but those that carry out an order given since: restricted
 // ones, in which nothing else changes. When the assigner itself has frozen the job
 // because its tasks fell silent, orders wait too: it does not know whom it could
@@ -15,21 +15,21 @@ import (
 
 // obey takes in the orders. What was decided under others is decided anew.
 func (c *Core) obey(l Loaded) {
-	before := c.overrides.controls
-	c.overrides.controls, c.overrides.target = l.Controls, nil
+	before := c.overrides.inForce
+	c.overrides.inForce, c.overrides.target = l.Overrides, nil
 	c.overrides.seeFreeze(c.now.Mono)
-	if c.overrides.controls.Version == before.Version {
-		if l.Controls.Rollback != nil {
+	if c.overrides.inForce.Version == before.Version {
+		if l.Overrides.Rollback != nil {
 			c.overrides.target = l.Target
 		}
 		return
 	}
 	c.overrides.void, c.overrides.voidWhy = 0, ""
-	if len(l.Controls.Drains)+len(c.members.drains) > 0 {
-		c.members.drain(l.Controls.Drains)
+	if len(l.Overrides.Drains)+len(c.members.drains) > 0 {
+		c.members.drain(l.Overrides.Drains)
 		c.listen()
 	}
-	if r := c.overrides.controls.Rollback; r != nil {
+	if r := c.overrides.inForce.Rollback; r != nil {
 		if c.overrides.target = l.Target; c.overrides.target == nil {
 			c.overrides.void, c.overrides.voidWhy = r.Order, fmt.Sprintf("generation %d cannot be read: %v", r.Generation, l.NoTarget)
 		}
@@ -37,16 +37,16 @@ func (c *Core) obey(l Loaded) {
 	if !c.lead.isPreferred() {
 		return
 	}
-	if c.lead.mine && c.members.table != nil && c.overrides.controls.Thaws > before.Thaws {
+	if c.lead.mine && c.members.table != nil && c.overrides.inForce.Thaws > before.Thaws {
 		c.members.table.Thaw(c.now.Mono)
 		c.listen()
 	}
 	if c.overrides.frozen() && c.sched.changed {
 		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0 // it may be a drain
 	}
-	if !c.overrides.controls.Same(&before) {
-		c.say(levelInfo, "orders changed", "order", c.overrides.controls.Version, "frozen", c.overrides.controls.Freeze != nil, "pins", len(c.overrides.controls.Pins),
-			"excluded", len(c.overrides.controls.Exclude), "rollback", c.overrides.controls.Rollback != nil)
+	if !c.overrides.inForce.Same(&before) {
+		c.say(levelInfo, "orders changed", "order", c.overrides.inForce.Version, "frozen", c.overrides.inForce.Freeze != nil, "pins", len(c.overrides.inForce.Pins),
+			"excluded", len(c.overrides.inForce.Exclude), "rollback", c.overrides.inForce.Rollback != nil)
 		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0
 	}
 	if p := c.rounds.pending; p != nil {
@@ -76,7 +76,7 @@ func (c *Core) cannot(d *Planned, r Round) {
 	if d.Err != nil {
 		why = d.Err.Error()
 	}
-	c.overrides.void, c.overrides.voidWhy = d.controls.Rollback.Order, why
+	c.overrides.void, c.overrides.voidWhy = d.overrides.Rollback.Order, why
 	c.say(levelError, "order cannot be carried out", "order", c.overrides.void, "reason", why)
 	r.Skipped, r.Label = why, labelOrder
 	c.rounds.finish(r)

@@ -18,23 +18,23 @@ import (
 // that come, go and carry load, and an operator.
 type braked struct {
 	*testing.T
-	rng      *rand.Rand
-	seed     uint64
-	at       time.Duration
-	core     *Core
-	job      store.Job
-	stored   *assignment.Assignment
-	kept     []*assignment.Assignment
-	controls store.Controls
-	entries  []store.Entry
-	tasks    map[string]*process
-	seq      uint64
-	noted    []string
-	noteErr  error
-	skew     time.Duration // of the core's wall clock
-	mustHold bool          // nothing may be written now
-	takes    time.Duration // a round
-	busy     time.Duration // all rounds
+	rng       *rand.Rand
+	seed      uint64
+	at        time.Duration
+	core      *Core
+	job       store.Job
+	stored    *assignment.Assignment
+	kept      []*assignment.Assignment
+	overrides store.Overrides
+	entries   []store.Entry
+	tasks     map[string]*process
+	seq       uint64
+	noted     []string
+	noteErr   error
+	skew      time.Duration // of the core's wall clock
+	mustHold  bool          // nothing may be written now
+	takes     time.Duration // a round
+	busy      time.Duration // all rounds
 }
 
 func newBraked(t *testing.T, seed uint64) *braked {
@@ -121,8 +121,8 @@ func (b *braked) drive() {
 		action, _ := b.core.Next(b.now())
 		switch a := action.(type) {
 		case Load:
-			l := Loaded{Exists: true, Job: b.job, StoreID: 7, Assignment: b.stored, Controls: b.controls}
-			if r := b.controls.Rollback; r != nil {
+			l := Loaded{Exists: true, Job: b.job, StoreID: 7, Assignment: b.stored, Overrides: b.overrides}
+			if r := b.overrides.Rollback; r != nil {
 				for _, k := range b.kept {
 					if k.Generation() == r.Generation {
 						l.Target = k
@@ -147,8 +147,8 @@ func (b *braked) drive() {
 				b.core.Noted(b.now(), a, b.noteErr)
 				continue
 			}
-			if c := b.controls.Clone(); a.Lifts != 0 && c.Lift(a.Lifts) {
-				b.order(func(c *store.Controls, _ store.Stamp) { c.Lift(a.Lifts) })
+			if c := b.overrides.Clone(); a.Lifts != 0 && c.Lift(a.Lifts) {
+				b.order(func(c *store.Overrides, _ store.Stamp) { c.Lift(a.Lifts) })
 			}
 			b.noted = append(b.noted, a.Action+": "+a.Why)
 			b.core.Noted(b.now(), a, nil)
@@ -165,7 +165,7 @@ func (b *braked) drain(task string, undo bool) error {
 	if err != nil {
 		return err
 	}
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		at, there := c.DrainOf(task)
 		switch {
 		case there && undo:
@@ -179,7 +179,7 @@ func (b *braked) drain(task string, undo bool) error {
 
 // write does what a store does, and looks at every generation.
 func (b *braked) write(w Write) error {
-	if max(w.Controls, 0) != b.controls.Version || w.Next.Previous() != generation(b.stored) {
+	if max(w.Overrides, 0) != b.overrides.Version || w.Next.Previous() != generation(b.stored) {
 		return &store.ConflictError{Key: "job", Current: int64(generation(b.stored))}
 	}
 	if b.mustHold {
@@ -193,7 +193,7 @@ func (b *braked) write(w Write) error {
 	}
 	b.entries = append(b.entries, *w.Entry)
 	if w.Fulfills {
-		b.controls = b.controls.Fulfilled()
+		b.overrides = b.overrides.Fulfilled()
 	}
 	b.stored = w.Next
 	b.kept = append(b.kept, w.Next)
@@ -221,7 +221,7 @@ func (b *braked) covered() {
 		}
 		covered = s.End
 		for x := range r.All() {
-			if b.controls.Excludes(x.Name) != nil && !b.frozen() {
+			if b.overrides.Excludes(x.Name) != nil && !b.frozen() {
 				b.Fatalf("seed %d, %s: %s is excluded and owns %s", b.seed, b.at, x.Name, s)
 			}
 		}
@@ -232,9 +232,9 @@ func (b *braked) covered() {
 	if b.frozen() {
 		return
 	}
-	for _, p := range b.controls.Pins {
+	for _, p := range b.overrides.Pins {
 		pos, ok := b.stored.Position(p.Task)
-		if !ok || b.stored.Task(pos).State != assignment.TaskRunning || b.controls.Excludes(p.Task) != nil {
+		if !ok || b.stored.Task(pos).State != assignment.TaskRunning || b.overrides.Excludes(p.Task) != nil {
 			continue
 		}
 		if !pinned(b.stored, p.Slice, b.stored.Task(pos)) {
@@ -243,23 +243,23 @@ func (b *braked) covered() {
 	}
 }
 
-func (b *braked) frozen() bool { return b.controls.Freeze != nil }
+func (b *braked) frozen() bool { return b.overrides.Freeze != nil }
 
-// order changes the controls, as an assigner does for an operator.
-func (b *braked) order(f func(c *store.Controls, s store.Stamp)) {
-	next := b.controls.Clone()
+// order changes the overrides, as an assigner does for an operator.
+func (b *braked) order(f func(c *store.Overrides, s store.Stamp)) {
+	next := b.overrides.Clone()
 	next.Version++
 	f(&next, store.Stamp{Who: "ada", When: b.now().Wall})
 	if err := next.Validate(); err != nil {
 		b.Fatal(err)
 	}
-	b.controls = next
+	b.overrides = next
 	b.mustHold = false
 	b.core.StoreChanged(b.now())
 }
 
 func (b *braked) freeze(d time.Duration) {
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
 		if d > 0 {
 			c.Freeze.Until = s.When.Add(d)
@@ -268,17 +268,17 @@ func (b *braked) freeze(d time.Duration) {
 }
 
 func (b *braked) unfreeze() {
-	b.order(func(c *store.Controls, _ store.Stamp) { c.Freeze = nil; c.Thaws++ })
+	b.order(func(c *store.Overrides, _ store.Stamp) { c.Freeze = nil; c.Thaws++ })
 }
 
 func (b *braked) pin(s assignment.Slice, task string) {
-	b.order(func(c *store.Controls, by store.Stamp) {
+	b.order(func(c *store.Overrides, by store.Stamp) {
 		c.Pins = []store.Pin{{Stamp: by, Order: c.Version, Slice: s, Task: task}}
 	})
 }
 
 func (b *braked) exclude(task string) {
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		c.Exclude = []store.Exclusion{{Stamp: s, Order: c.Version, Task: task}}
 	})
 }
@@ -320,17 +320,17 @@ func TestBrakes(t *testing.T) {
 			case 3:
 				b.exclude(task)
 			case 4:
-				b.order(func(c *store.Controls, _ store.Stamp) { c.Exclude, c.Pins = nil, nil })
+				b.order(func(c *store.Overrides, _ store.Stamp) { c.Exclude, c.Pins = nil, nil })
 			case 5:
-				b.order(func(c *store.Controls, s store.Stamp) {
+				b.order(func(c *store.Overrides, s store.Stamp) {
 					c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: b.kept[b.rng.IntN(len(b.kept))].Generation()}
 				})
 				b.pass(3 * time.Second)
-				if b.controls.Rollback != nil {
+				if b.overrides.Rollback != nil {
 					t.Fatalf("seed %d: the rollback is not carried out: %s", seed, b.core.View(b.now()).Holding())
 				}
 				// A pin ordered since goes on to count.
-				b.mustHold = b.frozen() && (len(b.controls.Pins) == 0 || b.controls.Pins[0].Order < b.controls.Freeze.Order)
+				b.mustHold = b.frozen() && (len(b.overrides.Pins) == 0 || b.overrides.Pins[0].Order < b.overrides.Freeze.Order)
 			case 6:
 				b.take()
 			}
@@ -343,7 +343,7 @@ func TestBrakes(t *testing.T) {
 
 // end lifts everything: then the job is balanced as ever.
 func (b *braked) end() {
-	b.order(func(c *store.Controls, _ store.Stamp) {
+	b.order(func(c *store.Overrides, _ store.Stamp) {
 		c.Freeze, c.Exclude, c.Pins, c.Thaws = nil, nil, nil, c.Thaws+1
 	})
 	b.pass(150 * time.Second) // damping ends, too
@@ -401,7 +401,7 @@ func TestFrozenObeys(t *testing.T) {
 	before := b.stored
 	b.exclude("t0")
 	b.pass(3 * time.Second)
-	if _, done, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !done {
+	if _, done, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !done {
 		t.Fatalf("the exclusion is not carried out: %s", why)
 	}
 	for s, r := range b.stored.All() {
@@ -422,7 +422,7 @@ func TestFrozenObeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pass(2 * time.Second)
-	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.controls.Version); !ok {
+	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !ok {
 		t.Errorf("t2 was not drained: %s", why)
 	}
 	b.mustHold = true
@@ -452,12 +452,12 @@ func TestRollback(t *testing.T) {
 		t.Fatal("nothing has changed")
 	}
 	n := len(b.kept)
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		s.Why = "better before"
 		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: target.Generation()}
 		c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
 	})
-	order := b.controls.Version
+	order := b.overrides.Version
 	b.pass(3 * time.Second)
 	if len(b.kept) != n+1 {
 		t.Fatalf("%d generations were written for one rollback", len(b.kept)-n)
@@ -492,14 +492,14 @@ func TestRollbackKeepsPins(t *testing.T) {
 	b.pin(assignment.Slice{Start: hotKey, End: hotKey + 1}, to)
 	b.pass(3 * time.Second)
 	for range 2 {
-		b.order(func(c *store.Controls, s store.Stamp) {
+		b.order(func(c *store.Overrides, s store.Stamp) {
 			c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: target}
 			if c.Freeze == nil {
 				c.Freeze = &store.Freeze{Stamp: s, Order: c.Version}
 			}
 		})
 		b.pass(3 * time.Second)
-		if b.controls.Rollback != nil {
+		if b.overrides.Rollback != nil {
 			t.Fatalf("the rollback is not carried out: %s", b.core.View(b.now()).Holding())
 		}
 		if r := b.stored.Lookup(hotKey); r.Len() != 1 || r.At(0).Name != to {
@@ -511,11 +511,11 @@ func TestRollbackKeepsPins(t *testing.T) {
 // What is impossible is given up, and said.
 func TestRollbackToNothing(t *testing.T) {
 	b := newBraked(t, 3)
-	b.order(func(c *store.Controls, s store.Stamp) {
+	b.order(func(c *store.Overrides, s store.Stamp) {
 		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: 12345}
 	})
 	b.pass(3 * time.Second)
-	if _, done, why, final := b.core.View(b.now()).Obeyed(b.controls.Version); done || !final || why == "" {
+	if _, done, why, final := b.core.View(b.now()).Obeyed(b.overrides.Version); done || !final || why == "" {
 		t.Errorf("obeyed: %v, %q, %v", done, why, final)
 	}
 }

@@ -16,11 +16,11 @@ import (
 // freezes is to be noted in the history.
 type overrides struct {
 	*env
-	controls store.Controls
-	target   *assignment.Assignment // of the rollback that is to be carried out, nil if none
-	void     int64                  // number of an order that cannot be carried out
-	voidWhy  string
-	news     []string // what has happened to tasks since the last round
+	inForce store.Overrides
+	target  *assignment.Assignment // of the rollback that is to be carried out, nil if none
+	void    int64                  // number of an order that cannot be carried out
+	voidWhy string
+	news    []string // what has happened to tasks since the last round
 
 	notes        []Note        // see notes.go
 	noteAt       time.Duration // no attempt before that
@@ -31,11 +31,11 @@ type overrides struct {
 
 // frozen reports whether an operator has frozen the job: a freeze whose time has
 // passed ends when that is noted in the store.
-func (o *overrides) frozen() bool { return o.controls.Freeze != nil }
+func (o *overrides) frozen() bool { return o.inForce.Freeze != nil }
 
 // frozenBy is by whose order the job is frozen, in words.
 func (o *overrides) frozenBy() string {
-	f := o.controls.Freeze
+	f := o.inForce.Freeze
 	s := "frozen by " + f.Who
 	if !f.Until.IsZero() {
 		s += " until " + f.Until.UTC().Format(time.RFC3339)
@@ -52,24 +52,24 @@ func (o *overrides) since() int64 {
 	if !o.frozen() {
 		return 0
 	}
-	return o.controls.Freeze.Order
+	return o.inForce.Freeze.Order
 }
 
 // goesBack reports whether there is a rollback to carry out.
 func (o *overrides) goesBack(newest *assignment.Assignment) bool {
-	r := o.controls.Rollback
+	r := o.inForce.Rollback
 	return r != nil && o.target != nil && newest != nil && r.Order != o.void
 }
 
 // mayOwn is the table of tasks with those that are excluded as if they were not
 // ready yet.
 func (o *overrides) mayOwn(tasks []assignment.Task) []assignment.Task {
-	if len(o.controls.Exclude) == 0 {
+	if len(o.inForce.Exclude) == 0 {
 		return tasks
 	}
 	tasks = slices.Clone(tasks)
 	for i := range tasks {
-		if tasks[i].State == assignment.TaskRunning && o.controls.Excludes(tasks[i].Name) != nil {
+		if tasks[i].State == assignment.TaskRunning && o.inForce.Excludes(tasks[i].Name) != nil {
 			tasks[i].State = assignment.TaskStarting
 		}
 	}
@@ -78,7 +78,7 @@ func (o *overrides) mayOwn(tasks []assignment.Task) []assignment.Task {
 
 // pins are the pinned ranges; of a frozen job those ordered since.
 func (o *overrides) pins(frozen bool) (fixed []loadbalance.Fixed) {
-	for _, p := range o.controls.Pins {
+	for _, p := range o.inForce.Pins {
 		if !frozen || p.Order > o.since() {
 			fixed = append(fixed, loadbalance.Fixed{Slice: p.Slice, Task: p.Task})
 		}
@@ -89,7 +89,7 @@ func (o *overrides) pins(frozen bool) (fixed []loadbalance.Fixed) {
 // away are the tasks that are to own nothing although the job is frozen.
 func (o *overrides) away(table *membership.Table) map[string]bool {
 	away := make(map[string]bool)
-	for _, x := range o.controls.Exclude {
+	for _, x := range o.inForce.Exclude {
 		if x.Order > o.since() {
 			away[x.Task] = true
 		}
@@ -104,8 +104,8 @@ func (o *overrides) away(table *membership.Table) map[string]bool {
 
 // drained reports whether an operator has drained this incarnation.
 func (o *overrides) drained(t assignment.Task) bool {
-	at, ok := o.controls.DrainOf(t.Name)
-	return ok && o.controls.Drains[at].Incarnation == t.Incarnation
+	at, ok := o.inForce.DrainOf(t.Name)
+	return ok && o.inForce.Drains[at].Incarnation == t.Incarnation
 }
 
 // ordered reports whether any of those orders is yet to be carried out that count while
@@ -120,7 +120,7 @@ func (o *overrides) ordered(table *membership.Table, newest *assignment.Assignme
 		if x := now[t.Name]; t.State == assignment.TaskDraining && t.Same(x) && x.State != assignment.TaskDraining && x.State != assignment.TaskDead {
 			return true // the drain was lifted
 		}
-		if away[t.Name] && (owns(newest, pos) || t.State == assignment.TaskRunning && o.controls.Excludes(t.Name) == nil) {
+		if away[t.Name] && (owns(newest, pos) || t.State == assignment.TaskRunning && o.inForce.Excludes(t.Name) == nil) {
 			return true
 		}
 	}
@@ -136,7 +136,7 @@ func (o *overrides) ordered(table *membership.Table, newest *assignment.Assignme
 
 // standing says why a task is given no slices, or is empty.
 func (o *overrides) standing(s *membership.Status) string {
-	x := o.controls.Excludes(s.Task.Name)
+	x := o.inForce.Excludes(s.Task.Name)
 	switch {
 	case x != nil && x.Why != "":
 		return fmt.Sprintf("excluded by %s: %s", x.Who, x.Why)

@@ -48,7 +48,7 @@ type Plan struct {
 	restricted bool
 	away       map[string]bool        // who is to own nothing, when restricted
 	target     *assignment.Assignment // whose placement is to be had again, nil if none
-	controls   store.Controls
+	overrides  store.Overrides
 	news       string
 }
 

@@ -32,7 +32,7 @@ func (l *leased) until(name string, d time.Duration) Action {
 			switch a := action.(type) {
 			case Load:
 				kind = "load"
-				l.core.Loaded(l.now(), Loaded{Exists: true, Job: l.job, StoreID: 7, Assignment: l.stored, Controls: l.controls, Recalled: a.Penalties})
+				l.core.Loaded(l.now(), Loaded{Exists: true, Job: l.job, StoreID: 7, Assignment: l.stored, Overrides: l.overrides, Recalled: a.Penalties})
 			case Lead:
 				kind = "lead"
 				l.token++

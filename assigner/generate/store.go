@@ -23,7 +23,7 @@ func (c *Core) StoreChanged(now Now) {
 // failed, the store is read for that.
 func (c *Core) StoreHas(now Now, x store.Change) {
 	c.tick(now)
-	s, version := &c.store, c.overrides.controls.Version
+	s, version := &c.store, c.overrides.inForce.Version
 	newest := generation(s.newest)
 	if w := s.unsure; w != nil && x.Generation == w.Next.Generation() {
 		newest = x.Generation
@@ -31,7 +31,7 @@ func (c *Core) StoreHas(now Now, x store.Change) {
 			version++ // it takes its rollback off
 		}
 	}
-	if !s.exists || x.Version != s.job.Version || x.Generation != newest || x.Controls != version {
+	if !s.exists || x.Version != s.job.Version || x.Generation != newest || x.Overrides != version {
 		s.loadDue = true
 	}
 }
@@ -53,11 +53,11 @@ type Loaded struct {
 	Job        store.Job
 	StoreID    uint64
 	Assignment *assignment.Assignment // nil when there is none yet
-	// Controls are the orders in force, and Target is the generation that their
+	// Overrides are the orders in force, and Target is the generation that their
 	// rollback names; nil when there is none, and then NoTarget may say why.
-	Controls store.Controls
-	Target   *assignment.Assignment
-	NoTarget error
+	Overrides store.Overrides
+	Target    *assignment.Assignment
+	NoTarget  error
 	// Recalled says that the history was read, as Load asked for, and that Penalties
 	// were those of the tasks at PenaltiesAt.
 	Recalled    bool
@@ -85,7 +85,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		if existed {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
-		c.overrides.controls, c.overrides.target, c.overrides.void, c.overrides.notes = store.Controls{}, nil, 0, nil
+		c.overrides.inForce, c.overrides.target, c.overrides.void, c.overrides.notes = store.Overrides{}, nil, 0, nil
 		c.members.drains = nil
 		c.store.newest, c.rounds.balance, c.store.unsure = nil, nil, nil
 		c.members.kept, c.members.resumed = nil, false
@@ -268,8 +268,8 @@ func (c *Core) settleUnsure(a *assignment.Assignment) {
 // wrote notes that the store holds what was planned.
 func (c *Core) wrote(d *Planned) {
 	c.store.unsure, c.store.conflicts, c.store.above = nil, 0, 0
-	if d.target != nil && c.overrides.controls.Version == d.controls.Version {
-		c.overrides.controls, c.overrides.target = c.overrides.controls.Fulfilled(), nil
+	if d.target != nil && c.overrides.inForce.Version == d.overrides.Version {
+		c.overrides.inForce, c.overrides.target = c.overrides.inForce.Fulfilled(), nil
 	}
 	if d.of == c.members.table || d.of == c.members.kept {
 		c.store.own = d.Next.Generation()
@@ -299,7 +299,7 @@ func (c *Core) complete(d *Planned) {
 	if c.members.table != nil {
 		c.sched.noteChanged(c.now.Mono, c.members.table.Version(), false)
 	}
-	if c.sched.hurry == d.Why || c.sched.hurry == ReasonOrder && !d.restricted && d.controls.Version == c.overrides.controls.Version {
+	if c.sched.hurry == d.Why || c.sched.hurry == ReasonOrder && !d.restricted && d.overrides.Version == c.overrides.inForce.Version {
 		c.sched.hurry = ""
 	}
 	if c.store.newest == nil && d.Next == nil {

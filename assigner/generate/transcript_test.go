@@ -35,7 +35,7 @@ type script struct {
 	skew   time.Duration // of the wall clock
 	job    *store.Job
 	stored *assignment.Assignment
-	orders store.Controls
+	orders store.Overrides
 	fault  string // of the next write
 	broken bool   // the store cannot be read
 	seq    map[string]uint64
@@ -184,7 +184,7 @@ func (s *script) load() {
 	case s.job == nil:
 		s.core.Loaded(s.now(), Loaded{})
 	default:
-		s.core.Loaded(s.now(), Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored, Controls: s.orders})
+		s.core.Loaded(s.now(), Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored, Overrides: s.orders})
 	}
 }
 

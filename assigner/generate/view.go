@@ -162,7 +162,7 @@ func (v View) Live() int {
 func (v View) Imbalance() float64 {
 	var total, weight, top float64
 	for _, t := range v.Tasks() {
-		if t.Task.State != assignment.TaskRunning || v.c.overrides.controls.Excludes(t.Task.Name) != nil {
+		if t.Task.State != assignment.TaskRunning || v.c.overrides.inForce.Excludes(t.Task.Name) != nil {
 			continue
 		}
 		total += t.Load

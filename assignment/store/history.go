@@ -165,13 +165,13 @@ type Commit struct {
 	// Token is compared with the job lease's as Fencer.WriteFenced does, unless it
 	// is 0 or the store is no Fencer.
 	Token int64
-	// Controls is the version of the controls under which Next was decided: when
+	// Overrides is the version of the overrides under which Next was decided: when
 	// others are stored, nothing is, and the error is ErrConflict. So nothing that
 	// was decided before an order is stored after it. AnyVersion does not compare;
 	// NoVersion stands for version 0.
-	Controls int64
-	// Fulfills says that Next carries the controls' Rollback out: they become what
-	// Controls.Fulfilled says. It needs Controls.
+	Overrides int64
+	// Fulfills says that Next carries the overrides' Rollback out: they become what
+	// Overrides.Fulfilled says. It needs Overrides.
 	Fulfills bool
 	// Entry goes into the history, of which the newest Keep generations stay. With
 	// nil the history stays as it is.
@@ -185,16 +185,16 @@ type Journal interface {
 	// Commit is Write with what Commit says.
 	Commit(ctx context.Context, c Commit) error
 
-	// Controls returns the orders in force, or ErrNotFound when there is no such
+	// Overrides returns the orders in force, or ErrNotFound when there is no such
 	// job. When none was given yet only their Version may be set, to that of a job
 	// of the name that was deleted before.
-	Controls(ctx context.Context, job string) (Controls, error)
-	// PutControls stores next, which is valid, if those stored are of the version
+	Overrides(ctx context.Context, job string) (Overrides, error)
+	// PutOverrides stores next, which is valid, if those stored are of the version
 	// before; else it returns ErrConflict. With it goes the order's entry, whose Order
 	// is next's version, into the history, of which the newest keep orders stay.
 	// ErrNotFound is as above. After an error that is neither, both may have been
 	// stored, or neither.
-	PutControls(ctx context.Context, job string, next Controls, order Entry, keep int) error
+	PutOverrides(ctx context.Context, job string, next Overrides, order Entry, keep int) error
 
 	// PutJobBy is PutJob, and DeleteJobBy DeleteJob, together with an entry about it in
 	// the history, or not at all. The store numbers the entry as the next order; the

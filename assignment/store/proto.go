@@ -11,9 +11,9 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// ControlsToProto never fails.
-func ControlsToProto(c Controls) *slicerv1.Controls {
-	m := &slicerv1.Controls{Version: c.Version, Thaws: c.Thaws}
+// OverridesToProto never fails.
+func OverridesToProto(c Overrides) *slicerv1.Overrides {
+	m := &slicerv1.Overrides{Version: c.Version, Thaws: c.Thaws}
 	if f := c.Freeze; f != nil {
 		m.Freeze = &slicerv1.Freeze{Stamp: StampToProto(f.Stamp), Order: f.Order, UntilUnixMs: toMillis(f.Until)}
 	}
@@ -37,13 +37,13 @@ func PinToProto(p Pin) *slicerv1.Pin {
 	return &slicerv1.Pin{Start: uint64(p.Slice.Start), End: uint64(p.Slice.End), Task: p.Task, Order: p.Order, Stamp: StampToProto(p.Stamp)}
 }
 
-// ControlsFromProto validates what it reads.
-func ControlsFromProto(m *slicerv1.Controls) (Controls, error) {
+// OverridesFromProto validates what it reads.
+func OverridesFromProto(m *slicerv1.Overrides) (Overrides, error) {
 	// What is beyond the bounds is not gone through.
 	if len(m.GetPins()) > MaxPins || len(m.GetExcluded()) > MaxExcluded || len(m.GetDrains()) > MaxDrains {
-		return Controls{}, fmt.Errorf("%d pins, %d excluded and %d drained tasks", len(m.GetPins()), len(m.GetExcluded()), len(m.GetDrains()))
+		return Overrides{}, fmt.Errorf("%d pins, %d excluded and %d drained tasks", len(m.GetPins()), len(m.GetExcluded()), len(m.GetDrains()))
 	}
-	c := Controls{Version: m.GetVersion(), Thaws: m.GetThaws()}
+	c := Overrides{Version: m.GetVersion(), Thaws: m.GetThaws()}
 	if f := m.GetFreeze(); f != nil {
 		c.Freeze = &Freeze{Stamp: stampFrom(f.GetStamp()), Order: f.GetOrder(), Until: fromMillis(f.GetUntilUnixMs())}
 	}
@@ -60,7 +60,7 @@ func ControlsFromProto(m *slicerv1.Controls) (Controls, error) {
 		c.Rollback = &Rollback{Stamp: stampFrom(r.GetStamp()), Order: r.GetOrder(), Generation: assignment.Generation(r.GetGeneration())}
 	}
 	if err := c.Validate(); err != nil {
-		return Controls{}, err
+		return Overrides{}, err
 	}
 	return c, nil
 }

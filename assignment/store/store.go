@@ -88,7 +88,7 @@ type Store interface {
 	// PutJob writes a valid config if expect is the stored version (or AnyVersion,
 	// or NoVersion), and returns what is stored now.
 	PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (Job, error)
-	// DeleteJob removes the config, the controls, the history and every assignment of
+	// DeleteJob removes the config, the overrides, the history and every assignment of
 	// the job, corrupt or not, or returns ErrNotFound. Versions and generations of a
 	// job made anew under the name go on where these end.
 	DeleteJob(ctx context.Context, name string) error
@@ -145,7 +145,7 @@ type Change struct {
 	Job        string
 	Version    int64 // of the config
 	Generation assignment.Generation
-	Controls   int64 // their version
+	Overrides  int64 // their version
 }
 
 // Changes are of different jobs.

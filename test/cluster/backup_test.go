@@ -87,7 +87,7 @@ func (b *backupHost) step() {
 // read asks the store.
 func (b *backupHost) read() {
 	s := b.w.store
-	s.rpc(b.host, func() any { return read{s.job, s.controls, s.stored} }, func(x any, ok bool) {
+	s.rpc(b.host, func() any { return read{s.job, s.overrides, s.stored} }, func(x any, ok bool) {
 		r := protocol.Reading{Err: store.ErrUnavailable}
 		if ok {
 			x := x.(read)

@@ -116,7 +116,7 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 
 // obeyed looks at whether what is about to be stored is as operators have ordered.
 func (c *checker) obeyed(next *assignment.Assignment) {
-	orders := &c.w.store.controls
+	orders := &c.w.store.overrides
 	if orders.Freeze != nil {
 		c.w.fail("generation %d is written although the job is frozen by order %d", next.Generation(), orders.Freeze.Order)
 	}

@@ -219,7 +219,7 @@ func (w *world) brake() {
 	}
 	w.braked = true
 	stamp := store.Stamp{Who: "operator", When: epoch}
-	s.order(func(c *store.Controls) {
+	s.order(func(c *store.Overrides) {
 		switch w.rng.IntN(3) {
 		case 0:
 			w.note("the job is frozen")
@@ -245,7 +245,7 @@ func (w *world) release() {
 	}
 	w.note("the operator's order is taken back")
 	w.braked = false
-	w.store.order(func(c *store.Controls) {
+	w.store.order(func(c *store.Overrides) {
 		if c.Freeze != nil {
 			c.Thaws++
 		}

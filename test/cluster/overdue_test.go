@@ -40,7 +40,7 @@ type standing struct {
 
 // standing is who could act just now; ok is false when nobody can.
 func (w *world) standing() (s standing, ok bool) {
-	if !w.store.up || w.store.paused || w.store.controls.Freeze != nil {
+	if !w.store.up || w.store.paused || w.store.overrides.Freeze != nil {
 		return s, false
 	}
 	c, _ := preference.Choose(w.store.view(), job, "")
@@ -134,7 +134,7 @@ func (c *checker) overdue(g *grave) {
 // heir says whether there is a process that could own keys.
 func (w *world) heir() bool {
 	for _, s := range w.slicelets {
-		if s.up && !s.paused && !s.draining && w.at-s.born >= ownsDead && w.store.controls.Excludes(s.name) == nil {
+		if s.up && !s.paused && !s.draining && w.at-s.born >= ownsDead && w.store.overrides.Excludes(s.name) == nil {
 			return true
 		}
 	}

@@ -31,7 +31,7 @@ const (
 type storage struct {
 	*host
 	job        store.Job
-	controls   store.Controls
+	overrides  store.Overrides
 	stored     *assignment.Assignment
 	candidates map[string]*candidate
 	seen       []store.Candidate // those, in order; nil when they have changed
@@ -181,9 +181,9 @@ func (s *storage) tellOne(h *host, life uint64, f func()) {
 	})
 }
 
-func (s *storage) write(by *assignerHost, next *assignment.Assignment, controls int64) error {
-	if controls != s.controls.Version {
-		return &store.ConflictError{Key: "orders of " + job, Current: s.controls.Version}
+func (s *storage) write(by *assignerHost, next *assignment.Assignment, overrides int64) error {
+	if overrides != s.overrides.Version {
+		return &store.ConflictError{Key: "orders of " + job, Current: s.overrides.Version}
 	}
 	prev := assignment.Generation(0)
 	if s.stored != nil {
@@ -203,14 +203,14 @@ func (s *storage) write(by *assignerHost, next *assignment.Assignment, controls 
 }
 
 // order changes what operators have ordered.
-func (s *storage) order(change func(c *store.Controls)) {
-	c := s.controls.Clone()
+func (s *storage) order(change func(c *store.Overrides)) {
+	c := s.overrides.Clone()
 	c.Version++
 	change(&c)
 	if err := c.Validate(); err != nil {
 		panic(err)
 	}
-	s.controls = c
+	s.overrides = c
 	s.w.check.look()
 	s.moved()
 }
@@ -332,9 +332,9 @@ func (a *assignerHost) stand() {
 }
 
 type read struct {
-	job      store.Job
-	controls store.Controls
-	stored   *assignment.Assignment
+	job       store.Job
+	overrides store.Overrides
+	stored    *assignment.Assignment
 }
 
 // step has the assigner do what is due.
@@ -344,18 +344,18 @@ func (a *assignerHost) step() {
 	s := a.w.store
 	for _, q := range ask {
 		if q.Write == nil {
-			s.rpc(a.host, func() any { return read{s.job, s.controls, s.stored} }, func(x any, ok bool) {
+			s.rpc(a.host, func() any { return read{s.job, s.overrides, s.stored} }, func(x any, ok bool) {
 				l := generate.Loaded{Err: store.ErrUnavailable}
 				if ok {
 					r := x.(read)
-					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored, Controls: r.controls}
+					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored, Overrides: r.overrides}
 				}
 				a.driven.Loaded(a.clock(), job, l)
 				a.step()
 			})
 			continue
 		}
-		s.rpc(a.host, func() any { return s.write(a, q.Write, q.Controls) }, func(x any, ok bool) {
+		s.rpc(a.host, func() any { return s.write(a, q.Write, q.Overrides) }, func(x any, ok bool) {
 			err := error(store.ErrUnavailable)
 			if ok {
 				err, _ = x.(error)

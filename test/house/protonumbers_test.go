@@ -95,7 +95,7 @@ func eachMessage(do func(protoreflect.MessageDescriptor)) {
 
 var protoFiles = []protoreflect.FileDescriptor{
 	slicerv1.File_slicer_v1_admin_proto, slicerv1.File_slicer_v1_assigner_proto, slicerv1.File_slicer_v1_assignment_proto,
-	slicerv1.File_slicer_v1_controls_proto, slicerv1.File_slicer_v1_lease_proto, slicerv1.File_slicer_v1_progress_proto,
+	slicerv1.File_slicer_v1_overrides_proto, slicerv1.File_slicer_v1_lease_proto, slicerv1.File_slicer_v1_progress_proto,
 	slicerv1.File_slicer_v1_refusal_proto, slicerv1.File_slicer_v1_relay_proto, slicerv1.File_slicer_v1_store_proto,
 	slicerv1.File_slicer_v1_subscriber_proto,
 }

@@ -94,8 +94,8 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 // putJobOnce returns false when somebody else has written meanwhile.
 func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect int64, by *store.Entry) (job store.Job, put bool, err error) {
 	l := &s.layout
-	key, gone, controls := l.Config(c.Name), l.Gone(c.Name), l.Controls(c.Name)
-	resp, err := s.view(ctx, clientv3.OpGet(key), clientv3.OpGet(gone), clientv3.OpGet(controls))
+	key, gone, overrides := l.Config(c.Name), l.Gone(c.Name), l.Overrides(c.Name)
+	resp, err := s.view(ctx, clientv3.OpGet(key), clientv3.OpGet(gone), clientv3.OpGet(overrides))
 	if err != nil {
 		return job, false, err
 	}
@@ -107,7 +107,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		if err != nil {
 			return job, false, err
 		}
-		version, under.c.Version = t.Version, t.Controls
+		version, under.c.Version = t.Version, t.Overrides
 	}
 	value, keyRev := got(resp, 0)
 	if keyRev != 0 {
@@ -132,11 +132,11 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 	}
 	if by != nil {
 		if value, under.rev = got(resp, 2); under.rev != 0 {
-			if under.c, err = l.DecodeControls(c.Name, value); err != nil {
+			if under.c, err = l.DecodeOverrides(c.Name, value); err != nil {
 				return job, false, err
 			}
 		}
-		t.when = append(t.when, clientv3.Compare(clientv3.ModRevision(controls), "=", under.rev))
+		t.when = append(t.when, clientv3.Compare(clientv3.ModRevision(overrides), "=", under.rev))
 		next, puts := l.Note(job, under.c, *by)
 		t.do, under.c = append(t.do, ops(puts)...), next
 	}
@@ -185,7 +185,7 @@ func (s *Store) deleteJob(ctx context.Context, name string, by *store.Entry) err
 func (s *Store) deleteJobOnce(ctx context.Context, name string, by *store.Entry) (bool, error) {
 	l := &s.layout
 	generations, chunks, attempts := l.Generations(name), l.Chunks(name), l.Attempts(name)
-	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name), l.Controls(name)}
+	keys := [...]string{l.Config(name), l.Head(name), l.Gone(name), l.Overrides(name)}
 	resp, err := s.view(ctx,
 		clientv3.OpGet(keys[0]), clientv3.OpGet(keys[1], clientv3.WithKeysOnly()), clientv3.OpGet(keys[2]), clientv3.OpGet(keys[3]),
 		// The newest generation, from its key: the head may be corrupt.

@@ -10,9 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// orders are the controls of a job as they were last read or written here.
+// orders are the overrides of a job as they were last read or written here.
 type orders struct {
-	c   store.Controls
+	c   store.Overrides
 	rev int64 // mod revision, 0 if there is no record
 }
 
@@ -24,7 +24,7 @@ func (s *Store) learnOrders(job string, o orders) {
 	}
 }
 
-// ordersOf returns the controls of a version, or a conflict if others are stored.
+// ordersOf returns the overrides of a version, or a conflict if others are stored.
 func (s *Store) ordersOf(ctx context.Context, job string, version int64) (orders, error) {
 	s.mu.Lock()
 	o, known := s.orders[job]
@@ -34,13 +34,13 @@ func (s *Store) ordersOf(ctx context.Context, job string, version int64) (orders
 	}
 	o, err := s.loadOrders(ctx, job)
 	if err == nil && o.c.Version != version {
-		err = &store.ConflictError{Key: s.layout.Controls(job), Current: o.c.Version}
+		err = &store.ConflictError{Key: s.layout.Overrides(job), Current: o.c.Version}
 	}
 	return o, err
 }
 
 func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error) {
-	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(s.layout.Controls(job)),
+	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(s.layout.Overrides(job)),
 		clientv3.OpGet(s.layout.Gone(job)), clientv3.OpGet(s.layout.ID()))
 	if err != nil {
 		return o, err
@@ -53,11 +53,11 @@ func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error
 	}
 	var value []byte
 	if value, o.rev = got(resp, 1); o.rev != 0 {
-		o.c, err = s.layout.DecodeControls(job, value)
+		o.c, err = s.layout.DecodeOverrides(job, value)
 	} else if gone, rev := got(resp, 2); rev != 0 {
 		var t record.Tombstone
 		t, err = s.layout.DecodeTombstone(job, gone)
-		o.c.Version = t.Controls
+		o.c.Version = t.Overrides
 	}
 	if err != nil {
 		return orders{}, err
@@ -66,19 +66,19 @@ func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error
 	return o, nil
 }
 
-// Controls implements store.Journal.
-func (s *Store) Controls(ctx context.Context, job string) (store.Controls, error) {
+// Overrides implements store.Journal.
+func (s *Store) Overrides(ctx context.Context, job string) (store.Overrides, error) {
 	ctx, done, err := s.beginFor(ctx, job)
 	if err != nil {
-		return store.Controls{}, err
+		return store.Overrides{}, err
 	}
 	defer done()
 	o, err := s.loadOrders(ctx, job)
 	return o.c, err
 }
 
-// PutControls implements store.Journal.
-func (s *Store) PutControls(ctx context.Context, job string, next store.Controls, order store.Entry, keep int) error {
+// PutOverrides implements store.Journal.
+func (s *Store) PutOverrides(ctx context.Context, job string, next store.Overrides, order store.Entry, keep int) error {
 	if err := record.CheckOrder(next, order); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *Store) PutControls(ctx context.Context, job string, next store.Controls
 		when: []clientv3.Cmp{
 			clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal),
 			clientv3.Compare(clientv3.CreateRevision(l.Config(job)), ">", 0),
-			clientv3.Compare(clientv3.ModRevision(l.Controls(job)), "=", o.rev),
+			clientv3.Compare(clientv3.ModRevision(l.Overrides(job)), "=", o.rev),
 		},
 		do:  ops(l.Order(job, next, order, keep)),
 		els: []clientv3.Op{clientv3.OpGet(l.ID()), clientv3.OpGet(l.Config(job), clientv3.WithKeysOnly())},
@@ -118,7 +118,7 @@ func (s *Store) PutControls(ctx context.Context, job string, next store.Controls
 	if o, err = s.loadOrders(ctx, job); err != nil {
 		return err
 	}
-	return &store.ConflictError{Key: l.Controls(job), Current: o.c.Version}
+	return &store.ConflictError{Key: l.Overrides(job), Current: o.c.Version}
 }
 
 // ops are the operations of puts.

@@ -19,7 +19,7 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 	return w, nil
 }
 
-// watcher is a view of configs, heads and controls.
+// watcher is a view of configs, heads and overrides.
 type watcher struct {
 	changes.Jobs
 	layout   *record.Layout
@@ -30,7 +30,7 @@ type watcher struct {
 
 // revisions of a job's records, 0 for one that is not there, and what they say.
 type revisions struct {
-	of  [record.PartControls + 1]int64
+	of  [record.PartOverrides + 1]int64
 	has store.Change
 }
 
@@ -48,8 +48,8 @@ func (w *watcher) take(r *revisions, job string, part record.Part, u update) {
 		r.has.Version = version
 	case record.PartHead:
 		r.has.Generation = assignment.Generation(version)
-	case record.PartControls:
-		r.has.Controls = version
+	case record.PartOverrides:
+		r.has.Overrides = version
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *Store) WriteFenced(ctx context.Context, next *assignment.Assignment, to
 }
 
 // Commit implements store.Journal. It takes one request under the same conditions
-// as Write, if the controls are known here from Controls or PutControls.
+// as Write, if the overrides are known here from Overrides or PutOverrides.
 func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	next := c.Next
 	if err := record.CheckCommit(c); err != nil {
@@ -68,8 +68,8 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		return err
 	}
 	a := attempt{s: s, job: job, next: next, st: st, change: change, token: c.Token, commit: c}
-	if c.Controls != store.AnyVersion {
-		if a.under, err = s.ordersOf(ctx, job, max(c.Controls, 0)); err != nil {
+	if c.Overrides != store.AnyVersion {
+		if a.under, err = s.ordersOf(ctx, job, max(c.Overrides, 0)); err != nil {
 			return err
 		}
 	}
@@ -143,8 +143,8 @@ func (a *attempt) unmoved() []clientv3.Cmp {
 		// No head now and no head before does not mean that there was none between.
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Gone(a.job)), "=", a.st.goneRev))
 	}
-	if a.commit.Controls != store.AnyVersion {
-		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Controls(a.job)), "=", a.under.rev))
+	if a.commit.Overrides != store.AnyVersion {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.Overrides(a.job)), "=", a.under.rev))
 	}
 	if a.token != 0 {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(l.Leader(a.job)), "=", a.token))
@@ -161,7 +161,7 @@ func (a *attempt) why() []clientv3.Op {
 		clientv3.OpGet(l.Head(a.job)),
 		clientv3.OpGet(l.Gone(a.job)),
 		clientv3.OpGet(l.Leader(a.job)),
-		clientv3.OpGet(l.Controls(a.job)),
+		clientv3.OpGet(l.Overrides(a.job)),
 	}
 }
 
@@ -258,15 +258,15 @@ func (a *attempt) refused(resp *clientv3.TxnResponse) error {
 		}
 		return &store.ConflictError{Key: a.s.layout.Gone(a.job), Current: int64(gone.Generation)}
 	}
-	if value, rev := got(resp, 5); a.commit.Controls != store.AnyVersion && rev != a.under.rev {
+	if value, rev := got(resp, 5); a.commit.Overrides != store.AnyVersion && rev != a.under.rev {
 		o := orders{rev: rev}
 		if rev != 0 {
 			var err error
-			if o.c, err = a.s.layout.DecodeControls(a.job, value); err != nil {
+			if o.c, err = a.s.layout.DecodeOverrides(a.job, value); err != nil {
 				return err
 			}
 		}
-		return &store.ConflictError{Key: a.s.layout.Controls(a.job), Current: o.c.Version}
+		return &store.ConflictError{Key: a.s.layout.Overrides(a.job), Current: o.c.Version}
 	}
 	return fmt.Errorf("%w: the write took so long that it was taken for dead", store.ErrUnavailable)
 }

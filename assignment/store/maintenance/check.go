@@ -53,10 +53,10 @@ type Options struct {
 
 // jobRecords are the records of one job.
 type jobRecords struct {
-	config, head, controls, gone *Record
-	generations, chunks          []Record
-	attempts                     []string // prefixes of the chunks of writes under way
-	entries, orders              []Record // history
+	config, head, overrides, gone *Record
+	generations, chunks           []Record
+	attempts                      []string // prefixes of the chunks of writes under way
+	entries, orders               []Record // history
 }
 
 type checker struct {
@@ -150,8 +150,8 @@ func (c *checker) sort(kv *Record) {
 		job().config = kv
 	case kind == "jobs" && valid && part == "head":
 		job().head = kv
-	case kind == "jobs" && valid && part == "controls":
-		job().controls = kv
+	case kind == "jobs" && valid && part == "overrides":
+		job().overrides = kv
 	case kind == "gone" && valid && part == "":
 		job().gone = kv
 	case kind == "generations" && valid && isNumber(part):
@@ -204,9 +204,9 @@ func (c *checker) job(ctx context.Context, name string, j *jobRecords) {
 	if _, err := c.l.DecodeJob(name, j.config.Value); err != nil {
 		c.fault(c.config(name, j, gone, orders, err))
 	}
-	if j.controls != nil {
-		if _, err := c.l.DecodeControls(name, j.controls.Value); err != nil {
-			c.fault(c.controls(name, j, gone, err))
+	if j.overrides != nil {
+		if _, err := c.l.DecodeOverrides(name, j.overrides.Value); err != nil {
+			c.fault(c.overrides(name, j, gone, err))
 		}
 	}
 	if c.l.StoreID != 0 { // else no assignment can be told from another store's
@@ -244,7 +244,7 @@ func (c *checker) history(name string, j *jobRecords) (orders []store.Entry) {
 // leftovers are records of a job that there is none of.
 func (c *checker) leftovers(name string, j *jobRecords) {
 	var all []Record
-	for _, kv := range []*Record{j.head, j.controls} {
+	for _, kv := range []*Record{j.head, j.overrides} {
 		if kv != nil {
 			all = append(all, *kv)
 		}
@@ -296,21 +296,21 @@ func (c *checker) config(name string, j *jobRecords, gone record.Tombstone, orde
 	return f
 }
 
-// controls is the fault of orders that cannot be read.
-func (c *checker) controls(name string, j *jobRecords, gone record.Tombstone, why error) Fault {
-	f := Fault{Key: j.controls.Key, Problem: why.Error() + "; the job changes no more until it is mended"}
+// overrides is the fault of orders that cannot be read.
+func (c *checker) overrides(name string, j *jobRecords, gone record.Tombstone, why error) Fault {
+	f := Fault{Key: j.overrides.Key, Problem: why.Error() + "; the job changes no more until it is mended"}
 	if !c.o.DropOrders {
 		return f
 	}
-	last := gone.Controls
+	last := gone.Overrides
 	for _, kv := range j.orders {
 		last = max(last, number(kv.Key))
 	}
 	if last == 0 {
-		last = record.Lost(0).Controls
+		last = record.Lost(0).Overrides
 	}
 	f.Mend = "leave all orders out: freezes, pins and exclusions have to be given again"
-	f.groups = [][]Update{{{Key: f.Key, Was: j.controls.Value, Value: c.l.EncodeControls(name, store.Controls{Version: last + 1})}}}
+	f.groups = [][]Update{{{Key: f.Key, Was: j.overrides.Value, Value: c.l.EncodeOverrides(name, store.Overrides{Version: last + 1})}}}
 	return f
 }
 

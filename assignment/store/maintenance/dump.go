@@ -57,8 +57,8 @@ func readable(kv Record) (json.RawMessage, error) {
 		m = &slicerv1.StoredJob{}
 	case kind == "jobs" && strings.HasSuffix(rest, "/head"):
 		m = &slicerv1.StoredHead{}
-	case kind == "jobs" && strings.HasSuffix(rest, "/controls"):
-		m = &slicerv1.Controls{}
+	case kind == "jobs" && strings.HasSuffix(rest, "/overrides"):
+		m = &slicerv1.Overrides{}
 	case kind == "gone":
 		m = &slicerv1.StoredTombstone{}
 	case kind == "generations":

@@ -114,10 +114,10 @@ func fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
 			t.Fatal(err)
 		}
 	}
-	next := store.Controls{Version: 2, Exclude: []store.Exclusion{{Stamp: store.Stamp{Who: "op"}, Order: 2, Task: "task-9"}}}
+	next := store.Overrides{Version: 2, Exclude: []store.Exclusion{{Stamp: store.Stamp{Who: "op"}, Order: 2, Task: "task-9"}}}
 	order := by("exclude task-9")
 	order.Order = 2
-	if err := s.PutControls(ctx, "a", next, order, 100); err != nil {
+	if err := s.PutOverrides(ctx, "a", next, order, 100); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.DeleteJobBy(ctx, "c", by("delete job")); err != nil {
@@ -206,7 +206,7 @@ func TestCheckAndRepair(t *testing.T) {
 // harmless reports whether a record may be missing without a fault: what it says is gone
 // with it.
 func harmless(how, key string) bool {
-	return how == "missing" && (strings.HasPrefix(key, "history/") || strings.HasPrefix(key, "gone/") || strings.HasSuffix(key, "/controls") || strings.HasPrefix(key, "jobs/b/"))
+	return how == "missing" && (strings.HasPrefix(key, "history/") || strings.HasPrefix(key, "gone/") || strings.HasSuffix(key, "/overrides") || strings.HasPrefix(key, "jobs/b/"))
 }
 
 // reset puts all records back.
@@ -354,7 +354,7 @@ func TestRestore(t *testing.T) {
 				if err != nil || j.Config != (assignment.JobConfig{Name: "a"}).WithDefaults() || j.Version < 2 || i == 0 && j.Version < 3 {
 					t.Errorf("%d: %+v, %v", i, j, err)
 				}
-				c, err := s.Controls(ctx, "a")
+				c, err := s.Overrides(ctx, "a")
 				if err != nil || c.Excludes("task-9") == nil {
 					t.Errorf("%d: orders %+v, %v", i, c, err)
 				}

@@ -62,9 +62,9 @@ type RestoredJob struct {
 
 // floor is what numbers of a job must exceed.
 type floor struct {
-	version, controls int64
-	generation        assignment.Generation
-	known             bool // the job exists
+	version, overrides int64
+	generation         assignment.Generation
+	known              bool // the job exists
 }
 
 // Plan works out what a restore of b onto a store puts there. The backup must be
@@ -162,12 +162,12 @@ func (p *planner) floorsOf(s *Snapshot) map[string]floor {
 				j.Version = lost.Version
 			}
 			f.version = max(f.version, j.Version)
-		case kind == "jobs" && part == "controls":
-			c, err := l.DecodeControls(name, kv.Value)
+		case kind == "jobs" && part == "overrides":
+			c, err := l.DecodeOverrides(name, kv.Value)
 			if err != nil {
-				c.Version = lost.Controls
+				c.Version = lost.Overrides
 			}
-			f.controls = max(f.controls, c.Version)
+			f.overrides = max(f.overrides, c.Version)
 		case kind == "jobs" && part == "head":
 			if h, err := l.DecodeHead(name, kv.Value); err == nil {
 				f.generation = max(f.generation, h.Generation)
@@ -181,7 +181,7 @@ func (p *planner) floorsOf(s *Snapshot) map[string]floor {
 			if err != nil {
 				t = lost
 			}
-			f.version, f.controls, f.generation = max(f.version, t.Version), max(f.controls, t.Controls), max(f.generation, t.Generation)
+			f.version, f.overrides, f.generation = max(f.version, t.Version), max(f.overrides, t.Overrides), max(f.generation, t.Generation)
 		default:
 			continue
 		}
@@ -215,7 +215,7 @@ func (p *planner) jobs() error {
 			return err
 		}
 		now, was := p.floors[name], there[name]
-		f := floor{max(now.version, was.version), max(now.controls, was.controls), max(now.generation, was.generation), was.known}
+		f := floor{max(now.version, was.version), max(now.overrides, was.overrides), max(now.generation, was.generation), was.known}
 		// The history comes as it is; its entries bear the numbers that they had.
 		history, _ := p.from.Scan(p.ctx, p.old.History(name), record.After(p.old.History(name)))
 		p.put(history...)
@@ -231,7 +231,7 @@ func (p *planner) jobs() error {
 }
 
 func (p *planner) tombstone(name string, f floor) {
-	p.put(Record{Key: p.next.Gone(name), Value: p.next.EncodeTombstone(name, record.Tombstone{Version: f.version, Generation: f.generation, Controls: f.controls})})
+	p.put(Record{Key: p.next.Gone(name), Value: p.next.EncodeTombstone(name, record.Tombstone{Version: f.version, Generation: f.generation, Overrides: f.overrides})})
 }
 
 func (p *planner) job(name string, f floor, replaces assignment.Generation) error {
@@ -244,24 +244,24 @@ func (p *planner) job(name string, f floor, replaces assignment.Generation) erro
 	p.tombstone(name, f)
 
 	stamp := store.Stamp{Who: p.o.Who, When: p.o.Now.UTC().Truncate(time.Millisecond), Why: p.o.Why}
-	var controls store.Controls
-	if value := p.from.get(p.old.Controls(name)); value != nil {
-		if controls, err = p.old.DecodeControls(name, value); err != nil {
+	var overrides store.Overrides
+	if value := p.from.get(p.old.Overrides(name)); value != nil {
+		if overrides, err = p.old.DecodeOverrides(name, value); err != nil {
 			return err
 		}
 	}
-	controls = controls.Clone()
-	controls.Rollback = nil // the generation that it asks for is not restored
-	controls.Version = f.controls + 1
-	order := store.Entry{Order: controls.Version, Action: "restore the store from its backup of " + p.backupTime(), Assigner: "slicerctl", Stamp: stamp}
-	if err := record.CheckOrder(controls, order); err != nil {
+	overrides = overrides.Clone()
+	overrides.Rollback = nil // the generation that it asks for is not restored
+	overrides.Version = f.overrides + 1
+	order := store.Entry{Order: overrides.Version, Action: "restore the store from its backup of " + p.backupTime(), Assigner: "slicerctl", Stamp: stamp}
+	if err := record.CheckOrder(overrides, order); err != nil {
 		return err
 	}
-	p.put(p.next.Order(name, controls, order, stored.Config.History).Records...)
+	p.put(p.next.Order(name, overrides, order, stored.Config.History).Records...)
 
 	done := RestoredJob{Job: name, Version: stored.Version, Replaces: int64(replaces)}
 	if value := p.from.get(p.old.Head(name)); value != nil {
-		if err := p.assignment(name, value, f, stored.Config, controls, order, &done); err != nil {
+		if err := p.assignment(name, value, f, stored.Config, overrides, order, &done); err != nil {
 			return err
 		}
 	}
@@ -274,7 +274,7 @@ func (p *planner) backupTime() string {
 }
 
 // assignment stores the newest one anew, as the first of the store.
-func (p *planner) assignment(name string, value []byte, f floor, cfg assignment.JobConfig, controls store.Controls, order store.Entry, done *RestoredJob) error {
+func (p *planner) assignment(name string, value []byte, f floor, cfg assignment.JobConfig, overrides store.Overrides, order store.Entry, done *RestoredJob) error {
 	head, err := p.old.DecodeHead(name, value)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (p *planner) assignment(name string, value []byte, f floor, cfg assignment.
 	change.Head.Entries = head.Entries
 	entry := store.Entry{Order: order.Order, Generation: g, Assigner: order.Assigner, Stamp: order.Stamp}
 	entry.Why = cmp.Or(entry.Why, "restored from a backup")
-	more := p.next.Attach(name, change, store.Commit{Next: next, Entry: &entry, Keep: cfg.History}, controls)
+	more := p.next.Attach(name, change, store.Commit{Next: next, Entry: &entry, Keep: cfg.History}, overrides)
 	h, generation := p.next.Records(name, change)
 	p.put(append(append(more.Records, change.Pieces...), h, generation)...)
 	done.From, done.Generation = int64(head.Generation), int64(g)

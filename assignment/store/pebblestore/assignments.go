@@ -128,10 +128,10 @@ func (s *Store) commit(ctx context.Context, j *job, c store.Commit) error {
 		return j.goneErr
 	case base == nil && j.gone != nil && next.Generation() <= j.gone.Generation:
 		return &store.ConflictError{Key: l.Gone(name), Current: int64(j.gone.Generation)}
-	case c.Controls != store.AnyVersion && j.ordersErr != nil:
+	case c.Overrides != store.AnyVersion && j.ordersErr != nil:
 		return j.ordersErr
-	case c.Controls != store.AnyVersion && max(c.Controls, 0) != j.controls.Version:
-		return &store.ConflictError{Key: l.Controls(name), Current: j.controls.Version}
+	case c.Overrides != store.AnyVersion && max(c.Overrides, 0) != j.overrides.Version:
+		return &store.ConflictError{Key: l.Overrides(name), Current: j.overrides.Version}
 	}
 	change, err := l.Plan(j.head, base, next, s.cfg.Keep, random())
 	if err != nil {
@@ -139,9 +139,9 @@ func (s *Store) commit(ctx context.Context, j *job, c store.Commit) error {
 	}
 	b := s.db.NewBatch()
 	defer b.Close()
-	more, controls := l.Attach(name, change, c, j.controls), j.controls
+	more, overrides := l.Attach(name, change, c, j.overrides), j.overrides
 	if c.Fulfills {
-		controls = controls.Fulfilled()
+		overrides = overrides.Fulfilled()
 	}
 	head, generation := l.Records(name, change)
 	more.Records = append(append(more.Records, change.Pieces...), head, generation)
@@ -157,6 +157,6 @@ func (s *Store) commit(ctx context.Context, j *job, c store.Commit) error {
 	if err := s.write(b); err != nil {
 		return err
 	}
-	s.changed(name, func() { j.head, j.newest, j.controls = change.Head, next, controls })
+	s.changed(name, func() { j.head, j.newest, j.overrides = change.Head, next, overrides })
 	return nil
 }

@@ -106,10 +106,10 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 				return j.ordersErr
 			}
 			put = store.Job{Config: c, Version: version + 1}
-			controls, ordered := j.controls, j.ordered
+			overrides, ordered := j.overrides, j.ordered
 			var puts record.Puts
 			if by != nil {
-				controls, puts = s.layout.Note(put, controls, *by)
+				overrides, puts = s.layout.Note(put, overrides, *by)
 				ordered = true
 			}
 			puts.Records = append(puts.Records, record.KV{Key: s.layout.Config(c.Name), Value: s.layout.EncodeJob(put)})
@@ -121,7 +121,7 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 			if err := s.write(b); err != nil {
 				return err
 			}
-			s.changed(c.Name, func() { j.config, j.controls, j.ordered = &put, controls, ordered })
+			s.changed(c.Name, func() { j.config, j.overrides, j.ordered = &put, overrides, ordered })
 			return nil
 		})
 		return put, err
@@ -179,20 +179,20 @@ func (s *Store) delete(name string, j *job, by *store.Entry) error {
 	case j.goneErr != nil:
 		gone = &record.KV{}
 	}
-	var controls *record.KV
+	var overrides *record.KV
 	switch {
 	case j.ordersErr != nil:
-		controls = &record.KV{}
+		overrides = &record.KV{}
 	case j.ordered:
-		controls = &record.KV{Value: l.EncodeControls(name, j.controls)}
+		overrides = &record.KV{Value: l.EncodeOverrides(name, j.overrides)}
 	}
-	t, remains := l.Bury(name, config, gone, controls, last, by)
+	t, remains := l.Bury(name, config, gone, overrides, last, by)
 	b := s.db.NewBatch()
 	defer b.Close()
 	err = errors.Join(
 		b.Delete([]byte(l.Config(name)), nil),
 		b.Delete([]byte(l.Head(name)), nil),
-		b.Delete([]byte(l.Controls(name)), nil),
+		b.Delete([]byte(l.Overrides(name)), nil),
 		set(b, remains),
 		b.DeleteRange([]byte(l.Generations(name)), []byte(record.After(l.Generations(name))), nil),
 		b.DeleteRange([]byte(l.Chunks(name)), []byte(record.After(l.Chunks(name))), nil),
@@ -206,7 +206,7 @@ func (s *Store) delete(name string, j *job, by *store.Entry) error {
 	s.changed(name, func() {
 		j.config, j.configErr, j.head, j.headErr, j.newest = nil, nil, nil, nil, nil
 		j.gone, j.goneErr = &t, nil
-		j.controls, j.ordersErr, j.ordered = store.Controls{Version: t.Controls}, nil, false
+		j.overrides, j.ordersErr, j.ordered = store.Overrides{Version: t.Overrides}, nil, false
 	})
 	return nil
 }
@@ -225,7 +225,7 @@ func (s *Store) changed(name string, change func()) {
 func (j *job) change(name string) store.Change {
 	c := store.Change{Job: name}
 	if j.config != nil {
-		c.Version, c.Controls = j.config.Version, j.controls.Version
+		c.Version, c.Overrides = j.config.Version, j.overrides.Version
 	}
 	if j.head != nil {
 		c.Generation = j.head.Generation

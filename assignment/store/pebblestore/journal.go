@@ -10,22 +10,22 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 )
 
-// Controls implements store.Journal.
-func (s *Store) Controls(ctx context.Context, name string) (store.Controls, error) {
+// Overrides implements store.Journal.
+func (s *Store) Overrides(ctx context.Context, name string) (store.Overrides, error) {
 	if err := s.ready(ctx); err != nil {
-		return store.Controls{}, err
+		return store.Overrides{}, err
 	}
 	j, err := s.find(name)
 	if err != nil {
-		return store.Controls{}, err
+		return store.Overrides{}, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return j.controls, j.ordersErr
+	return j.overrides, j.ordersErr
 }
 
-// PutControls implements store.Journal.
-func (s *Store) PutControls(ctx context.Context, name string, next store.Controls, order store.Entry, keep int) error {
+// PutOverrides implements store.Journal.
+func (s *Store) PutOverrides(ctx context.Context, name string, next store.Overrides, order store.Entry, keep int) error {
 	if err := record.CheckOrder(next, order); err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (s *Store) PutControls(ctx context.Context, name string, next store.Control
 				return noJob(name)
 			case j.ordersErr != nil:
 				return j.ordersErr
-			case next.Version-1 != j.controls.Version:
-				return &store.ConflictError{Key: s.layout.Controls(name), Current: j.controls.Version}
+			case next.Version-1 != j.overrides.Version:
+				return &store.ConflictError{Key: s.layout.Overrides(name), Current: j.overrides.Version}
 			}
 			b := s.db.NewBatch()
 			defer b.Close()
@@ -51,7 +51,7 @@ func (s *Store) PutControls(ctx context.Context, name string, next store.Control
 			if err := s.write(b); err != nil {
 				return err
 			}
-			s.changed(name, func() { j.controls, j.ordered = next, true })
+			s.changed(name, func() { j.overrides, j.ordered = next, true })
 			return nil
 		})
 	})

@@ -229,8 +229,8 @@ func (s *Store) load() error {
 			continue
 		}
 		switch j := s.entry(name); part {
-		case record.PartControls:
-			j.controls, j.ordersErr = s.layout.DecodeControls(name, kv.Value)
+		case record.PartOverrides:
+			j.overrides, j.ordersErr = s.layout.DecodeOverrides(name, kv.Value)
 			j.ordered = true
 		case record.PartHead:
 			j.head, j.headErr = s.layout.DecodeHead(name, kv.Value)
@@ -251,7 +251,7 @@ func (s *Store) load() error {
 		if j.goneErr = err; err == nil {
 			j.gone = &t
 			if !j.ordered {
-				j.controls.Version = t.Controls
+				j.overrides.Version = t.Overrides
 			}
 		}
 	}

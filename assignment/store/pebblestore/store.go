@@ -47,7 +47,7 @@ type job struct {
 	configErr error      // why a config cannot be read
 	gone      *record.Tombstone
 	goneErr   error
-	controls  store.Controls
+	overrides store.Overrides
 	ordered   bool  // there is a record of them
 	ordersErr error // why it cannot be read
 	head      *record.Head

@@ -30,7 +30,7 @@ func prepare(h *harness) *prepared {
 	if err := s.DeleteJob(h.Context(), "c"); err != nil {
 		h.Fatal(err)
 	}
-	if err := s.PutControls(h.Context(), "a", Controls(1), Order(1), 9); err != nil {
+	if err := s.PutOverrides(h.Context(), "a", Overrides(1), Order(1), 9); err != nil {
 		h.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(10, 10))
@@ -89,10 +89,10 @@ func (p *prepared) look(kind error, key string) (errs []error) {
 				t.Errorf("job %s is %+v", job, j)
 			}
 		}
-		if c, err := s.Controls(ctx, "a"); err != nil {
+		if c, err := s.Overrides(ctx, "a"); err != nil {
 			errs = append(errs, err)
 		} else if c.Version != 1 || len(c.Pins) != 2 {
-			t.Errorf("the controls are %+v", c)
+			t.Errorf("the overrides are %+v", c)
 		}
 		if all, err := s.History(ctx, "a", 10); err != nil {
 			errs = append(errs, err)
@@ -157,7 +157,7 @@ func testCorrupt(t *testing.T, h *harness) {
 			}
 		}
 		p.do(func(raw Raw) error { return raw.Put(key, good) })
-		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/", "/controls", "history/a/g/", "history/a/o/"} {
+		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/", "/overrides", "history/a/g/", "history/a/o/"} {
 			if strings.Contains(key, kind) {
 				kinds[kind] = true
 			}
@@ -255,9 +255,9 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	if len(jobs) != 1 || jobs[0].Config.Name != "b" {
 		t.Errorf("jobs %+v beside the damaged one, want b", jobs)
 	}
-	_, err = s.Controls(t.Context(), "a")
+	_, err = s.Overrides(t.Context(), "a")
 	h.is(err, store.ErrCorrupt)
-	h.is(s.PutControls(t.Context(), "a", Controls(2), Order(2), 9), store.ErrCorrupt)
+	h.is(s.PutOverrides(t.Context(), "a", Overrides(2), Order(2), 9), store.ErrCorrupt)
 	_, err = s.PutJobBy(t.Context(), assignment.JobConfig{Name: "a"}, store.AnyVersion, note("put"))
 	h.is(err, store.ErrCorrupt)
 	h.deleteNoted(s, "a")
@@ -268,7 +268,7 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	last := p.all[len(p.all)-1].Generation()
 	h.conflict(s.Write(t.Context(), First("a", s.ID(), last, 3, 10)), int64(last))
 	h.write(s, First("a", s.ID(), last+1, 3, 10))
-	if c, err := s.Controls(t.Context(), "a"); err != nil || c.Version <= 1 || c.Freeze != nil {
-		t.Errorf("controls %+v, %v of the job made anew", c, err)
+	if c, err := s.Overrides(t.Context(), "a"); err != nil || c.Version <= 1 || c.Freeze != nil {
+		t.Errorf("overrides %+v, %v of the job made anew", c, err)
 	}
 }

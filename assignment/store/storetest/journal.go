@@ -12,11 +12,11 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// commit writes a with its entry, under controls of a version.
+// commit writes a with its entry, under overrides of a version.
 func (h *harness) commit(s store.Store, a *assignment.Assignment, version int64) {
 	h.Helper()
 	e := Entry(a, version)
-	if err := s.Commit(h.Context(), store.Commit{Next: a, Controls: orNone(version), Entry: &e, Keep: 50}); err != nil {
+	if err := s.Commit(h.Context(), store.Commit{Next: a, Overrides: orNone(version), Entry: &e, Keep: 50}); err != nil {
 		h.Fatalf("commit %v: %v", a, err)
 	}
 }
@@ -28,12 +28,12 @@ func orNone(version int64) int64 {
 	return version
 }
 
-// controlled checks what the controls are.
-func (h *harness) controlled(s store.Store, job string, want store.Controls) {
+// controlled checks what the overrides are.
+func (h *harness) controlled(s store.Store, job string, want store.Overrides) {
 	h.Helper()
-	got, err := s.Controls(h.Context(), job)
+	got, err := s.Overrides(h.Context(), job)
 	if err != nil || cmp.Diff(want, got, cmpopts.EquateEmpty()) != "" {
-		h.Errorf("controls: %v, %s", err, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+		h.Errorf("overrides: %v, %s", err, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 	}
 }
 
@@ -46,15 +46,15 @@ func (h *harness) history(s store.Store, job string, limit int, want ...store.En
 	}
 }
 
-func testControls(t *testing.T, h *harness) {
+func testOverrides(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()
 	for _, name := range []string{"", "a/b", "../x", "a"} {
-		_, err := s.Controls(ctx, name)
+		_, err := s.Overrides(ctx, name)
 		h.is(err, store.ErrNotFound)
 		_, err = s.History(ctx, name, 10)
 		h.is(err, store.ErrNotFound)
-		h.is(s.PutControls(ctx, name, Controls(1), Order(1), 9), store.ErrNotFound)
+		h.is(s.PutOverrides(ctx, name, Overrides(1), Order(1), 9), store.ErrNotFound)
 	}
 	h.job(s, "a")
 	w, err := s.Watch(ctx)
@@ -63,36 +63,36 @@ func testControls(t *testing.T, h *harness) {
 	}
 	defer w.Close()
 	h.names(w, "a")
-	h.controlled(s, "a", store.Controls{})
+	h.controlled(s, "a", store.Overrides{})
 	h.history(s, "a", 10)
 	other := h.another(s)
-	h.conflict(s.PutControls(ctx, "a", Controls(2), Order(2), 9), 0)
-	for name, c := range map[string]func(*store.Controls, *store.Entry){
-		"no number":     func(c *store.Controls, e *store.Entry) { c.Version, e.Order = 0, 0 },
-		"another entry": func(_ *store.Controls, e *store.Entry) { e.Order = 2 },
-		"overlap":       func(c *store.Controls, _ *store.Entry) { c.Pins[1].Slice.Start-- },
-		"no action":     func(_ *store.Controls, e *store.Entry) { e.Action = "" },
-		"long words":    func(_ *store.Controls, e *store.Entry) { e.Why = string(make([]byte, 600)) },
+	h.conflict(s.PutOverrides(ctx, "a", Overrides(2), Order(2), 9), 0)
+	for name, c := range map[string]func(*store.Overrides, *store.Entry){
+		"no number":     func(c *store.Overrides, e *store.Entry) { c.Version, e.Order = 0, 0 },
+		"another entry": func(_ *store.Overrides, e *store.Entry) { e.Order = 2 },
+		"overlap":       func(c *store.Overrides, _ *store.Entry) { c.Pins[1].Slice.Start-- },
+		"no action":     func(_ *store.Overrides, e *store.Entry) { e.Action = "" },
+		"long words":    func(_ *store.Overrides, e *store.Entry) { e.Why = string(make([]byte, 600)) },
 	} {
-		next, e := Controls(1), Order(1)
-		if c(&next, &e); s.PutControls(ctx, "a", next, e, 9) == nil {
+		next, e := Overrides(1), Order(1)
+		if c(&next, &e); s.PutOverrides(ctx, "a", next, e, 9) == nil {
 			t.Errorf("%s is put", name)
 		}
 	}
-	h.controlled(s, "a", store.Controls{})
+	h.controlled(s, "a", store.Overrides{})
 	put := func(s store.Store, version int64) {
 		t.Helper()
-		if err := s.PutControls(ctx, "a", Controls(version), Order(version), 3); err != nil {
+		if err := s.PutOverrides(ctx, "a", Overrides(version), Order(version), 3); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(s, 1)
 	h.names(w, "a")
-	h.controlled(s, "a", Controls(1))
-	h.controlled(other, "a", Controls(1))
+	h.controlled(s, "a", Overrides(1))
+	h.controlled(other, "a", Overrides(1))
 	put(other, 2)
 	h.names(w, "a")
-	h.conflict(s.PutControls(ctx, "a", Controls(2), Order(2), 9), 2)
+	h.conflict(s.PutOverrides(ctx, "a", Overrides(2), Order(2), 9), 2)
 	put(s, 3)
 	put(s, 4)
 	put(other, 5)
@@ -102,17 +102,17 @@ func testControls(t *testing.T, h *harness) {
 	if other == s {
 		other = h.open()
 	}
-	h.controlled(other, "a", Controls(5))
+	h.controlled(other, "a", Overrides(5))
 	h.history(other, "a", 10, Order(3), Order(4), Order(5))
 	put(other, 6)
 }
 
-func testControlsDeleted(t *testing.T, h *harness) {
+func testOverridesDeleted(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()
 	other := h.another(s)
 	h.job(s, "a")
-	if err := s.PutControls(ctx, "a", Controls(1), Order(1), 9); err != nil {
+	if err := s.PutOverrides(ctx, "a", Overrides(1), Order(1), 9); err != nil {
 		t.Fatal(err)
 	}
 	a := First("a", s.ID(), 10, 3, 10)
@@ -120,27 +120,27 @@ func testControlsDeleted(t *testing.T, h *harness) {
 	if err := other.DeleteJob(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Controls(ctx, "a")
+	_, err := s.Overrides(ctx, "a")
 	h.is(err, store.ErrNotFound)
-	h.is(s.PutControls(ctx, "a", Controls(2), Order(2), 9), store.ErrNotFound)
+	h.is(s.PutOverrides(ctx, "a", Overrides(2), Order(2), 9), store.ErrNotFound)
 	h.job(s, "a")
 	h.history(s, "a", 10)
 	// What was decided under the orders of the job that was is not stored for the
 	// one that is.
 	next := First("a", s.ID(), 20, 3, 10)
 	for _, s := range []store.Store{s, other} {
-		h.is(s.Commit(ctx, store.Commit{Next: next, Controls: 1}), store.ErrConflict)
-		h.is(s.PutControls(ctx, "a", Controls(2), Order(2), 9), store.ErrConflict)
+		h.is(s.Commit(ctx, store.Commit{Next: next, Overrides: 1}), store.ErrConflict)
+		h.is(s.PutOverrides(ctx, "a", Overrides(2), Order(2), 9), store.ErrConflict)
 	}
-	now, err := s.Controls(ctx, "a")
+	now, err := s.Overrides(ctx, "a")
 	if err != nil || now.Version < 2 || now.Freeze != nil || len(now.Pins) != 0 {
-		t.Errorf("controls %+v, %v of a job made anew", now, err)
+		t.Errorf("overrides %+v, %v of a job made anew", now, err)
 	}
 	h.commit(other, next, now.Version)
-	if err := other.PutControls(ctx, "a", Controls(now.Version+1), Order(now.Version+1), 9); err != nil {
+	if err := other.PutOverrides(ctx, "a", Overrides(now.Version+1), Order(now.Version+1), 9); err != nil {
 		t.Error(err)
 	}
-	h.controlled(s, "a", Controls(now.Version+1))
+	h.controlled(s, "a", Overrides(now.Version+1))
 }
 
 func testControlRaces(t *testing.T, h *harness) {
@@ -149,19 +149,19 @@ func testControlRaces(t *testing.T, h *harness) {
 	h.job(s, "a")
 	const writers, writes = 4, 6
 	h.race(s, writers, writes, func(s store.Store) (int64, error) {
-		c, err := s.Controls(ctx, "a")
+		c, err := s.Overrides(ctx, "a")
 		if err != nil {
 			return 0, err
 		}
 		order := c.Version + 1
-		return order, s.PutControls(ctx, "a", Controls(order), Order(order), 100)
+		return order, s.PutOverrides(ctx, "a", Overrides(order), Order(order), 100)
 	})
 	if all, err := s.History(ctx, "a", 100); err != nil || len(all) != writers*writes {
 		t.Errorf("%d entries, %v", len(all), err)
 	}
 }
 
-// testCommits writes under controls that are those in force, and others.
+// testCommits writes under overrides that are those in force, and others.
 func testCommits(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()
@@ -170,37 +170,37 @@ func testCommits(t *testing.T, h *harness) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	first := First("a", s.ID(), 10, 3, 10)
 	e := Entry(first, 0)
-	h.conflict(s.Commit(ctx, store.Commit{Next: first, Controls: 1, Entry: &e, Keep: 9}), 0)
+	h.conflict(s.Commit(ctx, store.Commit{Next: first, Overrides: 1, Entry: &e, Keep: 9}), 0)
 	h.commit(s, first, 0)
-	if err := other.PutControls(ctx, "a", Controls(1), Order(1), 9); err != nil {
+	if err := other.PutOverrides(ctx, "a", Overrides(1), Order(1), 9); err != nil {
 		t.Fatal(err)
 	}
 	second := Next(first, 11, .1, "x", rng)
 	e2 := Entry(second, 0)
 	// Decided before the order, and stored after it: no.
-	h.conflict(s.Commit(ctx, store.Commit{Next: second, Controls: store.NoVersion, Entry: &e2, Keep: 9}), 1)
+	h.conflict(s.Commit(ctx, store.Commit{Next: second, Overrides: store.NoVersion, Entry: &e2, Keep: 9}), 1)
 	h.reads(s, first)
 	h.history(s, "a", 10, e, Order(1))
 	for name, c := range map[string]store.Commit{
 		"fulfils nothing that it names": {Next: second, Fulfills: true},
-		"another's entry":               {Next: second, Controls: 1, Entry: &e, Keep: 9},
-		"an order for an entry":         {Next: second, Controls: 1, Entry: &store.Entry{Order: 1, Action: "x", Stamp: Stamp()}, Keep: 9},
+		"another's entry":               {Next: second, Overrides: 1, Entry: &e, Keep: 9},
+		"an order for an entry":         {Next: second, Overrides: 1, Entry: &store.Entry{Order: 1, Action: "x", Stamp: Stamp()}, Keep: 9},
 	} {
 		if err := s.Commit(ctx, c); err == nil || errors.Is(err, store.ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	e2 = Entry(second, 1)
-	if err := other.Commit(ctx, store.Commit{Next: second, Controls: 1, Fulfills: true, Entry: &e2, Keep: 9}); err != nil {
+	if err := other.Commit(ctx, store.Commit{Next: second, Overrides: 1, Fulfills: true, Entry: &e2, Keep: 9}); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []store.Store{s, other} {
 		h.reads(s, second)
-		h.controlled(s, "a", Controls(1).Fulfilled())
+		h.controlled(s, "a", Overrides(1).Fulfilled())
 		h.history(s, "a", 10, e, Order(1), e2)
 	}
 	third := Next(second, 12, .1, "x", rng)
-	h.conflict(s.Commit(ctx, store.Commit{Next: third, Controls: 1}), 2)
+	h.conflict(s.Commit(ctx, store.Commit{Next: third, Overrides: 1}), 2)
 	h.commit(s, third, 2)
 	// Whoever does not care writes as ever, and leaves the history alone.
 	h.write(other, Next(third, 13, .1, "x", rng))
@@ -225,7 +225,7 @@ func testHistoryRing(t *testing.T, h *harness) {
 		if i >= 80 {
 			keep = 8
 		}
-		if err := s.Commit(ctx, store.Commit{Next: a, Controls: store.NoVersion, Entry: &e, Keep: keep}); err != nil {
+		if err := s.Commit(ctx, store.Commit{Next: a, Overrides: store.NoVersion, Entry: &e, Keep: keep}); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, e)

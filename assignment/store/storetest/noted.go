@@ -47,13 +47,13 @@ func testNoted(t *testing.T, h *harness) {
 	h.is(err, store.ErrNotFound)
 
 	put(s, "x", store.NoVersion, 1, "create")
-	h.controlled(other, "a", store.Controls{Version: 1})
-	if err := other.PutControls(ctx, "a", Controls(2), Order(2), 9); err != nil {
+	h.controlled(other, "a", store.Overrides{Version: 1})
+	if err := other.PutOverrides(ctx, "a", Overrides(2), Order(2), 9); err != nil {
 		t.Fatal(err)
 	}
 	put(s, "y", 1, 2, "change") // it has not heard of the order
 	// What is in force stays.
-	want := Controls(2)
+	want := Overrides(2)
 	want.Version = 3
 	h.controlled(other, "a", want)
 	_, err = other.PutJobBy(ctx, assignment.JobConfig{Name: "a"}, 1, note("too late"))
@@ -70,7 +70,7 @@ func testNoted(t *testing.T, h *harness) {
 	for _, s := range []store.Store{s, other} {
 		h.history(s, "a", 10, history...)
 		h.history(s, "a", 1, noted(4, "delete"))
-		_, err = s.Controls(ctx, "a")
+		_, err = s.Overrides(ctx, "a")
 		h.is(err, store.ErrNotFound)
 		h.is(s.DeleteJobBy(ctx, "a", note("again")), store.ErrNotFound)
 	}
@@ -79,8 +79,8 @@ func testNoted(t *testing.T, h *harness) {
 		other = s
 	}
 	put(other, "z", store.AnyVersion, 3, "create again")
-	h.controlled(s, "a", store.Controls{Version: 5})
-	h.conflict(s.PutControls(ctx, "a", Controls(5), Order(5), 9), 5)
+	h.controlled(s, "a", store.Overrides{Version: 5})
+	h.conflict(s.PutOverrides(ctx, "a", Overrides(5), Order(5), 9), 5)
 	h.history(s, "a", 10, append(history, noted(5, "create again"))...)
 
 	// A deleted job keeps some of its orders, and one that nobody answers for none.
@@ -114,11 +114,11 @@ func testNotedRaces(t *testing.T, h *harness) {
 		t.Fatal(err)
 	}
 	order := func(s store.Store) error {
-		c, err := s.Controls(ctx, "a")
+		c, err := s.Overrides(ctx, "a")
 		if err != nil {
 			return err
 		}
-		return s.PutControls(ctx, "a", Controls(c.Version+1), Order(c.Version+1), config.History)
+		return s.PutOverrides(ctx, "a", Overrides(c.Version+1), Order(c.Version+1), config.History)
 	}
 	change := func(s store.Store) error {
 		_, err := s.PutJobBy(ctx, config, store.AnyVersion, note("change"))
@@ -154,7 +154,7 @@ func testNotedRaces(t *testing.T, h *harness) {
 	}
 }
 
-// deleteNoted deletes a job whose controls cannot be read.
+// deleteNoted deletes a job whose overrides cannot be read.
 func (h *harness) deleteNoted(s store.Store, job string) {
 	h.Helper()
 	ctx := h.Context()

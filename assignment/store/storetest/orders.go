@@ -13,10 +13,10 @@ func Stamp() store.Stamp {
 	return store.Stamp{Who: "ada", Peer: "10.0.0.9:4711", When: time.UnixMilli(1_000_000_000_000).UTC(), Why: "it is hot, \"very\""}
 }
 
-// Controls are controls of a version that have everything.
-func Controls(version int64) store.Controls {
+// Overrides are overrides of a version that have everything.
+func Overrides(version int64) store.Overrides {
 	s := Stamp()
-	return store.Controls{
+	return store.Overrides{
 		Version: version, Thaws: 3,
 		Freeze: &store.Freeze{Stamp: s, Order: version, Until: s.When.Add(time.Hour)},
 		Pins: []store.Pin{

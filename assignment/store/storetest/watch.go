@@ -38,26 +38,26 @@ func testWatchSays(t *testing.T, h *harness) {
 	a := First("a", s.ID(), 10, 3, 10)
 	h.write(s, a)
 	says(store.Change{Job: "a", Version: 1, Generation: 10})
-	if err := s.PutControls(ctx, "a", Controls(1), Order(1), 9); err != nil {
+	if err := s.PutOverrides(ctx, "a", Overrides(1), Order(1), 9); err != nil {
 		t.Fatal(err)
 	}
-	says(store.Change{Job: "a", Version: 1, Generation: 10, Controls: 1})
+	says(store.Change{Job: "a", Version: 1, Generation: 10, Overrides: 1})
 	if _, err := s.PutJob(ctx, assignment.JobConfig{Name: "a", Zone: "z"}, 1); err != nil {
 		t.Fatal(err)
 	}
-	says(store.Change{Job: "a", Version: 2, Generation: 10, Controls: 1})
+	says(store.Change{Job: "a", Version: 2, Generation: 10, Overrides: 1})
 	next := Next(a, 11, .1, "x", rand.New(rand.NewPCG(9, 9)))
-	if err := s.Commit(ctx, store.Commit{Next: next, Controls: 1, Fulfills: true}); err != nil {
+	if err := s.Commit(ctx, store.Commit{Next: next, Overrides: 1, Fulfills: true}); err != nil {
 		t.Fatal(err)
 	}
-	says(store.Change{Job: "a", Version: 2, Generation: 11, Controls: 2})
+	says(store.Change{Job: "a", Version: 2, Generation: 11, Overrides: 2})
 	late, err := s.Watch(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer late.Close()
 	w = late
-	says(store.Change{Job: "a", Version: 2, Generation: 11, Controls: 2})
+	says(store.Change{Job: "a", Version: 2, Generation: 11, Overrides: 2})
 	if err := s.DeleteJob(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}

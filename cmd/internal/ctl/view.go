@@ -48,7 +48,7 @@ type controlView struct {
 	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
 	Autosharding []autoshardingView `json:"autosharding,omitempty"`
 	// Orders are those of operators that are in force.
-	Orders *controlsView `json:"orders,omitempty"`
+	Orders *overridesView `json:"orders,omitempty"`
 	// VanishedMS is for how long the assigner itself has kept the job frozen, because
 	// a large part of its tasks fell silent at once; 0 when it does not.
 	VanishedMS int64 `json:"vanished_ms,omitempty"`
@@ -199,7 +199,7 @@ func (v *view) count(a *assignment.Assignment) {
 // measured over: those that run and are not excluded.
 func meanLoad(info *slicerv1.InspectJobResponse) float64 {
 	excluded := make(map[string]bool)
-	for _, x := range info.GetControls().GetExcluded() {
+	for _, x := range info.GetOverrides().GetExcluded() {
 		excluded[x.Task] = true
 	}
 	var load, weight float64
@@ -222,7 +222,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
 		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
-		Orders: newControls(info.Controls), VanishedMS: info.VanishedMs,
+		Orders: newOverrides(info.Overrides), VanishedMS: info.VanishedMs,
 	}
 }
 

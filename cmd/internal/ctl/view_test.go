@@ -134,7 +134,7 @@ func TestInspectViewOfTheAbsent(t *testing.T) {
 	info.Tasks[2].Load = 0
 	info.Tasks[2].Task.Incarnation, info.Tasks[2].Task.Address = 8, "10.0.0.8:80" // it has restarted
 	info.Tasks[2].Warming = .4
-	info.Controls = &slicerv1.Controls{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
+	info.Overrides = &slicerv1.Overrides{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
 	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info)
 	if err != nil {
 		t.Fatal(err)

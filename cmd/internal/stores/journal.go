@@ -12,14 +12,14 @@ func (l *Lazy) Commit(ctx context.Context, c store.Commit) error {
 	return l.do(func(b backend) error { return b.Commit(ctx, c) })
 }
 
-// Controls implements store.Journal.
-func (l *Lazy) Controls(ctx context.Context, job string) (store.Controls, error) {
-	return through(l, func(b backend) (store.Controls, error) { return b.Controls(ctx, job) })
+// Overrides implements store.Journal.
+func (l *Lazy) Overrides(ctx context.Context, job string) (store.Overrides, error) {
+	return through(l, func(b backend) (store.Overrides, error) { return b.Overrides(ctx, job) })
 }
 
-// PutControls implements store.Journal.
-func (l *Lazy) PutControls(ctx context.Context, job string, next store.Controls, order store.Entry, keep int) error {
-	return l.do(func(b backend) error { return b.PutControls(ctx, job, next, order, keep) })
+// PutOverrides implements store.Journal.
+func (l *Lazy) PutOverrides(ctx context.Context, job string, next store.Overrides, order store.Entry, keep int) error {
+	return l.do(func(b backend) error { return b.PutOverrides(ctx, job, next, order, keep) })
 }
 
 // PutJobBy implements store.Journal.

@@ -692,7 +692,7 @@ type InspectJobResponse struct {
 	// How the leases of a job in consistent mode stand; absent in affinity mode.
 	Consistency *Consistency `protobuf:"bytes,17,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	// The orders that are in force; absent when none has ever been given.
-	Controls *Controls `protobuf:"bytes,18,opt,name=controls,proto3" json:"controls,omitempty"`
+	Overrides *Overrides `protobuf:"bytes,18,opt,name=overrides,proto3" json:"overrides,omitempty"`
 	// For how long the assigner itself has kept the job frozen, because a large part
 	// of its tasks fell silent at once; 0 when it does not.
 	VanishedMs int64 `protobuf:"varint,19,opt,name=vanished_ms,json=vanishedMs,proto3" json:"vanished_ms,omitempty"`
@@ -854,9 +854,9 @@ func (x *InspectJobResponse) GetConsistency() *Consistency {
 	return nil
 }
 
-func (x *InspectJobResponse) GetControls() *Controls {
+func (x *InspectJobResponse) GetOverrides() *Overrides {
 	if x != nil {
-		return x.Controls
+		return x.Overrides
 	}
 	return nil
 }
@@ -2330,8 +2330,8 @@ type GiveOrderResponse struct {
 	// Why it is not carried out yet, though in force; empty when it is.
 	Pending string `protobuf:"bytes,3,opt,name=pending,proto3" json:"pending,omitempty"`
 	// What was lifted, or is so already, in words; may be empty.
-	Note          string    `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
-	Controls      *Controls `protobuf:"bytes,5,opt,name=controls,proto3" json:"controls,omitempty"`
+	Note          string     `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	Overrides     *Overrides `protobuf:"bytes,5,opt,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2394,9 +2394,9 @@ func (x *GiveOrderResponse) GetNote() string {
 	return ""
 }
 
-func (x *GiveOrderResponse) GetControls() *Controls {
+func (x *GiveOrderResponse) GetOverrides() *Overrides {
 	if x != nil {
-		return x.Controls
+		return x.Overrides
 	}
 	return nil
 }
@@ -2751,7 +2751,7 @@ var File_slicer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/controls.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
+	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x19slicer/v1/overrides.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
 	"\x03Job\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"\xa0\x01\n" +
@@ -2792,7 +2792,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\"%\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\xb3\x06\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xb6\x06\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -2817,8 +2817,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x12generation_unix_ms\x18\x0e \x01(\x03R\x10generationUnixMs\x12\x14\n" +
 	"\x05floor\x18\x0f \x01(\x01R\x05floor\x12B\n" +
 	"\fautosharding\x18\x10 \x03(\v2\x1e.slicer.v1.AutoshardingClientsR\fautosharding\x128\n" +
-	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x12/\n" +
-	"\bcontrols\x18\x12 \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\x12\x1f\n" +
+	"\vconsistency\x18\x11 \x01(\v2\x16.slicer.v1.ConsistencyR\vconsistency\x122\n" +
+	"\toverrides\x18\x12 \x01(\v2\x14.slicer.v1.OverridesR\toverrides\x12\x1f\n" +
 	"\vvanished_ms\x18\x13 \x01(\x03R\n" +
 	"vanishedMs\x12\x14\n" +
 	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
@@ -2944,15 +2944,15 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\x12\x16\n" +
-	"\x06freeze\x18\x02 \x01(\bR\x06freeze\"\xa8\x01\n" +
+	"\x06freeze\x18\x02 \x01(\bR\x06freeze\"\xab\x01\n" +
 	"\x11GiveOrderResponse\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x03R\x05order\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x18\n" +
 	"\apending\x18\x03 \x01(\tR\apending\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\x12/\n" +
-	"\bcontrols\x18\x05 \x01(\v2\x13.slicer.v1.ControlsR\bcontrols\";\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x122\n" +
+	"\toverrides\x18\x05 \x01(\v2\x14.slicer.v1.OverridesR\toverrides\";\n" +
 	"\x11GetHistoryRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"b\n" +
@@ -3046,7 +3046,7 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*ExplainKeyResponse)(nil),    // 35: slicer.v1.ExplainKeyResponse
 	(*KeyOwner)(nil),              // 36: slicer.v1.KeyOwner
 	(*JobConfig)(nil),             // 37: slicer.v1.JobConfig
-	(*Controls)(nil),              // 38: slicer.v1.Controls
+	(*Overrides)(nil),             // 38: slicer.v1.Overrides
 	(*Progress)(nil),              // 39: slicer.v1.Progress
 	(*Task)(nil),                  // 40: slicer.v1.Task
 	(*Decision)(nil),              // 41: slicer.v1.Decision
@@ -3064,7 +3064,7 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	22, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
 	20, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
 	19, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	38, // 10: slicer.v1.InspectJobResponse.controls:type_name -> slicer.v1.Controls
+	38, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
 	39, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
 	15, // 12: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
 	16, // 13: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
@@ -3079,7 +3079,7 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	28, // 22: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
 	29, // 23: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
 	30, // 24: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	38, // 25: slicer.v1.GiveOrderResponse.controls:type_name -> slicer.v1.Controls
+	38, // 25: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
 	42, // 26: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
 	36, // 27: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
 	42, // 28: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
@@ -3117,7 +3117,7 @@ func file_slicer_v1_admin_proto_init() {
 		return
 	}
 	file_slicer_v1_assignment_proto_init()
-	file_slicer_v1_controls_proto_init()
+	file_slicer_v1_overrides_proto_init()
 	file_slicer_v1_progress_proto_init()
 	file_slicer_v1_admin_proto_msgTypes[23].OneofWrappers = []any{
 		(*GiveOrderRequest_Freeze)(nil),

@@ -146,7 +146,7 @@ type StoredTombstone struct {
 	Version    int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Of the orders.
-	Controls      int64 `protobuf:"varint,3,opt,name=controls,proto3" json:"controls,omitempty"`
+	Overrides     int64 `protobuf:"varint,3,opt,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,9 +195,9 @@ func (x *StoredTombstone) GetGeneration() int64 {
 	return 0
 }
 
-func (x *StoredTombstone) GetControls() int64 {
+func (x *StoredTombstone) GetOverrides() int64 {
 	if x != nil {
-		return x.Controls
+		return x.Overrides
 	}
 	return 0
 }
@@ -505,13 +505,13 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\x06writes\x18\x03 \x01(\x04R\x06writes\"S\n" +
 	"\tStoredJob\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12,\n" +
-	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"g\n" +
+	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"i\n" +
 	"\x0fStoredTombstone\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
-	"generation\x12\x1a\n" +
-	"\bcontrols\x18\x03 \x01(\x03R\bcontrols\"\x98\x01\n" +
+	"generation\x12\x1c\n" +
+	"\toverrides\x18\x03 \x01(\x03R\toverrides\"\x98\x01\n" +
 	"\n" +
 	"StoredHead\x12\x1e\n" +
 	"\n" +

@@ -107,7 +107,7 @@ func TestTakeover(t *testing.T) {
 		return x.GetPreferred() && x.GetHolding() == "frozen by ada: because"
 	})
 	info = inspect()
-	if c := info.GetControls(); info.Generation != frozen || c.GetVersion() != last.Order || len(c.GetPins()) != 1 || len(c.GetExcluded()) != 1 {
+	if c := info.GetOverrides(); info.Generation != frozen || c.GetVersion() != last.Order || len(c.GetPins()) != 1 || len(c.GetExcluded()) != 1 {
 		t.Errorf("generation %d after %d, under %v", info.Generation, frozen, c)
 	}
 	// It counts on where the other has ended.

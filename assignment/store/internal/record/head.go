@@ -60,9 +60,9 @@ func VersionOf(l *Layout, job string, p Part, value []byte) int64 {
 		if h, err = l.DecodeHead(job, value); err == nil {
 			n = int64(h.Generation)
 		}
-	case PartControls:
-		var c store.Controls
-		c, err = l.DecodeControls(job, value)
+	case PartOverrides:
+		var c store.Overrides
+		c, err = l.DecodeOverrides(job, value)
 		n = c.Version
 	}
 	if err != nil {

@@ -7,7 +7,7 @@
 //	id                                   identity of the store
 //	jobs/JOB/config                      config and version
 //	jobs/JOB/head                        newest generation, and the kept segments
-//	jobs/JOB/controls                    orders of operators in force
+//	jobs/JOB/overrides                    orders of operators in force
 //	gone/JOB                             last version, generation and order of a deleted job
 //	generations/JOB/GENERATION           one generation, with its delta if that is short
 //	chunks/JOB/GENERATION/ATTEMPT/dNNNN  pieces of a long delta
@@ -58,7 +58,7 @@ type KV struct {
 // ID is the key of the identity.
 func (l Layout) ID() string { return l.Prefix + "id" }
 
-// Jobs is the prefix of all configs, heads and controls, and of nothing else.
+// Jobs is the prefix of all configs, heads and overrides, and of nothing else.
 func (l Layout) Jobs() string { return l.Prefix + "jobs/" }
 
 // Config is the key of a job's config.
@@ -67,8 +67,8 @@ func (l Layout) Config(job string) string { return l.Jobs() + job + "/config" }
 // Head is the key of a job's head.
 func (l Layout) Head(job string) string { return l.Jobs() + job + "/head" }
 
-// Controls is the key of a job's controls.
-func (l Layout) Controls(job string) string { return l.Jobs() + job + "/controls" }
+// Overrides is the key of a job's overrides.
+func (l Layout) Overrides(job string) string { return l.Jobs() + job + "/overrides" }
 
 // History is the prefix of all entries of a job's history.
 func (l Layout) History(job string) string { return l.Prefix + "history/" + job + "/" }
@@ -164,15 +164,15 @@ type Part uint8
 const (
 	PartConfig Part = iota
 	PartHead
-	PartControls
+	PartOverrides
 )
 
 // JobOf returns the name in a key below Jobs, and which record the key is of.
 func (l Layout) JobOf(key string) (job string, p Part, ok bool) {
 	rest, ok := strings.CutPrefix(key, l.Jobs())
 	job, kind, _ := strings.Cut(rest, "/")
-	p = Part(slices.Index([]string{"config", "head", "controls"}, kind)) // -1 is none
-	ok = ok && p <= PartControls && assignment.ValidateJobName(job) == nil
+	p = Part(slices.Index([]string{"config", "head", "overrides"}, kind)) // -1 is none
+	ok = ok && p <= PartOverrides && assignment.ValidateJobName(job) == nil
 	return job, p, ok
 }
 

@@ -65,7 +65,7 @@ func (l Layout) CheckDelta(ctx context.Context, src Source, job string, g *Gener
 // Lost is what stands in the place of a tombstone that cannot be read: versions and
 // orders go on far ahead of those that it may have had.
 func Lost(last assignment.Generation) Tombstone {
-	return Tombstone{Version: lostVersion, Generation: last, Controls: lostVersion}
+	return Tombstone{Version: lostVersion, Generation: last, Overrides: lostVersion}
 }
 
 // MaxValue bounds the value of a record, bytes.

@@ -219,7 +219,7 @@ func FuzzDecode(f *testing.F) {
 	for _, v := range [][]byte{
 		l.EncodeIdentity(Identity{1, 2, 3}), l.EncodeJob(store.Job{Config: config, Version: 1}), l.EncodeTombstone("a", Tombstone{1, 2, 3}),
 		l.EncodeCandidate(store.Candidate{ID: "x", Address: "h:1"}).Value, head.Value, generation.Value, generation2.Value,
-		l.EncodeControls("a", storetest.Controls(9)), l.EncodeEntry(l.Entry("a", OfOrders, 9), storetest.Order(9)).Value,
+		l.EncodeOverrides("a", storetest.Overrides(9)), l.EncodeEntry(l.Entry("a", OfOrders, 9), storetest.Order(9)).Value,
 		l.EncodeEntry(l.Entry("a", OfGenerations, 1), storetest.Entry(first, 9)).Value,
 	} {
 		f.Add(v[overhead:])
@@ -243,11 +243,11 @@ func FuzzDecode(f *testing.F) {
 		if _, err := l.DecodeTombstone("a", gone.Value); corrupt(gone.Key, err) {
 			err = nil
 		}
-		if b, _ := l.Bury("a", gone.Value, &gone, &gone, 9, nil); b.Generation < 9 || b.Version < 1 || b.Controls < 1 {
+		if b, _ := l.Bury("a", gone.Value, &gone, &gone, 9, nil); b.Generation < 9 || b.Version < 1 || b.Overrides < 1 {
 			t.Error(b)
 		}
 		by := storetest.Order(0)
-		if b, p := l.Bury("a", gone.Value, &gone, nil, 9, &by); len(p.Records) != 2 || p.Records[1].Key != l.Entry("a", OfOrders, b.Controls) || p.To > p.Records[1].Key {
+		if b, p := l.Bury("a", gone.Value, &gone, nil, 9, &by); len(p.Records) != 2 || p.Records[1].Key != l.Entry("a", OfOrders, b.Overrides) || p.To > p.Records[1].Key {
 			t.Errorf("%+v, %+v", b, p)
 		}
 		if h, err := l.DecodeHead("a", l.Seal(l.Head("a"), body)); !corrupt(l.Head("a"), err) {
@@ -266,8 +266,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			_, _, _ = l.Follow(context.Background(), shelf{}, "a", &Head{Generation: g}, first, []KV{kv})
 		}
-		if c, err := l.DecodeControls("a", l.Seal(l.Controls("a"), body)); !corrupt(l.Controls("a"), err) {
-			if again, err := l.DecodeControls("a", l.EncodeControls("a", c)); err != nil || cmp.Diff(c, again, cmpopts.EquateEmpty()) != "" {
+		if c, err := l.DecodeOverrides("a", l.Seal(l.Overrides("a"), body)); !corrupt(l.Overrides("a"), err) {
+			if again, err := l.DecodeOverrides("a", l.EncodeOverrides("a", c)); err != nil || cmp.Diff(c, again, cmpopts.EquateEmpty()) != "" {
 				t.Errorf("%+v, %+v, %v", c, again, err)
 			}
 		}
@@ -289,11 +289,11 @@ func FuzzDecode(f *testing.F) {
 func FuzzKeys(f *testing.F) {
 	f.Add("/p/jobs/a/head")
 	f.Add("/p/jobs/a/config")
-	f.Add("/p/jobs/a/controls")
+	f.Add("/p/jobs/a/overrides")
 	f.Add("/p/generations/a/0000000000000005")
 	f.Add("/p/attempts/a/0000000000000005/0000000000000007")
 	f.Fuzz(func(t *testing.T, key string) {
-		if job, p, ok := layout.JobOf(key); ok && key != [...]string{layout.Config(job), layout.Head(job), layout.Controls(job)}[p] {
+		if job, p, ok := layout.JobOf(key); ok && key != [...]string{layout.Config(job), layout.Head(job), layout.Overrides(job)}[p] {
 			t.Errorf("%q names job %q", key, job)
 		}
 		if g, ok := layout.GenerationOf("a", key); ok && key != layout.Generation("a", g) {

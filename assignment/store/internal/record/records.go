@@ -100,12 +100,12 @@ func (l Layout) DecodeJob(job string, value []byte) (store.Job, error) {
 type Tombstone struct {
 	Version    int64
 	Generation assignment.Generation
-	Controls   int64
+	Overrides  int64
 }
 
 // EncodeTombstone seals it.
 func (l Layout) EncodeTombstone(job string, t Tombstone) []byte {
-	return l.marshal(l.Gone(job), &slicerv1.StoredTombstone{Version: t.Version, Generation: int64(t.Generation), Controls: t.Controls})
+	return l.marshal(l.Gone(job), &slicerv1.StoredTombstone{Version: t.Version, Generation: int64(t.Generation), Overrides: t.Overrides})
 }
 
 // DecodeTombstone reads it.
@@ -115,28 +115,28 @@ func (l Layout) DecodeTombstone(job string, value []byte) (Tombstone, error) {
 		return Tombstone{}, err
 	}
 	if m.Version < 0 || m.Version > maxVersion || m.Generation < 0 || m.Generation > int64(assignment.MaxGeneration) ||
-		m.Controls < 0 || m.Controls > maxVersion {
-		return Tombstone{}, Corrupt(l.Gone(job), "version %d, generation %d, order %d", m.Version, m.Generation, m.Controls)
+		m.Overrides < 0 || m.Overrides > maxVersion {
+		return Tombstone{}, Corrupt(l.Gone(job), "version %d, generation %d, order %d", m.Version, m.Generation, m.Overrides)
 	}
-	return Tombstone{m.Version, assignment.Generation(m.Generation), m.Controls}, nil
+	return Tombstone{m.Version, assignment.Generation(m.Generation), m.Overrides}, nil
 }
 
 // Bury returns what remains of a job of which there are these records: its
-// config, its tombstone if it was deleted before, its controls if there are any,
+// config, its tombstone if it was deleted before, its overrides if there are any,
 // and its last generation. One that cannot be read does not keep the job from
 // being deleted; its version counts as far ahead. The puts are what becomes of the
 // tombstone and of the history, in which by, if it is not nil, is noted as an order.
-func (l Layout) Bury(job string, config []byte, gone, controls *KV, last assignment.Generation, by *store.Entry) (Tombstone, Puts) {
-	t := l.remains(job, config, gone, controls, last)
+func (l Layout) Bury(job string, config []byte, gone, overrides *KV, last assignment.Generation, by *store.Entry) (Tombstone, Puts) {
+	t := l.remains(job, config, gone, overrides, last)
 	if by == nil {
 		history := l.History(job)
 		return t, Puts{Records: []KV{{l.Gone(job), l.EncodeTombstone(job, t)}}, From: history, To: After(history)}
 	}
-	if controls == nil {
-		t.Controls++ // by is an order of its own
+	if overrides == nil {
+		t.Overrides++ // by is an order of its own
 	}
 	e := *by
-	e.Order = t.Controls
+	e.Order = t.Overrides
 	return t, Puts{
 		Records: []KV{{l.Gone(job), l.EncodeTombstone(job, t)}, l.EncodeEntry(l.Entry(job, OfOrders, e.Order), e)},
 		// Entries about generations come before those about orders.
@@ -144,20 +144,20 @@ func (l Layout) Bury(job string, config []byte, gone, controls *KV, last assignm
 	}
 }
 
-func (l Layout) remains(job string, config []byte, gone, controls *KV, last assignment.Generation) (t Tombstone) {
+func (l Layout) remains(job string, config []byte, gone, overrides *KV, last assignment.Generation) (t Tombstone) {
 	if gone != nil {
 		var err error
 		if t, err = l.DecodeTombstone(job, gone.Value); err != nil {
-			t = Tombstone{Version: lostVersion, Controls: lostVersion}
+			t = Tombstone{Version: lostVersion, Overrides: lostVersion}
 		}
 	}
-	if controls != nil {
-		c, err := l.DecodeControls(job, controls.Value)
+	if overrides != nil {
+		c, err := l.DecodeOverrides(job, overrides.Value)
 		switch {
 		case err == nil:
-			t.Controls = max(t.Controls, c.Version+1) // not to be taken for it
-		case t.Controls <= maxVersion-lostVersion:
-			t.Controls += lostVersion
+			t.Overrides = max(t.Overrides, c.Version+1) // not to be taken for it
+		case t.Overrides <= maxVersion-lostVersion:
+			t.Overrides += lostVersion
 		}
 	}
 	j, err := l.DecodeJob(job, config)

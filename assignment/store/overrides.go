@@ -32,7 +32,7 @@ type Stamp struct {
 // Freeze stops everything that is not done by order of an operator.
 type Freeze struct {
 	Stamp
-	// Order numbers it; see Controls.
+	// Order numbers it; see Overrides.
 	Order int64
 	// Until is zero when it lasts until it is lifted. Otherwise it lasts for as long as
 	// from When to Until, from when the assigner that decides first saw it, and then
@@ -70,10 +70,10 @@ type Rollback struct {
 	Generation assignment.Generation
 }
 
-// Controls are the orders of operators that are in force for a job. The zero value
-// is that of a job for which none was ever given. A Controls is not changed once it
+// Overrides are the orders of operators that are in force for a job. The zero value
+// is that of a job for which none was ever given. An Overrides is not changed once it
 // is shared.
-type Controls struct {
+type Overrides struct {
 	// Version is that of the newest order: each write takes the next number, and
 	// numbers go on when a job is deleted and made anew. 0 is none.
 	Version int64
@@ -88,13 +88,13 @@ type Controls struct {
 }
 
 // Clone is a copy to change.
-func (c Controls) Clone() Controls {
+func (c Overrides) Clone() Overrides {
 	c.Pins, c.Exclude, c.Drains = slices.Clone(c.Pins), slices.Clone(c.Exclude), slices.Clone(c.Drains)
 	return c
 }
 
 // Excludes finds the order that excludes a task, nil if none does.
-func (c *Controls) Excludes(task string) *Exclusion {
+func (c *Overrides) Excludes(task string) *Exclusion {
 	i, ok := slices.BinarySearchFunc(c.Exclude, task, func(x Exclusion, task string) int { return strings.Compare(x.Task, task) })
 	if !ok {
 		return nil
@@ -104,13 +104,13 @@ func (c *Controls) Excludes(task string) *Exclusion {
 
 // DrainOf finds the drain of a task, of whichever incarnation, and otherwise where it
 // would be.
-func (c *Controls) DrainOf(task string) (at int, ok bool) {
+func (c *Overrides) DrainOf(task string) (at int, ok bool) {
 	return slices.BinarySearchFunc(c.Drains, task, func(x Drain, task string) int { return strings.Compare(x.Task, task) })
 }
 
 // Lift takes back what an order has laid down, and reports whether any of it was in
-// force. Not for a Controls that is shared.
-func (c *Controls) Lift(order int64) bool {
+// force. Not for an Overrides that is shared.
+func (c *Overrides) Lift(order int64) bool {
 	n := len(c.Pins) + len(c.Exclude) + len(c.Drains)
 	c.Pins = slices.DeleteFunc(c.Pins, func(p Pin) bool { return p.Order == order })
 	c.Exclude = slices.DeleteFunc(c.Exclude, func(x Exclusion) bool { return x.Order == order })
@@ -126,7 +126,7 @@ func (c *Controls) Lift(order int64) bool {
 }
 
 // Fulfilled is c once its Rollback has been carried out: one version on.
-func (c Controls) Fulfilled() Controls {
+func (c Overrides) Fulfilled() Overrides {
 	c.Version++
 	c.Rollback = nil
 	return c
@@ -134,7 +134,7 @@ func (c Controls) Fulfilled() Controls {
 
 // Same reports whether the same orders are in force, whatever the versions, and whatever
 // is drained: that shows in the tasks.
-func (c *Controls) Same(o *Controls) bool {
+func (c *Overrides) Same(o *Overrides) bool {
 	number := func(f *Freeze, r *Rollback) (n [2]int64) {
 		if f != nil {
 			n[0] = f.Order
@@ -150,7 +150,7 @@ func (c *Controls) Same(o *Controls) bool {
 }
 
 // Validate names the first field that is not allowed.
-func (c *Controls) Validate() error {
+func (c *Overrides) Validate() error {
 	switch {
 	case c.Version < 0 || c.Version > maxOrder:
 		return &assignment.FieldError{Field: "order", Value: c.Version, Allowed: fmt.Sprintf("0 to %d", int64(maxOrder))}
@@ -201,7 +201,7 @@ func (c *Controls) Validate() error {
 // maxOrder leaves room to count on.
 const maxOrder = 1 << 62
 
-func (c *Controls) given(order int64) error {
+func (c *Overrides) given(order int64) error {
 	if order < 1 || order > c.Version {
 		return &assignment.FieldError{Field: "order", Value: order, Allowed: fmt.Sprintf("1 to %d", c.Version)}
 	}

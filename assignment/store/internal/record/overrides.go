@@ -8,24 +8,24 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// EncodeControls seals them; they are valid.
-func (l Layout) EncodeControls(job string, c store.Controls) []byte {
-	return l.marshal(l.Controls(job), store.ControlsToProto(c))
+// EncodeOverrides seals them; they are valid.
+func (l Layout) EncodeOverrides(job string, c store.Overrides) []byte {
+	return l.marshal(l.Overrides(job), store.OverridesToProto(c))
 }
 
-// DecodeControls reads them.
-func (l Layout) DecodeControls(job string, value []byte) (store.Controls, error) {
-	key := l.Controls(job)
-	var m slicerv1.Controls
+// DecodeOverrides reads them.
+func (l Layout) DecodeOverrides(job string, value []byte) (store.Overrides, error) {
+	key := l.Overrides(job)
+	var m slicerv1.Overrides
 	if err := l.unmarshal(key, value, &m); err != nil {
-		return store.Controls{}, err
+		return store.Overrides{}, err
 	}
-	c, err := store.ControlsFromProto(&m)
+	c, err := store.OverridesFromProto(&m)
 	if err == nil && c.Version < 1 {
 		err = errors.New("order 0")
 	}
 	if err != nil {
-		return store.Controls{}, Corrupt(key, "%w", err)
+		return store.Overrides{}, Corrupt(key, "%w", err)
 	}
 	return c, nil
 }
@@ -80,10 +80,10 @@ type Puts struct {
 	From, To string // equal when there are none
 }
 
-// Order is what PutControls writes.
-func (l Layout) Order(job string, next store.Controls, order store.Entry, keep int) Puts {
+// Order is what PutOverrides writes.
+func (l Layout) Order(job string, next store.Overrides, order store.Entry, keep int) Puts {
 	p := Puts{Records: []KV{
-		{l.Controls(job), l.EncodeControls(job, next)},
+		{l.Overrides(job), l.EncodeOverrides(job, next)},
 		l.EncodeEntry(l.Entry(job, OfOrders, next.Version), order),
 	}}
 	p.From, p.To, _ = l.Outdated(job, OfOrders, next.Version, keep)
@@ -92,7 +92,7 @@ func (l Layout) Order(job string, next store.Controls, order store.Entry, keep i
 
 // Note is what goes with a config that is put by somebody: an order that leaves
 // those in force as they are.
-func (l Layout) Note(j store.Job, in store.Controls, by store.Entry) (store.Controls, Puts) {
+func (l Layout) Note(j store.Job, in store.Overrides, by store.Entry) (store.Overrides, Puts) {
 	next := in.Clone()
 	next.Version++
 	by.Order = next.Version
@@ -102,12 +102,12 @@ func (l Layout) Note(j store.Job, in store.Controls, by store.Entry) (store.Cont
 // CheckNote says whether an entry that is not numbered yet may be noted.
 func CheckNote(by store.Entry) error {
 	by.Order = 1
-	return CheckOrder(store.Controls{Version: 1}, by)
+	return CheckOrder(store.Overrides{Version: 1}, by)
 }
 
-// Attach is what a commit writes beside the assignment, onto these controls; it
+// Attach is what a commit writes beside the assignment, onto these overrides; it
 // counts the entry in the change's head.
-func (l Layout) Attach(job string, change *Change, c store.Commit, controls store.Controls) (p Puts) {
+func (l Layout) Attach(job string, change *Change, c store.Commit, overrides store.Overrides) (p Puts) {
 	if c.Entry != nil {
 		change.Head.Entries++
 		n := change.Head.Entries
@@ -115,13 +115,13 @@ func (l Layout) Attach(job string, change *Change, c store.Commit, controls stor
 		p.From, p.To, _ = l.Outdated(job, OfGenerations, n, c.Keep)
 	}
 	if c.Fulfills {
-		p.Records = append(p.Records, KV{l.Controls(job), l.EncodeControls(job, controls.Fulfilled())})
+		p.Records = append(p.Records, KV{l.Overrides(job), l.EncodeOverrides(job, overrides.Fulfilled())})
 	}
 	return p
 }
 
 // CheckOrder says whether an order may be put at all.
-func CheckOrder(next store.Controls, order store.Entry) error {
+func CheckOrder(next store.Overrides, order store.Entry) error {
 	if err := next.Validate(); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func CheckOrder(next store.Controls, order store.Entry) error {
 
 // CheckCommit says whether a commit makes sense at all.
 func CheckCommit(c store.Commit) error {
-	if c.Fulfills && c.Controls <= 0 {
+	if c.Fulfills && c.Overrides <= 0 {
 		return errors.New("a commit can only fulfil orders that it names")
 	}
 	if c.Entry == nil {

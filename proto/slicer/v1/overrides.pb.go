@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: slicer/v1/controls.proto
+// source: slicer/v1/overrides.proto
 
 // What operators have laid down for a job, and the history of what was done to it
 // and why. Package assignment/store bounds and validates both.
@@ -40,7 +40,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[0]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -52,7 +52,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[0]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -65,7 +65,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{0}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Stamp) GetWho() string {
@@ -96,9 +96,9 @@ func (x *Stamp) GetWhy() string {
 	return ""
 }
 
-// Controls are the orders of operators that are in force for a job. Each write
+// Overrides are the orders of operators that are in force for a job. Each write
 // takes the number after the last one, which is the order's own.
-type Controls struct {
+type Overrides struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Freeze  *Freeze                `protobuf:"bytes,2,opt,name=freeze,proto3" json:"freeze,omitempty"`
@@ -116,21 +116,21 @@ type Controls struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Controls) Reset() {
-	*x = Controls{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[1]
+func (x *Overrides) Reset() {
+	*x = Overrides{}
+	mi := &file_slicer_v1_overrides_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Controls) String() string {
+func (x *Overrides) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Controls) ProtoMessage() {}
+func (*Overrides) ProtoMessage() {}
 
-func (x *Controls) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[1]
+func (x *Overrides) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_overrides_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -141,54 +141,54 @@ func (x *Controls) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Controls.ProtoReflect.Descriptor instead.
-func (*Controls) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{1}
+// Deprecated: Use Overrides.ProtoReflect.Descriptor instead.
+func (*Overrides) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Controls) GetVersion() int64 {
+func (x *Overrides) GetVersion() int64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *Controls) GetFreeze() *Freeze {
+func (x *Overrides) GetFreeze() *Freeze {
 	if x != nil {
 		return x.Freeze
 	}
 	return nil
 }
 
-func (x *Controls) GetPins() []*Pin {
+func (x *Overrides) GetPins() []*Pin {
 	if x != nil {
 		return x.Pins
 	}
 	return nil
 }
 
-func (x *Controls) GetExcluded() []*Exclusion {
+func (x *Overrides) GetExcluded() []*Exclusion {
 	if x != nil {
 		return x.Excluded
 	}
 	return nil
 }
 
-func (x *Controls) GetRollback() *Rollback {
+func (x *Overrides) GetRollback() *Rollback {
 	if x != nil {
 		return x.Rollback
 	}
 	return nil
 }
 
-func (x *Controls) GetThaws() int64 {
+func (x *Overrides) GetThaws() int64 {
 	if x != nil {
 		return x.Thaws
 	}
 	return 0
 }
 
-func (x *Controls) GetDrains() []*Drain {
+func (x *Overrides) GetDrains() []*Drain {
 	if x != nil {
 		return x.Drains
 	}
@@ -207,7 +207,7 @@ type Freeze struct {
 
 func (x *Freeze) Reset() {
 	*x = Freeze{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[2]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +219,7 @@ func (x *Freeze) String() string {
 func (*Freeze) ProtoMessage() {}
 
 func (x *Freeze) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[2]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +232,7 @@ func (x *Freeze) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
 func (*Freeze) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{2}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Freeze) GetStamp() *Stamp {
@@ -270,7 +270,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[3]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +282,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[3]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +295,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pin) GetStart() uint64 {
@@ -344,7 +344,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[4]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +356,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[4]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +369,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Exclusion) GetTask() string {
@@ -406,7 +406,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +418,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[5]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +431,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Drain) GetTask() string {
@@ -473,7 +473,7 @@ type Rollback struct {
 
 func (x *Rollback) Reset() {
 	*x = Rollback{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[6]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +485,7 @@ func (x *Rollback) String() string {
 func (*Rollback) ProtoMessage() {}
 
 func (x *Rollback) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[6]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +498,7 @@ func (x *Rollback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
 func (*Rollback) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Rollback) GetGeneration() int64 {
@@ -555,7 +555,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +567,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[7]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +580,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HistoryEntry) GetOrder() int64 {
@@ -687,7 +687,7 @@ type Penalty struct {
 
 func (x *Penalty) Reset() {
 	*x = Penalty{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[8]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +699,7 @@ func (x *Penalty) String() string {
 func (*Penalty) ProtoMessage() {}
 
 func (x *Penalty) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[8]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +712,7 @@ func (x *Penalty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Penalty.ProtoReflect.Descriptor instead.
 func (*Penalty) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Penalty) GetTask() string {
@@ -755,7 +755,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_slicer_v1_controls_proto_msgTypes[9]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +767,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_controls_proto_msgTypes[9]
+	mi := &file_slicer_v1_overrides_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +780,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_controls_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_overrides_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Decision) GetKind() string {
@@ -846,17 +846,17 @@ func (x *Decision) GetLoadChurn() float64 {
 	return 0
 }
 
-var File_slicer_v1_controls_proto protoreflect.FileDescriptor
+var File_slicer_v1_overrides_proto protoreflect.FileDescriptor
 
-const file_slicer_v1_controls_proto_rawDesc = "" +
+const file_slicer_v1_overrides_proto_rawDesc = "" +
 	"\n" +
-	"\x18slicer/v1/controls.proto\x12\tslicer.v1\"X\n" +
+	"\x19slicer/v1/overrides.proto\x12\tslicer.v1\"X\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03who\x18\x01 \x01(\tR\x03who\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x17\n" +
 	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\x96\x02\n" +
-	"\bControls\x12\x18\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\x97\x02\n" +
+	"\tOverrides\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12)\n" +
 	"\x06freeze\x18\x02 \x01(\v2\x11.slicer.v1.FreezeR\x06freeze\x12\"\n" +
 	"\x04pins\x18\x03 \x03(\v2\x0e.slicer.v1.PinR\x04pins\x120\n" +
@@ -925,21 +925,21 @@ const file_slicer_v1_controls_proto_rawDesc = "" +
 	"load_churn\x18\t \x01(\x01R\tloadChurnB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
-	file_slicer_v1_controls_proto_rawDescOnce sync.Once
-	file_slicer_v1_controls_proto_rawDescData []byte
+	file_slicer_v1_overrides_proto_rawDescOnce sync.Once
+	file_slicer_v1_overrides_proto_rawDescData []byte
 )
 
-func file_slicer_v1_controls_proto_rawDescGZIP() []byte {
-	file_slicer_v1_controls_proto_rawDescOnce.Do(func() {
-		file_slicer_v1_controls_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_slicer_v1_controls_proto_rawDesc), len(file_slicer_v1_controls_proto_rawDesc)))
+func file_slicer_v1_overrides_proto_rawDescGZIP() []byte {
+	file_slicer_v1_overrides_proto_rawDescOnce.Do(func() {
+		file_slicer_v1_overrides_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_slicer_v1_overrides_proto_rawDesc), len(file_slicer_v1_overrides_proto_rawDesc)))
 	})
-	return file_slicer_v1_controls_proto_rawDescData
+	return file_slicer_v1_overrides_proto_rawDescData
 }
 
-var file_slicer_v1_controls_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
-var file_slicer_v1_controls_proto_goTypes = []any{
+var file_slicer_v1_overrides_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_slicer_v1_overrides_proto_goTypes = []any{
 	(*Stamp)(nil),        // 0: slicer.v1.Stamp
-	(*Controls)(nil),     // 1: slicer.v1.Controls
+	(*Overrides)(nil),    // 1: slicer.v1.Overrides
 	(*Freeze)(nil),       // 2: slicer.v1.Freeze
 	(*Pin)(nil),          // 3: slicer.v1.Pin
 	(*Exclusion)(nil),    // 4: slicer.v1.Exclusion
@@ -949,12 +949,12 @@ var file_slicer_v1_controls_proto_goTypes = []any{
 	(*Penalty)(nil),      // 8: slicer.v1.Penalty
 	(*Decision)(nil),     // 9: slicer.v1.Decision
 }
-var file_slicer_v1_controls_proto_depIdxs = []int32{
-	2,  // 0: slicer.v1.Controls.freeze:type_name -> slicer.v1.Freeze
-	3,  // 1: slicer.v1.Controls.pins:type_name -> slicer.v1.Pin
-	4,  // 2: slicer.v1.Controls.excluded:type_name -> slicer.v1.Exclusion
-	6,  // 3: slicer.v1.Controls.rollback:type_name -> slicer.v1.Rollback
-	5,  // 4: slicer.v1.Controls.drains:type_name -> slicer.v1.Drain
+var file_slicer_v1_overrides_proto_depIdxs = []int32{
+	2,  // 0: slicer.v1.Overrides.freeze:type_name -> slicer.v1.Freeze
+	3,  // 1: slicer.v1.Overrides.pins:type_name -> slicer.v1.Pin
+	4,  // 2: slicer.v1.Overrides.excluded:type_name -> slicer.v1.Exclusion
+	6,  // 3: slicer.v1.Overrides.rollback:type_name -> slicer.v1.Rollback
+	5,  // 4: slicer.v1.Overrides.drains:type_name -> slicer.v1.Drain
 	0,  // 5: slicer.v1.Freeze.stamp:type_name -> slicer.v1.Stamp
 	0,  // 6: slicer.v1.Pin.stamp:type_name -> slicer.v1.Stamp
 	0,  // 7: slicer.v1.Exclusion.stamp:type_name -> slicer.v1.Stamp
@@ -970,26 +970,26 @@ var file_slicer_v1_controls_proto_depIdxs = []int32{
 	0,  // [0:13] is the sub-list for field type_name
 }
 
-func init() { file_slicer_v1_controls_proto_init() }
-func file_slicer_v1_controls_proto_init() {
-	if File_slicer_v1_controls_proto != nil {
+func init() { file_slicer_v1_overrides_proto_init() }
+func file_slicer_v1_overrides_proto_init() {
+	if File_slicer_v1_overrides_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_controls_proto_rawDesc), len(file_slicer_v1_controls_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_overrides_proto_rawDesc), len(file_slicer_v1_overrides_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_slicer_v1_controls_proto_goTypes,
-		DependencyIndexes: file_slicer_v1_controls_proto_depIdxs,
-		MessageInfos:      file_slicer_v1_controls_proto_msgTypes,
+		GoTypes:           file_slicer_v1_overrides_proto_goTypes,
+		DependencyIndexes: file_slicer_v1_overrides_proto_depIdxs,
+		MessageInfos:      file_slicer_v1_overrides_proto_msgTypes,
 	}.Build()
-	File_slicer_v1_controls_proto = out.File
-	file_slicer_v1_controls_proto_goTypes = nil
-	file_slicer_v1_controls_proto_depIdxs = nil
+	File_slicer_v1_overrides_proto = out.File
+	file_slicer_v1_overrides_proto_goTypes = nil
+	file_slicer_v1_overrides_proto_depIdxs = nil
 }

@@ -30,8 +30,8 @@ func (s *stampView) describe(now time.Time) string {
 	return text
 }
 
-// controlsView are the orders of operators that are in force.
-type controlsView struct {
+// overridesView are the orders of operators that are in force.
+type overridesView struct {
 	Freeze *freezeView `json:"freeze,omitempty"`
 	Pins   []pinView   `json:"pins,omitempty"`
 	// Excluded tasks are given no slices.
@@ -66,12 +66,12 @@ func newPin(p *slicerv1.Pin) *pinView {
 	return &pinView{newStamp(p.Stamp, p.Order), assignment.SliceKey(p.Start).String(), assignment.SliceKey(p.End).String(), p.Task}
 }
 
-// newControls is nil when no order is in force.
-func newControls(m *slicerv1.Controls) *controlsView {
+// newOverrides is nil when no order is in force.
+func newOverrides(m *slicerv1.Overrides) *overridesView {
 	if m.GetFreeze() == nil && len(m.GetPins()) == 0 && len(m.GetExcluded()) == 0 && len(m.GetDrains()) == 0 && m.GetRollback() == nil {
 		return nil
 	}
-	v := &controlsView{Rollback: m.GetRollback().GetGeneration()}
+	v := &overridesView{Rollback: m.GetRollback().GetGeneration()}
 	if f := m.Freeze; f != nil {
 		v.Freeze = &freezeView{stampView: newStamp(f.Stamp, f.Order)}
 		if f.UntilUnixMs != 0 {
@@ -95,7 +95,7 @@ func (p *pinView) describe(now time.Time) string {
 	return fmt.Sprintf("[%s,%s) is pinned to %s %s", p.Start, p.End, p.Task, p.stampView.describe(now))
 }
 
-func (v *controlsView) print(w io.Writer, now time.Time) {
+func (v *overridesView) print(w io.Writer, now time.Time) {
 	if f := v.Freeze; f != nil {
 		switch {
 		case f.Until == nil:
