@@ -214,8 +214,15 @@ func TestConsistentOnEtcd(t *testing.T) {
 	for i := range 6 {
 		drained := make(chan error, 1)
 		go func() {
-			_, err := n.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1", Undo: i%2 == 1})
-			drained <- err
+			for {
+				// An assigner without a session takes no decisions until it has a new one.
+				_, err := n.admin.DrainTask(t.Context(), &slicerv1.DrainTaskRequest{Job: "job", Task: "t1", Undo: i%2 == 1})
+				if status.Code(err) != codes.Unavailable {
+					drained <- err
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
 		}()
 		if i%3 == 1 {
 			if err := s.newest().WriteSession.Close(t.Context()); err != nil {

@@ -197,13 +197,11 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	d.out.begin(&d.cfg, d.plane.addrs.distributor, d.plane.addrs.backup)
 	d.watch.mark()
 	d.began = time.Now()
-	timed := make(chan struct{})
-	go func() { defer close(timed); d.end(ctx, cancel) }()
 
 	first := make(chan float64, 1)
 	go func() { first <- d.measureFirst(ctx) }()
 	loaded := make(chan error, 1)
-	go func() { loaded <- d.pace(ctx) }()
+	go func() { loaded <- d.pace(ctx, cancel) }()
 	looked := make(chan struct{})
 	go func() { defer close(looked); d.lookOut(ctx) }()
 	scripted := make(chan struct{})
@@ -211,7 +209,6 @@ func (d *demo) perform(ctx context.Context) (*Summary, error) {
 
 	last, err := d.view(ctx)
 	cancel(err)
-	<-timed
 	<-scripted
 	<-looked
 	d.steps.Wait()
@@ -242,38 +239,21 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// end ends the run when the load has gone on for its duration.
-func (d *demo) end(ctx context.Context, cancel context.CancelCauseFunc) {
-	timer := time.NewTimer(d.cfg.Duration)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-		left := time.Until(d.began.Add(d.cfg.Duration + time.Duration(d.stalled.Load())))
-		if left <= 0 {
-			cancel(errOver)
-			return
-		}
-		timer.Reset(left)
-	}
-}
-
 // maxBehind is how late a call may be made.
 const maxBehind = 50 * time.Millisecond
 
-// pace makes the calls, each when it is due. When the process has not had the CPU
-// for a while, the load goes on from there instead of making up for it in one
-// burst, which would measure the machine; how long that was is reported.
-func (d *demo) pace(ctx context.Context) error {
+// pace makes the calls, each when it is due, and ends the run after its duration. When
+// the process has not had the CPU for a while, the load goes on from there instead of
+// making up for it in one burst, which would measure the machine, and the run takes as
+// much longer; how long that was is reported.
+func (d *demo) pace(ctx context.Context, cancel context.CancelCauseFunc) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for n := 0; ; n++ {
 		a, ok, err := d.load.next()
-		if err != nil || !ok {
-			return err
+		over := err != nil || !ok || a.at >= d.cfg.Duration
+		if over {
+			a.at = d.cfg.Duration
 		}
 		wait := time.Until(d.began.Add(a.at + time.Duration(d.stalled.Load())))
 		switch {
@@ -282,12 +262,16 @@ func (d *demo) pace(ctx context.Context) error {
 			select {
 			case <-timer.C:
 			case <-ctx.Done():
-				return nil
+				return err
 			}
 		case ctx.Err() != nil:
-			return nil
+			return err
 		case -wait > maxBehind:
 			d.stalled.Add(int64(-wait))
+		}
+		if over {
+			cancel(errOver)
+			return err
 		}
 		d.clients[n%len(d.clients)].start(a.key, a.load)
 	}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"flag"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -37,7 +38,14 @@ func spreadOf(samples []sample) (s spread) {
 	return s
 }
 
-func (s spread) quantile(q float64) float64 { return s[min(int(q*float64(len(s))), len(s)-1)] }
+// quantile is not a number if there is no window: a machine that is too busy may take
+// too few samples for one.
+func (s spread) quantile(q float64) float64 {
+	if len(s) == 0 {
+		return math.NaN()
+	}
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
 
 // uneven is the mean distance from an even share.
 func (s spread) uneven() (sum float64) {
