@@ -62,9 +62,33 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 	}
 	f.update(func() { f.view = v })
 	known := told{v.revision, v.records}
-	for resp := range n.s.client.Watch(ctx, string(v.k), clientv3.WithPrefix(), clientv3.WithRev(v.revision+1)) {
+	stream := n.s.stream.Load()
+	events, end, err := n.s.watch(ctx, string(v.k), v.revision+1)
+	if err != nil {
+		return err
+	}
+	defer end()
+	listening := n.s.listen(job, n.ttl)
+	defer listening.stop()
+	for {
+		var resp clientv3.WatchResponse
+		var ok bool
+		select {
+		case resp, ok = <-events:
+		case <-listening.timer.C:
+			if listening.silent(ctx, v.revision) {
+				n.s.leaveStream(stream)
+				return fmt.Errorf("%w: the watch of job %s is silent", lease.ErrUnavailable, job)
+			}
+			continue
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		if err := resp.Err(); err != nil {
 			return explain(ctx, err)
+		}
+		if !ok {
+			return fmt.Errorf("%w: the watch of job %s has ended", lease.ErrUnavailable, job)
 		}
 		// The client goes on watching over a new connection.
 		if err := n.s.prove(ctx, n.s.past.mark(), resp.Header.Revision); err != nil {
@@ -84,7 +108,6 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the watch of job %s has ended", lease.ErrUnavailable, job)
 }
 
 func (f *follower) over() bool {

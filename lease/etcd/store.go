@@ -45,6 +45,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -76,9 +77,11 @@ type Store struct {
 	ctx       context.Context // of what runs until Close
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
+	stream    atomic.Int64 // that watches begin on
 
 	mu      sync.Mutex
 	checked map[uint64]bool // members whose version is known to do
+	closed  bool
 }
 
 // Open connects to etcd and checks the version of every member that answers, one
@@ -122,9 +125,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // Close ends the connections and waits for what runs. Sessions run out, unless
 // they were closed before.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.stop()
+	err := s.client.Close() // which ends watches
 	s.wg.Wait()
-	return s.client.Close()
+	return err
 }
 
 // OpenReader implements lease.Readers. The jobs are checked and bind nothing: etcd

@@ -22,8 +22,9 @@ type watcher struct {
 	leave   func()
 	seen    lease.Seen
 	records records
+	stream  int64 // of the watch
 	events  clientv3.WatchChan
-	cancel  context.CancelFunc
+	stop    func() // ends the watch
 }
 
 func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
@@ -34,8 +35,16 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 	if over == nil {
 		return lease.Seen{}, lease.ErrWentBack
 	}
+	listening := w.n.s.listen(w.job, w.n.ttl)
+	defer listening.stop()
 	for {
 		select {
+		case <-listening.timer.C:
+			if listening.silent(ctx, w.seen.Revision) {
+				w.n.s.leaveStream(w.stream)
+				w.end()
+				return w.begin(ctx)
+			}
 		case <-ctx.Done():
 			return lease.Seen{}, ctx.Err()
 		case <-over:
@@ -107,9 +116,10 @@ func (w *watcher) begin(ctx context.Context) (lease.Seen, error) {
 	}
 	w.seen, w.records = seen, w.k.recordsIn(resp)
 	// The watch outlives this call, until Close; a member without a leader ends it.
-	live, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	w.cancel = cancel
-	w.events = client.Watch(live, w.k.records(), clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	w.stream = w.n.s.stream.Load()
+	if w.events, w.stop, err = w.n.s.watch(ctx, w.k.records(), resp.Header.Revision+1); err != nil {
+		return lease.Seen{}, err
+	}
 	return w.tell()
 }
 
@@ -120,11 +130,9 @@ func (w *watcher) Close() error {
 }
 
 func (w *watcher) end() {
-	if w.cancel == nil {
+	if w.events == nil {
 		return
 	}
-	w.cancel()
-	for range w.events { // closed once the watch has ended
-	}
-	w.events, w.cancel = nil, nil
+	w.stop()
+	w.events = nil
 }

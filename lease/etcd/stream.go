@@ -1,0 +1,109 @@
+package etcdlease
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/lease"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+const (
+	// watchWithin bounds how long etcd may take to begin a watch.
+	watchWithin = 5 * time.Second
+	// silence is for how long, at most, a watch that tells of nothing is believed.
+	silence = 5 * time.Second
+	// settled is how much later a watch may tell of a change than a read.
+	settled = time.Second
+	// streamKey tells streams of one client apart.
+	streamKey = "slicer-watch-stream"
+)
+
+// watch begins to watch keys from a revision on, until end is called. ctx bounds its
+// beginning alone.
+//
+// The client waits for etcd to begin it, and all watches that are asked for with the same
+// metadata share a stream, on which they begin one after the other: where etcd leaves one
+// without an answer, all others wait, and those that stand may tell of nothing any more.
+// A reader that waits so holds its claims and renews them, and the job stands still. So
+// that is bounded, and the next watch has a stream of its own.
+func (s *Store) watch(ctx context.Context, prefix string, from int64) (events clientv3.WatchChan, end func(), err error) {
+	stream := s.stream.Load()
+	md := metadata.Pairs(streamKey, strconv.FormatInt(stream, 10))
+	live, cancel := context.WithCancel(clientv3.WithRequireLeader(metadata.NewOutgoingContext(context.Background(), md)))
+	cut := context.AfterFunc(ctx, cancel)
+	late := time.AfterFunc(watchWithin, cancel)
+	events = s.client.Watch(live, prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
+	end = func() {
+		cancel()
+		s.drain(events)
+	}
+	inTime, uncut := late.Stop(), cut()
+	if inTime && uncut {
+		return events, end, nil
+	}
+	end()
+	if inTime {
+		return nil, nil, ctx.Err()
+	}
+	s.leaveStream(stream)
+	return nil, nil, fmt.Errorf("%w: etcd has not begun a watch within %s", lease.ErrUnavailable, watchWithin)
+}
+
+// leaveStream lets the next watch begin on another stream, unless it would already.
+func (s *Store) leaveStream(stream int64) { s.stream.CompareAndSwap(stream, stream+1) }
+
+// drain takes what is left of a watch that has been cancelled, until the client closes it.
+func (s *Store) drain(events clientv3.WatchChan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.wg.Go(func() {
+		for range events {
+		}
+	})
+}
+
+// listening finds out whether a watch of a job's records, which tells of nothing, has
+// fallen silent. It looks each time that its timer fires.
+type listening struct {
+	s      *Store
+	job    string
+	every  time.Duration
+	timer  *time.Timer
+	missed bool // a change that the watch may be about to tell of
+}
+
+// listen begins to, for a session of this lease time.
+func (s *Store) listen(job string, ttl time.Duration) *listening {
+	every := min(ttl, silence)
+	return &listening{s: s, job: job, every: every, timer: time.NewTimer(backoff.Jitter(every))}
+}
+
+func (l *listening) stop() { l.timer.Stop() }
+
+// silent reports whether the records changed after a revision that the watch has come
+// to, and a while ago. It asks any member: one that lags knows of less.
+func (l *listening) silent(ctx context.Context, revision int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, watchWithin)
+	defer cancel()
+	resp, err := l.s.client.Get(ctx, l.s.keys(l.job).nonce(), clientv3.WithSerializable()) // it changes with every record
+	was := l.missed
+	l.missed = err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision > revision
+	if l.missed && was {
+		l.s.log.Warn("watch is silent and begins again", "job", l.job, "revision", revision)
+		return true
+	}
+	next := backoff.Jitter(l.every)
+	if l.missed {
+		next = settled
+	}
+	l.timer.Reset(next)
+	return false
+}
