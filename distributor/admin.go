@@ -107,7 +107,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
-	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.asked())
+	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.cfg.asked())
 	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {
 		resp, failed := call(slicerv1.NewAdminServiceClient(a.conn), ctx, r)

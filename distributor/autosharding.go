@@ -28,7 +28,7 @@ func (s source) Join(ctx context.Context, job, name string, held assignment.Gene
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{id: s.d.number(), job: j}
+	g := &guest{id: s.d.subscribers.Add(1), job: j}
 	if r, refused := j.step(time.Now(), fanout.ClientCame{ID: g.id, Name: name, Held: held}).(fanout.Refuse); refused {
 		s.d.release(j)
 		return nil, r.Err

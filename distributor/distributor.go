@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -54,6 +55,8 @@ type Distributor struct {
 	wg         sync.WaitGroup  // every goroutine, handlers included
 	candidates chan struct{}   // holds a token when assigners have named others
 
+	subscribers atomic.Uint64 // numbers given out
+
 	// mu is taken before any job's and any attachment's lock.
 	mu          sync.Mutex
 	closed      bool
@@ -64,7 +67,6 @@ type Distributor struct {
 	uppers      map[string]*attachment // to Distributors of the first tier, by id
 	branches    map[string]*branch     // of Distributors of the second tier, by id
 	sessions    fanout.Session
-	subscribers uint64            // numbers given out
 	ready       bool              // an assigner has been attached once
 	errs        map[string]string // why addresses are not attached
 }
@@ -143,7 +145,7 @@ func (d *Distributor) Ready() error {
 	if len(why) == 0 {
 		why = slices.Concat(d.cfg.Assigners, d.cfg.Upstreams)
 	}
-	return fmt.Errorf("no %s has been reached yet (%s)", d.asked(), strings.Join(why, "; "))
+	return fmt.Errorf("no %s has been reached yet (%s)", d.cfg.asked(), strings.Join(why, "; "))
 }
 
 // Close ends all streams, up and down, and waits for everything that it has
@@ -226,14 +228,6 @@ func (d *Distributor) lookup(name string) *job {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.jobs[name]
-}
-
-// number gives out the number of a subscriber.
-func (d *Distributor) number() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.subscribers++
-	return d.subscribers
 }
 
 // dropIfIdle lets go of a job that nobody has needed for a while, or says when

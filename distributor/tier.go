@@ -33,9 +33,9 @@ func (d *Distributor) tier() int {
 	return 1
 }
 
-// asked is what whoever is asked for assignments is called.
-func (d *Distributor) asked() string {
-	if d.second() {
+// asked is what a Distributor asks for assignments.
+func (c *Config) asked() string {
+	if len(c.Upstreams) > 0 {
 		return "distributor of the first tier"
 	}
 	return "assigner"

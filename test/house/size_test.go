@@ -27,7 +27,6 @@ var large = map[string]struct {
 	"assignment/store/internal/record.Layout": {2, 63, "a method for each key of the store's layout"},
 	"assignment/store/pebblestore.Store":      {16, 50, "as etcdstore.Store"},
 	"cmd/internal/ctl.storeOp":                {6, 44, "embeds the commands' app, with a method for each command"},
-	"distributor.Distributor":                 {25, 42, "its parts are on their way into fanout, limiter and relay"},
 	"distributor.metrics":                     {32, 4, "a field for each metric"},
 	"distributor/fanout.Job":                  {24, 62, "one event, one method: to be split into the way down and the way up"},
 	"loadbalance.board":                       {29, 98, "is rebuilt with the balance of loads in motion"},
