@@ -44,7 +44,7 @@
 //
 // What operators order (freeze, pin, exclude, rollback) is kept with the job, as
 // store.Overrides. Whichever assigner is asked writes it, by compare-and-swap; the
-// preferred one sees it there and obeys, and so does its successor. Each assignment
+// preferred one sees it there and adopts it, and so does its successor. Each assignment
 // is stored on condition that the orders are those under which it was decided, so
 // that nothing decided before an order is stored after it, and together with its
 // entry in the job's history.

@@ -47,7 +47,7 @@ func (v adminService) drainable(job, task string, undo bool) (incarnation uint64
 }
 
 func (v adminService) drainOrder(job, task string) order {
-	return order{action: "drain " + task, apply: func(c *store.Overrides, s store.Stamp) (string, error) {
+	return order{action: "drain " + task, edit: func(c *store.Overrides, s store.Stamp) (string, error) {
 		incarnation, err := v.drainable(job, task, false)
 		if err != nil {
 			return "", err
@@ -71,7 +71,7 @@ func (v adminService) drainOrder(job, task string) order {
 
 func (v adminService) undrainOrder(job, task string) order {
 	var lifted *store.Drain
-	return order{action: "undo drain " + task, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
+	return order{action: "undo drain " + task, edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		if _, err := v.drainable(job, task, true); err != nil {
 			return "", err
 		}

@@ -79,7 +79,7 @@ func TestDrainStoredAtTheEnd(t *testing.T) {
 	}
 	v := adminService{a: n.Assigner}
 	o := v.drainOrder("job", "t1")
-	given, _, err := v.lay(t.Context(), job, home, o, store.Stamp{Who: "ada", When: time.UnixMilli(1)})
+	given, _, err := v.apply(t.Context(), job, home, o, store.Stamp{Who: "ada", When: time.UnixMilli(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (r *runner) note(n generate.Note) error {
 	r.ask(func(c generate.View) { job, _, _ = c.Job() })
 	now, _ := r.a.now().Since(r.a.start)
 	stamp := store.Stamp{Who: "assigner " + r.a.cfg.ID, Why: assignment.Clip(n.Why, store.MaxWhy), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
-	_, _, err := adminService{a: r.a}.lay(ctx, job, r.whose(), order{action: n.Action, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
+	_, _, err := adminService{a: r.a}.apply(ctx, job, r.whose(), order{action: n.Action, edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		if n.Lifts != 0 && !c.Lift(n.Lifts) {
 			return "", errOver
 		}

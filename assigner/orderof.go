@@ -14,7 +14,7 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// orderOf checks what somebody wants, and says how it is laid down.
+// orderOf checks what somebody wants, and says how it is applied.
 func (v adminService) orderOf(ctx context.Context, job store.Job, home *shelf, m *slicerv1.GiveOrderRequest) (order, error) {
 	name := job.Config.Name
 	switch x := m.GetOrder().(type) {
@@ -80,7 +80,7 @@ func freezeOrder(ms int64) (order, error) {
 	if d > 0 {
 		action += " for " + d.String()
 	}
-	return order{action: action, apply: func(c *store.Overrides, s store.Stamp) (note string, err error) {
+	return order{action: action, edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		if c.Freeze != nil {
 			note = "takes the place of the freeze by " + c.Freeze.Who
 		}
@@ -94,7 +94,7 @@ func freezeOrder(ms int64) (order, error) {
 }
 
 func unfreezeOrder() order {
-	return order{action: "unfreeze", apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
+	return order{action: "unfreeze", edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		note := "it was not frozen by order"
 		if c.Freeze != nil {
 			note = "lifted the freeze by " + c.Freeze.Who
@@ -106,7 +106,7 @@ func unfreezeOrder() order {
 }
 
 func pinOrder(keys assignment.Slice, called, task string) order {
-	return order{action: fmt.Sprintf("pin %s to %s", called, task), apply: func(c *store.Overrides, s store.Stamp) (note string, err error) {
+	return order{action: fmt.Sprintf("pin %s to %s", called, task), edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		if x := c.Excludes(task); x != nil {
 			return "", fmt.Errorf("%w: %s is excluded by %s; include it first", membership.ErrState, task, because(x.Who, x.Why))
 		}
@@ -145,7 +145,7 @@ func because(who, why string) string {
 }
 
 func unpinOrder(keys assignment.Slice, called string) order {
-	return order{action: "unpin " + called, apply: func(c *store.Overrides, _ store.Stamp) (note string, err error) {
+	return order{action: "unpin " + called, edit: func(c *store.Overrides, _ store.Stamp) (note string, err error) {
 		c.Pins = slices.DeleteFunc(c.Pins, func(p store.Pin) bool {
 			if _, overlap := p.Slice.Intersect(keys); !overlap {
 				return false
@@ -164,7 +164,7 @@ func unpinOrder(keys assignment.Slice, called string) order {
 }
 
 func (v adminService) excludeOrder(ctx context.Context, job string, home *shelf, task string) order {
-	return order{action: "exclude " + task, apply: func(c *store.Overrides, s store.Stamp) (note string, err error) {
+	return order{action: "exclude " + task, edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		_, others, err := v.known(ctx, job, home, task, func(other string) bool { return c.Excludes(other) != nil })
 		if err != nil {
 			return "", err
@@ -185,7 +185,7 @@ func (v adminService) excludeOrder(ctx context.Context, job string, home *shelf,
 }
 
 func includeOrder(task string) order {
-	return order{action: "include " + task, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
+	return order{action: "include " + task, edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		i, there := at(c.Exclude, task)
 		if !there {
 			return "", fmt.Errorf("%w: %w", store.ErrNotFound, &assignment.FieldError{Field: "task", Value: task, Allowed: "a task that is excluded; inspect shows which"})
@@ -220,7 +220,7 @@ func (v adminService) rollbackOrder(ctx context.Context, job store.Job, home *sh
 	if err == nil && newest.Generation() == g {
 		err = fmt.Errorf("%w: generation %d is the newest", membership.ErrState, g)
 	}
-	o.apply = func(c *store.Overrides, s store.Stamp) (string, error) {
+	o.edit = func(c *store.Overrides, s store.Stamp) (string, error) {
 		if r := c.Rollback; r != nil {
 			return "", fmt.Errorf("%w: the rollback to generation %d by %s is not carried out yet", membership.ErrState, r.Generation, r.Who)
 		}

@@ -22,15 +22,15 @@ import (
 )
 
 // Orders of operators are written to the store by whichever assigner is asked, by
-// compare-and-swap; the preferred one sees them there, and obeys. Nothing that it
+// compare-and-swap; the preferred one sees them there, and adopts them. Nothing that it
 // decided before can be stored after them: see store.Commit.
 
 // order is what somebody wants, in the terms of the store.
 type order struct {
 	action string // in words, for the history
-	// apply lays it down in overrides whose version is the order's. Note says what
+	// edit puts it into overrides whose version is the order's. Note says what
 	// it has lifted, or that it changes nothing.
-	apply func(c *store.Overrides, s store.Stamp) (note string, err error)
+	edit func(c *store.Overrides, s store.Stamp) (note string, err error)
 	// revert takes it out again, by its number, and reports whether any of it was in
 	// force. An order that has one is taken back if it cannot be carried out in time.
 	revert func(c *store.Overrides, order int64) bool
@@ -93,13 +93,13 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 
 // give writes an order down, and waits until it is carried out.
 func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (*slicerv1.GiveOrderResponse, error) {
-	given, note, err := v.lay(ctx, job, home, o, stamp)
+	given, note, err := v.apply(ctx, job, home, o, stamp)
 	if err != nil {
 		return nil, statusOf(fmt.Errorf("job %s: %w", job.Config.Name, err))
 	}
 	g, why := v.await(ctx, job.Config.Name, given.Version, o)
 	if why != "" && o.revert != nil {
-		if g, err = v.takeBack(job, home, given.Version, o, stamp, why); err != nil {
+		if g, err = v.revoke(job, home, given.Version, o, stamp, why); err != nil {
 			return nil, err
 		}
 		why = "" // carried out after all
@@ -107,8 +107,8 @@ func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o or
 	return &slicerv1.GiveOrderResponse{Order: given.Version, Note: note, Overrides: store.OverridesToProto(given), Generation: int64(g), Pending: why}, nil
 }
 
-// lay writes an order down, with its entry in the history, and tells the job.
-func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Overrides, string, error) {
+// apply writes an order down, with its entry in the history, and tells the job.
+func (v adminService) apply(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Overrides, string, error) {
 	name := job.Config.Name
 	for {
 		cur, err := home.backend.Overrides(ctx, name)
@@ -117,7 +117,7 @@ func (v adminService) lay(ctx context.Context, job store.Job, home *shelf, o ord
 		}
 		next := cur.Clone()
 		next.Version++
-		note, err := o.apply(&next, stamp)
+		note, err := o.edit(&next, stamp)
 		if err != nil {
 			return cur, "", err
 		}
@@ -151,19 +151,19 @@ func (v adminService) entry(job, action string, stamp store.Stamp) store.Entry {
 // How long an answer waits for an order to be carried out: for so long, but not
 // until the caller has given up.
 const (
-	obeyedWithin = 20 * time.Second
-	answerBefore = time.Second
-	obeyedPoll   = 100 * time.Millisecond
+	carriedOutWithin = 20 * time.Second
+	answerBefore     = time.Second
+	carriedOutPoll   = 100 * time.Millisecond
 )
 
 // patience is for how long an answer to that call waits.
 func patience(ctx context.Context) time.Duration {
 	at, ok := ctx.Deadline()
 	if !ok {
-		return obeyedWithin
+		return carriedOutWithin
 	}
 	left := time.Until(at)
-	return min(obeyedWithin, max(left-answerBefore, left/2))
+	return min(carriedOutWithin, max(left-answerBefore, left/2))
 }
 
 // await waits until an order has been carried out, and otherwise says why it is not
@@ -171,7 +171,7 @@ func patience(ctx context.Context) time.Duration {
 func (v adminService) await(ctx context.Context, job string, number int64, o order) (g assignment.Generation, why string) {
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
 	defer cancel()
-	tick := time.NewTicker(obeyedPoll)
+	tick := time.NewTicker(carriedOutPoll)
 	defer tick.Stop()
 	why = "the job is not known here yet"
 	for over := false; ; {
@@ -179,7 +179,7 @@ func (v adminService) await(ctx context.Context, job string, number int64, o ord
 		turn := make(chan struct{})
 		if r := v.a.lookup(job); r != nil {
 			r.ask(func(c generate.View) {
-				g, ok, why, final = c.Obeyed(number)
+				g, ok, why, final = c.CarriedOut(number)
 				if ok && o.until != nil && !o.until(c) {
 					ok, why = false, c.Holding()
 				}
@@ -203,27 +203,27 @@ func (v adminService) await(ctx context.Context, job string, number int64, o ord
 	}
 }
 
-// takeBackWithin bounds the taking back of an order whose caller waits no more.
-const takeBackWithin = 5 * time.Second
+// revokeWithin bounds the revoking of an order whose caller waits no more.
+const revokeWithin = 5 * time.Second
 
-// takeBack reverts an order that could not be carried out, and says why. If it is not in
+// revoke takes out an order that could not be carried out, and says why. If it is not in
 // force any more it has been carried out after all: the newest generation has it, or
 // follows one that has.
-func (v adminService) takeBack(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
+func (v adminService) revoke(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
 	if v.a.ctx.Err() != nil {
 		return 0, errClosing
 	}
-	ctx, cancel := context.WithTimeout(v.a.ctx, takeBackWithin)
+	ctx, cancel := context.WithTimeout(v.a.ctx, revokeWithin)
 	defer cancel()
 	errDone := errors.New("carried out meanwhile")
-	back := order{action: "take back: " + o.action, apply: func(c *store.Overrides, _ store.Stamp) (string, error) {
+	back := order{action: "take back: " + o.action, edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		if !o.revert(c, number) {
 			return "", errDone
 		}
 		return "", nil
 	}}
 	stamp.Why = assignment.Clip(why, store.MaxWhy)
-	_, _, err := v.lay(ctx, job, home, back, stamp)
+	_, _, err := v.apply(ctx, job, home, back, stamp)
 	if errors.Is(err, errDone) {
 		a, err := home.backend.Read(ctx, job.Config.Name)
 		if err != nil {

@@ -49,7 +49,7 @@ func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	if err := drain("t0", false); err != nil {
 		t.Error(err)
 	}
-	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !ok {
+	if _, ok, why, _ := b.core.View(b.now()).CarriedOut(b.overrides.Version); !ok {
 		t.Error(why)
 	}
 }

@@ -58,7 +58,7 @@ func (c *Core) listen() {
 			continue // it is the preferred one's to say and to decide
 		}
 		c.effects.Members = append(c.effects.Members, e)
-		c.overrides.hear(e)
+		c.overrides.noteTaskChange(e)
 		c.overrides.remember(e)
 		switch e.Kind {
 		case membership.Refused:

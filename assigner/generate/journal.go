@@ -32,8 +32,8 @@ func (d *Planned) record(assigner string, r Round, failures []membership.Penalty
 	for _, p := range failures {
 		e.Penalties = append(e.Penalties, store.Penalty{Task: p.Task, Amount: finite(p.Amount), Damped: p.Damped})
 	}
-	if d.news != "" {
-		e.Why += ": " + d.news
+	if d.taskChanges != "" {
+		e.Why += ": " + d.taskChanges
 	}
 	if d.target != nil {
 		b := d.overrides.Rollback

@@ -133,7 +133,7 @@ func (c *Core) plan() *Plan {
 	}
 	tasks := c.members.table.Tasks()
 	p := &Plan{
-		tasks: tasks, restricted: restricted, overrides: c.overrides.inForce, news: c.overrides.tidings(),
+		tasks: tasks, restricted: restricted, overrides: c.overrides.inForce, taskChanges: c.overrides.takeTaskChanges(),
 		Why: why, job: c.name, storeID: c.store.id, reported: c.store.reported(c.lead.sessions), wall: c.now.Wall,
 		force: why == ReasonReported || back, version: c.members.table.Version(), of: c.members.table, began: c.now.Mono, reports: c.members.meter.reports(),
 		in: loadbalance.Input{

@@ -13,8 +13,8 @@ import (
 // because its tasks fell silent, orders wait too: it does not know whom it could
 // give slices to.
 
-// obey takes in the orders. What was decided under others is decided anew.
-func (c *Core) obey(l Loaded) {
+// adopt takes in the orders. What was decided under others is decided anew.
+func (c *Core) adopt(l Loaded) {
 	before := c.overrides.inForce
 	c.overrides.inForce, c.overrides.target = l.Overrides, nil
 	c.overrides.seeFreeze(c.now.Mono)
@@ -84,5 +84,5 @@ func (c *Core) cannot(d *Planned, r Round) {
 	c.complete(d)
 }
 
-// maxNews is how many events are told of in the history.
-const maxNews = 8
+// maxTaskChanges is how many events are told of in the history.
+const maxTaskChanges = 8

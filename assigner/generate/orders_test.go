@@ -401,7 +401,7 @@ func TestFrozenObeys(t *testing.T) {
 	before := b.stored
 	b.exclude("t0")
 	b.pass(3 * time.Second)
-	if _, done, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !done {
+	if _, done, why, _ := b.core.View(b.now()).CarriedOut(b.overrides.Version); !done {
 		t.Fatalf("the exclusion is not carried out: %s", why)
 	}
 	for s, r := range b.stored.All() {
@@ -422,7 +422,7 @@ func TestFrozenObeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pass(2 * time.Second)
-	if _, ok, why, _ := b.core.View(b.now()).Obeyed(b.overrides.Version); !ok {
+	if _, ok, why, _ := b.core.View(b.now()).CarriedOut(b.overrides.Version); !ok {
 		t.Errorf("t2 was not drained: %s", why)
 	}
 	b.mustHold = true
@@ -462,7 +462,7 @@ func TestRollback(t *testing.T) {
 	if len(b.kept) != n+1 {
 		t.Fatalf("%d generations were written for one rollback", len(b.kept)-n)
 	}
-	if g, done, why, _ := b.core.View(b.now()).Obeyed(order); !done || g != b.stored.Generation() {
+	if g, done, why, _ := b.core.View(b.now()).CarriedOut(order); !done || g != b.stored.Generation() {
 		t.Errorf("obeyed: %d, %v, %s", g, done, why)
 	}
 	for s, r := range b.stored.All() {
@@ -515,7 +515,7 @@ func TestRollbackToNothing(t *testing.T) {
 		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: 12345}
 	})
 	b.pass(3 * time.Second)
-	if _, done, why, final := b.core.View(b.now()).Obeyed(b.overrides.Version); done || !final || why == "" {
+	if _, done, why, final := b.core.View(b.now()).CarriedOut(b.overrides.Version); done || !final || why == "" {
 		t.Errorf("obeyed: %v, %q, %v", done, why, final)
 	}
 }

@@ -16,11 +16,11 @@ import (
 // freezes is to be noted in the history.
 type overrides struct {
 	*env
-	inForce store.Overrides
-	target  *assignment.Assignment // of the rollback that is to be carried out, nil if none
-	void    int64                  // number of an order that cannot be carried out
-	voidWhy string
-	news    []string // what has happened to tasks since the last round
+	inForce     store.Overrides
+	target      *assignment.Assignment // of the rollback that is to be carried out, nil if none
+	void        int64                  // number of an order that cannot be carried out
+	voidWhy     string
+	taskChanges []string // what has happened to tasks since the last round
 
 	notes        []Note        // see notes.go
 	noteAt       time.Duration // no attempt before that
@@ -150,19 +150,19 @@ func (o *overrides) standing(s *membership.Status) string {
 	return ""
 }
 
-// hear notes what has happened to a task, for the history.
-func (o *overrides) hear(e membership.Event) {
-	if e.Task != "" && e.Kind != membership.Refused && len(o.news) <= maxNews {
-		o.news = append(o.news, e.Task+" "+string(e.Kind))
+// noteTaskChange notes what has happened to a task, for the history.
+func (o *overrides) noteTaskChange(e membership.Event) {
+	if e.Task != "" && e.Kind != membership.Refused && len(o.taskChanges) <= maxTaskChanges {
+		o.taskChanges = append(o.taskChanges, e.Task+" "+string(e.Kind))
 	}
 }
 
-// tidings are what has happened to tasks since the last round, in words.
-func (o *overrides) tidings() string {
-	s := strings.Join(o.news[:min(len(o.news), maxNews)], ", ")
-	if len(o.news) > maxNews {
+// takeTaskChanges returns what has happened to tasks since the last round, in words.
+func (o *overrides) takeTaskChanges() string {
+	s := strings.Join(o.taskChanges[:min(len(o.taskChanges), maxTaskChanges)], ", ")
+	if len(o.taskChanges) > maxTaskChanges {
 		s += " and more"
 	}
-	o.news = nil
+	o.taskChanges = nil
 	return s
 }

@@ -45,11 +45,11 @@ type Plan struct {
 	began    time.Duration     // on the monotonic clock
 
 	// What operators have ordered: nothing else is to change when restricted.
-	restricted bool
-	away       map[string]bool        // who is to own nothing, when restricted
-	target     *assignment.Assignment // whose placement is to be had again, nil if none
-	overrides  store.Overrides
-	news       string
+	restricted  bool
+	away        map[string]bool        // who is to own nothing, when restricted
+	target      *assignment.Assignment // whose placement is to be had again, nil if none
+	overrides   store.Overrides
+	taskChanges string
 }
 
 // Planned is what a Plan came to.

@@ -99,7 +99,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		c.sched.planned = c.members.table.Version()
 	}
 	c.configured(existed, before)
-	c.obey(l)
+	c.adopt(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
 	if l.Recalled && !c.lead.recalled && c.lead.isPreferred() {
