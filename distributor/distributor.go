@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 	"github.com/slicer-project/slicer/distributor/fanout"
-	"github.com/slicer-project/slicer/distributor/limiter"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -32,9 +32,6 @@ const (
 	maxText = 256
 	// maxJobs bounds the jobs that are kept at once, whatever names are asked for.
 	maxJobs = 1 << 16
-	// unknownNames a second may come from one address of which no store is known to have
-	// a job, and unknownBurst at once: after a start the names of all jobs are unknown.
-	unknownNames, unknownBurst = 10, 100
 )
 
 // Distributor serves subscribers with what it gets from the assigners. All
@@ -47,7 +44,7 @@ type Distributor struct {
 	guests     *autosharding.Service
 	wholes     *limiter.Wholes[*job]
 	handshakes *limiter.Handshakes
-	unknowns   *limiter.Rate // of jobs that no store is known to have
+	unknowns   *limiter.Names
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -88,7 +85,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: newUnknowns(),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: limiter.NewNames(),
 		uppers: make(map[string]*attachment), branches: make(map[string]*branch), views: make(fanout.PreferenceView),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
@@ -173,8 +170,6 @@ func (d *Distributor) enter() bool {
 
 var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
 
-func newUnknowns() *limiter.Rate { return limiter.NewRate(time.Second/unknownNames, unknownBurst) }
-
 // acquire returns a job, which stays until it is released as often. A name that
 // nobody has asked for lately has the assigners asked. The peer, a limiter's key, has
 // a limited number of names that turn out to be no job's; "" is not limited.
@@ -188,15 +183,14 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	case j == nil && len(d.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
-		_, named := d.prefs.StoreOf(name)
-		unknown := peer != "" && !named
-		if unknown && !d.unknowns.Allow(time.Now(), peer) {
-			return nil, status.Errorf(codes.ResourceExhausted, "job %q: it is not known here, and %s has asked for other names that are not: %d a second are allowed, and %d at once", name, peer, unknownNames, unknownBurst)
+		if _, named := d.prefs.StoreOf(name); named {
+			peer = ""
+		}
+		if err := d.unknowns.Ask(time.Now(), peer, name); err != nil {
+			return nil, err
 		}
 		j = newJob(d, name)
-		if unknown {
-			j.askedBy = peer
-		}
+		j.askedBy = peer
 		d.jobs[name] = j
 		d.wireJob(time.Now(), j)
 		d.goRun(j.run)
@@ -209,7 +203,7 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 func (d *Distributor) acquireFor(ctx context.Context, name string) (*job, error) {
 	j, err := d.acquire(name, limiter.KeyOfContext(ctx))
 	if status.Code(err) == codes.ResourceExhausted {
-		refused(limiter.HandshakeOf(ctx))
+		limiter.HandshakeOf(ctx).Refuse()
 	}
 	return j, err
 }

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/slicer-project/slicer/distributor/limiter"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 // watched is a listener that looks when it has handed out a connection.

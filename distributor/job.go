@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
-	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
 // job is what the Distributor has and does for one job: it carries out what its
@@ -151,7 +151,7 @@ func (j *job) notifyLocked(s fanout.Session) {
 func (j *job) knownLocked() {
 	j.m.show()
 	if j.askedBy != "" {
-		j.d.unknowns.GiveBack(j.askedBy)
+		j.d.unknowns.Known(j.askedBy)
 		j.askedBy = ""
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/crowdtest"
-	"github.com/slicer-project/slicer/distributor/limiter"
 )
 
 // processEnv has the test binary be a Distributor instead: where it is to listen, its

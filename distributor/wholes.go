@@ -4,7 +4,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/slicer-project/slicer/distributor/limiter"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 // Admit returns a listener for the server that Register is called with to serve on in
@@ -12,7 +12,7 @@ import (
 // different addresses in turn: after a restart all subscribers come at once. Those of
 // which nothing has come wait apart from the others. Its Close closes lis.
 func (d *Distributor) Admit(lis net.Listener) net.Listener {
-	return d.handshakes.Listener(lis, setUserTimeout)
+	return d.handshakes.Listener(lis, pingTimeout)
 }
 
 func (m *metrics) newHandshakes() *limiter.Handshakes {

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/slicer-project/slicer/distributor/limiter"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 // Subscribers that do not acknowledge hold up the others for a while and no longer.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	"github.com/slicer-project/slicer/assignment/limiter/fair"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 

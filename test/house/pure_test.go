@@ -17,7 +17,7 @@ import (
 var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
 	"loadbalance/sim":                {"os"}, // reads traces
-	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "distributor/limiter/fair": nil,
+	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "assignment/limiter/fair": nil,
 	"assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }
 

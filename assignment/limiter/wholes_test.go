@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slicer-project/slicer/distributor/limiter"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 // subject counts how often it was notified.

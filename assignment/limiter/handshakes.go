@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
 
 // When a server has restarted all its clients come at once. What that costs is
@@ -92,9 +92,7 @@ func NewHandshakes(cfg HandshakesConfig) *Handshakes {
 // find it (see HandshakeOf).
 type Handshake struct {
 	net.Addr
-	// Streams and Refused are for whoever counts the connection's streams, those that
-	// are open and all that were refused.
-	Streams, Refused atomic.Int64
+	calls, refused atomic.Int64 // see ServerOptions
 
 	of       *Handshakes
 	id       uint64
@@ -128,9 +126,6 @@ func (s *Handshake) Release() {
 	delete(h.conns, s.id)
 	h.settleLocked()
 }
-
-// Drop closes the connection.
-func (s *Handshake) Drop() { s.of.drop(s.conn, DroppedStreams) }
 
 // Pause makes Handshakes begin hardly any until Resume is called with the same key, or
 // for PauseFor.

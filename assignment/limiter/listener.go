@@ -10,12 +10,13 @@ import (
 )
 
 // Listener returns a listener for a gRPC server to serve on in place of lis: its
-// Accept returns connections whose handshake may begin. prepare, which may be nil, is
-// called with each connection first. Close closes lis and all connections that Accept
-// has not returned, and waits for what was started.
-func (h *Handshakes) Listener(lis net.Listener, prepare func(net.Conn)) net.Listener {
+// Accept returns connections whose handshake may begin. A TCP connection that
+// acknowledges nothing for userTimeout is given up by the kernel, where that can do it;
+// 0 leaves that alone. Close closes lis and all connections that Accept has not returned,
+// and waits for what was started.
+func (h *Handshakes) Listener(lis net.Listener, userTimeout time.Duration) net.Listener {
 	l := &listener{
-		Listener: lis, h: h, prepare: prepare, notify: make(chan struct{}, 1), closed: make(chan struct{}),
+		Listener: lis, h: h, userTimeout: userTimeout, notify: make(chan struct{}, 1), closed: make(chan struct{}),
 		waiting: make(map[*Handshake]struct{}), silent: list.New(), silentOf: make(map[string]*list.List),
 	}
 	l.wg.Go(l.accept)
@@ -24,11 +25,11 @@ func (h *Handshakes) Listener(lis net.Listener, prepare func(net.Conn)) net.List
 
 type listener struct {
 	net.Listener
-	h       *Handshakes
-	prepare func(net.Conn)
-	notify  chan struct{} // holds a token when Accept is to look
-	closed  chan struct{}
-	wg      sync.WaitGroup
+	h           *Handshakes
+	userTimeout time.Duration
+	notify      chan struct{} // holds a token when Accept is to look
+	closed      chan struct{}
+	wg          sync.WaitGroup
 
 	mu       sync.Mutex // taken after that of Handshakes
 	ended    bool
@@ -146,9 +147,7 @@ func (l *listener) pause(d time.Duration) bool {
 
 // take waits for a connection's first byte, beside others.
 func (l *listener) take(c net.Conn) {
-	if l.prepare != nil {
-		l.prepare(c)
-	}
+	setUserTimeout(c, l.userTimeout)
 	s := &silent{key: KeyOf(c.RemoteAddr()), conn: c}
 	l.mu.Lock()
 	if l.ended {

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/slicer-project/slicer/distributor/limiter"
+	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,7 +82,7 @@ func newBench(t *testing.T, most, few int) *bench {
 		defer b.mu.Unlock()
 		b.dropped[why]++
 	}})
-	lis := b.h.Listener(b.in, nil)
+	lis := b.h.Listener(b.in, 0)
 	ended := make(chan error, 1)
 	go func() {
 		for {

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
 
 var epoch = time.UnixMilli(1_700_000_000_000)

@@ -1,8 +1,11 @@
 //go:build !linux
 
-package distributor
+package limiter
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // setUserTimeout leaves it to the pings: there is no such timeout here.
-func setUserTimeout(net.Conn) {}
+func setUserTimeout(net.Conn, time.Duration) {}

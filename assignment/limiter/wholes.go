@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slicer-project/slicer/distributor/limiter/fair"
+	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
 
 // A Distributor that has just started, or whose store was wiped, has to send whole
