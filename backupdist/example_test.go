@@ -24,7 +24,7 @@ func ExampleServer() {
 		if err != nil {
 			return err
 		}
-		return server.Serve(l)
+		return server.Serve(s.Admit(l))
 	}
 	log.Printf("%T", serve)
 }

@@ -58,7 +58,7 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	if err := protocol.CheckName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, err
 	}
-	j, err := s.acquire(r.GetJob())
+	j, err := s.acquireFor(ctx, r.GetJob())
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,8 @@ type job struct {
 	wake chan struct{} // holds a token when run is to look again
 	refs int           // guarded by Server.mu
 
+	askedBy string // whose limit the name counts to while no store is known to have it, or ""; the reader's
+
 	mu     sync.Mutex
 	core   *protocol.Job
 	update *update       // of the state's newest assignment, nil if there is none
@@ -134,6 +136,10 @@ func (j *job) read(idle bool) {
 	j.next = make(chan struct{})
 	j.mu.Unlock()
 	j.s.m.read(err)
+	if err == nil && r.Exists && j.askedBy != "" {
+		j.s.unknowns.Known(j.askedBy)
+		j.askedBy = ""
+	}
 	if err != nil {
 		j.s.log.Warn("job not read from the store", "job", j.name, "error", err)
 	}

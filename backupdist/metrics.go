@@ -16,6 +16,7 @@ type metrics struct {
 	encodes   *prometheus.CounterVec
 	reads     *prometheus.CounterVec
 	ended     *prometheus.CounterVec
+	dropped   *prometheus.CounterVec
 	watched   *prometheus.GaugeVec
 	lastRead  *prometheus.GaugeVec
 }
@@ -33,6 +34,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		reads:     counter("reads_total", "Reads of jobs from the store, by outcome.", "outcome"),
 		watched:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_store_watched", Help: "1 while a store answers, 0 while it does not."}, []string{"store"}),
 		lastRead:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_backupdist_store_last_read_timestamp_seconds", Help: "When a store could last be read, by the clock of the Backup Distributor, as it is asked every two seconds; 0 for never."}, []string{"store"}),
+		dropped:   counter("connections_dropped_total", "Connections dropped before they were set up, or closed after, as slicer_distributor_connections_dropped_total.", "why"),
 		ended:     counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code"),
 	}
 	if reg == nil {
@@ -40,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	return m, errors.Join(
 		register(reg, &m.subs), register(reg, &m.jobs), register(reg, &m.sent), register(reg, &m.sentBytes),
-		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended), register(reg, &m.watched), register(reg, &m.lastRead))
+		register(reg, &m.encodes), register(reg, &m.reads), register(reg, &m.ended), register(reg, &m.dropped), register(reg, &m.watched), register(reg, &m.lastRead))
 }
 
 // register registers a metric, or takes the one that another server has registered.

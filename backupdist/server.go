@@ -7,6 +7,7 @@
 //	s, err := backupdist.New(backupdist.Config{Store: opened})
 //	server := grpc.NewServer(backupdist.ServerOptions()...)
 //	s.Register(server)
+//	go server.Serve(s.Admit(listener))
 //	defer s.Close()
 //
 // It only reads. It holds every job that its store names, or its stores, so that it
@@ -35,6 +36,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -44,9 +46,6 @@ const (
 	maxJobs = 1 << 16
 	// readers bounds the reads from the store that run at once.
 	readers = 8
-	// maxStreams is how many calls are answered at a time on one connection, streams
-	// included: each costs three goroutines and some 20 KiB.
-	maxStreams = 1000
 )
 
 // NamedStore is a store that a Backup Distributor serves.
@@ -92,13 +91,15 @@ func (c *Config) check() error {
 
 // Server is a Backup Distributor. All methods are safe for concurrent use.
 type Server struct {
-	sources []*source
-	log     *slog.Logger
-	m       *metrics
-	life    context.Context // of everything that is started here
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup // every goroutine, handlers included
-	reading chan struct{}  // holds a token for each read that runs
+	sources    []*source
+	log        *slog.Logger
+	m          *metrics
+	life       context.Context // of everything that is started here
+	cancel     context.CancelFunc
+	wg         sync.WaitGroup // every goroutine, handlers included
+	reading    chan struct{}  // holds a token for each read that runs
+	handshakes *limiter.Handshakes
+	unknowns   *limiter.Names
 
 	mu     sync.Mutex // taken before any job's
 	closed bool
@@ -121,6 +122,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		log: cfg.Logger, m: m, life: ctx, cancel: cancel,
 		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
+		handshakes: limiter.NewHandshakes(limiter.HandshakesConfig{Dropped: func(why string) { m.dropped.WithLabelValues(why).Inc() }}),
+		unknowns:   limiter.NewNames(),
 	}
 	for _, st := range cfg.Stores {
 		s.sources = append(s.sources, newSource(s, st))
@@ -181,8 +184,9 @@ func (s *Server) enter() bool {
 	return !s.closed
 }
 
-// acquire returns a job, which stays until it is released as often.
-func (s *Server) acquire(name string) (*job, error) {
+// acquire returns a job, which stays until it is released as often. The peer, a limiter's
+// key, has a limited number of names that turn out to be no job's; "" is not limited.
+func (s *Server) acquire(name, peer string) (*job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.jobs[name]
@@ -192,7 +196,11 @@ func (s *Server) acquire(name string) (*job, error) {
 	case j == nil && len(s.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
+		if err := s.unknowns.Ask(time.Now(), peer, name); err != nil {
+			return nil, err
+		}
 		j = newJob(s, name)
+		j.askedBy = peer
 		s.jobs[name] = j
 		s.m.jobs.Inc()
 		s.wg.Go(j.run)
@@ -229,13 +237,13 @@ func (s *Server) drop(j *job) bool {
 // ServerOptions are what a server with ten thousand subscribers on it should be
 // made with: small buffers, and keepalive pings both ways. On one connection at most
 // 1,000 calls are answered at a time, streams included; gRPC lets a client's others wait.
+// See Admit, too.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(16 << 10),
-		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(128 << 10),
-		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
+	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName),
+		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(16<<10),
+		grpc.StaticStreamWindowSize(64<<10), grpc.StaticConnWindowSize(128<<10),
+		grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(10*time.Second),
+		grpc.MaxConcurrentStreams(limiter.MaxCalls),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 }

@@ -84,7 +84,7 @@ func (src *source) watchOnce() error {
 		}
 		src.watching(true, nil)
 		for _, name := range names.Jobs() {
-			if j, err := s.acquire(name); err == nil {
+			if j, err := s.acquire(name, ""); err == nil {
 				j.notify((*protocol.Job).Changed)
 				s.release(j)
 			} else if s.life.Err() == nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -37,7 +38,8 @@ func (s *Server) watch(stream watchStream) error {
 		return errClosing
 	}
 	defer s.wg.Done()
-	c := &client{s: s, stream: stream, done: make(chan error, 2), acked: make(chan struct{}, 1)}
+	c := &client{s: s, stream: stream, done: make(chan error, 2), acked: make(chan struct{}, 1), setUp: limiter.HandshakeOf(stream.Context())}
+	defer c.setUp.Release()
 	hello := make(chan *slicerv1.Hello, 1)
 	ended := make(chan struct{})
 	defer close(ended)
@@ -72,7 +74,7 @@ func (s *Server) admit(c *client, h *slicerv1.Hello) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.acquire(h.GetJob())
+	j, err := s.acquireFor(c.stream.Context(), h.GetJob())
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +91,7 @@ type client struct {
 	stream watchStream
 	done   chan error // why the stream is to end
 	acked  chan struct{}
+	setUp  *limiter.Handshake // of its connection, nil once that is released; the sender's
 
 	mu   sync.Mutex
 	core *protocol.Subscriber // nil until it has been admitted
@@ -159,6 +162,10 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 			}
 			c.s.m.updates(kind, n)
 			continue
+		}
+		if c.setUp != nil && st.Known { // it has been sent what there is for it
+			c.setUp.Release()
+			c.setUp = nil
 		}
 		timer.Reset(time.Until(wake))
 		select {

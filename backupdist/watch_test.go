@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/backupdist/protocol"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -68,7 +69,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 		a := assigned(t, nil, "web", 7, 10, 1)
 		m.write(a)
 		_, cc := start(t, m)
-		subs := make([]*sub, maxStreams)
+		subs := make([]*sub, limiter.MaxCalls)
 		for i := range subs {
 			subs[i] = subscribe(t, cc, hello("web"), nil)
 		}
@@ -78,7 +79,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case <-more:
-			t.Fatalf("%d streams are answered on one connection", maxStreams+1)
+			t.Fatalf("%d streams are answered on one connection", limiter.MaxCalls+1)
 		default:
 		}
 		subs[1].close()

@@ -54,6 +54,7 @@ of the others, and its own are served as they were read last.`,
 			}
 			part.Closes(s.Close)
 			part.Register, part.Options, part.Ready = s.Register, backupdist.ServerOptions(), s.Ready
+			part.Admit = s.Admit
 			return part, nil
 		})
 	}

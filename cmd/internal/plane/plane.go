@@ -77,7 +77,7 @@ func Start(cfg Config) (*Plane, error) {
 	}
 	p.servers = [3]*run.Server{
 		run.Serve(p.distributor.Admit(cfg.Distributor), cfg.Credentials, p.register, distributor.ServerOptions()...),
-		run.Serve(cfg.Backup, cfg.Credentials, p.registerBackup, backupdist.ServerOptions()...),
+		run.Serve(p.backup.Admit(cfg.Backup), cfg.Credentials, p.registerBackup, backupdist.ServerOptions()...),
 		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
 	}
 	return p, nil
@@ -91,8 +91,9 @@ func (p *Plane) register(r grpc.ServiceRegistrar) {
 	}
 }
 
-// registerBackup serves leases once more where connections are not limited: a lease does
-// not wait behind all subscribers that connect after a restart.
+// registerBackup serves leases once more where few subscribers connect and none waits for
+// a change to be brought to others: a lease does not wait behind all of those that connect
+// after a restart.
 func (p *Plane) registerBackup(r grpc.ServiceRegistrar) {
 	p.backup.Register(r)
 	if p.leases != nil {

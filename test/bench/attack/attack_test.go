@@ -67,14 +67,17 @@ func TestMain(m *testing.M) {
 type target struct {
 	b             *testing.B
 	p             *process.Process
-	address, http string
+	address, http string // of the server that is attacked
+	distributor   string
 	pid           int
 }
 
-// from connects from an address of this machine.
-func (t *target) from(address string) *grpc.ClientConn {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	cc, err := grpc.NewClient("passthrough:///"+t.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+// from connects from an address of this machine to what is attacked.
+func (t *target) from(address string) *grpc.ClientConn { return dial(address, t.address) }
+
+func dial(from, to string) *grpc.ClientConn {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	cc, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return d.DialContext(ctx, "tcp", to) }))
 	if err != nil {
 		panic(err)
@@ -128,7 +131,7 @@ func (t *target) join() (*assignment.Assignment, time.Duration, error) {
 // task is one that is there all the while, and takes what it is sent.
 func (t *target) task(ctx context.Context, i int, ready *sync.WaitGroup) {
 	name := fmt.Sprint("t", i)
-	cc := t.from(honest)
+	cc := dial(honest, t.distributor)
 	defer cc.Close()
 	s, err := watch(ctx, cc, &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_SLICELET, ClientId: name, Task: taskOf(name, uint64(i+1)),
 		Report: &slicerv1.Report{Sequence: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}})
@@ -327,6 +330,9 @@ var attacks = []struct {
 	}},
 }
 
+// atBackup are the attacks that the Backup Distributor is tried with, too.
+var atBackup = []string{"10000-unknown-names-a-second", "300-silent-connections-a-second", "300-stuck-handshakes-a-second", "20000-streams-on-one-connection"}
+
 // connections are opened so often a second, send so much and no more.
 func (t *target) connections(ctx context.Context, persecond int, say string) {
 	var mu sync.Mutex
@@ -349,44 +355,52 @@ func (t *target) connections(ctx context.Context, persecond int, say string) {
 // BenchmarkAttack is described by the package.
 func BenchmarkAttack(b *testing.B) {
 	for _, a := range attacks {
-		b.Run(a.name, func(b *testing.B) {
-			for b.Loop() {
-				t := start(b)
-				ctx, cancel := context.WithCancel(context.Background())
-				var ready, ended sync.WaitGroup
-				for i := range tasks {
-					ready.Add(1)
-					ended.Go(func() { t.task(ctx, i, &ready) })
-				}
-				ready.Wait()
-				process.Eventually(b, time.Minute, "an assignment to all", func() error {
-					if a, _, err := t.join(); err != nil || a.NumTasks() < tasks {
-						return errors.Join(err, errors.New("not all of them"))
-					}
-					return nil
-				})
-				time.Sleep(3 * time.Second)
-				before := t.phase(after(5 * time.Second))
-				attacker := process.Start(b, "attacker", []string{attackOf(a.name, t.address, t.http, lasts)}, os.Args[0])
-				during := t.phase(attacker.Done())
-				later := t.phase(after(5 * time.Second))
-				cancel()
-				ended.Wait()
-				t.p.End(20 * time.Second)
-				t.report(before, during, later)
-			}
-		})
+		b.Run(a.name, func(b *testing.B) { underAttack(b, a.name, false) })
+	}
+	for _, name := range atBackup {
+		b.Run("backup/"+name, func(b *testing.B) { underAttack(b, name, true) })
 	}
 }
 
-func start(b *testing.B) *target {
+func underAttack(b *testing.B, name string, backup bool) {
+	for b.Loop() {
+		t := start(b, backup)
+		ctx, cancel := context.WithCancel(context.Background())
+		var ready, ended sync.WaitGroup
+		for i := range tasks {
+			ready.Add(1)
+			ended.Go(func() { t.task(ctx, i, &ready) })
+		}
+		ready.Wait()
+		process.Eventually(b, time.Minute, "an assignment to all", func() error {
+			if a, _, err := t.join(); err != nil || a.NumTasks() < tasks {
+				return errors.Join(err, errors.New("not all of them"))
+			}
+			return nil
+		})
+		time.Sleep(3 * time.Second)
+		before := t.phase(after(5 * time.Second))
+		attacker := process.Start(b, "attacker", []string{attackOf(name, t.address, t.http, lasts)}, os.Args[0])
+		during := t.phase(attacker.Done())
+		later := t.phase(after(5 * time.Second))
+		cancel()
+		ended.Wait()
+		t.p.End(20 * time.Second)
+		t.report(before, during, later)
+	}
+}
+
+func start(b *testing.B, backup bool) *target {
 	addrs := process.FreePorts(b, 3)
-	t := &target{b: b, address: addrs[0], http: addrs[2]}
+	t := &target{b: b, address: addrs[0], http: addrs[2], distributor: addrs[0]}
+	if backup {
+		t.address = addrs[1]
+	}
 	process.Build(b, "slicer", "github.com/slicer-project/slicer/cmd/slicer")
 	t.p = process.Start(b, "slicer", nil, process.Program("slicer"), "serve", "--store", "pebble://"+b.TempDir()+"/db",
 		"--listen", addrs[0], "--backup-listen", addrs[1], "--http", addrs[2])
 	t.pid = t.p.Pid()
-	cc := t.from(honest)
+	cc := dial(honest, t.distributor)
 	defer cc.Close()
 	process.Eventually(b, time.Minute, "the job", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

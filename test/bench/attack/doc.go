@@ -7,7 +7,8 @@
 // again and again, before, during and after it. A row says how long the slowest join
 // took in each phase, how much memory the process had at most, how far generations are
 // ahead of the clock, and how many keys changed owners. It fails where a join took a
-// second or longer, or the memory came to more than twice what it was.
+// second or longer, or the memory came to more than twice what it was. In the rows whose
+// names begin with "backup" the Backup Distributor is attacked and joined.
 //
 // BenchmarkSoak runs all of them at once, for as long as it is told:
 //
