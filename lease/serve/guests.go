@@ -5,15 +5,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/lease"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
 // Bounds of what one caller of LeaseService may have, so that none shuts the
-// others out. A caller is the identity of its certificate, or its IP address.
+// others out. A caller is the identity of its certificate, or its address (see
+// limiter.KeyOf).
 const (
 	MaxPeerSessions       = 1 << 13 // of one caller
 	MaxConnectionSessions = 256     // opened over one connection
@@ -43,11 +44,7 @@ func originOf(ctx context.Context) origin {
 		return origin{}
 	}
 	o := origin{connection: p.Addr.String()}
-	host, _, err := net.SplitHostPort(o.connection)
-	if err != nil {
-		host = o.connection
-	}
-	o.peer = "address " + host
+	o.peer = "address " + limiter.KeyOf(p.Addr)
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 		if o.identity = identityOf(info); o.identity != "" {
 			o.peer = "identity " + o.identity
