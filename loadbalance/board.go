@@ -33,7 +33,7 @@ type board struct {
 	prevTask []int32           // by position in Prev: the same process in Tasks, or -1
 	known    bool              // loads were measured and are not all 0
 	total    float64           // load of all slices
-	fine     *finer            // what is known within slices
+	fine     *subSliceLoad     // what is known within slices
 	smooth   *smoother         // nil when nothing is to be remembered
 
 	work *Workspace
@@ -63,9 +63,9 @@ func (b *board) done() {
 	}
 }
 
-// roomy is n elements, of any value, with room for most, in memory that is used again
+// growable is n elements, of any value, with room for most, in memory that is used again
 // if there is enough of it.
-func roomy[T any](used []T, n, most int) []T {
+func growable[T any](used []T, n, most int) []T {
 	if cap(used) < most {
 		return make([]T, n, most)
 	}
@@ -133,7 +133,7 @@ func (b *board) lay() {
 	if len(c.Owners) > len(c.Starts) {
 		b.lists = make([]uint32, 0, len(c.Owners))
 	}
-	b.pieces = roomy(b.work.pieces, len(c.Starts), b.room())
+	b.pieces = growable(b.work.pieces, len(c.Starts), b.room())
 	if b.smooth != nil {
 		b.est = b.smooth.cells
 	}
@@ -153,7 +153,7 @@ func (b *board) lay() {
 	b.pieces[b.n-1].next = -1
 	// Some slack, because splitting adds to most lists.
 	all := b.ownerships + b.ownerships/2 + 8*len(count)
-	b.work.lists = roomy(b.work.lists, all, all)
+	b.work.lists = growable(b.work.lists, all, all)
 	lists := b.work.lists
 	for t, k := range count {
 		k += k/2 + 8

@@ -60,7 +60,7 @@ func (b *board) bursty() bool {
 // spread makes the best of load that comes in bursts on keys that nobody could
 // foretell: what the move budget leaves goes into replicas of slices whether
 // they are hot or not, so that the next burst meets several tasks, wherever it
-// comes. When load calms down dropSurplus takes them away again.
+// comes. When load calms down dropExtraReplicas takes them away again.
 func (b *board) spread() {
 	target := (2*b.max + 2) / 3
 	if target <= b.min || !b.bursty() {

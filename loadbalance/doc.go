@@ -8,12 +8,12 @@
 // A round goes through the phases of section 4.4.1 of the Slicer paper:
 //
 //  1. slices of tasks that may not own any more go elsewhere (reassign.go), and
-//     a task that owns nothing is given its share (welcome.go);
+//     a task that owns nothing is given its share (seed.go);
 //  2. every slice gets at least the smallest and at most the largest number of
 //     replicas (reassign.go);
 //  3. adjacent cold slices are merged (merge.go);
 //  4. load is moved off the hottest tasks, at the least churn (published.go, and
-//     cooler.go for weighted-move);
+//     rebalancer.go for weighted-move);
 //  5. hot slices are split (split.go).
 //
 // New tasks count for less than their capacity until they are warm, in all of these
@@ -26,7 +26,7 @@
 //
 // With Input.Published, to compare with, a round does what the paper says. Where the
 // paper is silent both do the same: a task that owns nothing is given its share at
-// once, in rounds without the load phases too (welcome.go); and an owner that is
+// once, in rounds without the load phases too (seed.go); and an owner that is
 // gone is not made up for where enough replicas are left that carry no more than
 // they should. Weighted-move, which all jobs are balanced by, differs in this:
 //
@@ -46,7 +46,7 @@
 //     next to no part of the keyspace and so can be moved and replicated at no
 //     churn of other keys. So are lighter ones that carry most of their slice,
 //     once something has to move. Slices that carry next to nothing stay.
-//   - Replicas that are no longer needed go (surplus.go), save when load comes in
+//   - Replicas that are no longer needed go (extra.go), save when load comes in
 //     bursts that nobody could foretell: then more are added (bursts.go).
 //   - Neighbours on the same tasks are merged first, and others only when the
 //     number of slices comes near its limit.

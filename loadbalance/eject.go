@@ -9,7 +9,7 @@ import (
 // are: one more task takes it, none that warms up, as a replica if that is allowed and instead of h
 // otherwise, and pushes its densest small slices on to other tasks that have
 // room. All of it is one move with one weight.
-func (c *cooler) eject(h uint32) bool {
+func (c *rebalancer) eject(h uint32) bool {
 	// The heaviest slices are the ones for which nobody has room.
 	heavy := slices.Clone(c.own[h])
 	slices.SortFunc(heavy, func(x, y int32) int {
@@ -69,7 +69,7 @@ type makingRoom struct {
 }
 
 // foretold is what task t would carry: what it does, if nothing else is said.
-func (c *cooler) foretold(t uint32) float64 {
+func (c *rebalancer) foretold(t uint32) float64 {
 	for i := range c.after {
 		if c.after[i].task == t {
 			return c.after[i].load
@@ -79,7 +79,7 @@ func (c *cooler) foretold(t uint32) float64 {
 }
 
 // foretell says what task t would carry.
-func (c *cooler) foretell(t uint32, load float64) {
+func (c *rebalancer) foretell(t uint32, load float64) {
 	for i := range c.after {
 		if c.after[i].task == t {
 			c.after[i].load = load
@@ -90,11 +90,11 @@ func (c *cooler) foretell(t uint32, load float64) {
 }
 
 // enough is how little a task may carry too much for nothing to be pushed off it.
-func (c *cooler) enough() float64 { return .002 * c.level }
+func (c *rebalancer) enough() float64 { return .002 * c.level }
 
 // pushable are the slices of task t, but for piece i, that may be pushed on when it
 // would carry too much by excess, the densest first.
-func (c *cooler) pushable(t uint32, i int32, excess float64) []dense {
+func (c *rebalancer) pushable(t uint32, i int32, excess float64) []dense {
 	c.dense = c.dense[:0]
 	if excess <= c.enough() {
 		return nil
@@ -112,10 +112,10 @@ func (c *cooler) pushable(t uint32, i int32, excess float64) []dense {
 }
 
 // small says that pushing on so much leaves a task with hardly too little.
-func (c *cooler) small(share, excess float64) bool { return share <= excess+.02*c.level }
+func (c *rebalancer) small(share, excess float64) bool { return share <= excess+.02*c.level }
 
 // makeRoom tries to put piece i on task t, too, or instead of on h.
-func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
+func (c *rebalancer) makeRoom(i int32, h, t uint32, k Kind) bool {
 	p := &c.pieces[i]
 	s := p.share()
 	cost := p.width()
@@ -190,7 +190,7 @@ func (c *cooler) makeRoom(i int32, h, t uint32, k Kind) bool {
 }
 
 // fitting looks for a cold task, among the few coldest.
-func (c *cooler) fitting(fits func(uint32) bool) (uint32, bool) {
+func (c *rebalancer) fitting(fits func(uint32) bool) (uint32, bool) {
 	tries, found := 0, false
 	t, ok := c.cold.warm.first(func(t uint32) bool {
 		tries++

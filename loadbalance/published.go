@@ -10,7 +10,7 @@ import (
 // of the slice, and a move that no longer fits into the budget is not made.
 func (b *board) published() {
 	if _, some := b.fresh(); some {
-		b.welcome()
+		b.seedNewTasks()
 	}
 	b.mergeCold(b.cfg.MinSlicesPerTask * len(b.live))
 	b.moveHottest()

@@ -31,7 +31,7 @@ func rebalance(in Input, most int) Output {
 	}
 	switch why := b.idle(); {
 	case why != "":
-		b.welcome()
+		b.seedNewTasks()
 		b.skip(why)
 	case b.in.Published:
 		b.published()

@@ -107,7 +107,7 @@ func (b *board) fill(rate []float64) {
 		b.total += rate[i]
 	}
 	if b.known = b.total > 0; b.known {
-		b.fine = newFiner(&b.in, rate)
+		b.fine = newSubSliceLoad(&b.in, rate)
 	}
 }
 
@@ -115,7 +115,7 @@ func (b *board) fill(rate []float64) {
 // for which they were remembered.
 func (b *board) recall() *smoother {
 	prev := b.in.Prev
-	s := &smoother{cells: roomy(b.work.cells, prev.NumSlices(), b.room())}
+	s := &smoother{cells: growable(b.work.cells, prev.NumSlices(), b.room())}
 	clear(s.cells)
 	old := b.in.State
 	if old == nil || len(old.starts) == 0 {

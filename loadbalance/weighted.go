@@ -6,13 +6,13 @@ package loadbalance
 // next task when one cannot be cooled, and dropping replicas that are no longer
 // needed.
 func (b *board) weightedMove() {
-	b.welcome()
+	b.seedNewTasks()
 	b.mergeSame()
 	// Merging on to other tasks costs churn, so it waits until room is short.
 	b.mergeCold(max(b.maxSlices()*2/3, b.cfg.MinSlicesPerTask*len(b.live)))
 	b.isolate()
 	b.cool()
-	b.dropSurplus()
+	b.dropExtraReplicas()
 	b.spread()
 	b.splitHot()
 }

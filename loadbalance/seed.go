@@ -2,13 +2,13 @@ package loadbalance
 
 import "slices"
 
-// welcome gives tasks that own nothing their fair share, and those that are new
+// seedNewTasks gives tasks that own nothing their fair share, and those that are new
 // what they lack as they warm up, as far as the move budget allows: moving by load
 // alone would leave a newcomer to a large, even job with nothing, because nobody
 // there is hot. When no load is known it also goes on filling tasks that own less
 // than half their share of the keyspace. What does not fit into the budget follows
 // in later rounds.
-func (b *board) welcome() {
+func (b *board) seedNewTasks() {
 	var guests []uint32
 	within, few := b.fresh()
 	fresh := func(t uint32) bool { return few && isNew(b.in.Ages, int(t), within) }
@@ -49,7 +49,7 @@ func (b *board) welcome() {
 		if s.ratio(to) >= fair || s.ratio(from) <= fair {
 			return
 		}
-		i, full := b.gift(s, from, to, fair, few)
+		i, full := b.transfer(s, from, to, fair, few)
 		if i < 0 {
 			if full {
 				cold.drop(to)
@@ -86,12 +86,12 @@ func (b *board) halveWide() {
 	}
 }
 
-// gift picks the piece of one task that another should have: the most worth for
+// transfer picks the piece of one task that another should have: the most worth for
 // its width that leaves neither on the wrong side of fair by more than half of
 // it. It returns -1 if there is none, and whether that is because who warms up has
 // enough for now. If that has nothing it is given the least if nothing is little
 // enough: with nothing it would stay cold.
-func (b *board) gift(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
+func (b *board) transfer(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
 	least, leastWorth := int32(-1), 0.0
 	if b.warms(to) && len(b.own[to]) == 0 {

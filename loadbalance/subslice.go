@@ -2,17 +2,17 @@ package loadbalance
 
 import "github.com/slicer-project/slicer/assignment"
 
-// finer knows how the load of the slices of Prev lies within them. A nil finer
+// subSliceLoad knows how the load of the slices of Prev lies within them. A nil subSliceLoad
 // knows nothing and takes it to be even.
-type finer struct {
+type subSliceLoad struct {
 	prev  *assignment.Assignment
 	rate  []float64 // by slice, nothing unknown
 	parts int
 	part  []float64 // slice after slice, nil when parts is 1
 }
 
-func newFiner(in *Input, rate []float64) *finer {
-	f := &finer{prev: in.Prev, rate: rate, parts: 1}
+func newSubSliceLoad(in *Input, rate []float64) *subSliceLoad {
+	f := &subSliceLoad{prev: in.Prev, rate: rate, parts: 1}
 	if l := in.Loads; l != nil && l.Parts > 1 && len(l.Part) == l.Parts*in.Prev.NumSlices() {
 		f.parts, f.part = l.Parts, l.Part
 	}
@@ -20,7 +20,7 @@ func newFiner(in *Input, rate []float64) *finer {
 }
 
 // portion is the share of a slice's load that lies below key at, 0 to 1.
-func (f *finer) portion(s assignment.Slice, at assignment.SliceKey) float64 {
+func (f *subSliceLoad) portion(s assignment.Slice, at assignment.SliceKey) float64 {
 	if at <= s.Start {
 		return 0
 	}
@@ -37,7 +37,7 @@ func (f *finer) portion(s assignment.Slice, at assignment.SliceKey) float64 {
 }
 
 // within is the load between two keys.
-func (f *finer) within(s assignment.Slice) float64 {
+func (f *subSliceLoad) within(s assignment.Slice) float64 {
 	sum := 0.0
 	for i := f.prev.Find(s.Start); i < f.prev.NumSlices(); i++ {
 		old := f.prev.Slice(i)
@@ -55,7 +55,7 @@ func (f *finer) within(s assignment.Slice) float64 {
 }
 
 // below is the share of slice i of Prev that lies below key at, by its parts.
-func (f *finer) below(i int, s assignment.Slice, at assignment.SliceKey) float64 {
+func (f *subSliceLoad) below(i int, s assignment.Slice, at assignment.SliceKey) float64 {
 	x := float64(at-s.Start) / float64(s.End-s.Start)
 	if f.part == nil {
 		return x

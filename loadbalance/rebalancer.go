@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// cooler is phase 4 of weighted-move.
-type cooler struct {
+// rebalancer is phase 4 of weighted-move.
+type rebalancer struct {
 	*board
 	makingRoom
 	level   float64 // what tasks should be brought down to, load by capacity
@@ -24,7 +24,7 @@ type cooler struct {
 // the others uneven.
 func (b *board) cool() {
 	worth := b.worthMoving()
-	c := &cooler{board: b, level: b.aim()}
+	c := &rebalancer{board: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
 	start, stop := b.band(c.level)
@@ -74,7 +74,7 @@ const steady = .75
 // unavoidable is the largest load by capacity that no move can take off whichever
 // task has it: that of a slice with as many replicas as allowed, on the tasks with
 // the largest capacities.
-func (c *cooler) unavoidable(weights []float64) float64 {
+func (c *rebalancer) unavoidable(weights []float64) float64 {
 	top := 0.0
 	for i := c.head; i >= 0; i = c.pieces[i].next {
 		if p := &c.pieces[i]; p.fixed || p.replicas() >= c.max {
@@ -87,7 +87,7 @@ func (c *cooler) unavoidable(weights []float64) float64 {
 // bound says that a task holds a slice that alone keeps it above the mean, and that
 // no larger one could take. The rest of its load would be moved for nothing unless
 // it made it the hottest.
-func (c *cooler) bound(t uint32) bool {
+func (c *rebalancer) bound(t uint32) bool {
 	if c.weight[t] < c.largest {
 		return false
 	}
@@ -125,7 +125,7 @@ func (b *board) band(level float64) (start, stop float64) {
 const bandNoise = .1
 
 // over is the squared overload of a task with some load.
-func (c *cooler) over(t uint32, load float64) float64 {
+func (c *rebalancer) over(t uint32, load float64) float64 {
 	x := load/c.weight[t] - c.level
 	if x <= 0 {
 		return 0
@@ -134,7 +134,7 @@ func (c *cooler) over(t uint32, load float64) float64 {
 	return x * x * c.weight[t]
 }
 
-func (c *cooler) refresh(ts ...uint32) {
+func (c *rebalancer) refresh(ts ...uint32) {
 	for _, t := range ts {
 		c.hot.set(t, -c.ratio(t))
 		c.cold.refresh(t)
@@ -142,7 +142,7 @@ func (c *cooler) refresh(ts ...uint32) {
 }
 
 // step makes the best move that cools task h; false if there is none.
-func (c *cooler) step(h uint32) bool {
+func (c *rebalancer) step(h uint32) bool {
 	c.spent = false
 	best, to := c.bestMove(h)
 	if best.kind == "" {
@@ -167,7 +167,7 @@ func (c *cooler) step(h uint32) bool {
 }
 
 // bestMove weighs the moves of each slice of task h.
-func (c *cooler) bestMove(h uint32) (best option, to uint32) {
+func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 	coldest := c.cold.warm.top()
 	before := c.over(h, c.load[h])
 	for _, i := range c.movable(h) {
@@ -206,14 +206,14 @@ func (c *cooler) bestMove(h uint32) (best option, to uint32) {
 // as are allowed, or that no larger ones could do better. On a task that cannot, a
 // slice would be in the way of those that can, for good: it may be too hot to be given
 // to them in one step.
-func (c *cooler) holds(p *piece, t uint32) bool {
+func (c *rebalancer) holds(p *piece, t uint32) bool {
 	room := float64(c.max) * c.weight[t]
 	return p.load <= room*c.level || room >= (1-1e-9)*c.widest
 }
 
 // movable are the pieces of task h that may move and fit into the budget. Looking
 // for them fetches all from memory at once, before each is thought about.
-func (c *cooler) movable(h uint32) []int32 {
+func (c *rebalancer) movable(h uint32) []int32 {
 	room := c.budget - c.moved
 	c.found = c.found[:0]
 	for _, i := range c.own[h] {
@@ -243,7 +243,7 @@ func (b *board) thin(i int32) bool {
 const sparse = .1
 
 // gainOfAdding is the fall of squared overload when t joins the owners of p.
-func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {
+func (c *rebalancer) gainOfAdding(p *piece, t uint32) float64 {
 	s, after := p.share(), p.load/float64(p.replicas()+1)
 	g := c.over(t, c.load[t]) - c.over(t, c.load[t]+after)
 	for _, o := range c.owners(p) {
@@ -253,7 +253,7 @@ func (c *cooler) gainOfAdding(p *piece, t uint32) float64 {
 }
 
 // gainOfRemoving is the fall of squared overload when t leaves the owners of p.
-func (c *cooler) gainOfRemoving(p *piece, t uint32) float64 {
+func (c *rebalancer) gainOfRemoving(p *piece, t uint32) float64 {
 	s, after := p.share(), p.load/float64(p.replicas()-1)
 	g := c.over(t, c.load[t]) - c.over(t, c.load[t]-s)
 	for _, o := range c.owners(p) {

@@ -1,9 +1,9 @@
 package loadbalance
 
-// dropSurplus takes away replicas that the load no longer needs: those without
+// dropExtraReplicas takes away replicas that the load no longer needs: those without
 // which, even at the slice's recent peak, no owner would exceed the level. It
 // costs nobody a key that it lacked, and frees memory on those that had it.
-func (b *board) dropSurplus() {
+func (b *board) dropExtraReplicas() {
 	if b.bursty() {
 		return
 	}
