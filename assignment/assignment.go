@@ -95,7 +95,7 @@ func (a *Assignment) Previous() Generation { return a.h.Previous }
 // StoreID names the store that the assignment was written to.
 func (a *Assignment) StoreID() uint64 { return a.h.StoreID }
 
-// Newer says whether a should take the place of b: a newer generation, or
+// Newer reports whether a should take the place of b: a newer generation, or
 // whatever comes from another store. Anything is newer than nil.
 func (a *Assignment) Newer(b *Assignment) bool {
 	return b == nil || a.h.StoreID != b.h.StoreID || a.h.Generation > b.h.Generation
@@ -203,7 +203,7 @@ func (r Replicas) All() iter.Seq[Task] {
 	}
 }
 
-// Has says whether the task at a position of the task table is among them.
+// Has reports whether the task at a position of the task table is among them.
 func (r Replicas) Has(pos int) bool {
 	for i := r.lo; i < r.hi; i++ {
 		if int(r.a.c.Owners[i]) == pos {

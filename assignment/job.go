@@ -267,7 +267,7 @@ func (c JobConfig) Validate() error {
 	return nil
 }
 
-// whole says whether d can be sent, in milliseconds, without loss.
+// whole reports whether d can be sent, in milliseconds, without loss.
 func whole(d time.Duration) bool { return d%time.Millisecond == 0 }
 
 // within is false for NaN.

@@ -109,7 +109,7 @@ type Slice struct {
 // Keyspace is the whole space.
 var Keyspace = Slice{0, KeyspaceEnd}
 
-// Contains says whether k lies in the slice.
+// Contains reports whether k lies in the slice.
 func (s Slice) Contains(k SliceKey) bool { return s.Start <= k && k < s.End }
 
 // Width is the number of slice keys in the slice.

@@ -79,7 +79,7 @@ type Task struct {
 	State  TaskState
 }
 
-// Same says whether t and u are the same running process.
+// Same reports whether t and u are the same running process.
 func (t Task) Same(u Task) bool { return t.Name == u.Name && t.Incarnation == u.Incarnation }
 
 // Validate names the first field that is not allowed.
@@ -103,7 +103,7 @@ func (t Task) Validate() error {
 	return nil
 }
 
-// ValidateJobName says whether name can name a job: an RFC 1123 label.
+// ValidateJobName reports whether name can name a job: an RFC 1123 label.
 func ValidateJobName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 63
 	for i := 0; ok && i < len(name); i++ {

@@ -82,7 +82,7 @@ func (e *encoding) sendUnshared(stream grpc.ServerStream) (int, error) {
 	return len(f.Data), nil
 }
 
-// plain says whether messages prepared for one plain stream are good for another:
+// plain reports whether messages prepared for one plain stream are good for another:
 // not if a client compresses or speaks another codec, or if that cannot be told.
 func plain(stream grpc.ServerStream) bool {
 	s, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface {

@@ -34,7 +34,7 @@ func (c *Clerk) Subset() *Subset { return c.subset.Load() }
 // subset that fit together, look up in this one.
 func (s *Subset) Assignment() *assignment.Assignment { return s.assignment }
 
-// Contains says whether the task at this position of the assignment is in the
+// Contains reports whether the task at this position of the assignment is in the
 // subset.
 func (s *Subset) Contains(pos int) bool {
 	return pos >= 0 && pos>>6 < len(s.in) && s.in[pos>>6]>>(pos&63)&1 != 0
@@ -100,7 +100,7 @@ func (c *chooser) pick(present []int, index int) ([]int, error) {
 	return subset.Rocksteadier{}.Append(nil, subset.Shape{Backends: b, Size: c.size}, index)
 }
 
-// same says whether it would be worked out from the same again.
+// same reports whether it would be worked out from the same again.
 func (s *Subset) same(a *assignment.Assignment, index int, known bool) bool {
 	return s != nil && s.assignment == a && s.index == index && s.known == known
 }

@@ -64,7 +64,7 @@ func (v view) owns(k assignment.SliceKey) bool {
 // A process that was stopped for longer than its lease finds it false at once.
 func (b *Belief) Valid() bool { return b != nil && b.term.valid() }
 
-// Owns says whether the key is the task's own, and the belief valid now. The
+// Owns reports whether the key is the task's own, and the belief valid now. The
 // clock is read last, so true was true at that instant.
 func (b *Belief) Owns(k assignment.SliceKey) bool {
 	return b != nil && b.before.owns(k) && (b.after.a == nil || b.after.owns(k)) && b.term.valid()

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkClock says whether deadlines can be trusted here.
+// checkClock reports whether deadlines can be trusted here.
 func checkClock() error {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -13,7 +13,7 @@ var started = time.Now()
 // it may stop while the machine is suspended, so no reader starts there.
 func Boottime() time.Duration { return time.Since(started) }
 
-// checkClock says whether deadlines can be trusted here.
+// checkClock reports whether deadlines can be trusted here.
 func checkClock() error {
 	return errors.New("consistent mode needs a clock that runs through suspend, CLOCK_BOOTTIME of Linux")
 }

@@ -57,7 +57,7 @@ func CheckJobs(jobs []string) error {
 	return nil
 }
 
-// CheckTTL says whether a session may ask for this lease time.
+// CheckTTL reports whether a session may ask for this lease time.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return &assignment.FieldError{Field: "ttl", Value: ttl, Allowed: fmt.Sprintf("%s to %s", MinTTL, MaxTTL)}

@@ -151,7 +151,7 @@ func (c *Core) Named() []assignment.Generation {
 	return gens
 }
 
-// Step takes an event. valid says whether the session's deadline lies ahead: if
+// Step takes an event. valid reports whether the session's deadline lies ahead: if
 // not, nothing is sent, until an event finds it valid again.
 func (c *Core) Step(now time.Duration, valid bool, e Event) []Action {
 	if !c.take(now, e) {

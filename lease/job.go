@@ -132,7 +132,7 @@ func (j *Job) Belief() *Belief {
 	return nil
 }
 
-// Owns says whether the key is the task's own now: Belief().Owns(k) with one
+// Owns reports whether the key is the task's own now: Belief().Owns(k) with one
 // reading of the clock.
 func (j *Job) Owns(k assignment.SliceKey) bool { return j.belief.Load().Owns(k) }
 

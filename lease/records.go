@@ -50,7 +50,7 @@ func GuardClaim(g assignment.Generation) Claim { return Claim{To: g} }
 // Claim is what a reader of this bridge holds.
 func (b Bridge) Claim() Claim { return Claim{b.From, b.To} }
 
-// Bridge says whether the claim is for a bridge.
+// Bridge reports whether the claim is for a bridge.
 func (c Claim) Bridge() bool { return c.From != 0 }
 
 func (c Claim) String() string {
@@ -63,7 +63,7 @@ func (c Claim) String() string {
 	return fmt.Sprintf("guard %d", c.To)
 }
 
-// Grants says whether the claim can be acquired: the record has its value and is open.
+// Grants reports whether the claim can be acquired: the record has its value and is open.
 func (s Seen) Grants(c Claim) bool {
 	if c.Bridge() {
 		return s.Bridge.Open && s.Bridge.Claim() == c

@@ -126,7 +126,7 @@ func (s *sim) delay() time.Duration {
 	return time.Duration(s.rng.Int64N(int64(3 * time.Millisecond)))
 }
 
-// believes says whether the reader believes in a key now: as a process would
+// believes reports whether the reader believes in a key now: as a process would
 // that reads the clock at this instant.
 func (r *reader) believes(s *sim, key int) bool {
 	h := r.holding

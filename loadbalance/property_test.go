@@ -112,7 +112,7 @@ func drawLoads(t *rapid.T, a *assignment.Assignment) *loadbalance.Loads {
 	return l
 }
 
-// check says whether one round kept every promise.
+// check reports whether one round kept every promise.
 func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 	live := 0
 	for _, task := range in.Tasks {
@@ -173,7 +173,7 @@ func check(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 	}
 }
 
-// told says whether each owner that a key gains or loses is named by a decision.
+// told reports whether each owner that a key gains or loses is named by a decision.
 func told(t *rapid.T, in loadbalance.Input, out loadbalance.Output) {
 	names := func(k assignment.SliceKey, who func(loadbalance.Decision) string) map[string]bool {
 		m := make(map[string]bool)
@@ -280,7 +280,7 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
-// changed says whether any slice or owner differs, by process.
+// changed reports whether any slice or owner differs, by process.
 func changed(a, b *assignment.Assignment) bool {
 	if a.NumSlices() != b.NumSlices() {
 		return true

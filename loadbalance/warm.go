@@ -40,7 +40,7 @@ func Warmth(tasks []assignment.Task, ages []time.Duration, warmUp time.Duration)
 	return warmth
 }
 
-// Warming says whether some tasks of a round are to be given more without anything
+// Warming reports whether some tasks of a round are to be given more without anything
 // else having changed: rounds are due until none is.
 func Warming(in Input) bool {
 	return fewNew(in.Tasks, in.Ages, settled(in.Config))
@@ -55,7 +55,7 @@ func isNew(ages []time.Duration, i int, within time.Duration) bool {
 	return i < len(ages) && ages[i] >= 0 && ages[i] < within
 }
 
-// fewNew says whether some running tasks are new, but no more than half by capacity.
+// fewNew reports whether some running tasks are new, but no more than half by capacity.
 func fewNew(tasks []assignment.Task, ages []time.Duration, within time.Duration) bool {
 	fresh, sum := 0.0, 0.0
 	for i, t := range tasks {
@@ -161,7 +161,7 @@ func (b *board) missing() float64 {
 
 func (b *board) warms(t uint32) bool { return b.young != nil && b.young[t] }
 
-// admits says whether a task may be given more besides what it has; fair is what a
+// admits reports whether a task may be given more besides what it has; fair is what a
 // task of weight 1 should have. It is so of all that are warm.
 func (b *board) admits(t uint32, has, more, fair float64) bool {
 	if !b.warms(t) {

@@ -79,7 +79,7 @@ func (s *Slicelet) find(k assignment.SliceKey) (v *view, i int, owned bool) {
 	}
 }
 
-// believes says whether the belief of a view in consistent mode is valid. Once it
+// believes reports whether the belief of a view in consistent mode is valid. Once it
 // was found not to be, it and its epoch never are again: its session is over, and
 // another belief follows in another epoch.
 func (s *Slicelet) believes(v *view) bool {

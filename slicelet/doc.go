@@ -20,7 +20,7 @@
 // A server may ignore ownership and answer whatever arrives: then Slicer only
 // makes it faster, by sending the same keys to the same server. IsAffinitized
 // finds misrouted requests. Handle is for servers that keep state about their
-// keys: AssignedContinuously says whether the key has been theirs without a
+// keys: AssignedContinuously reports whether the key has been theirs without a
 // break, and FencingToken proves it to a store.
 //
 // In affinity mode ownership is what the newest assignment says that has

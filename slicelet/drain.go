@@ -171,7 +171,7 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, told bool, no
 	return e
 }
 
-// alone says whether the assignment has nobody else to move slices to.
+// alone reports whether the assignment has nobody else to move slices to.
 func (d *drain) alone(a *assignment.Assignment) bool {
 	if a == nil {
 		return false
@@ -184,7 +184,7 @@ func (d *drain) alone(a *assignment.Assignment) bool {
 	return true
 }
 
-// acknowledged says whether the assignment shows the task as draining.
+// acknowledged reports whether the assignment shows the task as draining.
 func (d *drain) acknowledged(a *assignment.Assignment) bool {
 	if a == nil {
 		return false

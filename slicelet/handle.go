@@ -21,11 +21,11 @@ type Handle struct {
 // Key is the slice key.
 func (h Handle) Key() assignment.SliceKey { return h.key }
 
-// Owned says whether this task owned the key when the handle was taken. In
+// Owned reports whether this task owned the key when the handle was taken. In
 // consistent mode no other task did then.
 func (h Handle) Owned() bool { return h.owned }
 
-// AssignedContinuously says whether this task has owned the key at every moment
+// AssignedContinuously reports whether this task has owned the key at every moment
 // since the handle was taken, and owns it now. Looking at both ends would not do:
 // the key might have been away in between, and another task might have written.
 // Once false it stays false; a handle taken while the key was not owned never is

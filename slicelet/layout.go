@@ -84,7 +84,7 @@ func (l *layout) slice(i int) assignment.Slice {
 	return assignment.Slice{Start: l.entries[i].start, End: l.entries[i].end}
 }
 
-// is says whether the layout is of these slices.
+// is reports whether the layout is of these slices.
 func (l *layout) is(slices []assignment.Slice) bool {
 	if len(l.entries) != len(slices) {
 		return false

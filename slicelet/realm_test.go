@@ -149,7 +149,7 @@ func (r *realm) advance() {
 	synctest.Wait()
 }
 
-// any says whether the listener was told anything.
+// any reports whether the listener was told anything.
 func (r *recorded) any() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

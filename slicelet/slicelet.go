@@ -126,7 +126,7 @@ func notify(wake chan struct{}) {
 	}
 }
 
-// IsAffinitized says whether this task owns the key, to tell misrouted requests.
+// IsAffinitized reports whether this task owns the key, to tell misrouted requests.
 // It counts nothing, takes no lock and does not allocate. In consistent mode it
 // reads the clock, as do Handle and Slices.
 func (s *Slicelet) IsAffinitized(key string) bool {
@@ -249,7 +249,7 @@ func (s *Slicelet) placed(ctx context.Context) error {
 	}
 }
 
-// named says whether an assignment knows this incarnation.
+// named reports whether an assignment knows this incarnation.
 func (s *Slicelet) named(a *assignment.Assignment) bool {
 	if a == nil {
 		return false

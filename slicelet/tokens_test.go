@@ -162,7 +162,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// heldExact says whether the view knew exactly since when it owned a point, or
+// heldExact reports whether the view knew exactly since when it owned a point, or
 // that it did not.
 func heldExact(v *view, p *past, n, i int) bool {
 	slot := v.own.find(point(i))

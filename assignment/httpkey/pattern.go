@@ -85,7 +85,7 @@ func wildcardName(seg string) (string, bool) {
 	return "", false
 }
 
-// isName says whether it is a Go identifier.
+// isName reports whether it is a Go identifier.
 func isName(s string) bool {
 	for i, r := range s {
 		if r != '_' && !unicode.IsLetter(r) && (i == 0 || !unicode.IsDigit(r)) {
@@ -120,7 +120,7 @@ func (p *Pattern) wildcard(name string) int {
 	return slices.Index(p.segments, segment{name, true})
 }
 
-// Match says whether the pattern fits the URL's path.
+// Match reports whether the pattern fits the URL's path.
 func (p *Pattern) Match(u *url.URL) bool {
 	_, ok := p.match(u, -1)
 	return ok

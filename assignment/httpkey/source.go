@@ -209,7 +209,7 @@ func forwarded(lines []string, n int) (string, bool) {
 	return "", false
 }
 
-// checkToken says whether a name is a token (RFC 9110, section 5.6.2).
+// checkToken reports whether a name is a token (RFC 9110, section 5.6.2).
 func checkToken(field, name string) error {
 	bad := func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(tokenMarks, r))

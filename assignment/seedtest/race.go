@@ -2,5 +2,5 @@
 
 package seedtest
 
-// Detector says whether the race detector is built in.
+// Detector reports whether the race detector is built in.
 const Detector = true

@@ -240,7 +240,7 @@ func validTask(name string, incarnation uint64) error {
 	return t.Validate()
 }
 
-// ValidateGeneration says whether g can be a stored generation's number.
+// ValidateGeneration reports whether g can be a stored generation's number.
 func ValidateGeneration(g assignment.Generation) error {
 	if g < 1 || g > assignment.MaxGeneration {
 		return &assignment.FieldError{Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("1 to %d", assignment.MaxGeneration)}

@@ -70,7 +70,7 @@ func (u URL) String() string {
 	return u.Scheme + "://" + strings.Join(u.Endpoints, ",") + u.Prefix
 }
 
-// ValidateEndpoint says whether e is host:port.
+// ValidateEndpoint reports whether e is host:port.
 func ValidateEndpoint(e string) error {
 	host, port, err := net.SplitHostPort(e)
 	if err == nil && host != "" && !strings.ContainsAny(host, "/@?# ") {
@@ -81,7 +81,7 @@ func ValidateEndpoint(e string) error {
 	return &assignment.FieldError{Field: "store endpoint", Value: e, Allowed: "HOST:PORT with a port of 1 to 65535"}
 }
 
-// ValidatePrefix says whether p can be a prefix in etcd. Stores in one etcd have
+// ValidatePrefix reports whether p can be a prefix in etcd. Stores in one etcd have
 // prefixes of which none is the beginning of another's path.
 func ValidatePrefix(p string) error {
 	ok := len(p) <= MaxPrefixLen && strings.HasPrefix(p, "/")

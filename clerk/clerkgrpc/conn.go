@@ -67,7 +67,7 @@ func (c *conn) follows(task assignment.Task) (over *flight.Group) {
 	return over
 }
 
-// want asks for a connection. It says whether nobody has asked yet.
+// want asks for a connection. It reports whether nobody has asked yet.
 func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true) }
 
 // follow makes the condition that picks see fit the state.

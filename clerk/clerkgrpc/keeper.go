@@ -76,7 +76,7 @@ func (b *keyBalancer) tend(now time.Time) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// sweep closes a connection that nobody has used for a while. It says whether it
+// sweep closes a connection that nobody has used for a while. It reports whether it
 // has.
 func (b *keyBalancer) sweep(c *conn) bool {
 	c.age()

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 )
 
-// source says whether it was closed.
+// source reports whether it was closed.
 type source struct {
 	io.Reader
 	closed int

@@ -23,7 +23,7 @@ const (
 	maxDetails = 16 << 10
 )
 
-// isGRPC says whether a request or an answer with these headers is gRPC's.
+// isGRPC reports whether a request or an answer with these headers is gRPC's.
 func isGRPC(h http.Header) bool {
 	v := h["Content-Type"]
 	return len(v) == 1 && strings.HasPrefix(v[0], grpcType)

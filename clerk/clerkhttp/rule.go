@@ -126,7 +126,7 @@ func compile(r Rule) (*compiled, error) {
 	return c, nil
 }
 
-// isHost says whether a name can be a host's: a DNS name or an IP address.
+// isHost reports whether a name can be a host's: a DNS name or an IP address.
 func isHost(s string) bool {
 	if ip := net.ParseIP(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); ip != nil {
 		return true
@@ -172,7 +172,7 @@ func (r Rules) compile() ([]*compiled, error) {
 	return list, nil
 }
 
-// fits says whether the rule is for the request.
+// fits reports whether the rule is for the request.
 func (c *compiled) fits(r *http.Request) bool {
 	if c.host != "" {
 		host := hostOf(r.Host)

@@ -47,7 +47,7 @@ func (b *backend) answered() {
 	}
 }
 
-// failing says whether the task should rather be left alone now.
+// failing reports whether the task should rather be left alone now.
 func (b *backend) failing(now time.Time) bool {
 	return b.failures.Load() != 0 && now.UnixNano() < b.leaveAlone.Load()
 }
@@ -169,7 +169,7 @@ func (a *among) At(i int) policy.Candidate {
 	return c
 }
 
-// bad says whether another task should rather be asked.
+// bad reports whether another task should rather be asked.
 func bad(c policy.Candidate) bool { return c.Tried || c.Condition == policy.Failing }
 
 // pick chooses the task for a request, nil if there is none left to try. Only

@@ -406,13 +406,13 @@ func (r *trip) send(v *view, b *backend, consistent bool) (*http.Response, error
 	return resp, err
 }
 
-// isUnreached says whether an error came before anything was sent.
+// isUnreached reports whether an error came before anything was sent.
 func isUnreached(err error) bool {
 	_, ok := errors.AsType[clerk.Unreached](err)
 	return ok
 }
 
-// mayRepeat says whether the request may be sent again after an error, or nil
+// mayRepeat reports whether the request may be sent again after an error, or nil
 // for a refusal, and makes it ready.
 func (r *trip) mayRepeat(err error) bool {
 	if r.in.Context().Err() != nil || err != nil && !isUnreached(err) && !idempotent(r.in) {

@@ -69,7 +69,7 @@ func (s *Store) version(ctx context.Context, urls []string) (version string, err
 	return "", err
 }
 
-// checkVersion says whether a member of this version may be part of it.
+// checkVersion reports whether a member of this version may be part of it.
 func checkVersion(version string) error {
 	refuse := fmt.Errorf("%w: version %.40q, needed is 3.5.13 or later on every member", ErrVersion, version)
 	core, _, _ := strings.Cut(version, "-")

@@ -76,7 +76,7 @@ func (s *traceSource) Next() (Window, error) {
 	return Window{}, io.EOF
 }
 
-// over says whether the first open window is, or there will be none.
+// over reports whether the first open window is, or there will be none.
 func (s *traceSource) over() bool {
 	return s.ended || len(s.open) > 0 && s.start+(s.open[0].n+1)*s.interval <= s.newest-s.slack
 }

@@ -26,7 +26,7 @@
 // An RPC for a key that the task does not own is misrouted. In affinity mode it is
 // served and counted; in consistent mode it is refused with UNAVAILABLE and a
 // slicerv1.Refusal, upon which clerkgrpc asks the owner. The metric of misrouted
-// RPCs says whether the client was behind (it routed by an older assignment than
+// RPCs reports whether the client was behind (it routed by an older assignment than
 // this task holds) or ahead.
 //
 // # Answers in consistent mode

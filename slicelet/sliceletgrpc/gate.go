@@ -241,7 +241,7 @@ func (g *gate) keyIn(method string, request any) (assignment.SliceKey, bool) {
 	return assignment.KeyOf(key), ok
 }
 
-// admit counts an RPC and says whether it may go on.
+// admit counts an RPC and reports whether it may go on.
 func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.SliceKey, keyed bool) error {
 	if !keyed {
 		if g.cfg.RequireKey && !strings.HasPrefix(method, "/grpc.") {

@@ -27,7 +27,7 @@
 // A request for a key that the task does not own is misrouted. In affinity mode it
 // is served and counted; in consistent mode it is refused with 421 Misdirected
 // Request, upon which clerkhttp asks the owner. The metric of misrouted requests
-// says whether the client was behind (it routed by an older assignment than this
+// reports whether the client was behind (it routed by an older assignment than this
 // task holds) or ahead.
 //
 // # Answers in consistent mode

@@ -35,7 +35,7 @@ type Config struct {
 	dialOptions []grpc.DialOption // what tests put between store and etcd
 }
 
-// CheckRegistrationTTL says whether a RegistrationTTL is allowed.
+// CheckRegistrationTTL reports whether a RegistrationTTL is allowed.
 func CheckRegistrationTTL(d time.Duration) error {
 	if d < 2*time.Second || d > 10*time.Minute || d%time.Second != 0 {
 		return &assignment.FieldError{Field: "registration TTL", Value: d, Allowed: "2s to 10m in whole seconds"}

@@ -58,7 +58,7 @@ func Tasks(n int, zone string) []assignment.Task {
 	return tasks
 }
 
-// Same says whether two assignments are equal in everything.
+// Same reports whether two assignments are equal in everything.
 func Same(a, b *assignment.Assignment) bool {
 	return a.Header() == b.Header() && a.Checksum() == b.Checksum() && a.NumSlices() == b.NumSlices()
 }

@@ -298,7 +298,7 @@ func (p *prober) probe(ctx context.Context, c *client, job string) probeView {
 	return v
 }
 
-// selects says whether a clerk would find a task for the key.
+// selects reports whether a clerk would find a task for the key.
 func selects(a *assignment.Assignment, k assignment.SliceKey) bool {
 	for t := range a.Lookup(k).All() {
 		if t.State != assignment.TaskDead {

@@ -152,7 +152,7 @@ func newTask(t assignment.Task) taskView {
 		Incarnation: fmt.Sprintf("%016x", t.Incarnation), Index: t.Index, Weight: t.Weight}
 }
 
-// gone says whether the task is dead and owns nothing.
+// gone reports whether the task is dead and owns nothing.
 func (k *taskView) gone() bool { return k.State == assignment.TaskDead.String() && k.Slices == 0 }
 
 // live puts a task as an assigner knows it in the place of the one of its name in a,

@@ -21,7 +21,7 @@ func Bind(cmd *cobra.Command, value *string) {
 		"what clients of gRPC's auto-sharding protocol call a task, as their resolver does: `address`, name, name.SUFFIX, /address or HOST/address, or several, separated by commas")
 }
 
-// Check says whether the value is allowed.
+// Check reports whether the value is allowed.
 func Check(value string) error {
 	var field *assignment.FieldError
 	if err := autosharding.CheckEndpoint("--"+name, value); errors.As(err, &field) {

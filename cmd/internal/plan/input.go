@@ -60,7 +60,7 @@ func (i *input) twice(ctx context.Context, most int64, read func() error) error 
 	return err
 }
 
-// isPipe says whether a file can be read once only.
+// isPipe reports whether a file can be read once only.
 func isPipe(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && !info.Mode().IsRegular() && !info.IsDir()

@@ -129,7 +129,7 @@ func (f *Flags) Identity(advertised string) string {
 	return host[:min(len(host), 63-1-len(port))] + "-" + port
 }
 
-// CheckAddress says whether a value is host:port, where the host may be empty.
+// CheckAddress reports whether a value is host:port, where the host may be empty.
 func CheckAddress(flag, value string) error {
 	_, port, err := net.SplitHostPort(value)
 	if err == nil {
@@ -143,7 +143,7 @@ func CheckAddress(flag, value string) error {
 	return nil
 }
 
-// CheckDialable says whether a value is host:port of somebody to connect to.
+// CheckDialable reports whether a value is host:port of somebody to connect to.
 func CheckDialable(flag, value string) error {
 	if host, port, _ := net.SplitHostPort(value); CheckAddress(flag, value) != nil || host == "" || port == "0" {
 		return Usagef("%s: %q is not allowed: want host:port to connect to, with a port of 1 to 65535", flag, assignment.Clip(value, 80))

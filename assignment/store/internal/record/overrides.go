@@ -99,7 +99,7 @@ func (l Layout) Note(j store.Job, in store.Overrides, by store.Entry) (store.Ove
 	return next, l.Order(j.Config.Name, next, by, j.Config.History)
 }
 
-// CheckNote says whether an entry that is not numbered yet may be noted.
+// CheckNote reports whether an entry that is not numbered yet may be noted.
 func CheckNote(by store.Entry) error {
 	by.Order = 1
 	return CheckOrder(store.Overrides{Version: 1}, by)
@@ -120,7 +120,7 @@ func (l Layout) Attach(job string, change *Change, c store.Commit, overrides sto
 	return p
 }
 
-// CheckOrder says whether an order may be put at all.
+// CheckOrder reports whether an order may be put at all.
 func CheckOrder(next store.Overrides, order store.Entry) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func CheckOrder(next store.Overrides, order store.Entry) error {
 	return order.Validate()
 }
 
-// CheckCommit says whether a commit makes sense at all.
+// CheckCommit reports whether a commit makes sense at all.
 func CheckCommit(c store.Commit) error {
 	if c.Fulfills && c.Overrides <= 0 {
 		return errors.New("a commit can only fulfil orders that it names")

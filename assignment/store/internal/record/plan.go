@@ -72,7 +72,7 @@ func (l Layout) Plan(head *Head, base, next *assignment.Assignment, keep int, at
 	return c, nil
 }
 
-// takes says whether a delta may be added.
+// takes reports whether a delta may be added.
 func (s *Segment) takes(delta int) bool {
 	return s.Generations < MaxSegment && s.Deltas+delta <= s.Whole
 }
