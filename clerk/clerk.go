@@ -45,7 +45,7 @@ type Config struct {
 // What Ready's error may match.
 var (
 	ErrUnknownJob  = subscriber.ErrUnknownJob  // the store says that there is no such job
-	ErrUnavailable = subscriber.ErrUnavailable // nobody answers, or nobody has an assignment yet
+	ErrUnavailable = subscriber.ErrUnavailable // no server answers, or none has an assignment yet
 	ErrClosed      = subscriber.ErrClosed
 )
 

@@ -1,6 +1,6 @@
 // Package clerk tells a client which servers own a key (Slicer paper, section
 // 2.3). It holds the job's newest assignment in memory, so a lookup takes tens of
-// nanoseconds and needs nobody: requests find their servers while any part of
+// nanoseconds and needs no other process: requests find their servers while any part of
 // Slicer is dead, or all of it.
 //
 //	c, err := clerk.New(clerk.Config{Job: "cache", Distributors: []string{"slicer:4720"}})
@@ -25,13 +25,13 @@
 //	err := c.Do(ctx, "user/4711", func(ctx context.Context, task assignment.Task) error {
 //		conn, err := dial(ctx, task.Address)
 //		if err != nil {
-//			return clerk.Unreached{Err: err} // nobody has taken the request
+//			return clerk.Unreached{Err: err} // no server has taken the request
 //		}
 //		return send(ctx, conn)
 //	})
 //
 // In consistent mode only the owner serves a key, and for a moment, while a key
-// moves, nobody does. A task refuses a request for a key that is not its own; send
+// moves, none does. A task refuses a request for a key that is not its own; send
 // returns that as a Refused, and Do tries again at the newest owner, after
 // milliseconds and then less often, until ctx ends. So give it a deadline. The
 // adapters clerkgrpc and clerkhttp do the same with ordinary RPCs and HTTP
@@ -72,6 +72,6 @@
 // clients whose id is the random default, do not take each other's.
 //
 // A subset is made of places. A task that starts or drains keeps its place in it,
-// so that a drain reshuffles nothing; a dead task's place is left out, and whoever
+// so that a drain reshuffles nothing; a dead task's place is left out, and a client that
 // had it gets one other task until it is back.
 package clerk

@@ -46,7 +46,7 @@ func newChooser(cfg SubsetConfig, clientID string) (chooser, error) {
 	return c, nil
 }
 
-// provisionalIndex is what a client goes by as long as nobody has given it an
+// provisionalIndex is what a client goes by as long as it has not been given an
 // index. It is as good as a random one: the subset has the right size, and only
 // the balance among servers is that of chance.
 func provisionalIndex(clientID string) int {

@@ -54,7 +54,7 @@ func (c CloseCause) String() string {
 	return fmt.Sprintf("CloseCause(%d)", uint8(c))
 }
 
-// ConnectionOpened counts a connection to a task. Whoever manages the connections
+// ConnectionOpened counts a connection to a task. What manages the connections
 // calls it once each stands, and ConnectionClosed once it does not.
 func (c *Clerk) ConnectionOpened(why OpenCause) {
 	if why < numOpenCauses {

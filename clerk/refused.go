@@ -19,7 +19,7 @@ type Refused struct {
 	// Generation is the newest assignment that the task knows, 0 if it did not say.
 	Generation assignment.Generation
 	// Times is how often the request has been refused before, one time after the
-	// other: whoever tries again counts it, and AwaitOwner waits longer by it.
+	// other: what tries again counts it, and AwaitOwner waits longer by it.
 	Times int
 	// Routed is the generation of the assignment by which the task was chosen, 0 if it
 	// is not known: what sends requests sets it, so that AwaitOwner does not wait

@@ -14,7 +14,7 @@ import (
 //
 // A subset is made of places, the tasks' dense indexes, so that a drain changes
 // nothing: a task that starts or drains keeps its place. (It should get no new
-// requests while it drains.) A dead task's place is padding, which moves nobody
+// requests while it drains.) A dead task's place is padding, which moves no other task
 // else: each client that had it gets one other instead, and it back when it
 // returns.
 type Subset struct {
@@ -56,7 +56,7 @@ func (s *Subset) Tasks() iter.Seq2[int, assignment.Task] {
 }
 
 // Index is the client index that the subset was worked out with. known is false
-// while nobody has given the client one: then the index is derived from its id,
+// while the client has not been given one: then the index is derived from its id,
 // and the subset will be another as soon as there is one. As that is usually a
 // moment after the start, it is better not to connect to a task of such a subset
 // before there is a request for it.

@@ -49,7 +49,7 @@ func (t *tally) found() {
 	t.pool.Put(c)
 }
 
-// Selected counts a selection as Lookup does. It is for whoever looks keys up in
+// Selected counts a selection as Lookup does. It is for what looks keys up in
 // Assignment or in Subset's, as gRPC's balancer does.
 func (c *Clerk) Selected(found bool) {
 	if found {

@@ -42,7 +42,7 @@ type Step struct {
 
 // Next says which step the records call for. wanted is the newest generation
 // that is stored, whole, or 0 if no change is wanted: it may come in force
-// after the one that is, and only a steady job takes it up. Whoever asks gets the
+// after the one that is, and only a steady job takes it up. The caller gets the
 // same answer: nothing is remembered or decided anew in the middle of a change.
 func Next(s State, wanted assignment.Generation) Step {
 	g, b := s.Guard, s.Bridge

@@ -16,13 +16,13 @@ var (
 	// ErrWentBack: the store is in an earlier state than it has been in, as after a
 	// restore, and the session, though it may be in that state, is over. It matches ErrLost, too.
 	ErrWentBack = fmt.Errorf("%w: the store has gone back to an earlier state", ErrLost)
-	// ErrHeld: somebody else has the job lease.
+	// ErrHeld: another session has the job lease.
 	ErrHeld = errors.New("job lease is held by another")
 	// ErrDeposed: the token is not that of the job lease any more. Nothing was written.
 	ErrDeposed = errors.New("job lease was lost to another")
 	// ErrChanged: the records are not those that were read. Nothing was written; read again.
 	ErrChanged = errors.New("records have changed")
-	// ErrReaders: the step needs that nobody holds the record, and somebody does. Nothing was written.
+	// ErrReaders: the step needs that no session holds the record, and one does. Nothing was written.
 	ErrReaders = errors.New("record has readers")
 	// ErrUnavailable: the store did not answer, or does not grant anything yet.
 	ErrUnavailable = errors.New("lease store unavailable")

@@ -6,7 +6,7 @@
 // The guard names the generation in force: a slicelet may use that assignment, and
 // only that, while it holds the guard for reading. The bridge names two
 // generations: under it, the keys whose owner is the same in both stay usable while the guard
-// is recalled and rewritten. A recalled record is granted to nobody any more; those
+// is recalled and rewritten. A recalled record is not granted any more; those
 // who hold it let go, or their lease runs out.
 //
 // # The change, by an assigner
@@ -38,7 +38,7 @@
 // that completes what is under way and takes up what was stored last. The head here is set only
 // after the assignment is stored whole, and is compared with the token; the
 // assignment store's own head may be ahead of it, written by an assigner that was deposed
-// meanwhile. That binds nobody: it comes in force, if at all, by a Write. The
+// meanwhile. That binds no task: it comes in force, if at all, by a Write. The
 // store's collector must spare the generations that State names: head, guard, and both
 // sides of the bridge. A job's records stay when the job is deleted: should it be made
 // anew, its first generation follows the old ones as any other would.
@@ -87,7 +87,7 @@
 // opens none for a lease time: until then others may believe in what they
 // have acquired since, and do not know it yet. What remembers nothing, because it was
 // started afterwards or had lost its session before, is kept out by Suspender.Suspend, which closes guard
-// and bridge of every job to everybody. Whatever restores a store calls it before
+// and bridge of every job to every session. Whatever restores a store calls it before
 // clients reach the store, with the longest lease_duration, or waits for so long while
 // no store is there. An assigner whose store has gone back calls it too.
 //

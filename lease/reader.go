@@ -126,7 +126,7 @@ func NewReader(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Close ends all belief, gives the session back so that nobody has to wait for
+// Close ends all belief, gives the session back so that none has to wait for
 // it to run out, and waits for what the reader runs.
 func (r *Reader) Close() error {
 	r.mu.Lock()

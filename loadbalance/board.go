@@ -26,7 +26,7 @@ type board struct {
 	capacity []float64 // by task, mean 1 over the live; 0 if it may not own
 	weight   []float64 // by task: what it counts for, capacity unless it is new; mean 1
 	allowed  []float64 // by task: up to which weight it may be given more
-	young    []bool    // by task: it is to warm up; nil when nobody is
+	young    []bool    // by task: it is to warm up; nil when none is
 	live     []uint32  // tasks that may own, in order
 
 	byName   map[string]uint32 // position in Tasks

@@ -57,8 +57,8 @@ func (b *board) bursty() bool {
 	return b.smooth != nil && b.burstiness() > .35 && b.smooth.trust.lasting() < .5
 }
 
-// spread makes the best of load that comes in bursts on keys that nobody could
-// foretell: what the move budget leaves goes into replicas of slices whether
+// spread makes the best of load that comes in bursts on keys that could not be
+// foretold: what the move budget leaves goes into replicas of slices whether
 // they are hot or not, so that the next burst meets several tasks, wherever it
 // comes. When load calms down dropExtraReplicas takes them away again.
 func (b *board) spread() {

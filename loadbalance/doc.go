@@ -47,7 +47,7 @@
 //     churn of other keys. So are lighter ones that carry most of their slice,
 //     once something has to move. Slices that carry next to nothing stay.
 //   - Replicas that are no longer needed go (extra.go), save when load comes in
-//     bursts that nobody could foretell: then more are added (bursts.go).
+//     bursts that cannot be foretold: then more are added (bursts.go).
 //   - Neighbours on the same tasks are merged first, and others only when the
 //     number of slices comes near its limit.
 //

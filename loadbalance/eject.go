@@ -10,7 +10,7 @@ import (
 // otherwise, and pushes its densest small slices on to other tasks that have
 // room. All of it is one move with one weight.
 func (c *rebalancer) eject(h uint32) bool {
-	// The heaviest slices are the ones for which nobody has room.
+	// The heaviest slices are the ones for which no task has room.
 	heavy := slices.Clone(c.own[h])
 	slices.SortFunc(heavy, func(x, y int32) int {
 		return cmp.Or(cmp.Compare(c.pieces[y].share(), c.pieces[x].share()), cmp.Compare(c.pieces[x].start, c.pieces[y].start))

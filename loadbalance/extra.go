@@ -2,7 +2,7 @@ package loadbalance
 
 // dropExtraReplicas takes away replicas that the load no longer needs: those without
 // which, even at the slice's recent peak, no owner would exceed the level. It
-// costs nobody a key that it lacked, and frees memory on those that had it.
+// gives no task a key that it lacked, and frees memory on those that had it.
 func (b *board) dropExtraReplicas() {
 	if b.bursty() {
 		return

@@ -7,7 +7,7 @@ import (
 )
 
 // fix cuts the fixed ranges out and gives them to their tasks. It takes no heed of
-// the budgets, which are for what the balancer wants: this is what somebody has
+// the budgets, which are for what the balancer wants: this is what an operator has
 // ordered. A range that cannot be cut out for want of room for slices stays as it is.
 func (b *board) fix() {
 	for _, f := range b.in.Fixed {

@@ -118,7 +118,7 @@ func (h *taskHeap) down(i int) {
 	}
 }
 
-// pieceHeap orders pieces by a key that was right at their version; whoever
+// pieceHeap orders pieces by a key that was right at their version; what
 // pops one checks that it still is. Equal keys by number.
 type pieceHeap []pieceKey
 

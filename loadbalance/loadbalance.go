@@ -63,7 +63,7 @@ type Input struct {
 	// overlapping. Those whose task may not own anything just now do not count.
 	Fixed []Fixed
 	// MembershipOnly leaves out the phases that depend on load (3 to 5): a task
-	// came or went and somebody has to own its slices at once.
+	// came or went and a task has to own its slices at once.
 	MembershipOnly bool
 	// Work is memory to work in, which no other round may use meanwhile; nil for new.
 	// Nothing depends on it.
@@ -83,7 +83,7 @@ type Output struct {
 	// Changed is false when Placement is that of Prev.
 	Changed bool
 	// Placement's owners are positions in Input.Tasks. It is empty when there is
-	// nobody to own anything: then the assignment in force stays.
+	// no task to own anything: then the assignment in force stays.
 	Placement assignment.Placement
 	Decisions []Decision
 	Stats     Stats

@@ -232,7 +232,7 @@ func (c *rebalancer) movable(h uint32) []int32 {
 
 // thin says that piece i carries next to nothing for its width. Where the load is
 // on few keys, most of the keyspace is like that: to move it would spend the
-// budget round after round, and cool nobody.
+// budget round after round, and cool no task.
 func (b *board) thin(i int32) bool {
 	p := &b.pieces[i]
 	return p.load < sparse*p.width()*b.total

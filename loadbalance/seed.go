@@ -4,7 +4,7 @@ import "slices"
 
 // seedNewTasks gives tasks that own nothing their fair share, and those that are new
 // what they lack as they warm up, as far as the move budget allows: moving by load
-// alone would leave a newcomer to a large, even job with nothing, because nobody
+// alone would leave a newcomer to a large, even job with nothing, because none
 // there is hot. When no load is known it also goes on filling tasks that own less
 // than half their share of the keyspace. What does not fit into the budget follows
 // in later rounds.

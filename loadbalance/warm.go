@@ -23,8 +23,8 @@ const (
 
 // Warmth is how much of the capacity of each task counts, by position in tasks: .1
 // for one that has only just come, growing evenly to 1 within warmUp. Ages are as in
-// Input. It is nil when all count in full: when nobody is new, and while less than
-// half of the capacity is warm, as when a job starts. Then there is nobody who could
+// Input. It is nil when all count in full: when none is new, and while less than
+// half of the capacity is warm, as when a job starts. Then there is none that could
 // bear the load instead.
 func Warmth(tasks []assignment.Task, ages []time.Duration, warmUp time.Duration) []float64 {
 	if !fewNew(tasks, ages, warmUp) {
@@ -94,7 +94,7 @@ func (b *board) warm() {
 		sum += b.weight[t]
 	}
 	// To count for more makes the shares of all larger, and so what it takes to have a
-	// share: this goes up to the least that is enough for everybody.
+	// share: this goes up to the least that is enough for all.
 	for range 64 {
 		before := sum
 		for _, t := range young {

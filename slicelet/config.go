@@ -84,7 +84,7 @@ func (c *Config) validate() error {
 var (
 	ErrUnknownJob    = subscriber.ErrUnknownJob    // the store says that there is no such job
 	ErrTaskNameTaken = subscriber.ErrTaskNameTaken // another live task of the job has this name
-	ErrUnavailable   = subscriber.ErrUnavailable   // nobody answers, or nobody has an assignment yet
+	ErrUnavailable   = subscriber.ErrUnavailable   // no server answers, or none has an assignment yet
 	ErrClosed        = subscriber.ErrClosed
 )
 

@@ -126,7 +126,7 @@ func (s *Slicelet) held() (*lease.Job, error) {
 	return s.lease, s.leaseErr
 }
 
-// leave ends belief and gives the leases back, so that nobody has to wait for them.
+// leave ends belief and gives the leases back, so that no task has to wait for them.
 func (s *Slicelet) leave() error {
 	s.mu.Lock()
 	s.closing = true

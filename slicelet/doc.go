@@ -12,7 +12,7 @@
 //		h := s.Handle(r.URL.Query().Get("user")) // counts the request
 //		answer := lookUp(r)
 //		if !h.AssignedContinuously() {
-//			// the key is or was somebody else's: do not cache the answer
+//			// the key is or was another task's: do not cache the answer
 //		}
 //		w.Write(answer)
 //	})

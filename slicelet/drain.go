@@ -25,7 +25,7 @@ const (
 	loneTime = 5 * time.Second
 )
 
-// ErrAlone: a drain has ended since there is nobody to move the slices to.
+// ErrAlone: a drain has ended since there is no task to move the slices to.
 var ErrAlone = errors.New("alone in the job")
 
 // DrainError says what a drain was waiting for when it ended.
@@ -59,7 +59,7 @@ func (e *DrainError) Unwrap() error { return e.Err }
 // again; there is no way back but a new Slicelet. If ctx ends
 // first, the error is a *DrainError. It is one that matches ErrAlone once the newest
 // assignment has shown for 5 s no other task that is running or starting: there is
-// nobody to wait for, and the task keeps its slices until it is closed.
+// nothing to wait for, and the task keeps its slices until it is closed.
 func (s *Slicelet) Drain(ctx context.Context) error {
 	s.draining.Store(true)
 	notify(s.reportNow)
@@ -114,7 +114,7 @@ type drain struct {
 	served uint64
 	// quiet is since when clients have known and no request has arrived; zero before.
 	quiet time.Time
-	// lone is since when there has been nobody to move slices to; zero if there is.
+	// lone is since when there has been no task to move slices to; zero if there is.
 	lone time.Time
 }
 
@@ -171,7 +171,7 @@ func (d *drain) look(v *view, st *subscriber.State, served uint64, told bool, no
 	return e
 }
 
-// alone reports whether the assignment has nobody else to move slices to.
+// alone reports whether the assignment has no other task to move slices to.
 func (d *drain) alone(a *assignment.Assignment) bool {
 	if a == nil {
 		return false

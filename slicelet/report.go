@@ -11,7 +11,7 @@ import (
 
 const (
 	// A slice that was watched for less than this share of the window is left out
-	// of the report: it has come just now, and nobody knows its load yet.
+	// of the report: it has come just now, and its load is not known yet.
 	leastWatched = .5
 	// The heaviest keys that carry at least hotShare of the load for certain are
 	// reported, at most maxHot.

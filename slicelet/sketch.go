@@ -36,7 +36,7 @@ func (s *sketch) add(k assignment.SliceKey, w float64) {
 	n := k % sketchSets
 	t := &s.set[n]
 	k++ // as it is kept
-	// Sums of conditions instead of a loop: nobody could predict which way it is.
+	// Sums of conditions instead of a loop: no branch predictor can tell which way it goes.
 	at := (bit(t.key[1] == k) + 2*bit(t.key[2] == k) + 3*bit(t.key[3] == k)) % sketchWays
 	if t.key[at] != k { // the least makes room
 		a := bit(t.weight[1] < t.weight[0]) % sketchWays

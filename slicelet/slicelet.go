@@ -221,7 +221,7 @@ func (s *Slicelet) Ready(ctx context.Context) error {
 	return fmt.Errorf("task %q: %w", s.me.Name, err)
 }
 
-// placed waits until the subscriber is ready, and nobody objects to the task.
+// placed waits until the subscriber is ready, and no server objects to the task.
 func (s *Slicelet) placed(ctx context.Context) error {
 	served := func(st *subscriber.State) bool {
 		return st.Assignment != nil && st.Status.Mode != 0 && (st.Link != subscriber.None || st.Alone)
@@ -284,7 +284,7 @@ func (s *Slicelet) Close() error {
 	s.wg.Wait()
 	s.mute()
 	err := errors.Join(s.sub.Close(), <-left)
-	// Nobody changes the view any more.
+	// Nothing changes the view any more.
 	gone := emptyView()
 	gone.epoch = s.view.Load().epoch + 1
 	s.view.Store(gone)

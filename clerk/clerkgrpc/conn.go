@@ -27,7 +27,7 @@ type conn struct {
 	condition   atomic.Uint32 // policy.Condition
 	outstanding atomic.Int64  // counted only for policy.LeastLoaded
 	weight      atomic.Uint64 // bits of a float64, only for policy.Weighted
-	// What picks leave behind: somebody waits for a connection, or would use it if
+	// What picks leave behind: a call waits for a connection, or would use it if
 	// it could be had; and, where it is not kept warm, that it was used.
 	wanted, used atomic.Bool
 	// done is told of each RPC's end, if the policy has to know.
@@ -67,7 +67,7 @@ func (c *conn) follows(task assignment.Task) (over *flight.Group) {
 	return over
 }
 
-// want asks for a connection. It reports whether nobody has asked yet.
+// want asks for a connection. It reports whether it is the first to ask.
 func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true) }
 
 // follow makes the condition that picks see fit the state.

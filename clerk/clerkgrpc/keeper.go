@@ -50,7 +50,7 @@ func (b *keyBalancer) tend(now time.Time) time.Duration {
 	}
 	next, changed := every-now.Sub(b.swept), false
 	for _, c := range b.conns {
-		// Whoever waits for backoff stays wanted until gRPC says that it is idle again.
+		// What waits for backoff stays wanted until gRPC says that it is idle again.
 		if c.wanted.Load() && (c.sub == nil || c.state == connectivity.Idle) {
 			c.wanted.Store(false)
 			b.connect(c, now)
@@ -76,7 +76,7 @@ func (b *keyBalancer) tend(now time.Time) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// sweep closes a connection that nobody has used for a while. It reports whether it
+// sweep closes a connection that has not been used for a while. It reports whether it
 // has.
 func (b *keyBalancer) sweep(c *conn) bool {
 	c.age()

@@ -66,7 +66,7 @@ func (o anybody) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].can
 func (t *table) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, ok := info.Ctx.Value(routeOfContext{}).(*route)
 	if !ok {
-		// Not through the interceptors: somebody uses the picker as it is.
+		// Not through the interceptors: the picker is used as it is.
 		key, ok := clerk.KeyOf(info.Ctx)
 		if !ok {
 			return t.pickAny(nil)
@@ -103,7 +103,7 @@ func (t *table) pickOwner(k assignment.SliceKey, r *route) (balancer.PickResult,
 	return t.pickElsewhere(k, r)
 }
 
-// pickElsewhere finds somebody in the owner's place: the same for the same key,
+// pickElsewhere finds a task in the owner's place: the same for the same key,
 // as long as nothing changes, so that what it caches is of use.
 func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickResult, error) {
 	wait := false
@@ -120,7 +120,7 @@ func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickRes
 			}
 		}
 	}
-	// Nobody in the subset.
+	// No task of the subset.
 	for i := range t.entries {
 		e := &t.entries[i]
 		if sub := e.conn.ready.Load(); sub != nil {
@@ -194,7 +194,7 @@ func (t *table) want(e *entry) {
 	}
 }
 
-// unreachable is the error when there is nobody to wait for. RPCs that wait for
+// unreachable is the error when there is no task to wait for. RPCs that wait for
 // ready wait all the same.
 func (t *table) unreachable() error {
 	if len(t.entries) == 0 {

@@ -47,7 +47,7 @@ func newSource(cfg Config) *source {
 	return s
 }
 
-// acquire returns the job's clerk, made now if nobody has one.
+// acquire returns the job's clerk, made now if there is none.
 func (s *source) acquire(name string) (*job, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -92,7 +92,7 @@ func (s *source) release(name string, j *job) error {
 	return nil
 }
 
-// jobOf returns what acquire made, nil if nobody has it.
+// jobOf returns what acquire made, nil if it has been released.
 func (s *source) jobOf(name string) *job {
 	s.mu.Lock()
 	defer s.mu.Unlock()

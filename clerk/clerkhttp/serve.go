@@ -145,7 +145,7 @@ func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err err
 	}
 	code, text := verdict(r.job, err)
 	if req.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		r.counts.gone.Inc() // nobody reads the answer
+		r.counts.gone.Inc() // the client has gone
 	} else {
 		r.counts.of(code).Inc()
 	}

@@ -43,7 +43,7 @@ type Condition uint8
 const (
 	Ready      Condition = iota // a request can be sent now
 	Connecting                  // soon
-	Idle                        // not connected, nobody has tried
+	Idle                        // not connected, and not tried
 	Failing                     // the last attempt failed, or the task says that it does not serve
 )
 

@@ -50,7 +50,7 @@ type job struct {
 	bridge   map[uint64]lease.Claim
 	// When the records were recalled that are.
 	guardRecalled, bridgeRecalled time.Duration
-	leader                        uint64 // session, 0 if nobody leads
+	leader                        uint64 // session, 0 if none leads
 	token                         lease.Token
 }
 

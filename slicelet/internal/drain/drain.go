@@ -20,7 +20,7 @@ const (
 
 // Run moves the task's slices away, has stop end the server, which it does by the end
 // of its context, and closes the slicelet. The error is the first of theirs; that
-// there is nobody to move slices to is none. A ctx without a deadline gets one after
+// there is no task to move slices to is none. A ctx without a deadline gets one after
 // Timeout; the slices get what stop is not reserved.
 func Run(ctx context.Context, s *slicelet.Slicelet, stop func(ctx context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
