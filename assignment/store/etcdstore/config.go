@@ -32,7 +32,9 @@ type Config struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
-	dialOptions []grpc.DialOption // what tests put between store and etcd
+	// For tests: what is put between store and etcd, and how often followers check.
+	dialOptions   []grpc.DialOption
+	checkInterval time.Duration
 }
 
 // CheckRegistrationTTL reports whether a RegistrationTTL is allowed.
@@ -50,6 +52,9 @@ func (c *Config) check() error {
 	}
 	if c.Keep == 0 {
 		c.Keep = 64
+	}
+	if c.checkInterval == 0 {
+		c.checkInterval = checkInterval
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = 5 * time.Second

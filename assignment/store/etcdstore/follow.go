@@ -2,9 +2,11 @@ package etcdstore
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
@@ -33,18 +35,24 @@ type view interface {
 const (
 	followBackoffMin = 50 * time.Millisecond
 	followBackoffMax = 5 * time.Second
-	// identityInterval is how often a follower makes sure that the store is still
-	// the same one: in an etcd that was wiped a watch would wait for ever.
-	identityInterval = 30 * time.Second
+	// checkInterval is how often a follower makes sure that the store is still the same
+	// one, since in an etcd that was wiped a watch would wait for ever, and that the watch
+	// has come to where etcd was the last time.
+	checkInterval = 30 * time.Second
+	// watchWithin bounds how long etcd may take to begin a watch.
+	watchWithin = 5 * time.Second
+	// streamKey tells streams of one client apart.
+	streamKey = "slicer-watch-stream"
 )
 
 // follower keeps a view up to date until it is stopped.
 type follower struct {
-	s      *Store
-	prefix string
-	view   view
-	stop   context.CancelFunc
-	done   chan struct{}
+	s       *Store
+	prefix  string
+	view    view
+	streams int // that were left since they had fallen silent
+	stop    context.CancelFunc
+	done    chan struct{}
 }
 
 // follow returns when the view has been reset for the first time.
@@ -101,12 +109,22 @@ func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 // turn, too: there may be another etcd at the end of it, in an earlier state, where
 // a watch that goes on would wait for a revision that is far ahead. It reports whether
 // it got any.
+//
+// All watches with the same metadata share a stream and begin on it one after the other,
+// so one that etcd leaves without an answer leaves the others waiting. A watch that does
+// not begin, or misses what has changed, is followed by one on another stream.
 func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) (any bool) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, streamKey, strconv.Itoa(f.streams))))
 	defer cancel()
-	check := time.NewTicker(identityInterval)
+	check := time.NewTicker(f.s.cfg.checkInterval)
 	defer check.Stop()
+	newest := rev // as of the last check
+	late := time.AfterFunc(watchWithin, cancel)
 	responses := f.s.client.Watch(ctx, f.prefix, clientv3.WithRange(record.After(f.prefix)), clientv3.WithRev(rev+1))
+	if !late.Stop() {
+		f.leaveStream("etcd has not begun it within " + watchWithin.String())
+		return false
+	}
 	for {
 		select {
 		case resp, ok := <-responses:
@@ -121,8 +139,8 @@ func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) 
 				changes[i] = update{record.KV{Key: string(e.Kv.Key), Value: e.Kv.Value}, e.Kv.ModRevision, e.Type == clientv3.EventTypeDelete}
 			}
 			if n := len(changes); n > 0 {
-				f.view.apply(changes[n-1].rev, changes)
-				any = true
+				rev, any = changes[n-1].rev, true
+				f.view.apply(rev, changes)
 			}
 		case <-turn:
 			return any
@@ -131,8 +149,35 @@ func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) 
 				<-ctx.Done() // the process is to end
 				return any
 			}
+			if rev < newest {
+				f.leaveStream("it is silent")
+				return any
+			}
+			if n, err := f.newest(ctx); err == nil {
+				newest = n
+			}
 		}
 	}
+}
+
+func (f *follower) leaveStream(why string) {
+	f.streams++
+	f.s.cfg.Logger.Warn("watch of the store begins again", "prefix", f.prefix, "reason", why)
+}
+
+// newest is the revision of the last change under the prefix that some member knows of.
+func (f *follower) newest(ctx context.Context) (int64, error) {
+	ctx, done, err := f.s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	resp, err := f.s.client.Get(ctx, f.prefix, clientv3.WithRange(record.After(f.prefix)), clientv3.WithSerializable(),
+		clientv3.WithKeysOnly(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend), clientv3.WithLimit(1))
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, err
+	}
+	return resp.Kvs[0].ModRevision, nil
 }
 
 // list resets the view with everything there is.
