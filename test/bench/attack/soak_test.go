@@ -240,8 +240,18 @@ func BenchmarkSoak(b *testing.B) {
 				s.joins.add(took, err)
 			}
 		})
-		for pause(ctx, sampleEvery) {
+		var failed []float64
+		for looked := false; pause(ctx, sampleEvery); {
 			s.sample(ctx)
+			clients := s.scraped[len(s.scraped)-1].samples
+			if len(clients) == 0 {
+				continue
+			}
+			failed = append(failed, clients[len(clients)-1]["soak_failures_total"])
+			if n := len(failed); !looked && n > 20 && failed[n-1]-failed[n-10] > 50 && failed[n-10]-failed[n-20] > 50 {
+				looked = true
+				s.explain()
+			}
 		}
 		cancel()
 		wg.Wait()
@@ -250,6 +260,20 @@ func BenchmarkSoak(b *testing.B) {
 			if p.Ended() {
 				b.Errorf("%s has ended: %s", p.Name, p.State())
 			}
+		}
+	}
+}
+
+// explain prints what both control planes say of their jobs while calls fail and go on
+// to fail: afterwards there is nothing left that could tell.
+func (s *soak) explain() {
+	fmt.Printf("\n%s: calls have failed for 20 s\n", time.Now().Format(time.RFC3339))
+	for _, v := range []*target{s.victims[0], s.victims[len(s.victims)-1]} {
+		for _, job := range []string{"shop", "ledger"} {
+			ctx, cancel := context.WithTimeout(s.b.Context(), 10*time.Second)
+			out, err := exec.CommandContext(ctx, process.Program("slicerctl"), "--server", v.address, "inspect", job).CombinedOutput()
+			cancel()
+			fmt.Printf("inspect %s at %s: %v\n%s\n", job, v.address, err, out)
 		}
 	}
 }
