@@ -32,10 +32,10 @@ type Change struct {
 // An error that matches ErrDeposed says that the job lease is lost; other errors
 // of the store are waited out, until ctx ends.
 func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
-	a := advance{w: w, Change: c}
+	a := advance{w: bounded{w}, Change: c}
 	pause := 10 * time.Millisecond
 	for {
-		read, err := w.State(ctx, c.Job)
+		read, err := a.w.State(ctx, c.Job)
 		for err == nil {
 			if Next(read, c.Wanted).Kind == Idle {
 				return read, nil
@@ -56,6 +56,25 @@ func Advance(ctx context.Context, w WriteSession, c Change) (State, error) {
 			pause = min(2*pause, time.Second)
 		}
 	}
+}
+
+// callWithin bounds a call of the store. One that is not answered is made again: a
+// change that waited for it would keep the job from all others.
+const callWithin = 5 * time.Second
+
+// bounded is a session whose calls end.
+type bounded struct{ WriteSession }
+
+func (b bounded) State(ctx context.Context, job string) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	return b.WriteSession.State(ctx, job)
+}
+
+func (b bounded) Commit(ctx context.Context, job string, t Token, read State, s Step) error {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	return b.WriteSession.Commit(ctx, job, t, read, s)
 }
 
 // advance is a change under way.

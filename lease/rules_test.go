@@ -203,6 +203,47 @@ func TestAdvanceStopsWhenDeposed(t *testing.T) {
 	})
 }
 
+// deaf never answers the first call of each kind.
+type deaf struct {
+	lease.WriteSession
+	state, commit bool
+}
+
+func (d *deaf) State(ctx context.Context, job string) (lease.State, error) {
+	if !d.state {
+		d.state = true
+		<-ctx.Done()
+		return lease.State{}, ctx.Err()
+	}
+	return d.WriteSession.State(ctx, job)
+}
+
+func (d *deaf) Commit(ctx context.Context, job string, t lease.Token, read lease.State, s lease.Step) error {
+	if !d.commit {
+		d.commit = true
+		_ = d.WriteSession.Commit(ctx, job, t, read, s) // what is done is not told
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return d.WriteSession.Commit(ctx, job, t, read, s)
+}
+
+// A change whose calls are not answered makes them again.
+func TestAdvanceBearsCallsWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newWorld(t)
+		v.advance(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		d := &deaf{WriteSession: v.w}
+		st, err := lease.Advance(ctx, d, lease.Change{Job: "job", Token: v.token, Wanted: 2, Wait: time.Second})
+		if err != nil || st.Head != 2 || !d.state || !d.commit {
+			t.Errorf("%+v, %v", st, err)
+		}
+		v.close()
+	})
+}
+
 // The guard is given up for the bridge of the change under way, and no other.
 func TestCoreCrossesByTheBridgeOfThisChange(t *testing.T) {
 	d := newDrive(t)
