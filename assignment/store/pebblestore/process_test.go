@@ -68,7 +68,8 @@ func child(dir, fault string) (int, error) {
 		err = s.Write(ctx, a)
 	case err == nil:
 	}
-	for i := 0; err == nil && i < 200; i++ {
+	// Without a fault it goes on until it is killed, however late that is.
+	for i := 0; err == nil && (i < 200 || fault == ""); i++ {
 		fmt.Println(a.Generation(), a.Checksum())
 		next := storetest.Next(a, a.Generation()+1, .05, fmt.Sprint(os.Getpid()), rng)
 		if i%10 == 9 { // fills memory tables
