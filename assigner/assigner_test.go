@@ -51,6 +51,9 @@ func TestFirstAssignment(t *testing.T) {
 func TestDeltas(t *testing.T) {
 	t.Parallel()
 	_, d, first := running(t, task("t1", 1), task("t2", 1))
+	d.mu.Lock()
+	d.past = map[int64]*assignment.Assignment{int64(first.Generation()): first}
+	d.mu.Unlock()
 	d.reports("job", false, task("t3", 1))
 	second := d.holds("job", "t3", ownedBy("t1", "t2", "t3"))
 	d.mu.Lock()
@@ -73,9 +76,6 @@ func TestDeltas(t *testing.T) {
 			})
 		})
 	}
-	d.mu.Lock()
-	d.held["job"] = first
-	d.mu.Unlock()
 	got(&slicerv1.Want{Job: "job", Generation: int64(first.Generation()), StoreId: first.StoreID(), Checksum: first.Checksum()}, first.Generation())
 	for _, w := range []*slicerv1.Want{
 		{Job: "job"},

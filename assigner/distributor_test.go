@@ -161,6 +161,7 @@ type raw struct {
 	id       string
 	prefs    map[uint64]*slicerv1.Preference
 	held     map[string]*assignment.Assignment
+	past     map[int64]*assignment.Assignment // by generation, if a test wants all that was held to do as a base
 	trailers map[string][]*slicerv1.Trailer
 	statuses map[string]*slicerv1.JobStatus
 	counts   map[string]int // of statuses
@@ -266,7 +267,11 @@ func (d *raw) take(m *slicerv1.AttachResponse) {
 			}
 		case *slicerv1.JobAssignment_Trailer:
 			d.trailers[job] = append(d.trailers[job], p.Trailer)
-			a, err := d.pieces[job].Finish(p.Trailer, d.held[job])
+			base := d.held[job]
+			if past, ok := d.past[p.Trailer.Base]; ok {
+				base = past
+			}
+			a, err := d.pieces[job].Finish(p.Trailer, base)
 			if err != nil {
 				d.t.Errorf("assignment of %s: %v", job, err)
 				return
@@ -275,6 +280,9 @@ func (d *raw) take(m *slicerv1.AttachResponse) {
 				d.t.Errorf("generation %d after %d", a.Generation(), old.Generation())
 			}
 			d.held[job] = a
+			if d.past != nil {
+				d.past[int64(a.Generation())] = a
+			}
 		}
 	}
 }
