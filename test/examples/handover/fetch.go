@@ -111,8 +111,9 @@ func (s *Server) mark(c slicelet.Change) {
 // fetch gets what has arrived from the servers that have it.
 func (s *Server) fetch(ctx context.Context, c slicelet.Change) {
 	for {
-		again := false
-		for _, task := range s.others(c.Arrived) {
+		tasks, known := s.others(c.Arrived)
+		again := !known
+		for _, task := range tasks {
 			left := s.left()
 			if len(left) == 0 {
 				return
@@ -145,9 +146,13 @@ func (s *Server) left() (left []assignment.Slice) {
 	return left
 }
 
-// others are the tasks from which ranges come, then all others.
-func (s *Server) others(arrived []slicelet.Range) (tasks []assignment.Task) {
+// others are the tasks from which ranges come, then all others. In consistent mode the
+// slicelet may own keys before it has been told of an assignment: then others are not known.
+func (s *Server) others(arrived []slicelet.Range) (tasks []assignment.Task, known bool) {
 	a, seen := s.slicelet.Assignment(), map[string]bool{}
+	if a == nil {
+		return nil, false
+	}
 	if i, ok := a.Position(s.slicelet.Task()); ok {
 		seen[a.Task(i).Address] = true
 	}
@@ -165,12 +170,15 @@ func (s *Server) others(arrived []slicelet.Range) (tasks []assignment.Task) {
 	for _, t := range a.Tasks() {
 		add(t)
 	}
-	return tasks
+	return tasks, true
 }
 
 // lives reports whether a task is one of the job, and not dead.
 func (s *Server) lives(task assignment.Task) bool {
 	a := s.slicelet.Assignment()
+	if a == nil {
+		return true // as far as is known
+	}
 	i, ok := a.Position(task.Name)
 	return ok && a.Task(i).Same(task) && a.Task(i).State != assignment.TaskDead
 }
