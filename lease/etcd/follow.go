@@ -62,22 +62,21 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 	}
 	f.update(func() { f.view = v })
 	known := told{v.revision, v.records}
-	stream := n.s.stream.Load()
-	events, end, err := n.s.watch(ctx, string(v.k), v.revision+1)
+	stream, err := n.s.watch(ctx, string(v.k), v.revision+1)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer stream.end()
 	listening := n.s.listen(job, n.ttl)
 	defer listening.stop()
 	for {
 		var resp clientv3.WatchResponse
 		var ok bool
 		select {
-		case resp, ok = <-events:
+		case resp, ok = <-stream.events:
 		case <-listening.timer.C:
 			if listening.silent(ctx, v.revision) {
-				n.s.leaveStream(stream)
+				stream.leave()
 				return fmt.Errorf("%w: the watch of job %s is silent", lease.ErrUnavailable, job)
 			}
 			continue

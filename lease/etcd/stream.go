@@ -23,7 +23,15 @@ const (
 	streamKey = "slicer-watch-stream"
 )
 
-// watch begins to watch keys from a revision on, until end is called. ctx bounds its
+// stream is a watch that has begun.
+type stream struct {
+	s      *Store
+	number int64 // of the client's stream that it is on
+	events clientv3.WatchChan
+	cancel context.CancelFunc
+}
+
+// watch begins to watch keys from a revision on, until the stream's end. ctx bounds its
 // beginning alone.
 //
 // The client waits for etcd to begin it, and all watches that are asked for with the same
@@ -31,41 +39,39 @@ const (
 // without an answer, all others wait, and those that stand may tell of nothing any more.
 // A reader that waits so holds its claims and renews them, and the job stands still. So
 // that is bounded, and the next watch has a stream of its own.
-func (s *Store) watch(ctx context.Context, prefix string, from int64) (events clientv3.WatchChan, end func(), err error) {
-	stream := s.stream.Load()
-	md := metadata.Pairs(streamKey, strconv.FormatInt(stream, 10))
+func (s *Store) watch(ctx context.Context, prefix string, from int64) (*stream, error) {
+	x := &stream{s: s, number: s.stream.Load()}
+	md := metadata.Pairs(streamKey, strconv.FormatInt(x.number, 10))
 	live, cancel := context.WithCancel(clientv3.WithRequireLeader(metadata.NewOutgoingContext(context.Background(), md)))
+	x.cancel = cancel
 	cut := context.AfterFunc(ctx, cancel)
 	late := time.AfterFunc(watchWithin, cancel)
-	events = s.client.Watch(live, prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
-	end = func() {
-		cancel()
-		s.drain(events)
-	}
+	x.events = s.client.Watch(live, prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
 	inTime, uncut := late.Stop(), cut()
 	if inTime && uncut {
-		return events, end, nil
+		return x, nil
 	}
-	end()
+	x.end()
 	if inTime {
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	}
-	s.leaveStream(stream)
-	return nil, nil, fmt.Errorf("%w: etcd has not begun a watch within %s", lease.ErrUnavailable, watchWithin)
+	x.leave()
+	return nil, fmt.Errorf("%w: etcd has not begun a watch within %s", lease.ErrUnavailable, watchWithin)
 }
 
-// leaveStream lets the next watch begin on another stream, unless it would already.
-func (s *Store) leaveStream(stream int64) { s.stream.CompareAndSwap(stream, stream+1) }
+// leave lets the next watch begin on another stream, unless it would already.
+func (x *stream) leave() { x.s.stream.CompareAndSwap(x.number, x.number+1) }
 
-// drain takes what is left of a watch that has been cancelled, until the client closes it.
-func (s *Store) drain(events clientv3.WatchChan) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// end ends the watch. What is left of it is taken until the client closes it.
+func (x *stream) end() {
+	x.cancel()
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.s.closed {
 		return
 	}
-	s.wg.Go(func() {
-		for range events {
+	x.s.wg.Go(func() {
+		for range x.events {
 		}
 	})
 }

@@ -22,13 +22,11 @@ type watcher struct {
 	leave   func()
 	seen    lease.Seen
 	records records
-	stream  int64 // of the watch
-	events  clientv3.WatchChan
-	stop    func() // ends the watch
+	stream  *stream // nil until it has begun
 }
 
 func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
-	if w.events == nil {
+	if w.stream == nil {
 		return w.begin(ctx)
 	}
 	over := w.n.s.past.ended(w.n.era)
@@ -41,7 +39,7 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 		select {
 		case <-listening.timer.C:
 			if listening.silent(ctx, w.seen.Revision) {
-				w.n.s.leaveStream(w.stream)
+				w.stream.leave()
 				w.end()
 				return w.begin(ctx)
 			}
@@ -49,7 +47,7 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 			return lease.Seen{}, ctx.Err()
 		case <-over:
 			return lease.Seen{}, lease.ErrWentBack
-		case resp, ok := <-w.events:
+		case resp, ok := <-w.stream.events:
 			if err := resp.Err(); !ok || err != nil {
 				// Cut off, or too far behind: read again, and watch from there.
 				w.end()
@@ -116,8 +114,7 @@ func (w *watcher) begin(ctx context.Context) (lease.Seen, error) {
 	}
 	w.seen, w.records = seen, w.k.recordsIn(resp)
 	// The watch outlives this call, until Close; a member without a leader ends it.
-	w.stream = w.n.s.stream.Load()
-	if w.events, w.stop, err = w.n.s.watch(ctx, w.k.records(), resp.Header.Revision+1); err != nil {
+	if w.stream, err = w.n.s.watch(ctx, w.k.records(), resp.Header.Revision+1); err != nil {
 		return lease.Seen{}, err
 	}
 	return w.tell()
@@ -130,9 +127,9 @@ func (w *watcher) Close() error {
 }
 
 func (w *watcher) end() {
-	if w.events == nil {
+	if w.stream == nil {
 		return
 	}
-	w.stop()
-	w.events = nil
+	w.stream.end()
+	w.stream = nil
 }
