@@ -240,16 +240,10 @@ func BenchmarkSoak(b *testing.B) {
 				s.joins.add(took, err)
 			}
 		})
-		var failed []float64
-		for looked := false; pause(ctx, sampleEvery); {
+		for explained := false; pause(ctx, sampleEvery); {
 			s.sample(ctx)
-			clients := s.scraped[len(s.scraped)-1].samples
-			if len(clients) == 0 {
-				continue
-			}
-			failed = append(failed, clients[len(clients)-1]["soak_failures_total"])
-			if n := len(failed); !looked && n > 20 && failed[n-1]-failed[n-10] > 50 && failed[n-10]-failed[n-20] > 50 {
-				looked = true
+			if !explained && s.failing() {
+				explained = true
 				s.explain()
 			}
 		}
@@ -262,6 +256,14 @@ func BenchmarkSoak(b *testing.B) {
 			}
 		}
 	}
+}
+
+// failing reports whether calls have failed for the last 20 samples.
+func (s *soak) failing() bool {
+	clients := s.scraped[len(s.scraped)-1].samples
+	n := len(clients)
+	failed := func(i int) float64 { return clients[i]["soak_failures_total"] }
+	return n > 20 && failed(n-1)-failed(n-10) > 50 && failed(n-10)-failed(n-20) > 50
 }
 
 // explain prints what both control planes say of their jobs while calls fail and go on
