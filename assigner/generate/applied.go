@@ -22,7 +22,7 @@ func (v View) CarriedOut(order int64) (g assignment.Generation, done bool, why s
 		return g, false, v.c.overrides.voidWhy, true
 	case v.c.overrides.inForce.Rollback != nil && v.c.overrides.inForce.Rollback.Order == order:
 		return g, false, v.Holding(), false
-	case v.c.store.job.Config.Mode == assignment.Consistent && v.c.lead.isPreferred() && v.c.tenure.inForce < g:
+	case v.c.store.job.Config.Mode == assignment.Consistent && v.c.lead.isPreferred() && v.c.jobLease.inForce < g:
 		return g, false, "", false
 	}
 	if v.c.store.newest == nil {

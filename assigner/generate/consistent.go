@@ -33,9 +33,9 @@ type Abandon struct{}
 // whether it was had.
 type Resign struct{ Token lease.Token }
 
-// tenure is how far a consistent job has come in the order above. The zero value
+// jobLease is how far a consistent job has come in the order above. The zero value
 // is that of one without the job lease.
-type tenure struct {
+type jobLease struct {
 	*env
 	token      lease.Token // 0 without the job lease
 	maybe      bool        // the job lease is held, or was asked for with an unknown outcome
@@ -55,10 +55,10 @@ type tenure struct {
 func (c *Core) leads() bool { return c.lead.isPreferred() && c.store.consistent() }
 
 // reset is the beginning: without the job lease.
-func (t *tenure) reset() { *t = tenure{env: t.env} }
+func (t *jobLease) reset() { *t = jobLease{env: t.env} }
 
 // next is what a consistent job calls for next, nil when it is to wait or to decide.
-func (t *tenure) next(leads, mine bool, s *stored) Action {
+func (t *jobLease) next(leads, mine bool, s *stored) Action {
 	switch {
 	case t.changing && !leads && !t.abandoning:
 		t.abandoning = true
@@ -91,7 +91,7 @@ func (t *tenure) next(leads, mine bool, s *stored) Action {
 func single(a *assignment.Assignment) bool { return a.NumOwners() == a.NumSlices() }
 
 // mayDecide reports whether the order has come to deciding.
-func (t *tenure) mayDecide(s *stored) bool {
+func (t *jobLease) mayDecide(s *stored) bool {
 	if s.job.Config.Mode != assignment.Consistent {
 		return true
 	}
@@ -101,20 +101,20 @@ func (t *tenure) mayDecide(s *stored) bool {
 // Led takes in what came of a Lead.
 func (c *Core) Led(now Now, token lease.Token, err error) {
 	c.tick(now)
-	t := &c.tenure
+	t := &c.jobLease
 	if err != nil {
 		if errors.Is(err, lease.ErrHeld) {
 			c.effects.Held++
 			t.maybe = false
 		}
 		t.maybe = t.maybe && !errors.Is(err, lease.ErrLost)
-		c.tenure.failed("take the job lease", err)
+		c.jobLease.failed("take the job lease", err)
 		return
 	}
 	if t.err != nil {
 		c.say(levelInfo, "leases work again", "error", t.err.Error())
 	}
-	*t = tenure{env: t.env, token: token, maybe: true}
+	*t = jobLease{env: t.env, token: token, maybe: true}
 	c.say(levelInfo, "job lease taken", "token", int64(token), "reason", "this assigner is preferred")
 	if p := c.rounds.pending; p != nil {
 		c.rounds.pending = nil // it was decided before
@@ -128,7 +128,7 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 // they are then.
 func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	c.tick(now)
-	t := &c.tenure
+	t := &c.jobLease
 	abandoned := t.abandoning
 	t.changing, t.abandoning = false, false
 	if t.lost != nil {
@@ -141,7 +141,7 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	case abandoned && err != nil:
 		return
 	case err != nil:
-		c.tenure.failed("bring a change about", err)
+		c.jobLease.failed("bring a change about", err)
 		return
 	}
 	t.failures, t.err = 0, nil
@@ -168,17 +168,17 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 func (c *Core) Resigned(now Now, err error) {
 	c.tick(now)
 	if err != nil && !errors.Is(err, lease.ErrLost) {
-		c.tenure.failed("resign", err)
+		c.jobLease.failed("resign", err)
 		return
 	}
-	c.tenure.reset()
+	c.jobLease.reset()
 	c.say(levelInfo, "job lease given back", "reason", "another assigner is preferred, or the job is not in consistent mode any more")
 }
 
 // Lost says that the session is gone under which the job lease was held.
 func (c *Core) Lost(now Now, err error) {
 	c.tick(now)
-	switch t := &c.tenure; {
+	switch t := &c.jobLease; {
 	case t.changing:
 		t.lost = err
 	case t.maybe:
@@ -188,17 +188,17 @@ func (c *Core) Lost(now Now, err error) {
 
 // deposed lets go of the job, until the lease can be had again.
 func (c *Core) deposed(err error) {
-	c.tenure.reset()
+	c.jobLease.reset()
 	c.effects.Deposed++
 	if p := c.rounds.pending; p != nil {
 		c.rounds.pending = nil
 		c.sched.again(c.now.Mono, p)
 	}
-	c.tenure.failed("keep the job lease", err)
+	c.jobLease.failed("keep the job lease", err)
 }
 
 // failed puts off the next attempt.
-func (t *tenure) failed(what string, err error) {
+func (t *jobLease) failed(what string, err error) {
 	most := time.Second
 	if errors.Is(err, lease.ErrCorrupt) {
 		most = 30 * time.Second
@@ -216,14 +216,14 @@ func (t *tenure) failed(what string, err error) {
 }
 
 // wake is when next or mayDecide may turn out otherwise.
-func (t *tenure) wake(leads bool) (at time.Duration, ok bool) {
+func (t *jobLease) wake(leads bool) (at time.Duration, ok bool) {
 	return t.retryAt, (leads || t.maybe) && !t.changing && t.retryAt > t.now.Mono
 }
 
 // holding says what of the order keeps decisions from being taken, or
 // returns "". A change that is being carried out does not count until its readers
 // have had their time.
-func (t *tenure) holding(c *assignment.JobConfig) string {
+func (t *jobLease) holding(c *assignment.JobConfig) string {
 	switch took := t.now.Mono - t.since; {
 	case c.Mode != assignment.Consistent:
 		return ""

@@ -122,7 +122,7 @@ func (l *leases) mayDecide(i int) {
 	case l == nil:
 	case l.changes[i] != nil:
 		l.Fatalf("core %d decides while its change is under way", i)
-	case l.leader == i && l.cores[i].tenure.token == l.token && lease.Next(lease.State{Records: l.records}, 0).Kind != lease.Idle:
+	case l.leader == i && l.cores[i].jobLease.token == l.token && lease.Next(lease.State{Records: l.records}, 0).Kind != lease.Idle:
 		l.Fatalf("core %d leads and decides in the middle of a change: %+v", i, l.records)
 	}
 }

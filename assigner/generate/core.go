@@ -44,7 +44,7 @@ type Core struct {
 	members   members    // which tasks there are, and what they carry
 	sched     schedule   // when a round is held, and why
 	overrides overrides  // what operators have ordered
-	tenure    tenure     // the change under way in consistent mode
+	jobLease    jobLease     // the change under way in consistent mode
 	rounds    rounds     // what became of them
 }
 
@@ -58,7 +58,7 @@ func New(cfg Config, job string, now Now) *Core {
 	e.tick(now)
 	return &Core{
 		env: e, store: stored{env: e, loadDue: true}, lead: leadership{env: e}, members: members{env: e, meter: newMeter()},
-		overrides: overrides{env: e}, tenure: tenure{env: e}, rounds: rounds{env: e},
+		overrides: overrides{env: e}, jobLease: jobLease{env: e}, rounds: rounds{env: e},
 	}
 }
 

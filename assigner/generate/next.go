@@ -49,7 +49,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.store.loadDue = false // what changes from now on calls for another one
 		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled}, 0
 	}
-	if a := c.tenure.next(c.leads(), c.lead.mine, &c.store); a != nil {
+	if a := c.jobLease.next(c.leads(), c.lead.mine, &c.store); a != nil {
 		return a, 0
 	}
 	if c.inCharge() {
@@ -57,9 +57,9 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 			return n, 0
 		}
 	}
-	if p := c.rounds.pending; p != nil && c.lead.isPreferred() && c.tenure.mayDecide(&c.store) {
+	if p := c.rounds.pending; p != nil && c.lead.isPreferred() && c.jobLease.mayDecide(&c.store) {
 		c.rounds.pending, c.store.unsure = nil, p
-		return p.write(c.tenure.token, c.store.job.Config.History), 0
+		return p.write(c.jobLease.token, c.store.job.Config.History), 0
 	}
 	if p := c.plan(); p != nil {
 		return p, 0
@@ -79,7 +79,7 @@ func (c *Core) wake() time.Duration {
 			earlier(c.members.strayAt + straysFor + time.Millisecond)
 		}
 	}
-	if t, ok := c.tenure.wake(c.leads()); ok {
+	if t, ok := c.jobLease.wake(c.leads()); ok {
 		earlier(t)
 	}
 	if _, t, ok := c.overrides.note(&c.members); ok && c.inCharge() {
@@ -98,7 +98,7 @@ func (c *Core) inCharge() bool { return c.lead.isPreferred() && c.lead.mine && c
 
 // ready reports whether rounds are held here at all.
 func (c *Core) ready() bool {
-	return c.inCharge() && !c.store.loadDue && c.members.table != nil && c.tenure.mayDecide(&c.store)
+	return c.inCharge() && !c.store.loadDue && c.members.table != nil && c.jobLease.mayDecide(&c.store)
 }
 
 // plan begins a round if one is due and nothing speaks against it.

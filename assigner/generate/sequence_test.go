@@ -121,22 +121,22 @@ func TestMayDecide(t *testing.T) {
 		t.Fatalf("no first generation comes in force: %q", l.did)
 	}
 	l.complete()
-	ready := l.core.tenure
-	if !l.core.tenure.mayDecide(&l.core.store) {
+	ready := l.core.jobLease
+	if !l.core.jobLease.mayDecide(&l.core.store) {
 		t.Fatalf("steady, and it may not decide: %+v", ready)
 	}
-	for why, change := range map[string]func(*tenure){
-		"without the job lease":                  func(t *tenure) { t.token = 0 },
-		"before what was under way is completed": func(t *tenure) { t.settled = false },
-		"while a change is under way":            func(t *tenure) { t.changing = true },
-		"before it is time to try again":         func(t *tenure) { t.retryAt = l.at + time.Second },
-		"before what is stored is in force":      func(t *tenure) { t.inForce = generation(l.stored) - 1 },
+	for why, change := range map[string]func(*jobLease){
+		"without the job lease":                  func(t *jobLease) { t.token = 0 },
+		"before what was under way is completed": func(t *jobLease) { t.settled = false },
+		"while a change is under way":            func(t *jobLease) { t.changing = true },
+		"before it is time to try again":         func(t *jobLease) { t.retryAt = l.at + time.Second },
+		"before what is stored is in force":      func(t *jobLease) { t.inForce = generation(l.stored) - 1 },
 	} {
-		l.core.tenure = ready
-		change(&l.core.tenure)
-		if l.core.tenure.mayDecide(&l.core.store) {
+		l.core.jobLease = ready
+		change(&l.core.jobLease)
+		if l.core.jobLease.mayDecide(&l.core.store) {
 			t.Errorf("it may decide %s", why)
 		}
 	}
-	l.core.tenure = ready
+	l.core.jobLease = ready
 }

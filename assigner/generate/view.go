@@ -74,8 +74,8 @@ func (v View) Holding() string {
 		return fmt.Sprintf("frozen for %s: %s", since.Round(time.Second), skipFrozen)
 	case v.c.overrides.frozen():
 		return v.c.overrides.frozenBy()
-	case v.c.tenure.holding(&v.c.store.job.Config) != "":
-		return v.c.tenure.holding(&v.c.store.job.Config)
+	case v.c.jobLease.holding(&v.c.store.job.Config) != "":
+		return v.c.jobLease.holding(&v.c.store.job.Config)
 	case len(v.c.lead.sessions) == 0:
 		return v.c.members.table.Listening()
 	case !v.c.members.table.AnyRunning():
@@ -185,16 +185,16 @@ func (v View) LeaseTime() (ttl time.Duration, ok bool) {
 }
 
 // Leading reports whether the job lease is held here, may be, or a change is under way.
-func (v View) Leading() bool { return v.c.tenure.maybe || v.c.tenure.changing }
+func (v View) Leading() bool { return v.c.jobLease.maybe || v.c.jobLease.changing }
 
 // Token is the job lease's, 0 without it.
-func (v View) Token() lease.Token { return v.c.tenure.token }
+func (v View) Token() lease.Token { return v.c.jobLease.token }
 
 // InForce is the generation in force in consistent mode, as of the last change.
-func (v View) InForce() assignment.Generation { return v.c.tenure.inForce }
+func (v View) InForce() assignment.Generation { return v.c.jobLease.inForce }
 
 // Changing reports whether a change is under way here.
-func (v View) Changing() bool { return v.c.tenure.changing }
+func (v View) Changing() bool { return v.c.jobLease.changing }
 
 // Target is the generation that may come in force next, 0 if none.
 func (v View) Target() assignment.Generation { return v.c.store.target() }
