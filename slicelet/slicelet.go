@@ -49,12 +49,12 @@ type Slicelet struct {
 	reportNow chan struct{} // of capacity 1: the reporter has something to do
 
 	stop chan struct{}
-	// listening is the listeners' context, which mute ends.
-	listening  context.Context
-	mute       context.CancelFunc
-	wg         sync.WaitGroup
-	close      sync.Once
-	unregister func()
+	// listening is the listeners' context, which stopListening ends.
+	listening     context.Context
+	stopListening context.CancelFunc
+	wg            sync.WaitGroup
+	close         sync.Once
+	unregister    func()
 }
 
 // New validates the config and starts; it does not wait for an assignment. Errors
@@ -69,7 +69,7 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.listening, s.mute = context.WithCancel(context.Background())
+	s.listening, s.stopListening = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
@@ -88,7 +88,7 @@ func New(cfg Config) (*Slicelet, error) {
 		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
 	if err != nil {
 		_, _ = s.leave(), s.sub.Close()
-		s.mute()
+		s.stopListening()
 		return nil, err
 	}
 	s.wg.Go(s.report)
@@ -224,7 +224,7 @@ func (s *Slicelet) Ready(ctx context.Context) error {
 // placed waits until the subscriber is ready, and no server objects to the task.
 func (s *Slicelet) placed(ctx context.Context) error {
 	served := func(st *subscriber.State) bool {
-		return st.Assignment != nil && st.Status.Mode != 0 && (st.Link != subscriber.None || st.Alone)
+		return st.Assignment != nil && st.Status.Mode != 0 && (st.Link != subscriber.None || st.Disconnected)
 	}
 	settled := func(st *subscriber.State) bool { return s.named(st.Assignment) || !served(st) }
 	for {
@@ -234,7 +234,7 @@ func (s *Slicelet) placed(ctx context.Context) error {
 		if _, err := s.held(); err != nil {
 			return nil // which Ready goes into
 		}
-		if st := s.sub.State(); s.named(st.Assignment) || st.Alone {
+		if st := s.sub.State(); s.named(st.Assignment) || st.Disconnected {
 			return nil
 		}
 		wait, cancel := context.WithTimeout(ctx, settleTime)
@@ -277,12 +277,12 @@ func (s *Slicelet) Close() error {
 		s.mu.Unlock()
 		close(s.stop)
 	})
-	grace := time.AfterFunc(ListenerGrace, s.mute)
+	grace := time.AfterFunc(ListenerGrace, s.stopListening)
 	defer grace.Stop()
 	left := make(chan error, 1)
 	go func() { left <- s.leave() }()
 	s.wg.Wait()
-	s.mute()
+	s.stopListening()
 	err := errors.Join(s.sub.Close(), <-left)
 	// Nothing changes the view any more.
 	gone := emptyView()

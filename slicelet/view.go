@@ -122,7 +122,7 @@ func (n *view) place(s *subscriber.State, v *view, me assignment.Task) {
 	t := n.a.Task(pos)
 	n.pos, n.mine = pos, t.Incarnation == me.Incarnation
 	n.provisional = !n.mine && !v.ever && t.Address == me.Address && s.Status.Mode == assignment.Affinity &&
-		s.Source != subscriber.Distributor && (s.Alone || v.provisional)
+		s.Source != subscriber.Distributor && (s.Disconnected || v.provisional)
 }
 
 // meter sets what load is counted by. The layout of the view before is kept if it

@@ -30,15 +30,15 @@ func TestPartsDie(t *testing.T) {
 		// Only the Backup Distributor lives.
 		s := start(t, n, func(c *Config) { c.CacheFile = cache })
 		await(t, s, "the backup's", holds(1, Backup))
-		if !s.State().Alone || s.State().Err == nil {
-			t.Error("not alone, with all distributors dead")
+		if !s.State().Disconnected || s.State().Err == nil {
+			t.Error("not disconnected, with all distributors dead")
 		}
 		// The Distributors return; the Backup is let go.
 		one, two := n.Start(d1), n.Start(d2)
 		one.Put(past[1])
 		two.Put(past[1])
 		await(t, s, "a distributor's", holds(2, Distributor))
-		await(t, s, "to settle", func(s *State) bool { return !s.Alone })
+		await(t, s, "to settle", func(s *State) bool { return !s.Disconnected })
 		synctest.Wait()
 		if backup.Streams() != 0 {
 			t.Error("the backup is still used")
@@ -58,7 +58,7 @@ func TestPartsDie(t *testing.T) {
 		// All die: what there was last, stays.
 		heir.Stop()
 		backup.Stop()
-		await(t, s, "to be alone", func(s *State) bool { return s.Link == None && s.Alone })
+		await(t, s, "to be disconnected", func(s *State) bool { return s.Link == None && s.Disconnected })
 		if s.State().Assignment.Generation() != 4 {
 			t.Errorf("holds %d, want 4", s.State().Assignment.Generation())
 		}

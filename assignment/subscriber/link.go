@@ -163,7 +163,7 @@ func (o *outbox) put(m outgoing) {
 		o.report = m
 	}
 	o.mu.Unlock()
-	o.ring()
+	o.notify()
 }
 
 // goodbye ends the stream after what is still to be sent.
@@ -171,10 +171,10 @@ func (o *outbox) goodbye() {
 	o.mu.Lock()
 	o.bye = true
 	o.mu.Unlock()
-	o.ring()
+	o.notify()
 }
 
-func (o *outbox) ring() {
+func (o *outbox) notify() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

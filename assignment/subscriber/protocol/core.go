@@ -57,11 +57,11 @@ type Config struct {
 type Core struct {
 	cfg  Config
 	rng  *rand.Rand
-	dist lane
-	back lane
-	// scout looks for a Distributor that is heard while dist's is not; see scout.go.
-	scout lane
-	last  Link
+	dist connector
+	back connector
+	// scan looks for a Distributor that is heard while dist's is not; see scan.go.
+	scan connector
+	last Link
 
 	held   *assignment.Assignment
 	source Source
@@ -70,10 +70,10 @@ type Core struct {
 	index  int     // the clerk's, -1 if none
 
 	// lost is since when no Distributor has served reliably.
-	lost     time.Time
-	ever     bool // one has served
-	patience float64
-	alone    bool
+	lost         time.Time
+	ever         bool // one has served
+	patience     float64
+	disconnected bool
 
 	count Counters
 	out   []Action
@@ -124,8 +124,8 @@ func New(cfg Config, held *assignment.Assignment, mode assignment.Mode, index in
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)),
 		held: held, status: statusFromProto(nil), index: -1,
 	}
-	c.dist = lane{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
-	c.back = lane{source: Backup, addrs: c.shuffled(cfg.Backups)}
+	c.dist = connector{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
+	c.back = connector{source: Backup, addrs: c.shuffled(cfg.Backups)}
 	c.patience = 1 + c.rng.Float64()/3
 	if held != nil {
 		c.source, c.status.Mode = Cache, mode
@@ -162,7 +162,7 @@ func (c *Core) Counters() Counters { return c.count }
 
 // State is what is known.
 func (c *Core) State() State {
-	s := State{Assignment: c.held, Source: c.source, Alone: c.alone, Status: c.status, ClientIndex: c.index}
+	s := State{Assignment: c.held, Source: c.source, Disconnected: c.disconnected, Status: c.status, ClientIndex: c.index}
 	switch {
 	case c.dist.phase == serving:
 		s.Link, s.Peer = Distributor, c.dist.addr()
@@ -190,7 +190,7 @@ func (c *Core) Start(now time.Time) {
 
 // Tick does what is due. It may be called at any time, and has to be called at Wake.
 func (c *Core) Tick(now time.Time) {
-	for _, l := range []*lane{&c.dist, &c.back, &c.scout} {
+	for _, l := range []*connector{&c.dist, &c.back, &c.scan} {
 		switch {
 		case l.until.IsZero() || now.Before(l.until):
 		case staysAway && l == &c.dist && c.back.phase == serving:
@@ -199,7 +199,7 @@ func (c *Core) Tick(now time.Time) {
 			c.dial(l, 0, now)
 		case l.phase == dialing:
 			c.fail(l, fmt.Errorf("%w: no connection within %s", ErrUnavailable, l.dialTimeout()), now)
-		case l == &c.scout:
+		case l == &c.scan:
 			c.fail(l, fmt.Errorf("%w: connected, but no answer within %s", ErrUnavailable, answerWithin), now)
 		case l.heard.IsZero():
 			c.fail(l, fmt.Errorf("%w: connected, but not a word within %s", ErrUnavailable, firstWordTimeout), now)
@@ -211,7 +211,7 @@ func (c *Core) Tick(now time.Time) {
 }
 
 // dial begins an attempt, on the connection of another link if via names one.
-func (c *Core) dial(l *lane, via Link, now time.Time) {
+func (c *Core) dial(l *connector, via Link, now time.Time) {
 	c.last++
 	l.dial(c.last, now)
 	c.do(Action{Do: Dial, Link: l.link, Addr: l.addr(), Via: via})
@@ -227,11 +227,11 @@ func (c *Core) Wake() time.Time {
 	}
 	earlier(c.dist.until)
 	earlier(c.back.until)
-	earlier(c.scout.until)
-	if c.alone && c.dist.phase == serving {
+	earlier(c.scan.until)
+	if c.disconnected && c.dist.phase == serving {
 		earlier(c.dist.since.Add(settleTime))
 	}
-	if !c.alone {
+	if !c.disconnected {
 		earlier(c.desertedAt())
 	}
 	return w
@@ -239,11 +239,11 @@ func (c *Core) Wake() time.Time {
 
 // Linked says that a connection stands.
 func (c *Core) Linked(now time.Time, id Link) {
-	l := c.lane(id)
+	l := c.connector(id)
 	if l == nil || l.phase != dialing {
 		return
 	}
-	if l == &c.scout {
+	if l == &c.scan {
 		c.ask(now)
 		return
 	}
@@ -255,29 +255,29 @@ func (c *Core) Linked(now time.Time, id Link) {
 // Ended says that a connection is gone, or never came about. The error is that of the
 // stream, nil for an orderly end.
 func (c *Core) Ended(now time.Time, id Link, err error) {
-	if l := c.lane(id); l != nil {
+	if l := c.connector(id); l != nil {
 		c.fail(l, Explain(err), now)
 		c.settle(now)
 	}
 }
 
-// lane finds whom a link belongs to, nil if it was cut already.
-func (c *Core) lane(id Link) *lane {
+// connector finds whom a link belongs to, nil if it was cut already.
+func (c *Core) connector(id Link) *connector {
 	switch {
 	case id == 0:
 	case id == c.dist.link:
 		return &c.dist
 	case id == c.back.link:
 		return &c.back
-	case id == c.scout.link:
-		return &c.scout
+	case id == c.scan.link:
+		return &c.scan
 	}
 	return nil
 }
 
 // fail gives a server up for now.
-func (c *Core) fail(l *lane, err error, now time.Time) {
-	if l != &c.scout {
+func (c *Core) fail(l *connector, err error, now time.Time) {
+	if l != &c.scan {
 		c.count.Failures++
 	}
 	was := l.phase
@@ -288,7 +288,7 @@ func (c *Core) fail(l *lane, err error, now time.Time) {
 	if l.fail(err, now, c.rng) && l == &c.dist {
 		c.lost = now
 	}
-	if l == &c.scout {
+	if l == &c.scan {
 		c.say(slog.LevelDebug, "no better server", err)
 		return
 	}
@@ -316,7 +316,7 @@ func (c *Core) say(level slog.Level, text string, err error) {
 func (c *Core) Report(made time.Time, r *slicerv1.Report) {
 	c.report = stamped{r, made}
 	d := &c.dist
-	if (d.phase == open || d.phase == serving) && !d.mute {
+	if (d.phase == open || d.phase == serving) && !d.noReports {
 		var m struct { // one piece of memory
 			of slicerv1.WatchRequest
 			is slicerv1.WatchRequest_Report

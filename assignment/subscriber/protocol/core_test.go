@@ -127,7 +127,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		f.Data[len(f.Data)/2] ^= 0x55
 		frame(f, err)
 	case "status":
-		m := &slicerv1.Status{TakesReports: !d.HasArg("mute"), Unheard: d.HasArg("unheard"), Mode: slicerv1.Mode_MODE_AFFINITY}
+		m := &slicerv1.Status{TakesReports: !d.HasArg("no-reports"), Unheard: d.HasArg("unheard"), Mode: slicerv1.Mode_MODE_AFFINITY}
 		var repeat, converged int
 		d.MaybeScanArgs(t, "repeat-ms", &repeat)
 		d.MaybeScanArgs(t, "converged", &converged)
@@ -163,15 +163,15 @@ func endOf(t *testing.T, d *datadriven.TestData) error {
 }
 
 // link is the one that a command is about: that of the Distributors, or with "backup"
-// that of the Backup Distributors, with "scout" that to a Distributor that is asked
+// that of the Backup Distributors, with "scan" that to a Distributor that is asked
 // whether it is heard, or with link=n another.
 func (s *script) link(t *testing.T, d *datadriven.TestData) Link {
 	id := s.core.dist.link
 	if d.HasArg("backup") {
 		id = s.core.back.link
 	}
-	if d.HasArg("scout") {
-		id = s.core.scout.link
+	if d.HasArg("scan") {
+		id = s.core.scan.link
 	}
 	if n := 0; d.HasArg("link") {
 		d.ScanArgs(t, "link", &n)
@@ -231,8 +231,8 @@ func (s *script) settle() {
 		if st.ClientIndex >= 0 {
 			fmt.Fprintf(&s.out, ", index %d", st.ClientIndex)
 		}
-		if st.Alone {
-			s.out.WriteString(", alone")
+		if st.Disconnected {
+			s.out.WriteString(", disconnected")
 		}
 		s.out.WriteString("\n")
 	}

@@ -74,7 +74,7 @@ func TestComeBackLater(t *testing.T) {
 	if len(waits) < 4 {
 		t.Errorf("always back after %v", waits)
 	}
-	if st := d.State(); st.Alone || !errors.Is(st.Err, ErrUnavailable) {
+	if st := d.State(); st.Disconnected || !errors.Is(st.Err, ErrUnavailable) {
 		t.Errorf("state %+v", st)
 	}
 }
@@ -89,13 +89,13 @@ func TestComeBackWithNothingInHand(t *testing.T) {
 		l, _ := dialed(d)
 		d.Linked(now, l)
 		d.Ended(now, l, comeBack(t, time.Second))
-		if d.State().Alone {
+		if d.State().Disconnected {
 			break
 		}
 		now = d.Wake()
 		d.Tick(now)
 	}
-	if _, addr := dialed(d); addr != "b1:1" || !d.State().Alone {
+	if _, addr := dialed(d); addr != "b1:1" || !d.State().Disconnected {
 		t.Errorf("connects to %q", addr)
 	}
 }

@@ -33,9 +33,9 @@ func (c *Core) desertedAt() time.Time {
 func (c *Core) settle(now time.Time) {
 	c.look(now)
 	d := &c.dist
-	if !c.alone {
+	if !c.disconnected {
 		if t := c.desertedAt(); !t.IsZero() && !now.Before(t) {
-			c.alone = true
+			c.disconnected = true
 			if len(c.back.addrs) > 0 {
 				c.back.wait(now, 0)
 				c.Tick(now)
@@ -48,7 +48,7 @@ func (c *Core) settle(now time.Time) {
 		return
 	}
 	if d.phase == serving && (d.sent || now.Sub(d.since) >= settleTime) {
-		c.alone = false
+		c.disconnected = false
 		if c.back.link != 0 {
 			c.do(Action{Do: Cut, Link: c.back.link})
 		}

@@ -32,7 +32,7 @@ func (w *world) settle() {
 	for _, a := range w.c.Actions() {
 		switch a.Do {
 		case Dial:
-			if a.Via == 0 && (len(w.up) >= 3 || len(w.up) == 2 && w.c.scout.phase == off) {
+			if a.Via == 0 && (len(w.up) >= 3 || len(w.up) == 2 && w.c.scan.phase == off) {
 				w.t.Fatalf("one link too many: %v", w.up)
 			}
 			if a.Via != 0 && w.up[a.Via] != "linked" {
@@ -57,10 +57,10 @@ func (w *world) settle() {
 	if s.Link == None && s.Err == nil {
 		w.t.Fatal("nobody serves, and no reason why")
 	}
-	if w.c.back.phase != off && !w.c.alone {
-		w.t.Fatal("a backup distributor is used although not alone")
+	if w.c.back.phase != off && !w.c.disconnected {
+		w.t.Fatal("a backup distributor is used although not disconnected")
 	}
-	if looks := w.c.scout.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unheard) {
+	if looks := w.c.scan.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unheard) {
 		w.t.Fatalf("looks for another distributor: %t; its own serves: %t, and is not heard: %t", looks, w.c.dist.phase == serving, w.c.dist.unheard)
 	}
 	if due := w.c.Wake(); due.IsZero() && s.Link == None && w.c.dist.phase != open && w.c.back.phase != open {
@@ -89,7 +89,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 func (w *world) link() Link {
-	id := rapid.SampledFrom([]Link{w.c.dist.link, w.c.back.link, w.c.scout.link, w.c.last}).Draw(w.t, "link")
+	id := rapid.SampledFrom([]Link{w.c.dist.link, w.c.back.link, w.c.scan.link, w.c.last}).Draw(w.t, "link")
 	return id
 }
 
@@ -169,8 +169,8 @@ func (w *world) heal() {
 		}
 	}
 	s := w.c.State()
-	if s.Link != Distributor || s.Assignment.Checksum() != newest.Checksum() || s.Alone || w.c.back.phase != off {
-		w.t.Fatalf("not well after 20 s with a healthy control plane: served by %s, alone %t, %v", s.Link, s.Alone, s.Err)
+	if s.Link != Distributor || s.Assignment.Checksum() != newest.Checksum() || s.Disconnected || w.c.back.phase != off {
+		w.t.Fatalf("not well after 20 s with a healthy control plane: served by %s, disconnected %t, %v", s.Link, s.Disconnected, s.Err)
 	}
 }
 

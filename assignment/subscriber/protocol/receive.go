@@ -11,7 +11,7 @@ import (
 
 // Base is what a delta on a link is based on, nil for nothing.
 func (c *Core) Base(id Link) *assignment.Assignment {
-	if l := c.lane(id); l != nil {
+	if l := c.connector(id); l != nil {
 		return l.base
 	}
 	return nil
@@ -20,11 +20,11 @@ func (c *Core) Base(id Link) *assignment.Assignment {
 // Received takes what a server has sent. With the last message of an assignment comes the
 // assignment, with any of them why it cannot be put together. See wire.Assembler.
 func (c *Core) Received(now time.Time, id Link, m *slicerv1.WatchResponse, a *assignment.Assignment, err error) {
-	l := c.lane(id)
+	l := c.connector(id)
 	if l == nil || l.phase != open && l.phase != serving {
 		return
 	}
-	if l == &c.scout {
+	if l == &c.scan {
 		c.answered(m.GetStatus(), now)
 		return
 	}
@@ -45,7 +45,7 @@ func (c *Core) Received(now time.Time, id Link, m *slicerv1.WatchResponse, a *as
 }
 
 // offered takes an assignment, or why there is none.
-func (c *Core) offered(l *lane, a *assignment.Assignment, whole bool, err error, now time.Time) {
+func (c *Core) offered(l *connector, a *assignment.Assignment, whole bool, err error, now time.Time) {
 	if err == nil && a.Job() != c.cfg.Job {
 		err = fmt.Errorf("assignment of job %q", a.Job())
 	}
@@ -74,7 +74,7 @@ func (c *Core) offered(l *lane, a *assignment.Assignment, whole bool, err error,
 }
 
 // wants says whether a takes the place of what is held.
-func (c *Core) wants(l *lane, a *assignment.Assignment, whole bool) bool {
+func (c *Core) wants(l *connector, a *assignment.Assignment, whole bool) bool {
 	h := c.held
 	switch {
 	case h == nil:
@@ -90,7 +90,7 @@ func (c *Core) wants(l *lane, a *assignment.Assignment, whole bool) bool {
 }
 
 // refuse asks for the whole, or gives the server up if that does not help.
-func (c *Core) refuse(l *lane, err error, now time.Time) {
+func (c *Core) refuse(l *connector, err error, now time.Time) {
 	c.count.Refused++
 	if l.refusals++; l.refusals >= maxRefusals {
 		c.fail(l, fmt.Errorf("%w: %d assignments in a row had to be refused, the last: %w", ErrUnavailable, l.refusals, err), now)
@@ -105,7 +105,7 @@ func (c *Core) refuse(l *lane, err error, now time.Time) {
 	c.ack(l, l.base, err.Error())
 }
 
-func (c *Core) ack(l *lane, a *assignment.Assignment, refusal string) {
+func (c *Core) ack(l *connector, a *assignment.Assignment, refusal string) {
 	var m struct { // one piece of memory
 		of  slicerv1.WatchRequest
 		is  slicerv1.WatchRequest_Ack
@@ -119,9 +119,9 @@ func (c *Core) ack(l *lane, a *assignment.Assignment, refusal string) {
 	c.do(Action{Do: Send, Link: l.link, Message: &m.of})
 }
 
-func (c *Core) newStatus(l *lane, m *slicerv1.Status, now time.Time) {
+func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 	l.repeat = time.Duration(min(max(m.GetRepeatMs(), 0), time.Hour.Milliseconds())) * time.Millisecond
-	l.mute, l.unheard = !m.GetTakesReports(), m.GetUnheard()
+	l.noReports, l.unheard = !m.GetTakesReports(), m.GetUnheard()
 	l.listen(now, false)
 	if c.held != nil {
 		l.serve(now)

@@ -56,9 +56,9 @@ type State struct {
 	// or that a Distributor has given last; -1 while there is none. It is kept when
 	// Distributors die, and with a cache file across restarts.
 	ClientIndex int
-	// Alone is set when no Distributor could be brought to serve: Backup
+	// Disconnected is set when no Distributor could be brought to serve: Backup
 	// Distributors are used then, if there are any.
-	Alone bool
+	Disconnected bool
 	// Status is the newest that a server has said about the job.
 	Status Status
 	// Err says why no Distributor serves; nil while one does.

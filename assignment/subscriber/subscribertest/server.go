@@ -92,7 +92,7 @@ func (s *Server) update(f func()) {
 	defer s.mu.Unlock()
 	f()
 	for st := range s.streams {
-		st.poke()
+		st.notify()
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *Server) Send(m *slicerv1.WatchResponse) {
 	defer s.mu.Unlock()
 	for st := range s.streams {
 		st.raw = append(st.raw, m)
-		st.poke()
+		st.notify()
 	}
 }
 
@@ -140,7 +140,7 @@ type Stream struct {
 	closed bool
 }
 
-func (st *Stream) poke() {
+func (st *Stream) notify() {
 	select {
 	case st.wake <- struct{}{}:
 	default:
@@ -249,7 +249,7 @@ func (s *Server) end(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.closed = true
-	st.poke()
+	st.notify()
 }
 
 func (s *Server) note(st *Stream, m *slicerv1.WatchRequest) {
@@ -258,7 +258,7 @@ func (s *Server) note(st *Stream, m *slicerv1.WatchRequest) {
 	if a := m.GetAck(); a != nil {
 		st.held, st.whole = assignment.Generation(a.Generation), a.Refusal != ""
 		st.flight = nil
-		st.poke()
+		st.notify()
 	}
 	s.heardLocked(m)
 }

@@ -31,7 +31,7 @@ var errUnheard = errors.New("the preferred assigner does not hear it either")
 
 // look begins to look for another Distributor, or ends that.
 func (c *Core) look(now time.Time) {
-	d, s := &c.dist, &c.scout
+	d, s := &c.dist, &c.scan
 	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unheard
 	switch {
 	case wanted && s.phase == off:
@@ -41,7 +41,7 @@ func (c *Core) look(now time.Time) {
 		if len(addrs) == 0 {
 			addrs = slices.Repeat(d.addrs, 2)
 		}
-		*s = lane{source: Distributor, addrs: addrs, longest: longestLook}
+		*s = connector{source: Distributor, addrs: addrs, longest: longestLook}
 		s.wait(now, time.Duration(c.rng.Int64N(int64(lookWithin))))
 	case !wanted && s.phase != off:
 		c.stopLooking()
@@ -49,15 +49,15 @@ func (c *Core) look(now time.Time) {
 }
 
 func (c *Core) stopLooking() {
-	if c.scout.link != 0 {
-		c.do(Action{Do: Cut, Link: c.scout.link})
+	if c.scan.link != 0 {
+		c.do(Action{Do: Cut, Link: c.scan.link})
 	}
-	c.scout.stop()
+	c.scan.stop()
 }
 
 // ask asks a Distributor, which is connected now, for the job's status.
 func (c *Core) ask(now time.Time) {
-	s := &c.scout
+	s := &c.scan
 	s.phase, s.until = open, now.Add(answerWithin)
 	h := c.hello()
 	h.GetHello().Role, h.GetHello().Task, h.GetHello().Report = slicerv1.Role_ROLE_OBSERVER, nil, nil
@@ -67,7 +67,7 @@ func (c *Core) ask(now time.Time) {
 // answered takes a status of the Distributor that was asked, nil for another message.
 // One that does not say whether it is heard is older, and believed to be.
 func (c *Core) answered(m *slicerv1.Status, now time.Time) {
-	s, d := &c.scout, &c.dist
+	s, d := &c.scan, &c.dist
 	switch {
 	case m == nil:
 	case m.GetUnheard() || !m.GetTakesReports():

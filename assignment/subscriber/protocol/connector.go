@@ -38,9 +38,9 @@ const (
 	serving       // the server has shown that it knows the job
 )
 
-// lane is one way to an assignment: the Distributors, or the Backup
+// connector is one way to an assignment: the Distributors, or the Backup
 // Distributors, one of them at a time.
-type lane struct {
+type connector struct {
 	source Source
 	addrs  []string
 	next   int // position in addrs
@@ -62,13 +62,13 @@ type lane struct {
 	crowded bool
 
 	// Of the link:
-	base     *assignment.Assignment // what the server knows that we hold
-	refusals int                    // in a row
-	heard    time.Time
-	repeat   time.Duration // how often the server promises to be heard; 0 if it does not
-	sent     bool          // it has sent an assignment
-	mute     bool          // it takes no reports
-	unheard  bool          // the job's preferred assigner does not hear it
+	base      *assignment.Assignment // what the server knows that we hold
+	refusals  int                    // in a row
+	heard     time.Time
+	repeat    time.Duration // how often the server promises to be heard; 0 if it does not
+	sent      bool          // it has sent an assignment
+	noReports bool          // it takes no reports
+	unheard   bool          // the job's preferred assigner does not hear it
 
 	refusing bool // an assignment was refused since the last that was not
 }
@@ -78,10 +78,10 @@ var (
 	errNoAnswer     = fmt.Errorf("%w: no answer yet", ErrUnavailable)
 )
 
-func (l *lane) addr() string { return l.addrs[l.next] }
+func (l *connector) addr() string { return l.addrs[l.next] }
 
-// reason is why the lane does not serve.
-func (l *lane) reason() error {
+// reason is why the connector does not serve.
+func (l *connector) reason() error {
 	switch {
 	case l.phase == serving:
 		return nil
@@ -93,29 +93,29 @@ func (l *lane) reason() error {
 	return &serverError{l.source, l.addr(), errNoAnswer}
 }
 
-func (l *lane) wait(now time.Time, d time.Duration) {
+func (l *connector) wait(now time.Time, d time.Duration) {
 	l.phase, l.link, l.until = waiting, 0, now.Add(d)
 }
 
-func (l *lane) stop() {
+func (l *connector) stop() {
 	l.phase, l.link, l.until, l.fails = off, 0, time.Time{}, 0
 	l.base, l.told = nil, nil
 }
 
-func (l *lane) dial(id Link, now time.Time) {
+func (l *connector) dial(id Link, now time.Time) {
 	l.phase, l.link, l.until = dialing, id, now.Add(l.dialTimeout())
-	l.refusals, l.heard, l.repeat, l.sent, l.mute, l.unheard = 0, time.Time{}, 0, false, false, false
+	l.refusals, l.heard, l.repeat, l.sent, l.noReports, l.unheard = 0, time.Time{}, 0, false, false, false
 }
 
 // dialTimeout is longer when every server has failed, again and again: they may be
 // at work on the handshakes of very many, and who gives up has them begin anew.
-func (l *lane) dialTimeout() time.Duration {
+func (l *connector) dialTimeout() time.Duration {
 	return dialTimeout << min(l.fails/(2*len(l.addrs)), 2)
 }
 
 // listen puts off the end of our patience: something was heard, and more must
 // follow at once if it was a piece of something.
-func (l *lane) listen(now time.Time, piece bool) {
+func (l *connector) listen(now time.Time, piece bool) {
 	l.heard, l.until = now, time.Time{}
 	switch {
 	case l.repeat > 0:
@@ -125,19 +125,19 @@ func (l *lane) listen(now time.Time, piece bool) {
 	}
 }
 
-func (l *lane) serve(now time.Time) {
+func (l *connector) serve(now time.Time) {
 	if l.phase == open {
 		l.phase, l.since, l.err, l.verdict, l.crowded = serving, now, nil, nil, false
 	}
 }
 
 // stable says whether the server has served well.
-func (l *lane) stable(now time.Time) bool {
+func (l *connector) stable(now time.Time) bool {
 	return l.phase == serving && now.Sub(l.since) >= stableAfter
 }
 
 // fail sets up the next attempt and says whether the server had served well.
-func (l *lane) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
+func (l *connector) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	stable = l.stable(now)
 	if stable {
 		l.told = nil
