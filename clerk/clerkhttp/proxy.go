@@ -53,8 +53,8 @@ type Proxy struct {
 
 // table is the rules in force. It is never changed.
 type table struct {
-	rules []*compiled
-	lanes []*lane // by rule
+	rules    []*compiled
+	handlers []*handler // by rule
 }
 
 // job is one that the rules name.
@@ -129,7 +129,7 @@ func (p *Proxy) SetRules(rules Rules) error {
 		}
 		named[c.Job] = true
 		used[r] = true
-		next.lanes = append(next.lanes, p.newLane(c, r, rules.TrustedProxies > 0))
+		next.handlers = append(next.handlers, p.newHandler(c, r, rules.TrustedProxies > 0))
 	}
 	p.table.Store(next)
 	p.metrics.since.SetToCurrentTime()

@@ -15,16 +15,16 @@ import (
 	"github.com/slicer-project/slicer/clerk"
 )
 
-// lane is a rule at work: what brings its requests to the tasks of its route.
-type lane struct {
+// handler brings the requests of one rule to the tasks of its route.
+type handler struct {
 	*route
 	rule    *compiled
 	trusted bool // what proxies before this one say
 	reverse httputil.ReverseProxy
 }
 
-func (p *Proxy) newLane(c *compiled, r *route, trusted bool) *lane {
-	l := &lane{route: r, rule: c, trusted: trusted}
+func (p *Proxy) newHandler(c *compiled, r *route, trusted bool) *handler {
+	l := &handler{route: r, rule: c, trusted: trusted}
 	l.reverse = httputil.ReverseProxy{
 		Rewrite:        l.rewrite,
 		Transport:      byHeader{r.transport, c.Missing == Refuse},
@@ -49,11 +49,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	l.counts.seconds.Observe(time.Since(begun).Seconds())
 }
 
-func (t *table) find(req *http.Request) *lane {
+func (t *table) find(req *http.Request) *handler {
 	if t != nil {
 		for i, c := range t.rules {
 			if c.fits(req) {
-				return t.lanes[i]
+				return t.handlers[i]
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (t *table) find(req *http.Request) *lane {
 // rewrite makes the request that goes to a task. Which one, the transport says, by
 // the key that it finds in the header: to put it into the context would cost
 // another copy of the request.
-func (l *lane) rewrite(pr *httputil.ProxyRequest) {
+func (l *handler) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out.Header
 	httpkey.Strip(out)
 	pr.Out.URL.Scheme = l.rule.Upstream.scheme()

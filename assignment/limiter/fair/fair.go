@@ -28,14 +28,14 @@ type Limiter struct {
 	ending  []ending // when places are released at the latest, soonest first
 	cost    int      // of all places that are held
 	crowded int      // keys that hold two places or more
-	lanes   map[string]*lane
+	flows   map[string]*flow
 	waiting map[uint64]*waiter
-	rings   [][]*lane // by class: those in which something waits, in turn
+	rings   [][]*flow // by class: those in which something waits, in turn
 	granted []uint64
 }
 
 type place struct {
-	lane  *lane
+	flow  *flow
 	cost  int
 	until time.Time
 }
@@ -45,8 +45,8 @@ type ending struct {
 	until time.Time
 }
 
-// lane is what belongs to one key.
-type lane struct {
+// flow is what holds a place or waits under one key.
+type flow struct {
 	key    string
 	held   int
 	alive  int         // that wait and have not been released
@@ -56,7 +56,7 @@ type lane struct {
 
 type waiter struct {
 	id    uint64
-	lane  *lane
+	flow  *flow
 	class int
 	cost  int
 	gone  bool
@@ -65,8 +65,8 @@ type waiter struct {
 // New makes a Limiter in which nothing is held.
 func New(cfg Config) *Limiter {
 	return &Limiter{
-		cfg: cfg, held: make(map[uint64]place), lanes: make(map[string]*lane),
-		waiting: make(map[uint64]*waiter), rings: make([][]*lane, cfg.Classes),
+		cfg: cfg, held: make(map[uint64]place), flows: make(map[string]*flow),
+		waiting: make(map[uint64]*waiter), rings: make([][]*flow, cfg.Classes),
 	}
 }
 
@@ -80,18 +80,18 @@ func (l *Limiter) Acquire(now time.Time, id uint64, key string, class, cost int)
 	if l.waiting[id] != nil {
 		return false
 	}
-	ln := l.lane(key)
-	if len(l.waiting) == 0 && (l.room(cost) || l.takeOver(ln)) {
-		l.grant(now, id, ln, cost)
+	f := l.flow(key)
+	if len(l.waiting) == 0 && (l.room(cost) || l.takeOver(f)) {
+		l.grant(now, id, f, cost)
 		return true
 	}
-	w := &waiter{id: id, lane: ln, class: class, cost: cost}
+	w := &waiter{id: id, flow: f, class: class, cost: cost}
 	l.waiting[id] = w
-	ln.alive++
-	ln.queues[class] = append(ln.queues[class], w)
-	if !ln.inRing[class] {
-		ln.inRing[class] = true
-		l.rings[class] = append(l.rings[class], ln)
+	f.alive++
+	f.queues[class] = append(f.queues[class], w)
+	if !f.inRing[class] {
+		f.inRing[class] = true
+		l.rings[class] = append(l.rings[class], f)
 	}
 	before := len(l.granted)
 	l.next(now)
@@ -113,8 +113,8 @@ func (l *Limiter) Release(now time.Time, id uint64) {
 	if w := l.waiting[id]; w != nil {
 		w.gone = true
 		delete(l.waiting, id)
-		w.lane.alive--
-		l.drop(w.lane)
+		w.flow.alive--
+		l.drop(w.flow)
 	}
 }
 
@@ -175,11 +175,11 @@ func (l *Limiter) Next() time.Time {
 // Longest is the key of which the most wait, and how many, and Last the one of them that
 // came last. ok is false if nothing waits.
 func (l *Limiter) Longest() (last uint64, ok bool) {
-	var most *lane
+	var most *flow
 	for _, ring := range l.rings {
-		for _, ln := range ring {
-			if ln.alive > 0 && (most == nil || ln.alive > most.alive) {
-				most = ln
+		for _, f := range ring {
+			if f.alive > 0 && (most == nil || f.alive > most.alive) {
+				most = f
 			}
 		}
 	}
@@ -201,34 +201,34 @@ func (l *Limiter) room(cost int) bool {
 	return len(l.held) < l.cfg.Least || l.cost+cost <= l.cfg.Cost
 }
 
-func (l *Limiter) lane(key string) *lane {
-	ln := l.lanes[key]
-	if ln == nil {
-		ln = &lane{key: key, queues: make([][]*waiter, l.cfg.Classes), inRing: make([]bool, l.cfg.Classes)}
-		l.lanes[key] = ln
+func (l *Limiter) flow(key string) *flow {
+	f := l.flows[key]
+	if f == nil {
+		f = &flow{key: key, queues: make([][]*waiter, l.cfg.Classes), inRing: make([]bool, l.cfg.Classes)}
+		l.flows[key] = f
 	}
-	return ln
+	return f
 }
 
-// drop forgets a lane in which there is nothing.
-func (l *Limiter) drop(ln *lane) {
-	if ln.held > 0 || ln.alive > 0 {
+// drop forgets a flow in which there is nothing.
+func (l *Limiter) drop(f *flow) {
+	if f.held > 0 || f.alive > 0 {
 		return
 	}
-	for _, in := range ln.inRing {
+	for _, in := range f.inRing {
 		if in {
 			return // until next comes by
 		}
 	}
-	delete(l.lanes, ln.key)
+	delete(l.flows, f.key)
 }
 
-func (l *Limiter) grant(now time.Time, id uint64, ln *lane, cost int) {
+func (l *Limiter) grant(now time.Time, id uint64, f *flow, cost int) {
 	until := now.Add(l.cfg.Hold)
-	l.held[id] = place{ln, cost, until}
+	l.held[id] = place{f, cost, until}
 	l.ending = append(l.ending, ending{id, until})
 	l.cost += cost
-	if ln.held++; ln.held == 2 {
+	if f.held++; f.held == 2 {
 		l.crowded++
 	}
 }
@@ -236,22 +236,22 @@ func (l *Limiter) grant(now time.Time, id uint64, ln *lane, cost int) {
 func (l *Limiter) free(id uint64, p place) {
 	delete(l.held, id)
 	l.cost -= p.cost
-	if p.lane.held--; p.lane.held == 1 {
+	if p.flow.held--; p.flow.held == 1 {
 		l.crowded--
 	}
-	l.drop(p.lane)
+	l.drop(p.flow)
 }
 
-// takeOver makes room for one of a lane at the cost of the lane that holds the most.
-func (l *Limiter) takeOver(ln *lane) bool {
-	if !l.cfg.TakeOver || ln.held > 0 || l.crowded == 0 {
+// takeOver makes room for one of a flow at the cost of the flow that holds the most.
+func (l *Limiter) takeOver(f *flow) bool {
+	if !l.cfg.TakeOver || f.held > 0 || l.crowded == 0 {
 		return false
 	}
 	var victim uint64
 	most := 1
 	for _, e := range l.ending { // the oldest of the largest
-		if p, has := l.held[e.id]; has && p.until.Equal(e.until) && p.lane.held > most {
-			victim, most = e.id, p.lane.held
+		if p, has := l.held[e.id]; has && p.until.Equal(e.until) && p.flow.held > most {
+			victim, most = e.id, p.flow.held
 		}
 	}
 	if most == 1 {
@@ -277,31 +277,31 @@ func (l *Limiter) next(now time.Time) {
 // once more.
 func (l *Limiter) nextOf(now time.Time, class int) bool {
 	for i := 0; i < len(l.rings[class]); i++ {
-		ln := l.rings[class][i]
-		q := ln.queues[class]
+		f := l.rings[class][i]
+		q := f.queues[class]
 		for len(q) > 0 && q[0].gone {
 			q = q[1:]
 		}
-		ln.queues[class] = q
+		f.queues[class] = q
 		if len(q) == 0 {
 			l.leaveRing(class, i)
-			ln.queues[class], ln.inRing[class] = nil, false
-			l.drop(ln)
+			f.queues[class], f.inRing[class] = nil, false
+			l.drop(f)
 			return true
 		}
 		w := q[0]
-		if !l.room(w.cost) && !l.takeOver(ln) {
+		if !l.room(w.cost) && !l.takeOver(f) {
 			if l.crowded == 0 || !l.cfg.TakeOver {
 				return false
 			}
 			continue // one of another key may take a place over
 		}
 		l.leaveRing(class, i)
-		ln.queues[class] = q[1:]
-		l.rings[class] = append(l.rings[class], ln) // out again when it is empty
+		f.queues[class] = q[1:]
+		l.rings[class] = append(l.rings[class], f) // out again when it is empty
 		delete(l.waiting, w.id)
-		ln.alive--
-		l.grant(now, w.id, ln, w.cost)
+		f.alive--
+		l.grant(now, w.id, f, w.cost)
 		l.granted = append(l.granted, w.id)
 		return true
 	}
