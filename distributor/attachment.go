@@ -51,8 +51,8 @@ func (a *attachment) peer() fanout.Peer {
 	return a.Peer
 }
 
-// mark notes something to be said.
-func (a *attachment) mark(what func(*fanout.Upstream)) {
+// notify enters what is to be said, and wakes the sender.
+func (a *attachment) notify(what func(*fanout.Upstream)) {
 	a.mu.Lock()
 	what(&a.up)
 	a.mu.Unlock()
@@ -73,7 +73,7 @@ func (a *attachment) heard(now time.Time) {
 	a.d.mu.Lock()
 	defer a.d.mu.Unlock()
 	for _, j := range a.d.jobs {
-		j.poke()
+		j.Notify()
 	}
 }
 

@@ -42,7 +42,7 @@ func (d *Distributor) serveBranch(stream relayStream, h *slicerv1.DistributorHel
 		d: d, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
 		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*branchWant),
 	}
-	b.poke()
+	b.notify()
 	d.mu.Lock()
 	if old := d.branches[b.id]; old != nil {
 		old.finish(status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one"))
@@ -80,8 +80,8 @@ func (b *branch) finish(err error) {
 	}
 }
 
-// poke has it looked at whether preferences have changed.
-func (b *branch) poke() {
+// notify wakes tell: preferences may have changed.
+func (b *branch) notify() {
 	select {
 	case b.wake <- struct{}{}:
 	default:

@@ -213,7 +213,7 @@ func (d *Distributor) release(j *job) {
 	defer d.mu.Unlock()
 	if j.refs--; j.refs == 0 {
 		j.idleSince = time.Now()
-		j.poke()
+		j.Notify()
 	}
 }
 
@@ -256,10 +256,10 @@ func (d *Distributor) takeOutIfIdle(j *job, now time.Time) (at time.Time, droppe
 	}
 	delete(d.jobs, j.name)
 	if target != nil {
-		target.mark(func(u *fanout.Upstream) { u.Mark(j.name) }) // to take the Want back
+		target.notify(func(u *fanout.Upstream) { u.Mark(j.name) }) // to take the Want back
 	}
 	if preferred != nil {
-		preferred.mark(func(u *fanout.Upstream) { u.MarkVacant(j.name) })
+		preferred.notify(func(u *fanout.Upstream) { u.MarkVacant(j.name) })
 	}
 	return time.Time{}, true
 }

@@ -80,7 +80,8 @@ func (j *job) run() {
 	}
 }
 
-func (j *job) poke() {
+// Notify wakes run: something may be due. It implements limiter.Subject.
+func (j *job) Notify() {
 	select {
 	case j.wake <- struct{}{}:
 	default:
@@ -116,7 +117,7 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 				s.end(a.Err)
 			}
 		case fanout.Due:
-			j.poke()
+			j.Notify()
 		case fanout.Notify:
 			j.notifyLocked(a.Session)
 		case fanout.Changed:
@@ -141,7 +142,7 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 func (j *job) notifyLocked(s fanout.Session) {
 	for _, a := range []*attachment{j.target, j.preferred, j.was} {
 		if a != nil && a.Session == s {
-			a.mark(func(u *fanout.Upstream) { u.Mark(j.name) })
+			a.notify(func(u *fanout.Upstream) { u.Mark(j.name) })
 			return
 		}
 	}

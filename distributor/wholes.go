@@ -26,9 +26,6 @@ func newWholes() *limiter.Wholes[*job] {
 	return limiter.NewWholes[*job](limiter.DefaultWholes, limiter.DefaultWholeBytes)
 }
 
-// Notify has the job look whether a whole assignment may be sent.
-func (j *job) Notify() { j.poke() }
-
 // jobWholes limits the whole assignments of one job, among those of all.
 type jobWholes struct{ j *job }
 

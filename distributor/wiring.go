@@ -75,7 +75,7 @@ func (d *Distributor) wire(now time.Time) {
 	}
 	named := d.prefs.Named()
 	for _, a := range d.attachments {
-		a.mark(func(u *fanout.Upstream) {
+		a.notify(func(u *fanout.Upstream) {
 			if news {
 				u.MarkViews()
 			}
@@ -83,7 +83,7 @@ func (d *Distributor) wire(now time.Time) {
 		})
 	}
 	for _, b := range d.branches {
-		b.poke()
+		b.notify()
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *client) end(err error) {
 	})
 }
 
-func (c *client) poke() {
+func (c *client) notify() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -179,7 +179,7 @@ func (c *client) sendConfig() {
 	c.mu.Lock()
 	c.progress.finished(time.Now())
 	c.mu.Unlock()
-	c.poke()
+	c.notify()
 }
 
 // send sends all of an assignment: there is no way to abandon it half-way.
@@ -202,7 +202,7 @@ func (c *client) send(p *payload) {
 	c.mu.Lock()
 	c.progress.finished(time.Now())
 	c.mu.Unlock()
-	c.poke()
+	c.notify()
 }
 
 // receive takes what the client says until its stream ends.
@@ -259,7 +259,7 @@ func (c *client) ack(now time.Time, a *autoshardingv1.AssignmentAck) error {
 		c.job.refused(now, was, c.in.name, g, a.GetErrorMessage())
 		c.feed.Refuses(now)
 	}
-	c.poke()
+	c.notify()
 	return nil
 }
 
