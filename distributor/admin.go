@@ -75,7 +75,7 @@ func caller(ctx context.Context) string {
 
 func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	resp, err := passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
-	s.d.addGuests(time.Now(), r.GetJob(), resp)
+	s.d.addAutosharding(time.Now(), r.GetJob(), resp)
 	return resp, err
 }
 

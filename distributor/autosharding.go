@@ -12,11 +12,11 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// source gives the clients of gRPC's auto-sharding protocol what it has.
+// source gives autosharding what this Distributor has.
 type source struct{ d *Distributor }
 
-// guest is one such client.
-type guest struct {
+// autoshardingClient is a client of gRPC's auto-sharding protocol.
+type autoshardingClient struct {
 	id   uint64
 	job  *job
 	left sync.Once
@@ -28,20 +28,20 @@ func (s source) Join(ctx context.Context, job, name string, held assignment.Gene
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{id: s.d.subscribers.Add(1), job: j}
-	if r, refused := j.step(time.Now(), fanout.ClientCame{ID: g.id, Name: name, Held: held}).(fanout.Refuse); refused {
+	c := &autoshardingClient{id: s.d.subscribers.Add(1), job: j}
+	if r, refused := j.step(time.Now(), fanout.ClientCame{ID: c.id, Name: name, Held: held}).(fanout.Refuse); refused {
 		s.d.release(j)
 		return nil, r.Err
 	}
-	return g, nil
+	return c, nil
 }
 
 // Newest implements autosharding.Feed.
-func (g *guest) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, time.Duration, error) {
-	j := g.job
+func (c *autoshardingClient) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, time.Duration, error) {
+	j := c.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	n := j.stepLocked(now, fanout.ClientAsks{ID: g.id}).(fanout.Newest)
+	n := j.stepLocked(now, fanout.ClientAsks{ID: c.id}).(fanout.Newest)
 	if n.Err != nil {
 		return nil, nil, 0, n.Err
 	}
@@ -49,58 +49,58 @@ func (g *guest) Newest(now time.Time) (*assignment.Assignment, <-chan struct{}, 
 }
 
 // Metric implements autosharding.Feed.
-func (g *guest) Metric() string {
-	g.job.mu.Lock()
-	defer g.job.mu.Unlock()
-	return g.job.core.Status().GetLoadMetric()
+func (c *autoshardingClient) Metric() string {
+	c.job.mu.Lock()
+	defer c.job.mu.Unlock()
+	return c.job.core.Status().GetLoadMetric()
 }
 
 // Unmeasured implements autosharding.Feed.
-func (g *guest) Unmeasured() bool {
-	g.job.mu.Lock()
-	defer g.job.mu.Unlock()
-	return g.job.core.Unmeasured()
+func (c *autoshardingClient) Unmeasured() bool {
+	c.job.mu.Lock()
+	defer c.job.mu.Unlock()
+	return c.job.core.Unmeasured()
 }
 
 // Holds implements autosharding.Feed.
-func (g *guest) Holds(now time.Time, gen assignment.Generation) {
-	g.job.step(now, fanout.ClientHolds{ID: g.id, Gen: gen})
+func (c *autoshardingClient) Holds(now time.Time, gen assignment.Generation) {
+	c.job.step(now, fanout.ClientHolds{ID: c.id, Gen: gen})
 }
 
 // Refuses implements autosharding.Feed.
-func (g *guest) Refuses(now time.Time) { g.job.step(now, fanout.ClientRefuses{ID: g.id}) }
+func (c *autoshardingClient) Refuses(now time.Time) { c.job.step(now, fanout.ClientRefuses{ID: c.id}) }
 
 // Leave implements autosharding.Feed.
-func (g *guest) Leave(now time.Time) {
-	g.left.Do(func() {
-		g.job.step(now, fanout.Left{ID: g.id})
-		g.job.d.release(g.job)
+func (c *autoshardingClient) Leave(now time.Time) {
+	c.left.Do(func() {
+		c.job.step(now, fanout.Left{ID: c.id})
+		c.job.d.release(c.job)
 	})
 }
 
-// guestLoads is what guests say to have sent. It has a lock of its own, taken
+// clientLoads is what clients say to have sent. It has a lock of its own, taken
 // after the job's.
-type guestLoads struct {
+type clientLoads struct {
 	mu    sync.Mutex
 	loads autosharding.Loads
 }
 
 // Report implements autosharding.Feed.
-func (g *guest) Report(now time.Time, r *autosharding.Report) {
-	j := g.job
+func (c *autoshardingClient) Report(now time.Time, r *autosharding.Report) {
+	j := c.job
 	newest := j.newest()
 	if newest == nil {
 		return
 	}
-	j.guestLoads.mu.Lock()
-	defer j.guestLoads.mu.Unlock()
-	j.guestLoads.loads.Add(now, newest, r)
+	j.clientLoads.mu.Lock()
+	defer j.clientLoads.mu.Unlock()
+	j.clientLoads.loads.Add(now, newest, r)
 }
 
-// estimates returns the loads that guests say to have sent to tasks, for those that
+// estimates returns the loads that clients say to have sent to tasks, for those that
 // measure nothing themselves; nil if there are none.
 func (j *job) estimates(now time.Time, newest *assignment.Assignment) func(task string, cpu float64) *slicerv1.LoadReport {
-	g := &j.guestLoads
+	g := &j.clientLoads
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.loads.Empty() {
@@ -118,9 +118,9 @@ func (j *job) estimates(now time.Time, newest *assignment.Assignment) func(task 
 	}
 }
 
-// addGuests adds what only this Distributor knows.
-func (d *Distributor) addGuests(now time.Time, job string, r *slicerv1.InspectJobResponse) {
-	c := d.guests.Counts(now, job)
+// addAutosharding adds what only this Distributor knows.
+func (d *Distributor) addAutosharding(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+	c := d.autosharding.Counts(now, job)
 	if r == nil || c == (autosharding.Counts{}) {
 		return
 	}

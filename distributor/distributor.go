@@ -37,14 +37,14 @@ const (
 // Distributor serves subscribers with what it gets from the assigners. All
 // methods are safe for concurrent use.
 type Distributor struct {
-	cfg        Config
-	log        *slog.Logger
-	metrics    *metrics
-	lookupHost lookupFunc
-	guests     *autosharding.Service
-	wholes     *limiter.Wholes[*job]
-	handshakes *limiter.Handshakes
-	unknowns   *limiter.Names
+	cfg          Config
+	log          *slog.Logger
+	metrics      *metrics
+	lookupHost   lookupFunc
+	autosharding *autosharding.Service
+	wholes       *limiter.Wholes[*job]
+	handshakes   *limiter.Handshakes
+	unknowns     *limiter.Names
 
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
@@ -92,7 +92,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	if d.second() {
 		d.log.Info("this distributor is of the second tier", "upstreams", cfg.Upstreams)
 	}
-	d.guests, err = autosharding.New(autosharding.Config{
+	d.autosharding, err = autosharding.New(autosharding.Config{
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *Distributor) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{d: d})
 	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
 	slicerv1.RegisterRelayServiceServer(r, relayService{d: d})
-	d.guests.Register(r)
+	d.autosharding.Register(r)
 }
 
 // Ready is nil once an assigner has been attached, or in the second tier a
@@ -152,7 +152,7 @@ func (d *Distributor) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
-	err := d.guests.Close()
+	err := d.autosharding.Close()
 	d.wg.Wait()
 	d.metrics.close()
 	return err
@@ -233,7 +233,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.log.Info("job dropped, nobody has needed it for a while")
 	j.m.drop()
 	d.wholes.Forget(now, j)
-	d.guests.Forget(j.name)
+	d.autosharding.Forget(j.name)
 	return time.Time{}, true
 }
 

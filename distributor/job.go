@@ -38,7 +38,7 @@ type job struct {
 	preferred, target, was *attachment
 	changed                chan struct{} // closed and replaced when what fetches wait for may have come
 
-	guestLoads guestLoads
+	clientLoads clientLoads
 }
 
 func newJob(d *Distributor, name string) *job {

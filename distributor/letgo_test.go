@@ -80,11 +80,11 @@ func TestSliceletsAreNotLetGo(t *testing.T) {
 	})
 }
 
-// A guest that leaves, or refuses what it is sent, is not waited for any more.
-func TestGuestIsNotWaitedFor(t *testing.T) {
-	for name, ends := range map[string]func(*guest){
-		"leaves":  func(g *guest) { g.Leave(time.Now()) },
-		"refuses": func(g *guest) { g.Refuses(time.Now()) },
+// An auto-sharding client that leaves, or refuses what it is sent, is not waited for any more.
+func TestAutoshardingClientIsNotWaitedFor(t *testing.T) {
+	for name, ends := range map[string]func(*autoshardingClient){
+		"leaves":  func(c *autoshardingClient) { c.Leave(time.Now()) },
+		"refuses": func(c *autoshardingClient) { c.Refuses(time.Now()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -94,17 +94,17 @@ func TestGuestIsNotWaitedFor(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := feed.(*guest)
-				defer func() { g.Leave(time.Now()) }()
+				c := feed.(*autoshardingClient)
+				defer func() { c.Leave(time.Now()) }()
 				f.set(after(t, a, 3))
 				waits := func() bool {
 					synctest.Wait()
 					return w.d.handshakes.Paused()
 				}
 				if !waits() {
-					t.Error("the guest is not waited for")
+					t.Error("the client is not waited for")
 				}
-				if ends(g); waits() {
+				if ends(c); waits() {
 					t.Error("it is waited for still")
 				}
 			})

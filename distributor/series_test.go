@@ -64,18 +64,18 @@ func TestSeriesAreOfKnownJobs(t *testing.T) {
 			h.Job = fmt.Sprint("unknown-", i)
 			subs = append(subs, subscribe(t, cc, h, nil))
 		}
-		guest, err := autoshardingv1.NewAutoshardingServiceClient(cc).WatchShardingAssignment(t.Context())
+		client, err := autoshardingv1.NewAutoshardingServiceClient(cc).WatchShardingAssignment(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		guest.Send(&autoshardingv1.WatchShardingAssignmentRequest{Message: &autoshardingv1.WatchShardingAssignmentRequest_InitialClientConfig{
-			InitialClientConfig: &autoshardingv1.InitialClientConfig{Target: "unknown-by-guest", ClientUuid: "01234567-89ab-cdef-0123-456789abcdef"}}})
+		client.Send(&autoshardingv1.WatchShardingAssignmentRequest{Message: &autoshardingv1.WatchShardingAssignmentRequest_InitialClientConfig{
+			InitialClientConfig: &autoshardingv1.InitialClientConfig{Target: "unknown-by-client", ClientUuid: "01234567-89ab-cdef-0123-456789abcdef"}}})
 		fetch, err := slicerv1.NewSubscriberServiceClient(cc).Fetch(t.Context(), &slicerv1.FetchRequest{Job: "unknown-by-fetch"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if d.lookup("unknown-0") == nil || d.lookup("unknown-by-guest") == nil || d.lookup("unknown-by-fetch") == nil {
+		if d.lookup("unknown-0") == nil || d.lookup("unknown-by-client") == nil || d.lookup("unknown-by-fetch") == nil {
 			t.Fatal("the names have not come to the Distributor")
 		}
 		if jobs := jobsIn(t, reg); len(jobs) > 0 {
@@ -86,7 +86,7 @@ func TestSeriesAreOfKnownJobs(t *testing.T) {
 			s.ack(1, "no")
 		}
 		fetch.Recv()
-		guest.Recv()
+		client.Recv()
 		synctest.Wait()
 		if jobs := jobsIn(t, reg); len(jobs) > 0 {
 			t.Errorf("when their streams have ended there are series of %v", jobs)

@@ -47,18 +47,18 @@ type Config struct {
 // Job is all that is decided for one job. Step joins its parts. It is not safe for
 // concurrent use.
 type Job struct {
-	cfg        Config
-	cache      deltaCache
-	bases      bases
-	conv       convergence
-	reports    reports
-	clients    clients
-	schedule   schedule
-	publisher  statusPublisher
-	rebalancer rebalancer
-	slow       slowWatch
-	subs       subscribers
-	guests     map[uint64]*guest // auto-sharding clients
+	cfg          Config
+	cache        deltaCache
+	bases        bases
+	conv         convergence
+	reports      reports
+	clients      clients
+	schedule     schedule
+	publisher    statusPublisher
+	rebalancer   rebalancer
+	slow         slowWatch
+	subs         subscribers
+	autosharding map[uint64]*autoshardingClient // auto-sharding clients
 
 	preferred      Peer // zero when it is not attached
 	target         Peer // is asked for assignments
@@ -100,7 +100,7 @@ func NewJob(cfg Config) *Job {
 	return &Job{
 		cfg: cfg, conv: newConvergence(), reports: newReports(), clients: newClients(),
 		cache: deltaCache{encode: cfg.Encode}, rebalancer: newRebalancer(cfg.Distributor, cfg.Name),
-		subs: newSubscribers(), guests: make(map[uint64]*guest),
+		subs: newSubscribers(), autosharding: make(map[uint64]*autoshardingClient),
 	}
 }
 

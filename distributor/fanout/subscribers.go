@@ -194,8 +194,8 @@ func (a *answer) heartbeat() time.Duration {
 
 // left takes the end of a stream. The subscriber may have been removed before.
 func (j *Job) left(now time.Time, id uint64) {
-	if g := j.guests[id]; g != nil {
-		delete(j.guests, id)
+	if g := j.autosharding[id]; g != nil {
+		delete(j.autosharding, id)
 		j.conv.leave(id)
 		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, -1)
 		j.recount(now)

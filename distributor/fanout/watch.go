@@ -174,9 +174,9 @@ func elsewhere() error {
 	return s.Err()
 }
 
-// guest is a client of gRPC's auto-sharding protocol. It counts as a clerk, save while it
-// refuses what it is sent: then as an observer, for which nothing waits.
-type guest struct {
+// autoshardingClient is a client of gRPC's auto-sharding protocol. It counts as a clerk,
+// save while it refuses what it is sent: then as an observer, for which nothing waits.
+type autoshardingClient struct {
 	name     string
 	joined   time.Time
 	held     assignment.Generation
@@ -191,9 +191,9 @@ func (j *Job) client(now time.Time, e Event) {
 			j.do(Refuse{e.ID, err})
 			return
 		}
-		g := &guest{name: e.Name, joined: now, held: e.Held}
-		j.guests[e.ID] = g
-		j.conv.join(e.ID, slicerv1.Role_ROLE_CLERK, g.name, j.heldByGuest(g))
+		c := &autoshardingClient{name: e.Name, joined: now, held: e.Held}
+		j.autosharding[e.ID] = c
+		j.conv.join(e.ID, slicerv1.Role_ROLE_CLERK, c.name, j.heldByClient(c))
 		j.schedule.acksChanged(now)
 		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
 		j.measure(now)
@@ -201,45 +201,45 @@ func (j *Job) client(now time.Time, e Event) {
 	case ClientAsks:
 		j.newestFor(now, e.ID)
 	case ClientHolds:
-		if g := j.guests[e.ID]; g != nil {
-			g.held = e.Gen
-			j.setRefusing(now, e.ID, g, false)
-			j.holds(now, e.ID, slicerv1.Role_ROLE_CLERK, j.heldByGuest(g))
+		if c := j.autosharding[e.ID]; c != nil {
+			c.held = e.Gen
+			j.setRefusing(now, e.ID, c, false)
+			j.holds(now, e.ID, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
 		}
 	case ClientRefuses:
-		if g := j.guests[e.ID]; g != nil {
+		if c := j.autosharding[e.ID]; c != nil {
 			j.cfg.Observer.Refused()
-			j.setRefusing(now, e.ID, g, true)
+			j.setRefusing(now, e.ID, c, true)
 		}
 	}
 }
 
-// heldByGuest is what a guest counts as holding. It cannot say of which store that is: it
-// is taken to be of the one that assignments are of now.
-func (j *Job) heldByGuest(g *guest) Version {
-	if newest := j.cache.newest(); newest != nil && g.held != 0 {
-		return Version{newest.StoreID(), g.held}
+// heldByClient is what a client counts as holding. It cannot say of which store that is:
+// the one that assignments are of now is assumed.
+func (j *Job) heldByClient(c *autoshardingClient) Version {
+	if newest := j.cache.newest(); newest != nil && c.held != 0 {
+		return Version{newest.StoreID(), c.held}
 	}
-	return Version{Gen: g.held}
+	return Version{Gen: c.held}
 }
 
 func (j *Job) newestFor(now time.Time, id uint64) {
-	g := j.guests[id]
+	c := j.autosharding[id]
 	newest := j.cache.newest()
 	switch {
 	case j.unknown():
 		j.do(Newest{Err: j.notFound()})
 	case newest != nil:
-		if g != nil {
-			j.holds(now, id, slicerv1.Role_ROLE_CLERK, j.heldByGuest(g))
+		if c != nil {
+			j.holds(now, id, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
 		}
 		j.do(Newest{Assignment: newest})
-	case g == nil:
+	case c == nil:
 		j.do(Newest{Err: j.unavailable()})
 	case j.known():
 		j.do(Newest{Again: Patience})
 	default:
-		if again := j.answer.since(g.joined).Add(Patience).Sub(now); again > 0 {
+		if again := j.answer.since(c.joined).Add(Patience).Sub(now); again > 0 {
 			j.do(Newest{Again: again})
 		} else {
 			j.do(Newest{Err: j.unavailable()})
@@ -247,15 +247,15 @@ func (j *Job) newestFor(now time.Time, id uint64) {
 	}
 }
 
-func (j *Job) setRefusing(now time.Time, id uint64, g *guest, refusing bool) {
-	if g.refusing == refusing {
+func (j *Job) setRefusing(now time.Time, id uint64, c *autoshardingClient, refusing bool) {
+	if c.refusing == refusing {
 		return
 	}
-	g.refusing = refusing
+	c.refusing = refusing
 	role := slicerv1.Role_ROLE_CLERK
 	if refusing {
 		role = slicerv1.Role_ROLE_OBSERVER
 	}
-	j.conv.join(id, role, g.name, j.heldByGuest(g))
+	j.conv.join(id, role, c.name, j.heldByClient(c))
 	j.recount(now)
 }
