@@ -133,7 +133,7 @@ func (d *Distributor) answerersFor(job string) []*attachment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	preferred := d.prefs.Preferred(job)
-	all := slices.Collect(maps.Values(d.peers(d.second())))
+	all := slices.Collect(maps.Values(d.peers(d.secondTier())))
 	slices.SortFunc(all, func(a, b *attachment) int {
 		switch {
 		case a.ID == preferred || b.ID != preferred && a.ID < b.ID:

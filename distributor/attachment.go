@@ -35,11 +35,11 @@ type attachment struct {
 }
 
 // newAttachment begins a stream to an assigner that has said hello.
-func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, upper bool, address string, conn grpc.ClientConnInterface, cancel context.CancelFunc) *attachment {
+func (d *Distributor) newAttachment(h *slicerv1.AssignerHello, firstTier bool, address string, conn grpc.ClientConnInterface, cancel context.CancelFunc) *attachment {
 	return &attachment{
-		d: d, Peer: fanout.Peer{ID: h.GetAssignerId(), Upper: upper}, zone: h.GetZone(), address: address, conn: conn, cancel: cancel,
+		d: d, Peer: fanout.Peer{ID: h.GetAssignerId(), FirstTier: firstTier}, zone: h.GetZone(), address: address, conn: conn, cancel: cancel,
 		wake: make(chan struct{}, 1), assemblers: make(map[string]*wire.Assembler), bases: make(map[string]*wire.Assembler),
-		up: fanout.NewUpstream(time.Now(), upper, h),
+		up: fanout.NewUpstream(time.Now(), firstTier, h),
 	}
 }
 

@@ -61,8 +61,8 @@ type Distributor struct {
 	prefs       fanout.Preferences
 	views       fanout.PreferenceView
 	attachments map[string]*attachment // by the assigner's id
-	uppers      map[string]*attachment // to Distributors of the first tier, by id
-	branches    map[string]*branch     // of Distributors of the second tier, by id
+	upstreams   map[string]*attachment // to Distributors of the first tier, by id
+	downstreams map[string]*downstream // of Distributors of the second tier, by id
 	sessions    fanout.Session
 	ready       bool              // an assigner has been attached once
 	errs        map[string]string // why addresses are not attached
@@ -86,10 +86,10 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: limiter.NewNames(),
-		uppers: make(map[string]*attachment), branches: make(map[string]*branch), views: make(fanout.PreferenceView),
+		upstreams: make(map[string]*attachment), downstreams: make(map[string]*downstream), views: make(fanout.PreferenceView),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
-	if d.second() {
+	if d.secondTier() {
 		d.log.Info("this distributor is of the second tier", "upstreams", cfg.Upstreams)
 	}
 	d.autosharding, err = autosharding.New(autosharding.Config{

@@ -47,7 +47,7 @@ func newJob(d *Distributor, name string) *job {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}), subs: make(map[uint64]*subscription),
 	}
 	j.core = fanout.NewJob(fanout.Config{
-		Name: name, Distributor: d.cfg.ID, SecondTier: d.second(),
+		Name: name, Distributor: d.cfg.ID, SecondTier: d.secondTier(),
 		Encode: prepared.Encoder(j.m.encoded), Estimates: j.estimates,
 		Limiter: jobWholes{j}, Observer: j.m, PauseFor: limiter.PauseFor,
 	})

@@ -104,7 +104,7 @@ func (l *link) run(ctx context.Context) {
 			l.d.metrics.attempts.WithLabelValues("superseded").Inc()
 			l.log.Warn("stream superseded: its other end is attached by another address, or another distributor has this ID", l.kind(), id)
 			// Not at once: that would take the place of the newer stream again.
-			for ok := backoff.Sleep(ctx, backoff.Jitter(lookAgain)); ok && l.d.attachedTo(l.upper(), id); ok = backoff.Sleep(ctx, backoff.Jitter(lookAgain)) {
+			for ok := backoff.Sleep(ctx, backoff.Jitter(lookAgain)); ok && l.d.attachedTo(l.firstTier(), id); ok = backoff.Sleep(ctx, backoff.Jitter(lookAgain)) {
 			}
 			failures = -1
 			continue
@@ -164,7 +164,7 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	case !late.Stop():
 		return "", errNoHello
 	}
-	a := l.d.newAttachment(h, l.upper(), address, conn, cancel)
+	a := l.d.newAttachment(h, l.firstTier(), address, conn, cancel)
 	l.d.attached(a)
 	sent := make(chan error, 1)
 	go func() {

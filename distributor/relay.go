@@ -43,7 +43,7 @@ func (s relayService) Attach(stream relayStream) error {
 		return fanout.Invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: id, Allowed: "1 to 253 printable ASCII characters without space or slash"})
 	case id == d.cfg.ID:
 		return status.Errorf(codes.FailedPrecondition, "distributor %q cannot be upstream of itself, or of another one with its id", id)
-	case d.second():
+	case d.secondTier():
 		return status.Errorf(codes.FailedPrecondition, "distributor %q is of the second tier itself, with the upstreams %s: name distributors of the first tier, which have assigners",
 			d.cfg.ID, strings.Join(d.cfg.Upstreams, ","))
 	case !d.cfg.ServeDistributors:
@@ -52,7 +52,7 @@ func (s relayService) Attach(stream relayStream) error {
 	if id := metadata.ValueFromIncomingContext(stream.Context(), assignerHeader); len(id) > 0 {
 		return d.relay(stream, m, id[0])
 	}
-	return d.serveBranch(stream, h)
+	return d.serveDownstream(stream, h)
 }
 
 // relay passes on what a Distributor of the second tier and an assigner have to say to
@@ -118,10 +118,10 @@ func (s relayService) Describe(context.Context, *slicerv1.DescribeRequest) (*sli
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := &slicerv1.DescribeResponse{DistributorId: d.cfg.ID, Tier: uint32(d.tier())}
-	for _, id := range slices.Sorted(maps.Keys(d.uppers)) {
-		out.Upstreams = append(out.Upstreams, &slicerv1.TierPeer{Id: id, Address: d.uppers[id].address})
+	for _, id := range slices.Sorted(maps.Keys(d.upstreams)) {
+		out.Upstreams = append(out.Upstreams, &slicerv1.TierPeer{Id: id, Address: d.upstreams[id].address})
 	}
-	for _, id := range slices.Sorted(maps.Keys(d.branches)) {
+	for _, id := range slices.Sorted(maps.Keys(d.downstreams)) {
 		out.Downstreams = append(out.Downstreams, &slicerv1.TierPeer{Id: id})
 	}
 	return out, nil

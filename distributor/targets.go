@@ -128,7 +128,7 @@ func (d *Distributor) maintain(ctx context.Context) {
 				delete(links, address)
 			}
 		}
-		if d.second() {
+		if d.secondTier() {
 			d.maintainRelayed(ctx, relayed)
 		}
 		if d.attachedToAny() {

@@ -23,11 +23,11 @@ import (
 // assignerHeader names, by its id, the assigner that a stream is to be passed on to.
 const assignerHeader = "slicer-assigner"
 
-// second says whether this Distributor is of the second tier.
-func (d *Distributor) second() bool { return len(d.cfg.Upstreams) > 0 }
+// secondTier reports whether this Distributor is of the second tier.
+func (d *Distributor) secondTier() bool { return len(d.cfg.Upstreams) > 0 }
 
 func (d *Distributor) tier() int {
-	if d.second() {
+	if d.secondTier() {
 		return 2
 	}
 	return 1
@@ -42,32 +42,32 @@ func (c *Config) asked() string {
 }
 
 // peers are the streams to Distributors of the first tier, or to assigners, by id.
-func (d *Distributor) peers(upper bool) map[string]*attachment {
-	if upper {
-		return d.uppers
+func (d *Distributor) peers(firstTier bool) map[string]*attachment {
+	if firstTier {
+		return d.upstreams
 	}
 	return d.attachments
 }
 
 func (d *Distributor) countPeers() {
 	d.metrics.assigners.Set(float64(len(d.attachments)))
-	d.metrics.upstreams.Set(float64(len(d.uppers)))
+	d.metrics.upstreams.Set(float64(len(d.upstreams)))
 }
 
 // kind is what the other end is called in logs.
-func (a *attachment) kind() string { return kindOf(a.Upper) }
+func (a *attachment) kind() string { return kindOf(a.FirstTier) }
 
-func kindOf(upper bool) string {
-	if upper {
+func kindOf(firstTier bool) string {
+	if firstTier {
 		return "distributor"
 	}
 	return "assigner"
 }
 
-func (l *link) upper() bool  { return l.d.second() && l.assigner == "" }
-func (l *link) kind() string { return kindOf(l.upper()) }
+func (l *link) firstTier() bool { return l.d.secondTier() && l.assigner == "" }
+func (l *link) kind() string    { return kindOf(l.firstTier()) }
 
-var errNoUpper = errors.New("no distributor of the first tier is attached")
+var errNoUpstream = errors.New("no distributor of the first tier is attached")
 
 // via is the connection that leads there. To an assigner it leads through any of the
 // Distributors of the first tier, each time another: one may not be attached to it.
@@ -77,17 +77,17 @@ func (l *link) via() (grpc.ClientConnInterface, string, error) {
 	}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
-	uppers := slices.Collect(maps.Values(l.d.uppers))
-	if len(uppers) == 0 {
-		return nil, "", errNoUpper
+	upstreams := slices.Collect(maps.Values(l.d.upstreams))
+	if len(upstreams) == 0 {
+		return nil, "", errNoUpstream
 	}
-	a := uppers[rand.N(len(uppers))]
+	a := upstreams[rand.N(len(upstreams))]
 	return a.conn, a.address, nil
 }
 
 // open begins a stream.
 func (l *link) open(ctx context.Context, conn grpc.ClientConnInterface) (slicerv1.AssignerService_AttachClient, error) {
-	if !l.d.second() {
+	if !l.d.secondTier() {
 		return slicerv1.NewAssignerServiceClient(conn).Attach(ctx)
 	}
 	if l.assigner != "" {

@@ -195,7 +195,7 @@ func TestSecondTierOutlivesThoseAbove(t *testing.T) {
 		f := n.tieredAssigner(t)
 		a := firstOf(t, testJob, testStore, baseGen, 200)
 		f.set(a)
-		uppers := map[string]*node{"d1": n.node(t, "d1"), "d3": n.node(t, "d3")}
+		upstreams := map[string]*node{"d1": n.node(t, "d1"), "d3": n.node(t, "d3")}
 		d2 := n.node(t, "d2", "d1", "d3")
 		clerk := subscribe(t, d2.cc, clerkHello("c1"), nil)
 		task := subscribe(t, d2.cc, sliceletHello("s1", 1), nil)
@@ -206,7 +206,7 @@ func TestSecondTierOutlivesThoseAbove(t *testing.T) {
 		}
 		// The one that is asked dies: the other is, and reports go through it.
 		asked := fanout.StandIn([]string{"d1", "d3"}, testJob)
-		uppers[asked].stop()
+		upstreams[asked].stop()
 		f.told()
 		b := after(t, a, 2)
 		f.set(b)
@@ -225,7 +225,7 @@ func TestSecondTierOutlivesThoseAbove(t *testing.T) {
 		time.Sleep(time.Second)
 		same(t, late.holds(), b)
 		// The first tier dies as well: the second serves what it holds.
-		for _, m := range uppers {
+		for _, m := range upstreams {
 			m.stop()
 		}
 		time.Sleep(time.Minute)
@@ -343,7 +343,7 @@ func TestSecondTierLearnsOfJobs(t *testing.T) {
 		if err := junk.Add(&slicerv1.Chunk{Data: []byte("junk")}); err != nil {
 			t.Fatal(err)
 		}
-		d2.d.uppers["d1"].assemblers[testJob] = junk
+		d2.d.upstreams["d1"].assemblers[testJob] = junk
 		b := after(t, a, 1)
 		f.set(b)
 		time.Sleep(fanout.AskAgainMax)

@@ -16,7 +16,7 @@ func (d *Distributor) attached(a *attachment) {
 	defer d.mu.Unlock()
 	d.sessions++
 	a.Session = d.sessions
-	peers := d.peers(a.Upper)
+	peers := d.peers(a.FirstTier)
 	if old := peers[a.ID]; old != nil {
 		old.cancel()
 	}
@@ -33,7 +33,7 @@ func (d *Distributor) attached(a *attachment) {
 func (d *Distributor) detached(a *attachment) (replaced bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	peers := d.peers(a.Upper)
+	peers := d.peers(a.FirstTier)
 	if peers[a.ID] != a {
 		return peers[a.ID] != nil
 	}
@@ -51,7 +51,7 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.peers(a.Upper)[a.ID] != a {
+	if d.peers(a.FirstTier)[a.ID] != a {
 		return
 	}
 	before := d.prefs.Candidates()
@@ -82,14 +82,14 @@ func (d *Distributor) wire(now time.Time) {
 			u.SetPreferred(named[a.ID], func(job string) bool { return d.jobs[job] != nil })
 		})
 	}
-	for _, b := range d.branches {
+	for _, b := range d.downstreams {
 		b.notify()
 	}
 }
 
 // wireJob tells a job what there is now.
 func (d *Distributor) wireJob(now time.Time, j *job) {
-	preferred, target := fanout.Choose(&d.prefs, j.name, d.attachments, d.uppers, d.second())
+	preferred, target := fanout.Choose(&d.prefs, j.name, d.attachments, d.upstreams, d.secondTier())
 	store, _ := d.prefs.StoreOf(j.name)
 	j.setPeers(now, preferred, target, store)
 }
@@ -103,22 +103,22 @@ func (d *Distributor) failed(address string, err error) {
 	}
 }
 
-func (d *Distributor) attachedTo(upper bool, id string) bool {
+func (d *Distributor) attachedTo(firstTier bool, id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.peers(upper)[id] != nil
+	return d.peers(firstTier)[id] != nil
 }
 
 func (d *Distributor) attachedToAny() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.peers(d.second())) > 0
+	return len(d.peers(d.secondTier())) > 0
 }
 
 func (d *Distributor) attachedAt(address string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, a := range d.peers(d.second()) {
+	for _, a := range d.peers(d.secondTier()) {
 		if a.address == address {
 			return true
 		}
@@ -130,7 +130,7 @@ func (d *Distributor) attachedAt(address string) bool {
 // assigners that the configuration and the assigners themselves have named, in the
 // second the Upstreams.
 func (d *Distributor) names() []string {
-	if d.second() {
+	if d.secondTier() {
 		return d.cfg.Upstreams
 	}
 	d.mu.Lock()

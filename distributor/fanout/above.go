@@ -72,7 +72,7 @@ func (j *Job) setPeers(now time.Time, e Peers) {
 // offered takes an assignment, and returns what became of it.
 func (j *Job) offered(now time.Time, e Offered) Verdict {
 	a, newest := e.Assignment, j.cache.newest()
-	v := judge(newest, a, e.From.Session == j.preferred.Session || e.From.Session == j.target.Session && e.From.Upper)
+	v := judge(newest, a, e.From.Session == j.preferred.Session || e.From.Session == j.target.Session && e.From.FirstTier)
 	if v == VerdictMalformed || a.Job() != j.cfg.Name {
 		return VerdictMalformed
 	}

@@ -10,9 +10,9 @@ import (
 // Peer is the other end of a stream upwards: an assigner, or in the second tier a
 // Distributor of the first. The zero Peer is none.
 type Peer struct {
-	Session Session
-	ID      string
-	Upper   bool // it is a Distributor of the first tier
+	Session   Session
+	ID        string
+	FirstTier bool // it is a Distributor of the first tier
 }
 
 // Event is something that has happened to a job: one of the types below. Messages that

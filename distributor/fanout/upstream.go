@@ -29,11 +29,11 @@ type Upstream struct {
 	heardAt           time.Time
 }
 
-// NewUpstream begins with the other end's hello. upper: that is a Distributor of the first
-// tier.
-func NewUpstream(now time.Time, upper bool, h *slicerv1.AssignerHello) Upstream {
+// NewUpstream begins with the other end's hello. firstTier: the other end is a Distributor
+// of the first tier, not an assigner.
+func NewUpstream(now time.Time, firstTier bool, h *slicerv1.AssignerHello) Upstream {
 	return Upstream{
-		saysHeard: h.GetSaysHeard(), heardAt: now, views: !upper,
+		saysHeard: h.GetSaysHeard(), heardAt: now, views: !firstTier,
 		marked: make(map[string]struct{}), vacant: make(map[string]struct{}), preferred: make(map[string]struct{}), wanted: make(map[string]struct{}),
 	}
 }
@@ -132,7 +132,7 @@ func (u *Upstream) LastHeard(now time.Time) time.Time {
 
 // Source is which view of the preferences it brings. No id contains a slash.
 func (p Peer) Source() string {
-	if p.Upper {
+	if p.FirstTier {
 		return p.ID + "/"
 	}
 	return p.ID
@@ -150,13 +150,13 @@ func (p *Preferences) Named() map[string][]string {
 
 // Choose returns which of the assigners a job is to tell, the zero T if its preferred one
 // is not attached, and which peer it is to ask. In the first tier that is the preferred
-// assigner, too, if it is attached, or else another; in the second one of the uppers,
+// assigner, too, if it is attached, or else another; in the second one of the upstreams,
 // the Distributors of the first. All are by id.
-func Choose[T any](p *Preferences, job string, assigners, uppers map[string]T, second bool) (preferred, target T) {
+func Choose[T any](p *Preferences, job string, assigners, upstreams map[string]T, second bool) (preferred, target T) {
 	preferred, attached := assigners[p.Preferred(job)]
 	switch {
 	case second:
-		target = uppers[StandIn(slices.Collect(maps.Keys(uppers)), job)]
+		target = upstreams[StandIn(slices.Collect(maps.Keys(upstreams)), job)]
 	case attached:
 		target = preferred
 	default:

@@ -17,11 +17,11 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// branch is the stream on which a Distributor of the second tier asks for
+// downstream is the stream on which a Distributor of the second tier asks for
 // assignments. To each job that it wants it is one more subscriber, an observer,
 // since its own subscribers are counted by the assigner; it gets the same encodings
 // as all others, in the messages in which an assigner would send them.
-type branch struct {
+type downstream struct {
 	d      *Distributor
 	id     string
 	stream relayStream
@@ -32,32 +32,32 @@ type branch struct {
 	sending sync.Mutex // of one message at a time
 	seeking atomic.Bool
 
-	wants map[string]*branchWant // the receiver's
+	wants map[string]*downstreamWant // the receiver's
 }
 
-// serveBranch answers on a stream until it ends. Of two streams of one Distributor the
+// serveDownstream answers on a stream until it ends. Of two streams of one Distributor the
 // newer counts.
-func (d *Distributor) serveBranch(stream relayStream, h *slicerv1.DistributorHello) error {
-	b := &branch{
+func (d *Distributor) serveDownstream(stream relayStream, h *slicerv1.DistributorHello) error {
+	b := &downstream{
 		d: d, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
-		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*branchWant),
+		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*downstreamWant),
 	}
 	b.notify()
 	d.mu.Lock()
-	if old := d.branches[b.id]; old != nil {
+	if old := d.downstreams[b.id]; old != nil {
 		old.finish(status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one"))
 	}
-	d.branches[b.id] = b
-	d.metrics.downstreams.Set(float64(len(d.branches)))
+	d.downstreams[b.id] = b
+	d.metrics.downstreams.Set(float64(len(d.downstreams)))
 	d.mu.Unlock()
 	d.log.Info("distributor of the second tier attached", "of", b.id, "zone", assignment.Clip(h.GetZone(), maxText))
 	defer func() {
 		close(b.done)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.branches[b.id] == b {
-			delete(d.branches, b.id)
-			d.metrics.downstreams.Set(float64(len(d.branches)))
+		if d.downstreams[b.id] == b {
+			delete(d.downstreams, b.id)
+			d.metrics.downstreams.Set(float64(len(d.downstreams)))
 		}
 		d.log.Info("distributor of the second tier has gone", "of", b.id)
 	}()
@@ -73,7 +73,7 @@ func (d *Distributor) serveBranch(stream relayStream, h *slicerv1.DistributorHel
 	}
 }
 
-func (b *branch) finish(err error) {
+func (b *downstream) finish(err error) {
 	select {
 	case b.end <- err:
 	default:
@@ -81,7 +81,7 @@ func (b *branch) finish(err error) {
 }
 
 // notify wakes tell: preferences may have changed.
-func (b *branch) notify() {
+func (b *downstream) notify() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -89,7 +89,7 @@ func (b *branch) notify() {
 }
 
 // put sends a message. One that cannot be sent ends the stream.
-func (b *branch) put(m *slicerv1.AttachResponse) bool {
+func (b *downstream) put(m *slicerv1.AttachResponse) bool {
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	err := b.stream.Send(m)
@@ -100,7 +100,7 @@ func (b *branch) put(m *slicerv1.AttachResponse) bool {
 }
 
 // tell says hello, and then who is preferred whenever that has changed.
-func (b *branch) tell() {
+func (b *downstream) tell() {
 	hello := &slicerv1.AssignerHello{AssignerId: b.d.cfg.ID, Zone: b.d.cfg.Zone}
 	ok := b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}})
 	told := make(map[uint64]*slicerv1.Preference) // by store
@@ -123,7 +123,7 @@ func (b *branch) tell() {
 }
 
 // receive takes what the Distributor of the second tier says.
-func (b *branch) receive() {
+func (b *downstream) receive() {
 	for {
 		m, err := b.stream.Recv()
 		if err == nil {
@@ -141,7 +141,7 @@ func (b *branch) receive() {
 	}
 }
 
-func (b *branch) want(m *slicerv1.Want) error {
+func (b *downstream) want(m *slicerv1.Want) error {
 	name := m.GetJob()
 	w := b.wants[name]
 	if m.GetStop() {
@@ -159,7 +159,7 @@ func (b *branch) want(m *slicerv1.Want) error {
 		if len(b.wants) >= maxJobs {
 			return status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are wanted, no more are allowed", name, maxJobs)
 		}
-		w = &branchWant{b: b, job: name, stopped: make(chan struct{}), said: m}
+		w = &downstreamWant{b: b, job: name, stopped: make(chan struct{}), said: m}
 		b.wants[name] = w
 		b.d.goRun(w.run)
 		return nil
@@ -184,7 +184,7 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 // wantBase looks for an older assignment, here or with the assigner, as for any
 // subscriber that fetches one; one at a time. Who asks for more meanwhile is told that
 // there is none.
-func (b *branch) wantBase(m *slicerv1.WantBase) error {
+func (b *downstream) wantBase(m *slicerv1.WantBase) error {
 	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
 	if err := checkFetch(req, time.Now()); err != nil {
 		return err

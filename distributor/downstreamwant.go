@@ -13,10 +13,10 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// branchWant is a job that a Distributor of the second tier wants: a subscription to
+// downstreamWant is a job that a Distributor of the second tier wants: a subscription to
 // it, entered again when it has ended because nobody knew the job.
-type branchWant struct {
-	b       *branch
+type downstreamWant struct {
+	b       *downstream
 	job     string
 	stopped chan struct{} // closed when it is not wanted any more
 
@@ -25,7 +25,7 @@ type branchWant struct {
 	sub  *subscription  // nil while it is not entered
 }
 
-func (w *branchWant) run() {
+func (w *downstreamWant) run() {
 	for again := true; again; {
 		err := w.subscribe()
 		if status.Code(err) == codes.NotFound {
@@ -36,7 +36,7 @@ func (w *branchWant) run() {
 }
 
 // pause waits, and says whether the job is still wanted.
-func (w *branchWant) pause(d time.Duration) bool {
+func (w *downstreamWant) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -50,7 +50,7 @@ func (w *branchWant) pause(d time.Duration) bool {
 
 // subscribe sends what there is of the job until nobody knows it, or wants it, any
 // more.
-func (w *branchWant) subscribe() error {
+func (w *downstreamWant) subscribe() error {
 	d := w.b.d
 	j, err := d.acquire(w.job, "") // the other Distributor has its own limit
 	if err != nil {
@@ -94,7 +94,7 @@ func heldBy(m *slicerv1.Want) (fanout.Version, uint64) {
 
 // anew takes a Want for a job that is wanted already. What it says is held counts: it
 // may have let go of what it was sent.
-func (w *branchWant) anew(now time.Time, m *slicerv1.Want) {
+func (w *downstreamWant) anew(now time.Time, m *slicerv1.Want) {
 	w.mu.Lock()
 	w.said = m
 	s := w.sub
@@ -114,7 +114,7 @@ func reportedIn(m *slicerv1.Want) fanout.Version {
 
 // pass sends on what a subscriber is sent. Assignments count as taken when they are
 // sent: what does not decode is asked for anew.
-func (w *branchWant) pass(s *subscription, m *slicerv1.WatchResponse) {
+func (w *downstreamWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 	j, now := s.job, time.Now()
 	if m.GetStatus() != nil {
 		j.mu.Lock()
