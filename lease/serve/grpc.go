@@ -33,7 +33,7 @@ func (v *service) find(ctx context.Context, t []byte) (uint64, error) {
 	from := originOf(ctx)
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
-	x, err := v.s.guests.find(t, from)
+	x, err := v.s.remote.find(t, from)
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +147,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 	from, s := originOf(ctx), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x, err := s.guests.find(t, from)
+	x, err := s.remote.find(t, from)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +155,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		return nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
 	}
 	watching, end := context.WithCancelCause(ctx)
-	w, err := s.guests.watch(x, job, from.connection, end)
+	w, err := s.remote.watch(x, job, from.connection, end)
 	if err != nil {
 		end(nil)
 		return nil, nil, err
@@ -164,7 +164,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.guests.unwatch(x, job, from.connection, w)
+		s.remote.unwatch(x, job, from.connection, w)
 	}, nil
 }
 

@@ -73,7 +73,7 @@ type opened struct {
 	id     uint64
 	ttl    time.Duration
 	jobs   []string
-	ticket ticket // if it is a guest's
+	ticket ticket // of a session that was opened over gRPC
 }
 
 // open opens a reader's session; from is nil for one of this process.
@@ -97,7 +97,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 		return o, s.err
 	}
 	if from != nil {
-		if err := s.guests.room(*from); err != nil {
+		if err := s.remote.room(*from); err != nil {
 			return o, err
 		}
 	}
@@ -120,7 +120,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 	}
 	s.promised(o.id, limits, ttl)
 	if from != nil {
-		o.ticket = s.guests.admit(o.id, *from)
+		o.ticket = s.remote.admit(o.id, *from)
 	}
 	s.rouse()
 	return o, nil
@@ -207,7 +207,7 @@ func (s *Store) end(id uint64) {
 
 // over takes note of a session that is over. The lock is held.
 func (s *Store) over(id uint64, held []string) {
-	s.guests.drop(id)
+	s.remote.drop(id)
 	s.promises.drop(id)
 	for _, job := range held {
 		s.touched.notify(job)

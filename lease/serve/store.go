@@ -66,7 +66,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	table    *table.Table
-	guests   *guests
+	remote   *remoteSessions
 	promises *promises
 	records  notifiers // notified when guard or bridge change
 	touched  notifiers // notified when anything in the job changes
@@ -92,7 +92,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
 	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
-		guests: newGuests(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
+		remote: newRemoteSessions(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
 	epoch, err := s.load(stored)
 	if err != nil {
 		return nil, fmt.Errorf("served leases: %w", err)

@@ -71,8 +71,8 @@ func identityOf(info credentials.TLSInfo) string {
 	return ""
 }
 
-// guest is a session that was opened over gRPC.
-type guest struct {
+// remoteSession is a session that was opened over gRPC.
+type remoteSession struct {
 	id      uint64
 	ticket  ticket
 	origin  origin
@@ -81,22 +81,22 @@ type guest struct {
 
 type watch struct{ end context.CancelCauseFunc }
 
-// guests are the sessions that were opened over gRPC. Sessions of this process are
+// remoteSessions are the sessions that were opened over gRPC. Sessions of this process are
 // not among them, so no ticket leads to those. The store's lock guards it.
-type guests struct {
-	byTicket map[ticket]*guest
-	byID     map[uint64]*guest
+type remoteSessions struct {
+	byTicket map[ticket]*remoteSession
+	byID     map[uint64]*remoteSession
 	peers    map[string]int // sessions
 	opened   map[string]int // sessions, by connection
 	watching map[string]int // watches, by connection
 }
 
-func newGuests() *guests {
-	return &guests{byTicket: map[ticket]*guest{}, byID: map[uint64]*guest{}, peers: map[string]int{}, opened: map[string]int{}, watching: map[string]int{}}
+func newRemoteSessions() *remoteSessions {
+	return &remoteSessions{byTicket: map[ticket]*remoteSession{}, byID: map[uint64]*remoteSession{}, peers: map[string]int{}, opened: map[string]int{}, watching: map[string]int{}}
 }
 
 // room reports whether a caller may open another session.
-func (g *guests) room(o origin) error {
+func (g *remoteSessions) room(o origin) error {
 	switch {
 	case g.peers[o.peer] >= MaxPeerSessions:
 		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.peer)
@@ -107,8 +107,8 @@ func (g *guests) room(o origin) error {
 }
 
 // admit makes a session of the table a caller's.
-func (g *guests) admit(id uint64, o origin) ticket {
-	x := &guest{id: id, origin: o, watches: map[string]*watch{}}
+func (g *remoteSessions) admit(id uint64, o origin) ticket {
+	x := &remoteSession{id: id, origin: o, watches: map[string]*watch{}}
 	rand.Read(x.ticket[:])
 	g.byTicket[x.ticket], g.byID[id] = x, x
 	g.peers[o.peer]++
@@ -119,7 +119,7 @@ func (g *guests) admit(id uint64, o origin) ticket {
 // find returns the session that a ticket is the right to. Whatever is wrong with
 // it, the answer is the same. (A lookup in a map whose hash is seeded at random
 // tells nothing of 128 random bits by the time that it takes.)
-func (g *guests) find(t []byte, o origin) (*guest, error) {
+func (g *remoteSessions) find(t []byte, o origin) (*remoteSession, error) {
 	if len(t) != len(ticket{}) {
 		return nil, lease.ErrLost
 	}
@@ -130,7 +130,7 @@ func (g *guests) find(t []byte, o origin) (*guest, error) {
 }
 
 // drop forgets a session that is over, and ends its watches.
-func (g *guests) drop(id uint64) {
+func (g *remoteSessions) drop(id uint64) {
 	x := g.byID[id]
 	if x == nil {
 		return
@@ -145,7 +145,7 @@ func (g *guests) drop(id uint64) {
 }
 
 // watch begins the one watch of a job that a session has; a former one ends.
-func (g *guests) watch(x *guest, job, connection string, end context.CancelCauseFunc) (*watch, error) {
+func (g *remoteSessions) watch(x *remoteSession, job, connection string, end context.CancelCauseFunc) (*watch, error) {
 	if g.watching[connection] >= MaxConnectionWatches {
 		return nil, fmt.Errorf("%w: %d watches of one connection", errFull, MaxConnectionWatches)
 	}
@@ -159,7 +159,7 @@ func (g *guests) watch(x *guest, job, connection string, end context.CancelCause
 }
 
 // unwatch is the end of a watch.
-func (g *guests) unwatch(x *guest, job, connection string, w *watch) {
+func (g *remoteSessions) unwatch(x *remoteSession, job, connection string, w *watch) {
 	down(g.watching, connection)
 	if x.watches[job] == w {
 		delete(x.watches, job)
