@@ -56,6 +56,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 		for _, s := range subs {
 			s.close()
 		}
+		synctest.Wait() // until the server has seen that they have ended
 		subs = nil
 		watch(1000)
 		for _, s := range subs {
