@@ -20,7 +20,7 @@ const seasoned = 6
 
 // worthMoving shrinks the budget where moving keyspace buys little, because
 // load comes and goes in bursts that do not last until the next round.
-func (b *board) worthMoving() float64 {
+func (b *placement) worthMoving() float64 {
 	sigma := b.burstiness() * (1 - b.smooth.trust.lasting())
 	// A count of requests is no more certain than its square root. A level is made
 	// of no more counts than its slowest gain lets in, and the first two may have
@@ -35,7 +35,7 @@ func (b *board) worthMoving() float64 {
 
 // steadyHot says that slices known for long keep task t above a level, whatever
 // else comes and goes.
-func (b *board) steadyHot(t uint32, level float64) bool {
+func (b *placement) steadyHot(t uint32, level float64) bool {
 	sum := 0.0
 	for _, i := range b.own[t] {
 		if e := &b.est[i]; e.leap == 0 && e.age >= seasoned {
@@ -47,13 +47,13 @@ func (b *board) steadyHot(t uint32, level float64) bool {
 
 // burstiness is the standard deviation of what a task will carry next, as a
 // share of the mean.
-func (b *board) burstiness() float64 {
+func (b *placement) burstiness() float64 {
 	return math.Sqrt(b.smooth.trust.bursts * float64(len(b.live)))
 }
 
 // bursty says that load is on other keys in every round, so that no assignment
 // can be right for long.
-func (b *board) bursty() bool {
+func (b *placement) bursty() bool {
 	return b.smooth != nil && b.burstiness() > .35 && b.smooth.trust.lasting() < .5
 }
 
@@ -61,7 +61,7 @@ func (b *board) bursty() bool {
 // foretold: what the move budget leaves goes into replicas of slices whether
 // they are hot or not, so that the next burst meets several tasks, wherever it
 // comes. When load calms down dropExtraReplicas takes them away again.
-func (b *board) spread() {
+func (b *placement) spread() {
 	target := (2*b.max + 2) / 3
 	if target <= b.min || !b.bursty() {
 		return

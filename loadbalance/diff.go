@@ -1,8 +1,8 @@
 package loadbalance
 
-// diff compares the board with Prev, piece after piece in order of key.
+// diff compares the placement with Prev, piece after piece in order of key.
 type diff struct {
-	b       *board
+	b       *placement
 	at      int  // the slice of Prev in which the last piece began
 	changed bool // slices or owners, as sets, are not those of Prev
 	// The share of the keyspace that got an owner which did not have it, and the

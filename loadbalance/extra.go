@@ -3,7 +3,7 @@ package loadbalance
 // dropExtraReplicas takes away replicas that the load no longer needs: those without
 // which, even at the slice's recent peak, no owner would exceed the level. It
 // gives no task a key that it lacked, and frees memory on those that had it.
-func (b *board) dropExtraReplicas() {
+func (b *placement) dropExtraReplicas() {
 	if b.bursty() {
 		return
 	}
@@ -28,7 +28,7 @@ func (b *board) dropExtraReplicas() {
 }
 
 // spare says that piece i can do without owner t.
-func (b *board) spare(i int32, t uint32, level float64) bool {
+func (b *placement) spare(i int32, t uint32, level float64) bool {
 	p := &b.pieces[i]
 	more := p.load/float64(p.replicas()-1) - p.share()
 	for _, o := range b.owners(p) {

@@ -9,7 +9,7 @@ import (
 // fix cuts the fixed ranges out and gives them to their tasks. It takes no heed of
 // the budgets, which are for what the balancer wants: this is what an operator has
 // ordered. A range that cannot be cut out for want of room for slices stays as it is.
-func (b *board) fix() {
+func (b *placement) fix() {
 	for _, f := range b.in.Fixed {
 		t := slices.IndexFunc(b.in.Tasks, func(x assignment.Task) bool { return x.Name == f.Task })
 		if t < 0 || b.weight[t] == 0 || f.Slice.Valid() != nil {
@@ -34,7 +34,7 @@ func (b *board) fix() {
 
 // at finds the piece that holds a key, -1 for the end of the keyspace. Nothing may
 // have been merged yet.
-func (b *board) at(k assignment.SliceKey) int32 {
+func (b *placement) at(k assignment.SliceKey) int32 {
 	if k >= assignment.KeyspaceEnd {
 		return -1
 	}
@@ -51,7 +51,7 @@ func (b *board) at(k assignment.SliceKey) int32 {
 }
 
 // pin makes t the only owner of piece i, and keeps it so.
-func (b *board) pin(i int32, t uint32) {
+func (b *placement) pin(i int32, t uint32) {
 	p := &b.pieces[i]
 	p.fixed = true
 	from := -1

@@ -15,13 +15,13 @@ const (
 // isolate gives the heaviest keys slices of their own, so that they can be
 // moved and replicated without dragging along their neighbours: such a slice is
 // next to no part of the keyspace.
-func (b *board) isolate() {
+func (b *placement) isolate() {
 	least := max(hotKeyOfTask*b.mean(), hotKeyOfSlice*b.total/float64(b.n))
 	b.cutOut(func(load, _ float64) bool { return load >= least })
 }
 
 // narrow gives the keys that carry most of their slices slices of their own.
-func (b *board) narrow() {
+func (b *placement) narrow() {
 	b.cutOut(func(load, share float64) bool {
 		return share >= mainKeyOfSlice && load >= mainKeyOfTask*b.mean()
 	})
@@ -29,7 +29,7 @@ func (b *board) narrow() {
 
 // cutOut cuts out the hot keys that are worth it, by their load and its share of
 // that of their slice.
-func (b *board) cutOut(worth func(load, share float64) bool) {
+func (b *placement) cutOut(worth func(load, share float64) bool) {
 	limit := b.maxSlices()
 	for _, h := range b.hotKeys() {
 		if b.n+2 > limit {
@@ -51,7 +51,7 @@ func (b *board) cutOut(worth func(load, share float64) bool) {
 }
 
 // cut gives a key of piece i a piece of its own with a share of the load.
-func (b *board) cut(i int32, k assignment.SliceKey, share float64) {
+func (b *placement) cut(i int32, k assignment.SliceKey, share float64) {
 	p := &b.pieces[i]
 	below := (1 - share) * b.portion(i, k)
 	leap := 0.0
@@ -77,7 +77,7 @@ func (b *board) cut(i int32, k assignment.SliceKey, share float64) {
 
 // hotKeys are the keys worth a look: those that were measured in slices that
 // still are as they were measured.
-func (b *board) hotKeys() []assignment.HotKey {
+func (b *placement) hotKeys() []assignment.HotKey {
 	if b.in.Loads == nil || len(b.in.Loads.Slice) != b.in.Prev.NumSlices() {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (b *board) hotKeys() []assignment.HotKey {
 }
 
 // pieceOf finds the piece that holds a key, if it is a slice of Prev as it was.
-func (b *board) pieceOf(k assignment.SliceKey) (int32, bool) {
+func (b *placement) pieceOf(k assignment.SliceKey) (int32, bool) {
 	if k >= assignment.KeyspaceEnd || b.in.Prev == nil {
 		return 0, false
 	}

@@ -8,7 +8,7 @@ import (
 // aim finds the level that moving tries to bring all tasks down to, in load by
 // capacity: the mean of what is left when slices too hot for any number of
 // replicas are taken out, and with each what the tasks that must hold it spend on it.
-func (b *board) aim() float64 {
+func (b *placement) aim() float64 {
 	mean := b.mean()
 	weights := b.sorted(b.weight)
 	var hot []float64
@@ -55,7 +55,7 @@ func widest(weights []float64, most int) (n int, room float64) {
 }
 
 // sorted are the weights or capacities of the live tasks, the largest first.
-func (b *board) sorted(weight []float64) []float64 {
+func (b *placement) sorted(weight []float64) []float64 {
 	w := make([]float64, len(b.live))
 	for i, t := range b.live {
 		w[i] = weight[t]

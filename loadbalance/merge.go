@@ -9,7 +9,7 @@ import "slices"
 // keyspace that may change hands is spent.
 //
 // The paper's smallest number is cfg.MinSlicesPerTask a task.
-func (b *board) mergeCold(least int) {
+func (b *placement) mergeCold(least int) {
 	if b.n <= least {
 		return
 	}
@@ -51,7 +51,7 @@ func (b *board) mergeCold(least int) {
 }
 
 // mergeSame joins cold neighbours that lie on the same tasks, which moves nothing.
-func (b *board) mergeSame() {
+func (b *placement) mergeSame() {
 	least := b.cfg.MinSlicesPerTask * len(b.live)
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
 		next := b.pieces[i].next
@@ -67,7 +67,7 @@ func (b *board) mergeSame() {
 
 // pair is the entry of a piece and its right neighbour; ok is false when they
 // are not cold enough. The mean slice only grows while slices are merged.
-func (b *board) pair(i int32) (pieceKey, bool) {
+func (b *placement) pair(i int32) (pieceKey, bool) {
 	p := &b.pieces[i]
 	if p.next < 0 {
 		return pieceKey{}, false
@@ -78,7 +78,7 @@ func (b *board) pair(i int32) (pieceKey, bool) {
 
 // mergePair merges piece i with its right neighbour under the owners of
 // whichever is cheaper to keep and allowed.
-func (b *board) mergePair(i int32, limit float64) bool {
+func (b *placement) mergePair(i int32, limit float64) bool {
 	l, r := &b.pieces[i], &b.pieces[b.pieces[i].next]
 	if sameOwners(b.owners(l), b.owners(r)) {
 		b.merge(i, i)
@@ -104,7 +104,7 @@ func (b *board) mergePair(i int32, limit float64) bool {
 
 // sayMoved tells who is given piece lose, and in place of whom, when it goes to the
 // owners of keep. It is one stretch of keys that moves: the first bears its cost.
-func (b *board) sayMoved(keep, lose int32, keys, load float64) {
+func (b *placement) sayMoved(keep, lose int32, keys, load float64) {
 	k, l := &b.pieces[keep], &b.pieces[lose]
 	without := func(p, q *piece) []uint32 {
 		return slices.DeleteFunc(slices.Clone(b.owners(p)), func(t uint32) bool { return b.has(q, t) })
@@ -125,7 +125,7 @@ func (b *board) sayMoved(keep, lose int32, keys, load float64) {
 
 // mergeCost is the keyspace and the load that change hands when one piece moves
 // to the owners of another; ok is false when that is not allowed.
-func (b *board) mergeCost(keep, lose int32, limit float64) (keys, load float64, ok bool) {
+func (b *placement) mergeCost(keep, lose int32, limit float64) (keys, load float64, ok bool) {
 	k, l := &b.pieces[keep], &b.pieces[lose]
 	gained := 0
 	share := (k.load + l.load) / float64(k.replicas())

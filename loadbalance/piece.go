@@ -17,7 +17,7 @@ type piece struct {
 	prev, next int32   // -1 at the ends
 	version    uint32
 	source     int32     // the slice of Prev that it is, or is part of; -1 if of several
-	owner      [1]uint32 // the owner if there is one, or else where in board.lists they begin
+	owner      [1]uint32 // the owner if there is one, or else where in placement.lists they begin
 	count      uint16    // of owners
 	gone       bool      // merged into another
 	fixed      bool      // stays as it is and where it is
@@ -32,17 +32,17 @@ func (p *piece) replicas() int { return int(p.count) }
 func (p *piece) share() float64 { return p.load / float64(p.replicas()) }
 
 // owners are the tasks that own a piece, valid until that changes.
-func (b *board) owners(p *piece) []uint32 {
+func (b *placement) owners(p *piece) []uint32 {
 	if p.count <= 1 {
 		return p.owner[:p.count]
 	}
 	return b.lists[p.owner[0]:][:p.count]
 }
 
-func (b *board) has(p *piece, t uint32) bool { return slices.Contains(b.owners(p), t) }
+func (b *placement) has(p *piece, t uint32) bool { return slices.Contains(b.owners(p), t) }
 
 // join adds an owner to those of a piece.
-func (b *board) join(p *piece, t uint32) {
+func (b *placement) join(p *piece, t uint32) {
 	owners := b.owners(p)
 	p.count++
 	if len(owners) == 0 {
@@ -59,7 +59,7 @@ func (b *board) join(p *piece, t uint32) {
 }
 
 // leave takes an owner of a piece away from it.
-func (b *board) leave(p *piece, t uint32) {
+func (b *placement) leave(p *piece, t uint32) {
 	left := slices.DeleteFunc(b.owners(p), func(o uint32) bool { return o == t })
 	p.count = uint16(len(left))
 	if len(left) == 1 {
@@ -69,7 +69,7 @@ func (b *board) leave(p *piece, t uint32) {
 
 // split cuts piece i at a key strictly within it; both parts keep its owners.
 // It returns the right part.
-func (b *board) split(i int32, at assignment.SliceKey) int32 {
+func (b *placement) split(i int32, at assignment.SliceKey) int32 {
 	known := int32(0)
 	if b.fine != nil && b.fine.part != nil {
 		known = 3
@@ -79,7 +79,7 @@ func (b *board) split(i int32, at assignment.SliceKey) int32 {
 
 // splitAs is split when it is known which share of the load lies below at;
 // known says as how many measurements, see estimate.
-func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int32) int32 {
+func (b *placement) splitAs(i int32, at assignment.SliceKey, left float64, known int32) int32 {
 	j := int32(len(b.pieces))
 	b.pieces = append(b.pieces, piece{})
 	l, r := &b.pieces[i], &b.pieces[j]
@@ -107,7 +107,7 @@ func (b *board) splitAs(i int32, at assignment.SliceKey, left float64, known int
 }
 
 // portion is the share of the load of piece i that lies below key at.
-func (b *board) portion(i int32, at assignment.SliceKey) float64 {
+func (b *placement) portion(i int32, at assignment.SliceKey) float64 {
 	p := &b.pieces[i]
 	if p.source >= 0 && (b.fine == nil || b.fine.part == nil) {
 		return float64(at-p.start) / float64(p.end-p.start)
@@ -116,7 +116,7 @@ func (b *board) portion(i int32, at assignment.SliceKey) float64 {
 }
 
 // peak is the load that piece i had of late, at least what it has.
-func (b *board) peak(i int32) float64 {
+func (b *placement) peak(i int32) float64 {
 	if b.est == nil {
 		return b.pieces[i].load
 	}
@@ -125,7 +125,7 @@ func (b *board) peak(i int32) float64 {
 
 // merge joins piece i and the one after it under the owners of keep, which is
 // one of the two.
-func (b *board) merge(i, keep int32) {
+func (b *placement) merge(i, keep int32) {
 	j := b.pieces[i].next
 	l, r := &b.pieces[i], &b.pieces[j]
 	b.shed(l)
@@ -135,7 +135,7 @@ func (b *board) merge(i, keep int32) {
 	if keep == i {
 		lose = r
 	}
-	// Piece i stays on the board whichever owners stay.
+	// Piece i stays in the placement whichever owners stay.
 	for _, t := range b.owners(r) {
 		b.disown(j, t)
 	}

@@ -8,7 +8,7 @@ import (
 // leaves a choice, this takes the plainest reading: the benefit of a move is
 // the fall of the largest load among the tasks it touches, its cost the width
 // of the slice, and a move that no longer fits into the budget is not made.
-func (b *board) published() {
+func (b *placement) published() {
 	if _, some := b.fresh(); some {
 		b.seedNewTasks()
 	}
@@ -28,7 +28,7 @@ func (o *option) weight() float64 { return o.benefit / o.cost }
 
 // moveHottest is phase 4: the move with the largest weight that affects the
 // hottest task, again and again.
-func (b *board) moveHottest() {
+func (b *placement) moveHottest() {
 	hot := newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	cold := b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
 	for {
@@ -52,7 +52,7 @@ func (b *board) moveHottest() {
 
 // bestOption weighs the three moves of each slice of the hottest task, to the
 // coldest; spent says that one was left out because it did not fit into the budget.
-func (b *board) bestOption(h uint32, cold *takers) (best option, to uint32, spent bool) {
+func (b *placement) bestOption(h uint32, cold *takers) (best option, to uint32, spent bool) {
 	before := b.ratio(h)
 	coldest := cold.warm.top()
 	for _, i := range b.own[h] {
@@ -90,7 +90,7 @@ func (b *board) bestOption(h uint32, cold *takers) (best option, to uint32, spen
 }
 
 // afterAdd is the largest load among the owners of p once t has joined them.
-func (b *board) afterAdd(p *piece, t uint32) float64 {
+func (b *placement) afterAdd(p *piece, t uint32) float64 {
 	share := p.load / float64(p.replicas()+1)
 	top := (b.load[t] + share) / b.weight[t]
 	for _, o := range b.owners(p) {
@@ -100,7 +100,7 @@ func (b *board) afterAdd(p *piece, t uint32) float64 {
 }
 
 // afterRemove is the largest load among the owners of p once t has left them.
-func (b *board) afterRemove(p *piece, t uint32) float64 {
+func (b *placement) afterRemove(p *piece, t uint32) float64 {
 	share := p.load / float64(p.replicas()-1)
 	top := (b.load[t] - p.share()) / b.weight[t]
 	for _, o := range b.owners(p) {
@@ -112,7 +112,7 @@ func (b *board) afterRemove(p *piece, t uint32) float64 {
 }
 
 // apply makes a move and returns the tasks whose load it changed.
-func (b *board) apply(o option, h, c uint32) []uint32 {
+func (b *placement) apply(o option, h, c uint32) []uint32 {
 	p := &b.pieces[o.piece]
 	touched := append(slices.Clone(b.owners(p)), c)
 	b.moved += o.cost
@@ -131,4 +131,4 @@ func (b *board) apply(o option, h, c uint32) []uint32 {
 }
 
 // roomFor keeps assignments within what they may hold: with n owners more of slices.
-func (b *board) roomFor(n int) bool { return b.ownerships+n <= b.most }
+func (b *placement) roomFor(n int) bool { return b.ownerships+n <= b.most }

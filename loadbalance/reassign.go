@@ -14,7 +14,7 @@ const keyShare = .05
 
 // worth is what a piece weighs when tasks come or go: mostly its share of the
 // load, and all its share of the keyspace when no load is known.
-func (b *board) worth(p *piece) float64 {
+func (b *placement) worth(p *piece) float64 {
 	if !b.known {
 		return p.width()
 	}
@@ -23,12 +23,12 @@ func (b *board) worth(p *piece) float64 {
 
 // scale keeps the worth of what each task owns, by capacity.
 type scale struct {
-	b     *board
+	b     *placement
 	worth []float64
 	cold  *takers
 }
 
-func (b *board) newScale() *scale {
+func (b *placement) newScale() *scale {
 	s := &scale{b: b, worth: make([]float64, len(b.load))}
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
@@ -70,7 +70,7 @@ func (s *scale) coldest(i int32) (uint32, bool) {
 
 // first makes the assignment that a job begins with: equal slices, in runs of
 // neighbours so that they merge for nothing, in proportion to capacity.
-func (b *board) first() {
+func (b *placement) first() {
 	n := min(max(b.cfg.MinSlicesPerTask, 1)*len(b.live), assignment.MaxSlices, b.most/b.min)
 	starts := assignment.Equal(n)
 	b.pieces = make([]piece, n)
@@ -109,7 +109,7 @@ type orphan struct {
 // coldest ones, heaviest first. A task that restarted gets its own back, which
 // leaves the others alone. A replica is not made up for when enough are left to
 // carry the load.
-func (b *board) reassign() {
+func (b *placement) reassign() {
 	prev := b.in.Prev
 	lost := make([]bool, prev.NumTasks())
 	back := make([]int, prev.NumTasks())
@@ -156,7 +156,7 @@ func (b *board) reassign() {
 }
 
 // restarted finds the live task that took the name of one that is gone.
-func (b *board) restarted(name string) int {
+func (b *placement) restarted(name string) int {
 	if t, ok := b.byName[name]; ok && b.weight[t] > 0 {
 		return int(t)
 	}
@@ -164,7 +164,7 @@ func (b *board) restarted(name string) int {
 }
 
 // rehome makes up for one owner of piece i that is lost.
-func (b *board) rehome(s *scale, i int32, from, back int) {
+func (b *placement) rehome(s *scale, i int32, from, back int) {
 	p := &b.pieces[i]
 	why := ReasonTaskGone
 	if t := b.prevTask[from]; t >= 0 {
@@ -203,7 +203,7 @@ func (b *board) rehome(s *scale, i int32, from, back int) {
 }
 
 // relaxed says that no owner of the piece is above its fair load.
-func (b *board) relaxed(p *piece) bool {
+func (b *placement) relaxed(p *piece) bool {
 	for _, t := range b.owners(p) {
 		if b.ratio(t) > b.mean() {
 			return false
@@ -214,7 +214,7 @@ func (b *board) relaxed(p *piece) bool {
 
 // redundancy is phase 2: as many replicas as the configuration asks for and no
 // more than it allows.
-func (b *board) redundancy() {
+func (b *placement) redundancy() {
 	var pending []int32
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		if r := b.pieces[i].replicas(); (r < b.min || r > b.max) && !b.pieces[i].fixed {
@@ -237,7 +237,7 @@ func (b *board) redundancy() {
 
 // adjust gives a piece as many owners as it should have, as far as an assignment has
 // room for them.
-func (b *board) adjust(s *scale, i int32) {
+func (b *placement) adjust(s *scale, i int32) {
 	p := &b.pieces[i]
 	for p.replicas() < b.min && (p.replicas() == 0 || b.roomFor(1)) {
 		to, ok := s.coldest(i)

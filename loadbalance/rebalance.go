@@ -14,7 +14,7 @@ import (
 func Rebalance(in Input) Output { return rebalance(in, assignment.MaxOwnerships) }
 
 func rebalance(in Input, most int) Output {
-	b, ok := newBoard(in, most)
+	b, ok := newPlacement(in, most)
 	defer b.done()
 	if !ok {
 		return Output{State: in.State, Stats: Stats{Skipped: ReasonNoTask},
@@ -45,7 +45,7 @@ func rebalance(in Input, most int) Output {
 }
 
 // idle says why the phases that depend on load have nothing to do.
-func (b *board) idle() Reason {
+func (b *placement) idle() Reason {
 	switch {
 	case b.in.MembershipOnly:
 		return ReasonMembership
@@ -58,7 +58,7 @@ func (b *board) idle() Reason {
 }
 
 // idleCPU says that no task is at risk of overload, so that churn is waste.
-func (b *board) idleCPU() bool {
+func (b *placement) idleCPU() bool {
 	if b.in.Loads == nil {
 		return false
 	}
@@ -71,14 +71,14 @@ func (b *board) idleCPU() bool {
 	return known && top < b.cfg.CPUThreshold
 }
 
-func (b *board) skip(why Reason) {
+func (b *placement) skip(why Reason) {
 	b.skipped = why
 	b.note(Decision{Kind: KindSkip, Reason: why, Benefit: max(b.imbalance()-1, 0)})
 }
 
-// output reads the result off the board, in one walk: pieces that were split off
+// output reads the result off the placement, in one walk: pieces that were split off
 // lie anywhere.
-func (b *board) output() Output {
+func (b *placement) output() Output {
 	p := assignment.Placement{
 		Starts: make([]assignment.SliceKey, 0, b.n),
 		Owners: make([]uint32, 0, b.ownerships),
@@ -125,7 +125,7 @@ func (b *board) output() Output {
 // floorOf bounds the imbalance from below by the hottest known key: all of it
 // lies on at most max tasks. A slice that cannot be split is a key, too; top is
 // the load of the hottest such. That light keys come whole, too, is not heeded.
-func (b *board) floorOf(top float64) float64 {
+func (b *placement) floorOf(top float64) float64 {
 	if !b.known || b.total <= 0 {
 		return 1
 	}

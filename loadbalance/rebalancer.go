@@ -6,7 +6,7 @@ import (
 
 // rebalancer is phase 4 of weighted-move.
 type rebalancer struct {
-	*board
+	*placement
 	makingRoom
 	level   float64 // what tasks should be brought down to, load by capacity
 	floor   float64 // the largest load by capacity that some task must have
@@ -22,9 +22,9 @@ type rebalancer struct {
 // cool goes over the tasks, hottest first. A task that nothing can cool is
 // set aside and the next one looked at, so that one unlucky task does not leave
 // the others uneven.
-func (b *board) cool() {
+func (b *placement) cool() {
 	worth := b.worthMoving()
-	c := &rebalancer{board: b, level: b.aim()}
+	c := &rebalancer{placement: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
 	start, stop := b.band(c.level)
@@ -104,7 +104,7 @@ func (c *rebalancer) bound(t uint32) bool {
 // Where the load of a task will be off by more than the configured band anyway,
 // as with few requests or bursts, aiming better would be churn for nothing. So it
 // would be where new tasks are about to take that load.
-func (b *board) band(level float64) (start, stop float64) {
+func (b *placement) band(level float64) (start, stop float64) {
 	missing := b.missing()
 	start, stop = b.cfg.BandStart+missing, b.cfg.BandStop+missing
 	if b.smooth == nil {
@@ -233,7 +233,7 @@ func (c *rebalancer) movable(h uint32) []int32 {
 // thin says that piece i carries next to nothing for its width. Where the load is
 // on few keys, most of the keyspace is like that: to move it would spend the
 // budget round after round, and cool no task.
-func (b *board) thin(i int32) bool {
+func (b *placement) thin(i int32) bool {
 	p := &b.pieces[i]
 	return p.load < sparse*p.width()*b.total
 }

@@ -8,7 +8,7 @@ import "slices"
 // there is hot. When no load is known it also goes on filling tasks that own less
 // than half their share of the keyspace. What does not fit into the budget follows
 // in later rounds.
-func (b *board) seedNewTasks() {
+func (b *placement) seedNewTasks() {
 	var guests []uint32
 	within, few := b.fresh()
 	fresh := func(t uint32) bool { return few && isNew(b.in.Ages, int(t), within) }
@@ -72,7 +72,7 @@ func (b *board) seedNewTasks() {
 // never move, until they are not or there are as many as a first assignment would
 // have: a job that began with few tasks has few slices, and those who come later
 // would stay without.
-func (b *board) halveWide() {
+func (b *placement) halveWide() {
 	least := min(b.cfg.MinSlicesPerTask*len(b.live), b.maxSlices())
 	for again := b.moveBudget() > 0; again; {
 		again = false
@@ -91,7 +91,7 @@ func (b *board) halveWide() {
 // it. It returns -1 if there is none, and whether that is because who warms up has
 // enough for now. If that has nothing it is given the least if nothing is little
 // enough: with nothing it would stay cold.
-func (b *board) transfer(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
+func (b *placement) transfer(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
 	least, leastWorth := int32(-1), 0.0
 	if b.warms(to) && len(b.own[to]) == 0 {
@@ -122,5 +122,5 @@ func (b *board) transfer(s *scale, from, to uint32, fair float64, few bool) (i i
 	return best, full
 }
 
-func (b *board) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) }
-func (b *board) mergeBudget() float64 { return max(b.cfg.MergeBudget, 0) }
+func (b *placement) moveBudget() float64  { return max(b.cfg.MoveBudget, 0) }
+func (b *placement) mergeBudget() float64 { return max(b.cfg.MergeBudget, 0) }

@@ -10,7 +10,7 @@ import (
 // in the middle, hottest first, without changing owners, up to the largest
 // number of slices a task. The next round sees the parts measured apart and can
 // move them apart.
-func (b *board) splitHot() {
+func (b *placement) splitHot() {
 	limit := b.maxSlices()
 	if b.n >= limit {
 		return
@@ -50,12 +50,12 @@ func (b *board) splitHot() {
 
 // splittable says that a piece may be split now or, because the mean slice
 // gets colder while slices are split, later in the round.
-func (b *board) splittable(i int32, limit int) bool {
+func (b *placement) splittable(i int32, limit int) bool {
 	p := &b.pieces[i]
 	return p.end-p.start > 1 && !p.fixed && p.load > 0 && p.load*float64(limit) >= 2*b.total
 }
 
 // maxSlices bounds how many slices there may be.
-func (b *board) maxSlices() int {
+func (b *placement) maxSlices() int {
 	return min(b.cfg.MaxSlicesPerTask*len(b.live), assignment.MaxSlices)
 }

@@ -23,7 +23,7 @@ func (s *State) end(i int) assignment.SliceKey {
 
 // sliceLoads are the loads of the slices of Prev, as estimated. A slice about
 // which nothing is known is taken to be as dense as the known ones.
-func (b *board) sliceLoads() []float64 {
+func (b *placement) sliceLoads() []float64 {
 	n := b.in.Prev.NumSlices()
 	rate := make([]float64, n)
 	l := b.in.Loads
@@ -58,7 +58,7 @@ func (b *board) sliceLoads() []float64 {
 
 // weightOfNew is the configured weight of a measurement, adjusted to how long
 // ago the last one was.
-func (b *board) weightOfNew() float64 {
+func (b *placement) weightOfNew() float64 {
 	if b.in.Elapsed <= 0 {
 		return 1
 	}
@@ -68,7 +68,7 @@ func (b *board) weightOfNew() float64 {
 
 // countNoise is the variance of a measured rate of 1 a second when all that is
 // measured is how many requests came.
-func (b *board) countNoise() float64 {
+func (b *placement) countNoise() float64 {
 	window := b.in.Elapsed
 	if b.in.Loads != nil && b.in.Loads.Window > 0 {
 		window = b.in.Loads.Window
@@ -79,7 +79,7 @@ func (b *board) countNoise() float64 {
 	return 1 / window.Seconds()
 }
 
-func (b *board) widths() []float64 {
+func (b *placement) widths() []float64 {
 	w := make([]float64, b.in.Prev.NumSlices())
 	for i := range w {
 		w[i] = b.in.Prev.Slice(i).Fraction()
@@ -88,7 +88,7 @@ func (b *board) widths() []float64 {
 }
 
 // fill replaces what is unknown, and sums up.
-func (b *board) fill(rate []float64) {
+func (b *placement) fill(rate []float64) {
 	sum, width := 0.0, 0.0
 	for i, v := range rate {
 		if v == v {
@@ -113,7 +113,7 @@ func (b *board) fill(rate []float64) {
 
 // recall finds the estimates of the slices of Prev, whatever the assignment was
 // for which they were remembered.
-func (b *board) recall() *smoother {
+func (b *placement) recall() *smoother {
 	prev := b.in.Prev
 	s := &smoother{cells: growable(b.work.cells, prev.NumSlices(), b.room())}
 	clear(s.cells)

@@ -74,7 +74,7 @@ func fewNew(tasks []assignment.Task, ages []time.Duration, within time.Duration)
 // warm has new tasks count for less than their capacity. What a new task has
 // already it keeps, as one that restarted at once: it counts for as much as that at
 // least, but is given no more before it is warm enough.
-func (b *board) warm() {
+func (b *placement) warm() {
 	warmth := Warmth(b.in.Tasks, b.in.Ages, b.in.Config.WarmUp)
 	if warmth == nil {
 		return
@@ -114,7 +114,7 @@ func (b *board) warm() {
 
 // held is the share of all that tasks of each name have in Prev, the larger of
 // worth and load: who restarted gets it back.
-func (b *board) held() []float64 {
+func (b *placement) held() []float64 {
 	worth, load := make([]float64, len(b.in.Tasks)), make([]float64, len(b.in.Tasks))
 	at := make([]int, b.in.Prev.NumTasks())
 	for i, t := range b.in.Prev.Tasks() {
@@ -142,14 +142,14 @@ func (b *board) held() []float64 {
 
 // fresh is how old a task may be to be given what it lacks, and whether there are
 // such tasks, and enough others.
-func (b *board) fresh() (within time.Duration, some bool) {
+func (b *placement) fresh() (within time.Duration, some bool) {
 	within = settled(b.in.Config)
 	return within, fewNew(b.in.Tasks, b.in.Ages, within)
 }
 
 // missing is the share of all capacity that is not warm yet. So much will be taken
 // off the others without anything being moved among them.
-func (b *board) missing() float64 {
+func (b *placement) missing() float64 {
 	sum := 0.0
 	for _, t := range b.live {
 		if b.warms(t) {
@@ -159,11 +159,11 @@ func (b *board) missing() float64 {
 	return sum / float64(len(b.live))
 }
 
-func (b *board) warms(t uint32) bool { return b.young != nil && b.young[t] }
+func (b *placement) warms(t uint32) bool { return b.young != nil && b.young[t] }
 
 // admits reports whether a task may be given more besides what it has; fair is what a
 // task of weight 1 should have. It is so of all that are warm.
-func (b *board) admits(t uint32, has, more, fair float64) bool {
+func (b *placement) admits(t uint32, has, more, fair float64) bool {
 	if !b.warms(t) {
 		return true
 	}
@@ -172,7 +172,7 @@ func (b *board) admits(t uint32, has, more, fair float64) bool {
 }
 
 // gently is why something goes to a task: the reason itself unless that warms up.
-func (b *board) gently(why Reason, to uint32) Reason {
+func (b *placement) gently(why Reason, to uint32) Reason {
 	if b.warms(to) {
 		return ReasonWarming
 	}
@@ -180,7 +180,7 @@ func (b *board) gently(why Reason, to uint32) Reason {
 }
 
 // sayCold tells of the tasks that have less than they should, as they warm up.
-func (b *board) sayCold() {
+func (b *placement) sayCold() {
 	for _, t := range b.live {
 		if b.warms(t) && b.weight[t] < .99*b.capacity[t] {
 			b.note(Decision{Kind: KindSkip, Reason: ReasonWarming, To: b.in.Tasks[t].Name, Benefit: 1 - b.weight[t]/b.capacity[t]})
@@ -191,15 +191,15 @@ func (b *board) sayCold() {
 // takers are the live tasks as those that something can be given to, by what they
 // have for their weight.
 type takers struct {
-	*board
+	*placement
 	fair  float64                   // what a task of weight 1 should have
 	has   func(task uint32) float64 // what it has
 	warm  *taskHeap
 	young *taskHeap // who warms up
 }
 
-func (b *board) newTakers(fair float64, has func(uint32) float64) *takers {
-	k := &takers{board: b, fair: fair, has: has}
+func (b *placement) newTakers(fair float64, has func(uint32) float64) *takers {
+	k := &takers{placement: b, fair: fair, has: has}
 	if b.young == nil {
 		k.warm = newTaskHeap(len(b.load), b.live, k.ratio)
 		return k

@@ -5,7 +5,7 @@ package loadbalance
 // benefit, compound moves that make room for a hot slice, going on with the
 // next task when one cannot be cooled, and dropping replicas that are no longer
 // needed.
-func (b *board) weightedMove() {
+func (b *placement) weightedMove() {
 	b.seedNewTasks()
 	b.mergeSame()
 	// Merging on to other tasks costs churn, so it waits until room is short.

@@ -29,9 +29,9 @@ var large = map[string]struct {
 	"cmd/internal/ctl.storeOp":                {6, 44, "embeds the commands' app, with a method for each command"},
 	"distributor.metrics":                     {32, 4, "a field for each metric"},
 	"distributor/fanout.Job":                  {24, 62, "one event, one method: to be split into the way down and the way up"},
-	"loadbalance.board":                       {29, 98, "is rebuilt with the balance of loads in motion"},
-	"loadbalance.rebalancer":                  {42, 116, "embeds board"},
-	"loadbalance.takers":                      {34, 102, "embeds board"},
+	"loadbalance.placement":                   {29, 98, "is rebuilt with the balance of loads in motion"},
+	"loadbalance.rebalancer":                  {42, 116, "embeds placement"},
+	"loadbalance.takers":                      {34, 102, "embeds placement"},
 	"slicelet.Slicelet":                       {27, 30, "to be split: ownership, reports, drain"},
 }
 

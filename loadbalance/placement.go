@@ -6,9 +6,9 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// board is the working state of one round: the slices, who owns them, and what
-// each task carries if everything stays as it now lies on the board.
-type board struct {
+// placement is the working state of one round: the slices, who owns them, and what
+// each task carries if everything stays where it is now.
+type placement struct {
 	in       Input
 	cfg      assignment.BalanceConfig
 	min, max int // replicas, never above the number of live tasks
@@ -54,7 +54,7 @@ type Workspace struct {
 }
 
 // done gives the memory back that nothing refers to when a round is over.
-func (b *board) done() {
+func (b *placement) done() {
 	if b.pieces != nil {
 		b.work.pieces = b.pieces
 	}
@@ -72,10 +72,10 @@ func growable[T any](used []T, n, most int) []T {
 	return used[:n]
 }
 
-// newBoard lays out a round; ok is false when no task may own anything.
-func newBoard(in Input, most int) (b *board, ok bool) {
+// newPlacement lays out a round; ok is false when no task may own anything.
+func newPlacement(in Input, most int) (b *placement, ok bool) {
 	in.Config = in.Config.WithDefaults()
-	b = &board{in: in, cfg: in.Config.Balance, head: -1, most: most, work: in.Work}
+	b = &placement{in: in, cfg: in.Config.Balance, head: -1, most: most, work: in.Work}
 	if b.work == nil {
 		b.work = new(Workspace)
 	}
@@ -91,14 +91,14 @@ func newBoard(in Input, most int) (b *board, ok bool) {
 		b.first()
 		return b, true
 	}
-	b.lay()
+	b.place()
 	b.warm()
 	return b, true
 }
 
 // weigh finds the live tasks and scales capacities to a mean of 1. Capacities
 // that make no sense count as the smallest allowed.
-func (b *board) weigh() {
+func (b *placement) weigh() {
 	b.capacity = make([]float64, len(b.in.Tasks))
 	sum := 0.0
 	for i, t := range b.in.Tasks {
@@ -123,8 +123,8 @@ func capacity(t assignment.Task) float64 {
 	return assignment.MinWeight
 }
 
-// lay puts the slices of Prev on the board with their loads.
-func (b *board) lay() {
+// place puts the slices of Prev in the placement with their loads.
+func (b *placement) place() {
 	prev := b.in.Prev
 	b.matchTasks()
 	loads := b.sliceLoads()
@@ -169,14 +169,14 @@ func (b *board) lay() {
 }
 
 // room is for how many pieces there should be room: splitting adds some.
-func (b *board) room() int {
+func (b *placement) room() int {
 	n := b.in.Prev.NumSlices()
 	return n + max(min(b.maxSlices()-n, n/2), 0)
 }
 
 // matchTasks finds the tasks of Prev in the new table. A task that restarted is
 // another process and so another owner.
-func (b *board) matchTasks() {
+func (b *placement) matchTasks() {
 	b.byName = make(map[string]uint32, len(b.in.Tasks))
 	for i, t := range b.in.Tasks {
 		b.byName[t.Name] = uint32(i)
@@ -191,13 +191,13 @@ func (b *board) matchTasks() {
 }
 
 // ratio is a task's load by its capacity.
-func (b *board) ratio(t uint32) float64 { return b.load[t] / b.weight[t] }
+func (b *placement) ratio(t uint32) float64 { return b.load[t] / b.weight[t] }
 
 // mean is the load of a live task of weight 1 if all were even.
-func (b *board) mean() float64 { return b.total / float64(len(b.live)) }
+func (b *placement) mean() float64 { return b.total / float64(len(b.live)) }
 
 // add makes t an owner of piece i.
-func (b *board) add(i int32, t uint32) {
+func (b *placement) add(i int32, t uint32) {
 	p := &b.pieces[i]
 	b.shed(p)
 	b.join(p, t)
@@ -207,7 +207,7 @@ func (b *board) add(i int32, t uint32) {
 }
 
 // remove makes t no longer an owner of piece i.
-func (b *board) remove(i int32, t uint32) {
+func (b *placement) remove(i int32, t uint32) {
 	p := &b.pieces[i]
 	b.shed(p)
 	b.leave(p, t)
@@ -217,7 +217,7 @@ func (b *board) remove(i int32, t uint32) {
 }
 
 // replace hands piece i from one task to another.
-func (b *board) replace(i int32, from, to uint32) {
+func (b *placement) replace(i int32, from, to uint32) {
 	p := &b.pieces[i]
 	b.load[from] -= p.share()
 	b.load[to] += p.share()
@@ -227,20 +227,20 @@ func (b *board) replace(i int32, from, to uint32) {
 	b.own[to] = append(b.own[to], i)
 }
 
-func (b *board) disown(i int32, t uint32) {
+func (b *placement) disown(i int32, t uint32) {
 	l := b.own[t]
 	k := slices.Index(l, i)
 	l[k] = l[len(l)-1]
 	b.own[t] = l[:len(l)-1]
 }
 
-func (b *board) shed(p *piece) {
+func (b *placement) shed(p *piece) {
 	for _, t := range b.owners(p) {
 		b.load[t] -= p.share()
 	}
 }
 
-func (b *board) carry(p *piece) {
+func (b *placement) carry(p *piece) {
 	for _, t := range b.owners(p) {
 		b.load[t] += p.share()
 	}
@@ -248,7 +248,7 @@ func (b *board) carry(p *piece) {
 
 // ofLoad is the share of all load that one owner of a piece carries, of the keyspace
 // while no load is known.
-func (b *board) ofLoad(p *piece) float64 {
+func (b *placement) ofLoad(p *piece) float64 {
 	if b.known {
 		return p.share() / b.total
 	}
@@ -256,7 +256,7 @@ func (b *board) ofLoad(p *piece) float64 {
 }
 
 // say records a decision. It names the slice as it is now.
-func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, load float64) {
+func (b *placement) say(k Kind, why Reason, i int32, from, to int, benefit, keys, load float64) {
 	d := Decision{Kind: k, Reason: why, Slice: b.pieces[i].slice(), Benefit: benefit, KeyChurn: keys}
 	if b.total > 0 {
 		d.LoadChurn = load / b.total
@@ -272,7 +272,7 @@ func (b *board) say(k Kind, why Reason, i int32, from, to int, benefit, keys, lo
 
 // note records a decision. There may be hundreds of thousands, so room for them
 // doubles.
-func (b *board) note(d Decision) {
+func (b *placement) note(d Decision) {
 	if n := len(b.decisions); n == cap(b.decisions) {
 		b.decisions = slices.Grow(b.decisions, max(n, 8))
 	}
@@ -280,7 +280,7 @@ func (b *board) note(d Decision) {
 }
 
 // imbalance is the largest load over the mean, by capacity; 0 without load.
-func (b *board) imbalance() float64 {
+func (b *placement) imbalance() float64 {
 	top, sum := 0.0, 0.0
 	for _, t := range b.live {
 		top = max(top, b.load[t]/b.capacity[t])
