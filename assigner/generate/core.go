@@ -44,7 +44,7 @@ type Core struct {
 	members   members    // which tasks there are, and what they carry
 	sched     schedule   // when a round is held, and why
 	overrides overrides  // what operators have ordered
-	jobLease    jobLease     // the change under way in consistent mode
+	jobLease  jobLease   // the change under way in consistent mode
 	rounds    rounds     // what became of them
 }
 

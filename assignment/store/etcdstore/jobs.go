@@ -100,7 +100,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		return job, false, err
 	}
 	var version, stored int64
-	var under orders
+	var under knownOverrides
 	value, goneRev := got(resp, 1)
 	if goneRev != 0 {
 		t, err := l.DecodeTombstone(c.Name, value)
@@ -147,7 +147,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		return job, false, s.sameIdentity(resp, 0)
 	}
 	if by != nil {
-		s.learnOrders(c.Name, orders{under.c, resp.Header.Revision})
+		s.learnOverrides(c.Name, knownOverrides{under.c, resp.Header.Revision})
 	}
 	return job, true, nil
 }

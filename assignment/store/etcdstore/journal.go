@@ -10,36 +10,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// orders are the overrides of a job as they were last read or written here.
-type orders struct {
+// knownOverrides are those of a job as they were last read or written here.
+type knownOverrides struct {
 	c   store.Overrides
 	rev int64 // mod revision, 0 if there is no record
 }
 
-func (s *Store) learnOrders(job string, o orders) {
+func (s *Store) learnOverrides(job string, o knownOverrides) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.rev >= s.orders[job].rev {
-		s.orders[job] = o
+	if o.rev >= s.overrides[job].rev {
+		s.overrides[job] = o
 	}
 }
 
-// ordersOf returns the overrides of a version, or a conflict if others are stored.
-func (s *Store) ordersOf(ctx context.Context, job string, version int64) (orders, error) {
+// overridesOf returns the overrides of a version, or a conflict if others are stored.
+func (s *Store) overridesOf(ctx context.Context, job string, version int64) (knownOverrides, error) {
 	s.mu.Lock()
-	o, known := s.orders[job]
+	o, known := s.overrides[job]
 	s.mu.Unlock()
 	if known && o.c.Version == version {
 		return o, nil
 	}
-	o, err := s.loadOrders(ctx, job)
+	o, err := s.loadOverrides(ctx, job)
 	if err == nil && o.c.Version != version {
 		err = &store.ConflictError{Key: s.layout.Overrides(job), Current: o.c.Version}
 	}
 	return o, err
 }
 
-func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error) {
+func (s *Store) loadOverrides(ctx context.Context, job string) (o knownOverrides, err error) {
 	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(s.layout.Overrides(job)),
 		clientv3.OpGet(s.layout.Gone(job)), clientv3.OpGet(s.layout.ID()))
 	if err != nil {
@@ -60,9 +60,9 @@ func (s *Store) loadOrders(ctx context.Context, job string) (o orders, err error
 		o.c.Version = t.Overrides
 	}
 	if err != nil {
-		return orders{}, err
+		return knownOverrides{}, err
 	}
-	s.learnOrders(job, o)
+	s.learnOverrides(job, o)
 	return o, nil
 }
 
@@ -73,7 +73,7 @@ func (s *Store) Overrides(ctx context.Context, job string) (store.Overrides, err
 		return store.Overrides{}, err
 	}
 	defer done()
-	o, err := s.loadOrders(ctx, job)
+	o, err := s.loadOverrides(ctx, job)
 	return o.c, err
 }
 
@@ -87,7 +87,7 @@ func (s *Store) PutOverrides(ctx context.Context, job string, next store.Overrid
 		return err
 	}
 	defer done()
-	o, err := s.ordersOf(ctx, job, next.Version-1)
+	o, err := s.overridesOf(ctx, job, next.Version-1)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Store) PutOverrides(ctx context.Context, job string, next store.Overrid
 		return err
 	}
 	if resp.Succeeded {
-		s.learnOrders(job, orders{next, resp.Header.Revision})
+		s.learnOverrides(job, knownOverrides{next, resp.Header.Revision})
 		return nil
 	}
 	if err := s.sameIdentity(resp, 0); err != nil {
@@ -115,7 +115,7 @@ func (s *Store) PutOverrides(ctx context.Context, job string, next store.Overrid
 	if _, rev := got(resp, 1); rev == 0 {
 		return fmt.Errorf("job %s: %w", job, store.ErrNotFound)
 	}
-	if o, err = s.loadOrders(ctx, job); err != nil {
+	if o, err = s.loadOverrides(ctx, job); err != nil {
 		return err
 	}
 	return &store.ConflictError{Key: l.Overrides(job), Current: o.c.Version}
@@ -139,7 +139,7 @@ func (s *Store) History(ctx context.Context, job string, limit int) ([]store.Ent
 		return nil, err
 	}
 	defer done()
-	_, gone := s.loadOrders(ctx, job)
+	_, gone := s.loadOverrides(ctx, job)
 	if gone != nil && !errors.Is(gone, store.ErrCorrupt) && !errors.Is(gone, store.ErrNotFound) {
 		return nil, gone
 	}

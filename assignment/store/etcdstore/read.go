@@ -42,7 +42,7 @@ func (s *Store) forget(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.states, job)
-	delete(s.orders, job)
+	delete(s.overrides, job)
 }
 
 // forgetAll drops what is known of all jobs: it is read anew.
@@ -50,7 +50,7 @@ func (s *Store) forgetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.states)
-	clear(s.orders)
+	clear(s.overrides)
 }
 
 // Read implements store.Store. Following a job costs one request, and the bytes

@@ -32,12 +32,12 @@ type Store struct {
 	trouble atomic.Pointer[error] // of the last request, nil if it was answered
 	conns   connections
 
-	mu      sync.Mutex
-	closed  bool
-	err     error            // why failed is closed
-	states  map[string]state // newest that is known of each job
-	orders  map[string]orders
-	sweeper bool // the collector runs
+	mu        sync.Mutex
+	closed    bool
+	err       error            // why failed is closed
+	states    map[string]state // newest that is known of each job
+	overrides map[string]knownOverrides
+	sweeper   bool // the collector runs
 }
 
 var _ store.Backend = (*Store)(nil)
@@ -64,7 +64,7 @@ func connect(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, failed: make(chan struct{}),
 		layout: record.Layout{Prefix: cfg.Prefix + "/"},
-		states: make(map[string]state), orders: make(map[string]orders),
+		states: make(map[string]state), overrides: make(map[string]knownOverrides),
 	}
 	var err error
 	s.client, err = clientv3.New(clientv3.Config{

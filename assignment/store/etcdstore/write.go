@@ -69,7 +69,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 	}
 	a := attempt{s: s, job: job, next: next, st: st, change: change, token: c.Token, commit: c}
 	if c.Overrides != store.AnyVersion {
-		if a.under, err = s.ordersOf(ctx, job, max(c.Overrides, 0)); err != nil {
+		if a.under, err = s.overridesOf(ctx, job, max(c.Overrides, 0)); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ type attempt struct {
 	marker string // key; empty when everything fits one transaction
 	token  int64  // of the job lease, if it counts; else 0
 	commit store.Commit
-	under  orders // that are to be in force, if commit says so
+	under  knownOverrides // that are to be in force, if commit says so
 }
 
 func (a *attempt) run(ctx context.Context) error {
@@ -223,7 +223,7 @@ func (a *attempt) finish(ctx context.Context) error {
 	st.a, st.head, st.headRev = a.next, a.change.Head, resp.Header.Revision
 	a.s.learn(a.job, st)
 	if a.commit.Fulfills {
-		a.s.learnOrders(a.job, orders{a.under.c.Fulfilled(), resp.Header.Revision})
+		a.s.learnOverrides(a.job, knownOverrides{a.under.c.Fulfilled(), resp.Header.Revision})
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (a *attempt) refused(resp *clientv3.TxnResponse) error {
 		return &store.ConflictError{Key: a.s.layout.Gone(a.job), Current: int64(gone.Generation)}
 	}
 	if value, rev := got(resp, 5); a.commit.Overrides != store.AnyVersion && rev != a.under.rev {
-		o := orders{rev: rev}
+		o := knownOverrides{rev: rev}
 		if rev != 0 {
 			var err error
 			if o.c, err = a.s.layout.DecodeOverrides(a.job, value); err != nil {

@@ -47,8 +47,8 @@ type Options struct {
 	// from. orders are what the job's history has about its orders, oldest first. Nil
 	// gives none, and so does an error, which says why.
 	Config func(job string, orders []store.Entry) (c assignment.JobConfig, from string, err error)
-	// DropOrders allows to mend corrupt orders by leaving all of the job's out.
-	DropOrders bool
+	// DropOverrides allows to mend corrupt overrides by leaving all of the job's out.
+	DropOverrides bool
 }
 
 // jobRecords are the records of one job.
@@ -296,10 +296,10 @@ func (c *checker) config(name string, j *jobRecords, gone record.Tombstone, orde
 	return f
 }
 
-// overrides is the fault of orders that cannot be read.
+// overrides is the fault of overrides that cannot be read.
 func (c *checker) overrides(name string, j *jobRecords, gone record.Tombstone, why error) Fault {
 	f := Fault{Key: j.overrides.Key, Problem: why.Error() + "; the job changes no more until it is mended"}
-	if !c.o.DropOrders {
+	if !c.o.DropOverrides {
 		return f
 	}
 	last := gone.Overrides
@@ -309,7 +309,7 @@ func (c *checker) overrides(name string, j *jobRecords, gone record.Tombstone, w
 	if last == 0 {
 		last = record.Lost(0).Overrides
 	}
-	f.Mend = "leave all orders out: freezes, pins and exclusions have to be given again"
+	f.Mend = "leave all overrides out: freezes, pins and exclusions have to be given again"
 	f.groups = [][]Update{{{Key: f.Key, Was: j.overrides.Value, Value: c.l.EncodeOverrides(name, store.Overrides{Version: last + 1})}}}
 	return f
 }

@@ -165,7 +165,7 @@ func TestCheckAndRepair(t *testing.T) {
 				t.Fatalf("a good store: %+v", r)
 			}
 		})
-		opts := maintenance.Options{DropOrders: true, Config: func(job string, orders []store.Entry) (assignment.JobConfig, string, error) {
+		opts := maintenance.Options{DropOverrides: true, Config: func(job string, orders []store.Entry) (assignment.JobConfig, string, error) {
 			return assignment.JobConfig{Name: job}, "test", nil
 		}}
 		for _, kv := range whole.Records {
@@ -539,7 +539,7 @@ func FuzzCheck(f *testing.F) {
 			s.Records = append(s.Records, kv)
 		}
 		slices.SortFunc(s.Records, func(a, b maintenance.Record) int { return strings.Compare(a.Key, b.Key) })
-		if _, err := maintenance.Check(context.Background(), "x", s, maintenance.Options{DropOrders: true}); err != nil {
+		if _, err := maintenance.Check(context.Background(), "x", s, maintenance.Options{DropOverrides: true}); err != nil {
 			t.Error(err)
 		}
 		if err := maintenance.Dump(s, "", func(maintenance.Dumped) error { return nil }); err != nil {

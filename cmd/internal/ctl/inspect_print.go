@@ -69,8 +69,8 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 	if c.Alarm != "" {
 		fmt.Fprintf(w, "alarm: %s\n", c.Alarm)
 	}
-	if c.Orders != nil {
-		c.Orders.print(w, now)
+	if c.Overrides != nil {
+		c.Overrides.print(w, now)
 	}
 	if c.VanishedMS > 0 {
 		fmt.Fprintf(w, "frozen by the assigner itself for %s, because a large part of the tasks fell silent at once; slicerctl unfreeze lifts that\n",

@@ -30,7 +30,7 @@ func (s *stampView) describe(now time.Time) string {
 	return text
 }
 
-// overridesView are the orders of operators that are in force.
+// overridesView are the overrides in force.
 type overridesView struct {
 	Freeze *freezeView `json:"freeze,omitempty"`
 	Pins   []pinView   `json:"pins,omitempty"`

@@ -206,8 +206,8 @@ func (o *storeOp) repairCommand() *cobra.Command {
 		Long: `Mends the faults that store check finds, as it says. A corrupt job config is written from the
 YAML file of -f, else from the job's history if that goes back to when the job was made.
 Assignments that cannot be read are left out, and the job goes back to the newest one that
-can. Corrupt entries of histories, registrations, and records that nothing needs are deleted. Orders
-of operators that are corrupt are left out only with --drop-orders, since they may be what
+can. Corrupt entries of histories, registrations, and records that nothing needs are deleted.
+Overrides that are corrupt are left out only with --drop-overrides, since they may be what
 holds a job still. What cannot be mended stays as it is.
 
 Make a backup first: slicerctl store backup copies corrupt records, too.`,
@@ -215,7 +215,7 @@ Make a backup first: slicerctl store backup copies corrupt records, too.`,
   slicerctl store repair --store etcd://etcd-1:2379/slicer -f my-job.yaml --yes`,
 		Args: run.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts := maintenance.Options{Config: fromHistory, DropOrders: drop}
+			opts := maintenance.Options{Config: fromHistory, DropOverrides: drop}
 			if file != "" {
 				configs, err := readJobs(file, cmd.InOrStdin())
 				if err != nil {
@@ -243,7 +243,7 @@ Make a backup first: slicerctl store backup copies corrupt records, too.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML `file` with the configs of jobs whose own is corrupt; - is standard input")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&drop, "drop-orders", false, "mend corrupt orders of operators by leaving all of the job's out")
+	cmd.Flags().BoolVar(&drop, "drop-overrides", false, "mend corrupt overrides by leaving all of the job's out")
 	return cmd
 }
 

@@ -47,8 +47,8 @@ type controlView struct {
 	LastRound *roundView    `json:"last_round,omitempty"`
 	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
 	Autosharding []autoshardingView `json:"autosharding,omitempty"`
-	// Orders are those of operators that are in force.
-	Orders *overridesView `json:"orders,omitempty"`
+	// Overrides are those in force.
+	Overrides *overridesView `json:"overrides,omitempty"`
 	// VanishedMS is for how long the assigner itself has kept the job frozen, because
 	// a large part of its tasks fell silent at once; 0 when it does not.
 	VanishedMS int64 `json:"vanished_ms,omitempty"`
@@ -222,7 +222,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
 		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
-		Orders: newOverrides(info.Overrides), VanishedMS: info.VanishedMs,
+		Overrides: newOverrides(info.Overrides), VanishedMS: info.VanishedMs,
 	}
 }
 

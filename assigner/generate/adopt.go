@@ -45,7 +45,7 @@ func (c *Core) adopt(l Loaded) {
 		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0 // it may be a drain
 	}
 	if !c.overrides.inForce.Same(&before) {
-		c.say(levelInfo, "orders changed", "order", c.overrides.inForce.Version, "frozen", c.overrides.inForce.Freeze != nil, "pins", len(c.overrides.inForce.Pins),
+		c.say(levelInfo, "overrides changed", "order", c.overrides.inForce.Version, "frozen", c.overrides.inForce.Freeze != nil, "pins", len(c.overrides.inForce.Pins),
 			"excluded", len(c.overrides.inForce.Exclude), "rollback", c.overrides.inForce.Rollback != nil)
 		c.sched.hurry, c.sched.holdUntil = ReasonOrder, 0
 	}
