@@ -75,12 +75,12 @@ func (b *bed) play(phases []phase, wanted *regexp.Regexp) []Result {
 	return results
 }
 
-// rolled is what a rolling restart may do: 20 of 30 servers give away what they
-// have, and get it back.
+// rolled is what a rolling restart may do. What servers give away when they leave goes
+// to others, and in part back when they return, which comes after the restart for the
+// most part: 1 to 1.15 of what they had was measured.
 func rolled(t *testing.T, r Result) {
-	const restarted, all = singles, singles + crowds*crowd
-	if moved, limit := r.Moved*all/restarted, 2.2; moved > limit || r.Lost > 0 || r.Raw < 1 {
-		t.Errorf("%s: %.2f of the keyspace of those that restarted moved, want at most %.1f; %.4f %% answered, want all", r.Phase, moved, limit, 100*r.Raw)
+	if moved, limit := r.Moved/r.Left, 1.5; !(moved <= limit) || r.Lost > 0 || r.Raw < 1 {
+		t.Errorf("%s: %.2f of what those owned that restarted moved, want at most %.1f; %.4f %% answered, want all", r.Phase, moved, limit, 100*r.Raw)
 	}
 }
 

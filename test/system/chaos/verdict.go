@@ -69,6 +69,9 @@ type Result struct {
 	// Generations is how many assignments were stored, which moved this much of the keyspace.
 	Generations int
 	Moved       float64
+	// Left is how much of the keyspace tasks owned when they began to drain, were stored
+	// as dead or started anew.
+	Left float64
 	// FalseDeaths is how many times a task was stored as dead that ran and could be heard.
 	FalseDeaths int
 	// WorstGap is the longest that a client went without an answer, seconds.
@@ -139,7 +142,7 @@ func (w *World) there(c record.Call) (owner string, ok bool) {
 
 func (w *World) judge(p Phase, calls []record.Call) Result {
 	r := Result{Phase: p.Name, Seconds: (p.To - p.From).Seconds(), Calls: len(calls)}
-	r.Generations, r.Moved = w.moves(p)
+	r.Generations, r.Moved, r.Left = w.moves(p)
 	r.Examples = w.falseDeaths(p)
 	r.FalseDeaths = len(r.Examples)
 	answered, misrouted := 0, 0
@@ -199,19 +202,35 @@ func share(n, of int) float64 {
 	return float64(n) / float64(of)
 }
 
-// moves counts the assignments of a phase, and how much of the keyspace got owners
-// that it did not have before.
-func (w *World) moves(p Phase) (n int, moved float64) {
+// moves counts the assignments of a phase, how much of the keyspace got owners
+// that it did not have before, and how much tasks owned that could not stay.
+func (w *World) moves(p Phase) (n int, moved, left float64) {
 	for i, s := range w.Assignments {
 		if s.At < p.From || s.At >= p.To {
 			continue
 		}
 		n++
 		if i > 0 {
-			moved += Moved(w.Assignments[i-1].A, s.A)
+			before := w.Assignments[i-1].A
+			moved += Moved(before, s.A)
+			left += Left(before, s.A)
 		}
 	}
-	return n, moved
+	return n, moved, left
+}
+
+// Left is the share of the keys that tasks own in old which run there and do not in
+// next, or run there as another incarnation.
+func Left(old, next *assignment.Assignment) (left float64) {
+	for s, owners := range old.All() {
+		for t := range owners.All() {
+			pos, ok := next.Position(t.Name)
+			if stays := ok && next.Task(pos).State == assignment.TaskRunning && next.Task(pos).Incarnation == t.Incarnation; t.State == assignment.TaskRunning && !stays {
+				left += s.Fraction() / float64(owners.Len())
+			}
+		}
+	}
+	return left
 }
 
 // A task may be stored as dead so long after it was down or could not be heard: the

@@ -119,6 +119,9 @@ func TestFigures(t *testing.T) {
 	if r.Moved != .5 {
 		t.Errorf("%.2f of the keyspace moved, want half", r.Moved)
 	}
+	if r.Left != .5 {
+		t.Errorf("%.2f of the keyspace was a's, which left; want half", r.Left)
+	}
 	if text := Table([]Result{r}); !strings.Contains(text, "75.0000") {
 		t.Errorf("no routing availability in %q", text)
 	}
