@@ -33,7 +33,7 @@ func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 			return
 		}
 		joined()
-		asked := comeBack(err)
+		asked := retryAfter(err)
 		c.mu.Lock()
 		switch {
 		case asked > 0:
@@ -61,10 +61,10 @@ func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
 	}
 }
 
-// comeBack is when a subscriber has been told to come back, 0 if it has not.
-func comeBack(err error) time.Duration {
+// retryAfter is how long a subscriber that was moved away is to stay away, 0 if it was not.
+func retryAfter(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
-		if m, ok := d.(*slicerv1.ComeBack); ok {
+		if m, ok := d.(*slicerv1.RetryAfter); ok {
 			return time.Duration(m.GetAfterMs()) * time.Millisecond
 		}
 	}

@@ -168,7 +168,7 @@ func (j *Job) rebalance(now time.Time) (next time.Time) {
 // elsewhere sends a subscriber to another Distributor, and back only if it knows no other.
 func elsewhere() error {
 	s := status.New(codes.Unavailable, "other distributors have fewer subscribers")
-	if with, err := s.WithDetails(&slicerv1.ComeBack{AfterMs: retryAfter.Milliseconds()}); err == nil {
+	if with, err := s.WithDetails(&slicerv1.RetryAfter{AfterMs: retryAfter.Milliseconds()}); err == nil {
 		s = with
 	}
 	return s.Err()

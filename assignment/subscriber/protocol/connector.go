@@ -58,8 +58,8 @@ type connector struct {
 	verdict error
 	// told is the last verdict that was logged since one served well.
 	told error
-	// crowded: the last one is well, and had us come back later.
-	crowded bool
+	// movedAway: the last one is well, and moved this subscriber to another one.
+	movedAway bool
 
 	// Of the link:
 	base      *assignment.Assignment // what the server knows that we hold
@@ -127,7 +127,7 @@ func (l *connector) listen(now time.Time, piece bool) {
 
 func (l *connector) serve(now time.Time) {
 	if l.phase == open {
-		l.phase, l.since, l.err, l.verdict, l.crowded = serving, now, nil, nil, false
+		l.phase, l.since, l.err, l.verdict, l.movedAway = serving, now, nil, nil, false
 	}
 }
 
@@ -150,11 +150,11 @@ func (l *connector) fail(err error, now time.Time, rng *rand.Rand) (stable bool)
 		}
 	}
 	l.fails++
-	var back *crowdedError
-	l.crowded = errors.As(err, &back)
+	var back *movedAwayError
+	l.movedAway = errors.As(err, &back)
 	delay := time.Duration(0)
 	switch {
-	case l.crowded && l.fails%len(l.addrs) == 0:
+	case l.movedAway && l.fails%len(l.addrs) == 0:
 		delay = back.wait(rng)
 	case stable:
 		l.fails = 0
@@ -194,7 +194,7 @@ var verdicts = []error{ErrUnknownJob, ErrTaskNameTaken, errRejected}
 // Explain turns the end of a stream into an error that matches one of those above.
 func Explain(err error) error {
 	s := status.Convert(err)
-	if err := crowded(s); err != nil {
+	if err := movedAway(s); err != nil {
 		return err
 	}
 	kind := ErrUnavailable

@@ -16,7 +16,7 @@ func (c *Core) desertedAt() time.Time {
 	case d.phase == serving || d.verdict != nil:
 		// A verdict comes from a control plane that is well.
 		return time.Time{}
-	case d.crowded && c.held != nil:
+	case d.movedAway && c.held != nil:
 		// So does the word that there are too many just now: what is held will do.
 		return time.Time{}
 	case !c.ever && d.fails >= len(d.addrs):

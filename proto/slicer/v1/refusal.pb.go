@@ -23,30 +23,30 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ComeBack is a detail of an UNAVAILABLE status with which a Distributor ends a
+// RetryAfter is a detail of an UNAVAILABLE status with which a Distributor ends a
 // stream: it has far more subscribers than others. The subscriber tries another server, or this
 // one again when the time has passed, and up to half as long after that, at random.
-type ComeBack struct {
+type RetryAfter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AfterMs       int64                  `protobuf:"varint,1,opt,name=after_ms,json=afterMs,proto3" json:"after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ComeBack) Reset() {
-	*x = ComeBack{}
+func (x *RetryAfter) Reset() {
+	*x = RetryAfter{}
 	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ComeBack) String() string {
+func (x *RetryAfter) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ComeBack) ProtoMessage() {}
+func (*RetryAfter) ProtoMessage() {}
 
-func (x *ComeBack) ProtoReflect() protoreflect.Message {
+func (x *RetryAfter) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_refusal_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -58,12 +58,12 @@ func (x *ComeBack) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ComeBack.ProtoReflect.Descriptor instead.
-func (*ComeBack) Descriptor() ([]byte, []int) {
+// Deprecated: Use RetryAfter.ProtoReflect.Descriptor instead.
+func (*RetryAfter) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *ComeBack) GetAfterMs() int64 {
+func (x *RetryAfter) GetAfterMs() int64 {
 	if x != nil {
 		return x.AfterMs
 	}
@@ -207,8 +207,9 @@ var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\n" +
-	"\x17slicer/v1/refusal.proto\x12\tslicer.v1\"%\n" +
-	"\bComeBack\x12\x19\n" +
+	"\x17slicer/v1/refusal.proto\x12\tslicer.v1\"'\n" +
+	"\n" +
+	"RetryAfter\x12\x19\n" +
 	"\bafter_ms\x18\x01 \x01(\x03R\aafterMs\"O\n" +
 	"\aRefusal\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -237,7 +238,7 @@ func file_slicer_v1_refusal_proto_rawDescGZIP() []byte {
 
 var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_slicer_v1_refusal_proto_goTypes = []any{
-	(*ComeBack)(nil),      // 0: slicer.v1.ComeBack
+	(*RetryAfter)(nil),    // 0: slicer.v1.RetryAfter
 	(*Refusal)(nil),       // 1: slicer.v1.Refusal
 	(*OwnershipLost)(nil), // 2: slicer.v1.OwnershipLost
 }

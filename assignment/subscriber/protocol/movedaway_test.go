@@ -14,9 +14,9 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-func comeBack(t *testing.T, after time.Duration) error {
+func movedAwayFor(t *testing.T, after time.Duration) error {
 	t.Helper()
-	s, err := status.New(codes.Unavailable, "too many").WithDetails(&slicerv1.ComeBack{AfterMs: after.Milliseconds()})
+	s, err := status.New(codes.Unavailable, "too many").WithDetails(&slicerv1.RetryAfter{AfterMs: after.Milliseconds()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func newClerk(t *testing.T, held *assignment.Assignment, now time.Time) *Core {
 	return d
 }
 
-// dialed is the link that is to be made now, and whom to.
+// dialed is the link that is to be made now, and its address.
 func dialed(d *Core) (l Link, addr string) {
 	for _, a := range d.Actions() {
 		if a.Do == Dial {
@@ -41,8 +41,8 @@ func dialed(d *Core) (l Link, addr string) {
 	return l, addr
 }
 
-// Whoever is told to come back tries the next server at once, and when all say so
-// stays away for as long as they ask, and not exactly so long.
+// A subscriber that is moved away tries the next server at once. When all of them move it
+// away it waits for as long as they ask, and up to half as long again.
 func TestComeBackLater(t *testing.T) {
 	const after = 4 * time.Second
 	held := subscribertest.History(t, 1, 1)[0]
@@ -57,7 +57,7 @@ func TestComeBackLater(t *testing.T) {
 				t.Fatalf("round %d: connects to %q", round, addr)
 			}
 			d.Linked(now, l)
-			d.Ended(now, l, comeBack(t, after))
+			d.Ended(now, l, movedAwayFor(t, after))
 			wait := d.Wake().Sub(now)
 			switch {
 			case i == 0 && wait >= nextWithin:
@@ -79,8 +79,7 @@ func TestComeBackLater(t *testing.T) {
 	}
 }
 
-// One who holds nothing does not wait for a crowd to go: a Backup Distributor
-// will do.
+// A subscriber that holds nothing does not wait: a Backup Distributor will do.
 func TestComeBackWithNothingInHand(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	d := newClerk(t, nil, now)
@@ -88,7 +87,7 @@ func TestComeBackWithNothingInHand(t *testing.T) {
 	for range 2 {
 		l, _ := dialed(d)
 		d.Linked(now, l)
-		d.Ended(now, l, comeBack(t, time.Second))
+		d.Ended(now, l, movedAwayFor(t, time.Second))
 		if d.State().Disconnected {
 			break
 		}
@@ -104,9 +103,9 @@ func TestComeBackWithNothingInHand(t *testing.T) {
 // more and more time.
 func TestComeBackIsBounded(t *testing.T) {
 	for _, ms := range []int64{-5, 0, 1 << 62} {
-		s, _ := status.New(codes.Unavailable, "x").WithDetails(&slicerv1.ComeBack{AfterMs: ms})
-		var back *crowdedError
-		if err := Explain(s.Err()); !errors.As(err, &back) || back.after <= 0 || back.after > maxComeBack {
+		s, _ := status.New(codes.Unavailable, "x").WithDetails(&slicerv1.RetryAfter{AfterMs: ms})
+		var back *movedAwayError
+		if err := Explain(s.Err()); !errors.As(err, &back) || back.after <= 0 || back.after > maxRetryAfter {
 			t.Errorf("%d ms: %v", ms, err)
 		}
 	}
@@ -132,7 +131,7 @@ func TestComeBackIsBounded(t *testing.T) {
 	}
 }
 
-// A server that wants TLS hangs up on who speaks none, which gRPC tells as an EOF.
+// A server that wants TLS ends a connection without it, which gRPC reports as an EOF.
 func TestExplainNamesTLS(t *testing.T) {
 	err := Explain(status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`))
 	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), "(does it want TLS?)") {
