@@ -22,7 +22,7 @@ func (r *runner) statusLocked() bool {
 	if r.viewLocked().IsPreferred() {
 		v = r.viewLocked().Convergence()
 	}
-	n, mean := r.crowd()
+	n, mean := r.spread()
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
 	if st := r.status; st != nil && !st.Unknown && st.ConvergedGeneration == int64(v.Generation) && st.HeartbeatTimeoutMs == heartbeat &&
 		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && st.Distributors == n && st.MeanSubscribers == mean && slices.Equal(st.Stragglers, v.Stragglers) {
@@ -36,10 +36,10 @@ func (r *runner) statusLocked() bool {
 	return true
 }
 
-// crowd is how the job's subscribers would be spread. A mean that is a sixteenth off is
-// good enough, and not worth telling everybody.
-func (r *runner) crowd() (distributors, mean uint32) {
-	n, m := r.viewLocked().Crowd()
+// spread is how the job's subscribers would be spread. A mean that is a sixteenth off is
+// good enough, and not worth a message to every Distributor.
+func (r *runner) spread() (distributors, mean uint32) {
+	n, m := r.viewLocked().Spread()
 	distributors, mean = uint32(n), uint32(min(m, 1<<24)) // whatever Distributors say
 	if said := r.status.GetMeanSubscribers(); r.status.GetDistributors() == distributors && 16*max(said, mean)-16*min(said, mean) <= said {
 		mean = said

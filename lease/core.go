@@ -248,7 +248,7 @@ func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 		crossed := b.known && b.claim == after.Claim()
 		none := !after.Open || after.From != g.claim.To
 		if !g.known || crossed || none || c.late(g, now) {
-			g.letGo()
+			g.relinquish()
 		}
 	}
 	if want := GuardClaim(before.Generation); before.Open && !g.known && c.has(before.Generation) {
@@ -256,7 +256,7 @@ func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 	}
 	if c.mark(b, now) {
 		if !b.known || g.known || b.claim != after.Claim() || c.late(b, now) {
-			b.letGo()
+			b.relinquish()
 		}
 	}
 	if after.Open && after.From == before.Generation && !b.known && c.has(after.From) && c.has(after.To) {
@@ -282,7 +282,7 @@ func (c *Core) react(now time.Duration, valid bool) (do []Action) {
 func (c *Core) leave(now time.Duration, valid bool) (do []Action) {
 	for _, h := range []*hold{&c.guard, &c.bridge} {
 		if h.claim != (Claim{}) && !h.asked {
-			h.letGo()
+			h.relinquish()
 		}
 	}
 	do = c.believe(nil)
@@ -314,8 +314,8 @@ func (c *Core) late(h *hold, now time.Duration) bool {
 	return false
 }
 
-// letGo ends a claim here, and asks for its release.
-func (h *hold) letGo() {
+// relinquish ends a claim here, and asks for its release.
+func (h *hold) relinquish() {
 	*h = hold{drop: h.claim, loose: h.loose}
 }
 

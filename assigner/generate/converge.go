@@ -50,10 +50,10 @@ type Convergence struct {
 // subscribers to be sent to it. It says something each half a second.
 const heardWithin = 2 * time.Second
 
-// Crowd says over how many Distributors the job's subscribers could be spread, and how
+// Spread says over how many Distributors the job's subscribers could be spread, and how
 // many each would have if all had as many. Both are 0 if that is not known: not every
 // Distributor is heard, or has said what it has.
-func (v View) Crowd() (distributors, mean int) {
+func (v View) Spread() (distributors, mean int) {
 	if !v.c.lead.isPreferred() || v.c.members.table == nil || v.c.members.table.Listening() != "" {
 		return 0, 0
 	}
