@@ -44,7 +44,7 @@ func (j *Job) fromAbove(now time.Time, e Event) {
 	}
 }
 
-// setPeers takes who is to be told and asked from now on.
+// setPeers takes the peers that the job tells and asks from now on.
 func (j *Job) setPeers(now time.Time, e Peers) {
 	if j.home != e.Store {
 		j.home = e.Store

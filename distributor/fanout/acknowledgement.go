@@ -29,8 +29,8 @@ func (j *Job) noteAcknowledged(at time.Time) {
 	}
 }
 
-// watchAcknowledgement lets the status say whether the preferred assigner hears this
-// Distributor, and returns when it has to be looked at again.
+// watchAcknowledgement brings into the status whether the preferred assigner acknowledges
+// this Distributor, and returns when to look again.
 func (j *Job) watchAcknowledgement(now time.Time) (next time.Time) {
 	at := j.acknowledgedAt
 	unacknowledged := now.Sub(at) >= UnacknowledgedAfter

@@ -34,8 +34,8 @@ type wantedBase struct {
 	settled bool      // it came, or will not
 }
 
-// wait says whether those who hold an assignment had better wait for it to come:
-// n is how many they are. news says that it is to be asked for.
+// wait reports whether the subscribers that hold an assignment, n of them, had better
+// wait for it to come, and whether it is to be asked for.
 func (b *bases) wait(now time.Time, held Version, sum uint64, n int) (wait, news bool) {
 	for i := range *b {
 		if w := &(*b)[i]; w.held == held && w.sum == sum && now.Sub(w.at) < askBaseAgain {
@@ -59,8 +59,8 @@ func (b *bases) wait(now time.Time, held Version, sum uint64, n int) (wait, news
 	return true, true
 }
 
-// settle notes that a base has come, or will not: all of them for the zero mark.
-// It says whether somebody may have waited.
+// settle notes that a base has come, or will not: all of them for the zero mark. It
+// reports whether a subscriber may have waited.
 func (b bases) settle(held Version) (waited bool) {
 	for i := range b {
 		if (held == Version{} || b[i].held == held) && !b[i].settled {

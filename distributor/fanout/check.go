@@ -123,8 +123,8 @@ func (h *Hello) Event(now time.Time, id uint64, m *slicerv1.WatchRequest) (Event
 	return nil, nil
 }
 
-// CheckGeneration refuses what nobody can hold: believing it would spoil the
-// numbers of all later assignments.
+// CheckGeneration refuses a generation that cannot exist yet: accepting it would spoil
+// the numbers of all later assignments.
 func CheckGeneration(g assignment.Generation, now time.Time) error {
 	if limit := assignment.Generation(now.Add(assignment.MaxAhead).UnixMilli()); g < 0 || g > limit {
 		return &assignment.FieldError{Field: "generation", Value: int64(g), Allowed: fmt.Sprintf("0 to %d, a day ahead of the clock here", limit)}

@@ -16,9 +16,9 @@ const (
 	MaxIndex = 1<<24 - 1
 )
 
-// clients are the clerks of one job that are connected, and the indexes by which
-// they pick their subsets of tasks. The preferred assigner gives the indexes; it
-// is told who is there, and passes on what it says. Nothing is lost with the
+// clients are the clerks of one job that are connected, and the indexes by which they
+// pick their subsets of tasks. The preferred assigner gives the indexes; the Distributor
+// tells it which clients are there, and passes on what it says. Nothing is lost with the
 // Distributor: the clerks bring their indexes along.
 type clients struct {
 	byID map[string]*client
@@ -59,8 +59,8 @@ func (c *clients) join(now time.Time, by uint64, id string, index int) *client {
 	return k
 }
 
-// leave takes a stream away, and says whether it was the client's last. With
-// remember that is news.
+// leave takes a stream away, and reports whether it was the client's last. With remember
+// the assigner is told of that.
 func (c *clients) leave(by uint64, id string, remember bool) bool {
 	k := c.byID[id]
 	if k == nil {
@@ -88,9 +88,9 @@ func (c *clients) grant(id string, index uint32) map[uint64]struct{} {
 	return k.streams
 }
 
-// take returns what the assigner is to be told: everybody, or what has changed.
-// The first message is there even if there is nothing. Those who hold an index
-// come first, lest it is given to those who hold none.
+// take returns what the assigner is to be told: all clients, or what has changed. The
+// first message is there even if there is nothing. Clients that hold an index come first,
+// so that it is not given to one that holds none.
 func (c *clients) take(now time.Time, job string, complete bool) []*slicerv1.Clients {
 	var all []*slicerv1.Client
 	names := c.news

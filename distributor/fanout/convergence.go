@@ -32,12 +32,12 @@ const maxHoldings = 8
 // have come. Observers are counted and never waited for.
 type convergence struct {
 	members map[uint64]member
-	// held counts who is waited for by what it holds: few entries, in no order, so
-	// that the minimum does not cost a look at every subscriber.
+	// held counts the subscribers that are waited for by what they hold: few entries, in
+	// no order, so that the minimum does not cost a look at every subscriber.
 	held  []heldCount
 	roles [NumRoles]int
-	// newest is the assignment that everybody is to get; spreads say how long it
-	// takes those who were there when it came.
+	// newest is the assignment that every subscriber is to get; spreads say how long it
+	// takes those that were there when it came.
 	newest  Version
 	spreads [NumRoles]spread
 }
@@ -104,8 +104,8 @@ func (c *convergence) hold(now time.Time, id uint64, held Version) (changed bool
 	return true, took, reached
 }
 
-// awaited is how many of those who were there when the newest came do not hold it yet,
-// and how many had to wait for it.
+// awaited is how many of the subscribers that were there when the newest came do not hold
+// it yet, and how many had to wait for it.
 func (c *convergence) awaited() (waiting, all int) {
 	for r := range c.spreads {
 		waiting += c.spreads[r].waiting
@@ -163,7 +163,7 @@ func (c *convergence) holding(held Version) (n int) {
 type summary struct {
 	min               assignment.Generation
 	stragglers        []string // oldest first, then by name; at most wire.MaxStragglers
-	behind            int      // all who do not hold the newest
+	behind            int      // all that do not hold the newest
 	clerks, slicelets int
 	newest            assignment.Generation
 	holders           []holders
@@ -180,7 +180,7 @@ type Slow struct {
 	Since time.Time             // when it was sent what it does not acknowledge
 }
 
-// holders are those of one role who hold one generation, 0 being none, one of
+// holders are the subscribers of one role that hold one generation, 0 being none, one of
 // another store, or any older one.
 type holders struct {
 	role slicerv1.Role
@@ -235,7 +235,7 @@ func (c *convergence) view(newest Version) summary {
 	return v
 }
 
-// holders counts who holds what: by role, then newest first.
+// holders counts subscribers by role, and then by what they hold, newest first.
 func (c *convergence) holders(newest Version) []holders {
 	all := make([]holders, len(c.held))
 	for i, h := range c.held {
@@ -265,8 +265,8 @@ func (c *convergence) holders(newest Version) []holders {
 	return out
 }
 
-// lag is the oldest generation that somebody waited for holds, the newest if
-// there is nobody, and how many do not hold the newest.
+// lag is the oldest generation that a subscriber that is waited for holds, the newest if
+// there is no such subscriber, and how many do not hold the newest.
 func (c *convergence) lag(newest Version) (least assignment.Generation, behind int) {
 	least = newest.Gen
 	first := true

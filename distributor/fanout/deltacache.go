@@ -70,7 +70,7 @@ func (s *deltaCache) put(a *assignment.Assignment, written time.Time) {
 	total := 0
 	for i := len(s.items) - 2; i >= 0; i-- {
 		total += s.items[i].a.NumSlices()
-		// The one before the newest is what nearly everybody is on.
+		// Nearly all subscribers hold the one before the newest.
 		if held := len(s.items) - i; held > MaxHeld || held > 2 && total > maxHeldSlices {
 			s.items = append([]*item(nil), s.items[i+1:]...)
 			break

@@ -80,7 +80,7 @@ type answer struct {
 	by      Session // 0: nothing yet
 	unknown bool
 	at      time.Time
-	status  *slicerv1.JobStatus // the last that was not unknown, whoever sent it
+	status  *slicerv1.JobStatus // the last that was not unknown, from any peer
 	lostAt  time.Time           // when the last answer lost its worth
 	// orphansAt is when a subscriber may next have waited in vain for an answer.
 	orphansAt time.Time

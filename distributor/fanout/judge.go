@@ -12,9 +12,9 @@ const (
 	VerdictMalformed Verdict = "malformed" // does not decode, or is not what it says it is
 )
 
-// judge says whether next takes the place of held: never backwards within a
-// store, and from one store to another only on the word of the preferred assigner, or
-// in the second tier of who is asked.
+// judge decides whether next takes the place of held: never backwards within a store, and
+// from one store to another only on the word of the preferred assigner, or in the second
+// tier of the peer that is asked.
 func judge(held, next *assignment.Assignment, preferred bool) Verdict {
 	switch {
 	case held == nil:

@@ -10,13 +10,13 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// Preferences remembers what each attached assigner says about who is preferred
-// for which job, and settles it where they differ: of the views on one store
-// that name a job the one with the highest revision counts.
+// Preferences remembers which assigner each attached assigner says is preferred for each
+// job. Where they differ, the view with the highest revision counts, of the views on one
+// store that name the job.
 type Preferences struct {
 	views map[viewKey]*view
-	// last is what the newest views said when the last sender was forgotten, so
-	// that assigners which nobody configured can still be found again.
+	// last is what the newest views said when the last sender was forgotten, so that
+	// assigners which are not configured can still be found again.
 	last []candidate
 }
 
@@ -29,7 +29,7 @@ type viewKey struct {
 type view struct {
 	revision   int64
 	candidates []candidate
-	jobs       map[string]string // the preferred assigner's id, "" for nobody
+	jobs       map[string]string // the preferred assigner's id, "" for none
 }
 
 type candidate struct {
@@ -67,21 +67,21 @@ func (p *Preferences) count(from string) (n int) {
 	return n
 }
 
-// Forget drops the views of an assigner that is not attached any more: nobody
-// knows how old they have become.
+// Forget drops the views of an assigner that is not attached any more: how old they have
+// become is not known.
 func (p *Preferences) Forget(from string) {
 	p.last = p.Candidates()
 	maps.DeleteFunc(p.views, func(k viewKey, _ *view) bool { return k.from == from })
 }
 
-// Preferred is the id of the job's preferred assigner, or "" when nobody is or
-// nobody has said so.
+// Preferred is the id of the job's preferred assigner, or "" when none is, or none is
+// known.
 func (p *Preferences) Preferred(job string) string {
 	id, _, _ := p.find(job)
 	return id
 }
 
-// StoreOf is the store that keeps a job, as far as anybody has said so.
+// StoreOf is the store that keeps a job, if an assigner has named it.
 func (p *Preferences) StoreOf(job string) (store uint64, named bool) {
 	_, store, named = p.find(job)
 	return store, named
@@ -110,7 +110,7 @@ func (k viewKey) before(v *view, l viewKey, w *view) bool {
 		cmp.Compare(k.from, l.from)) < 0
 }
 
-// Jobs are all that are named by anybody, sorted.
+// Jobs are all that an assigner has named, sorted.
 func (p *Preferences) Jobs() []string {
 	names := make(map[string]struct{})
 	for _, v := range p.views {
@@ -121,8 +121,8 @@ func (p *Preferences) Jobs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Candidates are the assigners that the newest view of each store knows, in
-// order of id; when nobody is attached, those of the time when somebody was.
+// Candidates are the assigners that the newest view of each store knows, in order of id;
+// while none is attached, those that were known last.
 func (p *Preferences) Candidates() []candidate {
 	if len(p.views) == 0 {
 		return p.last
@@ -148,9 +148,9 @@ func (p *Preferences) best() map[uint64]viewKey {
 	return best
 }
 
-// StandIn picks who is asked about a job while its preferred assigner is not
-// attached: the one with the highest rendezvous score, so that the jobs of a
-// dead assigner spread over the others. "" if there is nobody.
+// StandIn picks the assigner that is asked about a job while its preferred one is not
+// attached: the one with the highest rendezvous score, so that the jobs of a dead
+// assigner spread over the others. It is "" if none is attached.
 func StandIn(attached []string, job string) string {
 	var best string
 	var bestScore uint64

@@ -12,15 +12,17 @@ import (
 // 1.3 MB.
 const maxNamedJobs = 4096
 
-// PreferenceView are whom this Distributor takes for preferred, and since when.
+// PreferenceView is which assigner this Distributor takes for preferred, by job, and
+// since when.
 type PreferenceView map[string]preference
 
 type preference struct {
-	ID    string // "" for nobody
+	ID    string // "" for none
 	Since time.Time
 }
 
-// Look takes in what is believed now, and says whether that is news.
+// Look takes in which assigners are preferred now, and reports whether anything has
+// changed.
 func (b PreferenceView) Look(now time.Time, jobs []string, preferred func(job string) string) (news bool) {
 	for _, name := range jobs {
 		id := preferred(name)

@@ -7,22 +7,24 @@ import (
 )
 
 // Subscribers stay where they are. So when Distributors have been restarted one after
-// another the last has next to none, and after a partition one may have all. The
-// assigner hears how many each has and tells how many that is on the average; who has
-// far more lets some go, a few at a time, down to a little more than that: never below,
-// so that those who come are not sent on. They connect to the next Distributor that they
-// know, which costs a connection and what they lack: they hold their assignment.
+// another the last has next to none, and after a partition one may have all. Each tells
+// the assigner how many it has, and learns how many that is on the average. A Distributor
+// that has far more moves some away, a few at a time, down to a little more than the
+// average and never below, so that those that come are not moved on. They connect to the
+// next Distributor that they know, which costs a connection and the deltas that they
+// lack: they hold their assignment.
 const (
 	// Far more is a quarter more, and at least leastMore; enough is an eighth more.
 	farMore, enoughMore, leastMore = 4, 8, 8
 	// rebalanceAfter is for how long it has to be far more, and for how long a subscriber
-	// has to have been here: who has just come may be about to go on.
+	// has to have been here: one that has just come may be about to go on.
 	rebalanceAfter = 10 * time.Second
-	// rebalanceEvery is the mean time between those who are let go, one in a hundred at a
-	// time.
+	// rebalanceEvery is the mean time between two moves, of one subscriber in a hundred
+	// each.
 	rebalanceEvery = time.Second
-	// If half of them have come back they know nowhere else, and it is no use for a
-	// while, each time twice as long. If there is nobody who can go, for the least.
+	// When half of them have returned they know no other Distributor. Rebalancing then
+	// rests, each time twice as long. When no subscriber can be moved it rests for the
+	// least time.
 	RestMin = time.Minute
 	restMax = time.Hour
 )
@@ -44,8 +46,8 @@ func newRebalancer(distributor, job string) rebalancer {
 	return rebalancer{rng: rand.New(rand.NewPCG(h.Sum64(), 0))}
 }
 
-// look says how many of those who are here are to be let go now, and when to look
-// again, zero if not before something changes. busy puts it off.
+// look returns how many of the subscribers that are here are to be moved away now, and
+// when to look again, zero if not before something changes. busy puts it off.
 func (s *rebalancer) look(now time.Time, here int, busy bool) (n int, next time.Time) {
 	enough := s.mean + s.mean/enoughMore + 1
 	most := enough

@@ -56,13 +56,14 @@ func newReports() reports {
 	return reports{tasks: make(map[string]*reported), gone: make(map[process]*reported)}
 }
 
-// holder says who speaks for a task of that name now.
+// holder returns what is known of the task of that name, and whether there is one.
 func (r *reports) holder(name string) (*reported, bool) {
 	t, ok := r.tasks[name]
 	return t, ok
 }
 
-// connect enters a task. Whoever spoke for one of that name before does not any more.
+// connect enters a task. A subscriber that reported for one of that name before does so
+// no longer.
 func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
 	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
@@ -75,8 +76,8 @@ func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report 
 	t.take(now, r.next(), report)
 }
 
-// report takes a task's newest report. It says whether it changes the task's
-// state, which is worth telling at once.
+// report takes a task's newest report. It reports whether the task's state changes, of
+// which the assigner is told at once.
 func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1.Report) (changed bool) {
 	t := r.tasks[name]
 	if t == nil || t.by != by {
@@ -147,11 +148,11 @@ func (r *reports) fillIn(estimate func(task string, cpu float64) *slicerv1.LoadR
 // one: a complete snapshot says the same.
 func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 
-// take returns the news, or with complete all that is connected, in order of
-// name, and forgets what is news. Only the first message of a complete answer is
-// marked complete and names everybody; reports that do not fit follow.
+// take returns what has changed, or with complete all that is connected, in order of
+// name, and forgets what has changed. Only the first message of a complete answer is
+// marked complete and names every task; reports that do not fit follow.
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
-	n := 0 // of whom there is news
+	n := 0 // of which something has changed
 	for _, t := range r.order {
 		if t.news = t.news || complete; t.news {
 			n++

@@ -31,8 +31,8 @@ const (
 // flags and times, no messages: what is sent is whatever is newest when the
 // stream has room, so that a slow assigner costs nothing.
 type schedule struct {
-	target    Session // who is asked for assignments
-	preferred Session // who gets reports and acknowledgements; the target too, in the first tier
+	target    Session // is asked for assignments
+	preferred Session // gets reports and acknowledgements; the target too, in the first tier
 	// marked sessions have been told that something is due, and will take it.
 	marked []Session
 
@@ -85,8 +85,8 @@ type plan struct {
 	clients, allClients bool
 }
 
-// setPeers says who there is: the session of the preferred assigner, 0 if it is
-// not attached, and that of who is asked.
+// setPeers takes the session of the preferred assigner, 0 if it is not attached, and that
+// of the peer that is asked.
 func (u *schedule) setPeers(now time.Time, preferred, target Session) {
 	if target != u.target || preferred != u.preferred {
 		// Asking the same one anew does no harm, and what was turned down from a
@@ -100,8 +100,8 @@ func (u *schedule) setPeers(now time.Time, preferred, target Session) {
 	u.target, u.preferred = target, preferred
 }
 
-// receives says whether reports have a receiver that knows the tasks so far:
-// only then is a disconnection news.
+// receives reports whether reports have a receiver that knows the tasks so far: only then
+// is it to be told of a disconnection.
 func (u *schedule) receives() bool { return u.preferred != 0 && !u.complete }
 
 // reported notes that a subscriber holds a generation that is newer than held:
@@ -112,7 +112,7 @@ func (u *schedule) reported(now time.Time, gen, held assignment.Generation) {
 	}
 }
 
-// askAnew has the job asked for again, with what is held.
+// askAnew makes the next want due: the job is asked for again, with what is held.
 func (u *schedule) askAnew(now time.Time) { u.want.after(now, 0) }
 
 // failed notes that an assignment did not decode: the whole is asked for, less
@@ -147,11 +147,11 @@ func (u *schedule) reportsEvery(now time.Time, interval time.Duration) {
 	}
 }
 
-// snapshotInstead has a complete snapshot take the place of what waits.
+// snapshotInstead replaces what waits by a complete snapshot.
 func (u *schedule) snapshotInstead(now time.Time) { u.reports.at, u.complete = now, true }
 
-// knowsClients says whether the preferred assigner has been told of the clients so
-// far: only then is it news that one has gone.
+// knowsClients reports whether the preferred assigner has been told of the clients so
+// far: only then is it to be told that one has gone.
 func (u *schedule) knowsClients() bool { return u.preferred != 0 && !u.allClients }
 
 // clientsChanged notes that clerks have come or gone.
@@ -183,7 +183,7 @@ func (u *schedule) mark(now time.Time) (due [2]Session) {
 	return due
 }
 
-// unaware says whether a session, if it is one, is to be told when something is due.
+// unaware reports whether a session, if it is one, is to be told when something is due.
 func (u *schedule) unaware(s Session) bool {
 	return s != 0 && !slices.Contains(u.marked, s)
 }
@@ -206,7 +206,7 @@ func (u *schedule) plan(s Session, now time.Time) (p plan) {
 	if s == u.preferred {
 		p.reports = u.reports.ready(now)
 		p.complete = p.reports && u.complete
-		// The assigner makes nothing of acknowledgements before it knows who is there.
+		// The assigner ignores acknowledgements until it knows the tasks.
 		p.acks = u.acks.ready(now) && (p.complete || !u.complete)
 		p.clients = u.clients.ready(now)
 		p.allClients = p.clients && u.allClients

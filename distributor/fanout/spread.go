@@ -8,7 +8,7 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// spread is how long an assignment takes to the subscribers of one role who were
+// spread is how long an assignment takes to the subscribers of one role that were
 // connected when it came. Those of many Distributors add up.
 type spread struct {
 	written          time.Time
@@ -17,7 +17,7 @@ type spread struct {
 	counts           [wire.SpreadBuckets]uint32
 }
 
-// reach counts one who holds it now, and says how long it took.
+// reach counts one more subscriber that holds it, and returns how long it took.
 func (s *spread) reach(now time.Time) time.Duration {
 	took := max(now.Sub(s.written), 0)
 	s.waiting--
@@ -27,7 +27,7 @@ func (s *spread) reach(now time.Time) time.Duration {
 	return took
 }
 
-// same says whether nobody has come or gone between two looks at one spread.
+// same reports whether two looks at one spread have seen the same subscribers.
 func (s *spread) same(t *spread) bool {
 	return s.written.Equal(t.written) && s.waiting == t.waiting && s.reached == t.reached
 }

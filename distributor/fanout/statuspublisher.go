@@ -23,8 +23,8 @@ const (
 	// ten thousand slicelets.
 	RepeatInterval = 5 * time.Second
 	SliceletRepeat = 2 * time.Second
-	// Gaps between two statuses: when something changes that somebody waits for,
-	// and when only the names of those who are late do.
+	// Gaps between two statuses: when something changes that may be waited for, and when
+	// only the names of stragglers change.
 	StatusGap     = 100 * time.Millisecond
 	StragglersGap = time.Second
 	// repeatBatch is how many subscribers are sent a repeated status at once: the
