@@ -32,10 +32,10 @@ type Config struct {
 	// assigners: they are host:port of Distributors of the first, names as above, and
 	// take the place of Assigners. See the package's documentation.
 	Upstreams []string
-	// ServeDistributors has it take Distributors of the second tier below it, none of
-	// which it is itself. They speak with the assigners through it, as Distributors that
-	// may say anything about tasks: with it whoever may call this Distributor can do
-	// what otherwise takes a connection to an assigner.
+	// ServeDistributors makes it serve Distributors of the second tier, if it is of the
+	// first itself. They speak with the assigners through it, as Distributors that may
+	// say anything about tasks: with it, anyone who may call this Distributor can do what
+	// otherwise takes a connection to an assigner.
 	ServeDistributors bool
 	// AutoshardingEndpoint says what clients of gRPC's auto-sharding protocol call a
 	// task: "address" (the default), "name", or "name." and a suffix. See

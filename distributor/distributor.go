@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// idleFor is how long a job is kept that nobody needs: its subscribers may be
-	// about to come back.
+	// idleFor is how long a job is kept that is not needed: its subscribers may be about
+	// to return.
 	idleFor = time.Minute
 	// idleUnknownFor is the same for a job of which nothing is held.
 	idleUnknownFor = 5 * time.Second
@@ -170,9 +170,9 @@ func (d *Distributor) enter() bool {
 
 var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
 
-// acquire returns a job, which stays until it is released as often. A name that
-// nobody has asked for lately has the assigners asked. The peer, a limiter's key, has
-// a limited number of names that turn out to be no job's; "" is not limited.
+// acquire returns a job, which stays until it is released as often. A name that was not
+// asked for lately is asked of the assigners. The peer, a limiter's key, has a limited
+// number of names that turn out to be no job's; "" is not limited.
 func (d *Distributor) acquire(name, peer string) (*job, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,13 +224,12 @@ func (d *Distributor) lookup(name string) *job {
 	return d.jobs[name]
 }
 
-// dropIfIdle lets go of a job that nobody has needed for a while, or says when
-// it would.
+// dropIfIdle drops a job that was not needed for a while, or returns when it would.
 func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped bool) {
 	if at, dropped = d.takeOutIfIdle(j, now); !dropped {
 		return at, false
 	}
-	j.log.Info("job dropped, nobody has needed it for a while")
+	j.log.Info("job dropped, it was not needed for a while")
 	j.m.drop()
 	d.wholes.Forget(now, j)
 	d.autosharding.Forget(j.name)

@@ -99,7 +99,7 @@ func (b *downstream) put(m *slicerv1.AttachResponse) bool {
 	return err == nil
 }
 
-// tell says hello, and then who is preferred whenever that has changed.
+// tell sends the hello, and then which assigners are preferred whenever that has changed.
 func (b *downstream) tell() {
 	hello := &slicerv1.AssignerHello{AssignerId: b.d.cfg.ID, Zone: b.d.cfg.Zone}
 	ok := b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}})
@@ -182,8 +182,8 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 }
 
 // wantBase looks for an older assignment, here or with the assigner, as for any
-// subscriber that fetches one; one at a time. Who asks for more meanwhile is told that
-// there is none.
+// subscriber that fetches one; one at a time. Another that is asked for meanwhile is
+// answered with none.
 func (b *downstream) wantBase(m *slicerv1.WantBase) error {
 	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
 	if err := checkFetch(req, time.Now()); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // downstreamWant is a job that a Distributor of the second tier wants: a subscription to
-// it, entered again when it has ended because nobody knew the job.
+// it, entered again when it has ended because the job was unknown.
 type downstreamWant struct {
 	b       *downstream
 	job     string
@@ -35,7 +35,7 @@ func (w *downstreamWant) run() {
 	}
 }
 
-// pause waits, and says whether the job is still wanted.
+// pause waits, and reports whether the job is still wanted.
 func (w *downstreamWant) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -48,7 +48,7 @@ func (w *downstreamWant) pause(d time.Duration) bool {
 	return false
 }
 
-// subscribe sends what there is of the job until nobody knows it, or wants it, any
+// subscribe sends what there is of the job until the job is unknown, or not wanted any
 // more.
 func (w *downstreamWant) subscribe() error {
 	d := w.b.d

@@ -138,7 +138,7 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 	return answer
 }
 
-// notifyLocked has a peer look at the job when its turn comes.
+// notifyLocked tells a peer to look at the job when its turn comes.
 func (j *job) notifyLocked(s fanout.Session) {
 	for _, a := range []*attachment{j.target, j.preferred, j.was} {
 		if a != nil && a.Session == s {

@@ -37,7 +37,7 @@ const (
 	lookAgain = time.Second
 )
 
-// errNoHello ends a stream to somebody who does not speak.
+// errNoHello ends a stream to a peer that does not speak.
 var errNoHello = fmt.Errorf("no hello within %s", 2*helloWithin)
 
 // errSuperseded ends a stream to an assigner when a newer one to the same has
@@ -56,7 +56,7 @@ type link struct {
 	cancel   context.CancelFunc
 	stopped  chan struct{} // closed when run has returned
 	refusal  string        // why it was told, last, that it asks the wrong one
-	missed   bool          // it has been said that nobody answers
+	missed   bool          // it was logged that there is no answer
 }
 
 // newLink connects lazily. name is the host:port that the address was found

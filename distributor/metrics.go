@@ -74,7 +74,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.unheard = gauge("unheard", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
 	m.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
 	m.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
-	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that somebody needs.", "job", "kind")
+	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that is sent.", "job", "kind")
 	m.refusals = counter("refusals_total", "Assignments that subscribers would not take.", "job")
 	m.reported = counter("reports_total", "Reports that came from slicelets.", "job")
 	m.ended = counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code")
@@ -93,7 +93,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	}, []string{"job"})
 	m.reach = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_reach_seconds",
-		Help:    "From the writing of an assignment until one who was connected when it came holds it.",
+		Help:    "From the writing of an assignment until a subscriber that was connected when it came holds it.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, []string{"job", "role"})
 	plain := func(name, help string) prometheus.Gauge {
@@ -135,7 +135,7 @@ func (m *metrics) close() {
 // jobSeries are the series of one job, looked up once.
 type jobSeries struct {
 	series.Set
-	refs                       int // of those who show them, guarded by metrics.mu
+	refs                       int // uses of the series, guarded by metrics.mu
 	roles                      [fanout.NumRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
 	unheard                    prometheus.Gauge
@@ -171,8 +171,8 @@ func (m *metrics) newSeries(name string) *jobSeries {
 	return s
 }
 
-// jobMetrics count for one job. They have series only once a store is known to have
-// the job: anybody can make names up, and series are dear.
+// jobMetrics count for one job. They have series only once a store is known to have the
+// job: a caller can make names up, and series are expensive.
 type jobMetrics struct {
 	parent *metrics
 	job    string
@@ -258,7 +258,7 @@ func setUnheard(s *jobSeries, unheard bool) {
 	}
 }
 
-// Slow shows who is slow now in place of those who were.
+// Slow shows the subscribers that are slow now in place of those shown before.
 func (j *jobMetrics) Slow(now time.Time, total int, worst []fanout.Slow) {
 	s := j.series.Load()
 	if s == nil {

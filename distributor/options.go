@@ -24,7 +24,7 @@ const pingTimeout = 10 * time.Second
 func ServerOptions() []grpc.ServerOption {
 	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName, slicerv1.RelayService_ServiceDesc.ServiceName),
 		grpc.ReadBufferSize(4<<10),
-		// Lent to a connection only while it has something to write.
+		// Lent to a connection only while there is something to write.
 		grpc.WriteBufferSize(16<<10),
 		// What subscribers send is small: no window needs to grow.
 		grpc.StaticStreamWindowSize(64<<10),

@@ -56,7 +56,7 @@ func (s relayService) Attach(stream relayStream) error {
 }
 
 // relay passes on what a Distributor of the second tier and an assigner have to say to
-// each other. Whoever is slow to take it slows the other down; nothing is kept here.
+// each other. A side that is slow to take it slows the other down; nothing is kept here.
 func (d *Distributor) relay(down relayStream, hello *slicerv1.AttachRequest, assigner string) error {
 	d.mu.Lock()
 	a := d.attachments[assigner]

@@ -15,10 +15,10 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// subscription is one subscriber's stream. It costs the handler's goroutine and
-// one that receives; a third one sends, and lives only while there is something
-// to send, so that ten thousand idle subscribers are cheap and a stuck one holds
-// up nobody and can still be told to go.
+// subscription is one subscriber's stream. It costs the handler's goroutine and one that
+// receives; a third one sends, and lives only while there is something to send, so that
+// ten thousand idle subscribers are cheap, and a stuck one holds up no other and can
+// still be told to go.
 type subscription struct {
 	id     uint64
 	in     fanout.Hello
@@ -32,7 +32,7 @@ type subscription struct {
 	setUp  *limiter.Handshake // of its connection; nil if that was not limited, or does not count any more; guarded by the job's lock
 }
 
-// end has the stream end with err, the first that is given.
+// end ends the stream with err, the first that is given.
 func (s *subscription) end(err error) {
 	s.finish.Do(func() {
 		s.err = err

@@ -13,12 +13,12 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// A Distributor of the second tier has two kinds of streams, both to Distributors of
-// the first. On one to each of these it asks for assignments, as it would ask an
-// assigner. Through one of them, whichever is attached, it has a stream to each
-// assigner, on which it says what any Distributor says: the first tier passes that on
-// unread and unmerged, so that an assigner knows whom each Distributor could have
-// heard, how far its subscribers are, and when it is gone.
+// A Distributor of the second tier has two kinds of streams, both to Distributors of the
+// first. On one to each of these it asks for assignments, as it would ask an assigner.
+// Through one of them, whichever is attached, it has a stream to each assigner, on which
+// it says what any Distributor says: the first tier passes that on unread and unmerged,
+// so that an assigner knows which tasks each Distributor could have heard, how far its
+// subscribers are, and when it is gone.
 
 // assignerHeader names, by its id, the assigner that a stream is to be passed on to.
 const assignerHeader = "slicer-assigner"
@@ -120,7 +120,7 @@ func (d *Distributor) maintainRelayed(ctx context.Context, links map[string]*lin
 	}
 }
 
-// startRun has a link do its work until ctx ends or it is cancelled.
+// startRun runs a link until ctx ends or the link is cancelled.
 func (d *Distributor) startRun(ctx context.Context, l *link) {
 	ctx, l.cancel = context.WithCancel(ctx)
 	d.goRun(func() { l.run(ctx) })

@@ -28,7 +28,7 @@ func (d *Distributor) attached(a *attachment) {
 	d.wire(time.Now())
 }
 
-// detached removes a stream that has ended, and says whether another to the same
+// detached removes a stream that has ended, and reports whether another to the same
 // assigner has taken its place.
 func (d *Distributor) detached(a *attachment) (replaced bool) {
 	d.mu.Lock()
@@ -47,7 +47,7 @@ func (d *Distributor) detached(a *attachment) (replaced bool) {
 	return false
 }
 
-// prefer takes an assigner's view of who is preferred.
+// prefer takes an assigner's view of which assigners are preferred.
 func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

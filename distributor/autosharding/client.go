@@ -68,7 +68,7 @@ func (c *client) leave() {
 	c.left = true
 }
 
-// end has the stream end with err, the first that is given.
+// end ends the stream with err, the first that is given.
 func (c *client) end(err error) {
 	c.finish.Do(func() {
 		c.err = err
@@ -83,7 +83,7 @@ func (c *client) notify() {
 	}
 }
 
-// run has the client sent what it lacks until its stream ends.
+// run sends the client what it lacks until its stream ends.
 func (c *client) run() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -40,7 +40,7 @@ const (
 // MaxNames is how many names a task may have.
 const MaxNames = 4
 
-// Source is where assignments come from, and who keeps count of who holds what: a
+// Source is where assignments come from, and what counts which client holds which: a
 // Distributor.
 type Source interface {
 	// Join enters a client of a job under a name that logs can bear, with the
@@ -62,10 +62,10 @@ type Feed interface {
 	Unmeasured() bool
 	// Holds says that the client uses a generation that it was sent.
 	Holds(now time.Time, g assignment.Generation)
-	// Refuses says that the client goes on with what it held: until it says Holds
-	// again nobody is to wait for it.
+	// Refuses says that the client goes on with what it held: until it says Holds again
+	// nothing is to wait for it.
 	Refuses(now time.Time)
-	// Report takes what the client has sent to whom.
+	// Report takes how much the client has sent to each endpoint.
 	Report(now time.Time, r *Report)
 	Leave(now time.Time)
 }

@@ -15,10 +15,10 @@
 // names are the tasks' addresses, or what Config.Endpoint makes of their names:
 // they have to equal what the client's resolver calls them.
 //
-// What lies before 0000000000000000 and from 8000000000000000 on is no slice key: it
-// is sent as two slices without an endpoint, so that it is nobody's gap to remark on,
-// and an RPC of a client that sends raw keys by mistake fails, for most of them, even if
-// the client may fall back. (Package sliceletgrpc refuses the others.) A remark in an
+// What lies before 0000000000000000 and from 8000000000000000 on is no slice key: it is
+// sent as two slices without an endpoint, so that no client remarks on a gap, and an RPC
+// of a client that sends raw keys by mistake fails, for most of them, even if the client
+// may fall back. (Package sliceletgrpc refuses the others.) A remark in an
 // acknowledgement thus means something: the newest is shown by slicerctl inspect.
 //
 // A task may have several names, since clients in different languages call one address
@@ -37,15 +37,14 @@
 // nothing is sent until there is a newer one, and when it has a newer one than the
 // Distributor, the assigners are told and go on from there.
 //
-// # Who is waited for
+// # Which clients are waited for
 //
-// A client counts as a clerk: a generation has converged, and a drain may end,
-// when the connected clients have acknowledged it too. One that refuses an
-// assignment goes on with its old one, and would hold up every drain for as long as
-// it lives. So nobody waits for it until it next accepts one; it is counted, its
-// words are logged (every 10 s at most for a job) and shown by slicerctl inspect,
-// and the generation is not sent to it again. Drains still wait until no requests
-// arrive at the task.
+// A client counts as a clerk: a generation has converged, and a drain may end, when the
+// connected clients have acknowledged it too. One that refuses an assignment goes on with
+// its old one, and would hold up every drain for as long as it lives. So nothing waits
+// for it until it next accepts one; it is counted, its words are logged (every 10 s at
+// most for a job) and shown by slicerctl inspect, and the generation is not sent to it
+// again. Drains still wait until no requests arrive at the task.
 //
 // # Jobs in consistent mode
 //

@@ -18,7 +18,7 @@ type job struct {
 	shared *metrics
 
 	mu       sync.Mutex
-	m        *jobMetrics // nil before there is an assignment: anybody can make names up
+	m        *jobMetrics // nil before there is an assignment: a client can make names up
 	counts   Counts
 	nackAt   time.Time
 	remarkAt time.Time
@@ -44,7 +44,7 @@ type Counts struct {
 	LastRemarkAge time.Duration
 }
 
-// Counts are those of a job; zero if nobody has asked for it.
+// Counts are those of a job; zero if no client has asked for it.
 func (s *Service) Counts(now time.Time, name string) Counts {
 	s.mu.Lock()
 	j := s.jobs[name]
@@ -124,8 +124,8 @@ func (j *job) refusingLocked(was, is bool) {
 	}
 }
 
-// payload is a's encoding, one for all clients: or that of a newer one, when
-// another client has already come for it.
+// payload is a's encoding, one for all clients, or that of a newer one when another
+// client has already asked for it.
 func (j *job) payload(a *assignment.Assignment, names []naming) *payload {
 	j.mu.Lock()
 	defer j.mu.Unlock()

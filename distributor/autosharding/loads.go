@@ -7,11 +7,10 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 )
 
-// Loads adds up what the clients of one job report to have sent, for the tasks
-// that own it, until somebody asks on behalf of a task. What a client has sent to a
-// range of keys is shared out among the slices that it covers by width, and among
-// the replicas of a slice equally. Pure, and not safe for concurrent use; the zero
-// value is ready.
+// Loads adds up what the clients of one job report to have sent, for the tasks that own
+// it, until Take is called for a task. What a client has sent to a range of keys is
+// shared out among the slices that it covers by width, and among the replicas of a slice
+// equally. Pure, and not safe for concurrent use; the zero value is ready.
 //
 // Amounts are counted, not rates: reports of several seconds that arrive at
 // different times come out right in the mean over the seconds between them.

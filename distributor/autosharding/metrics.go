@@ -31,13 +31,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return v
 	}
 	m.clients = gauge("clients", "Connected clients of gRPC's auto-sharding protocol; they count among the clerks as well.")
-	m.refusing = gauge("clients_refusing", "Connected clients whose last answer was a refusal: nobody waits for them.")
+	m.refusing = gauge("clients_refusing", "Connected clients whose last answer was a refusal: nothing waits for them.")
 	m.acks = counter("acks_total", "Assignments that clients have accepted.", "job")
 	m.nacks = counter("nacks_total", "Assignments that clients have refused.", "job")
 	m.remarks = counter("ack_remarks_total", "Assignments that clients have accepted with a remark, such as on keys without an owner.", "job")
 	m.sent = counter("assignments_total", "Assignments sent to clients.", "job")
 	m.sentBytes = counter("bytes_sent_total", "Bytes of the assignments sent to clients.", "job")
-	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each generation that somebody needs.", "job")
+	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each generation that is sent.", "job")
 	m.reports = counter("load_reports_total", "Load reports that came from clients: taken, of another metric than the job's (ignored), or sooner than a second after the last (early).", "job", "outcome")
 	m.ended = counter("streams_ended_total", "Clients' streams that have ended, by gRPC status.", "code")
 	if reg == nil {

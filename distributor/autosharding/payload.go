@@ -8,8 +8,8 @@ import (
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
-// payload is an assignment on its way: encoded and marshalled once, by whoever
-// sends it first, and then shared byte for byte by all who send it.
+// payload is an assignment on its way: encoded and marshalled once, by the first that
+// sends it, and then shared byte for byte by all that send it.
 type payload struct {
 	a        *assignment.Assignment
 	messages *prepared.Messages

@@ -23,7 +23,7 @@ type progress struct {
 	moved   time.Time             // when the client last did its part
 }
 
-// wants says whether an assignment of that generation is to be sent now.
+// wants reports whether an assignment of that generation is to be sent now.
 func (p *progress) wants(newest assignment.Generation) bool {
 	return p.flight == 0 && !p.sending && newest > p.held && newest > p.sent
 }
@@ -37,8 +37,8 @@ func (p *progress) took(now time.Time) { p.moved = now }
 
 func (p *progress) finished(now time.Time) { p.sending, p.moved = false, now }
 
-// answered takes an acknowledgement or a refusal, and says whether it is one of
-// what was sent. It may come before the sender has noticed that it has finished.
+// answered takes an acknowledgement or a refusal, and reports whether it is one of what
+// was sent. It may come before the sender has noticed that it has finished.
 func (p *progress) answered(g assignment.Generation, accepted bool) bool {
 	if g == 0 || g != p.flight {
 		return false

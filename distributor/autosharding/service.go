@@ -13,7 +13,7 @@ import (
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
-// firstWithin bounds the time that a client takes to say who it is.
+// firstWithin bounds the time that a client takes to introduce itself.
 const firstWithin = 5 * time.Second
 
 // Service serves the protocol. All methods are safe for concurrent use.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// env has the test binary be a crowd of subscribers instead.
+// env makes the test binary a crowd of subscribers.
 const env = "SLICER_TEST_CROWD"
 
 // Kinds of crowds.
@@ -44,7 +44,7 @@ const Job = "web"
 // Store is the id of the store that the assignments are of.
 const Store = 0xabc
 
-// Main runs the crowd if this process is to be one, and says whether it was.
+// Main runs the crowd if this process is to be one, and reports whether it was.
 func Main() (was bool) {
 	arg := os.Getenv(env)
 	if arg != "" {
@@ -79,7 +79,7 @@ func crowdMain(arg string) {
 		// Subscribers in processes of their own would each have little to collect.
 		debug.SetGCPercent(400)
 		// The Distributor is on the same machine: with a thread for each core in both
-		// processes much of the time goes into who runs next.
+		// processes much of the time goes into scheduling.
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
 	}
 	ctx := context.Background()
@@ -150,8 +150,8 @@ func (c *crowd) until(sum uint64) {
 	}
 }
 
-// spread is how long after since those who had seen before by then saw sum, or the
-// other, whichever was first.
+// spread is how long after since the subscribers that had seen before by then saw sum, or
+// the other, whichever was first.
 func (c *crowd) spread(sum, or, before uint64, since int64) (all []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

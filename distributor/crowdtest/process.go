@@ -73,8 +73,8 @@ func (c *Process) Until(b testing.TB, sum uint64) {
 	}
 }
 
-// Spread is how long after a moment a checksum, or the other, was seen by those who
-// had seen one before by then: how many these are, half of them, 99 %, and the last.
+// Spread is how long after a moment a checksum, or the other, was seen by the subscribers
+// that had seen one before by then: how many these are, half of them, 99 %, and the last.
 func (c *Process) Spread(b testing.TB, sum, or, before uint64, since time.Time) (n int, p50, p99, last time.Duration) {
 	b.Helper()
 	var at [3]int64

@@ -27,7 +27,7 @@ type Slice struct {
 	Start     string
 	End       *string
 	Endpoints []int
-	// Gap says that nobody sent it: a client has put it where there was nothing.
+	// Gap says that it was not sent: the client has put it where there was nothing.
 	Gap bool
 }
 

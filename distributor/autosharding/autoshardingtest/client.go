@@ -62,8 +62,8 @@ func Open(ctx context.Context, cc grpc.ClientConnInterface, opts ...grpc.CallOpt
 	return &Client{stream: stream, cancel: cancel}, nil
 }
 
-// Watch opens a stream and says who the client is: the newest generation that it
-// has is 0 if it has none.
+// Watch opens a stream and introduces the client: the newest generation that it has is 0
+// if it has none.
 func Watch(ctx context.Context, cc grpc.ClientConnInterface, target, uuid string, latest int64, opts ...grpc.CallOption) (*Client, error) {
 	c, err := Open(ctx, cc, opts...)
 	if err != nil {

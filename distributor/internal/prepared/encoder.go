@@ -10,9 +10,9 @@ import (
 )
 
 // Encoder returns what makes the messages that bring a subscriber from a base to an
-// assignment, or to a whole one if the base is nil. They are encoded once, by whoever
-// sends them first, for subscribers and for the second tier, which are sent the same
-// frame in different messages. encoded is told of each encoding that is made.
+// assignment, or to a whole one if the base is nil. They are encoded once, by the first
+// that sends them, for subscribers and for the second tier, which are sent the same frame
+// in different messages. encoded is told of each encoding that is made.
 func Encoder(encoded func(kind string)) func(base, a *assignment.Assignment) *Messages {
 	return func(base, a *assignment.Assignment) *Messages {
 		frame := sync.OnceValues(func() (f *wire.Frame, err error) {

@@ -14,8 +14,8 @@ import (
 // ErrBuild is matched when the messages could not be built; nothing was sent.
 var ErrBuild = errors.New("encoding failed")
 
-// Messages are built and marshalled by whoever sends them first, and then shared
-// byte for byte by all who send them. Safe for concurrent use.
+// Messages are built and marshalled by the first that sends them, and then shared byte
+// for byte by all that send them. Safe for concurrent use.
 type Messages struct {
 	build func() ([]proto.Message, error)
 	once  sync.Once
@@ -104,9 +104,9 @@ func (p *Messages) sendUnshared(stream grpc.ServerStream, sent func(bytes int)) 
 	return nil
 }
 
-// plain says whether what is prepared for one plain stream is good for another:
-// a client that compresses, or speaks another codec, gets messages of its own.
-// When that cannot be told it gets them too.
+// plain reports whether what is prepared for one plain stream is good for another: a
+// client that compresses, or speaks another codec, gets messages of its own. When that
+// cannot be told it gets them too.
 func plain(stream grpc.ServerStream) bool {
 	s, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface {
 		SendCompress() string
