@@ -32,11 +32,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AutoshardingServiceClient interface {
-	// WatchShardingAssignment sends the newest assignment of one target, then each
-	// newer one, always whole: chunks, then the metadata that ends them. The first
-	// message up is InitialClientConfig. Ends with NOT_FOUND when there is no such
-	// target, UNAVAILABLE when nobody knows, INVALID_ARGUMENT when a message is
-	// malformed.
+	// WatchShardingAssignment sends the newest assignment of one target, then each newer
+	// one, always whole: chunks, then the metadata that ends them. The first message up is
+	// InitialClientConfig. Ends with NOT_FOUND when there is no such target, UNAVAILABLE
+	// when that is not known, INVALID_ARGUMENT when a message is malformed.
 	WatchShardingAssignment(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchShardingAssignmentRequest, WatchShardingAssignmentResponse], error)
 }
 
@@ -65,11 +64,10 @@ type AutoshardingService_WatchShardingAssignmentClient = grpc.BidiStreamingClien
 // All implementations must embed UnimplementedAutoshardingServiceServer
 // for forward compatibility.
 type AutoshardingServiceServer interface {
-	// WatchShardingAssignment sends the newest assignment of one target, then each
-	// newer one, always whole: chunks, then the metadata that ends them. The first
-	// message up is InitialClientConfig. Ends with NOT_FOUND when there is no such
-	// target, UNAVAILABLE when nobody knows, INVALID_ARGUMENT when a message is
-	// malformed.
+	// WatchShardingAssignment sends the newest assignment of one target, then each newer
+	// one, always whole: chunks, then the metadata that ends them. The first message up is
+	// InitialClientConfig. Ends with NOT_FOUND when there is no such target, UNAVAILABLE
+	// when that is not known, INVALID_ARGUMENT when a message is malformed.
 	WatchShardingAssignment(grpc.BidiStreamingServer[WatchShardingAssignmentRequest, WatchShardingAssignmentResponse]) error
 	mustEmbedUnimplementedAutoshardingServiceServer()
 }

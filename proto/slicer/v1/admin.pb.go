@@ -920,14 +920,14 @@ func (*ListAssignersRequest) Descriptor() ([]byte, []int) {
 
 type ListAssignersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who answers: an assigner, or when none could be reached a Distributor.
+	// What answers: an assigner, or when none could be reached a Distributor.
 	AssignerId    string `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	DistributorId string `protobuf:"bytes,2,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
 	// In order of id.
 	Assigners []*AssignerStatus `protobuf:"bytes,3,rep,name=assigners,proto3" json:"assigners,omitempty"`
 	// In order of job.
 	Jobs []*JobAssigners `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// The Distributors that are attached to who answers.
+	// The Distributors that are attached to the assigner that answers.
 	Distributors  []*AttachedDistributor `protobuf:"bytes,5,rep,name=distributors,proto3" json:"distributors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1003,10 +1003,10 @@ type AssignerStatus struct {
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Zone    string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
-	// The stores in which it is registered, by the names that who answers has for
-	// them; empty when nobody knows.
+	// The stores in which it is registered, by the names that the answering assigner has
+	// for them; empty when they are not known.
 	Stores []string `protobuf:"bytes,4,rep,name=stores,proto3" json:"stores,omitempty"`
-	// For how many jobs who answers would choose it.
+	// For how many jobs the answering assigner would choose it.
 	Jobs uint32 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	// For how many jobs at least one Distributor takes it for preferred.
 	Believed      uint32 `protobuf:"varint,6,opt,name=believed,proto3" json:"believed,omitempty"`
@@ -1091,9 +1091,11 @@ type JobAssigners struct {
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Store string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
 	Zone  string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
-	// Whom who answers would choose; empty for nobody, and when it does not know.
+	// The assigner that the answering one would choose; empty for none, and when it does
+	// not know.
 	Chosen string `protobuf:"bytes,4,opt,name=chosen,proto3" json:"chosen,omitempty"`
-	// Whom Distributors take for preferred, the most believed first.
+	// The assigners that Distributors take for preferred, that of the most Distributors
+	// first.
 	Beliefs       []*AssignerBelief `protobuf:"bytes,5,rep,name=beliefs,proto3" json:"beliefs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1166,10 +1168,10 @@ func (x *JobAssigners) GetBeliefs() []*AssignerBelief {
 
 type AssignerBelief struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: nobody.
+	// Empty: none.
 	AssignerId   string `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	Distributors uint32 `protobuf:"varint,2,opt,name=distributors,proto3" json:"distributors,omitempty"`
-	// For how long all of these have believed it.
+	// For how long all of these have taken it for preferred.
 	ForMs         int64 `protobuf:"varint,3,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1443,7 +1445,7 @@ type AutoshardingClients struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DistributorId string                 `protobuf:"bytes,1,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
 	Clients       uint32                 `protobuf:"varint,2,opt,name=clients,proto3" json:"clients,omitempty"`
-	// Those of them whose last answer was a refusal: nobody waits for them.
+	// Those of them whose last answer was a refusal: nothing waits for them.
 	Refusing uint32 `protobuf:"varint,3,opt,name=refusing,proto3" json:"refusing,omitempty"`
 	// All since the job came to be served there.
 	Acks  uint64 `protobuf:"varint,4,opt,name=acks,proto3" json:"acks,omitempty"`
@@ -2324,8 +2326,8 @@ type GiveOrderResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its number in the history.
 	Order int64 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
-	// The assignment that has it carried out, or the newest where there is nothing
-	// to carry out.
+	// The assignment in which it is carried out, or the newest where there is nothing to
+	// carry out.
 	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Why it is not carried out yet, though in force; empty when it is.
 	Pending string `protobuf:"bytes,3,opt,name=pending,proto3" json:"pending,omitempty"`

@@ -46,8 +46,8 @@ type AdminServiceClient interface {
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*GetJobResponse, error)
 	ListJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	DeleteJob(ctx context.Context, in *DeleteJobRequest, opts ...grpc.CallOption) (*DeleteJobResponse, error)
-	// DrainTask has a task's slices moved away; it stays draining until it
-	// restarts or the drain is undone.
+	// DrainTask moves a task's slices away; it stays draining until it restarts or the
+	// drain is undone.
 	DrainTask(ctx context.Context, in *DrainTaskRequest, opts ...grpc.CallOption) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(ctx context.Context, in *InspectJobRequest, opts ...grpc.CallOption) (*InspectJobResponse, error)
@@ -60,7 +60,7 @@ type AdminServiceClient interface {
 	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
 	// ExplainKey tells which decisions put a key where it is.
 	ExplainKey(ctx context.Context, in *ExplainKeyRequest, opts ...grpc.CallOption) (*ExplainKeyResponse, error)
-	// ListAssigners tells who there is and who is preferred for which job. A
+	// ListAssigners tells which assigners there are and which is preferred for each job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error)
 }
@@ -185,8 +185,8 @@ type AdminServiceServer interface {
 	GetJob(context.Context, *GetJobRequest) (*GetJobResponse, error)
 	ListJobs(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	DeleteJob(context.Context, *DeleteJobRequest) (*DeleteJobResponse, error)
-	// DrainTask has a task's slices moved away; it stays draining until it
-	// restarts or the drain is undone.
+	// DrainTask moves a task's slices away; it stays draining until it restarts or the
+	// drain is undone.
 	DrainTask(context.Context, *DrainTaskRequest) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error)
@@ -199,7 +199,7 @@ type AdminServiceServer interface {
 	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
 	// ExplainKey tells which decisions put a key where it is.
 	ExplainKey(context.Context, *ExplainKeyRequest) (*ExplainKeyResponse, error)
-	// ListAssigners tells who there is and who is preferred for which job. A
+	// ListAssigners tells which assigners there are and which is preferred for each job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()

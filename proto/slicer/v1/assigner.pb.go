@@ -237,14 +237,13 @@ func (x *DistributorHello) GetZone() string {
 	return ""
 }
 
-// Want asks for a job's assignments, from the one held on; it replaces an
-// earlier Want for the job. It is answered to the letter: with what is newer
-// than the generation named, as a delta on exactly that one, or whole if it is
-// 0, of another store, or not known here. What is older than newest_reported is
-// not sent (newest_reported itself is: a restarted Distributor holds nothing
-// while its subscribers hold the newest there is).
-// Every Want is answered with a JobStatus as soon as the store has answered;
-// without one the Distributor takes it that nobody knows the job.
+// Want asks for a job's assignments, from the one held on; it replaces an earlier Want
+// for the job. It is answered to the letter: with what is newer than the generation
+// named, as a delta on exactly that one, or whole if it is 0, of another store, or not
+// known here. What is older than newest_reported is not sent (newest_reported itself is:
+// a restarted Distributor holds nothing while its subscribers hold the newest there is).
+// Every Want is answered with a JobStatus as soon as the store has answered; without one
+// the Distributor takes the job for unknown.
 type Want struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Job        string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -341,10 +340,10 @@ func (x *Want) GetNewestReportedStoreId() uint64 {
 	return 0
 }
 
-// WantBase asks for an older assignment, once, so that subscribers who hold it can
-// be sent deltas: a Distributor that has just started knows only the newest. It is
-// answered with a base, whole; one that is neither chunk nor trailer says that the
-// assigner does not have it.
+// WantBase asks for an older assignment, once, so that subscribers that hold it can be
+// sent deltas: a Distributor that has just started knows only the newest. It is answered
+// with a base, whole; one that is neither chunk nor trailer says that the assigner does
+// not have it.
 type WantBase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -413,13 +412,13 @@ func (x *WantBase) GetChecksum() uint64 {
 	return 0
 }
 
-// TaskReports carries what slicelets reported, only to the job's preferred
-// assigner. The first for a job on a stream, and the first since the assigner
-// became preferred, is complete: it names every connected task, none if there
-// are none, and is sent even then, for each job that a Preference newly gives to
-// this assigner. Whoever is not named by a complete one is not connected there.
-// Reports that would make a message much larger than 1 MiB are left out of it,
-// not their tasks, and follow in messages that are not complete.
+// TaskReports carries what slicelets reported, only to the job's preferred assigner. The
+// first for a job on a stream, and the first since the assigner became preferred, is
+// complete: it names every connected task, none if there are none, and is sent even then,
+// for each job that a Preference newly gives to this assigner. A task that a complete one
+// does not name is not connected there. Reports that would make a message much larger
+// than 1 MiB are left out of it, not their tasks, and follow in messages that are not
+// complete.
 //
 // Silence only counts against a task as far as its Distributor has been heard:
 // a Distributor sends something on each stream at least every second, if there
@@ -556,8 +555,8 @@ type Acks struct {
 	// Oldest generation that any connected clerk or slicelet holds, 0 if one holds
 	// none or one of another store; the newest there is when there is no subscriber.
 	MinGeneration int64 `protobuf:"varint,2,opt,name=min_generation,json=minGeneration,proto3" json:"min_generation,omitempty"`
-	// Some who do not hold the newest that the Distributor has, at most 16, such
-	// as "clerk 4f1c" or "slicelet cache-3".
+	// Some that do not hold the newest that the Distributor has, at most 16, such as "clerk
+	// 4f1c" or "slicelet cache-3".
 	Stragglers []string `protobuf:"bytes,3,rep,name=stragglers,proto3" json:"stragglers,omitempty"`
 	Clerks     uint32   `protobuf:"varint,4,opt,name=clerks,proto3" json:"clerks,omitempty"`
 	Slicelets  uint32   `protobuf:"varint,5,opt,name=slicelets,proto3" json:"slicelets,omitempty"`
@@ -1051,9 +1050,9 @@ func (x *AssignerHello) GetSaysHeard() bool {
 	return false
 }
 
-// Heard says that something has come from the Distributor just now. One that is not
-// told so for some seconds takes it that what it says does not arrive, and has its
-// slicelets look for another Distributor.
+// Heard says that something has come from the Distributor just now. One that is not told
+// so for some seconds concludes that what it sends does not arrive, and tells its
+// slicelets to look for another Distributor.
 type Heard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1227,7 +1226,7 @@ func (x *Candidate) GetZone() string {
 type JobPreference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Empty when nobody is preferred.
+	// Empty when none is preferred.
 	AssignerId    string `protobuf:"bytes,2,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: slicer/v1/progress.proto
 
-// How far subscribers have come, and whom Distributors take for preferred: what
-// is merged on its way up and shown to operators.
+// How far subscribers have come, and which assigners Distributors take for preferred:
+// what is merged on its way up and shown to operators.
 
 package slicerv1
 
@@ -93,10 +93,10 @@ type Spread struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Role       Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=slicer.v1.Role" json:"role,omitempty"`
 	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Those who do not hold it yet; who has disconnected is not waited for.
+	// Those that do not hold it yet; one that has disconnected is not waited for.
 	Waiting uint32 `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// How many came to hold it, by time: bucket i ends at 2^(i/8) ms, the last one
-	// (160) never. Only buckets with somebody in them, in order.
+	// How many came to hold it, by time: bucket i ends at 2^(i/8) ms, the last one (160)
+	// never. Only buckets that are not empty, in order.
 	Bucket []uint32 `protobuf:"varint,4,rep,packed,name=bucket,proto3" json:"bucket,omitempty"`
 	Count  []uint32 `protobuf:"varint,5,rep,packed,name=count,proto3" json:"count,omitempty"`
 	// The time of the last of them, microseconds.
@@ -186,7 +186,7 @@ type SlowSubscriber struct {
 	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// For how long its acknowledgement has been waited for.
 	WaitingMs int64 `protobuf:"varint,3,opt,name=waiting_ms,json=waitingMs,proto3" json:"waiting_ms,omitempty"`
-	// Where it is connected. Filled in by whoever knows.
+	// Where it is connected. Filled in by the first part that knows.
 	DistributorId string `protobuf:"bytes,4,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -330,7 +330,7 @@ type RoleSpread struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Role       Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=slicer.v1.Role" json:"role,omitempty"`
 	Generation int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Those who came to hold it, and those who are to.
+	// Those that came to hold it, and those that are to.
 	Reached       uint32 `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`
 	Waiting       uint32 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	P50Us         int64  `protobuf:"varint,5,opt,name=p50_us,json=p50Us,proto3" json:"p50_us,omitempty"`
@@ -419,9 +419,9 @@ func (x *RoleSpread) GetLastUs() int64 {
 	return 0
 }
 
-// Beliefs says whom a Distributor takes for preferred, for all jobs that anybody
-// has told it of. It goes to every assigner that the Distributor is attached to
-// when something changes, cut into pieces of at most 4096 jobs.
+// Beliefs says which assigners a Distributor takes for preferred, for all jobs that it
+// has been told of. It goes to every assigner that the Distributor is attached to when
+// something changes, cut into pieces of at most 4096 jobs.
 type Beliefs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first piece: what was said before does not count any more.
@@ -478,7 +478,7 @@ func (x *Beliefs) GetJobs() []*Belief {
 type Belief struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Empty when it takes nobody for preferred.
+	// Empty when it takes none for preferred.
 	AssignerId string `protobuf:"bytes,2,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	// For how long.
 	ForMs         int64 `protobuf:"varint,3,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`

@@ -76,7 +76,7 @@ func (x *RetryAfter) GetAfterMs() int64 {
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Who refused.
+	// The task that refused.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
 	// The newest assignment that the task knows.
 	Generation    int64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`

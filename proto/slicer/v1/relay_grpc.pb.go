@@ -40,9 +40,9 @@ type RelayServiceClient interface {
 	// directions as it is: to that assigner the caller is a Distributor as any other.
 	// UNAVAILABLE when that assigner is not attached here.
 	//
-	// Without it the Distributor answers itself, with its own id in the AssignerHello:
-	// Want and WantBase, from what it holds, with assignments, bases and statuses; and
-	// it says what it knows of who is preferred. It takes nothing else in.
+	// Without it the Distributor answers itself, with its own id in the AssignerHello: Want
+	// and WantBase, from what it holds, with assignments, bases and statuses; and it says
+	// which assigners are preferred, as far as it knows. It takes nothing else in.
 	//
 	// PERMISSION_DENIED from a Distributor that has not been told to serve others.
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from
@@ -98,9 +98,9 @@ type RelayServiceServer interface {
 	// directions as it is: to that assigner the caller is a Distributor as any other.
 	// UNAVAILABLE when that assigner is not attached here.
 	//
-	// Without it the Distributor answers itself, with its own id in the AssignerHello:
-	// Want and WantBase, from what it holds, with assignments, bases and statuses; and
-	// it says what it knows of who is preferred. It takes nothing else in.
+	// Without it the Distributor answers itself, with its own id in the AssignerHello: Want
+	// and WantBase, from what it holds, with assignments, bases and statuses; and it says
+	// which assigners are preferred, as far as it knows. It takes nothing else in.
 	//
 	// PERMISSION_DENIED from a Distributor that has not been told to serve others.
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from

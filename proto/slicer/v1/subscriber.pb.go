@@ -186,8 +186,8 @@ type Hello struct {
 	Checksum   uint64 `protobuf:"fixed64,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Slicelets only. The index is the control plane's to give.
 	Task *Task `protobuf:"bytes,7,opt,name=task,proto3" json:"task,omitempty"`
-	// Slicelets only: the state and load so far, so that nobody is unknown
-	// between hello and the first report.
+	// Slicelets only: the state and load so far, so that they are known between hello and
+	// the first report.
 	Report *Report `protobuf:"bytes,8,opt,name=report,proto3" json:"report,omitempty"`
 	// Where the subscriber runs; may be empty.
 	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
@@ -802,7 +802,7 @@ type Status struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Every connected clerk and slicelet is known to hold this generation or a newer one.
 	ConvergedGeneration int64 `protobuf:"varint,1,opt,name=converged_generation,json=convergedGeneration,proto3" json:"converged_generation,omitempty"`
-	// Some who do not, at most 16.
+	// Some that do not, at most 16.
 	Stragglers []string `protobuf:"bytes,2,rep,name=stragglers,proto3" json:"stragglers,omitempty"`
 	// What the job asks of its slicelets.
 	ReportIntervalMs int64  `protobuf:"varint,3,opt,name=report_interval_ms,json=reportIntervalMs,proto3" json:"report_interval_ms,omitempty"`
@@ -815,9 +815,8 @@ type Status struct {
 	// times as long takes it for dead and goes elsewhere. 0: it promises nothing,
 	// and only the connection's keepalive tells.
 	RepeatMs int64 `protobuf:"varint,7,opt,name=repeat_ms,json=repeatMs,proto3" json:"repeat_ms,omitempty"`
-	// Clerks only: the client's index among the job's, dense from 0, by which it
-	// picks its subset of tasks. Missing as long as nobody has given one; then the
-	// one held stays.
+	// Clerks only: the client's index among the job's, dense from 0, by which it picks its
+	// subset of tasks. Missing as long as none has been given; then the one held stays.
 	ClientIndex *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	// The job's preferred assigner has not heard the sender for some seconds: what
 	// slicelets report to it gets nowhere, so they look for another Distributor.

@@ -29,11 +29,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type SubscriberServiceClient interface {
-	// Watch sends the newest assignment of one job, then each newer one: whole,
-	// or as a delta on what the subscriber says that it holds. The first message
-	// up is Hello. Ends with NOT_FOUND when the store says that there is no such
-	// job, UNAVAILABLE when nobody knows, ALREADY_EXISTS when a live task has
-	// this name, INVALID_ARGUMENT when a message is malformed.
+	// Watch sends the newest assignment of one job, then each newer one: whole, or as a
+	// delta on what the subscriber says that it holds. The first message up is Hello. Ends
+	// with NOT_FOUND when the store says that there is no such job, UNAVAILABLE when that
+	// is not known, ALREADY_EXISTS when a live task has this name, INVALID_ARGUMENT when a
+	// message is malformed.
 	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error)
 	// Fetch sends one whole assignment, the newest or the generation asked for,
 	// and ends. NOT_FOUND when there is none.
@@ -84,11 +84,11 @@ type SubscriberService_FetchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedSubscriberServiceServer
 // for forward compatibility.
 type SubscriberServiceServer interface {
-	// Watch sends the newest assignment of one job, then each newer one: whole,
-	// or as a delta on what the subscriber says that it holds. The first message
-	// up is Hello. Ends with NOT_FOUND when the store says that there is no such
-	// job, UNAVAILABLE when nobody knows, ALREADY_EXISTS when a live task has
-	// this name, INVALID_ARGUMENT when a message is malformed.
+	// Watch sends the newest assignment of one job, then each newer one: whole, or as a
+	// delta on what the subscriber says that it holds. The first message up is Hello. Ends
+	// with NOT_FOUND when the store says that there is no such job, UNAVAILABLE when that
+	// is not known, ALREADY_EXISTS when a live task has this name, INVALID_ARGUMENT when a
+	// message is malformed.
 	Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error
 	// Fetch sends one whole assignment, the newest or the generation asked for,
 	// and ends. NOT_FOUND when there is none.
