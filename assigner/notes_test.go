@@ -80,7 +80,7 @@ slicer_assigner_frozen{assigner="a1",by="operator",job="job"} %d
 		}
 		want := []string{
 			": create job: freeze.for: 3m -> 30s: ",
-			"assigner a1: freeze by the assigner itself: 4 of 6 tasks fell silent within 10s: nobody is declared dead for 30s, or until they return",
+			"assigner a1: freeze by the assigner itself: 4 of 6 tasks fell silent within 10s: none is declared dead for 30s, or until they return",
 			"assigner a1: end of the assigner's own freeze: after 30s: 4 tasks are still silent, and taken for dead",
 			"failover",
 			"ada: freeze for 1m0s: ",

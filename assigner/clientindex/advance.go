@@ -37,7 +37,7 @@ func (t *Table) settledAt() time.Duration {
 	return t.began + t.cfg.Settle
 }
 
-// begin gives those an index who have waited for one, the oldest first.
+// begin gives an index to the clients that have waited for one, the oldest first.
 func (t *Table) begin() {
 	t.giving = true
 	var without []*client
@@ -55,14 +55,14 @@ func (t *Table) begin() {
 	}
 }
 
-// expire forgets those who have been gone for long enough.
+// expire forgets the clients that have been gone for long enough.
 func (t *Table) expire() {
 	for t.trim(); len(t.gone) > 0 && t.gone[0].at+t.cfg.FreeAfter <= t.now; t.trim() {
 		t.forget(t.gone[0].client)
 	}
 }
 
-// evict makes room for one more by forgetting whoever has been gone the longest.
+// evict makes room for one more by forgetting the client that has been gone the longest.
 func (t *Table) evict() bool {
 	t.trim()
 	if len(t.gone) == 0 {
@@ -79,7 +79,7 @@ func (t *Table) forget(c *client) {
 	delete(t.clients, c.id)
 }
 
-// trim drops from the front of gone whoever is not to be forgotten then.
+// trim drops the clients from the front of gone that are not to be forgotten then.
 func (t *Table) trim() {
 	for len(t.gone) > 0 && t.back(t.gone[0]) {
 		t.gone = t.gone[1:]
@@ -89,7 +89,7 @@ func (t *Table) trim() {
 	}
 }
 
-// back says whether a client has come back since, or has gone once more, which is
+// back reports whether a client has come back since, or has gone once more, which is
 // another departure, or is forgotten.
 func (t *Table) back(d departure) bool {
 	return len(d.carriers) > 0 || d.left != d.nth || t.clients[d.id] != d.client

@@ -25,7 +25,7 @@ type Session uint64
 // Config has the times; zero values take defaults.
 type Config struct {
 	// Settle is how long a new Table listens before it gives out an index, so that
-	// those who hold one can say so. Default 5 s.
+	// clients that hold one can say so. Default 5 s.
 	Settle time.Duration
 	// SnapshotWait is how long it waits for Distributors that are attached and
 	// have not named their clients. Default 30 s.
@@ -129,7 +129,7 @@ type Table struct {
 	count    Counters
 }
 
-// New makes a Table that knows nobody, and gives out nothing until Prefer says so.
+// New makes a Table that knows no client, and gives out nothing until Prefer says so.
 func New(cfg Config) *Table {
 	t := &Table{cfg: cfg.withDefaults()}
 	t.reset()
@@ -143,9 +143,9 @@ func (t *Table) reset() {
 
 func (t *Table) tick(now time.Duration) { t.now = max(t.now, now) }
 
-// Prefer says whether this assigner is the one that gives the job's indexes. What
-// was heard just before it is counts. Once it is not, all is kept for FreeAfter:
-// a Distributor to which nobody else has seemed preferred meanwhile does not say
+// Prefer says whether this assigner is the one that gives the job's indexes. What was
+// heard just before it is counts. Once it is not, all is kept for FreeAfter: a
+// Distributor that has taken no other assigner for preferred meanwhile does not say
 // everything again. One that does so is believed, whatever was known before.
 func (t *Table) Prefer(now time.Duration, mine bool) {
 	t.tick(now)
@@ -222,7 +222,7 @@ func (t *Table) Report(now time.Duration, s Session, complete bool, clients []Cl
 			}
 		}
 	}
-	// Those who hold an index come before those who are to be given one.
+	// Clients that hold an index come before those that are to be given one.
 	var heard []*client
 	for _, said := range clients {
 		if c := t.hear(s, said); c != nil {
@@ -271,7 +271,7 @@ func (t *Table) hear(s Session, said Client) *client {
 	return c
 }
 
-// validID says whether an id can go into a log line.
+// validID reports whether an id can go into a log line.
 func validID(id string) bool {
 	for _, b := range []byte(id) {
 		if b <= ' ' || b >= 0x7f {
@@ -298,7 +298,7 @@ func (t *Table) drop(s Session, c *client) {
 	delete(t.sessions[s].clients, c.id)
 	if n > 0 && len(c.carriers) == 0 {
 		c.left++
-		if len(t.gone) > 2*len(t.clients) { // some who come and go all the time
+		if len(t.gone) > 2*len(t.clients) { // some come and go all the time
 			t.gone = slices.DeleteFunc(t.gone, t.back)
 		}
 		t.gone = append(t.gone, departure{c, t.now, c.left})
@@ -322,8 +322,8 @@ func (t *Table) claim(c *client, index int) {
 	}
 }
 
-// before says who keeps an index that both hold: one who lives, one who has been
-// told of it, the one who has been connected for longer.
+// before reports whether c, not o, keeps an index that both hold: one that lives, one
+// that has been told of it, the one that has been connected for longer.
 func (c *client) before(o *client) bool {
 	first := func(is func(*client) bool) int {
 		switch yes, other := is(c), is(o); {
@@ -340,7 +340,7 @@ func (c *client) before(o *client) bool {
 		cmp.Compare(c.since, o.since), cmp.Compare(c.id, o.id)) < 0
 }
 
-// knows says whether the client has been told its index, as far as is known here.
+// knows reports whether the client has been told its index, as far as is known here.
 func (c *client) knows() bool {
 	return slices.ContainsFunc(c.carriers, func(k carrier) bool { return k.told == c.index })
 }
@@ -364,7 +364,7 @@ func (t *Table) tell(c *client) {
 	}
 }
 
-// Pending says whether a Distributor is to be told something.
+// Pending reports whether a Distributor is to be told something.
 func (t *Table) Pending(s Session) bool { return t.sessions[s] != nil && len(t.sessions[s].queue) > 0 }
 
 // Take returns at most n of the indexes that a Distributor is to be told, and

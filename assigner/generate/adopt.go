@@ -7,13 +7,13 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Operators' orders come with the job from the store: store.Overrides. A freeze by
-// order holds all rounds but those that carry out an order given since: restricted
-// ones, in which nothing else changes. When the assigner itself has frozen the job
-// because its tasks fell silent, orders wait too: it does not know whom it could
-// give slices to.
+// Overrides come with the job from the store: store.Overrides. A freeze by an operator
+// holds all rounds but those that carry out an order given since: restricted ones, in
+// which nothing else changes. When the assigner itself has frozen the job because its
+// tasks fell silent, orders wait too: it does not know to which tasks it could give
+// slices.
 
-// adopt takes in the orders. What was decided under others is decided anew.
+// adopt takes in the overrides. What was decided under others is decided anew.
 func (c *Core) adopt(l Loaded) {
 	before := c.overrides.inForce
 	c.overrides.inForce, c.overrides.target = l.Overrides, nil

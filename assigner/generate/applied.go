@@ -7,12 +7,12 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// Overrides are the orders in force, as far as is known here. Not to be changed.
+// Overrides are those in force, as far as is known here. Not to be changed.
 func (v View) Overrides() store.Overrides { return v.c.overrides.inForce }
 
-// CarriedOut reports whether the stored assignment has an order carried out, and which
-// generation that is; otherwise why not, or "" when it is being done. Final says
-// that waiting does not help: it takes another order, or a task that returns.
+// CarriedOut reports whether an order is carried out in the stored assignment, and which
+// generation that is; otherwise why not, or "" when it is being done. Final says that
+// waiting does not help: it takes another order, or a task that returns.
 func (v View) CarriedOut(order int64) (g assignment.Generation, done bool, why string, final bool) {
 	g = generation(v.c.store.newest)
 	switch {

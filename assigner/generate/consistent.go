@@ -163,8 +163,8 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	}
 }
 
-// Resigned takes in what came of a Resign. Somebody who cannot say so holds up
-// the next one until its session ends: it is tried again.
+// Resigned takes in what came of a Resign. One that fails is tried again: until it
+// succeeds, or the session ends, the next assigner cannot take the job lease.
 func (c *Core) Resigned(now Now, err error) {
 	c.tick(now)
 	if err != nil && !errors.Is(err, lease.ErrLost) {
@@ -237,9 +237,9 @@ func (t *jobLease) holding(c *assignment.JobConfig) string {
 	return ""
 }
 
-// quiet reports whether a round for the members' sake may wait for the next one by
-// load: nobody's keys, and nothing that leads to them, changes. In consistent
-// mode each generation takes a change that all slicelets have part in.
+// quiet reports whether a round for the members' sake may wait for the next one by load:
+// no task's keys change, nor how they are reached. In consistent mode each generation
+// takes a change that all slicelets take part in.
 func (d *Planned) quiet(mode assignment.Mode) bool {
 	if mode != assignment.Consistent || d.Why != ReasonMembership || d.in.Prev == nil {
 		return false

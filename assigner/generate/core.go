@@ -24,9 +24,9 @@ const (
 	// roundGap is the least time between two rounds; it is as long as the first took,
 	// with its write, so that at most half of all time goes there.
 	roundGap, roundGapMost = 20 * time.Millisecond, 2 * time.Second
-	// straysFor is how long reports to an assigner that is not preferred are kept:
-	// its Distributors may know sooner than itself that it is, and do not repeat
-	// whom they carry.
+	// straysFor is how long reports to an assigner that is not preferred are kept: its
+	// Distributors may know sooner than itself that it is, and do not repeat which tasks
+	// they carry.
 	straysFor = 30 * time.Second
 	// warmSteps is in how many steps new tasks warm up, if rounds by load are rarer.
 	warmSteps = 5

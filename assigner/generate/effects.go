@@ -22,7 +22,7 @@ type Effects struct {
 	// Refusals are events of kind Refused, to be told to their Distributors.
 	Refusals []membership.Event
 	Rounds   []Round
-	// Conflicts counts writes that somebody else's was before.
+	// Conflicts counts writes that came after one by another assigner.
 	Conflicts int
 	// In consistent mode: how often the job lease was held by another, how often
 	// it was lost, and how long changes took that have been completed.

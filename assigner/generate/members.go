@@ -60,10 +60,10 @@ func (m *members) keep() {
 	m.table = nil
 }
 
-// resume takes up the table that was kept when the job was handed over, if it has
-// come back soon: Distributors that have heard nothing of it see no reason to say once
-// more whom they carry. If anything has been decided or said anew meanwhile, that is all
-// that is taken from it.
+// resume takes up the table that was kept when the job was handed over, if it has come
+// back soon: Distributors that have not learnt of it do not say once more which tasks
+// they carry. If anything has been decided or said anew meanwhile, that is all that is
+// taken from it.
 func (m *members) resume(s *stored, attached []*distributor) {
 	switch {
 	case m.kept == nil || m.now.Mono-m.keptAt > straysFor:
@@ -78,7 +78,7 @@ func (m *members) resume(s *stored, attached []*distributor) {
 	m.ensure(s, attached)
 }
 
-// renew gives up what was known before the job was handed over, but for whom the
+// renew gives up what was known before the job was handed over, but for which tasks the
 // Distributors carry. It reports whether the table is a new one.
 func (m *members) renew(s *stored, attached []*distributor) bool {
 	m.outdated = true

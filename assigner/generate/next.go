@@ -19,13 +19,13 @@ type Load struct {
 	Penalties bool
 }
 
-// Write asks for an assignment to be written, on condition that the orders are
-// still those it was decided under, and if Token is not 0 that it is still that of
-// the job lease.
+// Write asks for an assignment to be written, on condition that the overrides are still
+// those it was decided under, and if Token is not 0 that it is still that of the job
+// lease.
 type Write struct {
 	Next  *assignment.Assignment
 	Token lease.Token
-	// Overrides is the version of the orders under which Next was decided, and
+	// Overrides is the version of the overrides under which Next was decided, and
 	// Fulfills says that it carries their rollback out; see store.Commit.
 	Overrides int64
 	Fulfills  bool
@@ -169,7 +169,7 @@ const (
 	labelQuiet   = "nothing moves"
 	labelOrder   = "order not possible"
 
-	skipQuiet  = "nobody's keys change, nor who is reached for them: left to the next round by load"
+	skipQuiet  = "no task's keys change, nor how they are reached: left to the next round by load"
 	skipFrozen = "a large part of the tasks fell silent at once"
 )
 

@@ -39,7 +39,7 @@ func (c *Core) Noted(now Now, n Note, err error) {
 		c.say(levelWarn, "not noted in the history", "action", n.Action, "error", err.Error())
 		return
 	}
-	c.overrides.noteFailures, c.store.loadDue = 0, true // the orders are of another version
+	c.overrides.noteFailures, c.store.loadDue = 0, true // the overrides are of another version
 	if n.Lifts != 0 {
 		c.overrides.noteAt = c.now.Mono + holdFor // by then it is known here
 	} else if len(c.overrides.notes) > 0 && c.overrides.notes[0] == n {

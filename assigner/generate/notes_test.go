@@ -24,7 +24,7 @@ func TestVanishingIsNoted(t *testing.T) {
 	n := len(b.entries)
 	b.pass(3*time.Minute + 2*time.Second)
 	want := []string{
-		froze + ": 3 of 5 tasks fell silent within 6s: nobody is declared dead for 3m0s, or until they return",
+		froze + ": 3 of 5 tasks fell silent within 6s: none is declared dead for 3m0s, or until they return",
 		thawed + ": after 3m0s: 3 tasks are still silent, and taken for dead",
 	}
 	if !slices.Equal(b.noted, want) {

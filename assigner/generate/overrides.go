@@ -12,8 +12,8 @@ import (
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// overrides is what operators have ordered, and what of it and of the assigner's own
-// freezes is to be noted in the history.
+// overrides are those of operators, and what of them and of the assigner's own freezes is
+// to be noted in the history.
 type overrides struct {
 	*env
 	inForce     store.Overrides
@@ -25,7 +25,7 @@ type overrides struct {
 	notes        []Note        // see notes.go
 	noteAt       time.Duration // no attempt before that
 	noteFailures int           // in a row
-	freezeOrder  int64         // of the freeze by order that is in force, 0 if none is
+	freezeOrder  int64         // of the operator's freeze that is in force, 0 if none is
 	freezeSeen   time.Duration // since when it is known here
 }
 
@@ -33,7 +33,7 @@ type overrides struct {
 // passed ends when that is noted in the store.
 func (o *overrides) frozen() bool { return o.inForce.Freeze != nil }
 
-// frozenBy is by whose order the job is frozen, in words.
+// frozenBy is which operator has frozen the job, until when and why, in words.
 func (o *overrides) frozenBy() string {
 	f := o.inForce.Freeze
 	s := "frozen by " + f.Who

@@ -20,7 +20,7 @@ const (
 	ReasonMembership Reason = "membership" // a task came, went, drains or has changed
 	ReasonLoad       Reason = "load"       // the balancing interval has passed
 	ReasonConfig     Reason = "config"     // the job's config has changed
-	ReasonReported   Reason = "reported"   // somebody holds a newer generation than is stored
+	ReasonReported   Reason = "reported"   // a subscriber holds a newer generation than is stored
 	ReasonTakeover   Reason = "takeover"   // this assigner has just become preferred
 	ReasonOrder      Reason = "order"      // an operator has ordered something
 	ReasonWarming    Reason = "warming"    // new tasks are warm enough for more
@@ -46,7 +46,7 @@ type Plan struct {
 
 	// What operators have ordered: nothing else is to change when restricted.
 	restricted  bool
-	away        map[string]bool        // who is to own nothing, when restricted
+	away        map[string]bool        // tasks that are to own nothing, when restricted
 	target      *assignment.Assignment // whose placement is to be had again, nil if none
 	overrides   store.Overrides
 	taskChanges string
@@ -91,7 +91,7 @@ func (p *Plan) Run() *Planned {
 	}
 	placement, ok := d.Out.Placement, len(d.Out.Placement.Starts) > 0
 	if !ok || !d.Out.Changed {
-		// Who owns what stays; the table of tasks may be another.
+		// Owners stay as they are; the table of tasks may be another.
 		if placement, ok = keep(in.Prev, p.tasks, !ok && !p.restricted); !ok {
 			return d
 		}

@@ -13,9 +13,9 @@ const reasonRollback loadbalance.Reason = "rollback"
 
 var errNobody = errors.New("no task is running that may own slices")
 
-// onlyOrdered undoes what a round has changed that nobody has ordered: the slices
-// of tasks that are to own nothing, and the pinned ranges, are as decided, all
-// others as before.
+// onlyOrdered undoes what a round has changed without an operator's order: the slices of
+// tasks that are to own nothing, and the pinned ranges, are as decided, all others as
+// before.
 func (p *Plan) onlyOrdered(in loadbalance.Input, out loadbalance.Output) loadbalance.Output {
 	held, ok := hold(in.Prev, in, out, func(t assignment.Task) bool { return p.away[t.Name] })
 	out.State = in.State
@@ -86,10 +86,9 @@ func renamed(a *assignment.Assignment, now []assignment.Task) (*assignment.Assig
 		Starts: slices.Clone(c.Starts), Offsets: slices.Clone(c.Offsets), Owners: slices.Clone(c.Owners)})
 }
 
-// hold is the placement that a round has decided on where a slice of base has an
-// owner that is to go, or where a range is fixed, and that of base elsewhere. The
-// slices of out are those of base, or parts of them. ok is false when there is
-// nobody to own anything.
+// hold is the placement that a round has decided on where a slice of base has an owner
+// that is to go, or where a range is fixed, and that of base elsewhere. The slices of out
+// are those of base, or parts of them. ok is false when no task may own anything.
 func hold(base *assignment.Assignment, in loadbalance.Input, out loadbalance.Output, goes func(assignment.Task) bool) (p assignment.Placement, ok bool) {
 	if len(out.Placement.Starts) == 0 {
 		return p, false

@@ -53,8 +53,8 @@ type Loaded struct {
 	Job        store.Job
 	StoreID    uint64
 	Assignment *assignment.Assignment // nil when there is none yet
-	// Overrides are the orders in force, and Target is the generation that their
-	// rollback names; nil when there is none, and then NoTarget may say why.
+	// Overrides are those in force, and Target is the generation that their rollback
+	// names; nil when there is none, and then NoTarget may say why.
 	Overrides store.Overrides
 	Target    *assignment.Assignment
 	NoTarget  error
@@ -236,7 +236,7 @@ func (c *Core) Written(now Now, err error) {
 		}
 		c.store.unsure = nil
 		c.effects.Conflicts++
-		c.say(levelInfo, "write lost", "reason", "somebody else wrote first: reading again to decide anew",
+		c.say(levelInfo, "write lost", "reason", "another assigner wrote first: reading again to decide anew",
 			"generation", int64(d.Next.Generation()), "round", string(d.Why), "error", err)
 		c.sched.again(c.now.Mono, d)
 		c.store.loadDue, c.store.retryAt = true, c.now.Mono
@@ -303,7 +303,7 @@ func (c *Core) complete(d *Planned) {
 		c.sched.hurry = ""
 	}
 	if c.store.newest == nil && d.Next == nil {
-		c.sched.runningAt = c.now.Mono // nobody to own anything after all
+		c.sched.runningAt = c.now.Mono // no task may own anything after all
 	}
 	c.rounds.balance = d.Out.State
 	c.sched.decided, c.sched.warming = c.now.Mono, loadbalance.Warming(d.in)

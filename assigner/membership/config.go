@@ -22,7 +22,7 @@ type Config struct {
 	// would have ended it. Default 20 s.
 	Vouch time.Duration
 	// Regroup is the least time that a task has to be heard of by way of another
-	// Distributor, when the one that carried it is lost, or when those who have spoken
+	// Distributor, when the one that carried it is lost, or when those that have spoken
 	// to a new table do not carry it: its own may have lost this assigner, and it needs
 	// some seconds to notice, and to find one that has not. It has as long from when
 	// there is such a one. Default 10 s.

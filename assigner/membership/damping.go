@@ -80,15 +80,15 @@ func (t *Table) release(k *task, why string) {
 	}
 }
 
-// undampIfAlone lets the damped own slices all the same when nobody else does, be it
-// that those who did have died or drain: better one that fails often than none.
+// undampIfAlone lets damped tasks own slices all the same when no other task may, because
+// the others have died or drain: better one that fails often than none.
 func (t *Table) undampIfAlone() {
 	if t.AnyRunning() {
 		return
 	}
 	for _, k := range t.tasks {
 		if k.alive() && !k.drains() && k.record.damped && k.state == assignment.TaskRunning {
-			t.release(k, "nobody else runs")
+			t.release(k, "no other task runs")
 		}
 	}
 }

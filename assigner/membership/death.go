@@ -43,7 +43,7 @@ func (t *Table) judge() {
 	all, vanished := live+len(t.deaths), quiet+len(t.deaths)
 	if t.now >= t.trusts && all >= f.MinTasks && float64(vanished) > f.Share*float64(all) {
 		t.frozen, t.frozenAt = true, t.now
-		t.say(nil, Frozen, "%d of %d tasks fell silent within %s: nobody is declared dead for %s, or until they return", vanished, all, f.Window, f.For)
+		t.say(nil, Frozen, "%d of %d tasks fell silent within %s: none is declared dead for %s, or until they return", vanished, all, f.Window, f.For)
 		return
 	}
 	for _, k := range overdue {
@@ -54,16 +54,17 @@ func (t *Table) judge() {
 	}
 }
 
-// hears says whether silence is silence of tasks: somebody would carry their reports.
+// hears reports whether silence is that of tasks: a Distributor would carry their
+// reports.
 func (t *Table) hears() bool { return t.armed && len(t.sessions) > 0 }
 
-// missing says whether a task of a frozen job was not heard since, or is silent once
-// more. That timers restart, as they do with a Distributor, is no word of a task.
+// missing reports whether a task of a frozen job was not heard since, or is silent once
+// more. A timer that restarts, as with a Distributor, is no sign of life.
 func (t *Table) missing(k *task) bool {
 	return k.report <= t.frozenAt || t.silence(k) >= t.cfg.HeartbeatTimeout/2
 }
 
-// thaw ends a freeze when those who vanished have returned, or after a time, whether
+// thaw ends a freeze when the tasks that vanished have returned, or after a time, whether
 // anything is heard or not.
 func (t *Table) thaw() {
 	f := t.cfg.Freeze
@@ -86,7 +87,7 @@ func (t *Table) thaw() {
 	}
 }
 
-// giveUp ends a freeze although tasks are missing. Those who are known to be silent for
+// giveUp ends a freeze although tasks are missing. Those that are known to be silent for
 // long enough are dead; the others will be, or will be heard. Neither calls for another
 // freeze.
 func (t *Table) giveUp() {
@@ -135,8 +136,8 @@ func (t *Table) silence(k *task) (longest time.Duration) {
 	return longest
 }
 
-// witness is until when a Distributor is known to have been able to speak. One
-// that has not said whom it carries may be reporting to somebody else; but if it had
+// witness is until when a Distributor is known to have been able to speak. One that has
+// not said which tasks it carries may be reporting to another assigner; but if it had
 // before Resume, and has not for long, it has nothing to say.
 func (t *Table) witness(s *session) time.Duration {
 	if !s.complete && (!s.said || t.now < s.since+t.cfg.SnapshotWait) {
@@ -145,8 +146,8 @@ func (t *Table) witness(s *session) time.Duration {
 	return max(s.heard, t.now-t.cfg.Vouch)
 }
 
-// Frozen says whether nobody is declared dead just now because so many fell
-// silent at once, and for how long that has lasted.
+// Frozen reports whether no task is declared dead just now because so many fell silent at
+// once, and since when.
 func (t *Table) Frozen() (since time.Duration, frozen bool) {
 	if !t.frozen {
 		return 0, false
@@ -154,8 +155,8 @@ func (t *Table) Frozen() (since time.Duration, frozen bool) {
 	return t.now - t.frozenAt, true
 }
 
-// Listening says why nobody could be declared dead just now for want of hearing,
-// or returns "".
+// Listening says why no task could be declared dead just now for want of evidence, or
+// returns "".
 func (t *Table) Listening() string {
 	switch {
 	case len(t.sessions) == 0:

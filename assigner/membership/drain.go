@@ -56,8 +56,8 @@ func (t *Table) Ended(name string, incarnation uint64) string {
 	return ""
 }
 
-// Thaw ends a freeze by order of an operator, and says whether there was one. Who
-// is still silent is dead, and for a freeze window nothing freezes again.
+// Thaw ends a freeze by order of an operator, and reports whether there was one. A task
+// that is still silent is dead, and for a freeze window nothing freezes again.
 func (t *Table) Thaw(now time.Duration) bool {
 	t.tick(now)
 	if !t.frozen {
@@ -97,7 +97,7 @@ func (t *Table) Statuses(now time.Duration) []Status {
 	return out
 }
 
-// Has says whether a task of that name is known.
+// Has reports whether a task of that name is known.
 func (t *Table) Has(name string) bool { return t.lookup(name) != nil }
 
 // Alive is the number of tasks that are neither dead nor gone.
@@ -111,7 +111,7 @@ func (t *Table) Alive() int {
 	return n
 }
 
-// AnyRunning says whether there is a task that may own slices.
+// AnyRunning reports whether there is a task that may own slices.
 func (t *Table) AnyRunning() bool {
 	return slices.ContainsFunc(t.tasks, func(k *task) bool { return k.shown() == assignment.TaskRunning })
 }

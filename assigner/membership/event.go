@@ -39,7 +39,7 @@ type Event struct {
 	Full bool
 }
 
-// Urgent says that somebody has to take over slices at once.
+// Urgent reports whether other tasks have to take over slices at once.
 func (e Event) Urgent() bool {
 	switch e.Kind {
 	case Restarted, Drained, Undrained, Left, Dead:

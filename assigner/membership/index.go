@@ -24,10 +24,10 @@ func (t *Table) number(k *task) bool {
 	return true
 }
 
-// free says whether a new name may have the index that o holds.
+// free reports whether a new name may have the index that o holds.
 func (t *Table) free(o *task) bool { return o == nil || !o.alive() && !o.owns }
 
-// take moves a task to an index. Whoever held it has it no more.
+// take moves a task to an index. A task that held it has it no more.
 func (t *Table) take(k *task, i int) {
 	if o := t.slots[i]; o != nil && o != k {
 		o.indexed = false
@@ -38,7 +38,7 @@ func (t *Table) take(k *task, i int) {
 	t.slots[i], k.indexed, k.cur.Index = k, true, uint32(i)
 }
 
-// Compact closes one hole if there are too many, and forgets who left long ago.
+// Compact closes one hole if there are too many, and forgets tasks that left long ago.
 // Call it when the task table may change without hurry.
 func (t *Table) Compact() {
 	for n := len(t.slots); n > 0 && t.hole(t.slots[n-1]); n-- {
@@ -65,7 +65,7 @@ func (t *Table) Compact() {
 	t.forget()
 }
 
-// hole says whether an index has been free for long enough.
+// hole reports whether an index has been free for long enough.
 func (t *Table) hole(o *task) bool {
 	return t.free(o) && (o == nil || t.now-o.fateAt >= t.cfg.HoleAge)
 }

@@ -196,7 +196,7 @@ func (t *Table) dropCarrier(k *task, s *session) {
 	}
 }
 
-// onlyThese drops whom a complete report does not name.
+// onlyThese drops the tasks that a complete report does not name.
 func (t *Table) onlyThese(s *session, reports []Report) {
 	type incarnation struct {
 		name string

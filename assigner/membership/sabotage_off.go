@@ -7,5 +7,5 @@ package membership
 const (
 	lateRevives = false // a report of a dead task revives it, however late it comes
 	timeouts    = 1     // for how many heartbeat timeouts a task may be silent
-	neverThaws  = false // a freeze lasts until those who vanished return
+	neverThaws  = false // a freeze lasts until the tasks that vanished return
 )

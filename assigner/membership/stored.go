@@ -13,7 +13,7 @@ import (
 // indexes, whose older holder wins.
 func (t *Table) Stored(a *assignment.Assignment, own bool) {
 	if !own {
-		t.watch = max(t.watch, t.now) // reports may have gone to whoever wrote it
+		t.watch = max(t.watch, t.now) // reports may have gone to the assigner that wrote it
 	}
 	owners := make(map[string]bool)
 	if a != nil {
@@ -37,11 +37,12 @@ func (t *Table) Stored(a *assignment.Assignment, own bool) {
 	}
 }
 
-// storedTask says whether the task was not known.
+// storedTask takes in a task of the stored assignment, and reports whether its
+// incarnation was not known.
 func (t *Table) storedTask(x assignment.Task, own bool) (found bool) {
 	k := t.lookup(x.Name)
 	if k != nil && !own && k.cur.Incarnation == x.Incarnation {
-		k.fresh = false // nobody here knows since when
+		k.fresh = false // since when is not known here
 		if k.fate == silent && x.State != assignment.TaskDead {
 			t.revive(k)
 		}
@@ -94,8 +95,8 @@ func (t *Table) revive(k *task) {
 	t.say(k, Returned, "it lives, as another assigner has stored")
 }
 
-// succeed has a stored incarnation take the place of the one that counts:
-// another assigner has let it in meanwhile.
+// succeed replaces the incarnation that counts by the stored one: another assigner has
+// let it in meanwhile.
 func (t *Table) succeed(k *task, x assignment.Task) {
 	if c := k.next; c != nil && c.task.Incarnation == x.Incarnation && x.State != assignment.TaskDead {
 		t.enter(k, c, Restarted, "as another assigner has stored")
@@ -113,8 +114,8 @@ func (t *Table) succeed(k *task, x assignment.Task) {
 	t.say(k, Restarted, "as another assigner has stored")
 }
 
-// adoptIndexes gives the stored tasks their stored indexes, and those who had
-// them others.
+// adoptIndexes gives the stored tasks their stored indexes, and those that had them
+// others.
 func (t *Table) adoptIndexes(a *assignment.Assignment, differ bool) {
 	for _, x := range a.Tasks() {
 		k := t.lookup(x.Name)

@@ -18,8 +18,8 @@ type session struct {
 	name     string        // the Distributor's
 	since    time.Duration // when the table first knew of it
 	heard    time.Duration // when it last said anything
-	complete bool          // it has said whom it carries
-	said     bool          // it had before Resume, and may be reporting to somebody else
+	complete bool          // it has said which tasks it carries
+	said     bool          // it had before Resume, and may be reporting to another assigner
 	speaks   time.Duration // since when it has done so without a long silence of its own
 }
 
@@ -34,7 +34,7 @@ type Table struct {
 	version  uint64
 	events   []Event
 
-	// Nobody dies before the table is armed. Silence counts from watch on.
+	// No task dies before the table is armed. Silence counts from watch on.
 	settled time.Duration
 	armed   bool
 	watch   time.Duration
@@ -92,11 +92,11 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 	}
 }
 
-// Resume says that the table was left alone for a while, in which Distributors may
-// have reported to somebody else. All timers restart. A Distributor that had said whom
-// it carries is not waited for: it either has heard nothing of that, and its next
-// report says so, or says it anew. Until then, or for SnapshotWait, it does not witness
-// anybody's silence.
+// Resume says that the table was left alone for a while, in which Distributors may have
+// reported to another assigner. All timers restart. A Distributor that had said which
+// tasks it carries is not waited for: it either has not learnt of that, and its next
+// report says so, or says it anew. Until then, or for SnapshotWait, it is no evidence of
+// any task's silence.
 func (t *Table) Resume(now time.Duration) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
@@ -105,9 +105,9 @@ func (t *Table) Resume(now time.Duration) {
 	}
 }
 
-// Follow takes over from the table in whose place this one is made whom Distributors
-// carry, as far as they have not said so anew. Having said it, they may see no reason
-// to: they are waited for no more than after Resume. All timers restart.
+// Follow takes over, from the table that this one replaces, which tasks Distributors
+// carry, as far as they have not said so anew. They may not say it again: they are waited
+// for no more than after Resume. All timers restart.
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
@@ -241,7 +241,7 @@ func (t *Table) Wake() time.Duration {
 	return t.now + time.Hour
 }
 
-// arm begins to count silence once everybody who could have something to say has
+// arm begins to count silence once every Distributor that could have something to say has
 // said it.
 func (t *Table) arm(now time.Duration) {
 	if t.armed || len(t.sessions) == 0 || now < t.settled {
@@ -257,8 +257,8 @@ func (t *Table) arm(now time.Duration) {
 		if !k.alive() || len(k.carriers) > 0 {
 			continue
 		}
-		// Of whom nobody has spoken by now, no stream is left here; but there may be one
-		// at a Distributor that has not reached this assigner.
+		// A task of which no Distributor has spoken by now has no stream left here; but
+		// it may have one at a Distributor that has not reached this assigner.
 		t.regroup(k)
 		if k.lostWith == "" {
 			t.ended(k)

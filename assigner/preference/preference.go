@@ -1,14 +1,13 @@
-// Package preference says which assigner should take a job's decisions. It is
-// pure: everybody who sees the same candidates comes to the same answer without
-// asking anybody.
+// Package preference says which assigner should take a job's decisions. It is pure: all
+// that see the same candidates come to the same answer without asking one another.
 //
 // An assigner in the job's zone comes before all others; among equals the one
 // with the highest rendezvous score counts. So jobs spread evenly, and when an
 // assigner comes or goes only the jobs that it wins or held change hands.
 //
-// Preference is a hint that keeps assigners from working against one another
-// (Slicer paper, section 4.1). Nothing depends on everybody agreeing on it:
-// safety is the store's compare-and-swap.
+// Preference is a hint that keeps assigners from working against one another (Slicer
+// paper, section 4.1). Nothing depends on all agreeing on it: safety is the store's
+// compare-and-swap.
 package preference
 
 import (
