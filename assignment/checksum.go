@@ -57,7 +57,7 @@ type summer struct {
 	buf []byte
 }
 
-// room has the hash take what was gathered unless there is room for n bytes more.
+// room gives the hash what was gathered unless there is room for n bytes more.
 func (s *summer) room(n int) {
 	if len(s.buf)+n > cap(s.buf) {
 		s.d.Write(s.buf)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Mode is what a job's tasks may believe about who owns a key.
+// Mode is what a job's tasks may believe about the owner of a key.
 type Mode uint8
 
 const (
@@ -67,8 +67,8 @@ type JobConfig struct {
 	// WarmUp is how long a new task takes to come to its full share of the load: 1 ms
 	// to 1 h, default 30 s; NoWarmUp stands for 0, which gives it all at once.
 	WarmUp time.Duration
-	// History is how many generations and how many orders of operators are kept with
-	// who, when and why: 1 to MaxHistory, default 100.
+	// History is how many generations and how many orders of operators are kept, with the
+	// operator, the time and the reason: 1 to MaxHistory, default 100.
 	History int
 	Balance BalanceConfig
 	Damping DampingConfig
@@ -98,14 +98,13 @@ type DampingConfig struct {
 	// default twice Suppress.
 	Most float64
 	// Share of the job's living tasks that may be damped at once, one in any case while
-	// another runs: 0 to 1, default .25; -1 stands for 0, which damps nobody. When nobody
-	// else runs the damped own slices all the same.
+	// another runs: 0 to 1, default .25; -1 stands for 0, which damps none. When no other
+	// task runs the damped own slices all the same.
 	Share float64
 }
 
-// FreezeConfig says when so many tasks fall silent at once that the assigner
-// suspects the network, or itself, and declares nobody dead for a while: the job is
-// frozen.
+// FreezeConfig says when so many tasks fall silent at once that the assigner suspects the
+// network, or itself, and declares none dead for a while: the job is frozen.
 type FreezeConfig struct {
 	// Share of the job's tasks: when more fall silent within Window, the job freezes.
 	// Above 0, to 1; default .5. 1 never freezes.

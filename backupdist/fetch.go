@@ -35,9 +35,9 @@ func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerS
 	}
 }
 
-// await waits, but not for long, until the job has been read once, and again if
-// it has changed since: nobody may have needed it for a while. A reading that is
-// under way may have begun before the change, hence two at most.
+// await waits, but not for long, until the job has been read once, and again if it has
+// changed since: it may not have been needed for a while. A reading that is under way may
+// have begun before the change, hence two at most.
 func (j *job) await(ctx context.Context) state {
 	ctx, cancel := context.WithTimeout(ctx, protocol.Patience)
 	defer cancel()

@@ -10,12 +10,12 @@
 //	go server.Serve(s.Admit(listener))
 //	defer s.Close()
 //
-// It only reads. It holds every job that its store names, or its stores, so that it
-// can go on when one dies, too: a job with subscribers is read whenever it changes,
-// any other at most every 10 s. Reports are ignored; Status says that none are
-// taken. A job is NOT_FOUND when every store says so and UNAVAILABLE when it has
-// never been read and a store that may have it does not answer. Nobody is sent an
-// older generation than it holds.
+// It only reads. It holds every job that its store names, or its stores, so that it can
+// go on when one dies, too: a job with subscribers is read whenever it changes, any other
+// at most every 10 s. Reports are ignored; Status says that none are taken. A job is
+// NOT_FOUND when every store says so and UNAVAILABLE when it has never been read and a
+// store that may have it does not answer. No subscriber is sent an older generation than
+// it holds.
 //
 // Subscribers get a delta from the generation before or the whole, each encoded
 // once for all of them.
@@ -222,7 +222,7 @@ func (s *Server) needed(j *job) int {
 	return j.refs
 }
 
-// drop forgets a job that nobody needs.
+// drop forgets a job that is not needed.
 func (s *Server) drop(j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

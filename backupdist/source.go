@@ -52,7 +52,7 @@ func (src *source) ready() error {
 	return fmt.Errorf("store %s has not answered yet", src.name)
 }
 
-// watch has each job read that the store names, until Close.
+// watch makes each job that the store names due to be read, until Close.
 func (src *source) watch() {
 	life := src.s.life
 	for failures := 0; life.Err() == nil; failures++ {
@@ -96,7 +96,7 @@ func (src *source) watchOnce() error {
 
 // found is a job in the store that has it.
 type found struct {
-	source *source // nil: there is no such job, or err says why nobody knows
+	source *source // nil: there is no such job, or err says why that is not known
 	job    store.Job
 	err    error
 }

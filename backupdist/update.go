@@ -27,7 +27,7 @@ func newUpdate(base, a *assignment.Assignment, s *Server) *update {
 	return u
 }
 
-// encoding is made, and marshalled, by the first who sends it, and shared.
+// encoding is made, and marshalled, by the first that sends it, and shared.
 type encoding struct {
 	make func() (*wire.Frame, error)
 	once sync.Once

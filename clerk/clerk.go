@@ -13,7 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/subscriber"
 )
 
-// Config says which job a clerk looks keys up in, and who knows about it.
+// Config says in which job a clerk looks keys up, and which servers know it.
 type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string

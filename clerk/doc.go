@@ -49,12 +49,12 @@
 //
 // # Pools of connections
 //
-// With hundreds of clients and servers, connections of each to each cost both
-// sides memory and health checks. Config.Subset has a client keep connections to
-// Size of the tasks only, its [Subset]; the adapters clerkgrpc and clerkhttp do.
-// Requests without a key go to tasks of the subset, those with one to an owner in
-// the subset where a slice has several; an owner outside it is connected to when
-// a request needs it, and let go when it has been idle.
+// With hundreds of clients and servers, connections of each to each cost both sides
+// memory and health checks. With Config.Subset a client keeps connections to Size of the
+// tasks only, its [Subset]; the adapters clerkgrpc and clerkhttp do. Requests without a
+// key go to tasks of the subset, those with one to an owner in the subset where a slice
+// has several; an owner outside it is connected to when a request needs it, and
+// disconnected when it has been idle.
 //
 // Which tasks those are follows from the tasks' indexes and from the client's own
 // index alone (Rocksteadier subsetting, see package loadbalance/subset): no

@@ -19,13 +19,13 @@ type SubsetConfig struct {
 	// fewer. 0, the default, is all: up to some dozens of tasks that is what one
 	// wants. For more, 20 is usual (it is the article's example).
 	Size int
-	// Index is the client's number among the job's clients, dense from 0 (such as
-	// its ordinal in a StatefulSet) and below 16,777,216. No two clients of the
-	// job should have the same. nil has the control plane give one, the smallest
-	// free, which stays the client's for as long as it lives; with a CacheFile and
-	// a ClientID also when it is started again. Until it has come, or when none does
-	// because only a Backup Distributor is there, the client goes by a provisional
-	// one that is derived from its id.
+	// Index is the client's number among the job's clients, dense from 0 (such as its
+	// ordinal in a StatefulSet) and below 16,777,216. No two clients of the job should
+	// have the same. With nil the control plane gives one, the smallest free, which stays
+	// the client's for as long as it lives; with a CacheFile and a ClientID also when it
+	// is started again. Until it has come, or when none does because only a Backup
+	// Distributor is there, the client goes by a provisional one that is derived from its
+	// id.
 	Index *int
 }
 

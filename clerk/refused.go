@@ -14,7 +14,7 @@ import (
 // own: nothing was done, and the owner may be asked. Adapters return it as a
 // value, wrapped or not; find it with errors.As.
 type Refused struct {
-	// Job and Task say who refused.
+	// Job and Task name the task that refused.
 	Job, Task string
 	// Generation is the newest assignment that the task knows, 0 if it did not say.
 	Generation assignment.Generation

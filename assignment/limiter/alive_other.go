@@ -4,5 +4,5 @@ package limiter
 
 import "net"
 
-// alive reports true: who has closed a connection is found out when it is read.
+// alive reports true: that a connection was closed is found out when it is read.
 func alive(net.Conn) bool { return true }

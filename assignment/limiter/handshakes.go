@@ -25,8 +25,8 @@ const (
 	// DefaultHandshakes is how many are under way at once, and DefaultFew how many while
 	// those that are connected wait for a change.
 	DefaultHandshakes, DefaultFew = 64, 2
-	// HandshakeFor is how long one counts at most: it may be for something that nobody
-	// tells to be served, or its other end may be slow.
+	// HandshakeFor is how long one counts at most: it may be for something that is never
+	// reported as served, or its other end may be slow.
 	HandshakeFor = time.Second
 	// PauseFor is how long a change holds others up at most: by then it is to have
 	// reached all, and what does not read it is not to be waited for.
@@ -48,7 +48,7 @@ const (
 	DroppedStreams = "streams" // its client went on opening more streams than are allowed
 )
 
-// HandshakesConfig says what Handshakes allow and whom they tell.
+// HandshakesConfig says what Handshakes allow and what is called when something changes.
 type HandshakesConfig struct {
 	// Most are under way at once, and Few while a change is on its way. Defaults:
 	// DefaultHandshakes, DefaultFew.

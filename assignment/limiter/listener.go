@@ -206,7 +206,7 @@ func (l *listener) speaksLocked(s *silent) {
 	s.all, s.of = nil, nil
 }
 
-// listen waits for the first byte and has the connection set up then.
+// listen waits for the first byte and then lets the connection be set up.
 func (l *listener) listen(s *silent) {
 	h := &Handshake{Addr: s.conn.RemoteAddr(), of: l.h, id: l.h.number(), key: s.key, listener: l, conn: s.conn}
 	err := s.conn.SetReadDeadline(time.Now().Add(silentFor))

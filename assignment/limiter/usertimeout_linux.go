@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout has the kernel give up a connection that acknowledges nothing. gRPC
+// setUserTimeout makes the kernel give up a connection that acknowledges nothing. gRPC
 // does that itself, to connections that it is given as they are.
 func setUserTimeout(c net.Conn, d time.Duration) {
 	tcp, ok := c.(*net.TCPConn)

@@ -21,7 +21,7 @@ var next atomic.Int64
 
 func init() { next.Store(int64(os.Getpid()) * 101) }
 
-// Free returns loopback addresses, host:port, on which nobody listens. It gives none
+// Free returns loopback addresses, host:port, on which nothing listens. It gives none
 // twice before all others.
 func Free(n int) ([]string, error) {
 	var addrs []string

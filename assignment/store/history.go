@@ -185,9 +185,9 @@ type Journal interface {
 	// Commit is Write with what Commit says.
 	Commit(ctx context.Context, c Commit) error
 
-	// Overrides returns the orders in force, or ErrNotFound when there is no such
-	// job. When none was given yet only their Version may be set, to that of a job
-	// of the name that was deleted before.
+	// Overrides returns those in force, or ErrNotFound when there is no such job. When
+	// none was given yet only their Version may be set, to that of a job of the name that
+	// was deleted before.
 	Overrides(ctx context.Context, job string) (Overrides, error)
 	// PutOverrides stores next, which is valid, if those stored are of the version
 	// before; else it returns ErrConflict. With it goes the order's entry, whose Order
@@ -198,9 +198,9 @@ type Journal interface {
 
 	// PutJobBy is PutJob, and DeleteJobBy DeleteJob, together with an entry about it in
 	// the history, or not at all. The store numbers the entry as the next order; the
-	// orders in force stay as they are. Of a job that is deleted so the newest
-	// KeptOrders orders stay in the history, this one the last, and the history of a
-	// job made anew under the name goes on from there.
+	// overrides in force stay as they are. Of a job that is deleted so the newest
+	// KeptOrders orders stay in the history, this one the last, and the history of a job
+	// made anew under the name goes on from there.
 	PutJobBy(ctx context.Context, c assignment.JobConfig, expect int64, by Entry) (Job, error)
 	DeleteJobBy(ctx context.Context, name string, by Entry) error
 

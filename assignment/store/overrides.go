@@ -14,7 +14,7 @@ import (
 const (
 	// MaxWho and MaxWhy bound the words of a Stamp, in bytes; MaxWho also its peer.
 	MaxWho, MaxWhy = 128, 512
-	// MaxPins, MaxExcluded and MaxDrains bound the orders in force at once.
+	// MaxPins, MaxExcluded and MaxDrains bound the overrides in force at once.
 	MaxPins, MaxExcluded, MaxDrains = 256, 256, 256
 	// MaxFreeze is the longest freeze that ends by itself.
 	MaxFreeze = 30 * 24 * time.Hour
@@ -48,14 +48,15 @@ type Pin struct {
 	Task  string
 }
 
-// Exclusion has a task own nothing.
+// Exclusion keeps a task from owning anything.
 type Exclusion struct {
 	Stamp
 	Order int64
 	Task  string
 }
 
-// Drain has a task own nothing until it ends: of another incarnation it is not.
+// Drain keeps a task from owning anything until it ends. It does not hold for another
+// incarnation.
 type Drain struct {
 	Stamp
 	Order       int64
@@ -70,9 +71,8 @@ type Rollback struct {
 	Generation assignment.Generation
 }
 
-// Overrides are the orders of operators that are in force for a job. The zero value
-// is that of a job for which none was ever given. An Overrides is not changed once it
-// is shared.
+// Overrides are what operators have in force for a job. The zero value is that of a job
+// for which none was ever given. An Overrides is not changed once it is shared.
 type Overrides struct {
 	// Version is that of the newest order: each write takes the next number, and
 	// numbers go on when a job is deleted and made anew. 0 is none.
@@ -132,8 +132,8 @@ func (c Overrides) Fulfilled() Overrides {
 	return c
 }
 
-// Same reports whether the same orders are in force, whatever the versions, and whatever
-// is drained: that shows in the tasks.
+// Same reports whether the same overrides are in force, whatever the versions, and
+// whatever is drained: that shows in the tasks.
 func (c *Overrides) Same(o *Overrides) bool {
 	number := func(f *Freeze, r *Rollback) (n [2]int64) {
 		if f != nil {

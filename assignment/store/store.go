@@ -29,7 +29,7 @@ import (
 var (
 	// ErrNotFound: there is no such job, assignment or generation.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict: somebody else wrote first; read again and decide anew.
+	// ErrConflict: another wrote first; read again and decide anew.
 	ErrConflict = errors.New("conflict")
 	// ErrCorrupt: a record does not decode or fails its checksum; the error names its key.
 	ErrCorrupt = errors.New("corrupt record")
@@ -173,7 +173,7 @@ type Registry interface {
 	// when its process is dead for a lease of a few seconds. An entry of the
 	// same id is replaced.
 	Register(ctx context.Context, c Candidate) (Registration, error)
-	// Candidates starts to watch who is registered.
+	// Candidates starts to watch which assigners are registered.
 	Candidates(ctx context.Context) (CandidateWatcher, error)
 }
 
@@ -189,7 +189,7 @@ type Registration interface {
 	Close() error
 }
 
-// CandidateWatcher tells who is registered.
+// CandidateWatcher tells which assigners are registered.
 type CandidateWatcher interface {
 	// Next waits until the candidates have changed since the last call, and
 	// returns all of them in order of id, and the revision of the view, which

@@ -19,8 +19,8 @@ import (
 type cacheEntry struct {
 	assignment *assignment.Assignment
 	mode       assignment.Mode // 0 if not known
-	// index is a clerk's, -1 if it has none, and client its clientHash: others who
-	// share the file have indexes of their own.
+	// index is a clerk's, -1 if it has none, and client its clientHash: others that share
+	// the file have indexes of their own.
 	index  int
 	client uint64
 }

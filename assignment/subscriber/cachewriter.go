@@ -10,8 +10,8 @@ import (
 // changes all the time must not keep the disk busy.
 const cacheSpacing = 10 * time.Second
 
-// cacheWriter writes the newest assignment to the cache file, off the way of
-// those who receive it.
+// cacheWriter writes the newest assignment to the cache file, so that receiving does not
+// wait for the disk.
 type cacheWriter struct {
 	path string
 	log  *slog.Logger

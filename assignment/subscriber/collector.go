@@ -27,7 +27,7 @@ func NewCollector(component string, s *Subscriber) *Collector {
 		generation: desc("assignment_generation", "Generation of the assignment in hand, 0 if there is none."),
 		age:        desc("assignment_age_seconds", "Time since the assignment in hand was made, by its generation and the local clock."),
 		source:     desc("assignment_source", "1 for where the assignment in hand came from: distributor, backup or cache.", "source"),
-		link:       desc("link", "1 for who serves at this moment: distributor or backup.", "server"),
+		link:       desc("link", "1 for the kind of server that serves at this moment: distributor or backup.", "server"),
 		updates:    desc("assignment_updates_total", "Assignments put to use, by where they came from.", "source"),
 		refused:    desc("assignment_refused_total", "Assignments refused: malformed, of another job, or not what their checksum says."),
 		failures:   desc("connection_failures_total", "Connections lost, and attempts that came to nothing."),

@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 # TYPE slicer_clerk_assignment_generation gauge
 slicer_clerk_assignment_generation{clerk="0",job="job"} 2
 slicer_clerk_assignment_generation{clerk="1",job="job"} 2
-# HELP slicer_clerk_link 1 for who serves at this moment: distributor or backup.
+# HELP slicer_clerk_link 1 for the kind of server that serves at this moment: distributor or backup.
 # TYPE slicer_clerk_link gauge
 slicer_clerk_link{clerk="0",job="job",server="backup"} 0
 slicer_clerk_link{clerk="0",job="job",server="distributor"} 1

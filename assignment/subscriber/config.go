@@ -26,13 +26,13 @@ type Config struct {
 	ClientID string
 	// Zone is where the subscriber runs; may be empty.
 	Zone string
-	// Task is who the slicelet is; only for slicelets. Index and State are not used.
+	// Task identifies the slicelet; only for slicelets. Index and State are not used.
 	Task assignment.Task
 	// First is a slicelet's first report, so that even the first hello has one; may
 	// be nil.
 	First *slicerv1.Report
-	// ClientIndex is the index that a clerk has by itself, at most MaxClientIndex.
-	// nil has the control plane give one.
+	// ClientIndex is the index that a clerk has by itself, at most MaxClientIndex. With
+	// nil the control plane gives one.
 	ClientIndex *uint32
 	// Distributors and Backups are host:port, at most 256 each and at least one
 	// altogether. A name with several addresses stands for any one of them.
@@ -98,8 +98,8 @@ func validateServers(field string, servers []string) error {
 	return nil
 }
 
-// NewClientID makes a random client id that begins with the name given, or with
-// the machine's name if that is empty, so that people know whom it names.
+// NewClientID makes a random client id that begins with the name given, or with the
+// machine's name if that is empty, so that people know what it names.
 func NewClientID(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()

@@ -15,7 +15,7 @@
 //   - A slicelet whose Distributor is not heard by the job's preferred assigner looks
 //     whether another is, and goes there. While none is it stays. One name may be that of
 //     several Distributors: it goes on the connection on which it found the one.
-//   - When nobody is left, the last assignment stays. With a cache file it even
+//   - When no server is left, the last assignment stays. With a cache file it even
 //     survives a restart, which the paper's library cannot.
 //   - Whatever a server sends, it does not panic, and what is not proven by its
 //     checksum is refused and asked for anew, whole.

@@ -75,7 +75,7 @@ type event struct {
 func dialOptions(user []grpc.DialOption) []grpc.DialOption {
 	opts := []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		// A name with several addresses: not everybody the first of them.
+		// A name with several addresses: not all connect to the first of them.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 )
 
-// LoggerOrDefault is where a library logs whose user has named log, which may be nil: then
-// it is slog.Default() as it is now, for WARN and above. So what is wrong is heard of
-// by those who have asked for nothing, and all else is not.
+// LoggerOrDefault is where a library logs that was given log. If that is nil it is
+// slog.Default() as it is now, for WARN and above: without any setting an application logs
+// what is wrong, and nothing else.
 func LoggerOrDefault(log *slog.Logger) *slog.Logger {
 	if log != nil {
 		return log

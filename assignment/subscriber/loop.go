@@ -114,7 +114,7 @@ func (l *loop) dial(a protocol.Action) {
 	})
 }
 
-// publish makes the core's state everybody's.
+// publish makes the core's state visible to callers.
 func (l *loop) publish() {
 	s := l.s
 	state, count := l.core.State(), l.core.Counters()

@@ -63,9 +63,9 @@ func LoadFromProto(m *slicerv1.LoadReport) (*assignment.Load, error) {
 	return l, nil
 }
 
-// CheckLoad refuses what is out of bounds: empty ranges or some past the
-// keyspace, columns of different lengths, rates that are negative, not finite or
-// above MaxRate. It is for those who pass the report on: it makes nothing of it.
+// CheckLoad refuses what is out of bounds: empty ranges or some past the keyspace,
+// columns of different lengths, rates that are negative, not finite or above MaxRate. It
+// is for parts that pass the report on: it makes nothing of it.
 func CheckLoad(m *slicerv1.LoadReport) error {
 	if m == nil {
 		return malformed("load report", errMissing)

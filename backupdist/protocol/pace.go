@@ -5,7 +5,8 @@ import "time"
 const (
 	// warmEvery is how often a changing job without subscribers is read.
 	warmEvery = 10 * time.Second
-	// idleFor is how long a job is kept that the store does not know and nobody needs.
+	// idleFor is how long a job is kept that the store does not know and that is not
+	// needed.
 	idleFor = 10 * time.Second
 	// Waits between attempts to reach the store, half of it at random.
 	retryMin = 100 * time.Millisecond
@@ -26,7 +27,7 @@ const (
 	ToWait  Todo = iota // until something is heard, or so long
 	ToPause             // so long, whatever is heard
 	ToRead
-	ToDrop // if still nobody needs it, or else as ToWait
+	ToDrop // if it is still not needed, or else as ToWait
 )
 
 // next says what to do. A wait below 0 is for ever.

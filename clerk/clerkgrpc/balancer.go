@@ -68,7 +68,7 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.job, b.config = n.job, &n.source.cfg
 	dead := b.take(n.subset, time.Now())
 	b.publish()
-	for _, g := range dead { // now that those who leave find others
+	for _, g := range dead { // now that those that leave find others
 		g.Die()
 	}
 	n.source.generation.Store(b.table.generation)

@@ -50,12 +50,12 @@ const DefaultIdleClose = 2 * time.Minute
 
 // Config says how RPCs are routed. Give either Clerk or Shared.
 type Config struct {
-	// Clerk says who knows about the job: Distributors and all else that a clerk
-	// takes. Its Job is that of the target and is left empty here. Connections made
-	// with one call's DialOptions to one job share a clerk, which is closed with the
-	// last of them.
+	// Clerk says which servers know the job: Distributors and all else that a clerk
+	// takes. Its Job is that of the target and is left empty here. Connections made with
+	// one call's DialOptions to one job share a clerk, which is closed with the last of
+	// them.
 	Clerk clerk.Config
-	// Shared is a clerk of the caller's, who closes it after the connections. Of Clerk
+	// Shared is a clerk of the caller's, which closes it after the connections. Of Clerk
 	// only the Registerer counts then: it takes this package's metrics.
 	Shared *clerk.Clerk
 

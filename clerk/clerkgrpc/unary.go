@@ -68,9 +68,9 @@ func repeatable(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 	return p != nil && p.RetryableStatusCodes[codes.Unavailable]
 }
 
-// again waits until it is time to send an RPC again that has failed, if it is a
-// matter of who owns its key. Otherwise it returns the error to fail with; that may
-// be a refusal of another job, which the task itself is a client of.
+// again waits until it is time to send an RPC again that has failed, if it failed because
+// the task does not own its key. Otherwise it returns the error to fail with; that may be
+// a refusal of another job, which the task itself is a client of.
 func (s *source) again(c *routed, cc *grpc.ClientConn, method string, failed error, times int) (bool, error) {
 	r := &c.route
 	name := targetJob(cc)

@@ -43,7 +43,7 @@ type attempt struct {
 	closed bool
 }
 
-// newBody takes the body over. keep has it kept when it is small.
+// newBody takes the body over. With keep a small one is kept.
 func newBody(src io.ReadCloser, keep bool) *body {
 	b := &body{src: src, keep: keep}
 	b.now = &attempt{b: b}
@@ -111,9 +111,8 @@ func (b *body) again() *attempt {
 	return b.now
 }
 
-// last says that the attempt is the last, and with an error that nobody
-// waits for what it does with the body. The error returned is the body's own, if
-// that is behind it.
+// last says that the attempt is the last, and with an error that nothing waits for what
+// it does with the body. The error returned is the body's own, if that is behind it.
 func (b *body) last(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -35,7 +35,7 @@ type tally struct {
 
 var (
 	requestsDesc = prometheus.NewDesc("slicer_clerkhttp_requests_total",
-		"HTTP requests, by who answered: an owner of the key, another task, any task for want of a key, or nobody.", []string{"result"}, nil)
+		"HTTP requests, by what answered: an owner of the key, another task, any task for want of a key, or none.", []string{"result"}, nil)
 	retriesDesc = prometheus.NewDesc("slicer_clerkhttp_retries_total",
 		"HTTP requests sent again, by why: the task failed, refused the key, or lost it while the request ran.", []string{"reason"}, nil)
 )

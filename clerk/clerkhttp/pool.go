@@ -43,7 +43,7 @@ func (p *pool) retire(why clerk.CloseCause) {
 
 type dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// counted has the clerk count connections; an error says that no task was reached.
+// counted lets the clerk count connections; an error says that no task was reached.
 func (p *pool) counted(ck *clerk.Clerk, d dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := d(ctx, network, address)

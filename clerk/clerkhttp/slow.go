@@ -34,7 +34,7 @@ type watch struct {
 	over  bool
 }
 
-// trace has the watch begin when the request has been written.
+// trace begins the watch when the request has been written.
 func (w *watch) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) {
 		w.mu.Lock()

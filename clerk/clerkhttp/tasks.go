@@ -52,7 +52,7 @@ func (b *backend) failing(now time.Time) bool {
 	return b.failures.Load() != 0 && now.UnixNano() < b.leaveAlone.Load()
 }
 
-// probe has others leave alone a task that failed, while this request tries it.
+// probe keeps other requests from a task that failed, while this request tries it.
 func (b *backend) probe(now time.Time) {
 	if b.failures.Load() != 0 {
 		b.leaveAlone.Store(now.Add(dialTimeout).UnixNano())

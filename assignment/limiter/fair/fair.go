@@ -1,5 +1,5 @@
-// Package fair decides who may go on when not all can at once: so many at a time, for a
-// while each, and of those who wait one of each key in turn, so that a key with many
+// Package fair decides which may go on when not all can at once: so many at a time, for a
+// while each, and of those that wait one of each key in turn, so that a key with many
 // does not hold up those of others. A key is opaque, such as the address of a peer.
 //
 // It is pure: the time is given to it. Nothing in it is safe for concurrent use.
@@ -16,8 +16,8 @@ type Config struct {
 	Hold time.Duration
 	// Classes is how many classes there are, at least 1. Those of class 0 go first.
 	Classes int
-	// TakeOver lets one of a key that holds no place have a place of the key that
-	// holds the most, if those are two or more. Whoever loses a place so is not told.
+	// TakeOver lets one of a key that holds no place have a place of the key that holds
+	// the most, if those are two or more. The one that loses a place so is not told.
 	TakeOver bool
 }
 

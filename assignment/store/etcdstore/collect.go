@@ -12,8 +12,8 @@ import (
 
 const (
 	sweepInterval = time.Minute
-	// attemptGrace is how long a marker has to have been there, by the clock of
-	// whoever collects, before its attempt counts as dead.
+	// attemptGrace is how long a marker has to have been there, by the clock of the
+	// process that collects, before its attempt counts as dead.
 	attemptGrace = 2 * attemptTime
 )
 

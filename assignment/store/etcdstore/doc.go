@@ -30,12 +30,12 @@
 // deltas have grown as long as the whole, a checkpoint. So a write is one
 // request, and costs the delta.
 //
-// What does not fit (more than 512 KiB beside the delta) is put first, piece by
-// piece, under a random attempt id: the first piece comes with a marker, each
-// other one compares that the marker is there, and so does the transaction that
-// moves the head, which takes the marker away. So every piece is, at any time,
-// either named by a marker or by the head's generations. Nobody sees a piece
-// before the head names it, and a process that dies leaves a marker behind.
+// What does not fit (more than 512 KiB beside the delta) is put first, piece by piece,
+// under a random attempt id: the first piece comes with a marker, each other one compares
+// that the marker is there, and so does the transaction that moves the head, which takes
+// the marker away. So every piece is, at any time, either named by a marker or by the
+// head's generations. No reader sees a piece before the head names it, and a process that
+// dies leaves a marker behind.
 //
 // Dead attempts are collected by any process that writes, which looks at the
 // markers about once a minute: one that it has seen for two minutes, by its own

@@ -91,7 +91,7 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 	}
 }
 
-// putJobOnce returns false when somebody else has written meanwhile.
+// putJobOnce returns false when another has written meanwhile.
 func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect int64, by *store.Entry) (job store.Job, put bool, err error) {
 	l := &s.layout
 	key, gone, overrides := l.Config(c.Name), l.Gone(c.Name), l.Overrides(c.Name)
@@ -181,7 +181,7 @@ func (s *Store) deleteJob(ctx context.Context, name string, by *store.Entry) err
 	}
 }
 
-// deleteJobOnce returns false when somebody else has written meanwhile.
+// deleteJobOnce returns false when another has written meanwhile.
 func (s *Store) deleteJobOnce(ctx context.Context, name string, by *store.Entry) (bool, error) {
 	l := &s.layout
 	generations, chunks, attempts := l.Generations(name), l.Chunks(name), l.Attempts(name)

@@ -237,7 +237,7 @@ func (s *Store) Candidates(ctx context.Context) (store.CandidateWatcher, error) 
 	return w, nil
 }
 
-// roll is who is registered.
+// roll is which assigners are registered.
 type roll struct {
 	candidates []store.Candidate
 	rev        int64

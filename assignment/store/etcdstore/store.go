@@ -136,8 +136,8 @@ func random() uint64 {
 // ID implements store.Store.
 func (s *Store) ID() uint64 { return s.layout.StoreID }
 
-// Failed implements store.Backend. It is closed when somebody has wiped the
-// store and made it anew, under another id.
+// Failed implements store.Backend. It is closed when the store was wiped and made anew,
+// under another id.
 func (s *Store) Failed() <-chan struct{} { return s.failed }
 
 // Err implements store.Backend.

@@ -70,15 +70,15 @@ type floor struct {
 // Plan works out what a restore of b onto a store puts there. The backup must be
 // without faults: the error names the first one otherwise.
 //
-// The store gets a new id, so that each subscriber takes the first assignment that it
-// sees of it whole, whatever it holds. Each job gets its newest assignment of the
-// backup under a number that is newer than all before, in the backup and in the
-// store: so generations, and with them fencing tokens, do not go back for anybody who
-// has seen what the restore undoes. Since all slices count as owned from that
-// generation on, no subscriber takes what it knew for what it knows. Older generations are
-// not restored. Versions of configs and numbers of orders go on after those of both;
-// a job that only the store has leaves a tombstone. Registrations, and leases of
-// consistent mode and their sessions, are not restored.
+// The store gets a new id, so that each subscriber takes the first assignment that it sees
+// of it whole, whatever it holds. Each job gets its newest assignment of the backup under
+// a number that is newer than all before, in the backup and in the store: so generations,
+// and with them fencing tokens, do not go back for a subscriber that has seen what the
+// restore undoes. Since all slices count as owned from that generation on, no subscriber
+// takes what it knew for what it knows. Older generations are not restored. Versions of
+// configs and numbers of orders go on after those of both; a job that only the store has
+// leaves a tombstone. Registrations, and leases of consistent mode and their sessions, are
+// not restored.
 func Plan(ctx context.Context, b *Backup, now *Snapshot, o RestoreOptions) (*Restored, error) {
 	report, err := Check(ctx, "backup", b.Snapshot, Options{})
 	if err != nil {
@@ -118,7 +118,7 @@ type planner struct {
 	out       *Restored
 }
 
-// look finds who is there, and how long leases may last.
+// look finds which assigners are there, and how long leases may last.
 func (p *planner) look(s *Snapshot) {
 	for _, ttl := range s.Sessions {
 		p.out.Longest = max(p.out.Longest, ttl)

@@ -175,7 +175,7 @@ func (s *Store) options(lock *pebble.Lock) *pebble.Options {
 					_ = s.fail(err)
 				}
 			},
-			// Whoever reads what is damaged is told.
+			// A read of what is damaged returns an error.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.cfg.Logger.Error("damaged file", "dir", s.dir, "file", info.Path, "error", info.Details.Error())
 			},
@@ -258,8 +258,8 @@ func (s *Store) load() error {
 	return nil
 }
 
-// entry returns a job's entry, which it makes if there is none. Store.mu is held
-// or nobody else is there yet.
+// entry returns a job's entry, which it makes if there is none. Store.mu is held or
+// nothing else uses the store yet.
 func (s *Store) entry(name string) *job {
 	j := s.jobs[name]
 	if j == nil {

@@ -38,10 +38,10 @@ type Store struct {
 
 var _ store.Backend = (*Store)(nil)
 
-// job is what is known of one job. Its fields are what has been acknowledged:
-// readers, who need only Store.mu, never see what is not on disk.
+// job is what is known of one job. Its fields are what has been acknowledged: readers,
+// which need only Store.mu, never see what is not on disk.
 type job struct {
-	lock chan struct{} // holds one while somebody writes, or reads from disk
+	lock chan struct{} // holds one during a write, or a read from disk
 
 	config    *store.Job // nil if there is none, or it is corrupt
 	configErr error      // why a config cannot be read
@@ -137,8 +137,8 @@ func (s *Store) ready(ctx context.Context) error {
 	return s.err
 }
 
-// call runs f beside the caller, so that a disk that hangs holds up nobody
-// longer than ctx says. f goes on when ctx has ended: its outcome is unknown then.
+// call runs f beside the caller, so that a disk that hangs holds up no caller longer than
+// ctx says. f goes on when ctx has ended: its outcome is unknown then.
 func call[T any](ctx context.Context, s *Store, f func(ctx context.Context) (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -188,7 +188,7 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: the disk did not answer in time: %w", store.ErrUnavailable, ctx.Err())
 }
 
-// locked runs f while nobody else writes the job. It is called inside call.
+// locked runs f while nothing else writes the job. It is called inside call.
 func (s *Store) locked(ctx context.Context, j *job, f func() error) error {
 	select {
 	case j.lock <- struct{}{}:

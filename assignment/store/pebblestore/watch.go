@@ -56,7 +56,7 @@ func (w *watcher) Close() error {
 	return nil
 }
 
-// registry is who is registered in this process. Its methods need Store.mu.
+// registry is what is registered in this process. Its methods need Store.mu.
 type registry struct {
 	rev      int64
 	entries  map[string]*registration // by id
@@ -134,7 +134,7 @@ func (r *registration) Close() error {
 	return nil
 }
 
-// roll is who is registered.
+// roll is which assigners are registered.
 type roll struct {
 	candidates []store.Candidate
 	rev        int64

@@ -115,7 +115,7 @@ func testHistory(t *testing.T, h *harness) {
 			}
 			h.same(got, a)
 			if _, err := s.ReadGeneration(ctx, "a", a.Generation()+1); err == nil {
-				t.Errorf("generation %d is there, nobody wrote it", a.Generation()+1)
+				t.Errorf("generation %d is there, though it was not written", a.Generation()+1)
 			}
 		}
 		if kept := len(all) - gone; kept < h.Keep || kept > h.Keep+64 {

@@ -110,7 +110,7 @@ func (p *prepared) look(kind error, key string) (errs []error) {
 			if err != nil {
 				errs = append(errs, err)
 			} else if !Same(got, a) {
-				t.Errorf("generation %d is wrong and nobody says so", a.Generation())
+				t.Errorf("generation %d is wrong, and no call says so", a.Generation())
 			}
 		}
 		if len(errs) == 0 { // the tombstone is looked at last
@@ -153,7 +153,7 @@ func testCorrupt(t *testing.T, h *harness) {
 			bad := damage(append([]byte(nil), good...))
 			p.do(func(raw Raw) error { return raw.Put(key, bad) })
 			if errs := p.look(store.ErrCorrupt, key); len(errs) == 0 {
-				t.Errorf("damage %d to %s is noticed by nobody", i, key)
+				t.Errorf("damage %d to %s goes unnoticed", i, key)
 			}
 		}
 		p.do(func(raw Raw) error { return raw.Put(key, good) })
@@ -192,7 +192,7 @@ func testMissing(t *testing.T, h *harness) {
 			look = p.lookOrMiss
 		}
 		if errs := look(store.ErrCorrupt, key); len(errs) == 0 {
-			t.Errorf("nobody misses %s", key)
+			t.Errorf("no call misses %s", key)
 		}
 		p.do(func(raw Raw) error { return raw.Put(key, good) })
 	}

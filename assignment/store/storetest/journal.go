@@ -202,7 +202,7 @@ func testCommits(t *testing.T, h *harness) {
 	third := Next(second, 12, .1, "x", rng)
 	h.conflict(s.Commit(ctx, store.Commit{Next: third, Overrides: 1}), 2)
 	h.commit(s, third, 2)
-	// Whoever does not care writes as ever, and leaves the history alone.
+	// A write that does not compare works as before, and does not change the history.
 	h.write(other, Next(third, 13, .1, "x", rng))
 	h.history(s, "a", 10, e, Order(1), e2, Entry(third, 2))
 }

@@ -83,7 +83,8 @@ func testNoted(t *testing.T, h *harness) {
 	h.conflict(s.PutOverrides(ctx, "a", Overrides(5), Order(5), 9), 5)
 	h.history(s, "a", 10, append(history, noted(5, "create again"))...)
 
-	// A deleted job keeps some of its orders, and one that nobody answers for none.
+	// A job that is deleted under a name keeps some of its orders, without one it keeps
+	// none.
 	for i := range store.KeptOrders {
 		put(s, "z", store.AnyVersion, int64(4+i), fmt.Sprint("change ", i))
 	}
@@ -103,8 +104,8 @@ func testNoted(t *testing.T, h *harness) {
 	h.is(err, store.ErrNotFound)
 }
 
-// testNotedRaces has some put configs while others give orders: each is noted, under
-// a number of its own.
+// testNotedRaces puts configs and gives orders at once: each is noted, under a number of
+// its own.
 func testNotedRaces(t *testing.T, h *harness) {
 	ctx := t.Context()
 	s := h.open()

@@ -18,10 +18,10 @@ import (
 const (
 	firstBackoff = 250 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	// nextWithin spreads those who go on to a server not tried yet.
+	// nextWithin spreads the subscribers that go on to a server not tried yet.
 	nextWithin = 50 * time.Millisecond
-	// scatterWithin spreads those who lost a server that had served well, since
-	// they all lost it at the same moment.
+	// scatterWithin spreads the subscribers that lost a server that had served well,
+	// since they all lost it at the same moment.
 	scatterWithin = 300 * time.Millisecond
 	// stableAfter is how long a server has to have served for its failures
 	// before to be forgotten.
@@ -107,8 +107,8 @@ func (l *connector) dial(id Link, now time.Time) {
 	l.refusals, l.heard, l.repeat, l.sent, l.noReports, l.unheard = 0, time.Time{}, 0, false, false, false
 }
 
-// dialTimeout is longer when every server has failed, again and again: they may be
-// at work on the handshakes of very many, and who gives up has them begin anew.
+// dialTimeout is longer when every server has failed, again and again: they may be at
+// work on the handshakes of very many, and one that is given up begins anew.
 func (l *connector) dialTimeout() time.Duration {
 	return dialTimeout << min(l.fails/(2*len(l.addrs)), 2)
 }
@@ -131,12 +131,12 @@ func (l *connector) serve(now time.Time) {
 	}
 }
 
-// stable says whether the server has served well.
+// stable reports whether the server has served well.
 func (l *connector) stable(now time.Time) bool {
 	return l.phase == serving && now.Sub(l.since) >= stableAfter
 }
 
-// fail sets up the next attempt and says whether the server had served well.
+// fail sets up the next attempt and reports whether the server had served well.
 func (l *connector) fail(err error, now time.Time, rng *rand.Rand) (stable bool) {
 	stable = l.stable(now)
 	if stable {

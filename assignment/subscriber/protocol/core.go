@@ -40,8 +40,8 @@ const (
 	maxRefusal  = 512 // bytes
 )
 
-// Config is who the subscriber is, and where it finds servers, as subscriber.Config says
-// and checks.
+// Config identifies the subscriber and names its servers, as subscriber.Config says and
+// checks.
 type Config struct {
 	Job, ClientID, Zone   string
 	Role                  Role
@@ -261,7 +261,7 @@ func (c *Core) Ended(now time.Time, id Link, err error) {
 	}
 }
 
-// connector finds whom a link belongs to, nil if it was cut already.
+// connector finds the connector that a link belongs to, nil if it was cut already.
 func (c *Core) connector(id Link) *connector {
 	switch {
 	case id == 0:

@@ -73,7 +73,7 @@ func (c *Core) offered(l *connector, a *assignment.Assignment, whole bool, err e
 	c.ack(l, l.base, "")
 }
 
-// wants says whether a takes the place of what is held.
+// wants reports whether a takes the place of what is held.
 func (c *Core) wants(l *connector, a *assignment.Assignment, whole bool) bool {
 	h := c.held
 	switch {

@@ -9,21 +9,21 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// A Distributor that the job's preferred assigner does not hear serves assignments as
-// any other, but what a slicelet reports to it gets nowhere, and after a while the
-// slicelet would count as dead. So the slicelet looks whether another Distributor is
-// heard, as an observer, of whom nobody takes notice, and only then leaves the one it
-// has. While none is heard it stays, and looks again and again.
+// A Distributor that the job's preferred assigner does not hear serves assignments as any
+// other, but what a slicelet reports to it gets nowhere, and after a while the slicelet
+// would count as dead. So the slicelet looks whether another Distributor is heard, as an
+// observer, which is not counted, and only then leaves the one it has. While none is
+// heard it stays, and looks again and again.
 
 const (
-	// lookWithin spreads those who begin to look for another Distributor, since they
-	// all hear at once that theirs is not heard.
+	// lookWithin spreads the slicelets that begin to look for another Distributor, since
+	// all of a Distributor learn at once that it is not heard.
 	lookWithin = time.Second
 	// answerWithin is how long a Distributor may take to say whether it is heard.
 	answerWithin = 3 * time.Second
 	// longestLook is the longest wait for a next look at all others. When no assigner is
-	// left all slicelets look, for as long as that lasts; but when one comes back who does
-	// not hear theirs they have no more than some 15 s.
+	// left all slicelets look, for as long as that lasts; but when one comes back that
+	// does not hear theirs they have no more than some 15 s.
 	longestLook = 10 * time.Second
 )
 

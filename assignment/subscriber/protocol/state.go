@@ -48,7 +48,7 @@ type State struct {
 	Assignment *assignment.Assignment
 	// Source is where Assignment came from.
 	Source Source
-	// Link is who serves at this moment: Distributor, Backup or None.
+	// Link is the kind of server that serves at this moment: Distributor, Backup or None.
 	Link Source
 	// Peer is that server's address.
 	Peer string
@@ -67,8 +67,8 @@ type State struct {
 
 // Status is what the control plane says about a job besides its assignment.
 type Status struct {
-	// Converged is the generation that every connected clerk and slicelet is
-	// known to hold, or a newer one; 0 if nobody knows.
+	// Converged is the generation that every connected clerk and slicelet is known to
+	// hold, or a newer one; 0 if that is not known.
 	Converged assignment.Generation
 	// Stragglers names some that do not, at most 16.
 	Stragglers []string
@@ -130,8 +130,8 @@ type Counters struct {
 
 // Errors that State.Err may match.
 var (
-	// ErrUnknownJob: the store says that there is no such job. It is tried again,
-	// since somebody may create it.
+	// ErrUnknownJob: the store says that there is no such job. It is tried again, since
+	// the job may be created.
 	ErrUnknownJob = errors.New("no such job")
 	// ErrTaskNameTaken: another live task of the job has this name. It is tried
 	// again, since the other may go.

@@ -65,9 +65,9 @@ func (s *Server) Stop() {
 	<-s.done
 }
 
-// Put makes an assignment the newest and sends it to everybody, as a delta to
-// those who hold an older one that was Put before; to those who have not
-// acknowledged the last one yet, once they have.
+// Put makes an assignment the newest and sends it to all subscribers, as a delta to those
+// that hold an older one that was Put before; to those that have not acknowledged the
+// last one yet, once they have.
 func (s *Server) Put(a *assignment.Assignment) {
 	s.update(func() {
 		if s.newest != nil {
@@ -77,7 +77,7 @@ func (s *Server) Put(a *assignment.Assignment) {
 	})
 }
 
-// Say makes a status the newest and sends it to everybody. Nil is none: then
+// Say makes a status the newest and sends it to all subscribers. Nil is none: then
 // streams begin with the assignment.
 func (s *Server) Say(m *slicerv1.Status) { s.update(func() { s.status = m }) }
 

@@ -90,8 +90,8 @@ func (l Layout) Order(job string, next store.Overrides, order store.Entry, keep 
 	return p
 }
 
-// Note is what goes with a config that is put by somebody: an order that leaves
-// those in force as they are.
+// Note is what goes with a config whose entry names its giver: an order that leaves the
+// overrides in force as they are.
 func (l Layout) Note(j store.Job, in store.Overrides, by store.Entry) (store.Overrides, Puts) {
 	next := in.Clone()
 	next.Version++
