@@ -25,9 +25,9 @@ type Change struct {
 	Observe func(s Step, read State, took time.Duration)
 }
 
-// Advance carries out, one after the other, the steps that the records call for,
-// until none is. It returns the records as they are then. It can be interrupted
-// at any point, and by whatever, and anybody with the job lease can go on.
+// Advance carries out, one after the other, the steps that the records call for, until
+// none is. It returns the records as they are then. It can be interrupted at any point by
+// anything, and any holder of the job lease can go on.
 //
 // An error that matches ErrDeposed says that the job lease is lost; other errors
 // of the store are waited out, until ctx ends.

@@ -133,8 +133,8 @@ type State struct {
 // WriteSession is what an assigner has, one for all its jobs.
 type WriteSession interface {
 	Session
-	// Lead takes the job lease for as long as the session lasts, or returns ErrHeld.
-	// Who has it already gets its token again.
+	// Lead takes the job lease for as long as the session lasts, or returns ErrHeld. A
+	// session that has it already gets its token again.
 	Lead(ctx context.Context, job string) (Token, error)
 	// Resign gives the job lease back, if the token is still its.
 	Resign(ctx context.Context, job string, t Token) error

@@ -2,12 +2,11 @@
 // a key, whatever dies, pauses or is cut off, and only the keys that move are ever
 // without an owner while an assignment changes (Slicer paper, section 4.5).
 //
-// A job has three leases. The job lease says which assigner may change the others.
-// The guard names the generation in force: a slicelet may use that assignment, and
-// only that, while it holds the guard for reading. The bridge names two
-// generations: under it, the keys whose owner is the same in both stay usable while the guard
-// is recalled and rewritten. A recalled record is not granted any more; those
-// who hold it let go, or their lease runs out.
+// A job has three leases. The job lease says which assigner may change the others. The guard
+// names the generation in force: a slicelet may use that assignment, and only that, while it
+// holds the guard for reading. The bridge names two generations: under it, the keys whose
+// owner is the same in both stay usable while the guard is recalled and rewritten. A recalled
+// record is not granted any more; its holders release it, or their lease runs out.
 //
 // # The change, by an assigner
 //

@@ -16,18 +16,18 @@ import (
 
 // JobConfig is one job that a process serves in consistent mode.
 type JobConfig struct {
-	// Job is its name; Task and Incarnation say who the process is in it.
+	// Job is its name; Task and Incarnation identify the process in it.
 	Job         string
 	Task        string
 	Incarnation uint64
 	// Fetch gets a generation of the job's assignment, from what the process
 	// already has or from a Distributor. It is called from several goroutines.
 	Fetch func(ctx context.Context, g assignment.Generation) (*assignment.Assignment, error)
-	// Changed, if not nil, is told of each change of belief, nil when there is none
-	// any more, one call after the other, and when it is a loss before anybody else
-	// can own the keys. It must return at once: a release waits for it. No change is
-	// left out, so a key that was one's own in every belief told since some point has
-	// been so without a break.
+	// Changed, if not nil, is told of each change of belief, nil when there is none any
+	// more, one call after the other, and when it is a loss before another task can own
+	// the keys. It must return at once: a release waits for it. No change is left out, so
+	// a key that was one's own in every belief told since some point has been so without
+	// a break.
 	Changed func(*Belief)
 }
 
@@ -122,9 +122,9 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	return j, nil
 }
 
-// Belief is what the task may believe in now; nil if nothing. It reads the clock,
-// takes no lock and allocates nothing. Who keeps the result asks it Valid, or
-// Owns, again at each use.
+// Belief is what the task may believe in now; nil if nothing. It reads the clock, takes
+// no lock and allocates nothing. A caller that keeps the result asks it Valid, or Owns,
+// again at each use.
 func (j *Job) Belief() *Belief {
 	if b := j.belief.Load(); b.Valid() {
 		return b

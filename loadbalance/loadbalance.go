@@ -49,7 +49,7 @@ type Input struct {
 	Ages []time.Duration
 	// Config has its defaults and is valid.
 	Config assignment.JobConfig
-	// Published has the round go by the paper to the letter, to compare with; see the
+	// Published makes the round follow the paper to the letter, to compare with; see the
 	// package's documentation.
 	Published bool
 	// Loads are by slice of Prev; nil when there are none yet.

@@ -102,8 +102,8 @@ func (b *placement) mergePair(i int32, limit float64) bool {
 	return false
 }
 
-// sayMoved tells who is given piece lose, and in place of whom, when it goes to the
-// owners of keep. It is one stretch of keys that moves: the first bears its cost.
+// sayMoved notes which tasks are given piece lose, and in place of which, when it goes to
+// the owners of keep. It is one stretch of keys that moves: the first bears its cost.
 func (b *placement) sayMoved(keep, lose int32, keys, load float64) {
 	k, l := &b.pieces[keep], &b.pieces[lose]
 	without := func(p, q *piece) []uint32 {

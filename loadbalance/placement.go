@@ -6,8 +6,8 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// placement is the working state of one round: the slices, who owns them, and what
-// each task carries if everything stays where it is now.
+// placement is the working state of one round: the slices, their owners, and what each
+// task carries if everything stays where it is now.
 type placement struct {
 	in       Input
 	cfg      assignment.BalanceConfig

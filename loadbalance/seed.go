@@ -27,7 +27,7 @@ func (b *placement) seedNewTasks() {
 	}
 	fair := sum / float64(len(b.live))
 	if few && b.known {
-		fair *= b.aim() / b.mean() // whom nothing can cool is no reason to leave them without
+		fair *= b.aim() / b.mean() // tasks that nothing can cool are no reason to leave the others without
 	}
 	if !b.known {
 		guests = guests[:0]
@@ -68,10 +68,9 @@ func (b *placement) seedNewTasks() {
 	}
 }
 
-// halveWide splits slices that are wider than the whole move budget, which could
-// never move, until they are not or there are as many as a first assignment would
-// have: a job that began with few tasks has few slices, and those who come later
-// would stay without.
+// halveWide splits slices that are wider than the whole move budget, which could never
+// move, until they are not or there are as many as a first assignment would have: a job
+// that began with few tasks has few slices, and tasks that come later would stay without.
 func (b *placement) halveWide() {
 	least := min(b.cfg.MinSlicesPerTask*len(b.live), b.maxSlices())
 	for again := b.moveBudget() > 0; again; {
@@ -86,11 +85,11 @@ func (b *placement) halveWide() {
 	}
 }
 
-// transfer picks the piece of one task that another should have: the most worth for
-// its width that leaves neither on the wrong side of fair by more than half of
-// it. It returns -1 if there is none, and whether that is because who warms up has
-// enough for now. If that has nothing it is given the least if nothing is little
-// enough: with nothing it would stay cold.
+// transfer picks the piece of one task that another should have: the most worth for its
+// width that leaves neither on the wrong side of fair by more than half of it. It returns
+// -1 if there is none, and whether that is because the task warms up and has enough for
+// now. If that has nothing it is given the least if nothing is little enough: with
+// nothing it would stay cold.
 func (b *placement) transfer(s *scale, from, to uint32, fair float64, few bool) (i int32, full bool) {
 	best, bestRate := int32(-1), 0.0
 	least, leastWorth := int32(-1), 0.0

@@ -71,9 +71,9 @@ func fewNew(tasks []assignment.Task, ages []time.Duration, within time.Duration)
 	return fresh > 0 && fresh <= sum/2
 }
 
-// warm has new tasks count for less than their capacity. What a new task has
-// already it keeps, as one that restarted at once: it counts for as much as that at
-// least, but is given no more before it is warm enough.
+// warm lets new tasks count for less than their capacity. What a new task has already it
+// keeps, as one that restarted at once: it counts for as much as that at least, but is
+// given no more before it is warm enough.
 func (b *placement) warm() {
 	warmth := Warmth(b.in.Tasks, b.in.Ages, b.in.Config.WarmUp)
 	if warmth == nil {
@@ -112,8 +112,8 @@ func (b *placement) warm() {
 	}
 }
 
-// held is the share of all that tasks of each name have in Prev, the larger of
-// worth and load: who restarted gets it back.
+// held is the share of all that tasks of each name have in Prev, the larger of worth and
+// load: a task that restarted gets it back.
 func (b *placement) held() []float64 {
 	worth, load := make([]float64, len(b.in.Tasks)), make([]float64, len(b.in.Tasks))
 	at := make([]int, b.in.Prev.NumTasks())
@@ -195,7 +195,7 @@ type takers struct {
 	fair  float64                   // what a task of weight 1 should have
 	has   func(task uint32) float64 // what it has
 	warm  *taskHeap
-	young *taskHeap // who warms up
+	young *taskHeap // tasks that warm up
 }
 
 func (b *placement) newTakers(fair float64, has func(uint32) float64) *takers {
@@ -226,8 +226,8 @@ func (k *takers) refresh(t uint32) {
 	}
 }
 
-// first finds who has least among those that ok accepts. Of the tasks that warm up
-// only the one with least is asked, and only if it may be given more.
+// first finds the task that has least among those that ok accepts. Of the tasks that warm
+// up only the one with least is asked, and only if it may be given more.
 func (k *takers) first(more float64, ok func(uint32) bool) (uint32, bool) {
 	t, found := k.warm.first(ok)
 	return k.orYoung(t, found, more, ok)

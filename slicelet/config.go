@@ -14,7 +14,7 @@ import (
 	"github.com/slicer-project/slicer/lease"
 )
 
-// Config says who the task is, and who is to know about it.
+// Config identifies the task, and names the servers that are to know it.
 type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string
@@ -36,9 +36,9 @@ type Config struct {
 	// a task that is restarted at the same address while all of Slicer is dead goes
 	// on with its slices, in affinity mode.
 	CacheFile string
-	// Leases are what a task of a job in consistent mode holds; nil will do for
-	// affinity mode. One Reader serves all slicelets of the process, if they are of
-	// different jobs. It is the caller's, who closes it after them.
+	// Leases are what a task of a job in consistent mode holds; nil will do for affinity
+	// mode. One Reader serves all slicelets of the process, if they are of different
+	// jobs. It is the caller's, which closes it after them.
 	Leases *lease.Reader
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
@@ -73,7 +73,8 @@ func (c *Config) validate() error {
 		return err
 	}
 	host, port, err := net.SplitHostPort(t.Address)
-	// What a server listens on at all interfaces would have each client call itself.
+	// With the address of a server that listens on all interfaces each client would call
+	// itself.
 	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() || port == "0" {
 		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port as clients dial it, not every interface (0.0.0.0, [::]) and not port 0"}
 	}

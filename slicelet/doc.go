@@ -53,7 +53,7 @@
 //   - A newer assignment that arrives is put to use when its turn comes; meanwhile
 //     the keys that it leaves alone stay owned, and handles to them valid.
 //   - When the lease is lost, all keys depart: the Listener is told at the local
-//     deadline, lease.Config.Margin before anybody else can own them.
+//     deadline, lease.Config.Margin before another task can own them.
 //   - What the task writes to a store while it owns a key may arrive when it does so
 //     no longer. FencingToken, which is for that, has an example.
 //   - With all of Slicer dead nothing changes, for as long as the lease store lives;
@@ -62,13 +62,13 @@
 //
 // # State that moves with its keys
 //
-// A listener (Listen) is told which keys come and go, from which tasks and to which, so
-// that a new owner can fetch their state from the old one, or the old one send it.
-// Tasks learn of an assignment at different times, so both have to agree on who has the
-// state: see the example in test/examples/handover, which moves a map through rolling restarts.
-// Until its ranges have been fetched a task has to stay: Drain waits until the listener
-// that is told the last departure has returned, and a server that goes on serving
-// after Drain can be asked. The state of a task that dies is gone.
+// A listener (Listen) is told which keys come and go, from which tasks and to which, so that a
+// new owner can fetch their state from the old one, or the old one send it. Tasks learn of an
+// assignment at different times, so both have to agree on which has the state: see the example
+// in test/examples/handover, which moves a map through rolling restarts. Until its ranges have
+// been fetched a task has to stay: Drain waits until the listener that is told the last
+// departure has returned, and a server that goes on serving after Drain can be asked. The state
+// of a task that dies is gone.
 //
 // # Shutting down
 //

@@ -19,9 +19,9 @@ const (
 	// drainGrace is how long a drain waits for an assignment that shows the task as
 	// draining if it owns nothing anyway: there may be nothing to write.
 	drainGrace = 3 * time.Second
-	// loneTime is how long the newest assignment must have shown nobody who could
-	// take the slices for a drain to give up: time for a successor that was started
-	// in the same moment to be seen.
+	// loneTime is how long the newest assignment must have shown no task that could take
+	// the slices for a drain to give up: time for a successor that was started in the
+	// same moment to be seen.
 	loneTime = 5 * time.Second
 )
 

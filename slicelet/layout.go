@@ -66,9 +66,9 @@ func newLayout(slices []assignment.Slice) *layout {
 
 func newEntry(s assignment.Slice, parts int) entry {
 	e := entry{start: s.Start, end: s.End}
-	// 28 bits of the offset are as exact as anybody needs, and few enough that no
-	// part is wrong because inv is rounded up: 31 bits times what is added to inv *
-	// width, at most 28 bits, is less than 2^partBits.
+	// 28 bits of the offset are exact enough, and few enough that no part is wrong
+	// because inv is rounded up: 31 bits times what is added to inv * width, at most 28
+	// bits, is less than 2^partBits.
 	e.shift = uint8(max(bits.Len64(s.Width()-1)-28, 0))
 	width := (s.Width()-1)>>e.shift + 1
 	e.inv = (1<<partBits + width - 1) / width

@@ -41,8 +41,8 @@ type Change struct {
 	Arrived, Departed []Range
 }
 
-// Range is keys that have arrived or departed, and who else owned and owns them. A
-// task is as it was in the assignment in question, where it may have a former
+// Range is keys that have arrived or departed, and the other tasks that owned and own
+// them. A task is as it was in the assignment in question, where it may have a former
 // incarnation and address; this task, by name, is left out.
 type Range struct {
 	assignment.Slice

@@ -18,7 +18,7 @@ type meter struct {
 	stripes []stripe
 	mask    uint
 
-	mu sync.Mutex // of those who go through all stripes
+	mu sync.Mutex // of callers that go through all stripes
 }
 
 // stripe is guarded by its lock.
@@ -30,8 +30,8 @@ type stripe struct {
 	_    [136]byte // to where no two stripes share a pair of cache lines
 }
 
-// The metrics that are counted. CPU is not: it is shared out by the time that
-// requests took, or by requests where nobody says how long they took.
+// The metrics that are counted. CPU is not: it is shared out by the time that requests
+// took, or by requests where their times are not known.
 const (
 	requests = iota
 	custom

@@ -59,7 +59,7 @@ func (v *view) changed(before *view, me string) Change {
 	return c
 }
 
-// othersIn returns who owns the slices in an assignment besides me. They are in
+// othersIn returns the owners of the slices in an assignment besides me. They are in
 // order and apart; if a is nil, no owner is known.
 func othersIn(a *assignment.Assignment, slices []assignment.Slice, me string) (out []held) {
 	if a == nil {
@@ -97,7 +97,7 @@ func within(hs []held, slices []assignment.Slice) (out []held) {
 	return out
 }
 
-// fromTo puts together who owned keys and who owns the same keys now.
+// fromTo puts together the former owners of keys and those of the same keys now.
 func fromTo(from, to []held) (out []Range) {
 	slices := make([]assignment.Slice, len(to))
 	for i, h := range to {

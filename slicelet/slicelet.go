@@ -32,7 +32,7 @@ type Slicelet struct {
 	sub      *subscriber.Subscriber
 	leases   *lease.Reader
 
-	// mu is of those who change the view.
+	// mu is held to change the view.
 	mu       sync.Mutex
 	newest   *subscriber.State // as it was last observed
 	belief   *lease.Belief     // as it was last told

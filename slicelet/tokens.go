@@ -30,7 +30,7 @@ func advance(runs []run, held assignment.Generation, direct bool, a *assignment.
 			continue
 		}
 		// A task that did not own a key in held has owned it only since a later one,
-		// whatever anybody says. (Under the leases a may be held itself: the bridge was
+		// whatever is held. (Under the leases a may be held itself: the bridge was
 		// acquired before the guard.)
 		fresh := max(since, min(held+1, a.Generation()))
 		keep := direct || since <= held

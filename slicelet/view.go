@@ -28,7 +28,7 @@ type view struct {
 	// basis is the assignment that ownership goes by, or last went by where there is no
 	// belief; nil if there was none.
 	basis *assignment.Assignment
-	// origins are the keys that are owned, and who else owned them before they came.
+	// origins are the keys that are owned, and the other tasks that owned them before.
 	origins []held
 
 	// metered is what load is counted by: the task's slices in a. It is own itself
@@ -37,8 +37,8 @@ type view struct {
 
 	a   *assignment.Assignment // the newest, nil if there is none
 	pos int                    // of this task in its table, if mine
-	// mine: a names this incarnation. Provisional: it does not, but nobody who
-	// could is alive (see place).
+	// mine: a names this incarnation. Provisional: it does not, but no task that could is
+	// alive (see place).
 	mine, provisional bool
 	// ever: an assignment has named this incarnation.
 	ever bool

@@ -56,7 +56,7 @@ type Series struct {
 	Strong bool
 }
 
-// palette are colours that also those can tell apart who see red and green as one.
+// palette are colours that can be told apart also by people who see red and green as one.
 var palette = []color.RGBA{
 	{R: 0x00, G: 0x5a, B: 0xb5, A: 255}, {R: 0xd5, G: 0x5e, B: 0x00, A: 255}, {R: 0x77, G: 0x77, B: 0x77, A: 255},
 	{R: 0x00, G: 0x9e, B: 0x73, A: 255}, {R: 0xcc, G: 0x79, B: 0xa7, A: 255}, {R: 0xc4, G: 0x9a, B: 0x00, A: 255},
@@ -96,8 +96,8 @@ func (f Figure) WriteFile(path string) error {
 	return nil
 }
 
-// Writable says whether WriteFile could write a file now, before somebody works long
-// for what it is to show. It leaves nothing behind.
+// Writable reports whether WriteFile could write a file now, before long work for what it
+// is to show. It leaves nothing behind.
 func Writable(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("plot %s: it is a directory", path)

@@ -7,9 +7,9 @@
 //	reader, err := lease.NewReader(lease.Config{Readers: st}) // a slicelet
 //	session, err := st.OpenWriter(ctx, 5*time.Second)         // an assigner
 //
-// A session is one etcd lease, however many jobs the process serves. Its
-// keepalives are sent one by one by who holds it, so that it can count from the
-// sending of the one that was answered; etcd's own loop does not tell that.
+// A session is one etcd lease, however many jobs the process serves. Its keepalives are
+// sent one by one by the process that holds it, so that it can count from the sending of
+// the one that was answered; etcd's own loop does not tell that.
 //
 // Below the prefix, which may be that of the assignment store, a job has these keys:
 //

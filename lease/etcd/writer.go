@@ -145,7 +145,7 @@ func (v *view) state() lease.State {
 	}
 }
 
-// without counts who has the one value and not the other.
+// without counts the keys that have the one value and not the other.
 func without(has map[string]string, this string, others map[string]string, that string) (n int) {
 	for id, v := range has {
 		if v == this && others[id] != that {

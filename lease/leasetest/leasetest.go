@@ -113,7 +113,7 @@ func (f *fixture) reader() lease.ReadSession {
 	return r
 }
 
-// unkept opens a session that nobody renews.
+// unkept opens a session that is not renewed.
 func (f *fixture) unkept(ttl time.Duration) lease.ReadSession {
 	f.t.Helper()
 	r, err := f.Readers.OpenReader(f.ctx, ttl, f.job)

@@ -113,9 +113,9 @@ func all(parts []*lease.Job, g assignment.Generation) bool {
 	return true
 }
 
-// look asks all tasks for all keys. The one that says yes is asked again after
-// the others: only who owns the key at both ends of the time in which another says
-// yes owns it together with that one.
+// look asks all tasks for all keys. The one that says yes is asked again after the
+// others: only one that owns the key at both ends of the time in which another says yes
+// owns it together with that one.
 func (f *fixture) look(parts []*lease.Job) {
 	for i := range 64 {
 		k := assignment.SliceKey(i) * (assignment.KeyspaceEnd / 64)

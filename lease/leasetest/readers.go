@@ -89,7 +89,7 @@ func (f *fixture) stateCountsReaders() {
 	f.must(lease.Write, 2)
 	f.must(lease.Span, 2)
 	if s := lease.Next(f.state(), 2); s.Kind != lease.Recall || !s.Wait {
-		f.t.Errorf("nobody is on the bridge, and called for is %+v", s)
+		f.t.Errorf("no session is on the bridge, and called for is %+v", s)
 	}
 	f.acquire(a, bridge, true)
 	f.acquire(c, bridge, true)

@@ -46,7 +46,7 @@ func (f *fixture) stepsInOrder() {
 	if got := f.state().Records; got != want {
 		f.t.Errorf("the records are %+v, want %+v", got, want)
 	}
-	// A step that is not called for is refused, whoever asks.
+	// A step that is not called for is refused, whichever session asks.
 	if err := f.w.Commit(f.ctx, f.job, f.token, f.state(), lease.Step{Kind: lease.Close}); err == nil {
 		f.t.Error("a bridge that is not recalled was closed")
 	}
@@ -153,7 +153,7 @@ func (f *fixture) awaitWakes() {
 	f.wantError("Await when nothing changes", err, context.DeadlineExceeded)
 }
 
-// awaitFollows has a state told from what has changed since, again and again, agree
+// awaitFollows checks that a state made from what has changed, again and again, agrees
 // with what is read.
 func (f *fixture) awaitFollows() {
 	f.boot(1)

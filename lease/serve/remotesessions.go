@@ -33,7 +33,7 @@ type ticket [16]byte
 // origin is where a call comes from.
 type origin struct {
 	identity   string // of a verified certificate, or ""
-	peer       string // the caller for whom sessions are counted
+	peer       string // the caller whose sessions are counted
 	connection string
 }
 

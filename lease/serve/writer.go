@@ -48,7 +48,7 @@ func (n *session) State(ctx context.Context, job string) (lease.State, error) {
 	return n.s.table.State(job), n.s.err
 }
 
-// Commit implements lease.WriteSession. The step is durable before anybody sees it.
+// Commit implements lease.WriteSession. The step is durable before any session sees it.
 func (n *session) Commit(ctx context.Context, job string, t lease.Token, read lease.State, step lease.Step) error {
 	s := n.s
 	s.mu.Lock()

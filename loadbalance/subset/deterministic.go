@@ -2,12 +2,11 @@ package subset
 
 import "slices"
 
-// Deterministic subsetting deals a shuffled deck: the frontends of one round
-// take k cards each from one shuffle of the backends, the next round shuffles
-// anew with the round's number as its seed. The N mod k backends that are left
-// over go unused in that round, because carrying them into the next would make
-// a frontend depend on every shuffle before its own. The two forms differ in
-// who is left over.
+// Deterministic subsetting deals a shuffled deck: the frontends of one round take k cards
+// each from one shuffle of the backends, the next round shuffles anew with the round's
+// number as its seed. The N mod k backends that are left over go unused in that round,
+// because carrying them into the next would make a frontend depend on every shuffle
+// before its own. The two forms differ in which backends are left over.
 
 // DeterministicDropped is deterministic subsetting as the SRE book has it
 // (Site Reliability Engineering, chapter 20, "A Subset Selection Algorithm:

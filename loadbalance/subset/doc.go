@@ -2,11 +2,11 @@
 // when connecting every frontend to every backend would be too many
 // connections: M frontend tasks, N backend tasks, k connections each.
 //
-// Every frontend computes its own subset from small shared facts: its number m
-// (0 to M-1), the indexes of the backend tasks, and k. Nobody needs to know
-// anybody else's subset, and yet together they should have good properties,
-// which are those of "Reinventing Backend Subsetting at Google" (Communications
-// of the ACM 66(5), 2023; "the article" in this package):
+// Every frontend computes its own subset from small shared facts: its number m (0 to
+// M-1), the indexes of the backend tasks, and k. No frontend needs to know another's
+// subset, and yet together they should have good properties, which are those of
+// "Reinventing Backend Subsetting at Google" (Communications of the ACM 66(5), 2023; "the
+// article" in this package):
 //
 //   - connection balance: backends have equally many connections ([Utilization]);
 //   - subset diversity: no two frontends share a whole subset, and so a fate
