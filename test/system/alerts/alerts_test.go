@@ -44,12 +44,12 @@ var breakages = []breakage{
 		},
 	},
 	{
-		what: "the Distributor is killed", alerts: []string{"SlicerAnswersNobody", "SlicerOnBackup"}, speed: 60,
+		what: "the Distributor is killed", alerts: []string{"SlicerNoAnswers", "SlicerOnBackup"}, speed: 60,
 		start: func(b *bed) { b.distributor.Kill() }, mend: func(b *bed) { b.distributor.Restart() },
-		also: []string{"SlicerNobodyDecides", "SlicerFrozen", "SlicerTasksDie"},
+		also: []string{"SlicerNoDecisions", "SlicerFrozen", "SlicerTasksDie"},
 	},
 	{
-		what: "both assigners are killed", alerts: []string{"SlicerNobodyDecides", "SlicerDistributorAlone"}, speed: 40,
+		what: "both assigners are killed", alerts: []string{"SlicerNoDecisions", "SlicerDistributorDisconnected"}, speed: 40,
 		start: func(b *bed) { each(b.assigners, (*process.Process).Kill) },
 		mend:  func(b *bed) { each(b.assigners, (*process.Process).Restart) },
 	},
@@ -57,7 +57,7 @@ var breakages = []breakage{
 		what: "etcd has lost its quorum: two of three members are killed", alerts: []string{"SlicerStoreDown"}, speed: 30,
 		start: func(b *bed) { each(b.etcds[:2], (*process.Process).Kill) },
 		mend:  func(b *bed) { each(b.etcds[:2], (*process.Process).Restart) },
-		also:  []string{"SlicerNobodyDecides", "SlicerAnswersNobody", "SlicerLeasesLost"},
+		also:  []string{"SlicerNoDecisions", "SlicerNoAnswers", "SlicerLeasesLost"},
 	},
 	{
 		what: "both assigners stand still for 8 s", alerts: []string{"SlicerLeasesLost"}, speed: 60,
@@ -67,11 +67,11 @@ var breakages = []breakage{
 			each(b.assigners, (*process.Process).Continue)
 		},
 		mend: func(*bed) {},
-		also: []string{"SlicerNobodyDecides", "SlicerDistributorAlone", "SlicerRegistrationDamaged"},
+		also: []string{"SlicerNoDecisions", "SlicerDistributorDisconnected", "SlicerRegistrationDamaged"},
 	},
 	{
 		what: "etcd is filled up to its quota", alerts: []string{"SlicerStoreReadOnly", "SlicerStoreFills"}, speed: 30,
-		start: fill, mend: free, also: []string{"SlicerNobodyDecides"},
+		start: fill, mend: free, also: []string{"SlicerNoDecisions"},
 	},
 	{
 		what: "the record of an assigner is overwritten five times", alerts: []string{"SlicerRegistrationDamaged"}, speed: 30,
