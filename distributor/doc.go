@@ -10,18 +10,18 @@
 //	go server.Serve(d.Admit(listener))
 //	defer d.Close()
 //
-// Down goes the newest assignment of each job: to each subscriber as a delta on what it
+// The newest assignment of each job goes down: to each subscriber as a delta on what it
 // holds, or whole, encoded once for all that hold the same base. A subscriber is sent one
 // assignment at a time and the newest after that, so that a slow one costs no queue and
 // holds up no other. Within one store no subscriber is ever sent an older generation than
 // it holds; when a subscriber is ahead, the assigners are told how far.
 //
-// Up go what slicelets report, the newest of each, how far the subscribers have come, and
-// which clerks there are: to the job's preferred assigner alone. The assigners say which
-// one that is; where they differ the newer view counts. When another becomes preferred,
-// that is first told everything. Down come the clerks' indexes, by which they pick their
-// subsets of tasks: each is told its own, once, in a status; a status without one takes
-// none away.
+// What slicelets report, the newest of each, goes up to the job's preferred assigner
+// alone, and so does how far the subscribers have come and which clerks there are. The
+// assigners say which one that is; where they differ the newer view counts. When another
+// becomes preferred, that is first told everything. The clerks' indexes, by which they
+// pick their subsets of tasks, come down: each clerk is told its own, once, in a status;
+// a status without one takes none away.
 //
 // # The second tier
 //

@@ -17,17 +17,17 @@ import (
 func (a *app) assignersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "assigners",
-		Short: "Show the assigners and who prefers whom for which job",
+		Short: "Show the assigners, and which is preferred for each job",
 		Long: `Shows each assigner that is registered, with its address and zone, for how many jobs
 it is the one to choose, and for how many at least one Distributor takes it for
-preferred; then, for each job, whom the assigner that answers would choose, and whom
+preferred; then, for each job, which one the assigner that answers would choose, and which
 the Distributors that are attached to it take for preferred: how many of them, and
 for how long all of these have. An alarm is what is wrong with an assigner's clock, as
 inspect shows it of a job that it decides.
 
-Where Distributors differ, or believe in another than the one to choose, a takeover
-is under way, or somebody is cut off from the store. When no assigner can be reached
-the Distributor answers, with what it believes itself.`,
+Where Distributors differ, or prefer another than the one to choose, a takeover
+is under way, or one is cut off from the store. When no assigner can be reached
+the Distributor answers, with its own view.`,
 		Example: `  slicerctl assigners
   slicerctl assigners --json | jq '.jobs[] | select(.disputed) | .job'`,
 		Args: run.Args(),
@@ -49,8 +49,8 @@ the Distributor answers, with what it believes itself.`,
 
 // assignersView is what assigners shows. Its JSON form is an interface: add, never rename.
 type assignersView struct {
-	// Assigner is who answers; empty when no assigner could be reached, and then
-	// Distributor is.
+	// Assigner is the one that answers; empty when none could be reached: then a
+	// Distributor answers.
 	Assigner     string            `json:"assigner,omitempty"`
 	Distributor  string            `json:"distributor,omitempty"`
 	Assigners    []assignerView    `json:"assigners"`
@@ -82,13 +82,13 @@ type jobAssigners struct {
 	Store  string `json:"store,omitempty"`
 	Zone   string `json:"zone,omitempty"`
 	Chosen string `json:"chosen,omitempty"`
-	// Disputed: not everybody believes in the one who is chosen.
+	// Disputed: not every Distributor prefers the one that is chosen.
 	Disputed bool         `json:"disputed"`
 	Believed []beliefView `json:"believed"`
 }
 
 type beliefView struct {
-	Assigner     string `json:"assigner"` // empty: nobody
+	Assigner     string `json:"assigner"` // empty: none
 	Distributors uint32 `json:"distributors"`
 	// ForMS is for how long all of these have believed it.
 	ForMS int64 `json:"for_ms"`
@@ -175,7 +175,7 @@ func (v *assignersView) print(w io.Writer) {
 	for _, j := range v.Jobs {
 		var who []string
 		for _, b := range j.Believed {
-			who = append(who, fmt.Sprintf("%s by %s for %s", or(b.Assigner, "nobody"),
+			who = append(who, fmt.Sprintf("%s by %s for %s", or(b.Assigner, "none"),
 				plural(int(b.Distributors), "distributor"), age(time.Duration(b.ForMS)*time.Millisecond)))
 		}
 		t.row(j.Job, or(j.Zone, "-"), or(j.Store, "-"), or(j.Chosen, "-"), or(strings.Join(who, ", "), "-"))

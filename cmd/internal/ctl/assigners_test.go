@@ -65,7 +65,7 @@ ASSIGNER  ADDRESS        ZONE  STORES  JOBS  BELIEVED
 a1        10.0.0.1:7100  -     -          -         1
 
 JOB  ZONE  STORE  CHOSEN  BELIEVED
-web  -     -      -       nobody by 1 distributor for 400ms
+web  -     -      -       none by 1 distributor for 400ms
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -12,7 +12,7 @@ import (
 type autoshardingView struct {
 	Distributor string `json:"distributor"`
 	Clients     uint32 `json:"clients"`
-	// Refusing are those whose last answer was a refusal: nobody waits for them.
+	// Refusing are those whose last answer was a refusal: nothing waits for them.
 	Refusing uint32 `json:"refusing"`
 	// Acks and Nacks are counted since the job came to be served there.
 	Acks          uint64 `json:"acks"`

@@ -115,7 +115,7 @@ func (c *client) fetch(ctx context.Context, job string) (*assignment.Assignment,
 	}
 }
 
-// checkJob refuses what can be no job's name before anybody is asked.
+// checkJob refuses what can be no job's name before a server is asked.
 func checkJob(name string) error {
 	if err := assignment.ValidateJobName(name); err != nil {
 		return &run.UsageError{Err: err}

@@ -1,6 +1,6 @@
-// Package ctl is slicerctl, the operator's tool: it asks a Distributor about
-// jobs and has it change them. Commands that only read assignments work against
-// a Backup Distributor too.
+// Package ctl is slicerctl, the operator's tool: it asks a Distributor about jobs, and
+// changes them through it. Commands that only read assignments work against a Backup
+// Distributor too.
 //
 // New returns the whole command; run.Execute runs it with any arguments and
 // streams, which is how its tests do. Every command prints a table or sentences
@@ -46,8 +46,8 @@ server, and store goes to the store itself.
 
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
 no such job, task or assignment; 4 the server cannot be reached or did not answer
-in time; 5 an order is in force, but was not carried out, or not acknowledged by
-everyone, in time; 6 store check has found faults.`,
+in time; 5 an order is in force, but was not carried out, or not acknowledged by all
+subscribers, in time; 6 store check has found faults.`,
 		Example: `  slicerctl job apply -f job.yaml
   slicerctl inspect my-job
   slicerctl lookup my-job user/4711

@@ -60,7 +60,7 @@ web    affinity  3-10      requests  eu-1  -            2
 		t.Errorf("apply --json: %+v, %v", applied, err)
 	}
 
-	if r := w.ctl("job", "delete", "web"); r.code != run.ExitUsage || r.errs != "slicerctl: job delete: --yes is needed where nobody can be asked\n" {
+	if r := w.ctl("job", "delete", "web"); r.code != run.ExitUsage || r.errs != "slicerctl: job delete: --yes is needed where there is no terminal to ask at\n" {
 		t.Errorf("delete unasked: %+v", r)
 	}
 	if got := w.must("job", "delete", "web", "--yes"); got != "job web deleted\n" {
@@ -275,7 +275,7 @@ func TestDrainAndWatch(t *testing.T) {
 	}()
 	w.eventually("both watches have begun", func() bool { return text.all()[0] != "" && machine.all()[0] != "" })
 
-	if got := w.must("drain", "web", "web-0"); !regexp.MustCompile(`^task web-0 of job web owns nothing since generation \d+, and everyone connected knows\n$`).MatchString(got) {
+	if got := w.must("drain", "web", "web-0"); !regexp.MustCompile(`^task web-0 of job web owns nothing since generation \d+, and every connected subscriber knows\n$`).MatchString(got) {
 		t.Errorf("drain: %q", got)
 	}
 	if got := servers["web-0"].Slices(); len(got) != 0 {

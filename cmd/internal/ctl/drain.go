@@ -36,7 +36,7 @@ func (a *app) drainCommand() *cobra.Command {
 		Long: `Moves all slices of a task to others, then waits until every connected clerk and
 slicelet has acknowledged that, so that no request is lost when the task is stopped
 a moment later. The task stays draining until it restarts or the drain is undone. A
-drain that cannot be stored in time is taken back; one that not everyone has
+drain that cannot be stored in time is revoked; one that not all of them have
 acknowledged in time is not, and ends with exit code 5.
 
 A server that is linked with slicelet does the same by itself with Slicelet.Drain.`,
@@ -89,14 +89,14 @@ func (v *drainView) print(cmd *cobra.Command) {
 	case v.Undone:
 		fmt.Fprintf(w, "task %s of job %s may own slices again\n", v.Task, v.Job)
 	case v.Converged:
-		fmt.Fprintf(w, "task %s of job %s owns nothing since generation %d, and everyone connected knows\n", v.Task, v.Job, v.Generation)
+		fmt.Fprintf(w, "task %s of job %s owns nothing since generation %d, and every connected subscriber knows\n", v.Task, v.Job, v.Generation)
 	default:
 		fmt.Fprintf(w, "task %s of job %s owns nothing since generation %d\n", v.Task, v.Job, v.Generation)
 	}
 }
 
-// waitConverged waits until everybody holds the generation of the drain, and until the
-// limit of all of it at most. That an assigner dies meanwhile is no reason to give up.
+// waitConverged waits until every subscriber holds the generation of the drain, at most
+// until the limit of the whole drain. It goes on when an assigner dies meanwhile.
 func (c *client) waitConverged(ctx context.Context, v *drainView, end time.Time, limit time.Duration) error {
 	within, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -123,7 +123,7 @@ func (c *client) waitConverged(ctx context.Context, v *drainView, end time.Time,
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &codedError{fmt.Sprintf("task %s owns nothing since generation %d, but not everyone had acknowledged that within %s; behind: %s",
+			return &codedError{fmt.Sprintf("task %s owns nothing since generation %d, but not every subscriber had acknowledged that within %s; behind: %s",
 				v.Task, v.Generation, limit, behind), exitPending}
 		case <-tick.C:
 		}

@@ -8,12 +8,12 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// goneWithin bounds the wait for word of who lives: where nobody has it, the
+// goneWithin bounds the wait for which tasks live: where that is not known, the
 // assignment is shown all the same.
 const goneWithin = 2 * time.Second
 
-// gone says which tasks of an assignment the job's assigner knows to be dead, or to
-// have another process in their place. Where none answers, nobody is known to be.
+// gone says which tasks of an assignment the job's assigner knows to be dead, or to have
+// another process in their place. Where none answers, no task is known to be.
 func (c *client) gone(ctx context.Context, a *assignment.Assignment) func(assignment.Task) bool {
 	ctx, cancel := context.WithTimeout(ctx, goneWithin)
 	defer cancel()

@@ -88,7 +88,7 @@ func (c *client) inspect(ctx context.Context, job string) (*view, error) {
 			return nil, err
 		}
 		if err == nil && info.Generation == 0 {
-			break // nobody to assign anything to yet
+			break // no task to assign anything to yet
 		}
 		// From a Backup Distributor, or while no assigner lives, the assignment alone.
 		var ferr error

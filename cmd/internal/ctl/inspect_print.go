@@ -81,9 +81,9 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 	}
 	who := fmt.Sprintf("%s, %s, %s", plural(int(c.Distributors), "distributor"), plural(int(c.Clerks), "clerk"), plural(int(c.Slicelets), "slicelet"))
 	if c.Converged {
-		fmt.Fprintf(w, "converged: everyone connected holds this generation (%s)\n", who)
+		fmt.Fprintf(w, "converged: every connected subscriber holds this generation (%s)\n", who)
 	} else {
-		fmt.Fprintf(w, "not converged: everyone connected holds generation %d or newer (%s)", c.ConvergedGen, who)
+		fmt.Fprintf(w, "not converged: every connected subscriber holds generation %d or newer (%s)", c.ConvergedGen, who)
 		if len(c.Stragglers) > 0 {
 			fmt.Fprintf(w, "; behind: %s", strings.Join(c.Stragglers, " "))
 		}
@@ -122,7 +122,7 @@ func (v *view) printTasks(w io.Writer) {
 	for _, k := range here {
 		cells := []string{"-", "-", "-", "-", "none"}
 		if l := k.Load; l != nil && k.State == assignment.TaskDead.String() {
-			cells[4] = reportAge(l) // what it carried when it died is nobody's load now
+			cells[4] = reportAge(l) // what it carried when it died is no load now
 		} else if l != nil {
 			cells = []string{rate(l.Rate), fmt.Sprintf("%.2f", l.OfMean), rate(l.MisroutedRate), percent(l.CPU), reportAge(l)}
 		}
@@ -143,8 +143,8 @@ func (v *view) here() int {
 // maxGone is how many tasks that are gone are named.
 const maxGone = 16
 
-// printStandings says what the table does not: who is given no slices and why, which
-// slices are with nobody, and who is gone.
+// printStandings says what the table does not: which tasks are given no slices and why,
+// which slices no task serves, and which tasks are gone.
 func (v *view) printStandings(w io.Writer) {
 	here := v.here()
 	for _, k := range v.Tasks[:here] {

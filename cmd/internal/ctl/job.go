@@ -132,7 +132,7 @@ slicerctl history JOB goes on to say who deleted it, why, and what came before.`
 func confirm(cmd *cobra.Command, job string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return run.Usagef("job delete: --yes is needed where nobody can be asked")
+		return run.Usagef("job delete: --yes is needed where there is no terminal to ask at")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Delete job %s and all its assignments? Type its name: ", job)
 	answer, err := bufio.NewReader(in).ReadString('\n')

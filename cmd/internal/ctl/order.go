@@ -19,7 +19,7 @@ type signature struct{ who, why string }
 
 func (s *signature) bind(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.who, "as", defaultWho(), "`name` under which the order is noted")
-	cmd.Flags().StringVar(&s.why, "reason", "", "why, for whoever reads the history, in at most 512 bytes")
+	cmd.Flags().StringVar(&s.why, "reason", "", "why, for readers of the history, in at most 512 bytes")
 	// What is whose default is the machine's, not the documentation's.
 	cmd.Flags().Lookup("as").DefValue = "you"
 }
@@ -45,7 +45,7 @@ func (s *signature) check() error {
 type orderView struct {
 	Job   string `json:"job"`
 	Order int64  `json:"order"`
-	// Generation has it carried out, if Pending is empty.
+	// Generation is the one in which it is carried out, if Pending is empty.
 	Generation int64  `json:"generation"`
 	Pending    string `json:"pending,omitempty"`
 	Note       string `json:"note,omitempty"`
@@ -132,7 +132,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 		Use:   "unfreeze JOB [--reason TEXT]",
 		Short: "Let a frozen job be balanced again",
 		Long: `Lifts a freeze, and with it the one that the assigner lays on a job by itself when
-a large part of its tasks falls silent at once: whoever is still silent then counts
+a large part of its tasks falls silent at once: a task that is still silent then counts
 as dead, and what has happened meanwhile is answered at once.`,
 		Example:           `  slicerctl unfreeze my-job --reason 'the switch is back'`,
 		Args:              run.Args("JOB"),

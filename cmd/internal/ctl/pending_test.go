@@ -38,7 +38,7 @@ func TestPending(t *testing.T) {
 	// It is stored first, however long that takes: the short wait is for the clerk alone.
 	w.must("drain", "web", "web-0", "--wait=false")
 	r := w.ctl("drain", "web", "web-0", "--timeout", "5s", "--json")
-	if r.code != 5 || !regexp.MustCompile(`^slicerctl: task web-0 owns nothing since generation \d+, but not everyone had acknowledged that within 5s; behind: .*mute.*\n$`).MatchString(r.errs) {
+	if r.code != 5 || !regexp.MustCompile(`^slicerctl: task web-0 owns nothing since generation \d+, but not every subscriber had acknowledged that within 5s; behind: .*mute.*\n$`).MatchString(r.errs) {
 		t.Errorf("a drain that a clerk does not acknowledge: %+v", r)
 	}
 	var v struct {

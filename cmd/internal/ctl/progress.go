@@ -21,8 +21,8 @@ type roleProgress struct {
 	Role string `json:"role"`
 	// Holders are by generation, newest first; 0 stands for none and for all older ones.
 	Holders []holdersView `json:"holders"`
-	// Reached and Waiting are those who were connected when the newest generation
-	// came: who came to hold it, and who does not yet.
+	// Reached and Waiting are subscribers that were connected when the newest generation
+	// came: those that hold it by now, and those that do not yet.
 	Reached uint32 `json:"reached"`
 	Waiting uint32 `json:"waiting"`
 	// Milliseconds from the write of the newest generation until so many of them
@@ -80,7 +80,7 @@ func millis(us int64) *float64 {
 	return new(float64(us) / 1000)
 }
 
-// lines say it to people; newest is the generation that everybody is to hold.
+// lines say it to people; newest is the generation that every subscriber is to hold.
 func (v *progressView) lines(newest int64) (out []string) {
 	for _, r := range v.Roles {
 		out = append(out, r.line(newest))

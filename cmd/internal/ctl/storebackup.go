@@ -100,8 +100,8 @@ slicer serve, have to be stopped: restore refuses while an assigner is registere
 store holds anything, unless --force is given. It says what it replaces.
 
 Each job comes back with its config, its orders and its history, and with its newest assignment of the backup
-under a new generation, which is later than all that anybody has seen; older generations are not restored, so rollback
-reaches back to the restore. The store gets a new id, so that whoever knows a later past forgets it.
+under a new generation, which is later than all that were ever seen; older generations are not restored, so rollback
+reaches back to the restore. The store gets a new id, so that a part that knows a later past forgets it.
 Jobs that the backup does not have are gone.
 
 Registrations, and leases and sessions of consistent mode, are not restored. If any job is in that mode, the
@@ -182,7 +182,7 @@ func (o *storeOp) restore(cmd *cobra.Command, m maintenance.Medium, s *maintenan
 			return nil, fmt.Errorf("%s holds %s; --force replaces them", m.Where(), plural(r.Replaces, "record"))
 		}
 	}
-	// Before, so that nobody acquires what is to go; and after, since by then the last
+	// Before, so that nothing acquires what is to go; and after, since by then the last
 	// keepalive of what was acquired before may be no older than this moment.
 	if _, pebble := m.(*pebblestore.Medium); r.Consistent && !pebble {
 		if err := o.suspend(ctx, r.Longest); err != nil {
@@ -214,8 +214,8 @@ func printRestored(w io.Writer, where string, r *maintenance.Restored) {
 	}
 }
 
-// suspend closes the leases of the store to everybody until those that nobody knows of
-// have run out.
+// suspend closes the leases of the store to all until those that are not on record have
+// run out.
 func (o *storeOp) suspend(ctx context.Context, d time.Duration) error {
 	d = min(max(d, lease.MinTTL), lease.MaxTTL)
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)

@@ -19,7 +19,7 @@ type throughView struct {
 	Downstreams []string `json:"downstreams,omitempty"`
 }
 
-// through asks the Distributor who it is; nil when it does not say, as a Backup
+// through asks the Distributor for its id and tier; nil when it does not say, as a Backup
 // Distributor.
 func (c *client) through(ctx context.Context) *throughView {
 	r, err := call(ctx, c, slicerv1.NewRelayServiceClient(c.conn).Describe, &slicerv1.DescribeRequest{})

@@ -68,7 +68,7 @@ type taskView struct {
 	Share       float64   `json:"share"`
 	Load        *loadView `json:"load,omitempty"`
 	// Former is the process of this name that the newest assignment still knows, where
-	// another one has come in its place: nobody serves its slices.
+	// another one has taken its place: no task serves its slices.
 	Former *formerView `json:"former,omitempty"`
 	// Standing is why it is given no slices, empty when it may have some.
 	Standing string `json:"standing,omitempty"`
@@ -177,7 +177,7 @@ func (v *view) live(a *assignment.Assignment, t assignment.Task, newer bool) *ta
 	return &v.Tasks[pos]
 }
 
-// count fills in who owns how much in the assignment.
+// count fills in how much each task owns in the assignment.
 func (v *view) count(a *assignment.Assignment) {
 	for _, t := range a.Tasks() {
 		v.Tasks = append(v.Tasks, newTask(t))

@@ -81,7 +81,7 @@ func TestInspectView(t *testing.T) {
 generation 1763715600000, made 1m30s ago, 4 slices
 imbalance 1.50, floor 1.00
 assigner a0 (preferred)
-not converged: everyone connected holds generation 1763715599000 or newer (1 distributor, 2 clerks, 3 slicelets); behind: clerk c1
+not converged: every connected subscriber holds generation 1763715599000 or newer (1 distributor, 2 clerks, 3 slicelets); behind: clerk c1
 last round 1m30s ago: 25.0% of keys and 12.5% of load to other tasks: 2 move (overload), 1 split (hot)
 
 TASK   STATE     SLICES  SHARE  LOAD  OF MEAN  MISROUTED    CPU          REPORT  ADDRESS      ZONE

@@ -150,7 +150,7 @@ func offer(states chan subscriber.State, s subscriber.State) {
 	}
 }
 
-// why asks for the round that made a generation; nil when nobody says.
+// why asks for the round that made a generation; nil when there is no answer.
 func (c *client) why(ctx context.Context, job string, generation int64) *roundView {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

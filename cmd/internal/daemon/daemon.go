@@ -33,9 +33,9 @@ func (p *Part) Closes(c func() error) {
 	p.Close = func() error { return errors.Join(c(), rest()) }
 }
 
-// Serve runs a process with one gRPC port from its flags to its end. open makes
-// the part; it may take a while and runs before the port is opened, so that
-// nobody is kept waiting there. A port in use is noticed before.
+// Serve runs a process with one gRPC port from its flags to its end. open makes the part;
+// it may take a while and runs before the port is opened, so that no caller is kept
+// waiting there. A port in use is noticed before.
 func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *run.Process, advertised, id string) (*Part, error)) error {
 	ctx := cmd.Context()
 	p, err := run.Open(cmd.Name(), f, cmd.ErrOrStderr())
@@ -43,7 +43,7 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 		return err
 	}
 	defer p.Close()
-	// The listener is not accepting yet: whoever dials meanwhile would hang.
+	// The listener is not accepting yet: a client that dials meanwhile would hang.
 	bound := p.Listener.Addr()
 	if err := p.Listener.Close(); err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// errCut is what whoever uses a cut cable gets.
+// errCut is the error of a connection over a cut cable.
 var errCut = errors.New("the server is dead")
 
-// cable is every network connection that a server has, in and out. Cutting it is
-// what kill -9 is to a process: all connections end at once, nothing is said
-// first, nobody listens any more.
+// cable is every network connection that a server has, in and out. Cutting it is what
+// kill -9 is to a process: all connections end at once, nothing is said first, and
+// nothing listens any more.
 type cable struct {
 	mu    sync.Mutex
 	cut   bool

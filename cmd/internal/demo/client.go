@@ -33,7 +33,7 @@ const (
 	timedCalls = 8
 )
 
-// client calls as a user's program would: a clerk says who owns the key, and
+// client calls as a user's program would: a clerk says which task owns the key, and
 // connections to tasks are made when they are first needed.
 type client struct {
 	clerk      *clerk.Clerk

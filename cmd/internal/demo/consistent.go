@@ -73,8 +73,8 @@ func (l *leases) close() {
 	}
 }
 
-// insist asks the newest owner until it answers or the call is over: nobody else
-// may, and a key that moves has an owner again in a moment.
+// insist asks the newest owner until it answers or the call is over: no other task may
+// answer, and a key that moves has an owner again in a moment.
 func (c *client) insist(ctx context.Context, key string, out *outcome) {
 	_ = c.clerk.Do(ctx, key, func(ctx context.Context, owner assignment.Task) error {
 		refused := out.refused
@@ -160,9 +160,9 @@ func (d *demo) lookOut(ctx context.Context) {
 	}
 }
 
-// look asks all servers for a key. The one that says yes is asked again after
-// the others: only who owns the key at both ends of the time in which another says
-// yes owns it together with that one.
+// look asks all servers for a key. The one that says yes is asked again after the others:
+// only one that owns the key at both ends of the time in which another says yes owns it
+// together with that one.
 func (o *overlaps) look(key string, all []*server) {
 	began := time.Now()
 	o.looks++

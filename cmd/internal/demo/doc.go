@@ -8,9 +8,9 @@
 // calls are answered (open loop). A client is as a user's would be: it calls a
 // task that owns the key, and when that does not answer, one other task, once.
 //
-// In consistent mode servers hold leases on the same control plane and refuse keys
-// that are not theirs, and a client goes on asking the newest owner until its call
-// is over. All the while somebody looks for a key that two servers believe in.
+// In consistent mode servers hold leases on the same control plane and refuse keys that
+// are not theirs, and a client goes on asking the newest owner until its call is over.
+// All the while the demo looks for a key that two servers believe in.
 //
 // All that is reported is measured in the clients, save lines that name another
 // source.

@@ -7,7 +7,7 @@ import (
 
 // outcome is what became of one call, as its client saw it.
 type outcome struct {
-	task      string // that answered; empty when nobody did
+	task      string // that answered; empty when none did
 	load      float64
 	answered  bool // within callLimit
 	retried   bool

@@ -129,7 +129,7 @@ func TestJudgeConsistent(t *testing.T) {
 		"well":            {func(s *Summary) {}, 8, ""},
 		"other errors":    {func(s *Summary) { s.KillErrors = 40 }, 8, "availability is 0.99900"},
 		"two owners":      {func(s *Summary) { s.Overlaps = 2 }, 8, "a key had two owners, 2 times"},
-		"nobody looked":   {func(s *Summary) { s.Looks = 0 }, 8, "nobody has looked"},
+		"nobody looked":   {func(s *Summary) { s.Looks = 0 }, 8, "no look for keys"},
 		"uneven":          {func(s *Summary) { s.ImbalanceLast = 1.4 }, 8, "imbalance is 1.40 at the end"},
 		"cannot be even":  {func(s *Summary) { s.ImbalanceLast = 1.9 }, 20, ""},
 		"in another mode": {func(s *Summary) { s.Mode = "affinity"; s.ImbalanceFirst, s.ImbalanceLast = 3, 1.9 }, 20, "imbalance is 1.90"},

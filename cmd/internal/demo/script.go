@@ -8,7 +8,7 @@ const (
 	evKill       = "kill"       // a server is gone, without a word
 	evReassigned = "reassigned" // its keys belong to others
 	evDrain      = "drain"      // a server is asked to give its keys up
-	evDrained    = "drained"    // it has stopped, nobody having missed it
+	evDrained    = "drained"    // it has stopped, and no call has missed it
 	evAdd        = "add"        // a server starts
 	evJoined     = "joined"     // it owns keys
 	evTrouble    = "trouble"    // something did not go as it should

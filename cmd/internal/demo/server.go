@@ -75,7 +75,7 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 	return s, nil
 }
 
-// get answers whoever asks, the owner or not: in affinity mode both are right. In
+// get answers any call, as the owner or not: in affinity mode both are right. In
 // consistent mode it refuses what is not its own, from the first moment to the last.
 func (s *server) get(ctx context.Context, key string) (flags uint32, err error) {
 	h := s.slicelet.Handle(key)
@@ -125,7 +125,7 @@ func (s *server) SlicesChanged(_ context.Context, c slicelet.Change) {
 	}
 }
 
-// kill ends the server as kill -9 would: nobody is told anything.
+// kill ends the server as kill -9 would: without a word to its peers.
 func (s *server) kill() {
 	s.cable.sever()
 	// The rest is housekeeping within this process; no byte of it gets out.
@@ -138,7 +138,7 @@ func (s *server) kill() {
 	<-s.stopped
 }
 
-// drain has the slices moved away, waits until no client comes any more, and stops.
+// drain moves the slices away, waits until no client comes any more, and stops.
 func (s *server) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()

@@ -79,7 +79,7 @@ func (d *demo) kill(ctx context.Context) {
 	}
 }
 
-// drain has a server leave and counts what calls that costs.
+// drain drains and stops a server, and counts the calls that this costs.
 func (d *demo) drain(ctx context.Context) {
 	s := d.pick()
 	if s == nil {

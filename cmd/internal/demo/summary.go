@@ -65,7 +65,7 @@ func (s *Summary) judge(tasks int, trace bool, hottest float64) {
 		fail("a key had two owners, %d times", s.Overlaps)
 	}
 	if consistent && s.Looks == 0 {
-		fail("nobody has looked for keys with two owners")
+		fail("no look for keys with two owners was made")
 	}
 	if s.DrainErrors > 0 {
 		fail("%d calls were lost while a server was drained", s.DrainErrors)

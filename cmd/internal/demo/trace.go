@@ -44,8 +44,8 @@ func scanTrace(path string) (traceInfo, error) {
 	return info, nil
 }
 
-// room is the part of a run that a trace takes up, so that its last record has
-// had its answer before the run is over.
+// room is the part of a run that a trace takes up, so that its last record is answered
+// before the run is over.
 const room = .98
 
 // plan works out how long the run takes and how fast the replay goes. A trace

@@ -23,7 +23,7 @@ func Command() *cobra.Command {
 		Use:   "distributor --assigners HOST:PORT,... | --upstreams HOST:PORT,... [flags]",
 		Short: "Bring assignments to clerks and slicelets, and their health and load to assigners",
 		Long: `The distributor is what clerks, slicelets and slicerctl connect to. It passes on
-health and load to each job's preferred assigner, and assignments to everybody who
+health and load to each job's preferred assigner, and assignments to all that
 subscribes. It keeps no state on disk: run as many as there are subscribers for,
 about one for ten thousand, and two at least.
 
@@ -81,6 +81,6 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	cmd.Flags().StringSliceVar(&upstreams, "upstreams", nil, "`host:port,...` of distributors of the first tier, in place of --assigners: makes this one of the second; names as there")
-	cmd.Flags().BoolVar(&serveDistributors, "serve-distributors", false, "take distributors of the second tier below this one: whoever may connect to it can then speak with assigners through it, as a distributor")
+	cmd.Flags().BoolVar(&serveDistributors, "serve-distributors", false, "take distributors of the second tier below this one: a client that may connect to it can then speak with assigners through it, as a distributor")
 	return cmd
 }

@@ -299,7 +299,7 @@ func (s *simulation) run(cmd *cobra.Command, asJSON bool) error {
 	return s.print(out, results, skipped)
 }
 
-// terminal is w if somebody watches it, otherwise nil.
+// terminal is w if it is one, otherwise nil.
 func terminal(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		return f

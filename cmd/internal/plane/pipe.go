@@ -17,7 +17,7 @@ func (p pipe) dialer() grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.DialContext(ctx) })
 }
 
-// Accept names whoever calls in words that mean something in a job's history.
+// Accept names the caller in words that mean something in a job's history.
 func (p pipe) Accept() (net.Conn, error) {
 	c, err := p.Listener.Accept()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // Config says what a control plane is made of.
 type Config struct {
 	ID, Zone string
-	// Store stays the caller's, who closes it after the plane.
+	// Store stays the caller's, which closes it after the plane.
 	Store store.Backend
 	// Leases are those of jobs in consistent mode, which are refused without. They
 	// are served to slicelets where the Distributor and the Backup Distributor are; the
@@ -60,7 +60,7 @@ type Plane struct {
 // Start starts a control plane. It does not wait until that is ready.
 func Start(cfg Config) (*Plane, error) {
 	p := &Plane{leases: cfg.Leases}
-	// Within the process nobody dials the assigner's address: the Distributor's dialer
+	// Within the process the assigner's address is not dialed: the Distributor's dialer
 	// leads straight there. It says where the process is.
 	lis, address, dial := cfg.Assigner, cfg.Distributor.Addr().String(), []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if lis == nil {
@@ -143,8 +143,8 @@ func (p *Plane) Close() error {
 	)
 }
 
-// closeFront ends what subscribers have open. The assigner gives its session back
-// before the leases end: when nobody else has one, the next start need not wait.
+// closeFront ends what subscribers have open. The assigner gives its session back before
+// the leases end: when no other process has one, the next start need not wait.
 func (p *Plane) closeFront() error {
 	err := p.distributor.Close()
 	if p.leases != nil {

@@ -79,11 +79,11 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
 // proxy keeps little, and without would collect a hundred times a second for it.
 const ballastSize = 32 << 20
 
-// ballast is memory that is never touched, so that it costs none, and that makes
-// the collector run once every 32 MiB of garbage or more, where it would every 4 MiB.
-// A larger GOGC would say so too, but let a proxy with many connections take several
-// times the memory that they need; a memory limit makes the collector run more often,
-// never less. Who sets GOGC or GOMEMLIMIT wants it otherwise.
+// ballast is memory that is never touched, so that it costs none, and that makes the
+// collector run once every 32 MiB of garbage or more, where it would every 4 MiB. A
+// larger GOGC would say so too, but let a proxy with many connections take several times
+// the memory that they need; a memory limit makes the collector run more often, never
+// less. An operator who sets GOGC or GOMEMLIMIT wants it otherwise.
 func ballast() []byte {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return nil
@@ -119,7 +119,7 @@ func (f *flags) serverTLS() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Clients are anybody.
+	// Clients may be any.
 	cfg.ClientCAs, cfg.ClientAuth = nil, tls.NoClientCert
 	return cfg, nil
 }

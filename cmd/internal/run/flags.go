@@ -143,7 +143,7 @@ func CheckAddress(flag, value string) error {
 	return nil
 }
 
-// CheckDialable reports whether a value is host:port of somebody to connect to.
+// CheckDialable reports whether a value is host:port of a server to connect to.
 func CheckDialable(flag, value string) error {
 	if host, port, _ := net.SplitHostPort(value); CheckAddress(flag, value) != nil || host == "" || port == "0" {
 		return Usagef("%s: %q is not allowed: want host:port to connect to, with a port of 1 to 65535", flag, assignment.Clip(value, 80))

@@ -37,7 +37,7 @@ on etcd.
 Clerks, slicelets and slicerctl connect to --listen; the leases of jobs in
 consistent mode are served there too. After a restart nothing is granted in such a
 job until its lease_duration has passed, as leases from before may run for so
-long. Every assignment is on disk before anybody hears of it; a disk that is full
+long. Every assignment is on disk before it is sent to any part; a disk that is full
 ends the process.`,
 		Example: `  slicer serve
   slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721`,

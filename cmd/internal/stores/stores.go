@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// patience is how long a process waits at its start for a store that
-	// does not answer. Then it gives up, so that whoever runs it notices.
+	// patience is how long a process waits at its start for a store that does not answer.
+	// Then it gives up, so that its operator notices.
 	patience = time.Minute
 	// tryFor is how long one attempt may take, pause how long it rests
 	// between two.

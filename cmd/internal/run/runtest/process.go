@@ -21,8 +21,8 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
-// programEnv has the test binary be one of the programs instead: a real process
-// with real signals, without building it first.
+// programEnv makes the test binary one of the programs: a real process with real signals,
+// without building it first.
 const programEnv = "SLICER_TEST_PROGRAM"
 
 // Main is for a TestMain: it runs the tests, parallel ones side by side, or the program that this process was
