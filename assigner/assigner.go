@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assigner/generate"
-	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -23,7 +23,7 @@ type Assigner struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	host    host
+	began   time.Time
 	start   generate.Now
 
 	ctx    context.Context // until Close
@@ -40,7 +40,7 @@ type Assigner struct {
 	// Locks are taken in this order: mu, then a runner's, then a session's.
 	mu     sync.Mutex
 	jobs   map[string]*runner
-	next   membership.Session
+	next   downstream.Session
 	closed bool
 }
 
@@ -51,22 +51,7 @@ func New(cfg Config) (*Assigner, error) {
 	}
 	a := &Assigner{
 		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID),
-		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner),
-	}
-	began := time.Now()
-	a.host = host{
-		now: func() generate.Now {
-			now := time.Now()
-			// Without its monotonic part a wall time shows when the wall clock jumps.
-			return generate.Now{Mono: now.Sub(began), Wall: wall(now.Round(0))}
-		},
-		keep: func(r *runner) {
-			a.wg.Add(1)
-			go func() {
-				defer a.wg.Done()
-				r.run()
-			}()
-		},
+		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner), began: time.Now(),
 	}
 	a.start = a.now()
 	a.attached.Store(new([]*session))
@@ -151,43 +136,50 @@ func (a *Assigner) Close() error {
 	return nil
 }
 
-// host is what an assigner gets from whoever runs it: the time, and somebody to
-// carry out what a job's core asks for.
-type host struct {
-	now  func() generate.Now
-	keep func(*runner)
-}
-
 // now is this moment, on both clocks.
-func (a *Assigner) now() generate.Now { return a.host.now() }
+func (a *Assigner) now() generate.Now {
+	now := time.Now()
+	// Without its monotonic part a wall time shows when the wall clock jumps.
+	return generate.Now{Mono: now.Sub(a.began), Wall: wall(now.Round(0))}
+}
 
 // sessions are the attached Distributors; not to be changed.
 func (a *Assigner) sessions() []*session { return *a.attached.Load() }
 
-// join returns the job's runner, made if need be, with s among its watchers. It
-// returns nil when the assigner is closed.
-func (a *Assigner) join(job string, s *session) *runner {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.runnerLocked(job)
-	if r == nil {
-		return nil
+// heard is when each Distributor last said something.
+func (a *Assigner) heard(yield func(downstream.Session, time.Duration) bool) {
+	for _, s := range a.sessions() {
+		if !yield(s.id, time.Duration(s.heard.Load())) {
+			return
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, in := r.watchers[s]; !in && s.live() {
-		r.watchers[s] = struct{}{}
-	}
-	return r
 }
 
-func (a *Assigner) runnerLocked(job string) *runner {
+// tell takes something to a job, whose runner is made if need be, and returns that with its
+// answer: nil when the assigner is closed.
+func (a *Assigner) tell(job string, e downstream.Event) (r *runner, answer downstream.Action) {
+	for ok := false; !ok; answer, ok = r.tell(e) {
+		if r = a.runner(job); r == nil {
+			return nil, nil
+		}
+	}
+	return r, answer
+}
+
+// runner is that of a job, made if need be, nil when the assigner is closed.
+func (a *Assigner) runner(job string) *runner {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if r := a.jobs[job]; r != nil || a.closed {
 		return r
 	}
 	r := newRunner(a, job)
 	a.jobs[job] = r
-	a.host.keep(r)
+	a.wg.Add(1)
+	go func() {
+		defer a.wg.Done()
+		r.run()
+	}()
 	return r
 }
 
@@ -211,19 +203,12 @@ func (a *Assigner) runners() []*runner {
 
 // changed says that the store has named a job, or that it was written here.
 func (a *Assigner) changed(job string) {
-	a.mu.Lock()
-	r := a.runnerLocked(job)
-	a.mu.Unlock()
-	if r != nil {
-		r.tell(func(c *generate.Core, now generate.Now) { c.StoreChanged(now) })
-	}
+	a.tell(job, func(c *generate.Core, now generate.Now) { c.StoreChanged(now) })
 }
 
 // told says what a store has of a job.
 func (a *Assigner) told(s *shelf, x store.Change) {
-	a.mu.Lock()
-	r := a.runnerLocked(x.Job)
-	a.mu.Unlock()
+	r := a.runner(x.Job)
 	if r == nil {
 		return
 	}
@@ -237,29 +222,38 @@ func (a *Assigner) told(s *shelf, x store.Change) {
 }
 
 // retire forgets a runner whose job there is none of and that nobody watches. It
-// returns false when that has changed.
+// returns false when that is not so.
 func (a *Assigner) retire(r *runner) bool {
 	if !a.takeOutIfIdle(r) {
 		return false
 	}
 	a.metrics.forget(r.name)
-	if again := a.lookup(r.name); again != nil && again.isMine() {
-		a.metrics.begin(r.name) // it was made anew meanwhile
+	if again := a.lookup(r.name); again != nil {
+		again.ask(func(v generate.View) {
+			if v.IsPreferred() { // it was made anew meanwhile
+				a.metrics.begin(r.name)
+			}
+		})
 	}
 	return true
 }
 
 // takeOutIfIdle is the part of retire under the lock.
 func (a *Assigner) takeOutIfIdle(r *runner) bool {
+	r.mu.Lock()
+	idle := r.job.Idle(a.now())
+	r.mu.Unlock()
+	if !idle {
+		return false
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.idleLocked() {
-		return false
+	if r.retired = r.job.Idle(a.now()); r.retired {
+		delete(a.jobs, r.name)
 	}
-	delete(a.jobs, r.name)
-	return true
+	return r.retired
 }
 
 // attach enters a Distributor's stream. A stream that it had before ends.
@@ -282,7 +276,7 @@ func (a *Assigner) attach(s *session) bool {
 	all := append(slices.Clone(a.sessions()), s)
 	a.attached.Store(&all)
 	for _, r := range a.jobs {
-		r.tell(func(c *generate.Core, now generate.Now) { c.Attach(now, s.id, s.name) })
+		r.tell(downstream.Attached{From: s.id, Name: s.name})
 	}
 	a.pokeShelves()
 	poke(a.dirty)
@@ -295,7 +289,7 @@ func (a *Assigner) detach(s *session) {
 	all := slices.DeleteFunc(slices.Clone(a.sessions()), func(o *session) bool { return o == s })
 	a.attached.Store(&all)
 	for _, r := range a.jobs {
-		r.forget(s)
+		r.tell(downstream.Detached{From: s.id})
 	}
 	a.pokeShelves()
 }

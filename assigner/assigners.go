@@ -7,40 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
-
-// belief is whom a Distributor takes for preferred for a job, and since when, on
-// the monotonic clock here.
-type belief struct {
-	id    string // "" for nobody
-	since time.Duration
-}
-
-// believes takes in whom the Distributor takes for preferred. What makes no sense
-// is left out.
-func (s *session) believes(m *slicerv1.Beliefs) {
-	now := s.a.now().Mono
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m.GetFirst() || s.beliefs == nil {
-		s.beliefs = make(map[string]belief)
-	}
-	for _, b := range m.GetJobs() {
-		if len(s.beliefs) >= maxInterests {
-			return
-		}
-		id := b.GetAssignerId()
-		if assignment.ValidateJobName(b.GetJob()) != nil || id != "" && (store.Candidate{ID: id, Address: "x"}).Validate() != nil {
-			s.a.metrics.rejected.Inc()
-			continue
-		}
-		age := time.Duration(min(max(b.GetForMs(), 0), time.Duration(1<<62).Milliseconds())) * time.Millisecond
-		s.beliefs[b.GetJob()] = belief{id, now - age}
-	}
-}
 
 // ListAssigners implements AdminService.
 func (v adminService) ListAssigners(ctx context.Context, _ *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
@@ -116,12 +85,12 @@ func (a *Assigner) beliefs(now time.Duration) map[string][]*slicerv1.AssignerBel
 	merged := make(map[key]*slicerv1.AssignerBelief)
 	for _, s := range a.sessions() {
 		s.mu.Lock()
-		for job, b := range s.beliefs {
-			age := (now - b.since).Milliseconds()
-			m := merged[key{job, b.id}]
+		for job, b := range s.stream.Preferred() {
+			age := (now - b.Since).Milliseconds()
+			m := merged[key{job, b.ID}]
 			if m == nil {
-				m = &slicerv1.AssignerBelief{AssignerId: b.id, ForMs: age}
-				merged[key{job, b.id}] = m
+				m = &slicerv1.AssignerBelief{AssignerId: b.ID, ForMs: age}
+				merged[key{job, b.ID}] = m
 			}
 			m.Distributors++
 			m.ForMs = min(m.ForMs, age)

@@ -10,9 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/slicer-project/slicer/assigner/clientindex"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -105,51 +103,9 @@ func TestManyClients(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		d.indexed("all", want)
 		for _, k := range d.grants {
-			if k > maxGrants {
+			if k > 4096 {
 				t.Errorf("%d indexes in one message", k)
 			}
-		}
-	})
-}
-
-// FuzzClients: whatever a Distributor sends of clients, what is given out are
-// distinct, dense indexes, and nothing panics.
-func FuzzClients(f *testing.F) {
-	for _, m := range []*slicerv1.Clients{
-		{},
-		{Complete: true, Clients: []*slicerv1.Client{fresh("a"), holder("b", 1<<31, -1), holder("b", 0, 1<<62), {ClientId: "a", Disconnected: true}, {}}},
-		{Clients: []*slicerv1.Client{holder("x y", 3, 0), holder(strings.Repeat("a", 200), 0, 0), holder("c", 1<<20, 5)}},
-	} {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b, b)
-	}
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		table := clientindex.New(clientindex.Config{})
-		table.Prefer(0, true)
-		holds := make(map[string]int)
-		for i, data := range [][]byte{a, b} {
-			var m slicerv1.Clients
-			if proto.Unmarshal(data, &m) != nil {
-				return
-			}
-			table.Report(time.Duration(i)*time.Second, 1, m.Complete, clientsFromProto(m.Clients))
-			table.Advance(time.Duration(i+1) * 10 * time.Second)
-			for _, g := range table.Take(1, 1<<20) {
-				if g.ID == "" || len(g.ID) > clientindex.MaxID || g.Index < 0 || g.Index > clientindex.MaxIndex {
-					t.Errorf("%+v", g)
-				}
-				holds[g.ID] = g.Index
-			}
-		}
-		by := make(map[int]string)
-		for id, index := range holds {
-			if by[index] != "" && table.Stats().Clients == len(holds) {
-				t.Errorf("%s and %s hold %d", id, by[index], index)
-			}
-			by[index] = id
 		}
 	})
 }

@@ -64,9 +64,9 @@
 // # How it is made
 //
 // The decisions are pure and live in packages of their own: membership (who is
-// there), generate (what to do when), preference (whose job it is), clientindex
-// (which index each client has), and loadbalance (which task owns what). This
-// package is the shell: one goroutine a job carries out what that job's
-// generate.Core asks for, two a Distributor read and write its stream, and a few a
-// store watch it.
+// there), generate (what to do when), downstream (what Distributors say and are told),
+// preference (whose job it is), clientindex (which index each client has), and
+// loadbalance (which task owns what). This package is the shell: one goroutine a job
+// carries out what that job's generate.Core asks for, two a Distributor read and write
+// its stream, and a few a store watch it.
 package assigner

@@ -49,7 +49,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.a.now()
-	c := r.core.View(now)
+	c := r.job.View(now)
 	job, known, exists := c.Job()
 	if !known || !exists {
 		return nil
@@ -84,7 +84,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	}
 	out.VanishedMs = c.Vanished().Milliseconds()
 	if out.Preferred {
-		out.Progress = r.progress(now.Mono, assignment.Generation(out.Generation))
+		out.Progress = r.job.Progress(now)
 	}
 	return out
 }

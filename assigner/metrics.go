@@ -174,14 +174,16 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 			frozen["operator"] = 1
 		}
 	})
+	newest := int64(0)
 	if stored != nil {
-		gauge(c, m.gauges.generation, float64(stored.Generation()), r.name)
+		newest = int64(stored.Generation())
+		gauge(c, m.gauges.generation, float64(newest), r.name)
 	}
 	if !mine {
 		return false
 	}
 	m.collectClients(c, r)
-	m.collectProgress(c, r, stored)
+	m.collectProgress(c, r, newest)
 	for s, n := range states {
 		gauge(c, m.gauges.tasks, float64(n), r.name, s.String())
 	}

@@ -14,8 +14,6 @@ const (
 	maxMessage = 64 << 20
 	// helloWithin is how long a Distributor may take to say who it is.
 	helloWithin = 10 * time.Second
-	// hearsEvery is how often a Distributor is told, at the least, that it is heard.
-	hearsEvery = time.Second
 	// sendWithin is how long one message may wait for a Distributor to take it.
 	sendWithin = 30 * time.Second
 )

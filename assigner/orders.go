@@ -141,9 +141,11 @@ const maxAction = 2 * store.MaxWhy
 func (v adminService) entry(job, action string, stamp store.Stamp) store.Entry {
 	e := store.Entry{Action: assignment.Clip(action, maxAction), Assigner: v.a.cfg.ID, Stamp: stamp}
 	if r := v.a.lookup(job); r != nil {
-		if a := r.frames.head(); a != nil {
-			e.Generation = a.Generation()
-		}
+		r.ask(func(c generate.View) {
+			if a := c.Stored(); a != nil {
+				e.Generation = a.Generation()
+			}
+		})
 	}
 	return e
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/preference"
 	"github.com/slicer-project/slicer/assignment/backoff"
@@ -34,17 +35,12 @@ func (a *Assigner) prefer() {
 func (a *Assigner) preferOnce() {
 	runners := a.runners()
 	slices.SortFunc(runners, func(x, y *runner) int { return cmp.Compare(x.name, y.name) })
-	views := make([]*slicerv1.Preference, len(a.shelves))
 	for i, s := range a.shelves {
 		candidates, revision, seen := s.view()
 		if !seen {
 			continue
 		}
-		p := &slicerv1.Preference{Revision: revision, StoreId: s.backend.ID()}
-		for _, c := range candidates {
-			p.Candidates = append(p.Candidates, &slicerv1.Candidate{AssignerId: c.ID, Address: c.Address, Zone: c.Zone})
-		}
-		views[i] = p
+		p := downstream.NewPreference(s.backend.ID(), revision, candidates)
 		for _, r := range runners {
 			if home, zone, ok := r.whereabouts(); ok && home == s {
 				id := a.choose(candidates, r.name, zone)
@@ -52,12 +48,8 @@ func (a *Assigner) preferOnce() {
 				p.Jobs = append(p.Jobs, &slicerv1.JobPreference{Job: r.name, AssignerId: id})
 			}
 		}
-	}
-	for _, s := range a.sessions() {
-		for i, p := range views {
-			if p != nil {
-				s.preference(i, p)
-			}
+		for _, d := range a.sessions() {
+			d.tell(func(x *downstream.Stream) { x.Prefer(i, p) })
 		}
 	}
 }

@@ -1,19 +1,17 @@
 package assigner
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/slicer-project/slicer/assigner/clientindex"
+	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assigner/generate"
-	"github.com/slicer-project/slicer/assigner/membership"
-	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
-	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 // runner carries out what the core of one job asks for.
@@ -23,19 +21,11 @@ type runner struct {
 	log  *slog.Logger
 	wake chan struct{} // holds a token when something was heard
 
-	mu       sync.Mutex
-	core     *generate.Core
-	home     *shelf                // the store that keeps the job, nil when it is not known
-	watchers map[*session]struct{} // Distributors that have asked about the job
-	clients  *clientindex.Table
-	attached []clientindex.Session // room for those of indexClients
-	frames   frames
-	status   *slicerv1.JobStatus // nil before the store has answered
-	version  int64               // of the config, as last looked at for preference
-	exists   bool
-	turn     chan struct{} // closed when assignment, preference or what is in force change
-	mine     bool
-	inForce  assignment.Generation
+	mu      sync.Mutex
+	job     *downstream.Job
+	home    *shelf        // the store that keeps the job, nil when it is not known
+	turn    chan struct{} // closed when assignment, preference or what is in force change
+	retired bool          // another one has taken its place, or will
 	// stepSince is when the change under way began or went one step further.
 	stepSince time.Duration
 
@@ -47,24 +37,59 @@ type runner struct {
 
 func newRunner(a *Assigner, job string) *runner {
 	now := a.now()
-	r := &runner{
-		a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1),
-		core:     generate.New(generate.Config{ID: a.cfg.ID, Start: a.start}, job, now),
-		watchers: make(map[*session]struct{}), turn: make(chan struct{}), clients: clientindex.New(clientindex.Config{}),
-	}
+	r := &runner{a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1), turn: make(chan struct{})}
+	r.job = downstream.NewJob(generate.Config{ID: a.cfg.ID, Start: a.start}, job, now, func(e downstream.Encode) downstream.Encode { return sync.OnceValues(e) })
 	for _, s := range a.sessions() {
-		r.core.Attach(now, s.id, s.name)
+		r.job.Step(now, downstream.Attached{From: s.id, Name: s.name})
 	}
 	return r
 }
 
-// tell has the core take something in, and the runner look what follows.
-func (r *runner) tell(f func(c *generate.Core, now generate.Now)) {
+// tell has the job take something in, and its goroutine look what follows. It returns
+// what is asked for in return, nil for nothing; ok is false when the runner is retired.
+func (r *runner) tell(e downstream.Event) (answer downstream.Action, ok bool) {
+	defer poke(r.wake)
+	return r.step(e)
+}
+
+// step is tell without waking the job's goroutine.
+func (r *runner) step(e downstream.Event) (answer downstream.Action, ok bool) {
 	r.mu.Lock()
-	f(r.core, r.a.now())
-	r.settle()
-	r.mu.Unlock()
-	poke(r.wake)
+	defer r.mu.Unlock()
+	if r.retired {
+		return nil, false
+	}
+	for _, x := range r.job.Step(r.a.now(), e) {
+		switch x := x.(type) {
+		case downstream.Notify:
+			r.say(x.To, func(s *downstream.Stream) { s.Mark(r.name) })
+		case downstream.Drop:
+			r.say(x.From, func(s *downstream.Stream) { s.Drop(r.name) })
+		case downstream.Refuse:
+			r.say(x.To, func(s *downstream.Stream) { s.Refuse(x.Message) })
+		case downstream.Prefer:
+			poke(r.a.dirty)
+		case downstream.Turned:
+			if x.Mine {
+				r.a.metrics.begin(r.name)
+			}
+			close(r.turn)
+			r.turn = make(chan struct{})
+		case generate.Effects:
+			r.effects(x)
+		default:
+			answer = x
+		}
+	}
+	return answer, true
+}
+
+// say has something said to a Distributor, if its stream has not ended.
+func (r *runner) say(to downstream.Session, f func(*downstream.Stream)) {
+	all := r.a.sessions()
+	if i, ok := slices.BinarySearchFunc(all, to, func(s *session, id downstream.Session) int { return cmp.Compare(s.id, id) }); ok {
+		all[i].tell(f)
+	}
 }
 
 // ask looks at the core.
@@ -74,51 +99,7 @@ func (r *runner) ask(f func(generate.View)) {
 	f(r.viewLocked())
 }
 
-func (r *runner) viewLocked() generate.View { return r.core.View(r.a.now()) }
-
-// recheck has the store asked once more whether there is such a job, before
-// anybody is told again that there is none.
-func (r *runner) recheck() {
-	r.tell(func(c *generate.Core, now generate.Now) {
-		if _, known, exists := c.View(now).Job(); known && !exists {
-			c.Forget(now)
-			r.status = nil
-		}
-	})
-}
-
-// release takes a Distributor off the watchers if there is no such job.
-func (r *runner) release(s *session) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known, exists := r.viewLocked().Job(); !known || exists {
-		return false
-	}
-	delete(r.watchers, s)
-	poke(r.wake)
-	return true
-}
-
-// forget takes note that a Distributor's stream has ended.
-func (r *runner) forget(s *session) {
-	r.mu.Lock()
-	delete(r.watchers, s)
-	r.mu.Unlock()
-	r.tell(func(c *generate.Core, now generate.Now) { c.Detach(now, s.id) })
-}
-
-// idleLocked says whether nobody would miss the runner.
-func (r *runner) idleLocked() bool {
-	_, known, exists := r.viewLocked().Job()
-	return known && !exists && len(r.watchers) == 0 && !r.viewLocked().Leading()
-}
-
-// isMine reports whether this assigner was preferred for the job when the core last spoke.
-func (r *runner) isMine() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mine
-}
+func (r *runner) viewLocked() generate.View { return r.job.View(r.a.now()) }
 
 // whereabouts say which store keeps the job, and in which zone it runs. ok is
 // false when there is no such job or that is not known yet.
@@ -140,8 +121,9 @@ func (r *runner) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for r.a.ctx.Err() == nil {
-		action, wake := r.next()
-		switch x := action.(type) {
+		answer, _ := r.step(downstream.Tick{Heard: r.a.heard})
+		do := answer.(downstream.Do)
+		switch x := do.Action.(type) {
 		case generate.Load:
 			l, home := r.a.read(r.a.ctx, r.name, r.whose())
 			if x.Penalties && l.Exists && l.Err == nil {
@@ -183,13 +165,10 @@ func (r *runner) run() {
 			r.tell(func(c *generate.Core, now generate.Now) { c.Resigned(now, err) })
 			continue
 		}
-		r.mu.Lock()
-		idle := r.idleLocked()
-		r.mu.Unlock()
-		if idle && r.a.retire(r) {
+		if r.a.retire(r) {
 			return
 		}
-		timer.Reset(wake)
+		timer.Reset(do.Wait)
 		select {
 		case <-r.wake:
 		case <-timer.C:
@@ -209,22 +188,6 @@ func runIn(p *generate.Plan) *generate.Planned {
 	return p.Run()
 }
 
-// next asks the core what to do, and for how long there is nothing.
-func (r *runner) next() (action generate.Action, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.a.now()
-	if r.viewLocked().IsPreferred() {
-		for _, s := range r.a.sessions() {
-			r.core.Heard(now, s.id, s.lastHeard())
-		}
-	}
-	action, wake := r.core.Next(now)
-	wake = min(wake, r.indexClients(now))
-	r.settle()
-	return action, max(wake-now.Mono, time.Millisecond)
-}
-
 func (r *runner) whose() *shelf {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,49 +197,7 @@ func (r *runner) whose() *shelf {
 // writeWithin bounds one write.
 const writeWithin = 10 * time.Second
 
-// settle passes on what the core has to say and what has changed in it. r.mu is held.
-func (r *runner) settle() {
-	r.effects(r.core.Effects())
-	job, known, exists := r.viewLocked().Job()
-	if !known {
-		return
-	}
-	turned := false
-	if r.frames.publish(r.a.now().Mono, r.viewLocked().Stored()) {
-		turned = true
-		for s := range r.watchers {
-			s.assignment(r)
-		}
-	}
-	if r.statusLocked() {
-		for s := range r.watchers {
-			s.status(r)
-		}
-	}
-	if !exists {
-		// Those that stopped to want it before it was known that there is none.
-		maps.DeleteFunc(r.watchers, func(s *session, _ struct{}) bool { return s.forgets(r.name) })
-	}
-	if r.exists != exists || r.version != job.Version {
-		r.exists, r.version = exists, job.Version
-		poke(r.a.dirty)
-	}
-	if mine := r.viewLocked().IsPreferred(); mine != r.mine {
-		r.mine, turned = mine, true
-		if mine {
-			r.a.metrics.begin(r.name)
-		}
-	}
-	if g := r.viewLocked().InForce(); g != r.inForce {
-		r.inForce, turned = g, true
-	}
-	if turned {
-		close(r.turn)
-		r.turn = make(chan struct{})
-	}
-}
-
-// effects carries out what has come up. r.mu is held.
+// effects logs and counts what has come up.
 func (r *runner) effects(e generate.Effects) {
 	for _, l := range e.Logs {
 		r.log.Log(r.a.ctx, l.Level, l.Message, l.Attrs...)
@@ -289,21 +210,5 @@ func (r *runner) effects(e generate.Effects) {
 			}
 		}
 	}
-	for _, x := range e.Refusals {
-		for _, s := range r.a.sessions() {
-			if containsSession(x.Sessions, s.id) {
-				s.refuse(r.name, x)
-			}
-		}
-	}
 	r.a.metrics.observe(r.name, e)
-}
-
-func containsSession(ids []membership.Session, id membership.Session) bool {
-	for _, x := range ids {
-		if x == id {
-			return true
-		}
-	}
-	return false
 }

@@ -98,12 +98,5 @@ func TestUnknownNamesAreForgotten(t *testing.T) {
 		if kept := len(n.runners()); kept > 0 {
 			t.Errorf("%d jobs are kept", kept)
 		}
-		for _, s := range n.sessions() {
-			s.mu.Lock()
-			if len(s.jobs) > 0 {
-				t.Errorf("%d are kept of the Distributor", len(s.jobs))
-			}
-			s.mu.Unlock()
-		}
 	})
 }

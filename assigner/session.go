@@ -11,11 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slicer-project/slicer/assigner/generate"
-	"github.com/slicer-project/slicer/assigner/membership"
-	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/store"
-	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/assigner/downstream"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -33,11 +29,11 @@ var (
 // Attach implements AssignerService.
 func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) error {
 	a := v.a
-	s := newSession(a, stream)
+	s := &session{a: a, out: stream, kick: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	// Receiving and sending end when this handler has returned.
-	if !a.goRun(func() { s.finish(s.receive(stream)) }) {
+	if !a.goRun(func() { s.finish(s.receive()) }) {
 		return errClosing
 	}
 	if !a.goRun(func() { s.finish(s.send(ctx)) }) {
@@ -66,63 +62,27 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 	return err
 }
 
-func newSession(a *Assigner, out sender) *session {
-	s := &session{a: a, out: out, kick: make(chan struct{}, 1), end: make(chan error, 1), jobs: make(map[string]*interest)}
-	s.opened.Store(int64(a.now().Mono))
-	return s
-}
-
-// sender takes a message to the Distributor.
-type sender interface {
-	Send(*slicerv1.AttachResponse) error
-}
-
 // session is one Distributor's stream.
 type session struct {
-	a    *Assigner
-	out  sender
-	kick chan struct{} // holds a token when there may be something to send
-	end  chan error    // why the stream ends; the first counts
+	a      *Assigner
+	out    slicerv1.AssignerService_AttachServer
+	kick   chan struct{} // holds a token when there may be something to send
+	end    chan error    // why the stream ends; the first counts
+	opened time.Duration // when the stream began
 
 	// Set by the hello.
-	id   membership.Session
+	id   downstream.Session
 	name string
 	zone string
 
-	opened  atomic.Int64      // when the stream began
-	heard   atomic.Int64      // when anything came last, on the monotonic clock
-	sending atomic.Int64      // since when a message waits to be taken, 0 if none does
-	saidSo  time.Duration     // when the Distributor was last to be told that it is heard; the receiving goroutine's
-	room    []generate.Report // for the reports of one message; the receiving goroutine's
+	heard   atomic.Int64 // when anything came last, on the monotonic clock
+	sending atomic.Int64 // since when a message waits to be taken, 0 if none does
 
 	mu       sync.Mutex
 	attached bool
 	left     bool
-	greeted  bool                   // the sending goroutine's
-	hears    bool                   // the Distributor is to be told that it is heard
-	prefs    []*slicerv1.Preference // to be sent, by store
-	told     []*slicerv1.Preference // sent last, by store
-	refusals []*slicerv1.RefuseTask
-	jobs     map[string]*interest
-	queue    []*interest // that have something to send, in turn
-	beliefs  map[string]belief
 	reading  bool // a base is being read from a store
-}
-
-// interest is what a Distributor has said about one job.
-type interest struct {
-	job    string
-	runner *runner
-	wants  bool
-	stop   bool // it has said last that it does not want it any more
-	held   mark // what it holds when it has taken what was sent
-	// newest is what its slicelets hold, of the store: nothing older is sent of that.
-	newest generate.Held
-	// base is the answer to a WantBase, nil if none is due.
-	base  *baseAnswer
-	acked *acked // nil before it has said how far its subscribers are
-	// What is to be sent: whatever is newest when its turn comes.
-	assignment, status, indexes, queued bool
+	stream   *downstream.Stream
 }
 
 func (s *session) finish(err error) {
@@ -134,23 +94,29 @@ func (s *session) finish(err error) {
 
 func (s *session) supersede() { s.finish(errSuperseded) }
 
-func (s *session) lastHeard() time.Duration { return time.Duration(s.heard.Load()) }
-
 func (s *session) live() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.attached && !s.left
 }
 
+// tell has something said on the stream.
+func (s *session) tell(f func(*downstream.Stream)) {
+	s.mu.Lock()
+	f(s.stream)
+	s.mu.Unlock()
+	poke(s.kick)
+}
+
 // overdue says whether the Distributor has let something wait for too long.
 func (s *session) overdue() error {
-	now := int64(s.a.now().Mono)
-	if at := s.sending.Load(); at != 0 && now-at > int64(sendWithin) {
+	now := s.a.now().Mono
+	if at := s.sending.Load(); at != 0 && int64(now)-at > int64(sendWithin) {
 		return status.Errorf(codes.DeadlineExceeded, "a message was not taken within %s", sendWithin)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.attached && now-s.opened.Load() > int64(helloWithin) {
+	if !s.attached && now-s.opened > helloWithin {
 		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", helloWithin)
 	}
 	return nil
@@ -164,7 +130,7 @@ func (s *session) begin() bool {
 	return s.attached
 }
 
-// leave ends the session, and says whether it had begun.
+// leave ends the session, and reports whether it had begun.
 func (s *session) leave() bool {
 	s.mu.Lock()
 	was := s.attached && !s.left
@@ -177,54 +143,28 @@ func (s *session) leave() bool {
 }
 
 // receive takes in what the Distributor says.
-func (s *session) receive(stream slicerv1.AssignerService_AttachServer) error {
-	for first := true; ; first = false {
-		m, err := stream.Recv()
-		if err != nil {
+func (s *session) receive() error {
+	m, err := s.out.Recv()
+	if err == nil {
+		err = s.hello(m.GetHello())
+	}
+	if err != nil {
+		return err
+	}
+	reader := downstream.Reader{From: s.id, Name: s.name}
+	for {
+		if m, err = s.out.Recv(); err != nil {
 			return err
 		}
-		if first {
-			if err := s.hello(m.GetHello()); err != nil {
-				return err
-			}
-			continue
-		}
-		s.received(m)
-	}
-}
-
-func (s *session) received(m *slicerv1.AttachRequest) {
-	now := s.a.now().Mono
-	s.heard.Store(int64(now))
-	if now-s.saidSo >= hearsEvery {
-		s.saidSo = now
-		s.hear()
-	}
-	switch x := m.GetMessage().(type) {
-	case *slicerv1.AttachRequest_Want:
-		s.want(x.Want)
-	case *slicerv1.AttachRequest_Reports:
-		s.reports(x.Reports)
-	case *slicerv1.AttachRequest_Acks:
-		s.acks(x.Acks)
-	case *slicerv1.AttachRequest_Clients:
-		s.clients(x.Clients)
-	case *slicerv1.AttachRequest_WantBase:
-		s.wantBase(x.WantBase)
-	case *slicerv1.AttachRequest_Beliefs:
-		s.believes(x.Beliefs)
+		s.received(&reader, m)
 	}
 }
 
 func (s *session) hello(h *slicerv1.DistributorHello) error {
-	if h == nil {
-		return status.Error(codes.InvalidArgument, "the first message is not a hello")
+	if err := downstream.CheckHello(h); err != nil {
+		return err
 	}
 	s.name, s.zone = h.GetDistributorId(), h.GetZone()
-	// A Distributor's name obeys the rules of an assigner's.
-	if err := (store.Candidate{ID: s.name, Address: "x", Zone: s.zone}).Validate(); err != nil {
-		return status.Errorf(codes.InvalidArgument, "hello: distributor: %v", err)
-	}
 	s.heard.Store(int64(s.a.now().Mono))
 	if !s.a.attach(s) {
 		return errClosing
@@ -234,94 +174,124 @@ func (s *session) hello(h *slicerv1.DistributorHello) error {
 	return nil
 }
 
-// interestIn is what the Distributor says about a job, with the job's runner. It
-// returns nil when there can be no such job.
-func (s *session) interestIn(job string) *interest {
+func (s *session) received(reader *downstream.Reader, m *slicerv1.AttachRequest) {
+	now := s.a.now().Mono
+	s.heard.Store(int64(now))
 	s.mu.Lock()
-	in := s.jobs[job]
-	full := len(s.jobs) >= maxInterests
+	job, err := s.stream.Received(now, m)
+	hears := s.stream.Hears()
 	s.mu.Unlock()
-	if in != nil {
-		return in
+	if hears {
+		poke(s.kick)
 	}
-	if err := assignment.ValidateJobName(job); err != nil || full {
+	if err != nil {
 		s.a.metrics.rejected.Inc()
-		s.a.log.Warn("message about a job ignored", "distributor", s.name, "reason", "bad name, or too many jobs", "job", job[:min(len(job), 80)], "jobs", maxInterests)
-		return nil
+		s.a.log.Warn("message about a job ignored", "distributor", s.name, "error", err)
 	}
-	r := s.a.join(job, s)
-	if r == nil {
-		return nil
+	if job == "" {
+		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in = &interest{job: job, runner: r}
-	s.jobs[job] = in
-	return in
+	e, bad := reader.Read(now, m)
+	for _, b := range bad {
+		s.a.metrics.rejected.Inc()
+		s.a.log.Warn("task report ignored", "job", job, "distributor", s.name, "task", b.Task, "error", b.Err)
+	}
+	if r, answer := s.a.tell(job, e); answer != nil {
+		s.readBase(r, answer.(downstream.ReadBase))
+	}
 }
 
-// maxInterests is how many jobs one Distributor may speak of.
-const maxInterests = 1 << 16
-
-func (s *session) want(w *slicerv1.Want) {
-	in := s.interestIn(w.GetJob())
-	if in == nil {
-		return
-	}
-	newest := generate.Held{Store: w.GetNewestReportedStoreId(), Generation: assignment.Generation(w.GetNewestReported())}
+// readBase looks for an older assignment in the job's store, which keeps more of them. One
+// is read at a time; a Distributor that asks for more meanwhile is told that there is none,
+// and sends its subscribers the whole.
+func (s *session) readBase(r *runner, of downstream.ReadBase) {
+	home := r.whose()
 	s.mu.Lock()
-	in.wants, in.stop, in.newest = !w.GetStop(), w.GetStop(), newest
-	in.held = mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}
-	if in.wants {
-		s.enqueue(in, true, true)
-	}
+	can := home != nil && home.backend.ID() == of.Held.Store && !s.reading
+	s.reading = s.reading || can
 	s.mu.Unlock()
-	if w.GetStop() && s.release(in) {
+	if !can {
+		r.tell(downstream.BaseRead{Of: of})
 		return
 	}
-	in.runner.recheck()
-	in.runner.tell(func(c *generate.Core, now generate.Now) {
-		c.Wanted(now, s.id, !w.GetStop(), newest, generate.Held{Store: w.GetStoreId(), Generation: assignment.Generation(w.GetGeneration())})
+	s.a.goRun(func() {
+		ctx, cancel := context.WithTimeout(s.a.ctx, readWithin)
+		defer cancel()
+		a, err := home.backend.ReadGeneration(ctx, r.name, of.Held.Generation)
+		if err != nil {
+			s.a.log.Debug("a base cannot be had", "job", r.name, "distributor", s.name, "generation", int64(of.Held.Generation), "error", err)
+			a = nil
+		}
+		s.mu.Lock()
+		s.reading = false
+		s.mu.Unlock()
+		r.tell(downstream.BaseRead{Of: of, Assignment: a})
 	})
 }
 
-// release forgets a job that there is none of and that is not wanted any more:
-// names that somebody made up must not add up.
-func (s *session) release(in *interest) bool {
-	if !in.runner.release(s) {
-		return false
+// send sends until the stream ends.
+func (s *session) send(ctx context.Context) error {
+	for {
+		select {
+		case <-s.kick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !s.live() {
+			continue // not before the hello
+		}
+		if err := s.sendAll(); err != nil {
+			return err
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.jobs, in.job)
-	return true
 }
 
-// forgets reports whether the Distributor has said that it does not want a job, of
-// which nothing is kept from then on.
-func (s *session) forgets(job string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in := s.jobs[job]
-	if in == nil || !in.stop {
-		return false
+// sendAll sends what there is to send now.
+func (s *session) sendAll() error {
+	for {
+		s.mu.Lock()
+		m, job, ok := s.stream.Pop()
+		s.mu.Unlock()
+		if !ok {
+			return nil
+		}
+		err := error(nil)
+		if m != nil {
+			err = s.put(m)
+		} else if r := s.a.lookup(job); r != nil {
+			err = s.sendJob(r)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	delete(s.jobs, job)
-	return true
 }
 
-func (s *session) acks(m *slicerv1.Acks) {
-	in := s.interestIn(m.GetJob())
-	if in == nil {
-		return
+// sendJob sends what there is of a job.
+func (s *session) sendJob(r *runner) error {
+	for {
+		answer, _ := r.step(downstream.Ready{To: s.id})
+		say, ok := answer.(downstream.Say)
+		if !ok {
+			return nil
+		}
+		f, err := say.Frame()
+		if err != nil {
+			s.a.log.Error("assignment does not encode", "job", r.name, "generation", int64(say.Assignment.Generation()), "error", err)
+		}
+		for m := range say.Messages(f, func() time.Duration { return s.a.now().Mono }) {
+			if err := s.put(m); err != nil {
+				return err
+			}
+		}
+		if f != nil && !say.Base {
+			s.a.metrics.sent(r.name, f)
+		}
 	}
-	s.mu.Lock()
-	in.acked = newAcked(s.a.now().Mono, m)
-	s.mu.Unlock()
-	st := m.GetStragglers()
-	a := generate.Acks{
-		Min: assignment.Generation(m.GetMinGeneration()), Empty: m.GetEmpty(),
-		Stragglers: st[:min(len(st), wire.MaxStragglers)], Clerks: m.GetClerks(), Slicelets: m.GetSlicelets(),
-	}
-	in.runner.tell(func(c *generate.Core, now generate.Now) { c.Acked(now, s.id, a) })
+}
+
+func (s *session) put(m *slicerv1.AttachResponse) error {
+	s.sending.Store(int64(s.a.now().Mono) + 1)
+	defer s.sending.Store(0)
+	return s.out.Send(m)
 }

@@ -172,7 +172,7 @@ func (c *checker) up() float64 {
 
 // decided looks at the round that an assigner has just written.
 func (c *checker) decided(a *assignerHost) {
-	core := a.driven.Core(job)
+	core := a.sim.Core(job)
 	r := core.LastRound()
 	if r.Why != generate.ReasonLoad || r.Generation == 0 {
 		return

@@ -120,7 +120,7 @@ func (c *checker) overdue(g *grave) {
 		}
 	case !c.able || !w.heir():
 		c.watch(g, w.at+ownsDead) // it is not overdue before that
-	case c.stands.assigner.driven.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+regroups+thaws:
+	case c.stands.assigner.sim.Core(job).Frozen() && w.at < max(g.at, g.news, c.since)+ownsDead+regroups+thaws:
 		g.frozen = w.at
 		c.watch(g, w.at+time.Second)
 	case w.at < c.due(g):

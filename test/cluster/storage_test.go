@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/kit/assignersim"
 )
 
 const (
@@ -220,7 +219,7 @@ func (s *storage) moved() {
 	for _, b := range s.w.backups {
 		s.tellOne(b.host, b.life, b.changed)
 	}
-	s.tell(func(a *assignerHost) { a.driven.StoreChanged(a.clock(), job); a.step() })
+	s.tell(func(a *assignerHost) { a.sim.StoreChanged(a.clock(), job); a.step() })
 }
 
 func (s *storage) changed() {
@@ -270,11 +269,12 @@ func (s *storage) withdraw(id string) {
 // assignerHost is an assigner's process.
 type assignerHost struct {
 	*host
-	driven   *assigner.Driven
+	sim      *assignersim.Assigner
 	seen     int64 // revision of the candidates
 	standing bool
 	alone    time.Duration // since when no Distributor is attached, -1 if one is
-	peers    map[*conn]*assigner.DistributorPeer
+	peers    map[*conn]*assignersim.Distributor
+	over     []*conn // streams that are to be ended
 }
 
 func (a *assignerHost) clock() generate.Now {
@@ -285,13 +285,9 @@ func newAssigner(w *world, name string) *assignerHost {
 	a := &assignerHost{host: w.newHost(name)}
 	a.due = a.step
 	a.boot = func() {
-		a.seen, a.standing, a.alone, a.peers = 0, false, 0, map[*conn]*assigner.DistributorPeer{}
-		var err error
-		a.driven, err = assigner.NewDriven(assigner.Config{ID: name, Address: name + ".example:1"}, storeID, a.clock())
-		if err != nil {
-			panic(err)
-		}
-		a.driven.StoreChanged(a.clock(), job)
+		a.seen, a.standing, a.alone, a.peers, a.over = 0, false, 0, map[*conn]*assignersim.Distributor{}, nil
+		a.sim = assignersim.New(name, storeID, a.clock())
+		a.sim.StoreChanged(a.clock(), job)
 		// What a watch says first.
 		w.store.tellOne(a.host, a.life, func() { a.see(w.store.view(), w.store.revision) })
 		a.stand()
@@ -305,22 +301,22 @@ func (a *assignerHost) see(cs []store.Candidate, revision int64) {
 		return
 	}
 	a.seen = revision
-	a.driven.Candidates(a.clock(), cs, revision)
+	a.sim.Candidates(a.clock(), cs, revision)
 	a.step()
 }
 
 // stand keeps the assigner a candidate while it has a Distributor.
 func (a *assignerHost) stand() {
 	s := a.w.store
-	manned := a.driven.Manned()
+	attached := a.sim.HasDistributor()
 	switch {
-	case manned:
+	case attached:
 		a.alone = -1
 	case a.alone < 0:
 		a.alone = a.w.at
 	}
 	switch {
-	case manned || a.standing && a.w.at-a.alone < vacant:
+	case attached || a.standing && a.w.at-a.alone < vacant:
 		a.standing = true
 		c := store.Candidate{ID: a.name, Address: a.name + ".example:1"}
 		s.rpc(a.host, func() any { s.register(c); return nil }, func(any, bool) {})
@@ -339,7 +335,7 @@ type read struct {
 
 // step has the assigner do what is due.
 func (a *assignerHost) step() {
-	ask, next := a.driven.Step(a.clock())
+	ask, next := a.sim.Step(a.clock())
 	a.wake(a.born + next)
 	s := a.w.store
 	for _, q := range ask {
@@ -350,7 +346,7 @@ func (a *assignerHost) step() {
 					r := x.(read)
 					l = generate.Loaded{Exists: true, Job: r.job, StoreID: storeID, Assignment: r.stored, Overrides: r.overrides}
 				}
-				a.driven.Loaded(a.clock(), job, l)
+				a.sim.Loaded(a.clock(), job, l)
 				a.step()
 			})
 			continue
@@ -360,7 +356,7 @@ func (a *assignerHost) step() {
 			if ok {
 				err, _ = x.(error)
 			}
-			a.driven.Written(a.clock(), job, err)
+			a.sim.Written(a.clock(), job, err)
 			if err == nil {
 				a.w.check.decided(a)
 			}
@@ -374,7 +370,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 	recv = func(m any) {
 		switch m := m.(type) {
 		case *slicerv1.DistributorHello:
-			p, err := a.driven.Attached(a.clock(), m, func(out *slicerv1.AttachResponse) { c.send(1, out) })
+			p, err := a.sim.Attached(a.clock(), m, func(out *slicerv1.AttachResponse) { c.send(1, out) }, func() { a.over = append(a.over, c) })
 			if err != nil {
 				a.w.fail("%s refuses a hello: %v", a.name, err)
 			}
@@ -383,7 +379,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 			a.w.check.look()
 		case *slicerv1.AttachRequest:
 			if p := a.peers[c]; p != nil {
-				a.driven.FromDistributor(a.clock(), p, m)
+				a.sim.FromDistributor(a.clock(), p, m)
 			}
 			if r := m.GetReports(); r != nil && r.Job == "" {
 				return // a sign of life: nothing is due because of it
@@ -395,7 +391,7 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 		if p := a.peers[c]; p != nil {
 			delete(a.peers, c)
 			a.w.check.look()
-			a.driven.Detached(a.clock(), p)
+			a.sim.Detached(a.clock(), p)
 			a.step()
 		}
 	}
@@ -403,17 +399,12 @@ func (a *assignerHost) accept(c *conn) (recv func(any), ended func(error)) {
 
 // hangUp ends the streams that are to be ended.
 func (a *assignerHost) hangUp() {
-	var over []*conn
-	for c, p := range a.peers {
-		if p.Ended() != nil {
-			over = append(over, c)
-		}
-	}
-	slices.SortFunc(over, func(x, y *conn) int { return cmp.Compare(x.id, y.id) })
+	over := a.over
+	a.over = nil
 	for _, c := range over {
 		p := a.peers[c]
 		delete(a.peers, c)
-		a.driven.Detached(a.clock(), p)
+		a.sim.Detached(a.clock(), p)
 		c.close(1)
 	}
 }

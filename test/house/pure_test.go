@@ -18,7 +18,7 @@ var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
 	"loadbalance/sim":                {"os"}, // reads traces
 	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "assignment/limiter/fair": nil,
-	"assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
+	"assigner/downstream": nil, "assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }
 
 // impure is what they may neither import nor call.

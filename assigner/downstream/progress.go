@@ -1,13 +1,13 @@
-package assigner
+package downstream
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -23,6 +23,7 @@ const (
 
 // acked is what a Distributor has said last about how far its subscribers are.
 type acked struct {
+	name       string // the Distributor's
 	at         time.Duration
 	holders    []*slicerv1.Holders
 	spreads    []*slicerv1.Spread
@@ -31,10 +32,10 @@ type acked struct {
 	generation int64 // newest that the spreads are of
 }
 
-func newAcked(at time.Duration, m *slicerv1.Acks) *acked {
+func newAcked(name string, at time.Duration, m *slicerv1.Acks) *acked {
 	h, sp, sl := m.GetHolders(), m.GetSpreads(), m.GetSlow()
 	a := &acked{
-		at: at, holders: h[:min(len(h), 2*(maxHolders+1))], spreads: sp[:min(len(sp), 2)], slow: sl[:min(len(sl), maxSlow)],
+		name: name, at: at, holders: h[:min(len(h), 2*(maxHolders+1))], spreads: sp[:min(len(sp), 2)], slow: sl[:min(len(sl), maxSlow)],
 		slowTotal: m.GetSlowTotal(),
 	}
 	for _, s := range a.spreads {
@@ -54,7 +55,8 @@ func progress(now time.Duration, newest assignment.Generation, said map[string]*
 	}
 	holders := make(map[key]uint64)
 	roles := map[slicerv1.Role]*merged{slicerv1.Role_ROLE_CLERK: {}, slicerv1.Role_ROLE_SLICELET: {}}
-	for name, a := range said {
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		a := said[name]
 		behind := make(map[slicerv1.Role]uint64)
 		for _, h := range a.holders {
 			if roles[h.GetRole()] == nil {
@@ -164,52 +166,17 @@ func (m *merged) toProto(role slicerv1.Role, newest assignment.Generation) *slic
 	}
 }
 
-// progress is how far the job's subscribers are, as far as Distributors have said.
-func (r *runner) progress(now time.Duration, newest assignment.Generation) *slicerv1.Progress {
-	said := make(map[string]*acked)
-	for _, s := range r.a.sessions() {
-		s.mu.Lock()
-		if in := s.jobs[r.name]; in != nil && in.acked != nil && !s.left {
-			said[s.name] = in.acked
-		}
-		s.mu.Unlock()
-	}
-	return progress(now, newest, said)
-}
-
-var (
-	subscribersDesc = prometheus.NewDesc(prefix+"subscribers", "Subscribers of a job that this assigner is preferred for, over all Distributors.", []string{"job", "role"}, nil)
-	behindDesc      = prometheus.NewDesc(prefix+"subscribers_behind", "Those of them who do not hold the newest generation.", []string{"job", "role"}, nil)
-	slowDesc        = prometheus.NewDesc(prefix+"subscribers_slow", "Those of them who have not acknowledged for 5 s what they were sent.", []string{"job"}, nil)
-	reachDesc       = prometheus.NewDesc(prefix+"reach_seconds", "From the write of the newest generation until a share (0.5, 0.99, 1) of those who were connected held it; absent until they do.", []string{"job", "role", "share"}, nil)
-)
-
-var roleNames = map[slicerv1.Role]string{slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet"}
-
-// collectProgress shows how far the subscribers of a job are.
-func (m *metrics) collectProgress(c chan<- prometheus.Metric, r *runner, stored *assignment.Assignment) {
+// Progress is how far the job's subscribers are, as far as Distributors have said.
+func (j *Job) Progress(now generate.Now) *slicerv1.Progress {
 	newest := assignment.Generation(0)
-	if stored != nil {
-		newest = stored.Generation()
+	if a := j.core.View(now).Stored(); a != nil {
+		newest = a.Generation()
 	}
-	p := r.progress(m.a.now().Mono, newest)
-	all, behind := make(map[slicerv1.Role]uint32), make(map[slicerv1.Role]uint32)
-	for _, h := range p.Holders {
-		all[h.Role] += h.Subscribers
-		if h.Generation < int64(newest) {
-			behind[h.Role] += h.Subscribers
+	said := make(map[string]*acked)
+	j.each(func(_ Session, w *watcher) {
+		if w.acked != nil {
+			said[w.acked.name] = w.acked
 		}
-	}
-	for role, name := range roleNames {
-		gauge(c, subscribersDesc, float64(all[role]), r.name, name)
-		gauge(c, behindDesc, float64(behind[role]), r.name, name)
-	}
-	gauge(c, slowDesc, float64(p.SlowTotal), r.name)
-	for _, s := range p.Spreads {
-		for share, us := range map[string]int64{"0.5": s.P50Us, "0.99": s.P99Us, "1": s.LastUs} {
-			if us >= 0 {
-				gauge(c, reachDesc, float64(us)/1e6, r.name, roleNames[s.Role], share)
-			}
-		}
-	}
+	})
+	return progress(now.Mono, newest, said)
 }

@@ -1,4 +1,4 @@
-package assigner
+package downstream
 
 import (
 	"fmt"
@@ -50,7 +50,7 @@ func TestProgressAgainstPlainList(t *testing.T) {
 				}
 				m.Spreads = append(m.Spreads, s)
 			}
-			said[fmt.Sprint("d", d)] = newAcked(0, m)
+			said[fmt.Sprint("d", d)] = newAcked("", 0, m)
 		}
 		p := progress(time.Second, newest, said)
 		for _, h := range p.Holders {
@@ -100,7 +100,7 @@ func TestProgressOfNonsense(t *testing.T) {
 		})
 		m.Slow = append(m.Slow, nil)
 	}
-	p := progress(0, 7, map[string]*acked{"d1": newAcked(0, m), "d2": newAcked(0, m), "d3": newAcked(0, &slicerv1.Acks{Holders: []*slicerv1.Holders{nil}, Spreads: []*slicerv1.Spread{nil}})})
+	p := progress(0, 7, map[string]*acked{"d1": newAcked("", 0, m), "d2": newAcked("", 0, m), "d3": newAcked("", 0, &slicerv1.Acks{Holders: []*slicerv1.Holders{nil}, Spreads: []*slicerv1.Spread{nil}})})
 	if len(p.Holders) > 2*(maxHolders+1) || len(p.Slow) > maxSlow || len(p.Spreads) != 2 {
 		t.Errorf("%d holders, %d slow, %d spreads", len(p.Holders), len(p.Slow), len(p.Spreads))
 	}
