@@ -72,8 +72,24 @@ func (s *Slicelet) Listen(l Listener) {
 	t := &teller{listener: l, wake: make(chan struct{}, 1)}
 	t.told.Store(emptyView())
 	notify(t.wake)
-	s.tellers = append(s.tellers, t)
+	s.listeners.tellers = append(s.listeners.tellers, t)
 	s.wg.Go(func() { s.tell(t) })
+}
+
+// listeners are those of a slicelet.
+type listeners struct {
+	tellers []*teller // guarded by Slicelet.mu
+	// last is what they are told when the slicelet closes, nil before.
+	last atomic.Pointer[view]
+	ctx  context.Context // of their calls, until end
+	end  context.CancelFunc
+}
+
+// wake lets all of them look at the view.
+func (l *listeners) wake() {
+	for _, t := range l.tellers {
+		notify(t.wake)
+	}
 }
 
 // teller is what calls one listener.
@@ -94,7 +110,7 @@ func (s *Slicelet) tell(t *teller) {
 		case <-s.stop:
 		}
 		t.told.Store(nil)
-		v := s.last.Load()
+		v := s.listeners.last.Load()
 		closing := v != nil
 		if !closing {
 			v = s.view.Load()
@@ -104,7 +120,7 @@ func (s *Slicelet) tell(t *teller) {
 			c.Arrived = nil
 		}
 		if len(c.Arrived)+len(c.Departed) > 0 {
-			t.listener.SlicesChanged(s.listening, c)
+			t.listener.SlicesChanged(s.listeners.ctx, c)
 		}
 		before = v
 		t.told.Store(v)
@@ -119,7 +135,7 @@ func (s *Slicelet) tell(t *teller) {
 func (s *Slicelet) told() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.tellers {
+	for _, t := range s.listeners.tellers {
 		if v := t.told.Load(); v == nil || len(v.runs) > 0 {
 			return false
 		}

@@ -39,22 +39,17 @@ type Slicelet struct {
 	lease    *lease.Job        // in consistent mode
 	joined   bool
 	leaseErr error // why there is none although there should be
-	tellers  []*teller
 	closing  bool
-	// last is what the listeners are told when the slicelet closes, nil before.
-	last atomic.Pointer[view]
 
+	listeners listeners
 	draining  atomic.Bool
 	timed     atomic.Bool   // the time that requests take is load
 	reportNow chan struct{} // of capacity 1: the reporter has something to do
 
-	stop chan struct{}
-	// listening is the listeners' context, which stopListening ends.
-	listening     context.Context
-	stopListening context.CancelFunc
-	wg            sync.WaitGroup
-	close         sync.Once
-	unregister    func()
+	stop       chan struct{}
+	wg         sync.WaitGroup
+	close      sync.Once
+	unregister func()
 }
 
 // New validates the config and starts; it does not wait for an assignment. Errors
@@ -69,7 +64,7 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.listening, s.stopListening = context.WithCancel(context.Background())
+	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
@@ -88,7 +83,7 @@ func New(cfg Config) (*Slicelet, error) {
 		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
 	if err != nil {
 		_, _ = s.leave(), s.sub.Close()
-		s.stopListening()
+		s.listeners.end()
 		return nil, err
 	}
 	s.wg.Go(s.report)
@@ -114,9 +109,7 @@ func (s *Slicelet) look() {
 	s.view.Store(v)
 	s.recorder.follow(v, time.Now())
 	s.log.Debug("ownership", "generation", v.generation(), "slices", len(v.own.entries), "provisional", v.provisional)
-	for _, t := range s.tellers {
-		notify(t.wake)
-	}
+	s.listeners.wake()
 }
 
 func notify(wake chan struct{}) {
@@ -273,16 +266,16 @@ func (s *Slicelet) Close() error {
 		s.unregister()
 		s.mu.Lock()
 		s.closing = true
-		s.last.Store(s.view.Load())
+		s.listeners.last.Store(s.view.Load())
 		s.mu.Unlock()
 		close(s.stop)
 	})
-	grace := time.AfterFunc(ListenerGrace, s.stopListening)
+	grace := time.AfterFunc(ListenerGrace, s.listeners.end)
 	defer grace.Stop()
 	left := make(chan error, 1)
 	go func() { left <- s.leave() }()
 	s.wg.Wait()
-	s.stopListening()
+	s.listeners.end()
 	err := errors.Join(s.sub.Close(), <-left)
 	// Nothing changes the view any more.
 	gone := emptyView()
