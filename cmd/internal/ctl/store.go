@@ -39,7 +39,7 @@ has to be stopped first, since it has the directory locked.`,
 
 // storeOp is what the commands about a store share.
 type storeOp struct {
-	*app
+	app *app
 	url string
 }
 
@@ -48,17 +48,17 @@ func (o *storeOp) medium(ctx context.Context, access pebblestore.Access) (mainte
 	if o.url == "" {
 		return nil, run.Usagef("--store is missing: want %s, or pebble:///DIR", stores.Usage)
 	}
-	if o.timeout < 100*time.Millisecond || o.timeout > 10*time.Minute {
-		return nil, run.Usagef("--timeout: %s is not allowed: want 100ms to 10m", o.timeout)
+	if o.app.timeout < 100*time.Millisecond || o.app.timeout > 10*time.Minute {
+		return nil, run.Usagef("--timeout: %s is not allowed: want 100ms to 10m", o.app.timeout)
 	}
 	u, tls, err := stores.ParseURL(o.url)
 	if err != nil {
 		return nil, err
 	}
 	if u.Scheme == store.SchemeEtcd {
-		return etcdstore.OpenMedium(etcdstore.Config{Endpoints: u.Endpoints, Prefix: u.Prefix, TLS: tls, RequestTimeout: o.timeout})
+		return etcdstore.OpenMedium(etcdstore.Config{Endpoints: u.Endpoints, Prefix: u.Prefix, TLS: tls, RequestTimeout: o.app.timeout})
 	}
-	m, err := pebblestore.OpenMedium(ctx, u.Dir, pebblestore.Config{Timeout: o.timeout}, access)
+	m, err := pebblestore.OpenMedium(ctx, u.Dir, pebblestore.Config{Timeout: o.app.timeout}, access)
 	if errors.Is(err, syscall.EAGAIN) {
 		return nil, fmt.Errorf("%w: stop the process whose store this is, such as slicer serve", err)
 	}

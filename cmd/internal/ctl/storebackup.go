@@ -47,7 +47,7 @@ readable by its owner alone. - is standard output.`,
 				if err != nil {
 					return err
 				}
-				if o.json {
+				if o.app.json {
 					return printJSON(cmd.OutOrStdout(), map[string]any{"file": args[0], "bytes": size, "records": len(s.Records), "revision": s.Revision, "store": m.Where()})
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of %s at revision %d, %s\n", args[0], plural(len(s.Records), "record"), m.Where(), s.Revision, plural(int(size), "byte"))
@@ -139,7 +139,7 @@ the store from the first to the last one: none sees a part. One that is broken o
 			if err == nil && !dry && r.Consistent {
 				err = o.suspend(cmd.Context(), r.Longest)
 			}
-			if err == nil && !dry && !o.json {
+			if err == nil && !dry && !o.app.json {
 				fmt.Fprintln(cmd.OutOrStdout(), "restored: start the assigners")
 			}
 			return err
@@ -166,7 +166,7 @@ func (o *storeOp) restore(cmd *cobra.Command, m maintenance.Medium, s *maintenan
 	if err != nil {
 		return nil, err
 	}
-	if o.json {
+	if o.app.json {
 		err = printJSON(cmd.OutOrStdout(), r)
 	} else {
 		printRestored(cmd.OutOrStdout(), m.Where(), r)
@@ -218,7 +218,7 @@ func printRestored(w io.Writer, where string, r *maintenance.Restored) {
 // run out.
 func (o *storeOp) suspend(ctx context.Context, d time.Duration) error {
 	d = min(max(d, lease.MinTTL), lease.MaxTTL)
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.app.timeout)
 	defer cancel()
 	u, tls, err := stores.ParseURL(o.url)
 	if err != nil {

@@ -47,7 +47,7 @@ is wrong, and what store repair would do. Changes nothing. Exit code 6 means tha
 }
 
 func (o *storeOp) report(w io.Writer, r *maintenance.Report) error {
-	if o.json {
+	if o.app.json {
 		return printJSON(w, r)
 	}
 	fmt.Fprintf(w, "store %s: id %s, revision %d, %s, %s, %d deleted, %s, %s\n", r.Store, or(r.StoreID, "none"), r.Revision,
@@ -180,7 +180,7 @@ lookup and inspect show what is in them.`,
 			return o.on(cmd, pebblestore.ReadOnly, func(_ maintenance.Medium, s *maintenance.Snapshot) error {
 				w := cmd.OutOrStdout()
 				return maintenance.Dump(s, job, func(d maintenance.Dumped) error {
-					if o.json {
+					if o.app.json {
 						return printLine(w, d)
 					}
 					said := string(d.Value)
@@ -269,7 +269,7 @@ func (o *storeOp) repair(cmd *cobra.Command, m maintenance.Medium, s *maintenanc
 			return fmt.Errorf("after %s: %w", plural(mendable, "mend"), err)
 		}
 	}
-	if !o.json {
+	if !o.app.json {
 		done := "mended"
 		if dry {
 			done = "would be mended"
