@@ -17,23 +17,8 @@ import (
 // metrics are what /metrics shows of a Distributor. All names begin with
 // slicer_distributor_.
 type metrics struct {
-	subs        *prometheus.GaugeVec
-	gen         *prometheus.GaugeVec
-	slices      *prometheus.GaugeVec
-	lag         *prometheus.GaugeVec
-	slow        *prometheus.GaugeVec
-	sent        *prometheus.CounterVec
-	sentBytes   *prometheus.CounterVec
-	encodes     *prometheus.CounterVec
-	refusals    *prometheus.CounterVec
-	reported    *prometheus.CounterVec
+	vectors     vectors
 	ended       *prometheus.CounterVec
-	received    *prometheus.CounterVec
-	bases       *prometheus.CounterVec
-	convergence *prometheus.HistogramVec
-	reach       *prometheus.HistogramVec
-	slowest     *prometheus.GaugeVec
-	unheard     *prometheus.GaugeVec
 	assigners   prometheus.Gauge
 	tier        prometheus.Gauge
 	upstreams   prometheus.Gauge
@@ -53,6 +38,26 @@ type metrics struct {
 	shown map[string]*jobSeries // by job
 }
 
+// vectors are the metrics with a series for each job.
+type vectors struct {
+	subs        *prometheus.GaugeVec
+	gen         *prometheus.GaugeVec
+	slices      *prometheus.GaugeVec
+	lag         *prometheus.GaugeVec
+	slow        *prometheus.GaugeVec
+	slowest     *prometheus.GaugeVec
+	unheard     *prometheus.GaugeVec
+	sent        *prometheus.CounterVec
+	sentBytes   *prometheus.CounterVec
+	encodes     *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+	reported    *prometheus.CounterVec
+	received    *prometheus.CounterVec
+	bases       *prometheus.CounterVec
+	convergence *prometheus.HistogramVec
+	reach       *prometheus.HistogramVec
+}
+
 func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{shown: make(map[string]*jobSeries)}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -65,33 +70,33 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 		m.all = append(m.all, v)
 		return v
 	}
-	m.subs = gauge("subscribers", "Connected subscribers.", "job", "role")
-	m.gen = gauge("generation", "Newest generation held: Unix milliseconds at which it was made.", "job")
-	m.slices = gauge("slices", "Slices of the newest assignment held.", "job")
-	m.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
-	m.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
-	m.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
-	m.unheard = gauge("unheard", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
-	m.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
-	m.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
-	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that is sent.", "job", "kind")
-	m.refusals = counter("refusals_total", "Assignments that subscribers would not take.", "job")
-	m.reported = counter("reports_total", "Reports that came from slicelets.", "job")
+	m.vectors.subs = gauge("subscribers", "Connected subscribers.", "job", "role")
+	m.vectors.gen = gauge("generation", "Newest generation held: Unix milliseconds at which it was made.", "job")
+	m.vectors.slices = gauge("slices", "Slices of the newest assignment held.", "job")
+	m.vectors.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
+	m.vectors.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
+	m.vectors.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
+	m.vectors.unheard = gauge("unheard", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
+	m.vectors.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
+	m.vectors.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
+	m.vectors.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that is sent.", "job", "kind")
+	m.vectors.refusals = counter("refusals_total", "Assignments that subscribers would not take.", "job")
+	m.vectors.reported = counter("reports_total", "Reports that came from slicelets.", "job")
 	m.ended = counter("streams_ended_total", "Subscribers' streams that have ended, by gRPC status.", "code")
-	m.received = counter("assignments_total", "Assignments that came from assigners, by what became of them.", "job", "verdict")
-	m.bases = counter("bases_total", "Older assignments that were asked for and came, for deltas to stand on.", "job")
+	m.vectors.received = counter("assignments_total", "Assignments that came from assigners, by what became of them.", "job", "verdict")
+	m.vectors.bases = counter("bases_total", "Older assignments that were asked for and came, for deltas to stand on.", "job")
 	m.attempts = counter("assigner_attempts_total", "Attempts to attach to an assigner, by outcome.", "outcome")
 	m.proxied = counter("admin_calls_total", "Administrative calls passed on to assigners, by gRPC status.", "method", "code")
 	m.waiting = gauge("subscribers_waiting", "Subscribers that wait, for their turn to be sent a whole assignment.", "for")
 	m.turns = m.waiting.WithLabelValues("turn")
 	m.dropped = counter("connections_dropped_total", "Connections dropped before they were set up, or closed after: silent (nothing came for 10 s, or too many such), many (too many wait, most of them from its address) or streams (1,000 calls were refused on it for their number).", "why")
 	m.sentAway = prometheus.NewCounter(prometheus.CounterOpts{Name: "slicer_distributor_sent_away_total", Help: "Subscribers that were let go to another Distributor, since this one had far more than its share."})
-	m.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m.vectors.convergence = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_convergence_seconds",
 		Help:    "From the arrival of an assignment until all connected clerks and slicelets hold it.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, []string{"job"})
-	m.reach = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m.vectors.reach = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "slicer_distributor_reach_seconds",
 		Help:    "From the writing of an assignment until a subscriber that was connected when it came holds it.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
@@ -106,7 +111,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.upstreams = plain("upstreams", "Distributors of the first tier that this one of the second is attached to.")
 	m.downstreams = plain("downstreams", "Distributors of the second tier that are attached to this one of the first.")
 	m.setUps = plain("setups", "Connections that are being set up: accepted, and their subscriber not served yet.")
-	m.all = append(m.all, m.convergence, m.reach, m.sentAway)
+	m.all = append(m.all, m.vectors.convergence, m.vectors.reach, m.sentAway)
 	if reg == nil {
 		return m, nil
 	}
@@ -151,22 +156,22 @@ func (m *metrics) newSeries(name string) *jobSeries {
 	counter := func(v *prometheus.CounterVec, labels ...string) prometheus.Counter {
 		return series.Add[prometheus.Counter](&s.Set, v, append([]string{name}, labels...)...)
 	}
-	s.gen, s.slices, s.lag, s.slowSubs, s.unheard = gauge(m.gen), gauge(m.slices), gauge(m.lag), gauge(m.slow), gauge(m.unheard)
-	s.refusals, s.reports, s.bases = counter(m.refusals), counter(m.reported), counter(m.bases)
-	s.convergence = series.Add[prometheus.Observer](&s.Set, m.convergence, name)
+	s.gen, s.slices, s.lag, s.slowSubs, s.unheard = gauge(m.vectors.gen), gauge(m.vectors.slices), gauge(m.vectors.lag), gauge(m.vectors.slow), gauge(m.vectors.unheard)
+	s.refusals, s.reports, s.bases = counter(m.vectors.refusals), counter(m.vectors.reported), counter(m.vectors.bases)
+	s.convergence = series.Add[prometheus.Observer](&s.Set, m.vectors.convergence, name)
 	for role, label := range map[slicerv1.Role]string{
 		slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet", slicerv1.Role_ROLE_OBSERVER: "observer",
 	} {
-		s.roles[role] = series.Add[prometheus.Gauge](&s.Set, m.subs, name, label)
+		s.roles[role] = series.Add[prometheus.Gauge](&s.Set, m.vectors.subs, name, label)
 		if role != slicerv1.Role_ROLE_OBSERVER {
-			s.reach[role] = series.Add[prometheus.Observer](&s.Set, m.reach, name, label)
+			s.reach[role] = series.Add[prometheus.Observer](&s.Set, m.vectors.reach, name, label)
 		}
 	}
 	for _, kind := range []string{fanout.KindWhole, fanout.KindDelta} {
-		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.sent, kind), counter(m.sentBytes, kind), counter(m.encodes, kind)
+		s.sent[kind], s.sentBytes[kind], s.encodes[kind] = counter(m.vectors.sent, kind), counter(m.vectors.sentBytes, kind), counter(m.vectors.encodes, kind)
 	}
 	for _, v := range []fanout.Verdict{fanout.VerdictAccepted, fanout.VerdictStale, fanout.VerdictForeign, fanout.VerdictMalformed} {
-		series.Expect[prometheus.Counter](&s.Set, m.received, name, string(v))
+		series.Expect[prometheus.Counter](&s.Set, m.vectors.received, name, string(v))
 	}
 	return s
 }
@@ -273,10 +278,10 @@ func (j *jobMetrics) Slow(now time.Time, total int, worst []fanout.Slow) {
 // showSlowest is called with j.mu held.
 func (j *jobMetrics) showSlowest(now time.Time, worst []fanout.Slow) {
 	for _, s := range j.worst {
-		j.parent.slowest.DeleteLabelValues(j.job, s.Name)
+		j.parent.vectors.slowest.DeleteLabelValues(j.job, s.Name)
 	}
 	for _, s := range worst {
-		j.parent.slowest.WithLabelValues(j.job, s.Name).Set(now.Sub(s.Since).Seconds())
+		j.parent.vectors.slowest.WithLabelValues(j.job, s.Name).Set(now.Sub(s.Since).Seconds())
 	}
 	j.worst = worst
 }
@@ -343,5 +348,5 @@ func (j *jobMetrics) updates(kind string, size int) {
 // store has the job.
 func (j *jobMetrics) verdict(v fanout.Verdict) {
 	j.show()
-	j.parent.received.WithLabelValues(j.job, string(v)).Inc()
+	j.parent.vectors.received.WithLabelValues(j.job, string(v)).Inc()
 }
