@@ -170,7 +170,7 @@ func (j *Job) drop(from Session) {
 // answer is for a WantBase. Without a checksum any of that generation will do.
 func (j *Job) answer(of ReadBase, w *watcher, a *assignment.Assignment) {
 	w.base = &Say{Job: j.name, Base: true}
-	if of.Held.fits(a) {
+	if a != nil && of.Held.fits(a) {
 		w.base.Assignment, w.base.encode = a, whole(a)
 	}
 	j.add(Notify{of.For})

@@ -31,8 +31,8 @@ import (
 //	malformed d=d1                      a report that makes no sense
 //	acks d=d1 clerks=2 [g=1] [late=c1]  all hold generation 1 at least
 //	clients d=d1 [complete] c1 c2=7 -c3 clerks that are connected, or hold an index; c3 has gone
-//	want-base d=d1 g=1
-//	base d=d1 g=1 [none]                what was read from the store
+//	want-base d=d1 [g=1]
+//	base d=d1 [g=1] [none]              what was read from the store
 //	views d=d1 job=a1                   which assigner d1 takes for preferred
 //	run [for=1s] [full=d1]              time passes
 //
@@ -104,11 +104,9 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		x.order = slices.DeleteFunc(x.order, func(o *end) bool { return o == e })
 		x.step(Detached{From: e.From})
 	case "base":
-		var g int
-		d.ScanArgs(x.t, "g", &g)
-		b := BaseRead{Of: ReadBase{e.From, markOf(x.stored[g-1])}}
+		b := BaseRead{Of: ReadBase{e.From, x.held(d)}}
 		if !d.HasArg("none") {
-			b.Assignment = x.stored[g-1]
+			b.Assignment = x.stored[slices.IndexFunc(x.stored, b.Of.Held.fits)]
 		}
 		x.step(b)
 	case "run":
@@ -124,14 +122,18 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	return x.out.String()
 }
 
+// held is the generation that an event names, the zero Mark if none.
+func (x *transcript) held(d *datadriven.TestData) Mark {
+	var g int
+	if d.MaybeScanArgs(x.t, "g", &g); g == 0 {
+		return Mark{}
+	}
+	return markOf(x.stored[g-1])
+}
+
 // message is what a Distributor says.
 func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
-	var g int
-	d.MaybeScanArgs(x.t, "g", &g)
-	held := Mark{}
-	if g > 0 {
-		held = markOf(x.stored[g-1])
-	}
+	held := x.held(d)
 	// each is called with the arguments that name tasks or clients.
 	each := func(f func(name string, n int, gone bool)) {
 		for _, a := range d.CmdArgs {
