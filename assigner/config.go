@@ -15,7 +15,7 @@ import (
 type NamedStore struct {
 	// Name is what a job's config calls it. A single store may go without.
 	Name string
-	// Backend stays the caller's, who closes it after the Assigner.
+	// Backend stays the caller's, which closes it after the Assigner.
 	Backend store.Backend
 	// Leases is where the leases of its jobs in consistent mode are kept, and stays
 	// the caller's too. Without it such jobs are refused, and those that are

@@ -45,8 +45,8 @@ func (s *shelf) history(ctx context.Context, name string) ([]store.Entry, error)
 	return all, err
 }
 
-// told is an entry as clients get it: without the tasks' penalties, which are for
-// whoever takes the job over.
+// told is an entry as clients get it: without the tasks' penalties, which are for the
+// assigner that takes the job over.
 func told(e store.Entry) *slicerv1.HistoryEntry {
 	e.Penalties = nil
 	return store.EntryToProto(e)

@@ -14,7 +14,7 @@ import (
 	"github.com/slicer-project/slicer/lease"
 )
 
-// errNoLeases: nobody gave the assigner a lease store for this store.
+// errNoLeases: the assigner was given no lease store for this store.
 var errNoLeases = errors.New("this assigner has no lease store for it, and serves no jobs in consistent mode")
 
 const (
@@ -37,8 +37,8 @@ type keeper struct {
 	s       *shelf
 	writers lease.Writers // nil if there is none
 	ttl     time.Duration // the longest
-	wanted  chan struct{} // holds a token when somebody needs a session
-	doubted chan struct{} // holds a token when somebody has doubts about the session
+	wanted  chan struct{} // holds a token when a session is needed
+	doubted chan struct{} // holds a token when the session may be lost
 
 	mu      sync.Mutex
 	session lease.WriteSession // nil if there is none now
@@ -61,8 +61,8 @@ func (k *keeper) set(session lease.WriteSession, err error) {
 	k.turn = make(chan struct{})
 }
 
-// peek is the session, or why there is none. Both are nil when nobody has needed
-// one, or the first is being opened.
+// peek is the session, or why there is none. Both are nil when none was needed yet, or
+// the first is being opened.
 func (k *keeper) peek() (lease.WriteSession, error) {
 	if k.writers == nil {
 		return nil, errNoLeases
@@ -274,7 +274,7 @@ func (r *runner) lead() (lease.Token, error) {
 	return token, err
 }
 
-// resign gives it back. Who does not know whether it has it asks.
+// resign gives the job lease back. With token 0 it first asks whether it has it.
 func (r *runner) resign(token lease.Token) error {
 	if r.session == nil {
 		return nil
@@ -348,23 +348,23 @@ func whyStep(s lease.Step, read lease.State) string {
 		}
 		return "every reader of the guard holds the bridge"
 	case lease.Rewrite:
-		return "nobody holds the guard any more"
+		return "no session holds the guard any more"
 	case lease.Retire:
 		if s.Wait {
 			return fmt.Sprintf("%d readers of the bridge had time enough to come onto the guard", read.BridgeOnly)
 		}
 		return "every reader of the bridge holds the guard"
 	case lease.Close:
-		return "nobody holds the bridge any more"
+		return "no session holds the bridge any more"
 	}
 	return ""
 }
 
-// write stores an assignment. In consistent mode a store that can do so compares
-// the job lease in the very transaction. With one that cannot, an assigner that
-// was deposed may store what it has decided last; that binds nobody, since it
-// comes in force by a step that compares the token, or not at all. The orders under
-// which it was decided are compared in any mode.
+// write stores an assignment. In consistent mode a store that can do so compares the job
+// lease in the very transaction. With one that cannot, an assigner that was deposed may
+// store what it has decided last; that has no effect, since it comes in force by a step
+// that compares the token, or not at all. The overrides under which it was decided are
+// compared in any mode.
 func (r *runner) write(x generate.Write) error {
 	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
 	defer cancel()

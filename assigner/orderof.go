@@ -14,7 +14,7 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// orderOf checks what somebody wants, and says how it is applied.
+// orderOf checks a request, and says how it is applied.
 func (v adminService) orderOf(ctx context.Context, job store.Job, home *shelf, m *slicerv1.GiveOrderRequest) (order, error) {
 	name := job.Config.Name
 	switch x := m.GetOrder().(type) {
@@ -136,7 +136,7 @@ func tooMany(what string, most int) error {
 	return &assignment.FieldError{Field: what, Value: most + 1, Allowed: fmt.Sprintf("at most %d of a job", most)}
 }
 
-// because is who gave an order, and why if they said so.
+// because names the operator who gave an order, and the reason if there is one.
 func because(who, why string) string {
 	if why == "" {
 		return who

@@ -62,7 +62,7 @@ func (s *shelf) ready() error {
 	return fmt.Errorf("store %s has not answered yet", s.label())
 }
 
-// view is who can be preferred for the jobs of this store.
+// view is which assigners can be preferred for the jobs of this store.
 func (s *shelf) view() (candidates []store.Candidate, revision int64, seen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ const (
 	vacantFor = 3 * time.Second
 )
 
-// forever calls f again and again until ctx ends, waiting longer and longer
-// between failures. f says whether it got anywhere.
+// forever calls f again and again until ctx ends, waiting longer and longer between
+// failures. f reports whether it got anywhere.
 func (s *shelf) forever(what string, f func(ctx context.Context) (progress bool, err error)) {
 	s.foreverWithin(retryMax, what, f)
 }
@@ -137,7 +137,7 @@ func (s *shelf) watchJobs() {
 	})
 }
 
-// watchCandidates keeps who can be preferred.
+// watchCandidates keeps which assigners can be preferred.
 func (s *shelf) watchCandidates() {
 	s.forever("watch assigners", func(ctx context.Context) (progress bool, err error) {
 		w, err := s.backend.Candidates(ctx)

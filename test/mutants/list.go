@@ -283,7 +283,7 @@ var mutants = []mutant{
 		Rule: "what is stored comes in force before the next is decided"},
 	{Name: "assigner/decides-without-the-lease", File: "assigner/generate/consistent.go",
 		Old: "t.token != 0 && t.settled && !t.changing && t.now.Mono", New: "t.settled && !t.changing && t.now.Mono",
-		Rule: "who decides has the job lease"},
+		Rule: "the assigner that decides has the job lease"},
 	{Name: "assigner/keeps-what-it-knew", File: "assigner/generate/consistent.go",
 		Old: "c.lead.mine, c.store.loadDue, c.store.retryAt = false, true, c.now.Mono", New: "c.store.retryAt = c.now.Mono",
 		Rule: "with the job lease taken, the store is read before anything else"},

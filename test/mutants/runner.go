@@ -62,7 +62,7 @@ func (r *runner) goCommand(with build, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// overlay writes the mutant's file, and the list that has the compiler take it.
+// overlay writes the mutant's file, and the list by which the compiler takes it.
 func (r *runner) overlay(m mutant) (string, error) {
 	text, err := m.apply(r.root)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package greeter shows what it takes to shard a gRPC service, and tests that it
 // works while everything moves.
 //
-// plain/server and plain/client are a service as anybody might have it. server and
-// client are the same programs sharded, by at most ten lines more each: a test
-// counts them, and runs the programs.
+// plain/server and plain/client are an ordinary service. server and client are the same
+// programs sharded, by at most ten lines more each: a test counts them, and runs the
+// programs.
 //
 // The storm sends RPCs while keys move all the time and servers, which are
 // processes, are drained, killed and started again:

@@ -122,7 +122,7 @@ func (s *Server) fetch(ctx context.Context, c slicelet.Change) {
 			// A task that is gone holds nothing up: what it had is lost.
 			again = again || t.Busy || err != nil && s.lives(task)
 		}
-		if !again { // what is left is in nobody's hands
+		if !again { // what is left is in no server's hands
 			s.settle(s.left(), here, nil)
 			return
 		}

@@ -57,7 +57,7 @@ type Result struct {
 	Phase   string
 	Seconds float64
 	Calls   int
-	// Raw is the share of the calls that were answered, by whomever.
+	// Raw is the share of the calls that were answered, by any task.
 	Raw float64
 	// Judged are those whose owner was there for them, of which Lost were not
 	// answered. Routing is the share that was.
@@ -123,9 +123,9 @@ func (w *World) newest(at time.Duration) *assignment.Assignment {
 	return w.Assignments[i-1].A
 }
 
-// there says whether a call had owners that ran and could be reached all the
-// while, by a caller that ran: of the replicas of a slice any may be asked, so all
-// of them. It names the first.
+// there reports whether a call had owners that ran and could be reached all the while, by
+// a caller that ran: of the replicas of a slice any may be asked, so all of them. It
+// names the first.
 func (w *World) there(c record.Call) (owner string, ok bool) {
 	a := w.newest(c.Begin)
 	if a == nil || touches(w.Down[c.Client], c.Begin, c.End) {
@@ -262,8 +262,7 @@ func (w *World) falseDeaths(p Phase) (found []string) {
 	return found
 }
 
-// Moved is the share of the keys that are somebody's in next who did not own them
-// in old.
+// Moved is the share of the keys that have an owner in next that did not own them in old.
 func Moved(old, next *assignment.Assignment) (moved float64) {
 	for i, j := 0, 0; i < old.NumSlices() && j < next.NumSlices(); {
 		s, t := old.Slice(i), next.Slice(j)

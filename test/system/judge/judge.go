@@ -1,7 +1,7 @@
-// Package judge says after a run whether consistent mode kept its promise: of
-// facts about who believed in which key when, that no two owners overlap and that
-// later owners have higher tokens; of what clients did to registers that owners
-// kept in memory, that it is linearizable.
+// Package judge says after a run whether consistent mode kept its promise: of facts about
+// which owner believed in which key when, that no two owners overlap and that later
+// owners have higher tokens; of what clients did to registers that owners kept in memory,
+// that it is linearizable.
 //
 // Its test runs real processes on a three-process etcd, kills, stops and cuts
 // them off from one another while assignments change all the time, and judges what they wrote

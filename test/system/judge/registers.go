@@ -32,11 +32,11 @@ var register = porcupine.Model{
 	},
 }
 
-// sift leaves out of one key's operations what says nothing, and bounds what was
-// not answered. Values are unique, so a write of unknown outcome whose value
-// nobody got can be taken for one that comes last, and one whose value
-// somebody got was carried out before that was returned. It returns false if it has
-// found already that no order explains them.
+// sift leaves out of one key's operations what says nothing, and bounds what was not
+// answered. Values are unique, so a write of unknown outcome whose value was never read
+// can be taken for one that comes last, and one whose value was read was carried out
+// before that was returned. It returns false if it has found already that no order
+// explains them.
 func sift(ops []history.Op) ([]porcupine.Operation, bool) {
 	returned := map[string]time.Duration{} // the first return of a value
 	for _, o := range ops {
@@ -79,13 +79,12 @@ func sift(ops []history.Op) ([]porcupine.Operation, bool) {
 	return out, true
 }
 
-// narrow moves calls and returns closer to when the operations can have been carried
-// out, which changes no verdict: who got a value comes after its writer, and before
-// the operation that replaced it. Without that, the search tries in vain to take
-// writes before the reads, called later, of what they replaced: with many at a time,
-// as after a standstill, it does not end. An operation that then returns before it
-// is called cannot have been. It returns the place of each in an order that agrees
-// with all that.
+// narrow moves calls and returns closer to when the operations can have been carried out,
+// which changes no verdict: a read of a value comes after its write, and before the
+// operation that replaced it. Without that, the search tries in vain to take writes
+// before the reads, called later, of what they replaced: with many at a time, as after a
+// standstill, it does not end. An operation that then returns before it is called cannot
+// have been. It returns the place of each in an order that agrees with all that.
 func narrow(ops []history.Op) (place []int) {
 	place = make([]int, len(ops))
 	next := 1
@@ -102,7 +101,8 @@ func narrow(ops []history.Op) (place []int) {
 			readers[o.Got] = append(readers[o.Got], i)
 		}
 	}
-	// Along each chain of values, from who wrote the first to who replaced the last.
+	// Along each chain of values, from the write of the first to the one that replaced
+	// the last.
 	for first, o := range ops {
 		if !o.Write {
 			continue
@@ -202,9 +202,9 @@ func Registers(ops []history.Op, limit time.Duration) (map[string]porcupine.Chec
 	return results, nil
 }
 
-// Forks finds, without searching, what no order can explain: two operations that
-// both replaced the same value, and values that nobody has written. It names the culprits when
-// Registers only says which key.
+// Forks finds, without searching, what no order can explain: two operations that both replaced
+// the same value, and values that were never written. It names the culprits when Registers
+// only says which key.
 func Forks(ops []history.Op) (found []string) {
 	type at struct{ key, value string }
 	written, replaced := map[at]bool{}, map[at]history.Op{}
@@ -219,7 +219,7 @@ func Forks(ops []history.Op) (found []string) {
 		}
 		a := at{o.Key, o.Got}
 		if o.Got != "" && !written[a] {
-			found = append(found, fmt.Sprintf("register %s: %s got %q, which nobody wrote", o.Key, o.Client, o.Got))
+			found = append(found, fmt.Sprintf("register %s: %s got %q, which was never written", o.Key, o.Client, o.Got))
 		}
 		if !o.Write {
 			continue

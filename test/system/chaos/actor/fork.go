@@ -50,7 +50,7 @@ func (f *fork) accept() {
 			}
 			_ = c.SetReadDeadline(time.Time{})
 			to := f.http
-			if first[0] == 'P' { // "PRI * HTTP/2.0"; nobody POSTs or PUTs here
+			if first[0] == 'P' { // "PRI * HTTP/2.0"; there are no POSTs or PUTs here
 				to = f.grpc
 			}
 			select {

@@ -63,7 +63,7 @@ type server struct {
 	wg   sync.WaitGroup
 }
 
-// answer is what a server says: who it is, and whether the key is its own.
+// answerFormat is what a server says: its name, and whether the key is its own.
 const answerFormat = "%s %t"
 
 func newServer(cfg Config, name string, l net.Listener) (*server, error) {

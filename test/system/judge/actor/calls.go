@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errNotSent: nobody can have received the request.
+// errNotSent: no server can have received the request.
 var errNotSent = errors.New("not sent")
 
 // peers are connections to other processes, by address.

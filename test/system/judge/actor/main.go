@@ -41,7 +41,7 @@ type Config struct {
 	Recycle time.Duration
 	// Think is how long an owner thinks between its check and its write, at most.
 	Think time.Duration
-	// IgnoreTokens has the store take every write.
+	// IgnoreTokens makes the store take every write.
 	IgnoreTokens bool
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Fence is what a request to the store carries: who is older is refused. Among
-// the requests of one owner, which have the same token, Seq tells which is
-// newer, so that one that was on its way for long cannot undo a later one.
+// Fence is what a request to the store carries: an older one is refused. Among the
+// requests of one owner, which have the same token, Seq tells which is newer, so that one
+// that was on its way for long cannot undo a later one.
 type Fence struct {
 	Token assignment.Generation
 	Seq   uint64

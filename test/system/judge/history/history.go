@@ -1,7 +1,7 @@
-// Package history is what the processes of a judged run write down and what is
-// made of it afterwards: facts about who believed in which key when, and what
-// clients did to registers. All times are lease.Boottime, which is the same in
-// every process and namespace of one machine.
+// Package history is what the processes of a judged run write down and what is made of it
+// afterwards: facts about which owner believed in which key when, and what clients did to
+// registers. All times are lease.Boottime, which is the same in every process and
+// namespace of one machine.
 package history
 
 import (
@@ -32,7 +32,7 @@ type Op struct {
 	// that was there before, which is Got.
 	Write    bool
 	Arg, Got string
-	// Unknown: nobody answered, so a write may have been carried out, or may be at
+	// Unknown: there was no answer, so a write may have been carried out, or may be at
 	// any time after Call. Got and Return say nothing.
 	Unknown      bool
 	Call, Return time.Duration
