@@ -15,12 +15,12 @@ import (
 // on nil, which believes in nothing.
 type Belief struct {
 	term   *term
-	before view // the guard's assignment, or the bridge's from
-	after  view // the bridge's to; none under the guard
+	before ownership // the guard's assignment, or the bridge's from
+	after  ownership // the bridge's to; none under the guard
 }
 
-// view is an assignment as one task sees it.
-type view struct {
+// ownership is an assignment as one task sees it.
+type ownership struct {
 	a    *assignment.Assignment
 	self int // position in the task table, -1 if not this incarnation
 }
@@ -52,7 +52,7 @@ func (t *term) extend(to time.Duration) bool {
 // end lets the deadline have passed.
 func (t *term) end() { t.deadline.Store(math.MinInt64) }
 
-func (v view) owns(k assignment.SliceKey) bool {
+func (v ownership) owns(k assignment.SliceKey) bool {
 	if v.self < 0 {
 		return false
 	}
@@ -91,7 +91,7 @@ func (b *Belief) Slices() []assignment.Slice {
 	return own
 }
 
-func (v view) slices() (own []assignment.Slice) {
+func (v ownership) slices() (own []assignment.Slice) {
 	if v.self < 0 {
 		return nil
 	}
@@ -125,10 +125,10 @@ func intersect(a, b []assignment.Slice) (both []assignment.Slice) {
 
 // see finds a task in an assignment: by name and incarnation, since of two live
 // processes under one name at most one is the owner.
-func see(a *assignment.Assignment, task string, incarnation uint64) view {
+func see(a *assignment.Assignment, task string, incarnation uint64) ownership {
 	pos, ok := a.Position(task)
 	if !ok || a.Task(pos).Incarnation != incarnation {
 		pos = -1
 	}
-	return view{a, pos}
+	return ownership{a, pos}
 }

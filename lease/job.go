@@ -296,16 +296,16 @@ func (j *Job) believe(h Holding) *Belief {
 	}
 	switch {
 	case h.Guard != 0:
-		b.before = j.view(h.Guard)
+		b.before = j.ownership(h.Guard)
 	case h.From != 0:
-		b.before, b.after = j.view(h.From), j.view(h.To)
+		b.before, b.after = j.ownership(h.From), j.ownership(h.To)
 	default:
 		return nil
 	}
 	return b
 }
 
-func (j *Job) view(g assignment.Generation) view {
+func (j *Job) ownership(g assignment.Generation) ownership {
 	return see(j.hands[g], j.cfg.Task, j.cfg.Incarnation)
 }
 

@@ -68,7 +68,7 @@ func TestStorm(t *testing.T) {
 			case <-time.After(time.Duration(rng.IntN(10)) * time.Millisecond):
 			}
 		}
-		for _, b := range tr.view.Load().backends {
+		for _, b := range tr.snapshot.Load().backends {
 			if n := b.outstanding.Load(); n != 0 {
 				t.Errorf("%s has %d requests outstanding", b.name, n)
 			}

@@ -59,8 +59,8 @@ func (b *backend) probe(now time.Time) {
 	}
 }
 
-// view is all that a request needs to know of the job. It is never changed.
-type view struct {
+// snapshot is all that a request needs to know of the job. It is never changed.
+type snapshot struct {
 	subset     *clerk.Subset
 	a          *assignment.Assignment
 	generation []string   // as a header's value
@@ -69,10 +69,10 @@ type view struct {
 	near       []int      // of those in the subset
 }
 
-// newView takes over what stays of the old one, which may be nil. gone gets the
+// newSnapshot takes over what stays of the old one, which may be nil. gone gets the
 // pools that do not, and left is the tasks that do not, or are said to be dead.
-func newView(s *clerk.Subset, old *view, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) (v *view, left []*backend) {
-	v = &view{subset: s, a: s.Assignment()}
+func newSnapshot(s *clerk.Subset, old *snapshot, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) (v *snapshot, left []*backend) {
+	v = &snapshot{subset: s, a: s.Assignment()}
 	v.generation = []string{strconv.FormatInt(int64(v.a.Generation()), 10)}
 	v.backends = make([]*backend, v.a.NumTasks())
 	before := map[string]*backend{}
@@ -131,7 +131,7 @@ func (t *tried) has(b *backend) bool {
 
 // among is policy.Candidates: positions, or the owners of a slice.
 type among struct {
-	v         *view
+	v         *snapshot
 	owners    assignment.Replicas
 	positions []int // if there are no owners
 	tried     *tried
@@ -174,7 +174,7 @@ func bad(c policy.Candidate) bool { return c.Tried || c.Condition == policy.Fail
 
 // pick chooses the task for a request, nil if there is none left to try. Only
 // owners will do when they are asked for alone.
-func (v *view) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, now time.Time) (b *backend, owner bool) {
+func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, now time.Time) (b *backend, owner bool) {
 	if owners.Len() == 1 && t.n == 0 { // which is usual
 		if b := v.backends[owners.Position(0)]; alone || !b.failing(now) {
 			return b, true

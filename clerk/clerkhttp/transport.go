@@ -34,9 +34,9 @@ type Transport struct {
 	turn  atomic.Uint64
 	tally tally
 
-	view atomic.Pointer[view]
-	mu   sync.Mutex // of changes to view
-	over bool       // under mu
+	snapshot atomic.Pointer[snapshot]
+	mu       sync.Mutex // of changes to snapshot
+	over     bool       // under mu
 
 	stop       chan struct{}
 	wg         sync.WaitGroup
@@ -71,10 +71,10 @@ func (t *Transport) follow() {
 	}
 }
 
-// current is the view of the clerk's newest assignment, nil if there is none
+// current is the snapshot of the clerk's newest assignment, nil if there is none
 // yet or the transport is closed.
-func (t *Transport) current() *view {
-	v, s := t.view.Load(), t.clerk.Subset()
+func (t *Transport) current() *snapshot {
+	v, s := t.snapshot.Load(), t.clerk.Subset()
 	if s == nil || v != nil && v.subset == s {
 		return v
 	}
@@ -83,11 +83,11 @@ func (t *Transport) current() *view {
 	if t.over {
 		return nil
 	}
-	v, s = t.view.Load(), t.clerk.Subset()
+	v, s = t.snapshot.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
 		var left []*backend
-		v, left = newView(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
-		t.view.Store(v)
+		v, left = newSnapshot(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
+		t.snapshot.Store(v)
 		for _, b := range left { // now that requests find others
 			b.flights.Die()
 		}
@@ -97,7 +97,7 @@ func (t *Transport) current() *view {
 
 // CloseIdleConnections closes connections that have no request at the moment.
 func (t *Transport) CloseIdleConnections() {
-	if v := t.view.Load(); v != nil {
+	if v := t.snapshot.Load(); v != nil {
 		for _, b := range v.backends {
 			b.pool.Load().http.CloseIdleConnections()
 		}
@@ -110,7 +110,7 @@ func (t *Transport) Close() error {
 	t.mu.Lock()
 	first := !t.over
 	t.over = true
-	v := t.view.Swap(nil)
+	v := t.snapshot.Swap(nil)
 	t.mu.Unlock()
 	if first {
 		t.unregister()
@@ -319,7 +319,7 @@ func (t *Transport) number() uint64 {
 }
 
 // ready waits for an assignment.
-func (r *trip) ready() (*view, error) {
+func (r *trip) ready() (*snapshot, error) {
 	if v := r.t.current(); v != nil {
 		return v, nil
 	}
@@ -345,7 +345,7 @@ func (r *trip) patience() context.Context {
 }
 
 // send sends the request to a task once.
-func (r *trip) send(v *view, b *backend, consistent bool) (*http.Response, error) {
+func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
 	b.probe(r.begun)

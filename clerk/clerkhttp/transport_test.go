@@ -63,7 +63,7 @@ func TestKeyless(t *testing.T) {
 			if len(served) != 4 || kind == policy.RoundRobin && served["a"] != 10 {
 				t.Errorf("%s: served by %v", kind, served)
 			}
-			for _, b := range tr.view.Load().backends {
+			for _, b := range tr.snapshot.Load().backends {
 				if n := b.outstanding.Load(); n != 0 {
 					t.Errorf("%s has %d requests outstanding", b.name, n)
 				}

@@ -219,7 +219,7 @@ func (j *Job) tell(now time.Time, to Session) {
 		}
 	}
 	if p.acks {
-		v := j.conv.view(versionOf(newest))
+		v := j.conv.summary(versionOf(newest))
 		v.slow, v.slowTotal = j.slow.worst, j.slow.total
 		if p.complete || !v.equal(j.acksSent) {
 			j.acksSent = v

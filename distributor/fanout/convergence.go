@@ -223,8 +223,8 @@ func (v summary) toProto(now time.Time, job string) *slicerv1.Acks {
 	return m
 }
 
-// view says how far the subscribers are on their way to the newest.
-func (c *convergence) view(newest Version) summary {
+// summary is how far the subscribers are on their way to the newest.
+func (c *convergence) summary(newest Version) summary {
 	v := summary{
 		clerks: c.roles[slicerv1.Role_ROLE_CLERK], slicelets: c.roles[slicerv1.Role_ROLE_SLICELET],
 		newest: c.newest.Gen, spreads: c.spreads, holders: c.holders(newest),

@@ -143,7 +143,7 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				newest := marks.Draw(t, "newest")
-				got, want := c.view(newest), naive(plain, newest)
+				got, want := c.summary(newest), naive(plain, newest)
 				want.spreads, want.newest = got.spreads, got.newest // checked below
 				if !got.equal(want) {
 					t.Fatalf("newest %v:\ngot  %+v\nwant %+v", newest, got, want)
@@ -179,7 +179,7 @@ func TestConvergenceAgainstPlainList(t *testing.T) {
 func TestConvergenceOfAnEmptyJob(t *testing.T) {
 	c := newConvergence()
 	c.join(1, slicerv1.Role_ROLE_OBSERVER, "o", Version{})
-	m := c.view(Version{1, 9}).toProto(time.Now(), "x")
+	m := c.summary(Version{1, 9}).toProto(time.Now(), "x")
 	if !m.Empty || m.MinGeneration != 9 || len(m.Stragglers) != 0 {
 		t.Errorf("an observer is waited for: %v", m)
 	}

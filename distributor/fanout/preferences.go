@@ -14,7 +14,7 @@ import (
 // job. Where they differ, the view with the highest revision counts, of the views on one
 // store that name the job.
 type Preferences struct {
-	views map[viewKey]*view
+	views map[viewKey]*assignerView
 	// last is what the newest views said when the last sender was forgotten, so that
 	// assigners which are not configured can still be found again.
 	last []candidate
@@ -26,7 +26,8 @@ type viewKey struct {
 	store uint64
 }
 
-type view struct {
+// assignerView is what one assigner says about one store.
+type assignerView struct {
 	revision   int64
 	candidates []candidate
 	jobs       map[string]string // the preferred assigner's id, "" for none
@@ -42,13 +43,13 @@ const maxViews = 64
 // Update takes in a view. It replaces what the sender said before of the store.
 func (p *Preferences) Update(from string, m *slicerv1.Preference) {
 	if p.views == nil {
-		p.views = make(map[viewKey]*view)
+		p.views = make(map[viewKey]*assignerView)
 	}
 	k := viewKey{from, m.GetStoreId()}
 	if p.views[k] == nil && p.count(from) >= maxViews {
 		return
 	}
-	v := &view{revision: m.GetRevision(), jobs: make(map[string]string, len(m.GetJobs()))}
+	v := &assignerView{revision: m.GetRevision(), jobs: make(map[string]string, len(m.GetJobs()))}
 	for _, c := range m.GetCandidates() {
 		v.candidates = append(v.candidates, candidate{c.GetAssignerId(), c.GetAddress(), c.GetZone()})
 	}
@@ -71,7 +72,7 @@ func (p *Preferences) count(from string) (n int) {
 // become is not known.
 func (p *Preferences) Forget(from string) {
 	p.last = p.Candidates()
-	maps.DeleteFunc(p.views, func(k viewKey, _ *view) bool { return k.from == from })
+	maps.DeleteFunc(p.views, func(k viewKey, _ *assignerView) bool { return k.from == from })
 }
 
 // Preferred is the id of the job's preferred assigner, or "" when none is, or none is
@@ -88,7 +89,7 @@ func (p *Preferences) StoreOf(job string) (store uint64, named bool) {
 }
 
 func (p *Preferences) find(job string) (preferred string, store uint64, named bool) {
-	var best *view
+	var best *assignerView
 	var bestKey viewKey
 	for k, v := range p.views {
 		if _, named := v.jobs[job]; named && (best == nil || k.before(v, bestKey, best)) {
@@ -103,7 +104,7 @@ func (p *Preferences) find(job string) (preferred string, store uint64, named bo
 
 // before orders views by how much they count. Stores do not compare, so that
 // the order among them is arbitrary but fixed.
-func (k viewKey) before(v *view, l viewKey, w *view) bool {
+func (k viewKey) before(v *assignerView, l viewKey, w *assignerView) bool {
 	return cmp.Or(
 		cmp.Compare(k.store, l.store),
 		cmp.Compare(w.revision, v.revision),

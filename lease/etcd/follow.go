@@ -19,8 +19,8 @@ type follower struct {
 	conns  int64 // when it began: over another connection there may be another past
 
 	mu      sync.Mutex
-	view    *view         // nil until it has been read
-	changed chan struct{} // closed when the view changes, or it ends
+	keys    *jobKeys      // nil until it has been read
+	changed chan struct{} // closed when the keys change, or it ends
 	err     error         // why it has ended
 }
 
@@ -60,7 +60,7 @@ func (n *session) keepUp(ctx context.Context, job string, f *follower) error {
 	if err != nil {
 		return err
 	}
-	f.update(func() { f.view = v })
+	f.update(func() { f.keys = v })
 	known := told{v.revision, v.records}
 	stream, err := n.s.watch(ctx, string(v.k), v.revision+1)
 	if err != nil {
@@ -137,8 +137,8 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 	for {
 		f.mu.Lock()
 		var st lease.State
-		if f.view != nil && f.view.revision > since {
-			st = f.view.state()
+		if f.keys != nil && f.keys.revision > since {
+			st = f.keys.state()
 		}
 		err, changed := f.err, f.changed
 		f.mu.Unlock()

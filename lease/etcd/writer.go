@@ -67,12 +67,12 @@ func (n *session) State(ctx context.Context, job string) (lease.State, error) {
 	return v.state(), nil
 }
 
-func (n *session) read(ctx context.Context, job string) (*view, error) {
+func (n *session) read(ctx context.Context, job string) (*jobKeys, error) {
 	m, err := n.begin()
 	if err != nil {
 		return nil, err
 	}
-	v := newView(n.s.keys(job))
+	v := newJobKeys(n.s.keys(job))
 	resp, err := n.s.client.Get(ctx, string(v.k), clientv3.WithPrefix())
 	if err != nil {
 		return nil, explain(ctx, err)
@@ -85,8 +85,8 @@ func (n *session) read(ctx context.Context, job string) (*view, error) {
 	return v, v.take(resp.Header.Revision, resp)
 }
 
-// view is a job's keys as they are at a revision.
-type view struct {
+// jobKeys are a job's keys as they are at a revision.
+type jobKeys struct {
 	k             keys
 	revision      int64
 	head          assignment.Generation
@@ -95,12 +95,12 @@ type view struct {
 	records       records           // as read
 }
 
-func newView(k keys) *view {
-	return &view{k: k, guard: map[string]string{}, bridge: map[string]string{}}
+func newJobKeys(k keys) *jobKeys {
+	return &jobKeys{k: k, guard: map[string]string{}, bridge: map[string]string{}}
 }
 
 // take sets what is there at the revision.
-func (v *view) take(revision int64, gets ...*clientv3.GetResponse) error {
+func (v *jobKeys) take(revision int64, gets ...*clientv3.GetResponse) error {
 	for _, get := range gets {
 		for _, kv := range get.Kvs {
 			if err := v.set(string(kv.Key), kv.Value, true); err != nil {
@@ -113,7 +113,7 @@ func (v *view) take(revision int64, gets ...*clientv3.GetResponse) error {
 }
 
 // set takes a key's value, or that the key is gone.
-func (v *view) set(key string, value []byte, there bool) (err error) {
+func (v *jobKeys) set(key string, value []byte, there bool) (err error) {
 	if id, ok := strings.CutPrefix(key, v.k.guardHolders()); ok {
 		hold(v.guard, id, value, there)
 	} else if id, ok := strings.CutPrefix(key, v.k.bridgeHolders()); ok {
@@ -134,7 +134,7 @@ func hold(holders map[string]string, id string, value []byte, there bool) {
 	}
 }
 
-func (v *view) state() lease.State {
+func (v *jobKeys) state() lease.State {
 	guard, bridge := value(lease.GuardClaim(v.seen.Guard.Generation)), value(v.seen.Bridge.Claim())
 	return lease.State{
 		Records:      lease.Records{Head: v.head, Guard: v.seen.Guard, Bridge: v.seen.Bridge},
@@ -213,7 +213,7 @@ func (k keys) refusal(resp *clientv3.TxnResponse, t lease.Token, read lease.Stat
 	if leader := got(resp, 0).Kvs; len(leader) != 1 || leader[0].CreateRevision != int64(t) {
 		return lease.ErrDeposed
 	}
-	v := newView(k)
+	v := newJobKeys(k)
 	if err := v.take(resp.Header.Revision, got(resp, 1), got(resp, 2)); err != nil {
 		return err
 	}

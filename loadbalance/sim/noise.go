@@ -34,7 +34,7 @@ type meter struct {
 }
 
 // measure returns the loads by slice of a.
-func (m *meter) measure(v *view, a *assignment.Assignment) *loadbalance.Loads {
+func (m *meter) measure(v *windowLoads, a *assignment.Assignment) *loadbalance.Loads {
 	starts := a.Columns().Starts
 	l := &loadbalance.Loads{Slice: make([]float64, len(starts)), Task: make([]float64, a.NumTasks())}
 	cells := starts
@@ -81,7 +81,7 @@ func (m *meter) cut(a *assignment.Assignment) []assignment.SliceKey {
 }
 
 // hot finds the keys that a sketch would: those above a fiftieth of the mean task.
-func (m *meter) hot(v *view, tasks int) []assignment.HotKey {
+func (m *meter) hot(v *windowLoads, tasks int) []assignment.HotKey {
 	var hot []assignment.HotKey
 	least := v.total / float64(tasks) / 50
 	for i, x := range v.w.Load {

@@ -43,7 +43,7 @@ func TestMoves(t *testing.T) {
 		{"merged", place(two, []uint32{0}, []uint32{1}), place(one, []uint32{0}), 1, .5},
 		{"one came, one went elsewhere", place(two, []uint32{0, 1}, []uint32{2}), place(two, []uint32{0}, []uint32{2, 3}), 2, .5},
 	} {
-		var v view
+		var v windowLoads
 		v.look(Window{})
 		if keys, _, moves := v.churn(c.before, c.after); keys != c.keys || moves != c.moves {
 			t.Errorf("%s: key churn %g, %d moves, want %g and %d", c.name, keys, moves, c.keys, c.moves)

@@ -117,20 +117,20 @@ func makeTasks(n int) []assignment.Task {
 
 // replay is a job under simulation.
 type replay struct {
-	c      Config
-	job    assignment.JobConfig
-	tasks  []assignment.Task
-	decide decider
-	meter  meter
-	view   view
-	a      *assignment.Assignment
-	slice  []float64
-	last   *int64 // when the last window began, nil before the first
+	c           Config
+	job         assignment.JobConfig
+	tasks       []assignment.Task
+	decide      decider
+	meter       meter
+	windowLoads windowLoads
+	a           *assignment.Assignment
+	slice       []float64
+	last        *int64 // when the last window began, nil before the first
 }
 
 // round plays one window: it is served as assigned, measured, and answered.
 func (r *replay) round(w Window) (Round, error) {
-	v := &r.view
+	v := &r.windowLoads
 	v.look(w)
 	r.slice = v.sliceLoads(r.a.Columns().Starts, r.slice)
 	out := Round{

@@ -20,9 +20,9 @@ type update struct {
 	gone bool
 }
 
-// view is what a follower makes of the records under a prefix. Its methods are
+// recordSink is what a follower keeps up to date with the records under a prefix. Its methods are
 // called by one goroutine at a time.
-type view interface {
+type recordSink interface {
 	// reset gets everything that there is at a revision: at first, and again when
 	// the thread of changes was lost.
 	reset(rev int64, all []update)
@@ -45,19 +45,19 @@ const (
 	streamKey = "slicer-watch-stream"
 )
 
-// follower keeps a view up to date until it is stopped.
+// follower keeps a sink up to date until it is stopped.
 type follower struct {
 	s       *Store
 	prefix  string
-	view    view
+	sink    recordSink
 	streams int // that were left since they had fallen silent
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
-// follow returns when the view has been reset for the first time.
-func (s *Store) follow(ctx context.Context, prefix string, v view) (*follower, error) {
-	f := &follower{s: s, prefix: prefix, view: v, done: make(chan struct{})}
+// follow returns when the sink has been reset for the first time.
+func (s *Store) follow(ctx context.Context, prefix string, v recordSink) (*follower, error) {
+	f := &follower{s: s, prefix: prefix, sink: v, done: make(chan struct{})}
 	turn := s.conns.turn()
 	rev, err := f.list(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *follower) close() {
 
 func (f *follower) run(ctx context.Context, rev int64, turn <-chan struct{}) {
 	defer close(f.done)
-	defer f.view.end()
+	defer f.sink.end()
 	wait := followBackoffMin
 	for {
 		if f.stream(ctx, rev, turn) {
@@ -140,7 +140,7 @@ func (f *follower) stream(ctx context.Context, rev int64, turn <-chan struct{}) 
 			}
 			if n := len(changes); n > 0 {
 				rev, any = changes[n-1].rev, true
-				f.view.apply(rev, changes)
+				f.sink.apply(rev, changes)
 			}
 		case <-turn:
 			return any
@@ -180,7 +180,7 @@ func (f *follower) newest(ctx context.Context) (int64, error) {
 	return resp.Kvs[0].ModRevision, nil
 }
 
-// list resets the view with everything there is.
+// list resets the sink with everything there is.
 func (f *follower) list(ctx context.Context) (rev int64, err error) {
 	if err := f.s.checkIdentity(ctx); err != nil {
 		return 0, err
@@ -195,7 +195,7 @@ func (f *follower) list(ctx context.Context) (rev int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	f.view.reset(rev, all)
+	f.sink.reset(rev, all)
 	return rev, nil
 }
 

@@ -243,7 +243,7 @@ type roll struct {
 	rev        int64
 }
 
-// candidateWatcher is a view of the registered assigners.
+// candidateWatcher is a sink for the registered assigners.
 type candidateWatcher struct {
 	s        *Store
 	latest   changes.Latest[roll]

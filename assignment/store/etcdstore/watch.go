@@ -19,7 +19,7 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 	return w, nil
 }
 
-// watcher is a view of configs, heads and overrides.
+// watcher is a sink for configs, heads and overrides.
 type watcher struct {
 	changes.Jobs
 	layout   *record.Layout

@@ -16,7 +16,7 @@ func TestInspectShowsAutosharding(t *testing.T) {
 		{DistributorId: "d0", Clients: 1, Acks: 7, Remarks: 2, LastRemark: "endpoints\n unknown " + strings.Repeat("x", 400), LastRemarkAgeMs: 2000},
 		{DistributorId: "d1", Clients: 3, Refusing: 1, Acks: 20, Nacks: 2, LastNack: "no usable\x1b[2Jslice", LastNackAgeMs: 61000},
 	}
-	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 0, 1, 2, 0), info)
+	v, err := newInspectView("web", info.Job, sample(t, nil, 1763715600000, 0, 1, 2, 0), info)
 	if err != nil {
 		t.Fatal(err)
 	}

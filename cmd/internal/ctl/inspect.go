@@ -77,7 +77,7 @@ are gone.`,
 
 // inspect asks for the assignment and for what the assigner knows, of one
 // generation where that can be had: the Distributor may be about to hear of it.
-func (c *client) inspect(ctx context.Context, job string) (*view, error) {
+func (c *client) inspect(ctx context.Context, job string) (*inspectView, error) {
 	var a *assignment.Assignment
 	var info *slicerv1.InspectJobResponse
 	for try := range inspectTries {
@@ -112,7 +112,7 @@ func (c *client) inspect(ctx context.Context, job string) (*view, error) {
 			config = got.Job
 		}
 	}
-	v, err := newView(job, config, a, info)
+	v, err := newInspectView(job, config, a, info)
 	if err == nil {
 		v.Through = c.through(ctx)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // print writes the view for people; now is what ages are counted to.
-func (v *view) print(w io.Writer, now time.Time) {
+func (v *inspectView) print(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, "job %s", v.Job)
 	if c := v.Config; c != nil {
 		fmt.Fprintf(w, ": %s, %d to %d replicas, load in %s, config version %d", c.Mode, c.MinReplicas, c.MaxReplicas, c.LoadMetric, c.Version)
@@ -105,7 +105,7 @@ func (r *roundView) describe() string {
 	return fmt.Sprintf("%s of keys and %s of load to other tasks: %s", percent(r.KeyChurn), percent(r.LoadChurn), r.summary())
 }
 
-func (v *view) printTasks(w io.Writer) {
+func (v *inspectView) printTasks(w io.Writer) {
 	here := v.Tasks[:v.here()]
 	if len(here) == 0 {
 		return
@@ -132,7 +132,7 @@ func (v *view) printTasks(w io.Writer) {
 }
 
 // here is how many of the tasks are not gone; they come first.
-func (v *view) here() int {
+func (v *inspectView) here() int {
 	n := slices.IndexFunc(v.Tasks, func(k taskView) bool { return k.gone() })
 	if n < 0 {
 		return len(v.Tasks)
@@ -145,7 +145,7 @@ const maxGone = 16
 
 // printStandings says what the table does not: which tasks are given no slices and why,
 // which slices no task serves, and which tasks are gone.
-func (v *view) printStandings(w io.Writer) {
+func (v *inspectView) printStandings(w io.Writer) {
 	here := v.here()
 	for _, k := range v.Tasks[:here] {
 		if k.Standing != "" {

@@ -11,8 +11,8 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// view is what inspect shows. Its JSON form is an interface: add, never rename.
-type view struct {
+// inspectView is what inspect shows. Its JSON form is an interface: add, never rename.
+type inspectView struct {
 	Job        string     `json:"job"`
 	Generation int64      `json:"generation"` // 0: there is no assignment yet
 	Made       *time.Time `json:"made,omitempty"`
@@ -102,8 +102,8 @@ type sliceView struct {
 	Tasks []string `json:"tasks"`
 }
 
-func newView(job string, config *slicerv1.Job, a *assignment.Assignment, info *slicerv1.InspectJobResponse) (*view, error) {
-	v := &view{Job: job, Tasks: []taskView{}}
+func newInspectView(job string, config *slicerv1.Job, a *assignment.Assignment, info *slicerv1.InspectJobResponse) (*inspectView, error) {
+	v := &inspectView{Job: job, Tasks: []taskView{}}
 	if config != nil {
 		cfg, version, err := jobFromProto(config)
 		if err != nil {
@@ -158,7 +158,7 @@ func (k *taskView) gone() bool { return k.State == assignment.TaskDead.String() 
 // live puts a task as an assigner knows it in the place of the one of its name in a,
 // which may be nil. What another incarnation owns there is not its own, unless a is
 // newer than what the assigner says.
-func (v *view) live(a *assignment.Assignment, t assignment.Task, newer bool) *taskView {
+func (v *inspectView) live(a *assignment.Assignment, t assignment.Task, newer bool) *taskView {
 	row, pos, known := newTask(t), 0, false
 	if a != nil {
 		pos, known = a.Position(t.Name)
@@ -178,7 +178,7 @@ func (v *view) live(a *assignment.Assignment, t assignment.Task, newer bool) *ta
 }
 
 // count fills in how much each task owns in the assignment.
-func (v *view) count(a *assignment.Assignment) {
+func (v *inspectView) count(a *assignment.Assignment) {
 	for _, t := range a.Tasks() {
 		v.Tasks = append(v.Tasks, newTask(t))
 	}
@@ -227,7 +227,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 }
 
 // only keeps one task, where one is asked for, and the slices where they are.
-func (v *view) only(task string, listed bool) error {
+func (v *inspectView) only(task string, listed bool) error {
 	if task != "" {
 		kept := v.Tasks[:0]
 		for _, t := range v.Tasks {

@@ -68,7 +68,7 @@ func sampleInfo() *slicerv1.InspectJobResponse {
 
 func TestInspectView(t *testing.T) {
 	a := sample(t, nil, 1763715600000, 0, 1, 1, 0)
-	v, err := newView("web", sampleInfo().Job, a, sampleInfo())
+	v, err := newInspectView("web", sampleInfo().Job, a, sampleInfo())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ START             END               SHARE  TASKS
 func TestInspectViewOfAnAlarm(t *testing.T) {
 	info := sampleInfo()
 	info.Alarm = "the clock has jumped"
-	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
+	v, err := newInspectView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestInspectViewOfTheAbsent(t *testing.T) {
 	info.Tasks[2].Task.Incarnation, info.Tasks[2].Task.Address = 8, "10.0.0.8:80" // it has restarted
 	info.Tasks[2].Warming = .4
 	info.Overrides = &slicerv1.Overrides{Excluded: []*slicerv1.Exclusion{{Task: "web-0"}}}
-	v, err := newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info)
+	v, err := newInspectView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ gone: web-00, web-01 10s ago
 	}
 	// What the assigner says is older than the assignment: it may own all of it.
 	info.Generation--
-	if v, err = newView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info); err != nil {
+	if v, err = newInspectView("web", info.Job, sample(t, nil, 1763715600000, 1, 2, 0, 0), info); err != nil {
 		t.Fatal(err)
 	}
 	if k := v.Tasks[0]; k.Name != "web-0" || k.Slices != 2 || k.Former != nil {
@@ -165,7 +165,7 @@ gone: web-00, web-01 10s ago
 }
 
 func TestInspectViewWithoutAssigner(t *testing.T) {
-	v, err := newView("web", nil, sample(t, nil, 1763715600000, 0, 1, 1, 0), nil)
+	v, err := newInspectView("web", nil, sample(t, nil, 1763715600000, 0, 1, 1, 0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

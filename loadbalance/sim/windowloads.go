@@ -7,15 +7,15 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// view answers what load lies where in one window, exactly.
-type view struct {
+// windowLoads answers what load lies where in one window, exactly.
+type windowLoads struct {
 	w     Window
 	below []float64 // below[i] is the load of the first i keys
 	total float64
 }
 
 // look takes over a window.
-func (v *view) look(w Window) {
+func (v *windowLoads) look(w Window) {
 	v.w = w
 	v.below = slices.Grow(v.below[:0], len(w.Load)+1)[:len(w.Load)+1]
 	v.below[0] = 0
@@ -28,7 +28,7 @@ func (v *view) look(w Window) {
 }
 
 // rank is how many keys lie below k.
-func (v *view) rank(k assignment.SliceKey) int {
+func (v *windowLoads) rank(k assignment.SliceKey) int {
 	keys := v.w.Keys
 	// Hashed keys lie nearly evenly, so the place is nearly known.
 	n := len(keys)
@@ -44,10 +44,10 @@ func (v *view) rank(k assignment.SliceKey) int {
 }
 
 // under is the load of all keys below k.
-func (v *view) under(k assignment.SliceKey) float64 { return v.below[v.rank(k)] }
+func (v *windowLoads) under(k assignment.SliceKey) float64 { return v.below[v.rank(k)] }
 
 // sliceLoads is the load of each slice.
-func (v *view) sliceLoads(starts []assignment.SliceKey, into []float64) []float64 {
+func (v *windowLoads) sliceLoads(starts []assignment.SliceKey, into []float64) []float64 {
 	into = slices.Grow(into[:0], len(starts))[:len(starts)]
 	last := 0.0
 	for i := range starts {
@@ -86,7 +86,7 @@ func imbalance(load []float64) float64 {
 }
 
 // rest is the imbalance among the tasks that hold no key above the mean.
-func (v *view) rest(a *assignment.Assignment, load []float64) float64 {
+func (v *windowLoads) rest(a *assignment.Assignment, load []float64) float64 {
 	mean := v.total / float64(len(load))
 	hot := make([]bool, len(load))
 	for i, x := range v.w.Load {
@@ -111,7 +111,7 @@ func (v *view) rest(a *assignment.Assignment, load []float64) float64 {
 
 // churn compares two assignments over the same tasks: what came to new owners,
 // and how often an owner of a piece of the keyspace changed.
-func (v *view) churn(a, b *assignment.Assignment) (keys, load float64, moves int) {
+func (v *windowLoads) churn(a, b *assignment.Assignment) (keys, load float64, moves int) {
 	for i, k := 0, 0; i < b.NumSlices(); {
 		now, old := b.Slice(i), a.Slice(k)
 		both, _ := now.Intersect(old)
