@@ -146,7 +146,7 @@ func TestReadySaysWhy(t *testing.T) {
 		}
 		server.Refuse(nil)
 		for server.Streams() == 0 {
-			<-server.News()
+			<-server.Changed()
 		}
 		if err := ready(); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no assignment yet") {
 			t.Errorf("of a job without tasks: %v", err)

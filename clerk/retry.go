@@ -89,14 +89,14 @@ func (c *Clerk) await(ctx context.Context, key string, refused Refused) error {
 	k := assignment.KeyOf(key)
 	// By the same assignment only once at once: a server may answer under another
 	// name than it is known by, for ever.
-	for news := refused.Times == 0; ctx.Err() == nil; {
+	for newer := refused.Times == 0; ctx.Err() == nil; {
 		changed := c.Changed()
-		if a := c.newest.Load(); a != nil && (news || refused.Routed > 0 && a.Generation() > refused.Routed) && !names(a.Lookup(k), refused.Task) {
+		if a := c.newest.Load(); a != nil && (newer || refused.Routed > 0 && a.Generation() > refused.Routed) && !names(a.Lookup(k), refused.Task) {
 			return nil
 		}
 		select {
 		case <-changed:
-			news = true
+			newer = true
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():

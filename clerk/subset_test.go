@@ -212,7 +212,7 @@ func TestSubsetFollowsTheIndex(t *testing.T) {
 		}
 		dist.Stop()
 		for c.sub.State().Link.String() != "backup" {
-			<-c.sub.News()
+			<-c.sub.StateChanged()
 		}
 		expect(17, true)
 		if err := c.Close(); err != nil {

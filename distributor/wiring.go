@@ -69,14 +69,14 @@ func (d *Distributor) prefer(a *attachment, m *slicerv1.Preference) {
 // preferred, and of the jobs that it has become preferred for and that have no subscriber
 // here.
 func (d *Distributor) wire(now time.Time) {
-	news := d.views.Look(now, d.prefs.Jobs(), d.prefs.Preferred)
+	changed := d.views.Look(now, d.prefs.Jobs(), d.prefs.Preferred)
 	for _, j := range d.jobs {
 		d.wireJob(now, j)
 	}
 	named := d.prefs.Named()
 	for _, a := range d.attachments {
 		a.notify(func(u *fanout.Upstream) {
-			if news {
+			if changed {
 				u.MarkViews()
 			}
 			u.SetPreferred(named[a.ID], func(job string) bool { return d.jobs[job] != nil })

@@ -67,7 +67,7 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 	defer tick.Stop()
 	d := drain{me: s.me, began: time.Now()}
 	for told := false; ; told = true {
-		news := s.sub.News()
+		changed := s.sub.StateChanged()
 		waiting := d.look(s.view.Load(), s.sub.State(), s.served(), s.told(), time.Now())
 		if waiting == nil {
 			s.log.Info("drained", "took", time.Since(d.began))
@@ -78,7 +78,7 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 		}
 		if waiting.Err == nil {
 			select {
-			case <-news:
+			case <-changed:
 				continue
 			case <-tick.C:
 				continue

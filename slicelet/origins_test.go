@@ -128,7 +128,7 @@ func TestSkippedGeneration(t *testing.T) {
 		c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY})
 		c.owned(3, "t", "m", "t", "m")
 		for c.s.Assignment().Generation() != 3 {
-			<-c.s.sub.News()
+			<-c.s.sub.StateChanged()
 		}
 		j.expect(t, "1 +0 >", "3 +1 o> +3 o> -0 >t")
 		c.stop()

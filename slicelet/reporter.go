@@ -25,13 +25,13 @@ func (s *Slicelet) report() {
 	timer := time.NewTimer(jittered(every))
 	defer timer.Stop()
 	for {
-		news := s.sub.News()
+		changed := s.sub.StateChanged()
 		if d := s.sub.State().Status.ReportInterval; d != every {
 			every = d
 			timer.Reset(time.Until(last.Add(jittered(every))))
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-timer.C:
 			metric := s.sub.State().Status.LoadMetric
 			s.timed.Store(metric == assignment.LoadCPU)

@@ -35,7 +35,7 @@ func TestTakenName(t *testing.T) {
 		// The other goes.
 		c.server.Refuse(nil)
 		for c.server.Streams() == 0 {
-			<-c.server.News()
+			<-c.server.Changed()
 		}
 		c.me = c.server.Heard()[0].GetHello().GetTask()
 		c.assign(1, assignment.TaskRunning, "mo")
@@ -134,7 +134,7 @@ func TestRestartWithSlicerDead(t *testing.T) {
 		c.server = c.net.Start(distributor)
 		c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY})
 		for c.server.Streams() == 0 {
-			<-c.server.News()
+			<-c.server.Changed()
 		}
 		synctest.Wait()
 		if !h.AssignedContinuously() {

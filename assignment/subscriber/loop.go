@@ -130,8 +130,8 @@ func (l *loop) publish() {
 		s.cfg.Observe(state)
 	}
 	s.mu.Lock()
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.stateChanged)
+	s.stateChanged = make(chan struct{})
 	if changed {
 		close(s.changed)
 		s.changed = make(chan struct{})

@@ -28,9 +28,9 @@ type Subscriber struct {
 	state atomic.Pointer[State]
 	count atomic.Pointer[Counters]
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when the assignment changes
-	news    chan struct{} // the same for any change of state
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced when the assignment changes
+	stateChanged chan struct{} // the same for any change of state
 
 	report  chan stamped // of capacity 1: the newest
 	closing chan struct{}
@@ -57,7 +57,7 @@ func New(cfg Config) (*Subscriber, error) {
 	s := &Subscriber{
 		cfg: cfg, log: log.With("job", cfg.Job, "client", cfg.ClientID),
 		opts:    dialOptions(cfg.DialOptions),
-		changed: make(chan struct{}), news: make(chan struct{}),
+		changed: make(chan struct{}), stateChanged: make(chan struct{}),
 		report: make(chan stamped, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	var cached *cacheEntry
@@ -104,11 +104,11 @@ func (s *Subscriber) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// News is Changed for any change of state.
-func (s *Subscriber) News() <-chan struct{} {
+// StateChanged is Changed for any change of state.
+func (s *Subscriber) StateChanged() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.news
+	return s.stateChanged
 }
 
 // Ready waits for an assignment, be it from the cache file. Its error matches
@@ -121,12 +121,12 @@ func (s *Subscriber) Ready(ctx context.Context) error {
 // Its error matches ctx's, or ErrClosed, and what State.Err is.
 func (s *Subscriber) Await(ctx context.Context, what string, wanted func(*State) bool) error {
 	for {
-		news := s.News()
+		changed := s.StateChanged()
 		if wanted(s.State()) {
 			return nil
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return s.why(what, context.Cause(ctx))
 		case <-s.done:

@@ -58,7 +58,7 @@ var errResolver = errors.New("the slicer balancer needs the slicer resolver: see
 // UpdateClientConnState is balancer.Balancer's: there is a new assignment or a new
 // subset.
 func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
-	n, ok := s.ResolverState.Attributes.Value(newsKey{}).(*news)
+	n, ok := s.ResolverState.Attributes.Value(clerkStateKey{}).(*clerkState)
 	if !ok {
 		b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(errResolver)})
 		return errResolver

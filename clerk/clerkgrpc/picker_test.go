@@ -67,8 +67,8 @@ func newBalancer(tb testing.TB, kind policy.Kind, slices, n, replicas int) (*key
 	cc := &fakeConn{}
 	b := builder{}.Build(cc, balancer.BuildOptions{}).(*keyBalancer)
 	tb.Cleanup(b.Close)
-	n0 := &news{source: newSource(Config{Shared: ck, Policy: kind}), job: &job{clerk: ck, tally: newTally()}, subset: ck.Subset()}
-	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: resolver.State{Attributes: attributes.New(newsKey{}, n0)}}); err != nil {
+	n0 := &clerkState{source: newSource(Config{Shared: ck, Policy: kind}), job: &job{clerk: ck, tally: newTally()}, subset: ck.Subset()}
+	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: resolver.State{Attributes: attributes.New(clerkStateKey{}, n0)}}); err != nil {
 		tb.Fatal(err)
 	}
 	for _, e := range b.table.entries {

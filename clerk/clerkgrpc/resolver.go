@@ -48,7 +48,7 @@ func (f *follower) follow() {
 			// have chosen instead.
 			_ = f.cc.UpdateState(resolver.State{
 				Endpoints:  endpoints(subset),
-				Attributes: attributes.New(newsKey{}, &news{source: f.source, job: f.job, subset: subset}),
+				Attributes: attributes.New(clerkStateKey{}, &clerkState{source: f.source, job: f.job, subset: subset}),
 			})
 		}
 		select {
@@ -71,17 +71,17 @@ func endpoints(s *clerk.Subset) []resolver.Endpoint {
 	return out
 }
 
-// newsKey is the attribute under which a resolver state carries *news.
-type newsKey struct{}
+// clerkStateKey is the attribute under which a resolver state carries *clerkState.
+type clerkStateKey struct{}
 
-// news is what a balancer is told.
-type news struct {
+// clerkState is what the resolver gives a balancer.
+type clerkState struct {
 	source *source
 	job    *job
 	subset *clerk.Subset
 }
 
-// ResolveNow is resolver.Resolver's. There is nothing to ask: news arrives by
+// ResolveNow is resolver.Resolver's. There is nothing to ask: changes arrive by
 // itself.
 func (f *follower) ResolveNow(resolver.ResolveNowOptions) {}
 

@@ -22,9 +22,9 @@ const (
 // Distributor: the clerks bring their indexes along.
 type clients struct {
 	byID map[string]*client
-	// news are the clients that have come and that the assigner has not been told
+	// added are the clients that have come and that the assigner has not been told
 	// of, gone those that have left since it was told of them.
-	news, gone map[string]struct{}
+	added, gone map[string]struct{}
 }
 
 // client is one clerk, with one stream here or, for a moment, several.
@@ -36,7 +36,7 @@ type client struct {
 }
 
 func newClients() clients {
-	return clients{byID: make(map[string]*client), news: make(map[string]struct{}), gone: make(map[string]struct{})}
+	return clients{byID: make(map[string]*client), added: make(map[string]struct{}), gone: make(map[string]struct{})}
 }
 
 // join enters a clerk's stream; index is what it says that it holds, or negative.
@@ -51,7 +51,7 @@ func (c *clients) join(now time.Time, by uint64, id string, index int) *client {
 	if k.index < 0 {
 		k.index = index
 	}
-	c.news[id] = struct{}{}
+	c.added[id] = struct{}{}
 	if _, gone := c.gone[id]; gone {
 		k.told = true
 		delete(c.gone, id)
@@ -71,7 +71,7 @@ func (c *clients) leave(by uint64, id string, remember bool) bool {
 		return false
 	}
 	delete(c.byID, id)
-	delete(c.news, id)
+	delete(c.added, id)
 	if remember && k.told {
 		c.gone[id] = struct{}{}
 	}
@@ -93,7 +93,7 @@ func (c *clients) grant(id string, index uint32) map[uint64]struct{} {
 // so that it is not given to one that holds none.
 func (c *clients) take(now time.Time, job string, complete bool) []*slicerv1.Clients {
 	var all []*slicerv1.Client
-	names := c.news
+	names := c.added
 	if complete {
 		names = nil
 		for id := range c.byID {
@@ -107,7 +107,7 @@ func (c *clients) take(now time.Time, job string, complete bool) []*slicerv1.Cli
 	for id := range names {
 		all = append(all, c.said(now, id))
 	}
-	clear(c.news)
+	clear(c.added)
 	clear(c.gone)
 	slices.SortFunc(all, func(x, y *slicerv1.Client) int {
 		return cmp.Or(cmp.Compare(indexed(y), indexed(x)), cmp.Compare(x.ClientId, y.ClientId))

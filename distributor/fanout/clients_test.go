@@ -100,8 +100,8 @@ func TestClientsAreTold(t *testing.T) {
 				}
 			}
 		}
-		if len(c.news)+len(c.gone) > 10 {
-			t.Fatalf("%d news, %d gone", len(c.news), len(c.gone))
+		if len(c.added)+len(c.gone) > 10 {
+			t.Fatalf("%d added, %d gone", len(c.added), len(c.gone))
 		}
 	})
 }

@@ -23,12 +23,12 @@ type preference struct {
 
 // Look takes in which assigners are preferred now, and reports whether anything has
 // changed.
-func (b PreferenceView) Look(now time.Time, jobs []string, preferred func(job string) string) (news bool) {
+func (b PreferenceView) Look(now time.Time, jobs []string, preferred func(job string) string) (changed bool) {
 	for _, name := range jobs {
 		id := preferred(name)
 		if was, known := b[name]; !known || was.ID != id {
 			b[name] = preference{id, now}
-			news = true
+			changed = true
 		}
 	}
 	if len(b) > len(jobs) {
@@ -37,9 +37,9 @@ func (b PreferenceView) Look(now time.Time, jobs []string, preferred func(job st
 			named[name] = struct{}{}
 		}
 		maps.DeleteFunc(b, func(name string, _ preference) bool { _, is := named[name]; return !is })
-		news = true
+		changed = true
 	}
-	return news
+	return changed
 }
 
 // Messages are all of them, for an assigner.

@@ -14,7 +14,7 @@ func TestBeliefsAreCutIntoPieces(t *testing.T) {
 		jobs[i] = fmt.Sprintf("job-%05d", i)
 	}
 	if !b.Look(now, jobs, func(string) string { return "a1" }) || b.Look(now, jobs, func(string) string { return "a1" }) {
-		t.Error("news, or none, where there is none")
+		t.Error("a change is reported where there is none, or none where there is one")
 	}
 	n := 0
 	msgs := b.Messages(now)

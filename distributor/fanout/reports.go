@@ -24,7 +24,7 @@ type reports struct {
 	// count numbers what was reported: what tasks say of themselves counts for nothing
 	// here, since a stranger may say the same in a later stream.
 	count uint64
-	// gone are those whose stream has ended since; the disconnection is news.
+	// gone are those whose stream has ended since; the assigner is to be told.
 	gone map[process]*reported
 }
 
@@ -42,12 +42,12 @@ func (p process) compare(q process) int {
 
 // reported is the newest that is known of a task.
 type reported struct {
-	by     uint64 // subscriber that speaks for the task
-	task   *slicerv1.Task
-	report *slicerv1.Report
-	number uint64    // by which it goes to the assigner
-	at     time.Time // when it came
-	news   bool      // something has not been taken yet
+	by      uint64 // subscriber that speaks for the task
+	task    *slicerv1.Task
+	report  *slicerv1.Report
+	number  uint64    // by which it goes to the assigner
+	at      time.Time // when it came
+	changed bool      // something has not been taken yet
 	// measured says that the task has reported load since it connected.
 	measured bool
 }
@@ -92,7 +92,7 @@ func (r *reports) next() uint64 {
 }
 
 func (t *reported) take(now time.Time, number uint64, report *slicerv1.Report) (changed bool) {
-	t.report, t.number, t.at, t.news = report, number, now, true
+	t.report, t.number, t.at, t.changed = report, number, now, true
 	t.measured = t.measured || report.GetLoad().GetTotalRate() > 0
 	s := report.GetState()
 	if s == slicerv1.TaskState_TASK_STATE_UNSPECIFIED || s == t.task.GetState() {
@@ -105,7 +105,7 @@ func (t *reported) take(now time.Time, number uint64, report *slicerv1.Report) (
 }
 
 // disconnect forgets a task when the stream that speaks for it ends, and says
-// whether it did. With remember the end is news.
+// whether it did. With remember the assigner is told of the end.
 func (r *reports) disconnect(by uint64, name string, remember bool) bool {
 	t := r.tasks[name]
 	if t == nil || t.by != by {
@@ -130,11 +130,11 @@ func (r *reports) unmeasured() bool {
 	return len(r.order) > 0 && !slices.ContainsFunc(r.order, func(t *reported) bool { return t.measured })
 }
 
-// fillIn gives tasks that have news and measure nothing themselves the load that estimate
+// fillIn gives tasks that have changed and measure nothing themselves the load that estimate
 // returns, unless that is nil. cpu is what the task reports of itself, a fraction.
 func (r *reports) fillIn(estimate func(task string, cpu float64) *slicerv1.LoadReport) {
 	for _, t := range r.order {
-		if !t.news || t.measured {
+		if !t.changed || t.measured {
 			continue
 		}
 		if l := estimate(t.task.GetName(), float64(t.report.GetLoad().GetCpuUtilization())); l != nil {
@@ -154,7 +154,7 @@ func (r *reports) overflowing() bool { return len(r.gone) > 1024+len(r.tasks) }
 func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.TaskReports {
 	n := 0 // of which something has changed
 	for _, t := range r.order {
-		if t.news = t.news || complete; t.news {
+		if t.changed = t.changed || complete; t.changed {
 			n++
 		}
 	}
@@ -179,10 +179,10 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 		is slicerv1.Report
 	}, n)
 	for _, t := range r.order {
-		if !t.news {
+		if !t.changed {
 			continue
 		}
-		t.news = false
+		t.changed = false
 		x := &all[0]
 		all = all[1:]
 		t.age(&x.is, now)

@@ -34,7 +34,7 @@ type Server struct {
 	forged  []*slicerv1.WatchResponse
 	streams map[*Stream]bool
 	heard   []*slicerv1.WatchRequest
-	news    chan struct{} // closed and replaced when something was heard or a stream changed
+	changed chan struct{} // closed and replaced when something was heard or a stream changed
 }
 
 // Start serves an address of the network.
@@ -44,7 +44,7 @@ func (n *Network) Start(addr string) *Server {
 		before:  make(map[assignment.Generation]*assignment.Assignment),
 		status:  &slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY},
 		streams: make(map[*Stream]bool),
-		news:    make(chan struct{}),
+		changed: make(chan struct{}),
 		grpc: grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		})),
@@ -110,11 +110,11 @@ func (s *Server) Streams() int {
 	return len(s.streams)
 }
 
-// News is closed when the next message arrives or a stream begins or ends.
-func (s *Server) News() <-chan struct{} {
+// Changed is closed when the next message arrives or a stream begins or ends.
+func (s *Server) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.news
+	return s.changed
 }
 
 // Send puts a message on every stream as it is.
@@ -269,8 +269,8 @@ func (s *Server) heardLocked(m *slicerv1.WatchRequest) {
 }
 
 func (s *Server) newsLocked() {
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // todo is what to send now. The stream ends when it is over or with an error.
