@@ -29,7 +29,7 @@ func (t *Table) Advance(now time.Duration) (wake time.Duration) {
 
 // settledAt is when enough has been heard to begin.
 func (t *Table) settledAt() time.Duration {
-	for _, s := range t.sessions {
+	for _, s := range t.distributors {
 		if !s.complete {
 			return t.began + t.cfg.SnapshotWait
 		}

@@ -90,13 +90,14 @@ type client struct {
 	left     uint64    // how often it has gone
 }
 
-// carrier is a session that the client is connected by.
+// carrier is a Distributor by which the client is connected.
 type carrier struct {
 	session Session
-	told    int // the index that it holds as far as that session knows, -1 if none
+	told    int // the index that it holds as far as that Distributor knows, -1 if none
 }
 
-type session struct {
+// distributor is an attached Distributor.
+type distributor struct {
 	complete bool
 	stale    bool // another assigner may have given indexes since it was complete
 	clients  map[string]struct{}
@@ -116,17 +117,17 @@ type departure struct {
 
 // Table knows the clients of one job and their indexes.
 type Table struct {
-	cfg      Config
-	now      time.Duration
-	sessions map[Session]*session
-	clients  map[string]*client
-	indexes  indexes
-	gone     []departure // in order of time
-	mine     bool        // this assigner gives the indexes
-	giving   bool        // and has settled
-	began    time.Duration
-	ended    time.Duration // when it was last the one
-	count    Counters
+	cfg          Config
+	now          time.Duration
+	distributors map[Session]*distributor
+	clients      map[string]*client
+	indexes      indexes
+	gone         []departure // in order of time
+	mine         bool        // this assigner gives the indexes
+	giving       bool        // and has settled
+	began        time.Duration
+	ended        time.Duration // when it was last the one
+	count        Counters
 }
 
 // New makes a Table that knows no client, and gives out nothing until Prefer says so.
@@ -137,7 +138,7 @@ func New(cfg Config) *Table {
 }
 
 func (t *Table) reset() {
-	t.sessions, t.clients = make(map[Session]*session), make(map[string]*client)
+	t.distributors, t.clients = make(map[Session]*distributor), make(map[string]*client)
 	t.indexes, t.gone, t.giving = indexes{holders: make(map[int]*client)}, nil, false
 }
 
@@ -154,7 +155,7 @@ func (t *Table) Prefer(now time.Duration, mine bool) {
 		t.began = t.now
 	case !mine && t.mine:
 		t.ended, t.giving = t.now, false
-		for _, s := range t.sessions {
+		for _, s := range t.distributors {
 			s.stale = true
 		}
 	case !mine && t.ended > 0 && t.now-t.ended >= t.cfg.FreeAfter:
@@ -168,39 +169,39 @@ func (t *Table) Prefer(now time.Duration, mine bool) {
 // more are gone, unless another has them.
 func (t *Table) Sessions(now time.Duration, attached []Session) {
 	t.tick(now)
-	if len(attached) == len(t.sessions) && !slices.ContainsFunc(attached, func(s Session) bool { return t.sessions[s] == nil }) {
+	if len(attached) == len(t.distributors) && !slices.ContainsFunc(attached, func(s Session) bool { return t.distributors[s] == nil }) {
 		return // as before
 	}
 	var gone []Session // in order, so that indexes are freed in order
-	for s := range t.sessions {
+	for s := range t.distributors {
 		if !slices.Contains(attached, s) {
 			gone = append(gone, s)
 		}
 	}
 	slices.Sort(gone)
 	for _, s := range gone {
-		for _, id := range slices.Sorted(maps.Keys(t.sessions[s].clients)) {
+		for _, id := range slices.Sorted(maps.Keys(t.distributors[s].clients)) {
 			t.drop(s, t.clients[id])
 		}
-		delete(t.sessions, s)
+		delete(t.distributors, s)
 	}
 	for _, s := range attached {
-		t.session(s)
+		t.distributor(s)
 	}
 }
 
-func (t *Table) session(s Session) *session {
-	if t.sessions[s] == nil {
-		t.sessions[s] = &session{clients: make(map[string]struct{}), queued: make(map[string]struct{})}
+func (t *Table) distributor(s Session) *distributor {
+	if t.distributors[s] == nil {
+		t.distributors[s] = &distributor{clients: make(map[string]struct{}), queued: make(map[string]struct{})}
 	}
-	return t.sessions[s]
+	return t.distributors[s]
 }
 
 // Report takes in what a Distributor says of clients. A complete report begins
 // anew: clients that are not in it, nor in one after it, are not connected there.
 func (t *Table) Report(now time.Duration, s Session, complete bool, clients []Client) {
 	t.tick(now)
-	in := t.session(s)
+	in := t.distributor(s)
 	if complete {
 		if in.stale {
 			in.stale = false
@@ -281,21 +282,21 @@ func validID(id string) bool {
 	return len(id) >= 1 && len(id) <= MaxID
 }
 
-// carrier is the client's entry for a session.
+// carrier is the client's entry for a Distributor.
 func (t *Table) carrier(s Session, c *client) *carrier {
 	i, ok := slices.BinarySearchFunc(c.carriers, s, func(k carrier, s Session) int { return cmp.Compare(k.session, s) })
 	if !ok {
 		c.carriers = slices.Insert(c.carriers, i, carrier{session: s, told: -1})
-		t.sessions[s].clients[c.id] = struct{}{}
+		t.distributors[s].clients[c.id] = struct{}{}
 	}
 	return &c.carriers[i]
 }
 
-// drop takes note that a client is not connected by a session.
+// drop takes note that a client is not connected by a Distributor.
 func (t *Table) drop(s Session, c *client) {
 	n := len(c.carriers)
 	c.carriers = slices.DeleteFunc(c.carriers, func(k carrier) bool { return k.session == s })
-	delete(t.sessions[s].clients, c.id)
+	delete(t.distributors[s].clients, c.id)
 	if n > 0 && len(c.carriers) == 0 {
 		c.left++
 		if len(t.gone) > 2*len(t.clients) { // some come and go all the time
@@ -352,11 +353,10 @@ func (t *Table) give(c *client) {
 	}
 }
 
-// tell has the sessions that the client is connected by tell it what it does not
-// know.
+// tell queues what the client does not know at each Distributor by which it is connected.
 func (t *Table) tell(c *client) {
 	for _, k := range c.carriers {
-		s := t.sessions[k.session]
+		s := t.distributors[k.session]
 		if _, queued := s.queued[c.id]; c.index >= 0 && k.told != c.index && !queued {
 			s.queued[c.id] = struct{}{}
 			s.queue = append(s.queue, c.id)
@@ -365,12 +365,14 @@ func (t *Table) tell(c *client) {
 }
 
 // Pending reports whether a Distributor is to be told something.
-func (t *Table) Pending(s Session) bool { return t.sessions[s] != nil && len(t.sessions[s].queue) > 0 }
+func (t *Table) Pending(s Session) bool {
+	return t.distributors[s] != nil && len(t.distributors[s].queue) > 0
+}
 
 // Take returns at most n of the indexes that a Distributor is to be told, and
 // considers it told.
 func (t *Table) Take(s Session, n int) []Grant {
-	in := t.sessions[s]
+	in := t.distributors[s]
 	if in == nil {
 		return nil
 	}

@@ -150,7 +150,7 @@ func TestPreferenceFlaps(t *testing.T) {
 	// In the end all is forgotten.
 	x.Prefer(now+time.Minute, false)
 	x.Prefer(now+2*time.Minute, false)
-	if s := x.Stats(); s.Clients != 0 || s.Highest != -1 || len(x.sessions) != 0 {
+	if s := x.Stats(); s.Clients != 0 || s.Highest != -1 || len(x.distributors) != 0 {
 		t.Errorf("after the preference went: %+v", s)
 	}
 }
@@ -186,7 +186,7 @@ func TestHostile(t *testing.T) {
 	if s := x.Stats(); s.Indexed != 100 {
 		t.Errorf("%+v", s)
 	}
-	queue := x.sessions[s1].queue
+	queue := x.distributors[s1].queue
 	if len(queue) > 1100 || len(slices.Compact(slices.Sorted(slices.Values(queue)))) != len(queue) {
 		t.Errorf("%d wait to be told something", len(queue))
 	}

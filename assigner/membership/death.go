@@ -56,7 +56,7 @@ func (t *Table) judge() {
 
 // hears reports whether silence is that of tasks: a Distributor would carry their
 // reports.
-func (t *Table) hears() bool { return t.armed && len(t.sessions) > 0 }
+func (t *Table) hears() bool { return t.armed && len(t.distributors) > 0 }
 
 // missing reports whether a task of a frozen job was not heard since, or is silent once
 // more. A timer that restarts, as with a Distributor, is no sign of life.
@@ -125,7 +125,7 @@ func (t *Table) silence(k *task) (longest time.Duration) {
 	if len(k.carriers) == 0 && !k.gone {
 		finding = t.cfg.regroupsFor()
 	}
-	for _, s := range t.sessions {
+	for _, s := range t.distributors {
 		if last && s.id != k.via {
 			continue
 		}
@@ -139,7 +139,7 @@ func (t *Table) silence(k *task) (longest time.Duration) {
 // witness is until when a Distributor is known to have been able to speak. One that has
 // not said which tasks it carries may be reporting to another assigner; but if it had
 // before Resume, and has not for long, it has nothing to say.
-func (t *Table) witness(s *session) time.Duration {
+func (t *Table) witness(s *distributor) time.Duration {
 	if !s.complete && (!s.said || t.now < s.since+t.cfg.SnapshotWait) {
 		return 0
 	}
@@ -159,7 +159,7 @@ func (t *Table) Frozen() (since time.Duration, frozen bool) {
 // returns "".
 func (t *Table) Listening() string {
 	switch {
-	case len(t.sessions) == 0:
+	case len(t.distributors) == 0:
 		return "no Distributor is connected"
 	case !t.armed:
 		return "starting: not every Distributor has told yet which tasks it carries"
@@ -170,7 +170,7 @@ func (t *Table) Listening() string {
 // Starting is for how long the table has waited for Distributors to tell which tasks
 // they carry, or 0 when it does not wait for that.
 func (t *Table) Starting() time.Duration {
-	if len(t.sessions) == 0 || t.armed {
+	if len(t.distributors) == 0 || t.armed {
 		return 0
 	}
 	return t.now - (t.settled - t.cfg.Settle)

@@ -29,7 +29,7 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 	if !known {
 		return
 	}
-	s := t.sessions[i]
+	s := t.distributors[i]
 	t.hear(s, now)
 	for i := range reports {
 		t.reported(s, &reports[i])
@@ -42,7 +42,7 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 	}
 }
 
-func (t *Table) reported(s *session, r *Report) {
+func (t *Table) reported(s *distributor, r *Report) {
 	k := t.lookup(r.Task.Name)
 	if k == nil {
 		if !r.Disconnected {
@@ -68,7 +68,7 @@ func (t *Table) reported(s *session, r *Report) {
 }
 
 // join lets in a name that was not there.
-func (t *Table) join(s *session, r *Report) {
+func (t *Table) join(s *distributor, r *Report) {
 	if len(t.tasks) >= assignment.MaxTasks {
 		t.refuse(r.Task, carriers{s.id}, true, fmt.Sprintf("the job has %d tasks, more are not allowed", len(t.tasks)))
 		return
@@ -82,7 +82,7 @@ func (t *Table) join(s *session, r *Report) {
 }
 
 // live takes in a report of the incarnation that counts.
-func (t *Table) live(k *task, s *session, r *Report) {
+func (t *Table) live(k *task, s *distributor, r *Report) {
 	k.carriers.add(s.id)
 	k.gone, k.lostWith = false, ""
 	if !r.Said || k.spoken && !k.said.fresh(s.id, r.Sequence, t.made(r), k.report) {
@@ -97,7 +97,7 @@ func (t *Table) live(k *task, s *session, r *Report) {
 }
 
 // wait takes in a report of an incarnation that does not count, or not any more.
-func (t *Table) wait(k *task, s *session, r *Report) {
+func (t *Table) wait(k *task, s *distributor, r *Report) {
 	c := k.next
 	before, stale := k.stale(r.Task.Incarnation)
 	switch {
@@ -127,7 +127,7 @@ func (t *Table) wait(k *task, s *session, r *Report) {
 	}
 }
 
-func (t *Table) candidate(s *session, r *Report) *candidate {
+func (t *Table) candidate(s *distributor, r *Report) *candidate {
 	c := &candidate{task: r.Task, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
 		first: t.now, from: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
 	if !r.Said {
@@ -184,7 +184,7 @@ func (t *Table) refuse(x assignment.Task, on carriers, full bool, why string) {
 	t.events = append(t.events, Event{Kind: Refused, Task: x.Name, Incarnation: x.Incarnation, Reason: why, Sessions: on, Full: full})
 }
 
-func (t *Table) dropCarrier(k *task, s *session) {
+func (t *Table) dropCarrier(k *task, s *distributor) {
 	if !k.carriers.drop(s.id) {
 		return
 	}
@@ -197,7 +197,7 @@ func (t *Table) dropCarrier(k *task, s *session) {
 }
 
 // onlyThese drops the tasks that a complete report does not name.
-func (t *Table) onlyThese(s *session, reports []Report) {
+func (t *Table) onlyThese(s *distributor, reports []Report) {
 	type incarnation struct {
 		name string
 		inc  uint64

@@ -12,8 +12,8 @@ import (
 // has a new one.
 type Session uint64
 
-// session is an attached Distributor.
-type session struct {
+// distributor is an attached Distributor.
+type distributor struct {
 	id       Session
 	name     string        // the Distributor's
 	since    time.Duration // when the table first knew of it
@@ -26,13 +26,13 @@ type session struct {
 // Table is the membership of one job, from the moment at which an assigner
 // became preferred for it.
 type Table struct {
-	cfg      Config // with the defaults
-	now      time.Duration
-	sessions []*session // in order of id
-	tasks    []*task    // in order of name
-	slots    []*task    // by index; nil is a hole
-	version  uint64
-	events   []Event
+	cfg          Config // with the defaults
+	now          time.Duration
+	distributors []*distributor // in order of id
+	tasks        []*task        // in order of name
+	slots        []*task        // by index; nil is a hole
+	version      uint64
+	events       []Event
 
 	// No task dies before the table is armed. Silence counts from watch on.
 	settled time.Duration
@@ -78,10 +78,10 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 	if known {
 		return
 	}
-	if len(t.sessions) == 0 {
+	if len(t.distributors) == 0 {
 		t.armed, t.settled = false, now+t.cfg.Settle
 	}
-	t.sessions = slices.Insert(t.sessions, i, &session{id: id, name: name, since: now, heard: now})
+	t.distributors = slices.Insert(t.distributors, i, &distributor{id: id, name: name, since: now, heard: now})
 	// A Distributor that returns may bring back those that went with it: they are
 	// waited for once more, once.
 	for _, k := range t.tasks {
@@ -100,7 +100,7 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 func (t *Table) Resume(now time.Duration) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
-	for _, s := range t.sessions {
+	for _, s := range t.distributors {
 		s.complete, s.said, s.since = false, s.complete || s.said, t.now
 	}
 }
@@ -111,9 +111,9 @@ func (t *Table) Resume(now time.Duration) {
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
-	for _, s := range t.sessions {
+	for _, s := range t.distributors {
 		i, known := was.findSession(s.id)
-		if !known || s.complete || !was.sessions[i].complete && !was.sessions[i].said {
+		if !known || s.complete || !was.distributors[i].complete && !was.distributors[i].said {
 			continue
 		}
 		s.said, s.since = true, t.now
@@ -133,8 +133,8 @@ func (t *Table) Detach(now time.Duration, id Session) {
 	if !known {
 		return
 	}
-	name := t.sessions[i].name
-	t.sessions = slices.Delete(t.sessions, i, i+1)
+	name := t.distributors[i].name
+	t.distributors = slices.Delete(t.distributors, i, i+1)
 	for _, k := range t.tasks {
 		if k.next != nil && k.next.drop(id) {
 			k.giveUp()
@@ -159,7 +159,7 @@ func (t *Table) regroup(k *task) {
 func (t *Table) Heard(now time.Duration, id Session, at time.Duration) {
 	t.tick(now)
 	if i, known := t.findSession(id); known {
-		s := t.sessions[i]
+		s := t.distributors[i]
 		t.hear(s, min(at, t.now))
 	}
 }
@@ -167,7 +167,7 @@ func (t *Table) Heard(now time.Duration, id Session, at time.Duration) {
 // hear notes that a Distributor has said something. One that promises to speak
 // more often, and that has said nothing at all for long, stood still: what it did
 // not carry meanwhile says nothing of its tasks, so their timers restart.
-func (t *Table) hear(s *session, at time.Duration) {
+func (t *Table) hear(s *distributor, at time.Duration) {
 	if at-s.heard > t.cfg.standstill() {
 		s.speaks = max(s.speaks, at)
 	}
@@ -184,7 +184,7 @@ func (t *Table) tick(now time.Duration) {
 }
 
 func (t *Table) findSession(id Session) (int, bool) {
-	return slices.BinarySearchFunc(t.sessions, id, func(s *session, id Session) int { return cmp.Compare(s.id, id) })
+	return slices.BinarySearchFunc(t.distributors, id, func(s *distributor, id Session) int { return cmp.Compare(s.id, id) })
 }
 
 func (t *Table) find(name string) (int, bool) {
@@ -244,10 +244,10 @@ func (t *Table) Wake() time.Duration {
 // arm begins to count silence once every Distributor that could have something to say has
 // said it.
 func (t *Table) arm(now time.Duration) {
-	if t.armed || len(t.sessions) == 0 || now < t.settled {
+	if t.armed || len(t.distributors) == 0 || now < t.settled {
 		return
 	}
-	for _, s := range t.sessions {
+	for _, s := range t.distributors {
 		if !s.complete && !s.said && now < s.since+t.cfg.SnapshotWait {
 			return
 		}
