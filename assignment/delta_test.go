@@ -313,7 +313,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"start before the edit", assignment.Delta{Edits: []assignment.Edit{{1, 1, 2}}, Slices: assignment.Columns{Starts: []assignment.SliceKey{1}, Owners: []uint32{0, 1}}}, "slice start: "},
 		{"owner", assignment.Delta{Edits: []assignment.Edit{{0, 1, 1}}, Slices: assignment.Columns{Owners: []uint32{3}}}, "owner: 3"},
 		{"drop of an owner", assignment.Delta{Drop: []uint32{1}}, `delta drop: "cache-1" is not allowed: want a task that owns nothing`},
-		{"drop of nobody", assignment.Delta{Drop: []uint32{7}}, "delta drop: "},
+		{"drop of no task", assignment.Delta{Drop: []uint32{7}}, "delta drop: "},
 		{"drop of one put", assignment.Delta{Put: newTasks(1), Drop: []uint32{0}}, "delta drop: "},
 		{"put order", assignment.Delta{Put: append(newTasks(1), newTasks(1)...)}, "delta put task index: 0"},
 		{"put a name that is there", assignment.Delta{Put: []assignment.Task{{Name: "cache-0", Index: 9, Incarnation: 1, Address: "a:1", Weight: 1}}}, "task name: "},

@@ -35,7 +35,7 @@ func (h *history) record(a *assignment.Assignment) {
 	h.generations, h.owned = append(h.generations, a.Generation()), append(h.owned, cells)
 }
 
-// since is the generation since which who has owned a cell up to the newest.
+// since is the generation since which a task has owned a cell up to the newest.
 func (h *history) since(cell int, who string) (g assignment.Generation) {
 	for i := len(h.owned) - 1; i >= 0 && h.owned[i][cell][who]; i-- {
 		g = h.generations[i]

@@ -17,9 +17,9 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// A crowd on real sockets, some of whom do not read, while a real store's
-// assignments follow one another: whoever reads ends with the newest, and Close
-// waits for nobody.
+// Many subscribers on real sockets, some of which do not read, while a real store's
+// assignments follow one another: those that read end with the newest, and Close does not
+// wait for the others.
 func TestCrowdOnPebble(t *testing.T) {
 	const crowd, stuck, generations = 60, 10, 15
 	st, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
@@ -89,7 +89,7 @@ func TestCrowdOnPebble(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(30 * time.Second):
-		t.Error("Close waits for somebody who does not read")
+		t.Error("Close waits for a subscriber that does not read")
 	}
 }
 

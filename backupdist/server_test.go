@@ -103,7 +103,7 @@ func TestFetch(t *testing.T) {
 				t.Errorf("%s %d: %v, %v", c.job, c.g, got, err)
 			}
 		}
-		// What has changed while nobody was there is read first.
+		// What has changed while there was no subscriber is read first.
 		newer := assigned(t, b, "web", 7, 14, 100_000)
 		m.write(newer)
 		synctest.Wait()

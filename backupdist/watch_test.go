@@ -186,7 +186,7 @@ func TestStoreDown(t *testing.T) {
 		m.fail(store.ErrUnavailable)
 		time.Sleep(time.Hour)
 		subscribe(t, cc, hello("web"), nil).expect(a, "whole")
-		subscribe(t, cc, hello("warm"), nil).expect(w, "whole") // nobody had asked for it before
+		subscribe(t, cc, hello("warm"), nil).expect(w, "whole") // it was not asked for before
 		if err := s.Ready(); err != nil {
 			t.Errorf("not ready: %v", err)
 		}

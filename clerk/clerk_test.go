@@ -136,7 +136,7 @@ func TestReadySaysWhy(t *testing.T) {
 			return c.Ready(ctx)
 		}
 		if err := ready(); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("with nobody there: %v", err)
+			t.Errorf("with no server there: %v", err)
 		}
 		server := n.Start(distributor)
 		defer server.Stop()
@@ -193,7 +193,7 @@ func TestConfigRefused(t *testing.T) {
 		t.Errorf("job name with a slash: %v", err)
 	}
 	if _, err := New(Config{Job: "job"}); !errors.As(err, &fe) || fe.Field != "distributors" {
-		t.Errorf("nobody to ask: %v", err)
+		t.Errorf("no server to ask: %v", err)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/slicer-project/slicer/clerk"
 )
 
-// A request that is sent again until a task serves it, for at most a second. It
-// may be sent twice only if nobody has taken it, which Do is told by the error.
+// A request that is sent again until a task serves it, for at most a second. It may be
+// sent twice only if no task has taken it, which Do is told by the error.
 func ExampleClerk_Do() {
 	get := func(c *clerk.Clerk, user string) (*http.Response, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

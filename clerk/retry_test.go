@@ -322,7 +322,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// In affinity mode others do as well: the owners first, then whoever runs.
+// In affinity mode others do as well: the owners first, then any that runs.
 func TestUnreachedInAffinityMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)

@@ -106,7 +106,7 @@ func TestSubsetIsTheAlgorithms(t *testing.T) {
 	})
 }
 
-// A task that starts or drains keeps its place; when one dies, those who had it
+// A task that starts or drains keeps its place; when one dies, the clients that had it
 // get one other, and it back when it returns.
 func TestSubsetWhenTasksChange(t *testing.T) {
 	const clients, n, size = 50, 100, 10

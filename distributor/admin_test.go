@@ -57,7 +57,7 @@ func TestAdminIsPassedOn(t *testing.T) {
 		if err != nil || put.Job.Version != 7 || put.Job.Config.Name != "other" {
 			t.Errorf("put: %v, %v", put, err)
 		}
-		expect("anybody is asked", []string{"put"}, nil)
+		expect("one is asked", []string{"put"}, nil)
 		fail(f1, status.Error(codes.Unavailable, "the store is away"))
 		if _, err := c.ListJobs(t.Context(), &slicerv1.ListJobsRequest{}); err != nil {
 			t.Errorf("list: %v", err)

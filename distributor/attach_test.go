@@ -264,7 +264,7 @@ func TestAssignersAreFoundByNameAndByOneAnother(t *testing.T) {
 		if f3.attachedStreams() != 1 {
 			t.Error("an assigner that another names is not attached")
 		}
-		// An address that is gone is given up once nobody answers there.
+		// An address that is gone is given up once there is no answer.
 		f1.prefer(2, "a1")
 		n.setHost("assigners.local", "10.0.0.1")
 		time.Sleep(lookupEvery)
@@ -277,7 +277,7 @@ func TestAssignersAreFoundByNameAndByOneAnother(t *testing.T) {
 		f2.start(n, assigner2)
 		time.Sleep(lookupEvery)
 		if f2.attachedStreams() != 0 {
-			t.Error("an address that nobody names is still tried")
+			t.Error("an address that no assigner names is still tried")
 		}
 		_ = w
 	})

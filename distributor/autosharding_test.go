@@ -146,7 +146,8 @@ func TestForeignClientFollows(t *testing.T) {
 		if got := c.generations(); !slices.Equal(got, []string{"g0", "g1", "g2", "g3"}) {
 			t.Errorf("sent %v", got)
 		}
-		// Whoever has it, or something newer, is sent nothing until there is something newer.
+		// A client that has it, or something newer, is sent nothing until there is something
+		// newer.
 		known, ahead := w.foreign("u2", a.Generation()), w.foreign("u3", a.Generation()+5)
 		time.Sleep(time.Minute)
 		if got := append(known.generations(), ahead.generations()...); len(got) != 0 {
@@ -257,7 +258,7 @@ func TestForeignClientOfNobody(t *testing.T) {
 		if c := w.foreign("u1", 0); c.ended() != codes.NotFound {
 			t.Errorf("a job that does not exist: %s", c.ended())
 		}
-		// The job comes to be: whoever asks later is served, and told when it goes.
+		// The job comes to be: a client that asks later is served, and told when it goes.
 		a := firstOf(t, testJob, testStore, baseGen, 10)
 		f.set(a)
 		time.Sleep(2 * time.Second)
@@ -267,7 +268,7 @@ func TestForeignClientOfNobody(t *testing.T) {
 		if c.ended() != codes.NotFound {
 			t.Errorf("a job that has been deleted: %s", c.ended())
 		}
-		// A job without an assignment is waited for, one that nobody knows of is not.
+		// A job without an assignment is waited for, one that is not known is not.
 		f.know("web")
 		f.mu.Lock()
 		f.jobs[testJob] = nil
@@ -304,7 +305,7 @@ func TestInspectShowsForeignClients(t *testing.T) {
 			return r.Autosharding
 		}
 		if m := inspect(); m != nil {
-			t.Errorf("nobody has come: %v", m)
+			t.Errorf("no client has come: %v", m)
 		}
 		c, d := w.foreign("u1", 0), w.foreign("u2", 0)
 		c.last()

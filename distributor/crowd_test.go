@@ -141,8 +141,8 @@ func (m *crowdMember) until(t testing.TB, want *assignment.Assignment) {
 
 func (m *crowdMember) leave() { m.cancel(); <-m.ended }
 
-// Hundreds join and leave, some of them stop reading, while generations follow
-// one another. Whoever reads ends with the newest; whoever does not costs one.
+// Hundreds join and leave, some of them stop reading, while generations follow one
+// another. A subscriber that reads ends with the newest; one that does not costs one.
 func TestCrowd(t *testing.T) {
 	const crowd, stuck, generations = 200, 20, 25
 	reg := prometheus.NewRegistry()

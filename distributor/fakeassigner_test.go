@@ -210,7 +210,7 @@ func pieceOf(job string, c *slicerv1.JobAssignment_Chunk) *slicerv1.AttachRespon
 		Assignment: &slicerv1.JobAssignment{Job: job, Piece: c}}}
 }
 
-// set makes a the newest and sends it to all who want it.
+// set makes a the newest and sends it to all that want it.
 func (f *fakeAssigner) set(a *assignment.Assignment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,7 +249,7 @@ func (f *fakeAssigner) status(m *slicerv1.JobStatus) {
 	f.say(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: m}})
 }
 
-// prefer tells everybody who is preferred for testJob.
+// prefer tells every Distributor which assigner is preferred for testJob.
 func (f *fakeAssigner) prefer(revision int64, id string, candidates ...*slicerv1.Candidate) {
 	f.mu.Lock()
 	f.pref = &slicerv1.Preference{

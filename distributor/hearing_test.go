@@ -52,7 +52,7 @@ func TestUnheardIsTold(t *testing.T) {
 	})
 }
 
-// A dead assigner may be replaced soon; with nobody in its place nobody hears.
+// A dead assigner may be replaced soon; with none in its place none hears.
 func TestUnheardWithoutPreferred(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f1, f2, s := hearing(t, newNetwork())

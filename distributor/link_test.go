@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Whoever starts a Distributor with a wrong address learns it from the log, and not
-// once for each attempt.
+// An operator who starts a Distributor with a wrong address learns it from the log, and
+// not once for each attempt.
 func TestNotReachedIsSaidOnce(t *testing.T) {
 	var out bytes.Buffer
 	l := &link{d: &Distributor{}, log: slog.New(slog.NewTextHandler(&out, nil))}

@@ -43,8 +43,8 @@ func gone(subs []*fakeSub) (n int) {
 	return n
 }
 
-// A subscriber that never acknowledges keeps nobody else from being let go, nor is it
-// let go itself.
+// A subscriber that never acknowledges keeps no other from being moved away, nor is it
+// moved away itself.
 func TestStuckSubscriberDoesNotKeepOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, f, subs := tooMany(t, clerkHello)
@@ -60,8 +60,8 @@ func TestStuckSubscriberDoesNotKeepOthers(t *testing.T) {
 	})
 }
 
-// Where all are slicelets nobody can go. That is no news, and looked at seldom; when
-// clerks come they are let go.
+// Where all are slicelets none can go. That is looked at seldom; when clerks come they
+// are moved away.
 func TestSliceletsAreNotLetGo(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, _, subs := tooMany(t, func(id string) *slicerv1.Hello { return sliceletHello(id, 1) })

@@ -25,7 +25,7 @@ func (f *fakeAssigner) beliefs() (all []*slicerv1.Belief) {
 	return all
 }
 
-// Each assigner is told whom the Distributor takes for preferred, and since when,
+// Each assigner is told which one the Distributor takes for preferred, and since when,
 // whenever that changes.
 func TestAssignersAreToldWhoIsPreferred(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

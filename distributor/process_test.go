@@ -23,7 +23,7 @@ import (
 const processEnv = "SLICER_TEST_DISTRIBUTOR"
 
 // processMain runs the Distributor if this process is to be one, until its input ends,
-// and says whether it was.
+// and reports whether it was.
 func processMain() (was bool) {
 	arg := os.Getenv(processEnv)
 	if arg == "" {

@@ -25,13 +25,13 @@ import (
 //
 // half-ms and all-ms are from its start until half of them, and the last, hold what had
 // changed while it was away, or what came later. change-p99-ms and change-last-ms are
-// from the second change until it had reached those who were back by then. silent-ms is
-// the longest that the Distributor took to answer somebody who asked it something else
-// all the while. peak-MiB is the most memory that it had resident. Of several rounds
-// the worst counts.
+// from the second change until it had reached those that were back by then. silent-ms is
+// the longest that the Distributor took to answer another question that was asked all the
+// while. peak-MiB is the most memory that it had resident. Of several rounds the worst
+// counts.
 //
-// It says itself whether what is promised is met: a change that comes in the midst of
-// it reaches 99 % of those who are in within 1 s, nobody waits for an answer for longer
+// It checks itself whether what is promised is met: a change that comes in the midst of
+// it reaches 99 % of those that are in within 1 s, none waits for an answer for longer
 // than that, all are back, and that takes no longer than without, by a tenth.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
@@ -205,7 +205,7 @@ func loopbackAssigner(b *testing.B) (f *fakeAssigner, address string) {
 	return f, l.Addr().String()
 }
 
-// remember has the assigner answer those who ask for an older assignment.
+// remember makes the assigner answer requests for an older assignment.
 func (f *fakeAssigner) remember(a *assignment.Assignment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

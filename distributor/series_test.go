@@ -35,8 +35,8 @@ func jobsIn(t *testing.T, g prometheus.Gatherer) (jobs []string) {
 	return jobs
 }
 
-// A job has series from when a store is known to have it until nobody has needed it for
-// a while. What others ask for has none at any time, whatever it is called by.
+// A job has series from when a store is known to have it until it was not needed for a
+// while. What others ask for has none at any time, whatever it is called by.
 func TestSeriesAreOfKnownJobs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()
@@ -53,7 +53,7 @@ func TestSeriesAreOfKnownJobs(t *testing.T) {
 		synctest.Wait()
 
 		f.mu.Lock()
-		f.mute = true // the names are asked for, and nobody knows them yet
+		f.mute = true // the names are asked for, and not known yet
 		f.mu.Unlock()
 		var subs []*fakeSub
 		for i := range 3 {
@@ -79,7 +79,7 @@ func TestSeriesAreOfKnownJobs(t *testing.T) {
 			t.Fatal("the names have not come to the Distributor")
 		}
 		if jobs := jobsIn(t, reg); len(jobs) > 0 {
-			t.Errorf("before anybody knows them there are series of %v", jobs)
+			t.Errorf("before they are known there are series of %v", jobs)
 		}
 		for _, s := range subs {
 			s.report(&slicerv1.Report{Sequence: 2})

@@ -108,7 +108,7 @@ func TestTwoLiveTasksOfOneName(t *testing.T) {
 			t.Errorf("the second: %v; the first: %v", second.err, first.err)
 		}
 		f.hear()
-		// The same process may reconnect: nobody is gone.
+		// The same process may reconnect: no task is gone.
 		again := subscribe(t, w.cc, sliceletHello("s1", 1), nil)
 		if again.ended() != codes.OK || first.ended() != codes.Aborted {
 			t.Errorf("the same again: %v; the first: %v", again.err, first.err)

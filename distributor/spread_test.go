@@ -24,8 +24,8 @@ func (f *fakeAssigner) lastAcks(t *testing.T) *slicerv1.Acks {
 	return last
 }
 
-// The assigner is told who holds what, how long it took from the write, and, after
-// a while, who is stuck.
+// The assigner is told how many hold what, how long it took from the write, and, after a
+// while, which are stuck.
 func TestAcksTellHowLongItTook(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f, first, w := served(t, 100)
@@ -72,7 +72,7 @@ func TestAcksTellHowLongItTook(t *testing.T) {
 	})
 }
 
-// One who will not take the newest is stuck, although nothing is on its way to it.
+// One that does not take the newest is stuck, although nothing is on its way to it.
 func TestAcksNameThoseWhoRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f, a, w := served(t, 100)

@@ -122,7 +122,7 @@ func TestSecondTierBringsAssignmentsDownAndReportsUp(t *testing.T) {
 		if err := d2.d.Ready(); err != nil {
 			t.Fatal(err)
 		}
-		// What tells the assigner that nobody is connected there.
+		// What tells the assigner that none is connected there.
 		tell(t, f, "hello d2", "reports web complete", "acks web empty")
 		above := subscribe(t, d1.cc, clerkHello("above"), nil)
 		clerk := subscribe(t, d2.cc, clerkHello("c1"), nil)
@@ -180,7 +180,7 @@ func TestSecondTierBringsAssignmentsDownAndReportsUp(t *testing.T) {
 		if got := task.ended(); got != codes.AlreadyExists {
 			t.Errorf("the refused task's stream: %s", got)
 		}
-		// Nothing is wanted any more when nobody subscribes.
+		// Nothing is wanted any more when there is no subscriber.
 		clerk.close()
 		time.Sleep(2 * idleFor)
 		if got := d1.metric(t, "subscribers", "role=observer"); got != 0 {
@@ -424,8 +424,8 @@ func (m *node) attachTo(t *testing.T, cc *grpc.ClientConn, assigner string, firs
 	return status.Code(err)
 }
 
-// Nobody speaks with an assigner through a Distributor that has not been told to serve
-// others, or is sent assignments as if it were one.
+// No caller speaks with an assigner through a Distributor that was not told to serve
+// others, or is sent assignments as if it were a Distributor.
 func TestOthersAreServedOnlyByWhoWasToldTo(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()

@@ -58,8 +58,8 @@ func TestRestartAsksForTheBase(t *testing.T) {
 			for i := range 10 {
 				subs = append(subs, subscribe(t, w.cc, holding(clerkHello(fmt.Sprint("c", i)), first), first))
 			}
-			// All are there before there is something to send: those who came earlier would
-			// be sent the whole before there are enough to ask for the base.
+			// All are there before there is something to send: those that came earlier
+			// would be sent the whole before there are enough to ask for the base.
 			synctest.Wait()
 			f.set(second)
 			if !c.soon {

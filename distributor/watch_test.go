@@ -189,7 +189,7 @@ func TestWatchRefusalBringsTheWhole(t *testing.T) {
 		if k := c.kinds(); !slices.Equal(k, []string{"whole", "delta", "whole"}) {
 			t.Errorf("updates were %v", k)
 		}
-		// Whoever refuses the whole is not sent it again and again.
+		// A subscriber that refuses the whole is not sent it again and again.
 		picky := subscribe(t, w.cc, clerkHello("c2"), nil, func(s *fakeSub) { s.refuse = fanout.MaxRefusals })
 		if picky.holds() != nil || len(picky.kinds()) != fanout.MaxRefusals {
 			t.Errorf("updates were %v", picky.kinds())
@@ -258,7 +258,7 @@ func TestWatchAnotherStore(t *testing.T) {
 		same(t, c.holds(), old)
 		other := firstOf(t, testJob, testStore+1, baseGen+50, 100)
 		f.set(other)
-		same(t, c.holds(), old) // nobody has said that this assigner is preferred
+		same(t, c.holds(), old) // this assigner is not known to be preferred
 		f.prefer(1, "a1")
 		same(t, c.holds(), other)
 		if k := c.kinds(); !slices.Equal(k, []string{"whole", "whole"}) {

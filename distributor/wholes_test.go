@@ -42,7 +42,7 @@ func TestStuckSubscribersHoldUpOthersForAWhile(t *testing.T) {
 		}
 		for _, s := range others {
 			if s.holds() != nil {
-				t.Error("somebody is sent the whole before its turn")
+				t.Error("one is sent the whole before its turn")
 			}
 		}
 		time.Sleep(limiter.WholeFor)

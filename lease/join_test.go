@@ -86,9 +86,8 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// The deadline passes and a keepalive is answered after all before any goroutine
-// has looked at the clock: whoever did found nothing to believe in, so the break is
-// told.
+// The deadline passes and a keepalive is answered after all before any goroutine has
+// looked at the clock: one that did found nothing to believe in, so the break is told.
 func TestLapseIsToldAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newWorld(t)

@@ -153,7 +153,7 @@ func newWorldOf(t *testing.T, between func(lease.Readers) lease.Readers) *world 
 	v.job, err = v.reader.Join(lease.JobConfig{Job: "job", Task: leasetest.TaskName(0), Incarnation: leasetest.Incarnation(0),
 		Fetch: func(_ context.Context, g assignment.Generation) (*assignment.Assignment, error) {
 			if int64(g) == v.lost.Load() {
-				return nil, errors.New("nobody has it")
+				return nil, errors.New("none has it")
 			}
 			return leasetest.Assignment("job", g, 2)
 		},
@@ -268,8 +268,8 @@ func TestLostLeaseIsToldBeforeItCanBeTaken(t *testing.T) {
 	})
 }
 
-// The deadline passes and the store is reached again before the lease is over:
-// belief goes on, since nobody else can have had it.
+// The deadline passes and the store is reached again before the lease is over: belief
+// goes on, since no other task can have had it.
 func TestLateKeepAliveRevives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newWorld(t)

@@ -109,8 +109,8 @@ func (s slowSession) Acquire(ctx context.Context, job string, c lease.Claim) (le
 	return s.ReadSession.Acquire(ctx, job, c)
 }
 
-// The guard is recalled when its readers hold the bridge, within the time that they
-// are given: until then the keys that move are served by whom they were.
+// The guard is recalled when its readers hold the bridge, within the time that they are
+// given: until then the keys that move are served by their former owners.
 func TestRecallWaitsForTheBridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const late = 500 * time.Millisecond

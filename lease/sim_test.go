@@ -458,7 +458,7 @@ func (s *sim) assign() (owners [simKeys]int) {
 	return owners
 }
 
-// trouble crashes and pauses somebody now and then.
+// trouble crashes and pauses a process now and then.
 func (s *sim) trouble() {
 	s.after(time.Duration(s.rng.Int64N(int64(60*time.Millisecond))), s.trouble)
 	if s.calm {

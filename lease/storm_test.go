@@ -185,7 +185,7 @@ func (s *storm) calmly() bool {
 	return s.calm
 }
 
-// look asks everybody for every key, at one instant.
+// look asks every task for every key, at one instant.
 func (s *storm) look() (believed int, overlap string) {
 	for i := range stormSlices {
 		k := assignment.SliceKey(i) * (assignment.KeyspaceEnd / stormSlices)
@@ -219,7 +219,7 @@ func TestStormSeesAMissingDeadline(t *testing.T) {
 			return
 		}
 	}
-	t.Error("readers did not look at their deadline, and nobody noticed")
+	t.Error("readers did not look at their deadline, and that went unnoticed")
 }
 
 // weather runs a storm, and returns the first overlap that it sees. Goroutines run
@@ -284,7 +284,7 @@ func weather(t *testing.T, seed uint64, noDeadline bool) (overlap string) {
 	return overlap
 }
 
-// trouble cuts somebody off, or reaches it again, or kills it, or has it leave and come back.
+// trouble cuts a task off, or reaches it again, or kills it, or makes it leave and come back.
 func (s *storm) trouble() {
 	p := s.roll(stormTasks)
 	switch s.roll(400) {

@@ -6,9 +6,8 @@ import (
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// A job whose first task came alone has few slices, each wider than the move
-// budget. Those who come later get their share all the same, whether or not a
-// load is known.
+// A job whose first task came alone has few slices, each wider than the move budget.
+// Those that come later get their share all the same, whether or not a load is known.
 func TestNewcomersToAFewWideSlices(t *testing.T) {
 	cfg, tasks := config(1, 1), fleet(8)
 	cfg.Balance.MinSlicesPerTask, cfg.Balance.MaxSlicesPerTask = 4, 12

@@ -42,7 +42,7 @@ func playFixed(t *testing.T, published bool, seed uint64) {
 		out := loadbalance.Rebalance(in)
 		next := follow(t, a, tasks, out)
 		if next == a {
-			continue // nobody runs
+			continue // no task runs
 		}
 		checkFixed(t, seed, in, out, next)
 		a, state = next, out.State

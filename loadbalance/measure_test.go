@@ -113,7 +113,7 @@ func TestMeasureHotKeys(t *testing.T) {
 	r2 := report("t2", 10, []assignment.Slice{span(2, 3), span(3, 4)}, 3, 1)
 	r2.Load.Hot = []assignment.HotKey{{Key: quarter(2) + 5, Rate: 1}}
 	got := loadbalance.Measure(quarters(t), []loadbalance.Report{r1, r2})
-	// t1 does not own key 3, so nobody who should know says that it is hot.
+	// t1 does not own key 3, so no report of its owner says that it is hot.
 	if d := cmp.Diff([]assignment.HotKey{{Key: quarter(2) + 5, Rate: 3, Error: .5}}, got.Hot); d != "" {
 		t.Error(d)
 	}

@@ -30,7 +30,7 @@ type transcript struct {
 //	round [membership]       input: a line "KEY RATE" for each key with load,
 //	                         KEY being the first hexadecimal digits of a slice key
 //
-// Job and round print the decisions, in order, and then who owns what.
+// Job and round print the decisions, in order, and then the owners.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/rounds", func(t *testing.T, path string) {
 		s := &transcript{t: t}

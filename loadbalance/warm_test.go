@@ -119,9 +119,9 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
-// TestWarmUpHoldsNobody: a task that restarted at once keeps what it had, the
-// slices of a dead task go to somebody at once, and where most are new, or nothing is
-// known of their age, it is as if nobody were.
+// TestWarmUpHoldsNobody: a task that restarted at once keeps what it had, the slices of a
+// dead task go to another at once, and where most are new, or nothing is known of their
+// age, it is as if none were.
 func TestWarmUpHoldsNobody(t *testing.T) {
 	w := newWarming(t, 10, .99, 10, 30*time.Second)
 	before := w.load(3)

@@ -90,8 +90,8 @@ func TestSplitsAndMergesKeepHandles(t *testing.T) {
 	})
 }
 
-// The lease store cannot be reached: at the deadline, and not before, nothing is
-// owned any more, the listener is told, and only then can anybody else own it.
+// The lease store cannot be reached: at the deadline, and not before, nothing is owned
+// any more, the listener is told, and only then can another task own it.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRealm(t, "a", "b")
@@ -165,7 +165,7 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// What a slicelet gives back nobody has to wait for.
+// What a slicelet gives back no other has to wait for.
 func TestCloseGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRealm(t, "a", "b")
@@ -246,7 +246,7 @@ func TestDrainInConsistentMode(t *testing.T) {
 	})
 }
 
-// A drain with nobody to move slices to ends with the leases held, until Close gives
+// A drain with no task to move slices to ends with the leases held, until Close gives
 // them back.
 func TestDrainOfALoneTaskInConsistentMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

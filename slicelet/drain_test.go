@@ -93,7 +93,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		c.server.Put(c.last)
 		synctest.Wait()
 		if _, err = c.startDrain(2 * time.Second)(); err == nil || !strings.Contains(err.Error(), "no other task of the job is running") {
-			t.Errorf("nobody is left: %v", err)
+			t.Errorf("no other task is left: %v", err)
 		}
 		c.assign(3, assignment.TaskDraining, "oooo")
 		c.converged(1, "clerk front-7", "slicelet other")
@@ -144,7 +144,8 @@ func (c *cluster) shownAs(gen assignment.Generation, state assignment.TaskState)
 	synctest.Wait()
 }
 
-// A task waits for others who could take its slices, and for nobody for loneTime.
+// A task waits for others that could take its slices, and where there are none for
+// loneTime.
 func TestDrainOfALoneTask(t *testing.T) {
 	const never = assignment.TaskUnknown // as the other task's state
 	for _, x := range []struct {

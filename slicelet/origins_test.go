@@ -100,7 +100,7 @@ func TestChangeNamesTheOthers(t *testing.T) {
 	})
 }
 
-// A busy listener is told from whom keys have come last, not who owned them when
+// A busy listener is told from which task keys have come last, not which owned them when
 // it was told before.
 func TestMergedChangeNamesTheLastOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestConsistentChangeNamesTheOthers(t *testing.T) {
 		js[0].expect(t, "20 -0 >c -1 >b")
 		js[1].expect(t, "20 +1 a>")
 		js[2].expect(t, "20 +0 a>")
-		// A lease that is lost takes the keys to nobody, and brings them back from nobody.
+		// Keys that a lost lease takes away go to no task, and come back from none.
 		lost := r.members[2]
 		lost.line.off.Store(true)
 		lost.skew.Add(int64(ttl))

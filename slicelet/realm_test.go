@@ -156,7 +156,7 @@ func (r *recorded) any() bool {
 	return len(r.calls) > 0
 }
 
-// owners says who believes in each quarter: - for nobody.
+// owners says which task believes in each quarter: - for none.
 func (r *realm) owners() string {
 	text := ""
 	for q := range 4 {

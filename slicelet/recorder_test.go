@@ -222,7 +222,7 @@ func TestMeasureCPUByTime(t *testing.T) {
 	if len(l.Hot) != 2 || l.Hot[0].Key != eighth(2)+5 || !near(l.Hot[0].Rate, .8) || !near(l.Hot[1].Rate, .09) {
 		t.Errorf("hot %+v", l.Hot)
 	}
-	// The next window, in which nobody says so, is shared out by requests.
+	// The next window, in which no times are known, is shared out by requests.
 	b.requests(eighth(0)+5, 3)
 	b.requests(eighth(2)+5, 1)
 	b.cpu += 4 * time.Second
@@ -261,7 +261,7 @@ func TestMeasureCustom(t *testing.T) {
 	}
 }
 
-// Whichever stripe is taken, by the collector or somebody who was interrupted, a
+// Whichever stripe is taken, by the collector or a goroutine that was interrupted, a
 // request is counted in another without a wait.
 func TestMeterTakesAnotherStripe(t *testing.T) {
 	lay := newLayout([]assignment.Slice{{Start: 0, End: assignment.KeyspaceEnd}})

@@ -65,7 +65,7 @@ func TestTakenNameFoundLater(t *testing.T) {
 		if err := <-ready; !errors.Is(err, ErrTaskNameTaken) {
 			t.Errorf("Ready: %v", err)
 		}
-		// A task that nobody objects to is ready, though not yet named.
+		// A task without objections is ready, though not yet named.
 		c.server.Refuse(nil)
 		if err := c.s.Ready(t.Context()); err != nil {
 			t.Errorf("Ready: %v", err)
@@ -101,7 +101,7 @@ func TestRestartWithSlicerDead(t *testing.T) {
 			synctest.Wait()
 		}
 		k := keyIn(0, 4)
-		// Elsewhere it is nobody's heir.
+		// Elsewhere it takes over from none.
 		restart(func(c *Config) { c.Address = "10.9.9.8:80" })
 		if c.s.IsAffinitized(k) {
 			t.Error("a task at another address goes on with the slices")

@@ -258,7 +258,7 @@ func (s *storm) oracle() {
 	}
 }
 
-// settled says that everybody owns what is assigned to them.
+// settled says that every task owns what is assigned to it.
 func (s *storm) settled() error {
 	for p, key := range s.keys {
 		if o := s.living[s.owners[p]]; !o.s.IsAffinitized(key) {

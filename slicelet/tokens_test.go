@@ -18,9 +18,9 @@ func point(i int) assignment.SliceKey {
 	return assignment.KeyspaceEnd / points * assignment.SliceKey(i)
 }
 
-// past is all that ever happened to a job, whoever saw it: assignments in order,
-// and since when the incarnation 1 of task "me" has owned each point in each, 0
-// if it does not.
+// past is all that ever happened to a job, whether or not it was seen: assignments in
+// order, and since when the incarnation 1 of task "me" has owned each point in each, 0 if
+// it does not.
 type past struct {
 	all   []*assignment.Assignment
 	since [][points]int // index into all, +1

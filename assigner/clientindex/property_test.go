@@ -37,7 +37,7 @@ type person struct {
 	on     *dist
 	since  time.Duration
 	leftAt time.Duration
-	// collided says that somebody else has had the index that it holds.
+	// collided says that another has had the index that it holds.
 	collided bool
 }
 
@@ -75,8 +75,8 @@ func (w *world) sync() {
 	w.both(func(t *Table) { t.Sessions(w.now, on) })
 }
 
-// snapshot has a Distributor name its clients, in messages of two, those who hold
-// an index first.
+// snapshot names a Distributor's clients, in messages of two, those that hold an index
+// first.
 func (w *world) snapshot(d *dist) {
 	d.silent = false
 	var all []Client
@@ -142,14 +142,14 @@ func (w *world) deliver() {
 func (w *world) granted(d *dist, g Grant) {
 	i := slices.IndexFunc(w.clients, func(c *person) bool { return c.id == g.ID })
 	if i < 0 {
-		w.Fatalf("index for %s, whom nobody has named", g.ID)
+		w.Fatalf("index for %s, which no Distributor has named", g.ID)
 	}
 	c := w.clients[i]
 	if c.on != d {
 		w.Fatalf("%s is told by a Distributor that it is not connected to", c.id)
 	}
 	if c.held >= 0 && !c.collided {
-		w.Fatalf("%s had %d, nobody else had, and now it gets %d", c.id, c.held, g.Index)
+		w.Fatalf("%s had %d, no other had, and now it gets %d", c.id, c.held, g.Index)
 	}
 	// It was the smallest free one, so that those below it were taken: by others
 	// who live, have lived within the minute, or say that they hold it.
@@ -165,7 +165,7 @@ func (w *world) granted(d *dist, g Grant) {
 	c.held, c.collided = g.Index, false
 }
 
-// excuse notes who holds what another has, or has had within the minute.
+// excuse notes which clients hold what another has, or has had within the minute.
 func (w *world) excuse() {
 	by := make(map[int][]*person)
 	for _, c := range w.clients {
@@ -180,7 +180,7 @@ func (w *world) excuse() {
 	}
 }
 
-// settled says whether the table has heard of everybody.
+// settled reports whether the table has heard of all clients.
 func (w *world) settled() bool {
 	for _, d := range w.dists {
 		if d.session == 0 || d.silent {
@@ -270,9 +270,9 @@ func (w *world) act() {
 	}
 }
 
-// TestWorld: whatever happens to clients, Distributors and assigners, once
-// everybody has been heard no two clients hold one index, nobody is without, a
-// new one is the smallest there is, and nobody's changes but for a collision.
+// TestWorld: whatever happens to clients, Distributors and assigners, once all have been
+// heard no two clients hold one index, none is without, a new one is the smallest there
+// is, and none changes but for a collision.
 func TestWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{T: t}

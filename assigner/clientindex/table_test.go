@@ -63,7 +63,7 @@ func TestSmallestFree(t *testing.T) {
 	}
 }
 
-// A new assigner learns the indexes from those who hold them, and gives out none
+// A new assigner learns the indexes from the clients that hold them, and gives out none
 // before.
 func TestTakeover(t *testing.T) {
 	x := New(Config{})
@@ -87,7 +87,7 @@ func TestTakeover(t *testing.T) {
 	if n := x.Stats().Collisions; n != 1 {
 		t.Errorf("%d collisions", n)
 	}
-	// Whoever comes later with an index that is taken, and is older, gets it.
+	// A client that comes later with an index that is taken, and is older, gets it.
 	x.Report(7*time.Second, s2, false, []Client{{ID: "f", Index: 2, Age: time.Hour}})
 	expect(t, grants(x, s1), "[{b 4}]")
 	expect(t, grants(x, s2), "[]")
@@ -133,7 +133,7 @@ func TestPreferenceFlaps(t *testing.T) {
 	now := 10 * time.Second
 	x.Report(now, s1, false, []Client{{ID: "a", Index: -1}, {ID: "b", Index: -1}})
 	expect(t, grants(x, s1), "[{a 0} {b 1}]")
-	// The Distributor has not noticed: nobody's index is given to another.
+	// The Distributor has not noticed: no index is given to another.
 	x.Prefer(now, false)
 	x.Report(now, s1, false, []Client{{ID: "c", Index: -1}})
 	x.Advance(now)
@@ -163,7 +163,7 @@ func TestHostile(t *testing.T) {
 		{ID: "", Index: 1}, {ID: "a b", Index: 1}, {ID: string(make([]byte, 129)), Index: 1},
 		{ID: "far", Index: 1 << 40}, {ID: "below", Index: -1 << 40}, {ID: "top", Index: MaxIndex, Age: -1 << 62}, {ID: "old", Index: 0, Age: 1<<63 - 1},
 	})
-	// Whoever says that it holds 0 comes before those who have none.
+	// A client that says that it holds 0 comes before those that have none.
 	expect(t, grants(x, s1), "[{far 1} {below 2}]")
 	if n := len(x.indexes.taken); n > (MaxIndex+64)/64 {
 		t.Errorf("%d words for the indexes", n)
@@ -174,7 +174,7 @@ func TestHostile(t *testing.T) {
 	if s := x.Stats(); s.Clients != 100 || s.Rejected != 3+904 || len(x.clients) != 100 {
 		t.Errorf("%+v", s)
 	}
-	// Whoever comes and goes makes way for others.
+	// A client that comes and goes makes way for others.
 	for n := range 1000 {
 		x.Report(now, s1, false, []Client{{ID: "far", Disconnected: true}})
 		x.Report(now, s1, false, []Client{{ID: "other", Index: -1}, {ID: "other", Disconnected: true}})
@@ -202,7 +202,7 @@ func BenchmarkTenThousandClients(b *testing.B) {
 		x := settledTable(Config{})
 		x.Report(10*time.Second, s1, true, all)
 		if len(x.Take(s1, len(all))) != len(all) {
-			b.Fatal("somebody got none")
+			b.Fatal("one got none")
 		}
 	}
 }

@@ -407,7 +407,7 @@ func TestFrozenObeys(t *testing.T) {
 	for s, r := range b.stored.All() {
 		was, is := before.Lookup(s.Start).At(0).Name, r.At(0).Name
 		if was != "t0" && is != was {
-			t.Errorf("%s went from %s to %s, which nobody has ordered", s, was, is)
+			t.Errorf("%s went from %s to %s, which no operator has ordered", s, was, is)
 		}
 		if is == "t0" || is == "t4" && was != "t4" {
 			t.Errorf("%s went from %s to %s", s, was, is)

@@ -106,7 +106,7 @@ func (c *clocked) goesOn(what string, core *Core, skew time.Duration, alarm stri
 }
 
 // A clock that goes wrong under an assigner holds no job up, and does not spoil the
-// numbers for whoever comes after.
+// numbers for the next one.
 func TestWrongClock(t *testing.T) {
 	for skew, alarm := range map[time.Duration]string{
 		23 * time.Hour: "", 25 * time.Hour: "clock", 300_000 * time.Hour: "clock", -25 * time.Hour: "stored", -200_000 * time.Hour: "stored",

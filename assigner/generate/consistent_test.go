@@ -116,7 +116,7 @@ func (l *leases) run(i, n int) {
 	}
 }
 
-// mayDecide checks that nobody decides in the middle of a change.
+// mayDecide checks that no assigner decides in the middle of a change.
 func (l *leases) mayDecide(i int) {
 	switch {
 	case l == nil:

@@ -108,7 +108,7 @@ func TestMeterCountsFromTheLastRound(t *testing.T) {
 	}
 }
 
-// While its assigner does not know yet that it is preferred, whom a Distributor
+// While its assigner does not know yet that it is preferred, which tasks a Distributor
 // carries is remembered.
 func TestSnapshotBeforePreference(t *testing.T) {
 	c := New(Config{ID: "me"}, "job", at(0))

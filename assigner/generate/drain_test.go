@@ -10,7 +10,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// Nothing is begun that cannot be carried out: who is excluded takes no slices over.
+// Nothing is begun that cannot be carried out: a task that is excluded takes no slices
+// over.
 func TestDrainOfTheLastThatIsNotExcluded(t *testing.T) {
 	b := newBraked(t, 3)
 	b.pass(5 * time.Second)

@@ -62,8 +62,8 @@ func TestAnswerAfterAHandover(t *testing.T) {
 	}
 }
 
-// A Distributor sees no reason to say once more whom it carries when an assigner that
-// it takes for preferred was in doubt itself for a moment. Whatever happens in that
+// A Distributor sees no reason to say once more which tasks it carries when an assigner
+// that it takes for preferred was in doubt itself for a moment. Whatever happens in that
 // moment, the assigner need not wait for it.
 func TestMomentOfDoubt(t *testing.T) {
 	for name, happens := range map[string]func(b *braked){

@@ -112,7 +112,7 @@ func TestFreezeIgnoresWallClocks(t *testing.T) {
 	}
 }
 
-// A store that takes no notes keeps nobody from deciding, and they wait, so many.
+// A store that takes no notes keeps no assigner from deciding, and they wait, so many.
 func TestNotesWait(t *testing.T) {
 	b := newBraked(t, 8)
 	b.noteErr = errors.New("out of order")

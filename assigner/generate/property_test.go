@@ -14,9 +14,8 @@ import (
 	"github.com/slicer-project/slicer/lease"
 )
 
-// cluster is two assigners' cores on one store, a Distributor that reports to
-// whom it takes for preferred, and tasks: everything that can go wrong between
-// them does.
+// cluster is two assigners' cores on one store, a Distributor that reports to the one it
+// takes for preferred, and tasks: everything that can go wrong between them does.
 type cluster struct {
 	*rapid.T
 	at       time.Duration
@@ -27,7 +26,7 @@ type cluster struct {
 	faulty   bool
 	leases   *leases
 	skew     [2]time.Duration // of the cores' wall clocks
-	told     int              // whom the Distributor reports to
+	told     int              // the assigner that the Distributor reports to
 	tasks    map[string]*process
 	seq      uint64
 }
@@ -113,7 +112,8 @@ func (c *cluster) write(next *assignment.Assignment) error {
 	return nil
 }
 
-// beat has the Distributor report every task to whom it takes for preferred.
+// beat makes the Distributor report every task to the assigner that it takes for
+// preferred.
 func (c *cluster) beat(complete bool) {
 	c.seq++
 	var rs []Report
@@ -160,7 +160,7 @@ func (c *cluster) act() {
 			c.cores[c.told].Reports(c.now(c.told), 1, false, []Report{{Report: membership.Report{Disconnected: true,
 				Task: assignment.Task{Name: name, Incarnation: p.incarnation, Address: "x:1", Weight: 1}}}})
 		}
-	case 4: // who is preferred, as each of them sees it
+	case 4: // which is preferred, as each of them sees it
 		for i, core := range c.cores {
 			core.Preferred(c.now(i), rapid.SampledFrom([]string{"0", "1", ""}).Draw(c.T, fmt.Sprint("preferred as seen by ", i)))
 		}
@@ -204,7 +204,7 @@ func TestTwoAssigners(t *testing.T) {
 	})
 }
 
-// end is when one is preferred, everybody agrees, and nothing fails.
+// end is when one is preferred, all agree, and nothing fails.
 func (c *cluster) end() {
 	c.faulty = false
 	for i, core := range c.cores {
@@ -213,11 +213,11 @@ func (c *cluster) end() {
 	c.told = 0
 	c.beat(true)
 	c.tasks["a"] = &process{incarnation: 1 << 40, state: assignment.TaskRunning}
-	c.pass(150 * time.Second) // who has failed again and again waits for two minutes
+	c.pass(150 * time.Second) // one that has failed again and again waits for two minutes
 	c.settled()
 }
 
-// settled checks that who runs owns something, and nobody else anything.
+// settled checks that every task that runs owns something, and no other anything.
 func (c *cluster) settled() {
 	owns := map[string]bool{}
 	for i := range c.stored.NumSlices() {

@@ -173,7 +173,7 @@ func TestSmallJobsAreDamped(t *testing.T) {
 	}
 }
 
-// Who is damped owns slices all the same when those who ran drain, or die.
+// A damped task owns slices all the same when those that ran drain, or die.
 func TestNobodyIsDampedAlone(t *testing.T) {
 	for how, end := range map[string]func(p *pen){
 		"drains": func(p *pen) { p.up["0"].task.State = assignment.TaskDraining },
@@ -239,7 +239,8 @@ func TestPenaltiesGoOn(t *testing.T) {
 	}
 }
 
-// That a task was taken for dead which spoke to another assigner is held against nobody.
+// That a task was taken for dead which spoke to another assigner does not count against
+// it.
 func TestFalseDeathsAreTakenBack(t *testing.T) {
 	p := newPen(Config{HeartbeatTimeout: 5 * time.Second}, 8)
 	p.stop("1")
@@ -270,7 +271,7 @@ func TestFalseDeathsAreTakenBack(t *testing.T) {
 	}
 }
 
-// Whatever fails, no more than a share is damped, somebody runs, and who stays up
+// Whatever fails, no more than a share is damped, some task runs, and one that stays up
 // for long enough owns slices again.
 func TestDampingProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -297,7 +298,7 @@ func TestDampingProperty(t *testing.T) {
 				}
 			}
 			running, damped := p.running(), p.damped()
-			// Those who end while others are damped may leave the share too large.
+			// Those that end while others are damped may leave the share too large.
 			if damped > max(1, (n+3)/4) || damped > 0 && running == 0 {
 				t.Fatalf("%d of %d tasks are damped, %d run", damped, up, running)
 			}

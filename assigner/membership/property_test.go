@@ -218,12 +218,12 @@ func (w *world) check() {
 			for id, since := range w.since {
 				if wait := since + w.cfg.withDefaults().SnapshotWait; slices.Contains(w.attached, id) && !w.complete[id] &&
 					since < w.alone+w.cfg.withDefaults().Settle && w.now < wait+timeout {
-					w.Fatalf("%s is dead at %s, but Distributor %d, there since %s, has not said whom it carries", k, w.now, id, since)
+					w.Fatalf("%s is dead at %s, but Distributor %d, there since %s, has not said which tasks it carries", k, w.now, id, since)
 				}
 			}
 		case Returned, Restarted:
 			delete(w.lastLost, k)
-			// Of one that was never heard of nobody can tell that it is no more.
+			// Of one that was never heard of it cannot be told that it is no more.
 			if at, over := w.ended[k]; over && w.now-max(at, w.first[k], w.streamed[k]) >= timeout {
 				w.Fatalf("%s is back at %s: %s; but it ended at %s", k, w.now, e.Reason, at)
 			}
@@ -267,7 +267,8 @@ func TestRulesOfDeath(t *testing.T) {
 			acts[rapid.SampledFrom(names).Draw(rt, "act")]()
 			w.check()
 		}
-		// In the end everything works: who reports lives, who does not is dead.
+		// In the end everything works: a task that reports lives, one that does not is
+		// dead.
 		if len(w.attached) == 0 {
 			w.attach()
 		}
@@ -356,8 +357,8 @@ func TestSilenceIsMeasured(t *testing.T) {
 	})
 }
 
-// Whatever share above the limit vanishes at once, nobody dies before the freeze
-// has lasted; whatever share below it, nothing freezes.
+// Whatever share above the limit vanishes at once, none dies before the freeze has
+// lasted; whatever share below it, nothing freezes.
 func TestFreezeProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "tasks")

@@ -75,7 +75,7 @@ func TestShortTimeout(t *testing.T) {
 	if got := x.dead(); got != "" {
 		t.Errorf("%s has died of a standstill of its Distributor", got)
 	}
-	// Who is silent dies, and soon.
+	// A silent task dies, and soon.
 	x.silent["b"] = true
 	x.pass(700*time.Millisecond, 125*time.Millisecond)
 	if got := x.dead(); got != "b" {

@@ -24,7 +24,7 @@ func candidates(n int, zones ...string) []store.Candidate {
 
 func TestNobody(t *testing.T) {
 	if c, ok := Choose(nil, "job", "zone"); ok {
-		t.Fatalf("chose %v of nobody", c)
+		t.Fatalf("chose %v of none", c)
 	}
 }
 
@@ -37,7 +37,7 @@ func TestSameZoneComesFirst(t *testing.T) {
 		}
 	}
 	if _, ok := Choose(all, "job", "africa"); !ok {
-		t.Fatal("a job in a zone without assigners has nobody")
+		t.Fatal("a job in a zone without assigners has none")
 	}
 }
 

@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 		{"empty balance", "name: a\nbalance: {}\n", []assignment.JobConfig{{Name: "a"}}},
 		{"numbers", "name: a\nbalance: {move_budget: 1, band_start: 2, smoothing: 1e-1, band_stop: +1.5}\n",
 			[]assignment.JobConfig{{Name: "a", Balance: assignment.BalanceConfig{MoveBudget: 1, BandStart: 2, Smoothing: .1, BandStop: 1.5}}}},
-		{"an anchor that nobody uses", "name: &n a\n", []assignment.JobConfig{{Name: "a"}}},
+		{"an anchor that is not used", "name: &n a\n", []assignment.JobConfig{{Name: "a"}}},
 		{"byte order mark and carriage returns", "\ufeffname: a\r\nmode: affinity\r\n", []assignment.JobConfig{{Name: "a"}}},
 	} {
 		got, err := jobfile.Parse("jobs.yaml", []byte(tc.in))

@@ -65,7 +65,7 @@ func TestPartsDie(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		// A restart with nobody there begins from the cache.
+		// A restart with no server there begins from the cache.
 		s = start(t, n, func(c *Config) { c.CacheFile = cache })
 		if err := s.Ready(t.Context()); err != nil || s.State().Source != Cache || s.State().Assignment.Generation() != 4 {
 			t.Errorf("after a restart: %v, %+v", err, s.State())
@@ -207,7 +207,7 @@ func TestUnknownJob(t *testing.T) {
 		if n.Dials(b1) != 0 {
 			t.Error("the backup was asked, although the control plane is well")
 		}
-		// Somebody creates it.
+		// It is created.
 		server.Refuse(nil)
 		server.Put(subscribertest.History(t, 1, 1)[0])
 		await(t, s, "the first", holds(1, Distributor))

@@ -69,13 +69,13 @@ func TestFetch(t *testing.T) {
 		back.Stop()
 		n.Blackhole(b1, true)
 		if took, err := get(4); !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
-			t.Errorf("nobody answers: %v after %s", err, took)
+			t.Errorf("no answer: %v after %s", err, took)
 		}
 		one.Silence(false)
 		two.Silence(false)
 		n.Blackhole(b1, false)
 		if took, err := get(4); !errors.Is(err, ErrUnavailable) || took > time.Second {
-			t.Errorf("nobody has it: %v after %s", err, took)
+			t.Errorf("none has it: %v after %s", err, took)
 		}
 		n.Blackhole(b1, true)
 		ended := make(chan error, 1)

@@ -61,7 +61,7 @@ func TestWarnings(t *testing.T) {
 		there func(*testing.T, *subscribertest.Network) (happens func(*Subscriber))
 		want  []string // in the lines, one each
 	}{
-		{"nobody there", func(*testing.T, *subscribertest.Network) func(*Subscriber) {
+		{"nothing there", func(*testing.T, *subscribertest.Network) func(*Subscriber) {
 			return func(*Subscriber) { time.Sleep(time.Minute) }
 		}, []string{"distributor " + d1, "backup " + b1}},
 		{"unknown job", refused(codes.NotFound), []string{ErrUnknownJob.Error()}},

@@ -17,10 +17,10 @@ func TestPace(t *testing.T) {
 	}{
 		{name: "never read", stale: true, idle: true, do: ToRead},
 		{name: "nothing new", pace: pace{last: now}, do: ToWait, wait: -1},
-		{name: "news that somebody needs", pace: pace{last: now}, stale: true, do: ToRead},
-		{name: "news that nobody needs", pace: pace{last: now.Add(-3 * time.Second)}, stale: true, idle: true, do: ToWait, wait: 7 * time.Second},
-		{name: "news that nobody has needed for long", pace: pace{last: now.Add(-warmEvery)}, stale: true, idle: true, do: ToRead},
-		{name: "missing, and somebody asks", pace: pace{last: now}, missing: true, do: ToWait, wait: idleFor},
+		{name: "a change that is needed", pace: pace{last: now}, stale: true, do: ToRead},
+		{name: "a change that is not needed", pace: pace{last: now.Add(-3 * time.Second)}, stale: true, idle: true, do: ToWait, wait: 7 * time.Second},
+		{name: "a change that was not needed for long", pace: pace{last: now.Add(-warmEvery)}, stale: true, idle: true, do: ToRead},
+		{name: "missing, and asked for", pace: pace{last: now}, missing: true, do: ToWait, wait: idleFor},
 		{name: "missing for long", pace: pace{last: now.Add(-idleFor)}, missing: true, idle: true, do: ToDrop, wait: -1},
 		{name: "after a failure", pace: pace{last: now, until: now.Add(time.Second)}, stale: true, do: ToPause, wait: time.Second},
 	} {
@@ -38,6 +38,6 @@ func TestPace(t *testing.T) {
 	p.read(now, nil, false, 0)
 	p.read(now, errors.New("no answer"), true, 0)
 	if got := p.until.Sub(now); got != warmEvery || p.failures != 1 {
-		t.Errorf("when nobody needs it, a wait of %s after %d failures", got, p.failures)
+		t.Errorf("when it is not needed, a wait of %s after %d failures", got, p.failures)
 	}
 }

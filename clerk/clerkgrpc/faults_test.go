@@ -144,8 +144,8 @@ func TestSilentOwner(t *testing.T) {
 	})
 }
 
-// TestReplicas: of several owners those that drain or fail are avoided, and nobody
-// else is asked.
+// TestReplicas: of several owners those that drain or fail are avoided, and no other task
+// is asked.
 func TestReplicas(t *testing.T) {
 	r := prometheus.NewRegistry()
 	run(t, Config{Clerk: clerk.Config{Registerer: r}}, func(b *bed) {
@@ -184,7 +184,7 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestConsistentWaits: in consistent mode nobody answers for a dead owner.
+// TestConsistentWaits: in consistent mode no other task answers for a dead owner.
 func TestConsistentWaits(t *testing.T) {
 	run(t, Config{}, func(b *bed) {
 		b.mode(slicerv1.Mode_MODE_CONSISTENT)
@@ -255,7 +255,7 @@ func TestRefused(t *testing.T) {
 		if n := servers[1].count() - before; n != 1 {
 			b.t.Errorf("it was sent %d times", n)
 		}
-		// Nobody owns it in time.
+		// No task owns it in time.
 		servers[1].refuse, servers[1].refuseAs = 1<<30, ""
 		_, err = b.ask(ctx)
 		b.fails(err, codes.DeadlineExceeded, `task "b"`)

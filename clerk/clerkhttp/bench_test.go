@@ -77,7 +77,7 @@ func BenchmarkProxy(b *testing.B) {
 	}
 }
 
-// discard is an answer that nobody reads.
+// discard is an answer that is not read.
 type discard struct {
 	header http.Header
 	code   int

@@ -37,7 +37,7 @@ func TestBodyUntouched(t *testing.T) {
 	}
 	second := b.again()
 	if second == nil {
-		t.Fatal("a body that nobody has read cannot be sent again")
+		t.Fatal("a body that was not read cannot be sent again")
 	}
 	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, errSuperseded) {
 		t.Errorf("the first attempt goes on: %v", err)
@@ -90,8 +90,8 @@ func TestBodyKept(t *testing.T) {
 	}
 }
 
-// TestBodyBeingRead: while an attempt that has ended still reads, nobody knows what
-// it will have got.
+// TestBodyBeingRead: while an attempt that has ended still reads, what it will have got
+// is unknown.
 func TestBodyBeingRead(t *testing.T) {
 	out, in := io.Pipe()
 	b := newBody(out, true)

@@ -48,7 +48,7 @@ func TestAffinityFailover(t *testing.T) {
 		j.kill("a")
 		j.kill("b")
 		if _, err := get(t, tr, keyIn(0, 4)); !isUnreached(err) {
-			t.Errorf("with everybody dead: %v", err)
+			t.Errorf("with all tasks dead: %v", err)
 		}
 		j.stop(tr)
 	})
@@ -219,7 +219,7 @@ func TestResponseTimeout(t *testing.T) {
 	})
 }
 
-// TestConsistentOwnerDown: nobody but the owner will do.
+// TestConsistentOwnerDown: only the owner will do.
 func TestConsistentOwnerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newTestJob(t, consistent, "ab")
@@ -235,7 +235,7 @@ func TestConsistentOwnerDown(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		if j.task("b").served() > 0 {
-			t.Error("somebody else was asked")
+			t.Error("another task was asked")
 		}
 		j.assign(2, "bb")
 		if got := <-done; got != "b" {

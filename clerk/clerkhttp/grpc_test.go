@@ -112,7 +112,7 @@ func TestGRPCRefusals(t *testing.T) {
 	if _, err := stub.SayHello(ctx, wrapperspb.String("other")); status.Code(err) != codes.Unavailable || r.left.Load() != 0 {
 		t.Errorf("another job's: %v", err)
 	}
-	// Nobody owns the key for longer than the proxy waits.
+	// The key has no owner for longer than the proxy waits.
 	r, stub = greet(t, consistent, anyPath(httpkey.Header("x-user")), 200*time.Millisecond)
 	r.left.Store(1 << 40)
 	if _, err := stub.SayHello(ctx, wrapperspb.String("never")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no task of job") {

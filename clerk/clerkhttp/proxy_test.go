@@ -263,7 +263,7 @@ func TestSetRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := f.proxy.jobs["job"]; ok || len(f.proxy.jobs) != 1 {
-		t.Error("a job that nobody names any more is kept")
+		t.Error("a job that no rule names any more is kept")
 	}
 	if err := f.proxy.Close(); err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func TestRefusal(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		// Nobody ever owns it: the deadline is the context's, or Patience.
+		// It never has an owner: the deadline is the context's, or Patience.
 		j.assign(5, "aabb")
 		_, err := post(strings.NewReader("x"), 2*time.Second)
 		var refused clerk.Refused

@@ -46,7 +46,7 @@ func TestStorm(t *testing.T) {
 		dead := ""
 		for over := false; !over; {
 			switch rng.IntN(3) {
-			case 0: // everybody stays in it, somewhere
+			case 0: // all stay in it, somewhere
 				owners := []byte("abcd")
 				rng.Shuffle(len(owners), func(i, j int) { owners[i], owners[j] = owners[j], owners[i] })
 				generation++

@@ -100,7 +100,7 @@ func resident() int64 {
 	return int64(m.Sys - m.HeapReleased)
 }
 
-// countingSource counts who holds what.
+// countingSource counts how many clients hold what.
 type countingSource struct {
 	*fakeSource
 	gen   atomic.Int64

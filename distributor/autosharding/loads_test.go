@@ -85,7 +85,7 @@ func TestLoadsAreRates(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var l Loads
 	if l.Take(now, a, "web-0") != nil {
-		t.Error("there is load, and nobody has reported any")
+		t.Error("there is load, and no client has reported any")
 	}
 	half := assignment.KeyspaceEnd / 2
 	l.Add(now, a, &Report{Window: time.Second, Starts: []assignment.SliceKey{half, half + half/2}, Amount: []float64{30, 10}})

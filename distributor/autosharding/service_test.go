@@ -322,8 +322,8 @@ func TestCloseEndsStreams(t *testing.T) {
 	})
 }
 
-// What was encoded of one store is not sent once there is another, even if that
-// begins with lower numbers; and nothing is kept for nobody.
+// What was encoded of one store is not sent once there is another, even if that begins
+// with lower numbers; and nothing is kept that no client needs.
 func TestAnotherStore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		st := newStand(t, Config{})

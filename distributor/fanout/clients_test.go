@@ -15,8 +15,8 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// TestClientsAreTold: whoever listens to all messages since a complete one knows
-// who is connected and what index each has, and hears of nobody else.
+// TestClientsAreTold: a receiver of all messages since a complete one knows which clients
+// are connected and what index each has, and is told of no other.
 func TestClientsAreTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newClients()
@@ -84,7 +84,7 @@ func TestClientsAreTold(t *testing.T) {
 					for _, x := range m.Clients {
 						if x.Disconnected {
 							if _, ok := heard[x.ClientId]; !ok {
-								t.Fatalf("%s has gone, of whom nothing was said", x.ClientId)
+								t.Fatalf("%s has gone, of which nothing was said", x.ClientId)
 							}
 							delete(heard, x.ClientId)
 							continue
@@ -119,7 +119,7 @@ func TestManyClientsAreNamedInPieces(t *testing.T) {
 		for _, x := range m.Clients {
 			n++
 			if x.Index != nil && last.Index == nil {
-				t.Fatal("one who holds an index comes after one who does not")
+				t.Fatal("one that holds an index comes after one that does not")
 			}
 			if x.AgeMs != 60000 {
 				t.Fatalf("age %d ms", x.AgeMs)

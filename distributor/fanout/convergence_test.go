@@ -53,7 +53,7 @@ func naive(all map[uint64]member, newest Version) summary {
 	return v
 }
 
-// naiveHolders counts who holds what, from the same list.
+// naiveHolders counts holders, from the same list.
 func naiveHolders(all map[uint64]member, newest Version) (out []holders) {
 	for _, role := range []slicerv1.Role{slicerv1.Role_ROLE_CLERK, slicerv1.Role_ROLE_SLICELET} {
 		n := map[assignment.Generation]int{}

@@ -96,10 +96,10 @@ func TestStandInSpreadsAndIsSteady(t *testing.T) {
 		}
 	}
 	if moved > 0 {
-		t.Errorf("%d jobs have moved between those who stayed", moved)
+		t.Errorf("%d jobs have moved between those that stayed", moved)
 	}
 	if StandIn(nil, "x") != "" {
-		t.Error("somebody stands in who is not there")
+		t.Error("one stands in that is not there")
 	}
 }
 

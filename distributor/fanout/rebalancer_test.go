@@ -9,8 +9,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/seedtest"
 )
 
-// fleet are Distributors that share the subscribers of a job. Who is let go is with
-// another one at once.
+// fleet are Distributors that share the subscribers of a job. A subscriber that is moved
+// away is with another one at once.
 type fleet struct {
 	shares []rebalancer
 	here   []int
@@ -34,7 +34,7 @@ func (f *fleet) mean() int {
 	return (all + len(f.here) - 1) / len(f.here)
 }
 
-// run lets time pass; to says where the k-th who is let go by one goes.
+// run lets time pass; to says where the k-th that is moved away by one goes.
 func (f *fleet) run(d time.Duration, known bool, to func(from, k int) int) {
 	const step = 100 * time.Millisecond
 	for end := f.at.Add(d); f.at.Before(end); f.at = f.at.Add(step) {
@@ -54,9 +54,9 @@ func (f *fleet) run(d time.Duration, known bool, to func(from, k int) int) {
 	}
 }
 
-// After a rolling restart the last Distributor has nobody, and after a partition one may
-// have all: subscribers are spread again, nobody falls below its share, not many more
-// are moved than have to be, and then all stay where they are.
+// After a rolling restart the last Distributor has none, and after a partition one may
+// have all: subscribers are spread again, none falls below its share, not many more are
+// moved than have to be, and then all stay where they are.
 func TestShare(t *testing.T) {
 	for name, here := range map[string][]int{
 		"rolling restart": {225, 75, 0}, "one has all": {1000, 0, 0, 0}, "ten thousand": {10000, 0}, "one of many": {200, 100, 100, 100, 100, 100},
@@ -95,7 +95,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Nobody is let go where others are not known, where there are none, where it is not
+// None is moved away where others are not known, where there are none, where it is not
 // worth it, or for a moment's sake.
 func TestShareLetsAlone(t *testing.T) {
 	nobody := func(int, int) int { t.Error("one is let go"); return 0 }
@@ -128,8 +128,8 @@ func TestRebalancerFindsNone(t *testing.T) {
 	}
 }
 
-// Those who know no other Distributor come back. After a few of them there is a pause,
-// each time longer, until some stay away.
+// Those that know no other Distributor return. After a few of them there is a pause, each
+// time longer, until some stay away.
 func TestShareIsOfNoUse(t *testing.T) {
 	f := newFleet(1000, 0)
 	back := func(from, _ int) int { return from }
@@ -143,8 +143,8 @@ func TestShareIsOfNoUse(t *testing.T) {
 	}
 }
 
-// Whatever there is to begin with and wherever those go who are let go, it comes to an
-// end, with nobody below its share.
+// Whatever there is to begin with and wherever those go that are moved away, it comes to
+// an end, with none below its share.
 func TestShareSettles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seedtest.Seed(t), 0))
 	for range seedtest.Cases(60) {

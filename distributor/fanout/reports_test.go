@@ -15,7 +15,7 @@ func protoTask(name string, incarnation uint64) *slicerv1.Task {
 	return &slicerv1.Task{Name: name, Incarnation: incarnation, Address: "h:1", Weight: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}
 }
 
-// An assigner that follows the messages knows, after each, who is connected and
+// An assigner that follows the messages knows, after each, which tasks are connected and
 // what each reported last, whatever happens in between.
 func TestReportsTellTheTruth(t *testing.T) {
 	type truth struct{ incarnation, sequence uint64 }

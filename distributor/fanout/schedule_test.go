@@ -9,7 +9,7 @@ import (
 func TestUpstreamPacing(t *testing.T) {
 	var u schedule
 	now := epoch
-	// expect moves to the time and says who is due, and what they are told.
+	// expect moves to the time and checks which session is due, and what it is told.
 	expect := func(after time.Duration, s Session, want plan) {
 		t.Helper()
 		now = epoch.Add(after)

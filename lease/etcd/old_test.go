@@ -26,8 +26,8 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (raw) Name() string                         { return "proto" }
 
-// oldMember answers as a member of an older release would: whom the cluster
-// consists of, and its version.
+// oldMember answers as a member of an older release would: the members of the cluster,
+// and its version.
 func oldMember(address string) *grpc.Server {
 	var member, members, status []byte
 	member = protowire.AppendTag(member, 1, protowire.VarintType)

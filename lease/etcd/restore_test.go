@@ -177,9 +177,9 @@ func (r *restoring) tenure(ctx context.Context) error {
 	return err
 }
 
-// judge asks all slicelets for all keys, again and again. The one that says yes is asked again after the
-// others: only who owns the key at both ends of the time in which another says yes
-// owns it together with that one.
+// judge asks all slicelets for all keys, again and again. The one that says yes is asked again
+// after the others: only one that owns the key at both ends of the time in which another says
+// yes owns it together with that one.
 func (r *restoring) judge(ctx context.Context) {
 	for ctx.Err() == nil {
 		began, parts, owned := time.Now(), r.now(), int64(0)

@@ -417,7 +417,7 @@ func (h *history) stranger(ctx context.Context, host string, rng *mrand.Rand) {
 	}
 }
 
-// check looks, all the time, at who owns each key.
+// check looks, all the time, at which task owns each key.
 func (h *history) check(ctx context.Context) {
 	keys := assignment.Equal(64)
 	type key struct {

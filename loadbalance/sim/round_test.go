@@ -10,7 +10,7 @@ import (
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// A move is one change of an owner of a piece of the keyspace, whoever decided it.
+// A move is one change of an owner of a piece of the keyspace, whatever decided it.
 func TestMoves(t *testing.T) {
 	const half = assignment.SliceKey(1 << 62)
 	tasks := makeTasks(4)

@@ -61,7 +61,7 @@ func TestDrain(t *testing.T) {
 		for check() == healthv1.HealthCheckResponse_SERVING {
 			time.Sleep(50 * time.Millisecond)
 		}
-		// In the half second that is left somebody still comes.
+		// In the half second that is left a call still comes.
 		go func() { under <- b.ask(b.t.Context(), "x") }()
 		time.Sleep(3 * time.Second)
 		select {
@@ -88,7 +88,7 @@ func TestDrain(t *testing.T) {
 func TestDrainIsBounded(t *testing.T) {
 	for _, limit := range []time.Duration{0, 8 * time.Second} {
 		run(t, Config{}, func(b *bed) {
-			b.assign(5, 0, 1) // and nobody moves the slices
+			b.assign(5, 0, 1) // and the slices do not move
 			b.service.block = make(chan struct{})
 			under := make(chan error)
 			go func() { under <- b.ask(b.t.Context(), "x") }()

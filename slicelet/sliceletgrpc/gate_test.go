@@ -205,7 +205,7 @@ func TestKeyForms(t *testing.T) {
 				}
 			}
 		}
-		// What is nobody's encoding is the key itself.
+		// What is no encoding is the key itself.
 		key := ""
 		for n := 0; key == "" || !b.slicelet.Handle(key).Owned(); n++ {
 			key = fmt.Sprintf("%d %%zz", n)

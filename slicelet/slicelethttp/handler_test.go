@@ -365,7 +365,7 @@ func TestDrain(t *testing.T) {
 			} else {
 				var de *slicelet.DrainError
 				if err := <-drained; !errors.As(err, &de) || de.Slices != 1 {
-					t.Errorf("slices that nobody takes: %v", err)
+					t.Errorf("slices that no task takes: %v", err)
 				}
 				if d := time.Since(began); d > timeout+2*time.Second {
 					t.Errorf("it took %s", d)

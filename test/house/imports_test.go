@@ -1,5 +1,5 @@
-// Package house checks the rules that the whole repository keeps: who may
-// import whom, and what may stand at the top.
+// Package house checks the rules that the whole repository keeps: which packages may
+// import which, and what may stand at the top.
 package house
 
 import (

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Where anybody can make names of jobs up, their series are dropped by exact labels:
+// Where clients can make names of jobs up, their series are dropped by exact labels:
 // DeletePartialMatch looks at those of all jobs, so that n names take n * n steps.
 func TestSeriesAreDroppedByExactLabels(t *testing.T) {
 	for _, dir := range []string{"assigner", "distributor", "backupdist"} {

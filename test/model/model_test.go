@@ -58,7 +58,7 @@ var wrong = []run{
 	{name: "recall taken back after a while", defines: "-DREOPEN -DI3 -DN=2 -DASSIGNERS=1 -DFEW_FAULTS", breaks: "I3"},
 	{name: "recall taken back after a while, without a rank", defines: "-DREOPEN -DCALM -DN=2 -DASSIGNERS=1 -DFEW_FAULTS", cycles: true, breaks: "I3"},
 	{name: "bridge created before the assignment is written", defines: "-DBRIDGE_EARLY -DN=2", breaks: "I1"},
-	{name: "target decided anew by whoever resumes", defines: "-DTARGET_ANEW", breaks: "I1"},
+	{name: "target decided anew by the one that resumes", defines: "-DTARGET_ANEW", breaks: "I1"},
 	{name: "believing until the release is answered", defines: "-DBELIEVE_ON -DN=2 -DASSIGNERS=1", breaks: "I1"},
 	{name: "deadline here not before the store's", defines: "-DDEADLINE_LATE -DN=2 -DASSIGNERS=1", breaks: "I1"},
 	{name: "answer to an old session credited to the new", defines: "-DOLD_ANSWER -DN=2 -DASSIGNERS=1", breaks: "I1"},

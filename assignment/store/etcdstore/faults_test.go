@@ -392,7 +392,7 @@ func TestWiped(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // no answer comes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +409,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"few generations", Config{Endpoints: []string{"h:1"}, Keep: 1}, "kept generations"},
 		{"short timeout", Config{Endpoints: []string{"h:1"}, RequestTimeout: 1}, "request timeout"},
 		{"odd TTL", Config{Endpoints: []string{"h:1"}, RegistrationTTL: 2500 * time.Millisecond}, "registration TTL"},
-		{"nobody there", Config{Endpoints: []string{"127.0.0.1:1", "127.0.0.1:2"}, RequestTimeout: 200 * time.Millisecond}, "etcd://127.0.0.1:1,127.0.0.1:2/slicer"},
-		{"nobody answers", Config{Endpoints: []string{silent}, Prefix: "/p", RequestTimeout: 200 * time.Millisecond}, "etcd://" + silent + "/p"},
+		{"nothing there", Config{Endpoints: []string{"127.0.0.1:1", "127.0.0.1:2"}, RequestTimeout: 200 * time.Millisecond}, "etcd://127.0.0.1:1,127.0.0.1:2/slicer"},
+		{"no answer", Config{Endpoints: []string{silent}, Prefix: "/p", RequestTimeout: 200 * time.Millisecond}, "etcd://" + silent + "/p"},
 	} {
 		s, err := Open(context.Background(), c.cfg)
 		if err == nil {

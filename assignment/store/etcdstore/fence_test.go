@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Writes of whoever does not have the job lease store nothing and leave nothing
+// Writes of a process that does not have the job lease store nothing and leave nothing
 // behind, however large they are and whenever it is lost.
 func TestWriteFenced(t *testing.T) {
 	ctx := t.Context()
@@ -40,7 +40,7 @@ func TestWriteFenced(t *testing.T) {
 		t.Errorf("without a token: %v", err)
 	}
 	if err := s.WriteFenced(ctx, small, 77); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("nobody leads: %v", err)
+		t.Errorf("no process leads: %v", err)
 	}
 	old := lead()
 	if err := s.WriteFenced(ctx, small, old); err != nil {

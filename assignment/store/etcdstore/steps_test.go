@@ -150,8 +150,8 @@ func scenes() []scene {
 	return all
 }
 
-// check makes sure that s holds want whole, that every piece has somebody who
-// names it, and that a write on it succeeds and leaves no garbage.
+// check makes sure that s holds want whole, that every piece is named by a record, and
+// that a write on it succeeds and leaves no garbage.
 func check(t *testing.T, cfg Config, want *assignment.Assignment, rng *rand.Rand) {
 	t.Helper()
 	s := open(t, cfg)
@@ -226,7 +226,7 @@ func noOrphans(t *testing.T, cfg Config, s *Store) (markers int) {
 	}
 	for _, key := range keys {
 		if strings.HasPrefix(key, s.layout.Chunks("a")) && !named[key[:strings.LastIndexByte(key, '/')+1]] {
-			t.Errorf("nobody names %s", key)
+			t.Errorf("no record names %s", key)
 		}
 	}
 	return markers

@@ -155,7 +155,7 @@ func lookAt(ctx context.Context, t *testing.T, name string, fs *vfs.MemFS, all [
 		case err != nil:
 			t.Errorf("%s: generation %d: %v", name, want.Generation(), err)
 		case !storetest.Same(got, want):
-			t.Errorf("%s: generation %d is wrong and nobody says so", name, want.Generation())
+			t.Errorf("%s: generation %d is wrong, and no call says so", name, want.Generation())
 		}
 	}
 	return outcome

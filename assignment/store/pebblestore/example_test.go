@@ -10,7 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 )
 
-// An assigner's use of a store: whoever follows what is stored first, wins.
+// An assigner's use of a store: the first write that follows what is stored wins.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "slicer")

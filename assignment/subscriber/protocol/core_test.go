@@ -247,7 +247,8 @@ func because(err error) string {
 
 func (s *script) flush() string {
 	defer s.out.Reset()
-	// Protobuf's errors vary their spaces from build to build, lest anybody compare them.
+	// Protobuf's errors vary their spaces from build to build, so that they are not
+	// compared.
 	return strings.ReplaceAll(s.out.String(), "\u00a0", " ")
 }
 

@@ -55,7 +55,7 @@ func (w *world) settle() {
 		w.seen = map[uint64]assignment.Generation{a.StoreID(): a.Generation()}
 	}
 	if s.Link == None && s.Err == nil {
-		w.t.Fatal("nobody serves, and no reason why")
+		w.t.Fatal("no server serves, and no reason why")
 	}
 	if w.c.back.phase != off && !w.c.disconnected {
 		w.t.Fatal("a backup distributor is used although not disconnected")

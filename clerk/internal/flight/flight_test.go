@@ -61,7 +61,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// Whatever happens at once, nothing stays listed and nobody waits at a dead task.
+// Whatever happens at once, nothing stays listed and no request waits at a dead task.
 func TestTogether(t *testing.T) {
 	for round := range 200 {
 		groups := make([]Group, 3)

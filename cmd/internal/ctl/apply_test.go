@@ -88,7 +88,7 @@ func (b *between) PutJob(_ context.Context, r *slicerv1.PutJobRequest) (*slicerv
 	return b.put(r)
 }
 
-// TestApplyDisturbed: an answer that is lost, and others who write at the same time.
+// TestApplyDisturbed: an answer that is lost, and others that write at the same time.
 func TestApplyDisturbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

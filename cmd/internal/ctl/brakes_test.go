@@ -12,7 +12,7 @@ import (
 	"github.com/slicer-project/slicer/slicelet"
 )
 
-// owners says who owns an application key.
+// owners returns the owners of an application key.
 func (w *world) owners(key string) []string {
 	w.t.Helper()
 	var v struct {

@@ -108,8 +108,8 @@ func TestBadInput(t *testing.T) {
 		{"bad duration", "", []string{"inspect", "web", "--timeout", "soon"}, 2, `--timeout`},
 		{"no time", "", []string{"inspect", "web", "--timeout", "0s"}, 2, `--timeout: 0s is not allowed`},
 		{"no port", "", []string{"--server", "localhost", "inspect", "web"}, 2, `--server: "localhost" is not allowed: want host:port`},
-		{"nobody there", "", []string{"--server", "127.0.0.1:1", "inspect", "web"}, 4, `^slicerctl: cannot reach 127.0.0.1:1: .*connection refused`},
-		{"nobody there to watch", "", []string{"--server", "127.0.0.1:1", "--timeout", "300ms", "watch", "web"}, 4, `127.0.0.1:1 within 300ms: .*connection refused`},
+		{"no server there", "", []string{"--server", "127.0.0.1:1", "inspect", "web"}, 4, `^slicerctl: cannot reach 127.0.0.1:1: .*connection refused`},
+		{"no server there to watch", "", []string{"--server", "127.0.0.1:1", "--timeout", "300ms", "watch", "web"}, 4, `127.0.0.1:1 within 300ms: .*connection refused`},
 		{"half of TLS", "", []string{"--tls-cert", "c.pem", "inspect", "web"}, 2, `--tls-key: missing`},
 	} {
 		r := w.ctlAt(w.distributor, c.in, c.args...)
@@ -344,7 +344,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("completion %s: %s", shell, errs.all())
 		}
 	}
-	// Nobody there: nothing to offer, and no noise.
+	// No server there: nothing to offer, and no noise.
 	var none lines
 	run.Execute(context.Background(), ctl.New(), []string{"__complete", "--server", "127.0.0.1:1", "inspect", ""}, nil, &none, &errs)
 	if got := none.all(); len(got) != 1 || got[0] != ":4" {

@@ -48,7 +48,7 @@ func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain JOB KEY",
 		Short: "Show which decision put a key where it is",
-		Long: `Shows who owns a key, since when, and the decision that put it there: why it was
+		Long: `Shows the owners of a key, since when, and the decision that put it there: why it was
 taken, what it was to gain (its benefit: off the hottest task, the fall of squared
 overload; to a new task the share of load that it takes on; otherwise the share of keys
 that get an owner) and what it cost (the share of the keyspace and of the load that it

@@ -30,7 +30,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Long: `Shows each task with its state, slices, share of the keyspace and load; how uneven
 the load is; the generation and its age; which assigner decides; and how many of
 the clerks and slicelets that are connected hold which generation, how long the
-newest took from its write to half of them, to 99 % and to the last, and who is
+newest took from its write to half of them, to 99 % and to the last, and which are
 slow (has not acknowledged for 5 s what it was sent). Where there are two tiers of
 Distributors it says of which one the server is.
 

@@ -104,7 +104,7 @@ func TestProbeAll(t *testing.T) {
 		t.Errorf("of two jobs: %+v", r)
 	}
 	if r := w.ctl("probe", "--target", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "which jobs there are is not known: cannot reach 127.0.0.1:1") || !strings.Contains(r.errs, "(--target says") {
-		t.Errorf("of nobody: %+v", r)
+		t.Errorf("of no server: %+v", r)
 	}
 }
 

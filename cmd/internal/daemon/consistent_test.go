@@ -102,7 +102,7 @@ func TestServeConsistent(t *testing.T) {
 	p.Signal(syscall.SIGKILL)
 	p.End()
 	killed := time.Now()
-	until(t, "nobody owns anything", func() bool { return len(a.Slices())+len(b.Slices()) == 0 })
+	until(t, "no task owns anything", func() bool { return len(a.Slices())+len(b.Slices()) == 0 })
 	args := append(serveArgs(dir)[:1], "--listen="+w["listen"], "--backup-listen="+w["backup"], "--http="+w["http"])
 	p = runtest.Start(t, "serve", args...)
 	w = p.Where()

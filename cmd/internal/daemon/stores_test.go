@@ -75,7 +75,7 @@ func TestFateShared(t *testing.T) {
 		t.Errorf("a job that is to move with generations: %v", err)
 	}
 
-	// Of jobs that nobody asks for it has what they were up to 10 s ago.
+	// Of jobs that are not asked for it has what they were up to 10 s ago.
 	behind := clerk.Config{Backups: []string{backup["listen"]}}
 	if err := clerkOf("there", behind).Ready(ctx); err != nil {
 		t.Fatal(err)

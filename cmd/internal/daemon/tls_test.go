@@ -22,8 +22,8 @@ func slicerctl(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, o.String(), e.String()
 }
 
-// TestMutualTLS has an assigner, the program distributor and slicerctl speak with
-// each other by certificates of one authority, and nobody else with them.
+// TestMutualTLS: an assigner, the program distributor and slicerctl speak with each other
+// by certificates of one authority, and no other program does with them.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")

@@ -200,8 +200,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestTLS has everybody speak TLS with everybody: HTTP/2 clients that show no
-// certificate, the Distributor and the tasks.
+// TestTLS: all speak TLS with one another: HTTP/2 clients that show no certificate, the
+// Distributor and the tasks.
 func TestTLS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

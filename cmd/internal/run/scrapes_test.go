@@ -47,7 +47,7 @@ func from(t *testing.T, address, url string) (code int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// Scrapes that are asked for and not read hold the memory of a few, whoever asks and
+// Scrapes that are asked for and not read hold the memory of a few, however many ask and
 // however often; the same address is told so, and others are served.
 func TestUnreadScrapes(t *testing.T) {
 	reg := prometheus.NewRegistry()

@@ -75,7 +75,7 @@ func TestLazy(t *testing.T) {
 		select {
 		case <-l.Failed():
 		default:
-			t.Error("it has failed, and nobody is told")
+			t.Error("it has failed, and says nothing of it")
 		}
 		if err := l.Close(); err != nil || !f.closed || l.Err() == nil {
 			t.Errorf("close: %v, closed %v, %v", err, f.closed, l.Err())

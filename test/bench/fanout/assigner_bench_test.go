@@ -57,7 +57,7 @@ func TestAssigner(t *testing.T) {
 			return // each has reported since
 		}
 		if since > time.Minute {
-			t.Fatalf("somebody was not heard for %s", late)
+			t.Fatalf("a task was not heard for %s", late)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

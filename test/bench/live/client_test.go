@@ -29,7 +29,7 @@ const (
 	maxBehind = 100 * time.Millisecond
 )
 
-// client is a Poisson stream of requests to whoever owns their keys.
+// client is a Poisson stream of requests to the owners of their keys.
 type client struct {
 	clerk *clerk.Clerk
 	load  *popularity
@@ -94,7 +94,7 @@ func (c *client) offer() {
 	}
 }
 
-// call asks one of the key's owners; before there are any there is nobody to ask.
+// call asks one of the key's owners; before there are any there is none to ask.
 func (c *client) call(key string, choice uint32) {
 	owners := c.clerk.Lookup(key)
 	if owners.Len() == 0 {

@@ -8,8 +8,8 @@ type sample struct {
 	seen []int64
 }
 
-// imbalance is the largest over the mean of what servers got between two
-// samples; 0 if nobody got anything.
+// imbalance is the largest over the mean of what servers got between two samples; 0 if
+// none got anything.
 func imbalance(from, to sample) float64 {
 	var largest, sum int64
 	for i := range to.seen {

@@ -37,7 +37,7 @@ func startServer(tb testing.TB, name, distributorAddr string) *server {
 	return s
 }
 
-// touch is a request, the least that one can be. Whoever is asked answers, as in
+// touch is a request, the least that one can be. Any server that is asked answers, as in
 // affinity mode every server may.
 func (s *server) touch(key string) {
 	s.slicelet.Handle(key)

@@ -190,7 +190,7 @@ func withHeader(ctx context.Context, key string) context.Context {
 
 // BenchmarkPick measures Pick of both, in turns, and judges the medians.
 func BenchmarkPick(b *testing.B) {
-	// Rounds are short, so that most of them are not interrupted by anybody.
+	// Rounds are short, so that most of them are not interrupted.
 	const rounds, picks, warm = 301, 4096, 1024
 	keyed := contexts(b, clerk.WithKey)
 	headed := contexts(b, withHeader)

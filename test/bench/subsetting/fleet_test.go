@@ -112,7 +112,7 @@ func (f *fleet) start(servers []*server) {
 	}
 }
 
-// drain stops servers as an operator does: nobody waits for heartbeats of a drained one.
+// drain stops servers as an operator does: nothing waits for heartbeats of a drained one.
 func (f *fleet) drain(servers []*server) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), 4*time.Minute)

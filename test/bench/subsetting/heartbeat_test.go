@@ -10,8 +10,9 @@ import (
 	"github.com/slicer-project/slicer/slicelet"
 )
 
-// With the shortest heartbeat timeout that is allowed nobody dies who lives, also when
-// it becomes so short while tasks run, and who has lost its Distributor.
+// With the shortest heartbeat timeout that is allowed no task that lives is taken for
+// dead, also when it becomes so short while tasks run, and when a task has lost its
+// Distributor.
 func TestShortHeartbeat(t *testing.T) {
 	for _, before := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
 		t.Run(before.String(), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/slicer-project/slicer/slicelet"
 )
 
-// TestIndexesOutliveTheControlPlane kills each part in turn, and in the end all:
-// nobody's index changes, and whoever comes gets the smallest that is free.
+// TestIndexesOutliveTheControlPlane kills each part in turn, and in the end all: no index
+// changes, and a client that comes gets the smallest that is free.
 func TestIndexesOutliveTheControlPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
@@ -55,7 +55,7 @@ func TestIndexesOutliveTheControlPlane(t *testing.T) {
 			p.start(address)
 			time.Sleep(30 * time.Second)
 		}
-		// A minute after somebody has gone, and not before, his index is free.
+		// A minute after a client has gone, and not before, its index is free.
 		five := c.held[5]
 		c.leave(5)
 		time.Sleep(30 * time.Second)
@@ -81,7 +81,7 @@ func TestIndexesOutliveTheControlPlane(t *testing.T) {
 		if index, known := s.Index(); known || s.Len() != 3 {
 			t.Errorf("a new client has index %d, known: %v, and %d tasks", index, known, s.Len())
 		}
-		// All come back and learn the indexes from those who hold them.
+		// All come back and learn the indexes from the clients that hold them.
 		for _, address := range []string{assigner2, distributor2} {
 			p.start(address)
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/slicer-project/slicer/slicelet"
 )
 
-// TestSubscribersAreSpreadAgain restarts two Distributors one after the other: all
-// subscribers are with the one that was up last. They are spread again, slowly, and
-// nobody notices: no slicelet is let go, no key moves, no task is taken for dead, no assignment is sent whole,
-// each client finds the owner of each key at any moment. Then it is over.
+// TestSubscribersAreSpreadAgain restarts two Distributors one after the other: all subscribers
+// are with the one that was up last. They are spread again, slowly, and that has no other
+// effect: no slicelet is moved away, no key moves, no task is taken for dead, no assignment is
+// sent whole, each client finds the owner of each key at any moment. Then it is over.
 func TestSubscribersAreSpreadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
@@ -72,7 +72,7 @@ func TestSubscribersAreSpreadAgain(t *testing.T) {
 		if n := p.count(distributor1, "slicer_distributor_updates_total", "whole") + p.count(distributor2, "slicer_distributor_updates_total", "whole"); n != whole {
 			t.Errorf("%d were sent the whole assignment", n-whole)
 		}
-		// Who is let go by the one goes to the other, and stays there.
+		// A client that is moved away by the one goes to the other, and stays there.
 		if n := p.count(distributor1, "slicer_distributor_subscribers", "slicelet"); n != servers {
 			t.Errorf("%d of %d slicelets are where they were", n, servers)
 		}

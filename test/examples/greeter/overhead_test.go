@@ -26,12 +26,12 @@ import (
 // half is round_robin's to the same servers, both halves its to plain ones.
 const minClient, minBoth = .90, .82
 
-// BenchmarkOverhead sends RPCs in short turns, from as many callers each: to servers
-// that meter every RPC by its key, routed by the key in the metadata; the same with
-// the key only where the server finds it in the request; by round_robin; and by
-// round_robin to as many plain gRPC servers, which is what a service is before it is
-// sharded. All is one process: among several, a machine that is short of CPU gives
-// each the same, which favours whoever asks all alike.
+// BenchmarkOverhead sends RPCs in short turns, from as many callers each: to servers that
+// meter every RPC by its key, routed by the key in the metadata; the same with the key
+// only where the server finds it in the request; by round_robin; and by round_robin to as
+// many plain gRPC servers, which is what a service is before it is sharded. All is one
+// process: among several, a machine that is short of CPU gives each the same, which
+// favours a client that asks all alike.
 func BenchmarkOverhead(b *testing.B) {
 	const servers, callers, rounds, perRound = 4, 16, 100, 1000
 	ctx := b.Context()

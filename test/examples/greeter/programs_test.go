@@ -65,7 +65,8 @@ func TestPrograms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})
-	// Keys stay where they are while the servers do: it compares who answers with who owns.
+	// Keys stay where they are while the servers do: it compares the servers that answer
+	// with the owners.
 	cfg := assignment.JobConfig{Name: job, Balance: assignment.BalanceConfig{Interval: time.Hour}}
 	if err := plane.PutJob(ctx, cfg.WithDefaults()); err != nil {
 		t.Fatal(err)

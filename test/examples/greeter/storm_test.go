@@ -113,8 +113,8 @@ func (s *storm) blow(n int, perSecond float64, rng *rand.Rand, over <-chan struc
 	}
 }
 
-// inFlight says whether an RPC that failed was at a server when that was killed:
-// a client may still send until it has heard that the connection is no more.
+// inFlight reports whether an RPC that failed was at a server when that was killed: a
+// client may still send until it has heard that the connection is no more.
 func (s *storm) inFlight(o outcome) bool {
 	dead, ok := s.dead[o.task]
 	return ok && status.Code(o.err) == codes.Unavailable && o.began.Before(dead.Add(100*time.Millisecond))
@@ -209,8 +209,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// mourning says whether an RPC was sent when a dead server's slices may not have
-// been given to others yet.
+// mourning reports whether an RPC was sent when a dead server's slices may not have been
+// given to others yet.
 func (s *storm) mourning(o outcome) bool {
 	for _, at := range s.dead {
 		if d := o.began.Sub(at); d > -100*time.Millisecond && d < 5*time.Second {

@@ -124,7 +124,7 @@ func TestTakeover(t *testing.T) {
 		if e.Action != "" {
 			actions = append(actions, e.Stamp.Who+" "+e.Action+" "+e.Stamp.Why)
 			if e.Stamp.Peer == "" || e.Stamp.UnixMs == 0 {
-				t.Errorf("%s: nobody knows whence or when: %v", e.Action, e.Stamp)
+				t.Errorf("%s: whence or when is not known: %v", e.Action, e.Stamp)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("%q, want %q", actions[i], want[i])
 		}
 	}
-	// What is wrong is refused by whoever is asked.
+	// What is wrong is refused by any assigner that is asked.
 	for name, m := range map[string]*slicerv1.GiveOrderRequest{
 		"nobody":    {Job: "web", Order: &slicerv1.GiveOrderRequest_Unfreeze{Unfreeze: &slicerv1.UnfreezeOrder{}}},
 		"nothing":   {Job: "web", Who: "ada"},

@@ -19,9 +19,9 @@ import (
 // disk is how large the store's file system is.
 const disk = 32 << 20
 
-// TestFullDisk fills the disk under slicer serve, which is a whole Slicer on Pebble:
-// it ends, clients notice nothing, and when there is room again nothing that
-// anybody held is lost.
+// TestFullDisk fills the disk under slicer serve, which is a whole Slicer on Pebble: it
+// ends, clients notice nothing, and when there is room again nothing that a client held
+// is lost.
 func TestFullDisk(t *testing.T) {
 	process.Build(t, "slicer", "github.com/slicer-project/slicer/cmd/slicer")
 	process.Build(t, "slicerctl", "github.com/slicer-project/slicer/cmd/slicerctl")

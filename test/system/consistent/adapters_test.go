@@ -140,8 +140,8 @@ func (f *front) clients(t *testing.T, n *subscribertest.Network) (hello.GreeterC
 	return hello.NewGreeterClient(conn), web
 }
 
-// asked is what became of a request: the text of the answer so far, who is said to
-// have made it, and how it ended.
+// asked is what became of a request: the text of the answer so far, the server that is
+// said to have made it, and how it ended.
 type asked struct {
 	text, by string
 	err      error

@@ -98,7 +98,7 @@ func start(t *testing.T, st store, ttl time.Duration) *job {
 			}
 		}
 	}
-	j.eventually("everybody says hello", func() bool { return j.hellos() == tasks })
+	j.eventually("every task says hello", func() bool { return j.hellos() == tasks })
 	return j
 }
 
@@ -143,7 +143,7 @@ func (j *job) change() {
 	if _, err := lease.Advance(ctx, j.w, lease.Change{Job: "job", Token: j.token, Wanted: g, Wait: patience}); err != nil {
 		j.t.Fatal(err)
 	}
-	j.eventually("everybody owns what is assigned", func() bool {
+	j.eventually("every task owns what is assigned", func() bool {
 		for p, key := range j.keys {
 			if !j.procs[j.owners[p]].s.IsAffinitized(key) {
 				return false
@@ -186,7 +186,8 @@ func (j *job) watch(stop <-chan struct{}) {
 				if !h.Owned() {
 					continue
 				}
-				// Who was the owner before, and still is, was so when this one was too.
+				// A task that was the owner before, and still is, was so when this one
+				// was too.
 				for _, other := range owned {
 					if other.AssignedContinuously() {
 						j.t.Errorf("%s has two owners", key)
@@ -242,8 +243,8 @@ func TestKeysMove(t *testing.T) {
 	}
 }
 
-// The lease store is gone: everybody finds that nothing is their own, and the
-// listeners know.
+// The lease store is gone: every task finds that nothing is its own, and the listeners
+// know.
 func TestStoreStops(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores {

@@ -104,8 +104,8 @@ func serve(ctx context.Context, cfg appConfig) error {
 type counts struct {
 	Ready        bool
 	Calls        int
-	NoAssignment int // nobody to call: Slicer's fault
-	Failed       int // nobody answered, after one retry
+	NoAssignment int // no task to call: Slicer's fault
+	Failed       int // no task answered, after one retry
 	Retried      int // the owner did not answer, another task did
 	Misrouted    int // the task that answered did not own the key
 	Generation   int64
@@ -192,7 +192,7 @@ func (cl *client) one(key string) {
 		owner := rs.At(0)
 		owned, err := cl.ask(owner, key)
 		if err != nil {
-			// As a user's client would in affinity mode: somebody else will do.
+			// As a user's client would in affinity mode: another task will do.
 			got.Retried = 1
 			owned, err = cl.ask(another(cl.c.Assignment(), owner), key)
 		}

@@ -166,7 +166,7 @@ func (c *cluster) during(phase string, f func()) counts {
 		c.t.Errorf("%s: %d calls found no assignment", phase, d.NoAssignment)
 	}
 	if d.Calls == 0 {
-		c.t.Errorf("%s: nobody called", phase)
+		c.t.Errorf("%s: no calls", phase)
 	}
 	return d
 }
@@ -183,8 +183,7 @@ func inspect(addr string) (*slicerv1.InspectJobResponse, error) {
 	return slicerv1.NewAdminServiceClient(conn).InspectJob(ctx, &slicerv1.InspectJobRequest{Job: job})
 }
 
-// preferred returns which assigner says that it is preferred and has somebody to
-// listen to.
+// preferred returns which assigner says that it is preferred and has a Distributor.
 func (c *cluster) preferred() (int, error) {
 	for i, a := range c.assignerAddrs {
 		if r, err := inspect(a); err == nil && r.Preferred && r.AssignerId == assignerID(i) && r.Distributors > 0 {

@@ -19,7 +19,7 @@ func TestSecondTier(t *testing.T) {
 	addrs := process.FreePorts(t, 5)
 	c := &cluster{
 		t: t, dir: t.TempDir(), servers: map[string]*process.Process{}, serverAddrs: map[string]string{},
-		// They know of nobody else: neither the first tier nor a Backup Distributor.
+		// They know of no other server: neither the first tier nor a Backup Distributor.
 		distAddrs: addrs[1:2], backupAddr: addrs[1],
 	}
 	process.Etcd{Dir: c.dir, Clients: addrs[2:3], Peers: addrs[3:4], Flags: []string{"--log-level=warn"}}.Start(t)
@@ -66,7 +66,7 @@ func TestSecondTier(t *testing.T) {
 			if k := v.Control; v.Through.Tier != 2 || !k.Converged || k.Distributors != 2 || k.Clerks != 1 || k.Slicelets != len(c.servers) {
 				return fmt.Errorf("%+v", v)
 			}
-			// Each is counted once, and the second tier is nobody's subscriber.
+			// Each is counted once, and the second tier is no subscriber.
 			holders := 0
 			for _, r := range v.Control.Progress.Roles {
 				for _, h := range r.Holders {
@@ -84,7 +84,7 @@ func TestSecondTier(t *testing.T) {
 	c.during("assigner and first tier killed", func() {
 		all(above, (*process.Process).Kill)
 		time.Sleep(time.Second)
-		// What is held is served to those who come now.
+		// What is held is served to those that come now.
 		c.clients = append(c.clients, c.startClient("c2", ""))
 		process.Eventually(t, within, "a new client calls", func() error {
 			if n := c.clients[1].counts(); n.Calls == 0 || n.Generation == 0 {

@@ -305,12 +305,11 @@ func newDirect(t *testing.T) *loopback {
 	return n
 }
 
-// TestAvailability is the paper's experiment, with the bridge and without. There,
-// a recall took 2.6 s in the median, since those who were to let go were slow to
-// hear of it or to say so; here it takes hundredths of a second when all is well,
-// which no call notices, bridge or not. So the same is measured once more with
-// machines whose way to etcd stands still now and then: the bridge waits for them
-// before anything is recalled.
+// TestAvailability is the paper's experiment, with the bridge and without. There, a
+// recall took 2.6 s in the median, since those that were to let go were slow to hear of
+// it or to say so; here it takes hundredths of a second when all is well, which no call
+// notices, bridge or not. So the same is measured once more with machines whose way to
+// etcd stands still now and then: the bridge waits for them before anything is recalled.
 func TestAvailability(t *testing.T) {
 	p := experiment(seed(t))
 	calm, with := availability(t, p)
@@ -418,6 +417,6 @@ func TestSlicerDead(t *testing.T) {
 	t.Logf("etcd killed: %d slicelets stopped to believe %s to %s later, median %s; lease time %s; now %d of %d calls are served",
 		len(all), all[0].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), all[len(all)/2].Round(time.Millisecond), p.ttl, r.Served, r.Asked)
 	if all[len(all)-1] > p.ttl+gone-killed || r.Served > 0 {
-		t.Error("somebody went on for longer than the lease time")
+		t.Error("a task went on for longer than the lease time")
 	}
 }

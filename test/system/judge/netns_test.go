@@ -12,8 +12,8 @@ import (
 
 var duration = flag.Duration("judge.duration", time.Minute, "how long TestSystem brings trouble")
 
-// namespaces has each host in a network namespace of its own, with a link to the
-// bridge of etcd and one to the bridge of everybody else.
+// namespaces puts each host in a network namespace of its own, with a link to the bridge
+// of etcd and one to the bridge of all others.
 type namespaces struct{ *netns.Network }
 
 func newNamespaces(t *testing.T) namespaces { return namespaces{netns.New(t, 2)} }

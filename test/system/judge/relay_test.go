@@ -30,10 +30,9 @@ type network interface {
 	cut(host string, s side, off bool)
 }
 
-// loopback is the network that needs nothing but Go: hosts reach what they can be
-// cut off from through relays.
-// Each host has a loopback address of its own, so that no port is taken by
-// somebody's outgoing connection while its process is dead.
+// loopback is the network that needs nothing but Go: hosts reach what they can be cut off
+// from through relays. Each host has a loopback address of its own, so that no port is
+// taken by another's outgoing connection while its process is dead.
 type loopback struct {
 	t     *testing.T
 	base  int
