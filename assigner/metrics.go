@@ -204,7 +204,7 @@ func (m *metrics) begin(job string) {
 }
 
 // observe counts what has come up in a job.
-func (m *metrics) observe(job string, e generate.Effects) {
+func (m *metrics) observe(job string, e generate.Outputs) {
 	if e.Conflicts > 0 {
 		m.of(m.conflicts, job).Add(float64(e.Conflicts))
 	}

@@ -75,8 +75,8 @@ func (r *runner) step(e downstream.Event) (answer downstream.Action, ok bool) {
 			}
 			close(r.turn)
 			r.turn = make(chan struct{})
-		case generate.Effects:
-			r.effects(x)
+		case generate.Outputs:
+			r.outputs(x)
 		default:
 			answer = x
 		}
@@ -197,8 +197,8 @@ func (r *runner) whose() *shelf {
 // writeWithin bounds one write.
 const writeWithin = 10 * time.Second
 
-// effects logs and counts what has come up.
-func (r *runner) effects(e generate.Effects) {
+// outputs logs and counts what has come up.
+func (r *runner) outputs(e generate.Outputs) {
 	for _, l := range e.Logs {
 		r.log.Log(r.a.ctx, l.Level, l.Message, l.Attrs...)
 	}

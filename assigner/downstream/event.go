@@ -82,7 +82,7 @@ type (
 	Core = func(c *generate.Core, now generate.Now)
 )
 
-// Action is something to be done: one of the types below, or a generate.Effects.
+// Action is something to be done: one of the types below, or a generate.Outputs.
 type Action any
 
 type (

@@ -202,7 +202,7 @@ func (j *Job) giveIndexes() (wake time.Duration) {
 
 // settle looks at what has changed in the core.
 func (j *Job) settle() {
-	out := j.core.Effects()
+	out := j.core.Outputs()
 	j.add(out)
 	for _, e := range out.Refusals {
 		j.refuse(e)

@@ -247,7 +247,7 @@ func (x *transcript) step(e Event) (answer Action) {
 			}
 		case ReadBase:
 			x.say("read %s for %s", x.generation(int64(a.Held.Generation)), x.end(a.For).Name)
-		case generate.Effects:
+		case generate.Outputs:
 		default:
 			answer = a
 		}

@@ -155,7 +155,7 @@ func (b *braked) drive() {
 		default:
 			return
 		}
-		b.core.Effects()
+		b.core.Outputs()
 	}
 }
 

@@ -38,7 +38,7 @@ func TestWritesFailWhileReadsSucceed(t *testing.T) {
 				}
 				break
 			}
-			for _, l := range b.core.Effects().Logs {
+			for _, l := range b.core.Outputs().Logs {
 				if l.Level == slog.LevelInfo && l.Message == "store works again" {
 					t.Fatalf("after %s the store is said to work again, and nothing was written", b.at)
 				}

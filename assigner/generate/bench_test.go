@@ -45,7 +45,7 @@ func BenchmarkReports(b *testing.B) {
 			if a, ok := func() (*Plan, bool) { a, _ := c.Next(at(now)); p, ok := a.(*Plan); return p, ok }(); ok {
 				c.Planned(at(now), &Planned{Plan: a}) // a round that changes nothing
 			}
-			c.Effects()
+			c.Outputs()
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (c *clocked) pass(core *Core, skew time.Duration, seconds int) (raised []st
 			core.Reports(c.now(skew), 1, false, c.tasks)
 		}
 		c.settle(core, skew)
-		raised = append(raised, core.Effects().Ahead...)
+		raised = append(raised, core.Outputs().Ahead...)
 	}
 	return raised
 }

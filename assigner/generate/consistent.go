@@ -104,7 +104,7 @@ func (c *Core) Led(now Now, token lease.Token, err error) {
 	t := &c.jobLease
 	if err != nil {
 		if errors.Is(err, lease.ErrHeld) {
-			c.effects.Held++
+			c.outputs.Held++
 			t.maybe = false
 		}
 		t.maybe = t.maybe && !errors.Is(err, lease.ErrLost)
@@ -147,7 +147,7 @@ func (c *Core) Changed(now Now, st lease.State, steps int, err error) {
 	t.failures, t.err = 0, nil
 	if steps > 0 {
 		took := c.now.Mono - t.since
-		c.effects.Changes = append(c.effects.Changes, took)
+		c.outputs.Changes = append(c.outputs.Changes, took)
 		c.say(levelInfo, "generation in force", "generation", int64(st.Head), "took", took.String())
 	}
 	t.settled, t.inForce = true, st.Head
@@ -189,7 +189,7 @@ func (c *Core) Lost(now Now, err error) {
 // deposed lets go of the job, until the lease can be had again.
 func (c *Core) deposed(err error) {
 	c.jobLease.reset()
-	c.effects.Deposed++
+	c.outputs.Deposed++
 	if p := c.rounds.pending; p != nil {
 		c.rounds.pending = nil
 		c.sched.again(c.now.Mono, p)

@@ -154,7 +154,7 @@ func (c *Core) Wanted(now Now, s membership.Session, wants bool, held ...Held) {
 		return
 	}
 	if _, err := assignment.NextGeneration(generation(c.store.newest), newest, c.now.Wall); err != nil {
-		c.effects.Ahead = append(c.effects.Ahead, "reported")
+		c.outputs.Ahead = append(c.outputs.Ahead, "reported")
 		c.say(levelError, "generation refused", "reason", "it is more than a minute ahead", "distributor", d.name, "error", err)
 		return
 	}

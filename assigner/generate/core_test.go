@@ -124,7 +124,7 @@ func TestSnapshotBeforePreference(t *testing.T) {
 			t.Fatalf("an assigner that is not preferred does %T", a)
 		}
 	}
-	if e := c.Effects(); len(e.Members) > 0 || len(e.Refusals) > 0 {
+	if e := c.Outputs(); len(e.Members) > 0 || len(e.Refusals) > 0 {
 		t.Errorf("it speaks: %+v", e)
 	}
 	c.Preferred(at(8*time.Second), "me")

@@ -33,6 +33,6 @@
 //		default:
 //			// wait until wake, or until something is heard
 //		}
-//		deliver(c.Effects())
+//		deliver(c.Outputs())
 //	}
 package generate

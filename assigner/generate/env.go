@@ -38,7 +38,7 @@ type env struct {
 	jumped  time.Duration // by how much the assigner's is ahead of that, 0 if it is believed
 	alarm   string        // a clock or generation is too far ahead
 	alarmAt time.Duration // when it is raised again
-	effects Effects
+	outputs Outputs
 }
 
 func (e *env) tick(now Now) {
@@ -47,7 +47,7 @@ func (e *env) tick(now Now) {
 }
 
 func (e *env) say(level slog.Level, message string, attrs ...any) {
-	e.effects.Logs = append(e.effects.Logs, Log{level, message, attrs})
+	e.outputs.Logs = append(e.outputs.Logs, Log{level, message, attrs})
 }
 
 func (e *env) sayOf(level slog.Level, message string, m membership.Event) {
@@ -87,7 +87,7 @@ func (e *env) watchClock(stored assignment.Generation, interval time.Duration) {
 	}
 	e.alarm = why
 	if e.now.Mono >= e.alarmAt {
-		e.effects.Ahead = append(e.effects.Ahead, cause)
+		e.outputs.Ahead = append(e.outputs.Ahead, cause)
 		e.alarmAt = e.now.Mono + interval
 	}
 }

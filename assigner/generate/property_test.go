@@ -76,7 +76,7 @@ func (c *cluster) drive(i, n int) {
 		default:
 			return
 		}
-		core.Effects()
+		core.Outputs()
 	}
 }
 

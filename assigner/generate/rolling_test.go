@@ -137,7 +137,7 @@ func (f *fleet) drive() {
 		case Note:
 			f.core.Noted(f.now(), a, nil)
 		default:
-			f.core.Effects()
+			f.core.Outputs()
 			return
 		}
 	}

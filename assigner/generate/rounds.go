@@ -35,5 +35,5 @@ func (rs *rounds) finish(r Round) {
 	if r.Stats.Floor > 0 {
 		rs.floor = r.Stats.Floor
 	}
-	rs.effects.Rounds = append(rs.effects.Rounds, r)
+	rs.outputs.Rounds = append(rs.outputs.Rounds, r)
 }

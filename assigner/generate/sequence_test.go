@@ -56,7 +56,7 @@ func (l *leased) until(name string, d time.Duration) Action {
 				break
 			}
 			l.did = append(l.did, kind)
-			l.core.Effects()
+			l.core.Outputs()
 			if kind == name {
 				return action
 			}

@@ -235,7 +235,7 @@ func (c *Core) Written(now Now, err error) {
 			c.store.above = max(c.store.above, assignment.Generation(conflict.Current))
 		}
 		c.store.unsure = nil
-		c.effects.Conflicts++
+		c.outputs.Conflicts++
 		c.say(levelInfo, "write lost", "reason", "another assigner wrote first: reading again to decide anew",
 			"generation", int64(d.Next.Generation()), "round", string(d.Why), "error", err)
 		c.sched.again(c.now.Mono, d)

@@ -151,7 +151,7 @@ func (s *script) drive(t *testing.T) {
 		default:
 			s.order(t, a)
 		}
-		s.effects()
+		s.outputs()
 		if action == nil {
 			return
 		}
@@ -321,8 +321,8 @@ func (s *script) acks(t *testing.T, session membership.Session, d *datadriven.Te
 	s.core.Acked(s.now(), session, a)
 }
 
-func (s *script) effects() {
-	e := s.core.Effects()
+func (s *script) outputs() {
+	e := s.core.Outputs()
 	for _, l := range e.Logs {
 		if l.Level < slog.LevelInfo {
 			continue

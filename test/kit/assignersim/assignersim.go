@@ -182,7 +182,7 @@ func (a *Assigner) step(j *job, e downstream.Event) (answer downstream.Action) {
 			a.say(x.To, func(s *downstream.Stream) { s.Refuse(x.Message) })
 		case downstream.Prefer:
 			a.dirty = true
-		case downstream.Turned, generate.Effects:
+		case downstream.Turned, generate.Outputs:
 		default:
 			answer = x
 		}

@@ -14,8 +14,8 @@ const (
 	levelError = slog.LevelError
 )
 
-// Effects are what a Core wants done besides its actions: things to say.
-type Effects struct {
+// Outputs are what a Core has to tell besides its actions: log lines, events and counts.
+type Outputs struct {
 	Logs []Log
 	// Members are what happened to tasks.
 	Members []membership.Event
@@ -40,10 +40,10 @@ type Log struct {
 	Attrs   []any
 }
 
-// Effects returns what has come up since the last call.
-func (c *Core) Effects() Effects {
-	e := c.effects
-	c.effects = Effects{}
+// Outputs returns what has come up since the last call.
+func (c *Core) Outputs() Outputs {
+	e := c.outputs
+	c.outputs = Outputs{}
 	return e
 }
 
@@ -57,12 +57,12 @@ func (c *Core) listen() {
 		if !c.lead.isPreferred() {
 			continue // it is the preferred one's to say and to decide
 		}
-		c.effects.Members = append(c.effects.Members, e)
+		c.outputs.Members = append(c.outputs.Members, e)
 		c.overrides.noteTaskChange(e)
 		c.overrides.remember(e)
 		switch e.Kind {
 		case membership.Refused:
-			c.effects.Refusals = append(c.effects.Refusals, e)
+			c.outputs.Refusals = append(c.outputs.Refusals, e)
 			c.sayOf(levelWarn, "task refused", e)
 		case membership.Frozen:
 			c.say(levelError, "job frozen", "reason", e.Reason)
