@@ -82,7 +82,7 @@ func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
 // penalties are those of tasks that had failed of late when the newest generation was
 // decided, and when that was. That they cannot be read is no reason not to decide.
 func (s *shelf) penalties(ctx context.Context, job string) ([]store.Penalty, time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, noteWithin)
+	ctx, cancel := context.WithTimeout(ctx, auditWithin)
 	defer cancel()
 	all, err := s.backend.History(ctx, job, 1)
 	if err != nil && !errors.Is(err, store.ErrCorrupt) {

@@ -146,9 +146,9 @@ func (r *runner) run() {
 			err := r.write(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
 			continue
-		case generate.Note:
-			err := r.note(x)
-			r.tell(func(c *generate.Core, now generate.Now) { c.Noted(now, x, err) })
+		case generate.Audit:
+			err := r.audit(x)
+			r.tell(func(c *generate.Core, now generate.Now) { c.Audited(now, x, err) })
 			continue
 		case generate.Lead:
 			token, err := r.lead()

@@ -142,16 +142,16 @@ func (b *braked) drive() {
 			b.core.Planned(b.now(), d)
 		case Write:
 			b.core.Written(b.now(), b.write(a))
-		case Note:
+		case Audit:
 			if b.noteErr != nil {
-				b.core.Noted(b.now(), a, b.noteErr)
+				b.core.Audited(b.now(), a, b.noteErr)
 				continue
 			}
 			if c := b.overrides.Clone(); a.Lifts != 0 && c.Lift(a.Lifts) {
 				b.order(func(c *store.Overrides, _ store.Stamp) { c.Lift(a.Lifts) })
 			}
 			b.noted = append(b.noted, a.Action+": "+a.Why)
-			b.core.Noted(b.now(), a, nil)
+			b.core.Audited(b.now(), a, nil)
 		default:
 			return
 		}

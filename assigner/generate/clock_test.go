@@ -71,8 +71,8 @@ func (c *clocked) settle(core *Core, skew time.Duration) {
 			}
 			c.stored = a.Next
 			core.Written(c.now(skew), nil)
-		case Note:
-			core.Noted(c.now(skew), a, nil)
+		case Audit:
+			core.Audited(c.now(skew), a, nil)
 		default:
 			done = true
 		}

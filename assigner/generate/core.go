@@ -81,7 +81,7 @@ func (c *Core) Preferred(now Now, id string) {
 	case was:
 		c.say(levelInfo, "job handed over", "reason", "another assigner is preferred", "preferred", id)
 		c.members.keep()
-		c.rounds.pending, c.alarm, c.overrides.notes = nil, "", nil
+		c.rounds.pending, c.alarm, c.overrides.auditLog = nil, "", nil
 		c.store.standBack()
 	}
 }

@@ -53,7 +53,7 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		return a, 0
 	}
 	if c.inCharge() {
-		if n, at, ok := c.overrides.note(&c.members); ok && c.now.Mono >= at {
+		if n, at, ok := c.overrides.audit(&c.members); ok && c.now.Mono >= at {
 			return n, 0
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Core) wake() time.Duration {
 	if t, ok := c.jobLease.wake(c.leads()); ok {
 		earlier(t)
 	}
-	if _, t, ok := c.overrides.note(&c.members); ok && c.inCharge() {
+	if _, t, ok := c.overrides.audit(&c.members); ok && c.inCharge() {
 		earlier(t)
 	}
 	if c.ready() {

@@ -22,11 +22,11 @@ type overrides struct {
 	voidWhy     string
 	taskChanges []string // what has happened to tasks since the last round
 
-	notes        []Note        // see notes.go
-	noteAt       time.Duration // no attempt before that
-	noteFailures int           // in a row
-	freezeOrder  int64         // of the operator's freeze that is in force, 0 if none is
-	freezeSeen   time.Duration // since when it is known here
+	auditLog      []Audit       // see auditlog.go
+	auditAt       time.Duration // no attempt before that
+	auditFailures int           // in a row
+	freezeOrder   int64         // of the operator's freeze that is in force, 0 if none is
+	freezeSeen    time.Duration // since when it is known here
 }
 
 // frozen reports whether an operator has frozen the job: a freeze whose time has

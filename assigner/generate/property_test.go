@@ -62,8 +62,8 @@ func (c *cluster) drive(i, n int) {
 			}
 		case Write:
 			core.Written(c.now(i), c.fenced(i, a))
-		case Note:
-			core.Noted(c.now(i), a, nil)
+		case Audit:
+			core.Audited(c.now(i), a, nil)
 		case Lead:
 			token, err := c.leases.lead(i)
 			core.Led(c.now(i), token, err)

@@ -134,8 +134,8 @@ func (f *fleet) drive() {
 			}
 			f.stored = a.Next
 			f.core.Written(f.now(), nil)
-		case Note:
-			f.core.Noted(f.now(), a, nil)
+		case Audit:
+			f.core.Audited(f.now(), a, nil)
 		default:
 			f.core.Outputs()
 			return

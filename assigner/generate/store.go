@@ -85,7 +85,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		if existed {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
 		}
-		c.overrides.inForce, c.overrides.target, c.overrides.void, c.overrides.notes = store.Overrides{}, nil, 0, nil
+		c.overrides.inForce, c.overrides.target, c.overrides.void, c.overrides.auditLog = store.Overrides{}, nil, 0, nil
 		c.members.drains = nil
 		c.store.newest, c.rounds.balance, c.store.unsure = nil, nil, nil
 		c.members.kept, c.members.resumed = nil, false

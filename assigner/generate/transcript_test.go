@@ -142,12 +142,12 @@ func (s *script) drive(t *testing.T) {
 			s.core.Planned(s.now(), a.Run())
 		case Write:
 			s.core.Written(s.now(), s.write(t, a.Next))
-		case Note:
-			fmt.Fprintf(&s.out, "%.2fs -> note %s: %s\n", s.at.Seconds(), a.Action, a.Why)
+		case Audit:
+			fmt.Fprintf(&s.out, "%.2fs -> audit %s: %s\n", s.at.Seconds(), a.Action, a.Why)
 			if s.orders = s.orders.Clone(); a.Lifts != 0 && s.orders.Lift(a.Lifts) {
 				s.orders.Version++
 			}
-			s.core.Noted(s.now(), a, nil)
+			s.core.Audited(s.now(), a, nil)
 		default:
 			s.order(t, a)
 		}

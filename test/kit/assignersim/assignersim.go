@@ -240,8 +240,8 @@ func (a *Assigner) carryOut(j *job) (wake time.Duration, more bool) {
 			d := x.Run()
 			a.core(a.now, j, func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			more = true
-		case generate.Note:
-			a.core(a.now, j, func(c *generate.Core, now generate.Now) { c.Noted(now, x, nil) })
+		case generate.Audit:
+			a.core(a.now, j, func(c *generate.Core, now generate.Now) { c.Audited(now, x, nil) })
 		case nil:
 			return a.now.Mono + do.Wait, more
 		default:

@@ -10,14 +10,14 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// noteWithin bounds one attempt to note something: a round may wait for it.
-const noteWithin = 2 * time.Second
+// auditWithin bounds one attempt to note something: a round may wait for it.
+const auditWithin = 2 * time.Second
 
 var errOver = errors.New("lifted already")
 
-// note puts something that this assigner has done by itself into the job's history.
-func (r *runner) note(n generate.Note) error {
-	ctx, cancel := context.WithTimeout(r.a.ctx, noteWithin)
+// audit puts something that this assigner has done by itself into the job's history.
+func (r *runner) audit(n generate.Audit) error {
+	ctx, cancel := context.WithTimeout(r.a.ctx, auditWithin)
 	defer cancel()
 	var job store.Job
 	r.ask(func(c generate.View) { job, _, _ = c.Job() })

@@ -112,20 +112,20 @@ func TestFreezeIgnoresWallClocks(t *testing.T) {
 	}
 }
 
-// A store that takes no notes keeps no assigner from deciding, and they wait, so many.
+// A store that takes no entries keeps no assigner from deciding, and they wait, so many.
 func TestNotesWait(t *testing.T) {
 	b := newBraked(t, 8)
 	b.noteErr = errors.New("out of order")
-	for range 2 * maxNotes {
-		b.core.overrides.notes = append(b.core.overrides.notes, Note{Action: "older"})
+	for range 2 * maxAuditLog {
+		b.core.overrides.auditLog = append(b.core.overrides.auditLog, Audit{Action: "older"})
 	}
 	b.vanishing()
 	for _, name := range []string{"t0", "t1", "t2"} {
 		delete(b.tasks, name)
 	}
 	b.pass(6 * time.Second)
-	if n := b.core.overrides.notes; len(n) != maxNotes || n[len(n)-1].Action != froze {
-		t.Fatalf("%d notes wait: %+v", len(n), n)
+	if n := b.core.overrides.auditLog; len(n) != maxAuditLog || n[len(n)-1].Action != froze {
+		t.Fatalf("%d entries wait: %+v", len(n), n)
 	}
 	n := len(b.entries)
 	b.pass(3*time.Minute + 2*time.Second)
@@ -134,13 +134,13 @@ func TestNotesWait(t *testing.T) {
 	}
 	b.noteErr = nil
 	b.pass(40 * time.Second)
-	if len(b.core.overrides.notes) > 0 || !strings.HasPrefix(b.noted[len(b.noted)-1], thawed) {
-		t.Errorf("%d notes wait, noted is %q", len(b.core.overrides.notes), b.noted)
+	if len(b.core.overrides.auditLog) > 0 || !strings.HasPrefix(b.noted[len(b.noted)-1], thawed) {
+		t.Errorf("%d entries wait, noted is %q", len(b.core.overrides.auditLog), b.noted)
 	}
 	b.noteErr = store.ErrNotFound // the job has gone
-	b.core.overrides.notes = []Note{{Action: "too late"}}
+	b.core.overrides.auditLog = []Audit{{Action: "too late"}}
 	b.pass(time.Second)
-	if len(b.core.overrides.notes) > 0 {
-		t.Error("a note waits for a job that is gone")
+	if len(b.core.overrides.auditLog) > 0 {
+		t.Error("an entry waits for a job that is gone")
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// Note asks for something that the assigner has done to a job by itself to be put
-// into the history, as orders are. It ends with Noted.
-type Note struct {
+// Audit asks for something that the assigner has done to a job by itself to be put
+// into the history, as orders are. It ends with Audited.
+type Audit struct {
 	// Action is what was done, and Why why, in words.
 	Action, Why string
 	// Lifts is the number of the freeze or drain by order that ends with it, 0 if none
@@ -26,31 +26,31 @@ const (
 	elapsed = "end of the freeze"
 )
 
-// maxNotes is how many wait for the store; the oldest make way.
-const maxNotes = 16
+// maxAuditLog is how many wait for the store; the oldest make way.
+const maxAuditLog = 16
 
-// Noted takes in what came of a Note.
-func (c *Core) Noted(now Now, n Note, err error) {
+// Audited takes in what came of an Audit.
+func (c *Core) Audited(now Now, n Audit, err error) {
 	c.tick(now)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		// Rounds do not wait for it.
-		c.overrides.noteAt = c.now.Mono + c.backoff(c.overrides.noteFailures, 100*time.Millisecond, 30*time.Second)
-		c.overrides.noteFailures++
+		c.overrides.auditAt = c.now.Mono + c.backoff(c.overrides.auditFailures, 100*time.Millisecond, 30*time.Second)
+		c.overrides.auditFailures++
 		c.say(levelWarn, "not noted in the history", "action", n.Action, "error", err.Error())
 		return
 	}
-	c.overrides.noteFailures, c.store.loadDue = 0, true // the overrides are of another version
+	c.overrides.auditFailures, c.store.loadDue = 0, true // the overrides are of another version
 	if n.Lifts != 0 {
-		c.overrides.noteAt = c.now.Mono + holdFor // by then it is known here
-	} else if len(c.overrides.notes) > 0 && c.overrides.notes[0] == n {
-		c.overrides.notes = c.overrides.notes[1:]
+		c.overrides.auditAt = c.now.Mono + holdFor // by then it is known here
+	} else if len(c.overrides.auditLog) > 0 && c.overrides.auditLog[0] == n {
+		c.overrides.auditLog = c.overrides.auditLog[1:]
 	}
 }
 
 // remember notes a freeze that the assigner itself has applied to the job, or lifted.
 // What an operator has lifted is noted as the order.
 func (o *overrides) remember(e membership.Event) {
-	n := Note{Why: e.Reason}
+	n := Audit{Why: e.Reason}
 	switch {
 	case e.Kind == membership.Frozen:
 		n.Action = froze
@@ -59,8 +59,8 @@ func (o *overrides) remember(e membership.Event) {
 	default:
 		return
 	}
-	o.notes = append(o.notes, n)
-	o.notes = o.notes[max(0, len(o.notes)-maxNotes):]
+	o.auditLog = append(o.auditLog, n)
+	o.auditLog = o.auditLog[max(0, len(o.auditLog)-maxAuditLog):]
 }
 
 // seeFreeze notes since when a freeze by order is known here. Its time counts from then
@@ -77,24 +77,24 @@ func (o *overrides) seeFreeze(now time.Duration) {
 	}
 }
 
-// note is what is to be noted next, and from when on. The end of a freeze comes before
+// audit is what is to be noted next, and from when on. The end of a freeze comes before
 // the round that it lets happen.
-func (o *overrides) note(m *members) (n Note, at time.Duration, ok bool) {
+func (o *overrides) audit(m *members) (n Audit, at time.Duration, ok bool) {
 	f := o.inForce.Freeze
-	if len(o.notes) > 0 {
-		return o.notes[0], o.noteAt, true
+	if len(o.auditLog) > 0 {
+		return o.auditLog[0], o.auditAt, true
 	}
 	for _, d := range o.inForce.Drains {
 		if m.table == nil {
 			break
 		}
 		if why := m.table.Ended(d.Task, d.Incarnation); why != "" {
-			return Note{Action: "end of the drain of " + d.Task, Why: why, Lifts: d.Order}, o.noteAt, true
+			return Audit{Action: "end of the drain of " + d.Task, Why: why, Lifts: d.Order}, o.auditAt, true
 		}
 	}
 	if f == nil || f.Until.IsZero() {
-		return Note{}, 0, false
+		return Audit{}, 0, false
 	}
 	last := f.Until.Sub(f.When)
-	return Note{Action: elapsed, Why: fmt.Sprintf("its %s have passed", last), Lifts: f.Order}, max(o.noteAt, o.freezeSeen+last), true
+	return Audit{Action: elapsed, Why: fmt.Sprintf("its %s have passed", last), Lifts: f.Order}, max(o.auditAt, o.freezeSeen+last), true
 }
