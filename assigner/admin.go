@@ -89,29 +89,29 @@ func jobToProto(j store.Job) *slicerv1.Job {
 
 // find looks for a job in all stores at once: that one of them hangs does not hide a
 // job that another one has.
-func (a *Assigner) find(ctx context.Context, job string) (store.Job, *shelf, error) {
+func (a *Assigner) find(ctx context.Context, job string) (store.Job, *storeWatch, error) {
 	if err := assignment.ValidateJobName(job); err != nil {
 		return store.Job{}, nil, err
 	}
 	type answer struct {
-		job   store.Job
-		shelf *shelf
-		err   error
+		job  store.Job
+		home *storeWatch
+		err  error
 	}
-	answers := make(chan answer, len(a.shelves))
+	answers := make(chan answer, len(a.stores))
 	ctx, cancel := context.WithTimeout(ctx, findWithin)
 	defer cancel()
-	a.each(func(s *shelf) {
+	a.each(func(s *storeWatch) {
 		j, err := s.backend.GetJob(ctx, job)
 		answers <- answer{j, s, err}
-	}, func(s *shelf) { answers <- answer{shelf: s, err: store.ErrClosed} })
+	}, func(s *storeWatch) { answers <- answer{home: s, err: store.ErrClosed} })
 	var failed error
-	for range a.shelves {
+	for range a.stores {
 		switch x := <-answers; {
 		case x.err == nil:
-			return x.job, x.shelf, nil
+			return x.job, x.home, nil
 		case !errors.Is(x.err, store.ErrNotFound):
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.err))
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.err))
 		}
 	}
 	if failed != nil {
@@ -122,9 +122,9 @@ func (a *Assigner) find(ctx context.Context, job string) (store.Job, *shelf, err
 
 // each asks all stores at once, or calls closed for those that are not asked since
 // the assigner is closed.
-func (a *Assigner) each(ask, closed func(*shelf)) {
-	for _, s := range a.shelves {
-		if len(a.shelves) == 1 {
+func (a *Assigner) each(ask, closed func(*storeWatch)) {
+	for _, s := range a.stores {
+		if len(a.stores) == 1 {
 			ask(s)
 		} else if !a.goRun(func() { ask(s) }) {
 			closed(s)
@@ -155,37 +155,37 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 	}
 	defer done()
 	within := readWithin
-	if len(v.a.shelves) > 1 {
+	if len(v.a.stores) > 1 {
 		within = listWithin
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	type answer struct {
-		jobs  []store.Job
-		shelf *shelf
-		err   error
+		jobs []store.Job
+		home *storeWatch
+		err  error
 	}
-	answers := make(chan answer, len(v.a.shelves))
-	v.a.each(func(s *shelf) {
+	answers := make(chan answer, len(v.a.stores))
+	v.a.each(func(s *storeWatch) {
 		jobs, err := s.backend.ListJobs(ctx)
 		answers <- answer{jobs, s, err}
-	}, func(s *shelf) { answers <- answer{shelf: s, err: store.ErrClosed} })
+	}, func(s *storeWatch) { answers <- answer{home: s, err: store.ErrClosed} })
 	var all []store.Job
 	var failed error
 	out := &slicerv1.ListJobsResponse{}
-	for range v.a.shelves {
+	for range v.a.stores {
 		switch x := <-answers; {
 		case errors.Is(x.err, store.ErrCorrupt):
-			x.shelf.log.Error("job left out of a list", "error", x.err)
+			x.home.log.Error("job left out of a list", "error", x.err)
 			all = append(all, x.jobs...)
 		case x.err != nil:
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.err))
-			out.Unanswered = append(out.Unanswered, x.shelf.label())
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.err))
+			out.Unanswered = append(out.Unanswered, x.home.label())
 		default:
 			all = append(all, x.jobs...)
 		}
 	}
-	if len(out.Unanswered) == len(v.a.shelves) {
+	if len(out.Unanswered) == len(v.a.stores) {
 		return nil, statusOf(failed)
 	}
 	slices.Sort(out.Unanswered)
@@ -230,7 +230,7 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 
 // liveTasks is how many tasks of a job are neither dead nor gone: as the members
 // are known here, failing that as they are stored.
-func (a *Assigner) liveTasks(ctx context.Context, job string, home *shelf) (n int, err error) {
+func (a *Assigner) liveTasks(ctx context.Context, job string, home *storeWatch) (n int, err error) {
 	if r := a.lookup(job); r != nil {
 		live, known := 0, false
 		r.ask(func(c generate.View) { live, known = c.Live(), c.IsPreferred() })

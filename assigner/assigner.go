@@ -30,8 +30,8 @@ type Assigner struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	shelves []*shelf      // one a store, in the order of the config
-	dirty   chan struct{} // holds a token when preferences are to be worked out anew
+	stores []*storeWatch // one a store, in the order of the config
+	dirty  chan struct{} // holds a token when preferences are to be worked out anew
 
 	// attached are the sessions, in order of number. The slice is never changed,
 	// only replaced, with mu held.
@@ -62,12 +62,12 @@ func New(cfg Config) (*Assigner, error) {
 		return nil, fmt.Errorf("assigner %s: metrics: %w", cfg.ID, err)
 	}
 	for i, s := range cfg.Stores {
-		a.shelves = append(a.shelves, newShelf(a, i, s))
+		a.stores = append(a.stores, newStoreWatch(a, i, s))
 	}
-	for _, s := range a.shelves {
+	for _, s := range a.stores {
 		a.goRun(s.watchJobs)
 		a.goRun(s.watchCandidates)
-		a.goRun(s.stand)
+		a.goRun(s.campaign)
 		a.goRun(s.watchHealth)
 		if c, ok := s.backend.(store.Compactor); ok {
 			a.goRun(func() { s.watchRoom(c) })
@@ -111,7 +111,7 @@ func (a *Assigner) Ready() error {
 		return errors.New("assigner is closed")
 	}
 	var errs []error
-	for _, s := range a.shelves {
+	for _, s := range a.stores {
 		err := s.ready()
 		if err == nil {
 			return nil
@@ -207,7 +207,7 @@ func (a *Assigner) changed(job string) {
 }
 
 // told says what a store has of a job.
-func (a *Assigner) told(s *shelf, x store.Change) {
+func (a *Assigner) told(s *storeWatch, x store.Change) {
 	r := a.runner(x.Job)
 	if r == nil {
 		return
@@ -278,8 +278,8 @@ func (a *Assigner) attach(s *session) bool {
 	for _, r := range a.jobs {
 		r.tell(downstream.Attached{From: s.id, Name: s.name})
 	}
-	a.pokeShelves()
-	poke(a.dirty)
+	a.notifyStores()
+	notify(a.dirty)
 	return true
 }
 
@@ -291,17 +291,17 @@ func (a *Assigner) detach(s *session) {
 	for _, r := range a.jobs {
 		r.tell(downstream.Detached{From: s.id})
 	}
-	a.pokeShelves()
+	a.notifyStores()
 }
 
-func (a *Assigner) pokeShelves() {
-	for _, s := range a.shelves {
-		poke(s.manned)
+func (a *Assigner) notifyStores() {
+	for _, s := range a.stores {
+		notify(s.attached)
 	}
 }
 
-// poke puts a token into a channel that holds one.
-func poke(c chan struct{}) {
+// notify puts a token into a channel that holds one.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

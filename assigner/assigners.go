@@ -26,8 +26,8 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	now := a.now().Mono
 	out := &slicerv1.ListAssignersResponse{AssignerId: a.cfg.ID}
 	known := make(map[store.Candidate]*slicerv1.AssignerStatus)
-	views := make(map[*shelf][]store.Candidate)
-	for _, s := range a.shelves {
+	views := make(map[*storeWatch][]store.Candidate)
+	for _, s := range a.stores {
 		candidates, _, _ := s.view()
 		views[s] = candidates
 		for _, c := range candidates {

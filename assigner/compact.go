@@ -102,7 +102,7 @@ func (r *room) get() (u store.Usage, known bool) {
 
 // watchRoom asks a store that keeps what was overwritten for the room that it takes, and
 // warns when nothing compacts it.
-func (s *shelf) watchRoom(c store.Compactor) {
+func (s *storeWatch) watchRoom(c store.Compactor) {
 	var g growth
 	for {
 		ctx, cancel := context.WithTimeout(s.a.ctx, usageWithin)
@@ -127,7 +127,7 @@ func (s *shelf) watchRoom(c store.Compactor) {
 
 // compact drops what was overwritten so long ago, again and again, for all users of the
 // store's database. Several assigners may do so: that it is done already is no error.
-func (s *shelf) compact(c store.Compactor, keep time.Duration) {
+func (s *storeWatch) compact(c store.Compactor, keep time.Duration) {
 	var p past
 	every := min(max(keep/10, time.Second), usageEvery)
 	for backoff.Sleep(s.a.ctx, every) {

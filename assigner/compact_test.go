@@ -93,7 +93,7 @@ func TestCompact(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	n := start(t, Config{Stores: []NamedStore{{Backend: st}}, Registerer: reg})
 	n.put(&slicerv1.JobConfig{Name: "job"})
-	n.goRun(func() { n.shelves[0].compact(st, 100*time.Millisecond) })
+	n.goRun(func() { n.stores[0].compact(st, 100*time.Millisecond) })
 	w, err := other.Watch(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestCompact(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	n.shelves[0].room.set(u)
+	n.stores[0].room.set(u)
 	for name, want := range map[string]float64{
 		"store_size_bytes": float64(u.Size), "store_in_use_bytes": float64(u.InUse), "store_quota_bytes": float64(u.Quota),
 		"store_uncompacted_revisions": float64(u.Uncompacted),

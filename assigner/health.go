@@ -22,9 +22,8 @@ const (
 type health struct {
 	mu          sync.Mutex
 	read, write outcome
-	standing    bool               // the assigner wants to be a candidate
-	entry       store.Registration // nil if it is none
-	refusal     error              // why it is none although it wants to
+	entry       store.Registration // nil if the assigner is no candidate
+	refusal     error              // why there is none although the assigner wants to be one
 	rewritten   int                // by entries that are no more
 }
 
@@ -62,16 +61,16 @@ func (h *health) outcomes() (read, write outcome) {
 	return h.read, h.write
 }
 
-// stands notes whether the assigner wants to be a candidate, and its entry, or why there
-// is none.
-func (h *health) stands(standing bool, entry store.Registration, refusal error) {
+// candidacy notes the assigner's entry as a candidate, nil if there is none, and why there
+// is none although it wants to be one.
+func (h *health) candidacy(entry store.Registration, refusal error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.entry != nil && h.entry != entry {
 		n, _ := h.entry.State()
 		h.rewritten += n
 	}
-	h.standing, h.entry, h.refusal = standing, entry, refusal
+	h.entry, h.refusal = entry, refusal
 }
 
 // registration reports whether the assigner is a candidate. The error is why it is not
@@ -118,7 +117,7 @@ func (h *health) decides() bool {
 }
 
 // watchHealth asks the store whether it works, again and again.
-func (s *shelf) watchHealth() {
+func (s *storeWatch) watchHealth() {
 	for {
 		read := s.check(false)
 		write := read
@@ -144,7 +143,7 @@ func (s *shelf) watchHealth() {
 	}
 }
 
-func (s *shelf) check(write bool) error {
+func (s *storeWatch) check(write bool) error {
 	ctx, cancel := context.WithTimeout(s.a.ctx, checkWithin)
 	defer cancel()
 	return s.backend.Check(ctx, write)

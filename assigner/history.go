@@ -18,7 +18,7 @@ const maxHistoryBytes = 3 << 20
 
 // history reads what is kept of a job's history. Entries that are damaged are
 // missing, and named in the log.
-func (v adminService) history(ctx context.Context, name string) (job store.Job, home *shelf, all []store.Entry, err error) {
+func (v adminService) history(ctx context.Context, name string) (job store.Job, home *storeWatch, all []store.Entry, err error) {
 	if job, home, err = v.a.find(ctx, name); err != nil {
 		return job, home, nil, err
 	}
@@ -28,7 +28,7 @@ func (v adminService) history(ctx context.Context, name string) (job store.Job, 
 
 // pastOf reads what is kept of the history of a job that was deleted.
 func (v adminService) pastOf(ctx context.Context, name string) (all []store.Entry, err error) {
-	for _, s := range v.a.shelves {
+	for _, s := range v.a.stores {
 		if all, err = s.history(ctx, name); !errors.Is(err, store.ErrNotFound) {
 			break
 		}
@@ -36,7 +36,7 @@ func (v adminService) pastOf(ctx context.Context, name string) (all []store.Entr
 	return all, err
 }
 
-func (s *shelf) history(ctx context.Context, name string) ([]store.Entry, error) {
+func (s *storeWatch) history(ctx context.Context, name string) ([]store.Entry, error) {
 	all, err := s.backend.History(ctx, name, store.MaxHistory)
 	if errors.Is(err, store.ErrCorrupt) {
 		s.log.Error("entries left out of a history", "job", name, "error", err)

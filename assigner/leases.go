@@ -30,11 +30,11 @@ const (
 // errLong ends a session that jobs with a shorter lease time are to be led under.
 var errLong = fmt.Errorf("%w: given back for one with a shorter lease time, as a job's lease_duration asks", lease.ErrLost)
 
-// keeper holds the assigner's one session in a store's lease store: opened when
+// leaseManager holds the assigner's one session in a store's lease store: opened when
 // the first job needs it, renewed, and opened anew when it is lost or lasts for
 // longer than the leases of a job that is led under it.
-type keeper struct {
-	s       *shelf
+type leaseManager struct {
+	s       *storeWatch
 	writers lease.Writers // nil if there is none
 	ttl     time.Duration // the longest
 	wanted  chan struct{} // holds a token when a session is needed
@@ -46,14 +46,14 @@ type keeper struct {
 	turn    chan struct{}      // closed when session or err change
 }
 
-func newKeeper(s *shelf, w lease.Writers, ttl time.Duration) *keeper {
+func newLeaseManager(s *storeWatch, w lease.Writers, ttl time.Duration) *leaseManager {
 	if w != nil {
 		s.a.metrics.lease.lost.WithLabelValues(s.label()) // there from the start, so that the first loss is an increase
 	}
-	return &keeper{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), doubted: make(chan struct{}, 1), turn: make(chan struct{})}
+	return &leaseManager{s: s, writers: w, ttl: ttl, wanted: make(chan struct{}, 1), doubted: make(chan struct{}, 1), turn: make(chan struct{})}
 }
 
-func (k *keeper) set(session lease.WriteSession, err error) {
+func (k *leaseManager) set(session lease.WriteSession, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.session, k.err = session, err
@@ -63,7 +63,7 @@ func (k *keeper) set(session lease.WriteSession, err error) {
 
 // peek is the session, or why there is none. Both are nil when none was needed yet, or
 // the first is being opened.
-func (k *keeper) peek() (lease.WriteSession, error) {
+func (k *leaseManager) peek() (lease.WriteSession, error) {
 	if k.writers == nil {
 		return nil, errNoLeases
 	}
@@ -75,7 +75,7 @@ func (k *keeper) peek() (lease.WriteSession, error) {
 // lowest is the lease time that the session is to have: the shortest of the jobs
 // that are led under it, so that after a crash each of them is taken over within
 // its own.
-func (k *keeper) lowest() time.Duration {
+func (k *leaseManager) lowest() time.Duration {
 	ttl := k.ttl
 	for _, r := range k.s.a.runners() {
 		if d, ok := r.leaseTime(k.s); ok {
@@ -87,7 +87,7 @@ func (k *keeper) lowest() time.Duration {
 
 // get waits for a session of at most the lease time that most says, unless the
 // last attempt to have one has failed.
-func (k *keeper) get(ctx context.Context, most func() time.Duration) (lease.WriteSession, error) {
+func (k *leaseManager) get(ctx context.Context, most func() time.Duration) (lease.WriteSession, error) {
 	for {
 		k.mu.Lock()
 		turn := k.turn
@@ -97,9 +97,9 @@ func (k *keeper) get(ctx context.Context, most func() time.Duration) (lease.Writ
 		case err != nil || session != nil && session.TTL() <= most():
 			return session, err
 		case session != nil:
-			poke(k.doubted)
+			notify(k.doubted)
 		default:
-			poke(k.wanted)
+			notify(k.wanted)
 		}
 		select {
 		case <-turn:
@@ -111,7 +111,7 @@ func (k *keeper) get(ctx context.Context, most func() time.Duration) (lease.Writ
 
 // refusal says why jobs in consistent mode cannot be served at all. A store that
 // is merely silent just now is no reason.
-func (k *keeper) refusal(ctx context.Context) error {
+func (k *leaseManager) refusal(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseWithin)
 	defer cancel()
 	_, err := k.get(ctx, func() time.Duration { return lease.MaxTTL })
@@ -121,8 +121,8 @@ func (k *keeper) refusal(ctx context.Context) error {
 	return fmt.Errorf("consistent mode: store %s: %w", k.s.label(), err)
 }
 
-// run is the keeper's goroutine.
-func (k *keeper) run() {
+// run is the manager's goroutine.
+func (k *leaseManager) run() {
 	select {
 	case <-k.wanted:
 	case <-k.s.a.ctx.Done():
@@ -161,7 +161,7 @@ func (k *keeper) run() {
 // suspend closes a store that has gone back to an earlier state, until the sessions
 // of which it does not know have run out. Readers that remember wait by themselves;
 // this is for those that have started since.
-func (k *keeper) suspend(why error) {
+func (k *leaseManager) suspend(why error) {
 	s, ok := k.writers.(lease.Suspender)
 	if !ok || !errors.Is(why, lease.ErrWentBack) {
 		return
@@ -181,7 +181,7 @@ func (k *keeper) suspend(why error) {
 // renew keeps the session alive until it is lost or ctx ends. Nothing here trusts
 // a session to be alive, since every step compares the job lease in the store:
 // so one that cannot be reached is not given up before the store says so.
-func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
+func (k *leaseManager) renew(ctx context.Context, session lease.WriteSession) error {
 	third := session.TTL() / 3
 	timer := time.NewTimer(third)
 	defer timer.Stop()
@@ -211,7 +211,7 @@ func (k *keeper) renew(ctx context.Context, session lease.WriteSession) error {
 }
 
 // end gives the session back, so that others take its jobs over at once.
-func (k *keeper) end(session lease.WriteSession) error {
+func (k *leaseManager) end(session lease.WriteSession) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
 	defer cancel()
 	if err := session.Close(ctx); err != nil {
@@ -221,7 +221,7 @@ func (k *keeper) end(session lease.WriteSession) error {
 }
 
 // lost tells the job that the session in a store's lease store is gone.
-func (r *runner) lost(s *shelf, why error) {
+func (r *runner) lost(s *storeWatch, why error) {
 	r.mu.Lock()
 	home := r.home
 	r.mu.Unlock()
@@ -232,7 +232,7 @@ func (r *runner) lost(s *shelf, why error) {
 
 // leaseTime is that of a job which this assigner is to lead under its session in
 // a store's lease store.
-func (r *runner) leaseTime(s *shelf) (ttl time.Duration, ok bool) {
+func (r *runner) leaseTime(s *storeWatch) (ttl time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.home != s {
@@ -242,7 +242,7 @@ func (r *runner) leaseTime(s *shelf) (ttl time.Duration, ok bool) {
 }
 
 // leaseDuration is that of a consistent job in a store, 0 of any other.
-func (r *runner) leaseDuration(s *shelf) time.Duration {
+func (r *runner) leaseDuration(s *storeWatch) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job, known, exists := r.viewLocked().Job()
@@ -269,7 +269,7 @@ func (r *runner) lead() (lease.Token, error) {
 	r.session = session
 	token, err := session.Lead(ctx, r.name)
 	if errors.Is(err, lease.ErrLost) {
-		poke(home.leases.doubted)
+		notify(home.leases.doubted)
 	}
 	return token, err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // orderOf checks a request, and says how it is applied.
-func (v adminService) orderOf(ctx context.Context, job store.Job, home *shelf, m *slicerv1.GiveOrderRequest) (order, error) {
+func (v adminService) orderOf(ctx context.Context, job store.Job, home *storeWatch, m *slicerv1.GiveOrderRequest) (order, error) {
 	name := job.Config.Name
 	switch x := m.GetOrder().(type) {
 	case *slicerv1.GiveOrderRequest_Freeze:
@@ -163,7 +163,7 @@ func unpinOrder(keys assignment.Slice, called string) order {
 	}}
 }
 
-func (v adminService) excludeOrder(ctx context.Context, job string, home *shelf, task string) order {
+func (v adminService) excludeOrder(ctx context.Context, job string, home *storeWatch, task string) order {
 	return order{action: "exclude " + task, edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		_, others, err := v.known(ctx, job, home, task, func(other string) bool { return c.Excludes(other) != nil })
 		if err != nil {
@@ -196,7 +196,7 @@ func includeOrder(task string) order {
 	}}
 }
 
-func (v adminService) rollbackOrder(ctx context.Context, job store.Job, home *shelf, g assignment.Generation, freeze bool) (order, error) {
+func (v adminService) rollbackOrder(ctx context.Context, job store.Job, home *storeWatch, g assignment.Generation, freeze bool) (order, error) {
 	o := order{action: fmt.Sprintf("rollback to generation %d", g), revert: func(c *store.Overrides, order int64) bool {
 		return c.Rollback != nil && c.Rollback.Order == order && c.Lift(order)
 	}}

@@ -92,7 +92,7 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 }
 
 // give writes an order down, and waits until it is carried out.
-func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (*slicerv1.GiveOrderResponse, error) {
+func (v adminService) give(ctx context.Context, job store.Job, home *storeWatch, o order, stamp store.Stamp) (*slicerv1.GiveOrderResponse, error) {
 	given, note, err := v.apply(ctx, job, home, o, stamp)
 	if err != nil {
 		return nil, statusOf(fmt.Errorf("job %s: %w", job.Config.Name, err))
@@ -108,7 +108,7 @@ func (v adminService) give(ctx context.Context, job store.Job, home *shelf, o or
 }
 
 // apply writes an order down, with its entry in the history, and tells the job.
-func (v adminService) apply(ctx context.Context, job store.Job, home *shelf, o order, stamp store.Stamp) (store.Overrides, string, error) {
+func (v adminService) apply(ctx context.Context, job store.Job, home *storeWatch, o order, stamp store.Stamp) (store.Overrides, string, error) {
 	name := job.Config.Name
 	for {
 		cur, err := home.backend.Overrides(ctx, name)
@@ -211,7 +211,7 @@ const revokeWithin = 5 * time.Second
 // revoke takes out an order that could not be carried out, and says why. If it is not in
 // force any more it has been carried out after all: the newest generation has it, or
 // follows one that has.
-func (v adminService) revoke(job store.Job, home *shelf, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
+func (v adminService) revoke(job store.Job, home *storeWatch, number int64, o order, stamp store.Stamp, why string) (assignment.Generation, error) {
 	if v.a.ctx.Err() != nil {
 		return 0, errClosing
 	}
@@ -250,7 +250,7 @@ func (v adminService) vanished(m *slicerv1.GiveOrderRequest) (d time.Duration) {
 
 // known says whether a job has a task of that name, and how many others may own
 // something: as the members are known here, failing that as they are stored.
-func (v adminService) known(ctx context.Context, job string, home *shelf, task string, excluded func(string) bool) (found bool, others int, err error) {
+func (v adminService) known(ctx context.Context, job string, home *storeWatch, task string, excluded func(string) bool) (found bool, others int, err error) {
 	count := func(t assignment.Task) {
 		found = found || t.Name == task
 		if t.Name != task && t.State == assignment.TaskRunning && !excluded(t.Name) {
@@ -280,7 +280,7 @@ func (v adminService) known(ctx context.Context, job string, home *shelf, task s
 	return found, others, nil
 }
 
-func (v adminService) mustKnow(ctx context.Context, job string, home *shelf, task string) error {
+func (v adminService) mustKnow(ctx context.Context, job string, home *storeWatch, task string) error {
 	if err := store.ValidateTaskName(task); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (a *Assigner) prefer() {
 func (a *Assigner) preferOnce() {
 	runners := a.runners()
 	slices.SortFunc(runners, func(x, y *runner) int { return cmp.Compare(x.name, y.name) })
-	for i, s := range a.shelves {
+	for i, s := range a.stores {
 		candidates, revision, seen := s.view()
 		if !seen {
 			continue

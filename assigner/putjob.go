@@ -35,7 +35,7 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 	if expect < store.NoVersion {
 		return nil, statusOf(&assignment.FieldError{Field: "expected_version", Value: expect, Allowed: "-1 (there is none yet), 0 (whatever is stored) or a version"})
 	}
-	home, err := v.a.shelfFor(cfg.Store)
+	home, err := v.a.storeFor(cfg.Store)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -60,7 +60,7 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 	}
 }
 
-func (v adminService) put(ctx context.Context, home *shelf, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (*slicerv1.PutJobResponse, error) {
+func (v adminService) put(ctx context.Context, home *storeWatch, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (*slicerv1.PutJobResponse, error) {
 	if cfg.Mode == assignment.Consistent {
 		if err := home.leases.refusal(ctx); err != nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
@@ -119,13 +119,13 @@ func settings(what string, changes []jobfile.Change) string {
 	return what
 }
 
-// shelfFor is the store that a job config names; empty is the first.
-func (a *Assigner) shelfFor(name string) (*shelf, error) {
+// storeFor is the store that a job config names; empty is the first.
+func (a *Assigner) storeFor(name string) (*storeWatch, error) {
 	if name == "" {
-		return a.shelves[0], nil
+		return a.stores[0], nil
 	}
 	names := []string{"empty"}
-	for _, s := range a.shelves {
+	for _, s := range a.stores {
 		if s.name == name {
 			return s, nil
 		}

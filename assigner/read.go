@@ -16,7 +16,7 @@ const readWithin = 10 * time.Second
 // read finds a job and its newest assignment: in the store where it was, failing
 // that in all of them. That one of several stores hangs does not hide a job that
 // another one has; that there is no such job takes the word of all.
-func (a *Assigner) read(ctx context.Context, job string, home *shelf) (generate.Loaded, *shelf) {
+func (a *Assigner) read(ctx context.Context, job string, home *storeWatch) (generate.Loaded, *storeWatch) {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	if home != nil {
@@ -26,29 +26,29 @@ func (a *Assigner) read(ctx context.Context, job string, home *shelf) (generate.
 	}
 	type answer struct {
 		loaded generate.Loaded
-		shelf  *shelf
+		home   *storeWatch
 	}
-	answers := make(chan answer, len(a.shelves))
-	for _, s := range a.shelves {
-		if len(a.shelves) == 1 {
+	answers := make(chan answer, len(a.stores))
+	for _, s := range a.stores {
+		if len(a.stores) == 1 {
 			answers <- answer{s.read(ctx, job), s}
 		} else if !a.goRun(func() { answers <- answer{s.read(ctx, job), s} }) {
 			answers <- answer{generate.Loaded{Err: store.ErrClosed}, s}
 		}
 	}
 	var failed error
-	for range a.shelves {
+	for range a.stores {
 		switch x := <-answers; {
 		case x.loaded.Exists:
-			return x.loaded, x.shelf
+			return x.loaded, x.home
 		case x.loaded.Err != nil:
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.shelf.label(), x.loaded.Err))
+			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.loaded.Err))
 		}
 	}
 	return generate.Loaded{Err: failed}, nil
 }
 
-func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
+func (s *storeWatch) read(ctx context.Context, job string) generate.Loaded {
 	j, err := s.backend.GetJob(ctx, job)
 	l := generate.Loaded{StoreID: s.backend.ID()} // which a store that is down has none of before it answers
 	switch {
@@ -81,7 +81,7 @@ func (s *shelf) read(ctx context.Context, job string) generate.Loaded {
 
 // penalties are those of tasks that had failed of late when the newest generation was
 // decided, and when that was. That they cannot be read is no reason not to decide.
-func (s *shelf) penalties(ctx context.Context, job string) ([]store.Penalty, time.Time) {
+func (s *storeWatch) penalties(ctx context.Context, job string) ([]store.Penalty, time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, auditWithin)
 	defer cancel()
 	all, err := s.backend.History(ctx, job, 1)

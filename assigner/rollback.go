@@ -10,7 +10,7 @@ import (
 
 // elsewhere says how far a generation is from the placement that a rollback asked for,
 // empty if it has it.
-func (v adminService) elsewhere(ctx context.Context, job string, home *shelf, target, got assignment.Generation) string {
+func (v adminService) elsewhere(ctx context.Context, job string, home *storeWatch, target, got assignment.Generation) string {
 	want, err := home.backend.ReadGeneration(ctx, job, target)
 	if err != nil {
 		return ""

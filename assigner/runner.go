@@ -23,7 +23,7 @@ type runner struct {
 
 	mu      sync.Mutex
 	job     *downstream.Job
-	home    *shelf        // the store that keeps the job, nil when it is not known
+	home    *storeWatch   // the store that keeps the job, nil when it is not known
 	turn    chan struct{} // closed when assignment, preference or what is in force change
 	retired bool          // another one has taken its place, or will
 	// stepSince is when the change under way began or went one step further.
@@ -48,7 +48,7 @@ func newRunner(a *Assigner, job string) *runner {
 // tell has the job take something in, and its goroutine look what follows. It returns
 // what is asked for in return, nil for nothing; ok is false when the runner is retired.
 func (r *runner) tell(e downstream.Event) (answer downstream.Action, ok bool) {
-	defer poke(r.wake)
+	defer notify(r.wake)
 	return r.step(e)
 }
 
@@ -68,7 +68,7 @@ func (r *runner) step(e downstream.Event) (answer downstream.Action, ok bool) {
 		case downstream.Refuse:
 			r.say(x.To, func(s *downstream.Stream) { s.Refuse(x.Message) })
 		case downstream.Prefer:
-			poke(r.a.dirty)
+			notify(r.a.dirty)
 		case downstream.Turned:
 			if x.Mine {
 				r.a.metrics.begin(r.name)
@@ -103,7 +103,7 @@ func (r *runner) viewLocked() generate.View { return r.job.View(r.a.now()) }
 
 // whereabouts say which store keeps the job, and in which zone it runs. ok is
 // false when there is no such job or that is not known yet.
-func (r *runner) whereabouts() (home *shelf, zone string, ok bool) {
+func (r *runner) whereabouts() (home *storeWatch, zone string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job, known, exists := r.viewLocked().Job()
@@ -188,7 +188,7 @@ func runIn(p *generate.Plan) *generate.Planned {
 	return p.Run()
 }
 
-func (r *runner) whose() *shelf {
+func (r *runner) whose() *storeWatch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.home

@@ -29,7 +29,7 @@ var (
 // Attach implements AssignerService.
 func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) error {
 	a := v.a
-	s := &session{a: a, out: stream, kick: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
+	s := &session{a: a, out: stream, wake: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	// Receiving and sending end when this handler has returned.
@@ -66,7 +66,7 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 type session struct {
 	a      *Assigner
 	out    slicerv1.AssignerService_AttachServer
-	kick   chan struct{} // holds a token when there may be something to send
+	wake   chan struct{} // holds a token when there may be something to send
 	end    chan error    // why the stream ends; the first counts
 	opened time.Duration // when the stream began
 
@@ -105,7 +105,7 @@ func (s *session) tell(f func(*downstream.Stream)) {
 	s.mu.Lock()
 	f(s.stream)
 	s.mu.Unlock()
-	poke(s.kick)
+	notify(s.wake)
 }
 
 // overdue says whether the Distributor has let something wait for too long.
@@ -170,7 +170,7 @@ func (s *session) hello(h *slicerv1.DistributorHello) error {
 		return errClosing
 	}
 	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone)
-	poke(s.kick)
+	notify(s.wake)
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (s *session) received(reader *downstream.Reader, m *slicerv1.AttachRequest)
 	hears := s.stream.Hears()
 	s.mu.Unlock()
 	if hears {
-		poke(s.kick)
+		notify(s.wake)
 	}
 	if err != nil {
 		s.a.metrics.rejected.Inc()
@@ -233,7 +233,7 @@ func (s *session) readBase(r *runner, of downstream.ReadBase) {
 func (s *session) send(ctx context.Context) error {
 	for {
 		select {
-		case <-s.kick:
+		case <-s.wake:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

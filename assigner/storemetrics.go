@@ -39,7 +39,7 @@ func (m *storeMetrics) Describe(c chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *storeMetrics) Collect(c chan<- prometheus.Metric) {
-	for _, s := range m.a.shelves {
+	for _, s := range m.a.stores {
 		read, write := s.health.outcomes()
 		for op, o := range map[string]outcome{"read": read, "write": write} {
 			gauge(c, m.up, number(o.up()), s.label(), op)

@@ -12,17 +12,17 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// shelf is one store and what is known of it.
-type shelf struct {
-	a       *Assigner
-	index   int
-	name    string
-	backend store.Backend
-	log     *slog.Logger
-	leases  *keeper
-	health  health
-	room    room
-	manned  chan struct{} // holds a token when a Distributor has come or gone
+// storeWatch watches one store, and keeps what is known of it.
+type storeWatch struct {
+	a        *Assigner
+	index    int
+	name     string
+	backend  store.Backend
+	log      *slog.Logger
+	leases   *leaseManager
+	health   health
+	room     room
+	attached chan struct{} // holds a token when a Distributor has come or gone
 
 	mu         sync.Mutex
 	listed     bool // the jobs are known
@@ -32,9 +32,9 @@ type shelf struct {
 	err        error // why one of them cannot be watched just now
 }
 
-func newShelf(a *Assigner, index int, s NamedStore) *shelf {
-	sh := &shelf{a: a, index: index, name: s.Name, backend: s.Backend, log: a.log.With("store", s.label()), manned: make(chan struct{}, 1)}
-	sh.leases = newKeeper(sh, s.Leases, a.cfg.LeaseTTL)
+func newStoreWatch(a *Assigner, index int, s NamedStore) *storeWatch {
+	sh := &storeWatch{a: a, index: index, name: s.Name, backend: s.Backend, log: a.log.With("store", s.label()), attached: make(chan struct{}, 1)}
+	sh.leases = newLeaseManager(sh, s.Leases, a.cfg.LeaseTTL)
 	return sh
 }
 
@@ -45,9 +45,9 @@ func (s NamedStore) label() string {
 	return s.Name
 }
 
-func (s *shelf) label() string { return NamedStore{Name: s.name}.label() }
+func (s *storeWatch) label() string { return NamedStore{Name: s.name}.label() }
 
-func (s *shelf) ready() error {
+func (s *storeWatch) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -63,13 +63,13 @@ func (s *shelf) ready() error {
 }
 
 // view is which assigners can be preferred for the jobs of this store.
-func (s *shelf) view() (candidates []store.Candidate, revision int64, seen bool) {
+func (s *storeWatch) view() (candidates []store.Candidate, revision int64, seen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.candidates, s.revision, s.seen
 }
 
-func (s *shelf) failed(what string, err error) {
+func (s *storeWatch) failed(what string, err error) {
 	s.mu.Lock()
 	s.err = fmt.Errorf("%s: %w", what, err)
 	s.mu.Unlock()
@@ -88,12 +88,12 @@ const (
 
 // forever calls f again and again until ctx ends, waiting longer and longer between
 // failures. f reports whether it got anywhere.
-func (s *shelf) forever(what string, f func(ctx context.Context) (progress bool, err error)) {
+func (s *storeWatch) forever(what string, f func(ctx context.Context) (progress bool, err error)) {
 	s.foreverWithin(retryMax, what, f)
 }
 
 // foreverWithin is forever with waits of at most so long, or half as long again.
-func (s *shelf) foreverWithin(most time.Duration, what string, f func(ctx context.Context) (progress bool, err error)) {
+func (s *storeWatch) foreverWithin(most time.Duration, what string, f func(ctx context.Context) (progress bool, err error)) {
 	ctx := s.a.ctx
 	for wait := retryMin; ; {
 		progress, err := f(ctx)
@@ -114,7 +114,7 @@ func (s *shelf) foreverWithin(most time.Duration, what string, f func(ctx contex
 }
 
 // watchJobs tells the jobs' runners when something of theirs has changed.
-func (s *shelf) watchJobs() {
+func (s *storeWatch) watchJobs() {
 	s.forever("watch jobs", func(ctx context.Context) (progress bool, err error) {
 		w, err := s.backend.Watch(ctx)
 		if err != nil {
@@ -138,7 +138,7 @@ func (s *shelf) watchJobs() {
 }
 
 // watchCandidates keeps which assigners can be preferred.
-func (s *shelf) watchCandidates() {
+func (s *storeWatch) watchCandidates() {
 	s.forever("watch assigners", func(ctx context.Context) (progress bool, err error) {
 		w, err := s.backend.Candidates(ctx)
 		if err != nil {
@@ -159,13 +159,13 @@ func (s *shelf) watchCandidates() {
 				ids[i] = c.ID
 			}
 			s.log.Info("assigners changed", "candidates", ids, "revision", rev)
-			poke(s.a.dirty)
+			notify(s.a.dirty)
 		}
 	})
 }
 
-// stand keeps the assigner a candidate while it has a Distributor.
-func (s *shelf) stand() {
+// campaign keeps the assigner a candidate while it has a Distributor.
+func (s *storeWatch) campaign() {
 	var reg store.Registration
 	withdraw := func(why string) {
 		if reg != nil {
@@ -173,15 +173,15 @@ func (s *shelf) stand() {
 				s.log.Warn("withdrawal failed", "error", err)
 			}
 			reg = nil
-			s.health.stands(false, nil, nil)
+			s.health.candidacy(nil, nil)
 			s.log.Info("candidacy withdrawn", "reason", why)
 		}
 	}
 	defer withdraw("closing")
 	s.forever("register", func(ctx context.Context) (progress bool, err error) {
 		for {
-			switch vacant := len(s.a.sessions()) == 0; {
-			case vacant && reg != nil:
+			switch unattached := len(s.a.sessions()) == 0; {
+			case unattached && reg != nil:
 				// It may come back at once.
 				if !backoff.Sleep(ctx, vacantFor) {
 					return progress, nil
@@ -189,19 +189,19 @@ func (s *shelf) stand() {
 				if len(s.a.sessions()) == 0 {
 					withdraw("no Distributor is connected")
 				}
-			case !vacant && reg == nil:
+			case !unattached && reg == nil:
 				call, cancel := context.WithTimeout(ctx, registerWithin)
 				r, err := s.backend.Register(call, s.a.cfg.candidate())
 				cancel()
-				s.health.stands(true, r, err)
+				s.health.candidacy(r, err)
 				if err != nil {
 					return progress, err
 				}
 				reg, progress = r, true
-				s.log.Info("standing as a candidate", "reason", "a Distributor is connected")
+				s.log.Info("registered as a candidate", "reason", "a Distributor is connected")
 			default:
 				select {
-				case <-s.manned:
+				case <-s.attached:
 				case <-ctx.Done():
 					return progress, nil
 				}
