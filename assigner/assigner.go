@@ -221,8 +221,8 @@ func (a *Assigner) told(s *storeWatch, x store.Change) {
 	})
 }
 
-// retire forgets a runner whose job there is none of and that nobody watches. It
-// returns false when that is not so.
+// retire forgets a runner whose job does not exist and that is not watched. It returns
+// false when that is not so.
 func (a *Assigner) retire(r *runner) bool {
 	if !a.takeOutIfIdle(r) {
 		return false

@@ -46,8 +46,8 @@ func TestFirstAssignment(t *testing.T) {
 	}
 }
 
-// A Distributor gets deltas on what it holds, and the whole when it names what
-// nobody knows.
+// A Distributor gets deltas on what it holds, and the whole when it names what is not
+// known.
 func TestDeltas(t *testing.T) {
 	t.Parallel()
 	_, d, first := running(t, task("t1", 1), task("t2", 1))
@@ -90,7 +90,7 @@ func TestDeltas(t *testing.T) {
 
 func TestNewestReported(t *testing.T) {
 	_, d, first := running(t, task("t1", 1))
-	// Somebody holds something newer than is stored: nothing older is sent, and a
+	// A subscriber holds something newer than is stored: nothing older is sent, and a
 	// newer one is made.
 	far := int64(first.Generation()) + 40_000
 	d.mu.Lock()
@@ -115,7 +115,7 @@ func TestNewestReported(t *testing.T) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if g := d.trailers["job"][n].Generation; g <= far {
-		t.Errorf("generation %d was sent to somebody who holds %d", g, far)
+		t.Errorf("generation %d was sent to a Distributor that holds %d", g, far)
 	}
 }
 

@@ -21,7 +21,7 @@ func (v adminService) ListAssigners(ctx context.Context, _ *slicerv1.ListAssigne
 	return v.a.assigners(), nil
 }
 
-// assigners is who there is and who is preferred, as it looks from here.
+// assigners is which assigners there are and which are preferred, as known here.
 func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	now := a.now().Mono
 	out := &slicerv1.ListAssignersResponse{AssignerId: a.cfg.ID}
@@ -79,7 +79,7 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	return out
 }
 
-// beliefs counts, for each job, how many Distributors take whom for preferred.
+// beliefs counts, for each job, how many Distributors take each assigner for preferred.
 func (a *Assigner) beliefs(now time.Duration) map[string][]*slicerv1.AssignerBelief {
 	type key struct{ job, id string }
 	merged := make(map[key]*slicerv1.AssignerBelief)

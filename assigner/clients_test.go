@@ -68,7 +68,7 @@ slicer_assigner_clients{assigner="a1",indexed="true",job="job"} 3
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "slicer_assigner_client_indexes", "slicer_assigner_clients"); err != nil {
 			t.Error(err)
 		}
-		// The Distributors attach anew; one brings somebody who is older than x.
+		// The Distributors attach anew; one brings a client that is older than x.
 		d.close()
 		e.close()
 		time.Sleep(10 * time.Second)

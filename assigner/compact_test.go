@@ -67,7 +67,7 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	g = growth{}
-	for m := range 600 { // nobody writes much
+	for m := range 600 { // little is written
 		if g.observe(time.Duration(m)*time.Minute, store.Usage{Uncompacted: 500}) {
 			t.Fatal("warned of a store that does not grow")
 		}

@@ -8,7 +8,7 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// together says whether all are in the newest stored generation.
+// together reports whether all are in the newest stored generation.
 func together(g assignment.Generation, ps ...*part) func() bool {
 	return func() bool {
 		for _, p := range ps {

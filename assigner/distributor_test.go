@@ -385,7 +385,7 @@ func (d *raw) holds(job, what string, f func(a *assignment.Assignment) bool) *as
 	return a
 }
 
-// owners are the names of those who own slices.
+// owners are the names of the tasks that own slices.
 func owners(a *assignment.Assignment) []string {
 	names := map[string]bool{}
 	for _, r := range a.All() {

@@ -14,24 +14,23 @@
 //
 // # Several assigners
 //
-// Any number of assigners run side by side on one store. Each registers there
-// while it has a Distributor; for each job one of them is preferred, one of the
-// job's zone if there is any, and takes the decisions. The others follow what is
-// stored and serve it to whoever asks. Preference is a hint: when two assigners
-// believe that they are preferred, the store's compare-and-swap makes them act
-// as one, slower. An assigner that dies is replaced when its registration has
-// run out, after some seconds.
+// Any number of assigners run side by side on one store. Each registers there while it
+// has a Distributor; for each job one of them is preferred, one of the job's zone if
+// there is any, and takes the decisions. The others follow what is stored and serve it on
+// request. Preference is a hint: when two assigners take themselves for preferred, the
+// store's compare-and-swap makes them act as one, slower. An assigner that dies is
+// replaced when its registration has run out, after some seconds.
 //
 // # Consistent mode
 //
-// A store with NamedStore.Leases serves jobs in consistent mode too (section 4.5).
-// The assigner holds one session there, opened when the first such job needs it,
-// and for each of these jobs that it is preferred for the job lease. Then it keeps to
-// the order of package lease: read the store, complete the change that is under
-// way, bring what is stored in force, and only then decide, store, and bring that
-// in force. While a change is under way nothing is decided; what happens meanwhile
-// is answered by the next one. A round that moves nobody's keys waits for
-// the balancing interval, since every slicelet has part in every change.
+// A store with NamedStore.Leases serves jobs in consistent mode too (section 4.5). The
+// assigner holds one session there, opened when the first such job needs it, and for each
+// of these jobs that it is preferred for the job lease. Then it keeps to the order of
+// package lease: read the store, complete the change that is under way, bring what is
+// stored in force, and only then decide, store, and bring that in force. While a change
+// is under way nothing is decided; what happens meanwhile is answered by the next one. A
+// round that moves no keys waits for the balancing interval, since every slicelet has
+// part in every change.
 //
 // Each step of a change compares the job lease, in the store of the leases, and so does each write of an
 // assignment where the store can (store.Fencer). A deposed assigner changes nothing, and
@@ -40,14 +39,14 @@
 // are two at most, are the two newest: a store that keeps two has what
 // slicelets need.
 //
-// # Orders
+// # Overrides
 //
 // What operators order (freeze, pin, exclude, rollback) is kept with the job, as
 // store.Overrides. Whichever assigner is asked writes it, by compare-and-swap; the
 // preferred one sees it there and adopts it, and so does its successor. Each assignment
-// is stored on condition that the orders are those under which it was decided, so
-// that nothing decided before an order is stored after it, and together with its
-// entry in the job's history.
+// is stored on condition that the overrides are those under which it was decided, so that
+// nothing decided before an order is stored after it, and together with its entry in the
+// job's history.
 //
 // # What it promises
 //
@@ -63,9 +62,9 @@
 //
 // # How it is made
 //
-// The decisions are pure and live in packages of their own: membership (who is
-// there), generate (what to do when), downstream (what Distributors say and are told),
-// preference (whose job it is), clientindex (which index each client has), and
+// The decisions are pure and live in packages of their own: membership (which tasks there
+// are), generate (what to do when), downstream (what Distributors say and are told),
+// preference (which assigner decides), clientindex (which index each client has), and
 // loadbalance (which task owns what). This package is the shell: one goroutine a job
 // carries out what that job's generate.Core asks for, two a Distributor read and write
 // its stream, and a few a store watch it.

@@ -91,7 +91,7 @@ func TestDrainStoredAtTheEnd(t *testing.T) {
 	}
 }
 
-// While the assigner itself has frozen the job nobody is drained: it says so at once.
+// While the assigner itself has frozen the job no task is drained: it says so at once.
 func TestDrainOfTheVanished(t *testing.T) {
 	virtually(t, func(t *testing.T, start func(Config) *node) {
 		n := start(Config{})

@@ -11,8 +11,8 @@ import (
 	"github.com/slicer-project/slicer/loadbalance"
 )
 
-// TestExplainMerges has slices with two owners merge: whoever is given a key is
-// named by the generation that did it, and nobody else is.
+// TestExplainMerges merges slices with two owners: a task that is given a key is named by
+// the generation that did it, and no other is.
 func TestExplainMerges(t *testing.T) {
 	cfg := assignment.JobConfig{Name: "job", MinReplicas: 2, MaxReplicas: 3, Balance: assignment.BalanceConfig{
 		MinSlicesPerTask: 20}}.WithDefaults()

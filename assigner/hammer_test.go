@@ -132,7 +132,7 @@ func hammer(t *testing.T, backendA, backendB, observer store.Backend) {
 	check(t, p, <-seen, final, observer)
 }
 
-// both says whether each has stored something.
+// both reports whether each has stored something.
 func (p *proposals) both() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func check(t *testing.T, p *proposals, seen []*assignment.Assignment, final *ass
 	defer p.mu.Unlock()
 	whole := func(a *assignment.Assignment) {
 		if !slices.Contains(p.sums[a.Generation()], a.Checksum()) {
-			t.Errorf("generation %d is stored, but nobody proposed it whole", a.Generation())
+			t.Errorf("generation %d is stored, but was not proposed whole", a.Generation())
 		}
 	}
 	for i, a := range seen {

@@ -84,7 +84,7 @@ func newMetrics(a *Assigner) *metrics {
 			load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
 			imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
 			floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
-			frozen:       gauge("frozen", "1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.", "job", "by"),
+			frozen:       gauge("frozen", "1 while a job is frozen: by the assigner, because too many tasks fell silent at once, or by an operator.", "job", "by"),
 			generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
 			preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for and can decide for: it is registered in their store, and can write there."),
 			distributors: gauge("distributors", "Distributors that are attached."),

@@ -34,7 +34,7 @@ func TestFreezesAreTold(t *testing.T) {
 			want := fmt.Sprintf(`# HELP slicer_assigner_freezes_total Times that the assigner has frozen a job by itself, because too many tasks fell silent at once.
 # TYPE slicer_assigner_freezes_total counter
 slicer_assigner_freezes_total{assigner="a1",job="job"} %d
-# HELP slicer_assigner_frozen 1 while a job is frozen, by whom: by the assigner, because too many tasks fell silent at once, or by the order of an operator.
+# HELP slicer_assigner_frozen 1 while a job is frozen: by the assigner, because too many tasks fell silent at once, or by an operator.
 # TYPE slicer_assigner_frozen gauge
 slicer_assigner_frozen{assigner="a1",by="assigner",job="job"} %d
 slicer_assigner_frozen{assigner="a1",by="operator",job="job"} %d

@@ -12,7 +12,7 @@ const (
 	// maxMessage bounds a message from a Distributor: a complete TaskReports of
 	// the largest job there can be, reports left out.
 	maxMessage = 64 << 20
-	// helloWithin is how long a Distributor may take to say who it is.
+	// helloWithin is how long a Distributor may take to introduce itself.
 	helloWithin = 10 * time.Second
 	// sendWithin is how long one message may wait for a Distributor to take it.
 	sendWithin = 30 * time.Second
@@ -22,11 +22,11 @@ const (
 // should be made with: streams of Distributors that have died silently end
 // within some seconds, and large jobs fit.
 //
-// A Distributor that is stopped for less than the ping's 5 s is never cut off. One
-// that is for longer may be, at the price of attaching again: its tasks' timers
-// restart, so nobody dies of it. To wait longer would cost more: tasks that went
-// with their Distributor's host are not silent before its stream has ended, and so
-// would die later by as much.
+// A Distributor that is stopped for less than the ping's 5 s is never cut off. One that
+// is for longer may be, at the price of attaching again: its tasks' timers restart, so
+// none dies of it. To wait longer would cost more: tasks that went with their
+// Distributor's host are not silent before its stream has ended, and so would die later
+// by as much.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),

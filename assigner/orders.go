@@ -25,14 +25,14 @@ import (
 // compare-and-swap; the preferred one sees them there, and adopts them. Nothing that it
 // decided before can be stored after them: see store.Commit.
 
-// order is what somebody wants, in the terms of the store.
+// order is a request in the terms of the store.
 type order struct {
 	action string // in words, for the history
 	// edit puts it into overrides whose version is the order's. Note says what
 	// it has lifted, or that it changes nothing.
 	edit func(c *store.Overrides, s store.Stamp) (note string, err error)
 	// revert takes it out again, by its number, and reports whether any of it was in
-	// force. An order that has one is taken back if it cannot be carried out in time.
+	// force. An order that has one is revoked if it cannot be carried out in time.
 	revert func(c *store.Overrides, order int64) bool
 	// until is what has to hold besides for it to be carried out, if not nil.
 	until func(v generate.View) bool
@@ -229,7 +229,7 @@ func (v adminService) revoke(job store.Job, home *storeWatch, number int64, o or
 	if errors.Is(err, errDone) {
 		a, err := home.backend.Read(ctx, job.Config.Name)
 		if err != nil {
-			return 0, statusOf(fmt.Errorf("job %s: %s: carried out, but the generation that has it cannot be read: %w", job.Config.Name, o.action, err))
+			return 0, statusOf(fmt.Errorf("job %s: %s: carried out, but the generation in which it is cannot be read: %w", job.Config.Name, o.action, err))
 		}
 		return a.Generation(), nil
 	}
@@ -248,7 +248,7 @@ func (v adminService) vanished(m *slicerv1.GiveOrderRequest) (d time.Duration) {
 	return d
 }
 
-// known says whether a job has a task of that name, and how many others may own
+// known reports whether a job has a task of that name, and how many others may own
 // something: as the members are known here, failing that as they are stored.
 func (v adminService) known(ctx context.Context, job string, home *storeWatch, task string, excluded func(string) bool) (found bool, others int, err error) {
 	count := func(t assignment.Task) {

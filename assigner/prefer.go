@@ -13,7 +13,7 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// preferGap is the least time between two reckonings of who is preferred.
+// preferGap is the least time between two reckonings of which assigners are preferred.
 const preferGap = 10 * time.Millisecond
 
 // prefer works out whose each job is whenever jobs or assigners have changed,

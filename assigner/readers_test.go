@@ -170,8 +170,8 @@ func (j *judge) end() {
 	j.t.Logf("%d looks at %d keys, which had an owner %.2f %% of the time", j.looks, judged, share)
 }
 
-// look asks everybody for every key. Who says yes is asked again after another
-// has: only who owned the key before and after owned it together with that one.
+// look asks all tasks for every key. One that says yes is asked again after another has:
+// only one that owned the key before and after owned it together with that one.
 func (j *judge) look() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

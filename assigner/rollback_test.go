@@ -50,8 +50,8 @@ func TestRollbackSaysWhatIsElsewhere(t *testing.T) {
 	})
 }
 
-// slow is a store that carries a write out at once, and while it is on says so only
-// when nobody waits for that any more.
+// slow is a store that carries a write out at once, and while it is on says so only when
+// nothing waits for that any more.
 type slow struct {
 	store.Backend
 	on atomic.Bool

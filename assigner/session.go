@@ -108,7 +108,7 @@ func (s *session) tell(f func(*downstream.Stream)) {
 	notify(s.wake)
 }
 
-// overdue says whether the Distributor has let something wait for too long.
+// overdue reports whether the Distributor has let something wait for too long.
 func (s *session) overdue() error {
 	now := s.a.now().Mono
 	if at := s.sending.Load(); at != 0 && int64(now)-at > int64(sendWithin) {

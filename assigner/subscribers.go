@@ -8,9 +8,9 @@ import (
 
 var (
 	subscribersDesc = prometheus.NewDesc(prefix+"subscribers", "Subscribers of a job that this assigner is preferred for, over all Distributors.", []string{"job", "role"}, nil)
-	behindDesc      = prometheus.NewDesc(prefix+"subscribers_behind", "Those of them who do not hold the newest generation.", []string{"job", "role"}, nil)
-	slowDesc        = prometheus.NewDesc(prefix+"subscribers_slow", "Those of them who have not acknowledged for 5 s what they were sent.", []string{"job"}, nil)
-	reachDesc       = prometheus.NewDesc(prefix+"reach_seconds", "From the write of the newest generation until a share (0.5, 0.99, 1) of those who were connected held it; absent until they do.", []string{"job", "role", "share"}, nil)
+	behindDesc      = prometheus.NewDesc(prefix+"subscribers_behind", "Those of them that do not hold the newest generation.", []string{"job", "role"}, nil)
+	slowDesc        = prometheus.NewDesc(prefix+"subscribers_slow", "Those of them that have not acknowledged for 5 s what they were sent.", []string{"job"}, nil)
+	reachDesc       = prometheus.NewDesc(prefix+"reach_seconds", "From the write of the newest generation until a share (0.5, 0.99, 1) of those that were connected held it; absent until they do.", []string{"job", "role", "share"}, nil)
 )
 
 var roleNames = map[slicerv1.Role]string{slicerv1.Role_ROLE_CLERK: "clerk", slicerv1.Role_ROLE_SLICELET: "slicelet"}

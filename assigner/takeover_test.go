@@ -83,7 +83,7 @@ func (c *consistent) beat(d time.Duration, live ...*raw) {
 	}
 }
 
-// settled waits until everybody believes in what is stored, and nothing is under way.
+// settled waits until every task believes in what is stored, and nothing is under way.
 func (c *consistent) settled(live ...*raw) {
 	c.t.Helper()
 	var last string

@@ -107,7 +107,7 @@ func TestSeveralStores(t *testing.T) {
 		t.Error(err)
 	}
 	n.put(&slicerv1.JobConfig{Name: "here", MaxReplicas: 3})
-	// Whether there is such a job in the store that hangs, nobody knows.
+	// Whether there is such a job in the store that hangs is not known.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := n.admin.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "new"}}); err == nil {

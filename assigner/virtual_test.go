@@ -18,8 +18,8 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// virtually runs f on time that passes only while everybody waits. Assigners that
-// f starts are reached through pipes.
+// virtually runs f on time that passes only while all wait. Assigners that f starts are
+// reached through pipes.
 func virtually(t *testing.T, f func(t *testing.T, start func(Config) *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		f(t, func(cfg Config) *node {
@@ -56,7 +56,7 @@ func TestDeath(t *testing.T) {
 		if pos, ok := a.Position("t3"); !ok || a.Task(pos).State != assignment.TaskDead {
 			t.Error("t3 is not dead in the task table")
 		}
-		// The Distributor goes: nobody dies, however long it takes.
+		// The Distributor goes: no task dies, however long it takes.
 		d.close()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -248,7 +248,7 @@ func TestConvergence(t *testing.T) {
 	})
 }
 
-// Jobs that somebody made up leave nothing behind.
+// Jobs that were made up leave nothing behind.
 func TestMadeUpJobsAreForgotten(t *testing.T) {
 	virtually(t, func(t *testing.T, start func(Config) *node) {
 		n := start(Config{})

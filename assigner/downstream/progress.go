@@ -73,7 +73,7 @@ func progress(now time.Duration, newest assignment.Generation, said map[string]*
 			}
 		}
 		if a.generation != int64(newest) {
-			// It does not have the newest yet, or nobody there has to wait for it.
+			// It does not have the newest yet, or no subscriber there has to wait for it.
 			for role, n := range behind {
 				roles[role].waiting += n
 			}
@@ -140,7 +140,7 @@ func (m *merged) add(s *slicerv1.Spread) {
 	m.last = max(m.last, time.Duration(min(max(s.GetLastUs(), 0), math.MaxInt64/1000))*time.Microsecond)
 }
 
-// quantile is the time within which a share of those who were waited for held the
+// quantile is the time within which a share of those that were waited for held the
 // generation, -1 when they do not yet.
 func (m *merged) quantile(share float64) time.Duration {
 	rank := max(uint64(math.Ceil(share*float64(m.reached+m.waiting))), 1)

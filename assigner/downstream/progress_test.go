@@ -63,7 +63,7 @@ func TestProgressAgainstPlainList(t *testing.T) {
 		}
 		if len(times)+int(waiting) == 0 {
 			if len(p.Spreads) != 0 {
-				t.Fatalf("nobody is waited for, yet %v", p.Spreads)
+				t.Fatalf("none is waited for, yet %v", p.Spreads)
 			}
 			return
 		}

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// Most tasks vanish at once: nobody is declared dead before this, which is the
-	// default of 30 s, and one round of looking, less; or before so many are back
-	// that the assigner trusts its ears again. As soon as they have been missed, and
-	// for so long, nobody loses slices either.
+	// Most tasks vanish at once: none is declared dead before this, which is the default
+	// of 30 s, and one round of looking, less; or before so many are back that the
+	// assigner trusts the network again. As soon as they have been missed, and for so
+	// long, none loses slices either.
 	missed, frozenFor, trusted = 7 * time.Second, 28 * time.Second, .75
 	// calm is how long after the last fault everything has to be right again.
 	calm = 90 * time.Second
 )
 
-// checker knows what must be, apart from those who bring it about.
+// checker knows what must be, apart from the parts that bring it about.
 type checker struct {
 	w    *world
 	sums map[assignment.Generation]uint64
@@ -92,7 +92,7 @@ func (c *checker) written(prev, next *assignment.Assignment) {
 	for i := range next.NumSlices() {
 		r := next.Replicas(i)
 		if r.Len() == 0 {
-			c.w.fail("generation %d: nobody owns %s", next.Generation(), next.Slice(i))
+			c.w.fail("generation %d: no task owns %s", next.Generation(), next.Slice(i))
 		}
 		for k := range r.Len() {
 			owner[r.Position(k)] = true
@@ -240,7 +240,7 @@ func (w *world) subscribers() (all []*subscriberHost) {
 	return all
 }
 
-// onBackup looks at those who have had no Distributor for long.
+// onBackup looks at the subscribers that have had no Distributor for long.
 func (c *checker) onBackup() {
 	n, newest := 0, generation(c.w.store.stored)
 	for _, s := range c.w.subscribers() {

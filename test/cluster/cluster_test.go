@@ -97,7 +97,7 @@ func TestSeeds(t *testing.T) {
 	t.Logf("in %d outages of all Distributors %d subscribers fell back to a Backup Distributor, took %d newer assignments from it, and came back %d times",
 		b.outages, b.falls, b.taken, b.back)
 	if *seeds >= 20 && !t.Failed() && d.inTime < d.all/10 {
-		t.Error("hardly anybody died with nothing else amiss")
+		t.Error("hardly any task died with nothing else amiss")
 	}
 	if *seeds >= 20 && !t.Failed() && (b.falls < *seeds || b.taken < *seeds/2 || b.back < *seeds) {
 		t.Error("the Backup Distributors were hardly used")

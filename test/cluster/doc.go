@@ -1,35 +1,34 @@
 // Package cluster is a whole Slicer on virtual time: assigners, Distributors, Backup
 // Distributors, slicelets and clerks, made of the code that runs in production, in one process
-// without sockets or sleep. A seeded network delays and holds up what they say to
-// one another, cuts them off, one way or both, and breaks their connections or loses
-// what is on them; calls overtake one another, come late, or are carried out with
-// nobody hearing the answer. Processes are killed and start again, machines stop for a
-// while or vanish without a word, wall clocks jump, hot keys move, an operator freezes
-// the job, excludes a task or pins keys. Now and then all Distributors die at once, with
-// all assigners or without, or clerks do not reach them. After each event it is checked
-// that
+// without sockets or sleep. A seeded network delays and holds up what they say to one another,
+// cuts them off, one way or both, and breaks their connections or loses what is on them; calls
+// overtake one another, come late, or are carried out with the answer lost. Processes are
+// killed and start again, machines stop for a while or vanish without a word, wall clocks
+// jump, hot keys move, an operator freezes the job, excludes a task or pins keys. Now and then
+// all Distributors die at once, with all assigners or without, or clerks do not reach them.
+// After each event it is checked that
 //
-//   - generations grow: those stored, and those at each subscriber, whoever serves it;
-//   - what somebody holds as a generation is what was stored as that generation;
-//   - every stored assignment gives every key to somebody who ran as far as its
-//     assigner could know;
-//   - nobody who is dead, and stored as dead, owns anything ever again;
-//   - nobody who is dead owns anything any more ten seconds later, or 40 when most of
+//   - generations grow: those stored, and those at each subscriber, whatever serves it;
+//   - what a part holds as a generation is what was stored as that generation;
+//   - every stored assignment gives every key to a task that ran as far as its assigner
+//     could know;
+//   - no task that is dead, and stored as dead, owns anything ever again;
+//   - no task that is dead owns anything any more ten seconds later, or 40 when most of
 //     the tasks are missed, if the assigner, its store and its Distributors have run and
 //     reached each other for as long;
 //   - a balancing round moves no more than its budgets;
-//   - when most of the tasks vanish at once, nobody is declared dead for a while, or
-//     until most are back, and nobody loses slices;
+//   - when most of the tasks vanish at once, none is declared dead for a while, or until
+//     most are back, and none loses slices;
 //   - while an operator has the job frozen nothing is written; a task that is excluded
 //     owns nothing, and keys that are pinned to a task that runs are its alone;
-//   - whom no Distributor serves has the newest stored assignment from a Backup
-//     Distributor, even if it has just started;
-//   - nobody who lives is stored as dead, as long as there is a Distributor that it can
+//   - a subscriber that no Distributor serves has the newest stored assignment from a
+//     Backup Distributor, even if it has just started;
+//   - no task that lives is stored as dead, as long as there is a Distributor that it can
 //     reach and that can reach the assigner in charge, whichever it is connected to;
 //
-// and after a minute and a half without faults, that everybody who lives holds
-// the newest generation and has it from a Distributor, everybody who runs owns
-// something, and nobody else does.
+// and after a minute and a half without faults, that every subscriber that lives holds
+// the newest generation and has it from a Distributor, every task that runs owns
+// something, and no other does.
 //
 //	go test ./test/cluster -run TestSeeds -seeds 1000
 //

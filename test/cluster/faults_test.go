@@ -155,8 +155,8 @@ func (w *world) fault() {
 	}
 }
 
-// outage takes the Distributors from those whom they serve: they die, alone or with
-// all assigners, or the clerks do not reach them. It lasts for d, or a little longer.
+// outage takes the Distributors from their subscribers: they die, alone or with all
+// assigners, or the clerks do not reach them. It lasts for d, or a little longer.
 func (w *world) outage(d time.Duration) {
 	w.check.backup.outages++
 	all := func(hosts []*host) {
@@ -190,8 +190,8 @@ func (w *world) outage(d time.Duration) {
 	}
 }
 
-// deserted is an outage with nothing else amiss, but that some programs start anew:
-// in it everybody whom no Distributor serves has the newest from the Backup ones.
+// deserted is an outage with nothing else amiss, but that some programs start anew: in it
+// every subscriber that no Distributor serves has the newest from the Backup ones.
 func (w *world) deserted() {
 	const lasts = 45 * time.Second
 	began := w.at

@@ -6,12 +6,12 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// Nobody who lives is stored as dead by an assigner, if for unheardFor there was a
+// No task that lives is stored as dead by an assigner, if for unheardFor there was a
 // Distributor that the task could reach and that could reach that assigner, all three
 // running without a pause. It does not matter which Distributor the task was connected
-// to, and whom that one could reach, in which direction. But meanwhile the task must not
-// have been cut off from a Distributor: if that is its own, which the assigner hears,
-// it may miss the word of that one for longer than the heartbeat timeout. It takes
+// to, and which hosts that one could reach, in which direction. But meanwhile the task
+// must not have been cut off from a Distributor: if that is its own, which the assigner
+// hears, it may miss the word of that one for longer than the heartbeat timeout. It takes
 //
 //   - a Distributor up to 5 s to give up an attempt to reach the assigner that began
 //     before it could, and as long to try again;
@@ -38,8 +38,8 @@ func (w *world) path(s *sliceletHost, a *assignerHost) (since time.Duration, ok 
 	return max(since, own), ok
 }
 
-// spared looks at who is dead in what an assigner is about to store, and was not. One
-// that drains may be taken to have ended as soon as it owns nothing.
+// spared looks at the tasks that are dead in what an assigner is about to store, and were
+// not. One that drains may be taken to have ended as soon as it owns nothing.
 func (c *checker) spared(by *assignerHost, prev, next *assignment.Assignment) {
 	for _, s := range c.w.slicelets {
 		pos, ok := next.Position(s.name)

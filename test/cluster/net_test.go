@@ -53,10 +53,10 @@ type severed struct {
 	since time.Duration
 }
 
-// cutOff says whether what one host sends does not reach another.
+// cutOff reports whether what one host sends does not reach another.
 func (w *world) cutOff(from, to *host) bool { return from.severed[to.id] }
 
-// apart says whether two hosts do not reach each other, at least one way.
+// apart reports whether two hosts do not reach each other, at least one way.
 func (w *world) apart(a, b *host) bool { return w.cutOff(a, b) || w.cutOff(b, a) }
 
 // cut has two hosts not reach each other; what is on the way is held up.
@@ -331,7 +331,7 @@ func (w *world) dial(from, to *host, recv func(any), ended func(error), accept f
 	w.enqueue(w.at+delay(w.hash(c.id, 1)), c.id, (*called)(d))
 }
 
-// gone says whether the caller does not want to connect any more.
+// gone reports whether the caller does not want to connect any more.
 func (d *dialing) gone() bool {
 	from := d.ends[0].host
 	return !from.up || from.life != d.life || d.ends[0].closed

@@ -7,11 +7,11 @@ import (
 )
 
 // A dead process may own keys for as long as its death is not known, and no longer,
-// provided that somebody could know it and act: the assigner that the store's
-// candidates make preferred, the store, and every Distributor attached to that
-// assigner run and reach each other, and no operator has the job frozen. From the last
-// moment at which that was not so, or became so anew, or from its death if that was
-// later, or the moment at which its last words got through, it takes
+// provided that these could know it and act: the assigner that the store's candidates
+// make preferred, the store, and every Distributor attached to that assigner run and
+// reach each other, and no operator has the job frozen. From the last moment at which
+// that was not so, or became so anew, or from its death if that was later, or the moment
+// at which its last words got through, it takes
 //
 //   - until all Distributors have been heard from, after a takeover: 2 s;
 //   - the heartbeat timeout, 5 s, after the last news, which may take long to come;
@@ -38,7 +38,7 @@ type standing struct {
 	conns    uint64
 }
 
-// standing is who could act just now; ok is false when nobody can.
+// standing is what could act just now; ok is false when nothing can.
 func (w *world) standing() (s standing, ok bool) {
 	if !w.store.up || w.store.paused || w.store.overrides.Freeze != nil {
 		return s, false
@@ -131,7 +131,7 @@ func (c *checker) overdue(g *grave) {
 	}
 }
 
-// heir says whether there is a process that could own keys.
+// heir reports whether there is a process that could own keys.
 func (w *world) heir() bool {
 	for _, s := range w.slicelets {
 		if s.up && !s.paused && !s.draining && w.at-s.born >= ownsDead && w.store.overrides.Excludes(s.name) == nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// event is something that happens at a time. Of those at one time the order is
-// that of key, so that it does not depend on who was asked first.
+// event is something that happens at a time. Of those at one time the order is that of
+// key, so that it does not depend on which was asked first.
 type event struct {
 	at   time.Duration
 	key  uint64

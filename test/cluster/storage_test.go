@@ -42,7 +42,7 @@ type storage struct {
 type candidate struct {
 	store.Candidate
 	until   time.Duration
-	watched bool // somebody looks when that is over
+	watched bool // a part looks when that is over
 }
 
 // view is who stands, by name. It is not changed later.

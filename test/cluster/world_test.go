@@ -176,7 +176,7 @@ func (h *host) do(f func()) {
 	}
 }
 
-// runs says whether its process takes in what comes at once.
+// runs reports whether its process takes in what comes at once.
 func (h *host) runs() bool { return h.up && !h.paused }
 
 // after is do at a later time, unless the process has ended by then.

@@ -224,7 +224,7 @@ func Serve(tb testing.TB, lis net.Listener, register func(grpc.ServiceRegistrar)
 	})
 }
 
-// CloseAtEnd has something end with the test, which fails if that fails.
+// CloseAtEnd ends something with the test, which fails if that fails.
 func CloseAtEnd(tb testing.TB, end func() error) {
 	tb.Cleanup(func() {
 		if err := end(); err != nil {

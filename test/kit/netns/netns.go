@@ -11,10 +11,9 @@ import (
 	"testing"
 )
 
-// Network has each host in a network namespace, with a link to each of its
-// bridges. A host is cut off by taking the far end of a link out of its
-// bridge: it notices nothing but that nobody answers. It is not safe for
-// concurrent use.
+// Network has each host in a network namespace, with a link to each of its bridges. A
+// host is cut off by taking the far end of a link out of its bridge: it notices nothing
+// but that no answers come. It is not safe for concurrent use.
 type Network struct {
 	t       testing.TB
 	prefix  string // of names, distinct among runs at one time
@@ -111,8 +110,8 @@ func (n *Network) Cut(host string, bridge int, off bool) {
 	}
 }
 
-// nobody is a hardware address that no host has.
-const nobody = "02:00:00:00:00:01"
+// noHost is a hardware address that no host has.
+const noHost = "02:00:00:00:00:01"
 
 // Lose has all that one host sends to another be lost, or arrive again. What the
 // other sends arrives either way.
@@ -121,7 +120,7 @@ func (n *Network) Lose(from, to string, off bool) {
 	space, id := n.space(n.host(from)), n.host(to)
 	for b := range n.bridges {
 		if off {
-			n.ip("-n", space, "neigh", "replace", n.address(b, id), "lladdr", nobody, "dev", near(b), "nud", "permanent")
+			n.ip("-n", space, "neigh", "replace", n.address(b, id), "lladdr", noHost, "dev", near(b), "nud", "permanent")
 		} else {
 			n.ip("-n", space, "neigh", "del", n.address(b, id), "dev", near(b))
 		}

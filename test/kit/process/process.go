@@ -37,8 +37,8 @@ type Process struct {
 	done      chan struct{}
 }
 
-// Start runs argv until the test ends or somebody kills it. env is added to the
-// test's own environment.
+// Start runs argv until the test ends or Kill is called. env is added to the test's own
+// environment.
 func Start(t testing.TB, name string, env []string, argv ...string) *Process {
 	t.Helper()
 	return start(t, name, env, false, argv)
@@ -146,7 +146,7 @@ func (p *Process) Restart() {
 // Done is closed when the process is gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended says whether it ended though nobody killed it.
+// Ended reports whether it ended though it was not killed.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:

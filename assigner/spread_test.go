@@ -10,7 +10,7 @@ import (
 
 // Distributors are told over how many of them a job's subscribers could be spread, and
 // how many each would have: those with none count, those that have gone do not, and while
-// one is not heard nobody is told anything.
+// one is not heard none is told anything.
 func TestCrowd(t *testing.T) {
 	virtually(t, func(t *testing.T, start func(Config) *node) {
 		n := start(Config{})
@@ -21,7 +21,7 @@ func TestCrowd(t *testing.T) {
 			d.reports("job", true)
 		}
 		d1.want(&slicerv1.Want{Job: "job"})
-		// told has those who speak be heard for some seconds.
+		// told lets the Distributors that speak be heard for some seconds.
 		told := func(distributors, mean uint32, who ...*raw) (statuses int) {
 			t.Helper()
 			for range 4 {
