@@ -136,9 +136,10 @@ func (s *Stream) prefers(now time.Duration, m *slicerv1.Beliefs) (bad error) {
 // the next call.
 func (s *Stream) Preferred() map[string]Preferred { return s.preferred }
 
-// Mark notes that there is something to say of a job, if the Distributor speaks of it.
+// Mark notes that there is something to say of a job. It may be one that was dropped since
+// the Distributor spoke of it, and before the job was told.
 func (s *Stream) Mark(job string) {
-	if queued, speaks := s.jobs[job]; speaks && !queued {
+	if !s.jobs[job] {
 		s.jobs[job] = true
 		s.queue = append(s.queue, job)
 	}
