@@ -93,43 +93,21 @@ func (a *Assigner) find(ctx context.Context, job string) (store.Job, *storeWatch
 	if err := assignment.ValidateJobName(job); err != nil {
 		return store.Job{}, nil, err
 	}
-	type answer struct {
-		job  store.Job
-		home *storeWatch
-		err  error
-	}
-	answers := make(chan answer, len(a.stores))
 	ctx, cancel := context.WithTimeout(ctx, findWithin)
 	defer cancel()
-	a.each(func(s *storeWatch) {
-		j, err := s.backend.GetJob(ctx, job)
-		answers <- answer{j, s, err}
-	}, func(s *storeWatch) { answers <- answer{home: s, err: store.ErrClosed} })
 	var failed error
-	for range a.stores {
-		switch x := <-answers; {
+	for x := range askAll(a, func(s *storeWatch) (store.Job, error) { return s.backend.GetJob(ctx, job) }) {
+		switch {
 		case x.err == nil:
-			return x.job, x.home, nil
+			return x.value, x.home, nil
 		case !errors.Is(x.err, store.ErrNotFound):
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.err))
+			failed = errors.Join(failed, x.failure())
 		}
 	}
 	if failed != nil {
 		return store.Job{}, nil, failed
 	}
 	return store.Job{}, nil, fmt.Errorf("%w: job %s", store.ErrNotFound, job)
-}
-
-// each asks all stores at once, or calls closed for those that are not asked since
-// the assigner is closed.
-func (a *Assigner) each(ask, closed func(*storeWatch)) {
-	for _, s := range a.stores {
-		if len(a.stores) == 1 {
-			ask(s)
-		} else if !a.goRun(func() { ask(s) }) {
-			closed(s)
-		}
-	}
 }
 
 // GetJob implements AdminService.
@@ -160,30 +138,19 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	type answer struct {
-		jobs []store.Job
-		home *storeWatch
-		err  error
-	}
-	answers := make(chan answer, len(v.a.stores))
-	v.a.each(func(s *storeWatch) {
-		jobs, err := s.backend.ListJobs(ctx)
-		answers <- answer{jobs, s, err}
-	}, func(s *storeWatch) { answers <- answer{home: s, err: store.ErrClosed} })
 	var all []store.Job
 	var failed error
 	out := &slicerv1.ListJobsResponse{}
-	for range v.a.stores {
-		switch x := <-answers; {
+	for x := range askAll(v.a, func(s *storeWatch) ([]store.Job, error) { return s.backend.ListJobs(ctx) }) {
+		switch {
 		case errors.Is(x.err, store.ErrCorrupt):
 			x.home.log.Error("job left out of a list", "error", x.err)
-			all = append(all, x.jobs...)
 		case x.err != nil:
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.err))
+			failed = errors.Join(failed, x.failure())
 			out.Unanswered = append(out.Unanswered, x.home.label())
-		default:
-			all = append(all, x.jobs...)
+			continue
 		}
+		all = append(all, x.value...)
 	}
 	if len(out.Unanswered) == len(v.a.stores) {
 		return nil, statusOf(failed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/slicer-project/slicer/assigner/generate"
@@ -24,28 +25,49 @@ func (a *Assigner) read(ctx context.Context, job string, home *storeWatch) (gene
 			return l, home
 		}
 	}
-	type answer struct {
-		loaded generate.Loaded
-		home   *storeWatch
-	}
-	answers := make(chan answer, len(a.stores))
-	for _, s := range a.stores {
-		if len(a.stores) == 1 {
-			answers <- answer{s.read(ctx, job), s}
-		} else if !a.goRun(func() { answers <- answer{s.read(ctx, job), s} }) {
-			answers <- answer{generate.Loaded{Err: store.ErrClosed}, s}
-		}
-	}
 	var failed error
-	for range a.stores {
-		switch x := <-answers; {
-		case x.loaded.Exists:
-			return x.loaded, x.home
-		case x.loaded.Err != nil:
-			failed = errors.Join(failed, fmt.Errorf("store %s: %w", x.home.label(), x.loaded.Err))
+	for x := range askAll(a, func(s *storeWatch) (generate.Loaded, error) { l := s.read(ctx, job); return l, l.Err }) {
+		switch {
+		case x.err != nil:
+			failed = errors.Join(failed, x.failure())
+		case x.value.Exists:
+			return x.value, x.home
 		}
 	}
 	return generate.Loaded{Err: failed}, nil
+}
+
+// answer is what one store says.
+type answer[T any] struct {
+	home  *storeWatch
+	value T
+	err   error
+}
+
+// failure is its error, with its name.
+func (x answer[T]) failure() error { return fmt.Errorf("store %s: %w", x.home.label(), x.err) }
+
+// askAll asks all stores at once, for their answers as they come.
+func askAll[T any](a *Assigner, ask func(*storeWatch) (T, error)) iter.Seq[answer[T]] {
+	answers := make(chan answer[T], len(a.stores))
+	for _, s := range a.stores {
+		one := func() {
+			v, err := ask(s)
+			answers <- answer[T]{s, v, err}
+		}
+		if len(a.stores) == 1 {
+			one()
+		} else if !a.goRun(one) {
+			answers <- answer[T]{home: s, err: store.ErrClosed}
+		}
+	}
+	return func(yield func(answer[T]) bool) {
+		for range a.stores {
+			if !yield(<-answers) {
+				return
+			}
+		}
+	}
 }
 
 func (s *storeWatch) read(ctx context.Context, job string) generate.Loaded {
