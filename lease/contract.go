@@ -116,7 +116,8 @@ type Watcher interface {
 	Close() error
 }
 
-// Token proves a tenure of a job lease; each tenure of a job has a larger one.
+// Token proves that a session has the job lease. Each time that a job's lease is taken it
+// is larger.
 type Token int64
 
 // State is what an assigner reads of a job, at one revision.

@@ -144,7 +144,7 @@ func (t *Table) reset() {
 
 func (t *Table) tick(now time.Duration) { t.now = max(t.now, now) }
 
-// Prefer says whether this assigner is the one that gives the job's indexes. What was
+// Prefer sets whether this assigner is the one that gives the job's indexes. What was
 // heard just before it is counts. Once it is not, all is kept for FreeAfter: a
 // Distributor that has taken no other assigner for preferred meanwhile does not say
 // everything again. One that does so is believed, whatever was known before.

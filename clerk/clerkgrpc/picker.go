@@ -52,14 +52,14 @@ type owners struct {
 func (o owners) Len() int                  { return o.of.Len() }
 func (o owners) At(i int) policy.Candidate { return o.t.entries[o.of.Position(i)].candidate(o.last) }
 
-// anybody are the candidates when there is no key.
-type anybody struct {
+// anyTask are the candidates when there is no key.
+type anyTask struct {
 	t    *table
 	last *conn
 }
 
-func (o anybody) Len() int                  { return len(o.t.any) }
-func (o anybody) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.last) }
+func (o anyTask) Len() int                  { return len(o.t.any) }
+func (o anyTask) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.last) }
 
 // Pick is balancer.Picker's. It takes no lock, save for RPCs that may be carried out
 // twice, and does not allocate unless it fails.
@@ -145,7 +145,7 @@ func (t *table) pickAny(r *route) (balancer.PickResult, error) {
 		last = r.last.Load()
 	}
 	t.job.tally.keyless.Add(1)
-	if i := policy.Choose(t.kind, anybody{t, last}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
+	if i := policy.Choose(t.kind, anyTask{t, last}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
 		e := &t.entries[t.any[i]]
 		if sub := e.conn.ready.Load(); sub != nil {
 			return t.send(e, sub, r), nil

@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Lead implements lease.WriteSession. The token is the create revision of the
-// leader key, which no other tenure has.
+// Lead implements lease.WriteSession. The token is the create revision of the leader key,
+// which is another each time that the lease is taken.
 func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 	m, err := n.begin()
 	if err != nil {

@@ -22,7 +22,7 @@ func (f *fixture) jobLeaseIsExclusive() {
 		f.t.Errorf("Resign with another token: %v", err)
 	}
 	if _, err := other.Lead(f.ctx, f.job); !errors.Is(err, lease.ErrHeld) {
-		f.t.Errorf("a wrong token has ended the tenure: %v", err)
+		f.t.Errorf("a wrong token has given the job lease back: %v", err)
 	}
 	if err := f.w.Resign(f.ctx, f.job, f.token); err != nil {
 		f.t.Fatalf("Resign: %v", err)

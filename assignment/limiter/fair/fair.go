@@ -23,15 +23,15 @@ type Config struct {
 
 // Limiter gives out places.
 type Limiter struct {
-	cfg     Config
-	held    map[uint64]place
-	ending  []ending // when places are released at the latest, soonest first
-	cost    int      // of all places that are held
-	crowded int      // keys that hold two places or more
-	flows   map[string]*flow
-	waiting map[uint64]*waiter
-	rings   [][]*flow // by class: those in which something waits, in turn
-	granted []uint64
+	cfg      Config
+	held     map[uint64]place
+	ending   []ending // when places are released at the latest, soonest first
+	cost     int      // of all places that are held
+	multiple int      // keys that hold two places or more
+	flows    map[string]*flow
+	waiting  map[uint64]*waiter
+	rings    [][]*flow // by class: those in which something waits, in turn
+	granted  []uint64
 }
 
 type place struct {
@@ -229,7 +229,7 @@ func (l *Limiter) grant(now time.Time, id uint64, f *flow, cost int) {
 	l.ending = append(l.ending, ending{id, until})
 	l.cost += cost
 	if f.held++; f.held == 2 {
-		l.crowded++
+		l.multiple++
 	}
 }
 
@@ -237,14 +237,14 @@ func (l *Limiter) free(id uint64, p place) {
 	delete(l.held, id)
 	l.cost -= p.cost
 	if p.flow.held--; p.flow.held == 1 {
-		l.crowded--
+		l.multiple--
 	}
 	l.drop(p.flow)
 }
 
 // takeOver makes room for one of a flow at the cost of the flow that holds the most.
 func (l *Limiter) takeOver(f *flow) bool {
-	if !l.cfg.TakeOver || f.held > 0 || l.crowded == 0 {
+	if !l.cfg.TakeOver || f.held > 0 || l.multiple == 0 {
 		return false
 	}
 	var victim uint64
@@ -291,7 +291,7 @@ func (l *Limiter) nextOf(now time.Time, class int) bool {
 		}
 		w := q[0]
 		if !l.room(w.cost) && !l.takeOver(f) {
-			if l.crowded == 0 || !l.cfg.TakeOver {
+			if l.multiple == 0 || !l.cfg.TakeOver {
 				return false
 			}
 			continue // one of another key may take a place over

@@ -179,8 +179,8 @@ func testCheck(t *testing.T, h *harness) {
 // testRegistryEnds closes a handle that has registrations and watchers.
 func testRegistryEnds(t *testing.T, h *harness) {
 	s := h.open()
-	keeper := h.another(s)
-	w, err := keeper.Candidates(t.Context())
+	registrar := h.another(s)
+	w, err := registrar.Candidates(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func testRegistryEnds(t *testing.T, h *harness) {
 			t.Error(err)
 		}
 	}
-	if keeper != s {
+	if registrar != s {
 		h.candidates(w, rev)
 	}
 	if err := w.Close(); err != nil {

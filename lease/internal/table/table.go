@@ -302,7 +302,7 @@ func (t *Table) Lead(now time.Duration, id uint64, name string) (lease.Token, er
 	return 0, lease.ErrHeld
 }
 
-// Resign ends a tenure.
+// Resign gives the job lease back.
 func (t *Table) Resign(name string, token lease.Token) (changed bool) {
 	j := t.jobs[name]
 	if j == nil || j.leader == 0 || j.token != token {
