@@ -183,7 +183,7 @@ func TestMalformedAssignmentIsAskedForAgain(t *testing.T) {
 			"garbage":   func(s *fakeStream) { f.frame(s, testJob, broken, fr.Trailer) },
 			"truncated": func(s *fakeStream) { f.frame(s, testJob, fr.Data[:len(fr.Data)-1], fr.Trailer) },
 			"nothing":   func(s *fakeStream) { f.frame(s, testJob, nil, fr.Trailer) },
-			"unheard-of base": func(s *fakeStream) {
+			"unknown base": func(s *fakeStream) {
 				f.frame(s, testJob, fr.Data, &slicerv1.Trailer{Generation: fr.Trailer.Generation, Base: 17, Size: fr.Trailer.Size})
 			},
 			"wrong checksum": func(s *fakeStream) {

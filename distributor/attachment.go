@@ -62,10 +62,10 @@ func (a *attachment) notify(what func(*fanout.Upstream)) {
 	}
 }
 
-// heard notes that the assigner hears this Distributor.
-func (a *attachment) heard(now time.Time) {
+// acknowledged notes that the assigner hears this Distributor.
+func (a *attachment) acknowledged(now time.Time) {
 	a.mu.Lock()
-	again := a.up.Heard(now)
+	again := a.up.Acknowledged(now)
 	a.mu.Unlock()
 	if !again {
 		return
@@ -77,14 +77,14 @@ func (a *attachment) heard(now time.Time) {
 	}
 }
 
-// lastHeard is when the assigner is known to have heard this Distributor, zero for nil.
-func (a *attachment) lastHeard(now time.Time) time.Time {
+// lastAcknowledged is when the assigner is known to have heard this Distributor, zero for nil.
+func (a *attachment) lastAcknowledged(now time.Time) time.Time {
 	if a == nil {
 		return time.Time{}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.up.LastHeard(now)
+	return a.up.LastAcknowledged(now)
 }
 
 // next is what to say next, nil for nothing.

@@ -85,7 +85,7 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 		}
 	}
 	f.streams[s] = struct{}{}
-	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id, SaysHeard: f.saysSo}}})
+	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: &slicerv1.AssignerHello{AssignerId: f.id, Acknowledges: f.saysSo}}})
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: f.pref}})
 	f.mu.Unlock()
 	defer func() {
@@ -106,7 +106,7 @@ func (f *fakeAssigner) receive(s *fakeStream) error {
 		f.mu.Lock()
 		f.note(s, m)
 		if f.saysSo && !f.deaf {
-			f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}})
+			f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Acknowledged{Acknowledged: &slicerv1.Acknowledged{}}})
 		}
 		if w := m.GetWant(); w != nil {
 			f.want(s, w)

@@ -92,7 +92,7 @@ func (j *job) Notify() {
 func (j *job) tick(now time.Time) (next time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.stepLocked(now, fanout.Tick{Acknowledged: j.preferred.lastHeard(now)}).(fanout.Timer).At
+	return j.stepLocked(now, fanout.Tick{Acknowledged: j.preferred.lastAcknowledged(now)}).(fanout.Timer).At
 }
 
 // step tells the core what has happened and carries out what follows. It returns the
@@ -163,7 +163,7 @@ func (j *job) knownLocked() {
 func (j *job) setPeers(now time.Time, preferred, target *attachment, store uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e := fanout.Peers{Preferred: preferred.peer(), Target: target.peer(), Store: store, Acknowledged: j.preferred.lastHeard(now)}
+	e := fanout.Peers{Preferred: preferred.peer(), Target: target.peer(), Store: store, Acknowledged: j.preferred.lastAcknowledged(now)}
 	j.was, j.target, j.preferred = j.target, target, preferred
 	j.stepLocked(now, e)
 	j.was = nil

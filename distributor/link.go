@@ -246,8 +246,8 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		if j := a.d.lookup(m.RefuseTask.GetJob()); j != nil {
 			j.step(now, fanout.TaskRefused{Refusal: m.RefuseTask})
 		}
-	case *slicerv1.AttachResponse_Heard:
-		a.heard(now)
+	case *slicerv1.AttachResponse_Acknowledged:
+		a.acknowledged(now)
 	case *slicerv1.AttachResponse_ClientIndexes:
 		if j := a.d.lookup(m.ClientIndexes.GetJob()); j != nil {
 			j.step(now, fanout.Indexed{From: a.Session, Indexes: m.ClientIndexes})

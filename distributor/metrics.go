@@ -40,22 +40,22 @@ type metrics struct {
 
 // vectors are the metrics with a series for each job.
 type vectors struct {
-	subs        *prometheus.GaugeVec
-	gen         *prometheus.GaugeVec
-	slices      *prometheus.GaugeVec
-	lag         *prometheus.GaugeVec
-	slow        *prometheus.GaugeVec
-	slowest     *prometheus.GaugeVec
-	unheard     *prometheus.GaugeVec
-	sent        *prometheus.CounterVec
-	sentBytes   *prometheus.CounterVec
-	encodes     *prometheus.CounterVec
-	refusals    *prometheus.CounterVec
-	reported    *prometheus.CounterVec
-	received    *prometheus.CounterVec
-	bases       *prometheus.CounterVec
-	convergence *prometheus.HistogramVec
-	reach       *prometheus.HistogramVec
+	subs           *prometheus.GaugeVec
+	gen            *prometheus.GaugeVec
+	slices         *prometheus.GaugeVec
+	lag            *prometheus.GaugeVec
+	slow           *prometheus.GaugeVec
+	slowest        *prometheus.GaugeVec
+	unacknowledged *prometheus.GaugeVec
+	sent           *prometheus.CounterVec
+	sentBytes      *prometheus.CounterVec
+	encodes        *prometheus.CounterVec
+	refusals       *prometheus.CounterVec
+	reported       *prometheus.CounterVec
+	received       *prometheus.CounterVec
+	bases          *prometheus.CounterVec
+	convergence    *prometheus.HistogramVec
+	reach          *prometheus.HistogramVec
 }
 
 func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
@@ -76,7 +76,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.vectors.lag = gauge("subscribers_behind", "Clerks and slicelets that do not hold the newest assignment yet.", "job")
 	m.vectors.slow = gauge("subscribers_slow", "Subscribers that have not acknowledged what they were sent for 5 s.", "job")
 	m.vectors.slowest = gauge("slow_subscriber_seconds", "For how long a slow subscriber's acknowledgement has been waited for: the 16 slowest of each job.", "job", "subscriber")
-	m.vectors.unheard = gauge("unheard", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
+	m.vectors.unacknowledged = gauge("unacknowledged", "1 while the job's preferred assigner does not hear this Distributor, so that slicelets look for another.", "job")
 	m.vectors.sent = counter("updates_total", "Assignments sent to subscribers, whole or as a delta.", "job", "kind")
 	m.vectors.sentBytes = counter("update_bytes_total", "Encoded bytes of the assignments sent to subscribers.", "job", "kind")
 	m.vectors.encodes = counter("encodes_total", "Encodings made of assignments: one for each base and generation that is sent.", "job", "kind")
@@ -143,7 +143,7 @@ type jobSeries struct {
 	refs                       int // uses of the series, guarded by metrics.mu
 	roles                      [fanout.NumRoles]prometheus.Gauge
 	gen, slices, lag, slowSubs prometheus.Gauge
-	unheard                    prometheus.Gauge
+	unacknowledged             prometheus.Gauge
 	sent, sentBytes, encodes   map[string]prometheus.Counter
 	refusals, reports, bases   prometheus.Counter
 	convergence                prometheus.Observer
@@ -156,7 +156,7 @@ func (m *metrics) newSeries(name string) *jobSeries {
 	counter := func(v *prometheus.CounterVec, labels ...string) prometheus.Counter {
 		return series.Add[prometheus.Counter](&s.Set, v, append([]string{name}, labels...)...)
 	}
-	s.gen, s.slices, s.lag, s.slowSubs, s.unheard = gauge(m.vectors.gen), gauge(m.vectors.slices), gauge(m.vectors.lag), gauge(m.vectors.slow), gauge(m.vectors.unheard)
+	s.gen, s.slices, s.lag, s.slowSubs, s.unacknowledged = gauge(m.vectors.gen), gauge(m.vectors.slices), gauge(m.vectors.lag), gauge(m.vectors.slow), gauge(m.vectors.unacknowledged)
 	s.refusals, s.reports, s.bases = counter(m.vectors.refusals), counter(m.vectors.reported), counter(m.vectors.bases)
 	s.convergence = series.Add[prometheus.Observer](&s.Set, m.vectors.convergence, name)
 	for role, label := range map[slicerv1.Role]string{
@@ -183,10 +183,10 @@ type jobMetrics struct {
 	job    string
 	series atomic.Pointer[jobSeries] // nil before show
 
-	mu        sync.Mutex
-	connected [fanout.NumRoles]int
-	isUnheard bool
-	worst     []fanout.Slow // shown as slowest
+	mu               sync.Mutex
+	connected        [fanout.NumRoles]int
+	isUnacknowledged bool
+	worst            []fanout.Slow // shown as slowest
 }
 
 func (m *metrics) job(name string) *jobMetrics { return &jobMetrics{parent: m, job: name} }
@@ -215,7 +215,7 @@ func (j *jobMetrics) show() {
 			g.Add(float64(n))
 		}
 	}
-	setUnheard(s, j.isUnheard)
+	setUnacknowledged(s, j.isUnacknowledged)
 	j.series.Store(s)
 }
 
@@ -247,19 +247,19 @@ func (j *jobMetrics) Subscribers(role slicerv1.Role, by int) {
 	}
 }
 
-func (j *jobMetrics) Unacknowledged(unheard bool) {
+func (j *jobMetrics) Unacknowledged(unacknowledged bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.isUnheard = unheard
+	j.isUnacknowledged = unacknowledged
 	if s := j.series.Load(); s != nil {
-		setUnheard(s, unheard)
+		setUnacknowledged(s, unacknowledged)
 	}
 }
 
-func setUnheard(s *jobSeries, unheard bool) {
-	s.unheard.Set(0)
-	if unheard {
-		s.unheard.Set(1)
+func setUnacknowledged(s *jobSeries, unacknowledged bool) {
+	s.unacknowledged.Set(0)
+	if unacknowledged {
+		s.unacknowledged.Set(1)
 	}
 }
 

@@ -60,7 +60,7 @@ func CheckHello(m *slicerv1.DistributorHello) error {
 
 // NewStream begins with the assigner's hello.
 func NewStream(assigner, zone string) *Stream {
-	hello := &slicerv1.AssignerHello{AssignerId: assigner, Zone: zone, SaysHeard: true}
+	hello := &slicerv1.AssignerHello{AssignerId: assigner, Zone: zone, Acknowledges: true}
 	return &Stream{
 		hello: &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}},
 		jobs:  make(map[string]bool), preferred: make(map[string]Preferred),
@@ -182,7 +182,7 @@ func NewPreference(storeID uint64, revision int64, candidates []store.Candidate)
 }
 
 // heard is the same for every Distributor.
-var heard = &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Heard{Heard: &slicerv1.Heard{}}}
+var heard = &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Acknowledged{Acknowledged: &slicerv1.Acknowledged{}}}
 
 // Pop returns what to say next: a message, or else whatever a job answers to Ready, again
 // and again until there is nothing. The hello comes first, then that the Distributor is

@@ -348,7 +348,7 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 	switch m := m.GetMessage().(type) {
 	case *slicerv1.AttachResponse_Hello:
 		return "hello of " + m.Hello.AssignerId
-	case *slicerv1.AttachResponse_Heard:
+	case *slicerv1.AttachResponse_Acknowledged:
 		return "heard"
 	case *slicerv1.AttachResponse_Status:
 		s := m.Status

@@ -119,7 +119,7 @@ func TestOneNameOfSeveral(t *testing.T) {
 		defer well.Stop()
 		a := subscribertest.History(t, 1, 1)[0]
 		for _, server := range []*subscribertest.Server{deaf, well} {
-			server.Say(&slicerv1.Status{TakesReports: true, Unheard: server == deaf})
+			server.Say(&slicerv1.Status{TakesReports: true, Unacknowledged: server == deaf})
 			server.Put(a)
 		}
 		s := start(t, n, func(c *Config) {

@@ -5,6 +5,6 @@ package fanout
 // Only the build tag sabotage can bring these about: the simulated cluster shows with
 // them that it would notice.
 const (
-	oneDelta    = false // every subscriber gets the delta that most need, whatever it holds
-	alwaysHeard = false // slicelets are never told that their Distributor is not acknowledged
+	oneDelta           = false // every subscriber gets the delta that most need, whatever it holds
+	alwaysAcknowledged = false // slicelets are never told that their Distributor is not acknowledged
 )

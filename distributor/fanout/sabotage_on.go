@@ -5,6 +5,6 @@ package fanout
 import "os"
 
 var (
-	oneDelta    = os.Getenv("SLICER_SABOTAGE") == "wrong-base"
-	alwaysHeard = os.Getenv("SLICER_SABOTAGE") == "unheard"
+	oneDelta           = os.Getenv("SLICER_SABOTAGE") == "wrong-base"
+	alwaysAcknowledged = os.Getenv("SLICER_SABOTAGE") == "unacknowledged"
 )

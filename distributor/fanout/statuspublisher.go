@@ -90,7 +90,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 	s := &slicerv1.Status{
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
-		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unheard: b.unacknowledged && !alwaysHeard,
+		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unacknowledged: b.unacknowledged && !alwaysAcknowledged,
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
@@ -99,7 +99,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		b.next, b.due.at = s, now
 	case s.ReportIntervalMs != b.shown.ReportIntervalMs:
 		b.next, b.due.at = s, now // tasks die of a delay
-	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unheard != b.shown.Unheard:
+	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unacknowledged != b.shown.Unacknowledged:
 		b.next = s
 		b.due.after(now, StatusGap)
 	case !slices.Equal(s.Stragglers, b.shown.Stragglers):
@@ -112,8 +112,8 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 func (b *statusPublisher) reset() { *b = statusPublisher{unacknowledged: b.unacknowledged} }
 
 // acknowledge takes whether the preferred assigner hears this Distributor.
-func (b *statusPublisher) acknowledge(now time.Time, unheard bool) {
-	b.unacknowledged = unheard
+func (b *statusPublisher) acknowledge(now time.Time, unacknowledged bool) {
+	b.unacknowledged = unacknowledged
 	if b.next == nil {
 		b.next = b.shown
 	}
@@ -121,7 +121,7 @@ func (b *statusPublisher) acknowledge(now time.Time, unheard bool) {
 		return // it is part of the first
 	}
 	b.next = proto.CloneOf(b.next)
-	b.next.Unheard = unheard && !alwaysHeard
+	b.next.Unacknowledged = unacknowledged && !alwaysAcknowledged
 	b.due.after(now, StatusGap)
 }
 

@@ -345,7 +345,7 @@ func (x *transcript) content(a Send) string {
 	if s.ConvergedGeneration != 0 {
 		words = append(words, "all hold g"+gen(s.ConvergedGeneration))
 	}
-	if s.Unheard {
+	if s.Unacknowledged {
 		words = append(words, "unacknowledged")
 	}
 	if s.ClientIndex != nil {

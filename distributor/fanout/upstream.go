@@ -25,15 +25,15 @@ type Upstream struct {
 	// told of completely; wanted are those that it is asked for.
 	preferred, wanted map[string]struct{}
 	views             bool // the assigner is to be told which are taken for preferred
-	saysHeard         bool // it says every second that it hears this Distributor
-	heardAt           time.Time
+	acknowledges      bool // it says every second that it hears this Distributor
+	acknowledgedAt    time.Time
 }
 
 // NewUpstream begins with the other end's hello. firstTier: the other end is a Distributor
 // of the first tier, not an assigner.
 func NewUpstream(now time.Time, firstTier bool, h *slicerv1.AssignerHello) Upstream {
 	return Upstream{
-		saysHeard: h.GetSaysHeard(), heardAt: now, views: !firstTier,
+		acknowledges: h.GetAcknowledges(), acknowledgedAt: now, views: !firstTier,
 		marked: make(map[string]struct{}), vacant: make(map[string]struct{}), preferred: make(map[string]struct{}), wanted: make(map[string]struct{}),
 	}
 }
@@ -104,11 +104,11 @@ func (u *Upstream) SetPreferred(jobs []string, served func(job string) bool) {
 	u.preferred = now
 }
 
-// Heard notes that the assigner hears this Distributor. It reports whether it had not said
+// Acknowledged notes that the assigner hears this Distributor. It reports whether it had not said
 // so for a while: jobs that have told their subscribers otherwise are to look again.
-func (u *Upstream) Heard(now time.Time) (again bool) {
-	again = now.Sub(u.heardAt) >= UnacknowledgedAfter
-	u.heardAt = now
+func (u *Upstream) Acknowledged(now time.Time) (again bool) {
+	again = now.Sub(u.acknowledgedAt) >= UnacknowledgedAfter
+	u.acknowledgedAt = now
 	return again
 }
 
@@ -116,18 +116,18 @@ func (u *Upstream) Heard(now time.Time) (again bool) {
 // Distributor it is believed to have done so until now: the time that another has to take
 // its place counts from its death.
 func (u *Upstream) Ended(now time.Time) {
-	if now.Sub(u.heardAt) < freshFor {
-		u.heardAt = now
+	if now.Sub(u.acknowledgedAt) < freshFor {
+		u.acknowledgedAt = now
 	}
 }
 
-// LastHeard is when the assigner is known to have heard this Distributor. Of one that
+// LastAcknowledged is when the assigner is known to have heard this Distributor. Of one that
 // does not say so it is believed for as long as the stream lasts.
-func (u *Upstream) LastHeard(now time.Time) time.Time {
-	if !u.saysHeard {
+func (u *Upstream) LastAcknowledged(now time.Time) time.Time {
+	if !u.acknowledges {
 		return now
 	}
-	return u.heardAt
+	return u.acknowledgedAt
 }
 
 // Source is which view of the preferences it brings. No id contains a slash.

@@ -91,27 +91,27 @@ func TestViewsAreDue(t *testing.T) {
 	}
 }
 
-// The time that a Distributor counts as unheard begins with the end of a stream whose
+// The time that a Distributor counts as unacknowledged begins with the end of a stream whose
 // assigner has just heard it, and with its last word if that was silent before.
-func TestLastHeard(t *testing.T) {
-	u := NewUpstream(epoch, false, &slicerv1.AssignerHello{SaysHeard: true})
+func TestLastAcknowledged(t *testing.T) {
+	u := NewUpstream(epoch, false, &slicerv1.AssignerHello{Acknowledges: true})
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
-	if again := u.Heard(at(time.Second)); again {
+	if again := u.Acknowledged(at(time.Second)); again {
 		t.Error("a word after a second comes after a silence")
 	}
 	u.Ended(at(2500 * time.Millisecond))
-	if got := u.LastHeard(at(10 * time.Second)); !got.Equal(at(2500 * time.Millisecond)) {
+	if got := u.LastAcknowledged(at(10 * time.Second)); !got.Equal(at(2500 * time.Millisecond)) {
 		t.Errorf("heard until %s, want until its end", got.Sub(epoch))
 	}
 	u.Ended(at(9 * time.Second))
-	if got := u.LastHeard(at(10 * time.Second)); !got.Equal(at(2500 * time.Millisecond)) {
+	if got := u.LastAcknowledged(at(10 * time.Second)); !got.Equal(at(2500 * time.Millisecond)) {
 		t.Errorf("heard until %s, want until its last word", got.Sub(epoch))
 	}
-	if again := u.Heard(at(2500*time.Millisecond + UnacknowledgedAfter)); !again {
+	if again := u.Acknowledged(at(2500*time.Millisecond + UnacknowledgedAfter)); !again {
 		t.Error("a word after a silence is not noticed")
 	}
 	mute := NewUpstream(epoch, false, &slicerv1.AssignerHello{})
-	if got := mute.LastHeard(at(time.Hour)); !got.Equal(at(time.Hour)) {
+	if got := mute.LastAcknowledged(at(time.Hour)); !got.Equal(at(time.Hour)) {
 		t.Errorf("one that does not say so heard it until %s, want while the stream lasts", got.Sub(epoch))
 	}
 }

@@ -62,13 +62,13 @@ type connector struct {
 	movedAway bool
 
 	// Of the link:
-	base      *assignment.Assignment // what the server knows that we hold
-	refusals  int                    // in a row
-	heard     time.Time
-	repeat    time.Duration // how often the server promises to be heard; 0 if it does not
-	sent      bool          // it has sent an assignment
-	noReports bool          // it takes no reports
-	unheard   bool          // the job's preferred assigner does not hear it
+	base           *assignment.Assignment // what the server knows that we hold
+	refusals       int                    // in a row
+	heard          time.Time
+	repeat         time.Duration // how often the server promises to be heard; 0 if it does not
+	sent           bool          // it has sent an assignment
+	noReports      bool          // it takes no reports
+	unacknowledged bool          // the job's preferred assigner does not hear it
 
 	refusing bool // an assignment was refused since the last that was not
 }
@@ -104,7 +104,7 @@ func (l *connector) stop() {
 
 func (l *connector) dial(id Link, now time.Time) {
 	l.phase, l.link, l.until = dialing, id, now.Add(l.dialTimeout())
-	l.refusals, l.heard, l.repeat, l.sent, l.noReports, l.unheard = 0, time.Time{}, 0, false, false, false
+	l.refusals, l.heard, l.repeat, l.sent, l.noReports, l.unacknowledged = 0, time.Time{}, 0, false, false, false
 }
 
 // dialTimeout is longer when every server has failed, again and again: they may be at

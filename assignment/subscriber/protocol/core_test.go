@@ -127,7 +127,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		f.Data[len(f.Data)/2] ^= 0x55
 		frame(f, err)
 	case "status":
-		m := &slicerv1.Status{TakesReports: !d.HasArg("no-reports"), Unheard: d.HasArg("unheard"), Mode: slicerv1.Mode_MODE_AFFINITY}
+		m := &slicerv1.Status{TakesReports: !d.HasArg("no-reports"), Unacknowledged: d.HasArg("unacknowledged"), Mode: slicerv1.Mode_MODE_AFFINITY}
 		var repeat, converged int
 		d.MaybeScanArgs(t, "repeat-ms", &repeat)
 		d.MaybeScanArgs(t, "converged", &converged)

@@ -60,8 +60,8 @@ func (w *world) settle() {
 	if w.c.back.phase != off && !w.c.disconnected {
 		w.t.Fatal("a backup distributor is used although not disconnected")
 	}
-	if looks := w.c.scan.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unheard) {
-		w.t.Fatalf("looks for another distributor: %t; its own serves: %t, and is not heard: %t", looks, w.c.dist.phase == serving, w.c.dist.unheard)
+	if looks := w.c.scan.phase != off; looks != (w.c.dist.phase == serving && w.c.dist.unacknowledged) {
+		w.t.Fatalf("looks for another distributor: %t; its own serves: %t, and is not heard: %t", looks, w.c.dist.phase == serving, w.c.dist.unacknowledged)
 	}
 	if due := w.c.Wake(); due.IsZero() && s.Link == None && w.c.dist.phase != open && w.c.back.phase != open {
 		w.t.Fatal("nothing will ever happen")
@@ -133,7 +133,7 @@ func (w *world) step() {
 	case "status":
 		id := w.link()
 		if w.up[id] == "linked" {
-			m := &slicerv1.Status{TakesReports: rapid.Bool().Draw(w.t, "takes"), RepeatMs: int64(draw(0, 3000, "repeat")), Unheard: rapid.Bool().Draw(w.t, "unheard")}
+			m := &slicerv1.Status{TakesReports: rapid.Bool().Draw(w.t, "takes"), RepeatMs: int64(draw(0, 3000, "repeat")), Unacknowledged: rapid.Bool().Draw(w.t, "unacknowledged")}
 			w.receiver.received(w.c, id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, w.now)
 		}
 	case "garbage":

@@ -121,7 +121,7 @@ func (c *Core) ack(l *connector, a *assignment.Assignment, refusal string) {
 
 func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 	l.repeat = time.Duration(min(max(m.GetRepeatMs(), 0), time.Hour.Milliseconds())) * time.Millisecond
-	l.noReports, l.unheard = !m.GetTakesReports(), m.GetUnheard()
+	l.noReports, l.unacknowledged = !m.GetTakesReports(), m.GetUnacknowledged()
 	l.listen(now, false)
 	if c.held != nil {
 		l.serve(now)

@@ -27,12 +27,12 @@ const (
 	longestLook = 10 * time.Second
 )
 
-var errUnheard = errors.New("the preferred assigner does not hear it either")
+var errUnacknowledged = errors.New("the preferred assigner does not hear it either")
 
 // look begins to look for another Distributor, or ends that.
 func (c *Core) look(now time.Time) {
 	d, s := &c.dist, &c.scan
-	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unheard
+	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unacknowledged
 	switch {
 	case wanted && s.phase == off:
 		// The others in order, or if there is none the same, and at once again: it may be
@@ -70,8 +70,8 @@ func (c *Core) answered(m *slicerv1.Status, now time.Time) {
 	s, d := &c.scan, &c.dist
 	switch {
 	case m == nil:
-	case m.GetUnheard() || !m.GetTakesReports():
-		c.fail(s, errUnheard, now)
+	case m.GetUnacknowledged() || !m.GetTakesReports():
+		c.fail(s, errUnacknowledged, now)
 	default:
 		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+s.addr(), nil)
 		c.do(Action{Do: Cut, Link: d.link})

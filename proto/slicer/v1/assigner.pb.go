@@ -820,7 +820,7 @@ type AttachResponse struct {
 	//	*AttachResponse_RefuseTask
 	//	*AttachResponse_ClientIndexes
 	//	*AttachResponse_Base
-	//	*AttachResponse_Heard
+	//	*AttachResponse_Acknowledged
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,10 +926,10 @@ func (x *AttachResponse) GetBase() *JobAssignment {
 	return nil
 }
 
-func (x *AttachResponse) GetHeard() *Heard {
+func (x *AttachResponse) GetAcknowledged() *Acknowledged {
 	if x != nil {
-		if x, ok := x.Message.(*AttachResponse_Heard); ok {
-			return x.Heard
+		if x, ok := x.Message.(*AttachResponse_Acknowledged); ok {
+			return x.Acknowledged
 		}
 	}
 	return nil
@@ -968,8 +968,8 @@ type AttachResponse_Base struct {
 	Base *JobAssignment `protobuf:"bytes,7,opt,name=base,proto3,oneof"`
 }
 
-type AttachResponse_Heard struct {
-	Heard *Heard `protobuf:"bytes,8,opt,name=heard,proto3,oneof"`
+type AttachResponse_Acknowledged struct {
+	Acknowledged *Acknowledged `protobuf:"bytes,8,opt,name=acknowledged,proto3,oneof"`
 }
 
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
@@ -986,15 +986,15 @@ func (*AttachResponse_ClientIndexes) isAttachResponse_Message() {}
 
 func (*AttachResponse_Base) isAttachResponse_Message() {}
 
-func (*AttachResponse_Heard) isAttachResponse_Message() {}
+func (*AttachResponse_Acknowledged) isAttachResponse_Message() {}
 
 type AssignerHello struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	AssignerId string                 `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
 	Zone       string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
-	// The sender says Heard about every second as long as it hears the Distributor. An
-	// older one does not, and only the connection's keepalive tells.
-	SaysHeard     bool `protobuf:"varint,3,opt,name=says_heard,json=saysHeard,proto3" json:"says_heard,omitempty"`
+	// Whether the sender sends Acknowledged about every second as long as it hears the
+	// Distributor. An older one does not, and only the connection's keepalive tells.
+	Acknowledges  bool `protobuf:"varint,3,opt,name=acknowledges,proto3" json:"acknowledges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,36 +1043,36 @@ func (x *AssignerHello) GetZone() string {
 	return ""
 }
 
-func (x *AssignerHello) GetSaysHeard() bool {
+func (x *AssignerHello) GetAcknowledges() bool {
 	if x != nil {
-		return x.SaysHeard
+		return x.Acknowledges
 	}
 	return false
 }
 
-// Heard says that something has come from the Distributor just now. One that is not told
+// Acknowledged says that something has come from the Distributor just now. One that is not told
 // so for some seconds concludes that what it sends does not arrive, and tells its
 // slicelets to look for another Distributor.
-type Heard struct {
+type Acknowledged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Heard) Reset() {
-	*x = Heard{}
+func (x *Acknowledged) Reset() {
+	*x = Acknowledged{}
 	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Heard) String() string {
+func (x *Acknowledged) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Heard) ProtoMessage() {}
+func (*Acknowledged) ProtoMessage() {}
 
-func (x *Heard) ProtoReflect() protoreflect.Message {
+func (x *Acknowledged) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1084,8 +1084,8 @@ func (x *Heard) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Heard.ProtoReflect.Descriptor instead.
-func (*Heard) Descriptor() ([]byte, []int) {
+// Deprecated: Use Acknowledged.ProtoReflect.Descriptor instead.
+func (*Acknowledged) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
 }
 
@@ -1742,7 +1742,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rH\x00R\x05index\x88\x01\x01\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x12\"\n" +
 	"\fdisconnected\x18\x04 \x01(\bR\fdisconnectedB\b\n" +
-	"\x06_index\"\xc9\x03\n" +
+	"\x06_index\"\xde\x03\n" +
 	"\x0eAttachResponse\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.slicer.v1.AssignerHelloH\x00R\x05hello\x127\n" +
 	"\n" +
@@ -1755,16 +1755,15 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\vrefuse_task\x18\x05 \x01(\v2\x15.slicer.v1.RefuseTaskH\x00R\n" +
 	"refuseTask\x12A\n" +
 	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexes\x12.\n" +
-	"\x04base\x18\a \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12(\n" +
-	"\x05heard\x18\b \x01(\v2\x10.slicer.v1.HeardH\x00R\x05heardB\t\n" +
-	"\amessage\"c\n" +
+	"\x04base\x18\a \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12=\n" +
+	"\facknowledged\x18\b \x01(\v2\x17.slicer.v1.AcknowledgedH\x00R\facknowledgedB\t\n" +
+	"\amessage\"h\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\x12\n" +
-	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x1d\n" +
-	"\n" +
-	"says_heard\x18\x03 \x01(\bR\tsaysHeard\"\a\n" +
-	"\x05Heard\"\xa7\x01\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\"\n" +
+	"\facknowledges\x18\x03 \x01(\bR\facknowledges\"\x0e\n" +
+	"\fAcknowledged\"\xa7\x01\n" +
 	"\n" +
 	"Preference\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x124\n" +
@@ -1842,7 +1841,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*Client)(nil),           // 8: slicer.v1.Client
 	(*AttachResponse)(nil),   // 9: slicer.v1.AttachResponse
 	(*AssignerHello)(nil),    // 10: slicer.v1.AssignerHello
-	(*Heard)(nil),            // 11: slicer.v1.Heard
+	(*Acknowledged)(nil),     // 11: slicer.v1.Acknowledged
 	(*Preference)(nil),       // 12: slicer.v1.Preference
 	(*Candidate)(nil),        // 13: slicer.v1.Candidate
 	(*JobPreference)(nil),    // 14: slicer.v1.JobPreference
@@ -1883,7 +1882,7 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	17, // 18: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
 	18, // 19: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
 	15, // 20: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
-	11, // 21: slicer.v1.AttachResponse.heard:type_name -> slicer.v1.Heard
+	11, // 21: slicer.v1.AttachResponse.acknowledged:type_name -> slicer.v1.Acknowledged
 	13, // 22: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
 	14, // 23: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
 	26, // 24: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
@@ -1925,7 +1924,7 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachResponse_RefuseTask)(nil),
 		(*AttachResponse_ClientIndexes)(nil),
 		(*AttachResponse_Base)(nil),
-		(*AttachResponse_Heard)(nil),
+		(*AttachResponse_Acknowledged)(nil),
 	}
 	file_slicer_v1_assigner_proto_msgTypes[15].OneofWrappers = []any{
 		(*JobAssignment_Chunk)(nil),

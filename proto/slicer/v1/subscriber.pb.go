@@ -820,9 +820,9 @@ type Status struct {
 	ClientIndex *uint32 `protobuf:"varint,8,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
 	// The job's preferred assigner has not heard the sender for some seconds: what
 	// slicelets report to it gets nowhere, so they look for another Distributor.
-	Unheard       bool `protobuf:"varint,9,opt,name=unheard,proto3" json:"unheard,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Unacknowledged bool `protobuf:"varint,9,opt,name=unacknowledged,proto3" json:"unacknowledged,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -911,9 +911,9 @@ func (x *Status) GetClientIndex() uint32 {
 	return 0
 }
 
-func (x *Status) GetUnheard() bool {
+func (x *Status) GetUnacknowledged() bool {
 	if x != nil {
-		return x.Unheard
+		return x.Unacknowledged
 	}
 	return false
 }
@@ -1041,7 +1041,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\xe4\x02\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\xf2\x02\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1053,8 +1053,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x04mode\x18\x05 \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12#\n" +
 	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
 	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\x12&\n" +
-	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12\x18\n" +
-	"\aunheard\x18\t \x01(\bR\aunheardB\x0f\n" +
+	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12&\n" +
+	"\x0eunacknowledged\x18\t \x01(\bR\x0eunacknowledgedB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +

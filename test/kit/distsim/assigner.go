@@ -84,8 +84,8 @@ func (p *Assigner) received(m *slicerv1.AttachResponse) {
 		step(m.RefuseTask.GetJob(), fanout.TaskRefused{Refusal: m.RefuseTask})
 	case *slicerv1.AttachResponse_ClientIndexes:
 		step(m.ClientIndexes.GetJob(), fanout.Indexed{From: p.Session, Indexes: m.ClientIndexes})
-	case *slicerv1.AttachResponse_Heard:
-		if p.up.Heard(d.now) {
+	case *slicerv1.AttachResponse_Acknowledged:
+		if p.up.Acknowledged(d.now) {
 			for _, j := range d.jobs {
 				j.due = true
 			}
@@ -143,11 +143,11 @@ func (p *Assigner) peer() fanout.Peer {
 	return p.Peer
 }
 
-func (p *Assigner) lastHeard(now time.Time) time.Time {
+func (p *Assigner) lastAcknowledged(now time.Time) time.Time {
 	if p == nil {
 		return time.Time{}
 	}
-	return p.up.LastHeard(now)
+	return p.up.LastAcknowledged(now)
 }
 
 func (p *Assigner) mark(what func(*fanout.Upstream)) {

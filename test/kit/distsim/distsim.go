@@ -92,7 +92,7 @@ func (d *Distributor) Step(now time.Time) (next time.Time) {
 			continue
 		}
 		j.due = false
-		j.at = j.step(fanout.Tick{Acknowledged: j.preferred.lastHeard(now)}).(fanout.Timer).At
+		j.at = j.step(fanout.Tick{Acknowledged: j.preferred.lastAcknowledged(now)}).(fanout.Timer).At
 		j.at = fanout.Sooner(j.at, d.dropIfIdle(j))
 		next = fanout.Sooner(next, j.at)
 	}
@@ -163,7 +163,7 @@ func (d *Distributor) wire() {
 func (d *Distributor) wireJob(j *job) {
 	preferred, target := fanout.Choose(&d.prefs, j.name, d.attached, nil, false)
 	store, _ := d.prefs.StoreOf(j.name)
-	acknowledged := j.preferred.lastHeard(d.now)
+	acknowledged := j.preferred.lastAcknowledged(d.now)
 	j.preferred, j.target = preferred, target
 	j.step(fanout.Peers{Preferred: preferred.peer(), Target: target.peer(), Store: store, Acknowledged: acknowledged})
 }

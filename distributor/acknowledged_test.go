@@ -9,11 +9,11 @@ import (
 )
 
 // heardAs waits, and checks what slicelets are told of whether they are heard.
-func heardAs(t *testing.T, s *fakeSub, after time.Duration, unheard bool, when string) {
+func heardAs(t *testing.T, s *fakeSub, after time.Duration, unacknowledged bool, when string) {
 	t.Helper()
 	time.Sleep(after)
-	if got := s.lastStatus().GetUnheard(); got != unheard {
-		t.Errorf("%s after %s: unheard %t", when, after, got)
+	if got := s.lastStatus().GetUnacknowledged(); got != unacknowledged {
+		t.Errorf("%s after %s: unacknowledged %t", when, after, got)
 	}
 }
 
@@ -34,7 +34,7 @@ func hearing(t *testing.T, n *network) (f1, f2 *fakeAssigner, s *fakeSub) {
 
 // In whichever direction nothing comes through, the preferred assigner says nothing of
 // hearing this Distributor, though the stream stands.
-func TestUnheardIsTold(t *testing.T) {
+func TestUnacknowledgedIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f1, f2, s := hearing(t, newNetwork())
 		heardAs(t, s, 10*time.Second, false, "both hear it")
@@ -53,7 +53,7 @@ func TestUnheardIsTold(t *testing.T) {
 }
 
 // A dead assigner may be replaced soon; with none in its place none hears.
-func TestUnheardWithoutPreferred(t *testing.T) {
+func TestUnacknowledgedWithoutPreferred(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f1, f2, s := hearing(t, newNetwork())
 		heardAs(t, s, 10*time.Second, false, "both hear it")
@@ -73,7 +73,7 @@ func TestUnheardWithoutPreferred(t *testing.T) {
 // An assigner that has just said that it hears is believed to have done so until its
 // stream ends: another may need from then on almost as long as fanout.UnacknowledgedAfter to take its
 // place.
-func TestUnheardCountsFromTheEnd(t *testing.T) {
+func TestUnacknowledgedCountsFromTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f1, _, s := hearing(t, newNetwork())
 		heardAs(t, s, 10*time.Second, false, "both hear it")
@@ -93,7 +93,7 @@ func TestUnheardCountsFromTheEnd(t *testing.T) {
 }
 
 // That slicelets are to look for another is said where there are any.
-func TestUnheardIsLogged(t *testing.T) {
+func TestUnacknowledgedIsLogged(t *testing.T) {
 	for warnings, hello := range []*slicerv1.Hello{clerkHello("c1"), sliceletHello("s1", 1)} {
 		inBubble(t, func(t *testing.T) {
 			n := newNetwork()
