@@ -48,12 +48,12 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 			}
 		}
 	}
-	beliefs := a.beliefs(now)
+	preferred := a.views(now)
 	jobs := make(map[string]*slicerv1.JobAssigners)
-	for name, bs := range beliefs {
-		jobs[name] = &slicerv1.JobAssigners{Job: name, Beliefs: bs}
+	for name, bs := range preferred {
+		jobs[name] = &slicerv1.JobAssigners{Job: name, Views: bs}
 		for _, b := range bs {
-			count(b.AssignerId, func(s *slicerv1.AssignerStatus) { s.Believed++ })
+			count(b.AssignerId, func(s *slicerv1.AssignerStatus) { s.Preferred++ })
 		}
 	}
 	for _, r := range a.runners() {
@@ -79,17 +79,17 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	return out
 }
 
-// beliefs counts, for each job, how many Distributors take each assigner for preferred.
-func (a *Assigner) beliefs(now time.Duration) map[string][]*slicerv1.AssignerBelief {
+// views counts, for each job, how many Distributors take each assigner for preferred.
+func (a *Assigner) views(now time.Duration) map[string][]*slicerv1.AssignerView {
 	type key struct{ job, id string }
-	merged := make(map[key]*slicerv1.AssignerBelief)
+	merged := make(map[key]*slicerv1.AssignerView)
 	for _, s := range a.sessions() {
 		s.mu.Lock()
 		for job, b := range s.stream.Preferred() {
 			age := (now - b.Since).Milliseconds()
 			m := merged[key{job, b.ID}]
 			if m == nil {
-				m = &slicerv1.AssignerBelief{AssignerId: b.ID, ForMs: age}
+				m = &slicerv1.AssignerView{AssignerId: b.ID, ForMs: age}
 				merged[key{job, b.ID}] = m
 			}
 			m.Distributors++
@@ -97,12 +97,12 @@ func (a *Assigner) beliefs(now time.Duration) map[string][]*slicerv1.AssignerBel
 		}
 		s.mu.Unlock()
 	}
-	out := make(map[string][]*slicerv1.AssignerBelief)
+	out := make(map[string][]*slicerv1.AssignerView)
 	for k, m := range merged {
 		out[k.job] = append(out[k.job], m)
 	}
 	for _, bs := range out {
-		slices.SortFunc(bs, func(x, y *slicerv1.AssignerBelief) int {
+		slices.SortFunc(bs, func(x, y *slicerv1.AssignerView) int {
 			return cmp.Or(cmp.Compare(y.Distributors, x.Distributors), cmp.Compare(x.AssignerId, y.AssignerId))
 		})
 	}

@@ -50,8 +50,8 @@ type Config struct {
 	// their metrics have a label assigner.
 	Registerer prometheus.Registerer
 
-	// believe has a test's assigner take itself for preferred.
-	believe bool
+	// alwaysPreferred makes a test's assigner take itself for preferred.
+	alwaysPreferred bool
 }
 
 // check fills in what may be left out and names the first field that is not allowed.

@@ -80,8 +80,8 @@ func TestHammer(t *testing.T) {
 
 func hammer(t *testing.T, backendA, backendB, observer store.Backend) {
 	p := &proposals{sums: map[assignment.Generation][]uint64{}, by: map[string]int{}}
-	x := start(t, Config{ID: "x", Stores: []NamedStore{{Backend: proposing{backendA, "x", p}}}, believe: true})
-	y := start(t, Config{ID: "y", Stores: []NamedStore{{Backend: proposing{backendB, "y", p}}}, believe: true})
+	x := start(t, Config{ID: "x", Stores: []NamedStore{{Backend: proposing{backendA, "x", p}}}, alwaysPreferred: true})
+	y := start(t, Config{ID: "y", Stores: []NamedStore{{Backend: proposing{backendB, "y", p}}}, alwaysPreferred: true})
 	x.put(&slicerv1.JobConfig{Name: "job", Balance: &slicerv1.BalanceConfig{MinSlicesPerTask: 10, IntervalMs: 100}})
 
 	ctx, stop := context.WithCancel(t.Context())

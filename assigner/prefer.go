@@ -55,7 +55,7 @@ func (a *Assigner) preferOnce() {
 }
 
 func (a *Assigner) choose(candidates []store.Candidate, job, zone string) string {
-	if a.cfg.believe {
+	if a.cfg.alwaysPreferred {
 		return a.cfg.ID
 	}
 	c, _ := preference.Choose(candidates, job, zone)

@@ -36,7 +36,7 @@ func newConsistent(t *testing.T, start func(Config) *node, ids ...string) *consi
 	c := &consistent{t: t, clock: func() time.Duration { return time.Since(begun) }, spy: newSpy(t, served), leases: served, parts: map[string]*part{}}
 	c.stores = []NamedStore{{Backend: st, Leases: c.spy}}
 	for _, id := range ids {
-		c.nodes = append(c.nodes, start(Config{ID: id, Stores: c.stores, believe: len(ids) > 1}))
+		c.nodes = append(c.nodes, start(Config{ID: id, Stores: c.stores, alwaysPreferred: len(ids) > 1}))
 	}
 	job := consistentJob()
 	job.HeartbeatTimeoutMs, job.Freeze = 1000, &slicerv1.FreezeConfig{Share: 1}

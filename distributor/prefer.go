@@ -15,16 +15,16 @@ func (d *Distributor) assigners(now time.Time) *slicerv1.ListAssignersResponse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := &slicerv1.ListAssignersResponse{DistributorId: d.cfg.ID}
-	believed := make(map[string]uint32)
+	preferred := make(map[string]uint32)
 	for _, name := range slices.Sorted(maps.Keys(d.views)) {
 		b := d.views[name]
-		believed[b.ID]++
-		out.Jobs = append(out.Jobs, &slicerv1.JobAssigners{Job: name, Beliefs: []*slicerv1.AssignerBelief{{
+		preferred[b.ID]++
+		out.Jobs = append(out.Jobs, &slicerv1.JobAssigners{Job: name, Views: []*slicerv1.AssignerView{{
 			AssignerId: b.ID, Distributors: 1, ForMs: now.Sub(b.Since).Milliseconds(),
 		}}})
 	}
 	for _, c := range d.prefs.Candidates() {
-		out.Assigners = append(out.Assigners, &slicerv1.AssignerStatus{Id: c.ID, Address: c.Address, Zone: c.Zone, Believed: believed[c.ID]})
+		out.Assigners = append(out.Assigners, &slicerv1.AssignerStatus{Id: c.ID, Address: c.Address, Zone: c.Zone, Preferred: preferred[c.ID]})
 	}
 	slices.SortStableFunc(out.Assigners, func(a, b *slicerv1.AssignerStatus) int { return cmp.Compare(a.Id, b.Id) })
 	return out

@@ -12,10 +12,10 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// beliefs are what an assigner has been told last, all pieces of it.
-func (f *fakeAssigner) beliefs() (all []*slicerv1.Belief) {
+// preferenceView are what an assigner has been told last, all pieces of it.
+func (f *fakeAssigner) preferenceView() (all []*slicerv1.PreferredAssigner) {
 	for _, m := range f.hear() {
-		if b := m.GetBeliefs(); b != nil {
+		if b := m.GetPreferenceView(); b != nil {
 			if b.First {
 				all = nil
 			}
@@ -35,17 +35,17 @@ func TestAssignersAreToldWhoIsPreferred(t *testing.T) {
 		w := newWorld(t, n, assigner1, assigner2)
 		time.Sleep(10 * time.Second)
 		for _, x := range []*fakeAssigner{f, g} {
-			if b := x.beliefs(); len(b) != 1 || b[0].Job != testJob || b[0].AssignerId != "a1" {
+			if b := x.preferenceView(); len(b) != 1 || b[0].Job != testJob || b[0].AssignerId != "a1" {
 				t.Errorf("%s is told %v", x.id, b)
 			}
 		}
 		g.prefer(2, "a2")
 		synctest.Wait()
-		if b := f.beliefs(); len(b) != 1 || b[0].AssignerId != "a2" || b[0].ForMs != 0 {
+		if b := f.preferenceView(); len(b) != 1 || b[0].AssignerId != "a2" || b[0].ForMs != 0 {
 			t.Errorf("told %v", b)
 		}
 		time.Sleep(5 * time.Second)
-		if b := f.beliefs(); len(b) != 0 {
+		if b := f.preferenceView(); len(b) != 0 {
 			t.Errorf("told without need: %v", b)
 		}
 		// A stream that begins anew is told, with the right age.
@@ -55,7 +55,7 @@ func TestAssignersAreToldWhoIsPreferred(t *testing.T) {
 		}
 		f.mu.Unlock()
 		time.Sleep(3 * time.Second)
-		if b := f.beliefs(); len(b) != 1 || b[0].ForMs < 5000 || b[0].ForMs > 8000 {
+		if b := f.preferenceView(); len(b) != 1 || b[0].ForMs < 5000 || b[0].ForMs > 8000 {
 			t.Errorf("told %v", b)
 		}
 		_ = w

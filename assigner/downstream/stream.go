@@ -74,8 +74,8 @@ func (s *Stream) Received(now time.Duration, m *slicerv1.AttachRequest) (job str
 		s.hears, s.heardAt = true, now
 	}
 	switch x := m.GetMessage().(type) {
-	case *slicerv1.AttachRequest_Beliefs:
-		return "", s.prefers(now, x.Beliefs)
+	case *slicerv1.AttachRequest_PreferenceView:
+		return "", s.prefers(now, x.PreferenceView)
 	case *slicerv1.AttachRequest_Reports:
 		if job = x.Reports.GetJob(); job == "" {
 			return "", nil // a sign of life
@@ -109,7 +109,7 @@ func (s *Stream) Hears() bool { return s.hears }
 
 // prefers takes in which assigners the Distributor takes for preferred. What makes no
 // sense is left out.
-func (s *Stream) prefers(now time.Duration, m *slicerv1.Beliefs) (bad error) {
+func (s *Stream) prefers(now time.Duration, m *slicerv1.PreferenceView) (bad error) {
 	if m.GetFirst() {
 		clear(s.preferred)
 	}

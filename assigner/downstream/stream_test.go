@@ -44,11 +44,11 @@ func TestStreamIsBounded(t *testing.T) {
 	if len(s.refusals) != maxRefusals {
 		t.Errorf("%d refusals wait", len(s.refusals))
 	}
-	var many slicerv1.Beliefs
+	var many slicerv1.PreferenceView
 	for i := range maxJobs + 10 {
-		many.Jobs = append(many.Jobs, &slicerv1.Belief{Job: fmt.Sprint("job-", i)})
+		many.Jobs = append(many.Jobs, &slicerv1.PreferredAssigner{Job: fmt.Sprint("job-", i)})
 	}
-	if _, err := s.Received(0, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Beliefs{Beliefs: &many}}); err != nil || len(s.preferred) != maxJobs {
+	if _, err := s.Received(0, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_PreferenceView{PreferenceView: &many}}); err != nil || len(s.preferred) != maxJobs {
 		t.Errorf("%d views, %v", len(s.preferred), err)
 	}
 }

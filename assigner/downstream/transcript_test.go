@@ -194,11 +194,11 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 		})
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Clients{Clients: m}}
 	case "views":
-		m := &slicerv1.Beliefs{First: true}
+		m := &slicerv1.PreferenceView{First: true}
 		for _, a := range d.CmdArgs[1:] {
-			m.Jobs = append(m.Jobs, &slicerv1.Belief{Job: a.Key, AssignerId: a.Vals[0]})
+			m.Jobs = append(m.Jobs, &slicerv1.PreferredAssigner{Job: a.Key, AssignerId: a.Vals[0]})
 		}
-		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Beliefs{Beliefs: m}}
+		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_PreferenceView{PreferenceView: m}}
 	}
 	d.Fatalf(x.t, "there is no event %q", d.Cmd)
 	return nil

@@ -46,12 +46,12 @@ func (b PreferenceView) Look(now time.Time, jobs []string, preferred func(job st
 func (b PreferenceView) Messages(now time.Time) (out []*slicerv1.AttachRequest) {
 	all := slices.Sorted(maps.Keys(b))
 	for first := true; first || len(all) > 0; first = false {
-		piece := &slicerv1.Beliefs{First: first}
+		piece := &slicerv1.PreferenceView{First: first}
 		for _, name := range all[:min(len(all), maxNamedJobs)] {
-			piece.Jobs = append(piece.Jobs, &slicerv1.Belief{Job: name, AssignerId: b[name].ID, ForMs: now.Sub(b[name].Since).Milliseconds()})
+			piece.Jobs = append(piece.Jobs, &slicerv1.PreferredAssigner{Job: name, AssignerId: b[name].ID, ForMs: now.Sub(b[name].Since).Milliseconds()})
 		}
 		all = all[len(piece.Jobs):]
-		out = append(out, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Beliefs{Beliefs: piece}})
+		out = append(out, &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_PreferenceView{PreferenceView: piece}})
 	}
 	return out
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestBeliefsAreCutIntoPieces(t *testing.T) {
+func TestPreferenceViewsAreCutIntoPieces(t *testing.T) {
 	now := time.UnixMilli(baseGen)
 	b := make(PreferenceView)
 	jobs := make([]string, 2*maxNamedJobs+1)
@@ -19,10 +19,10 @@ func TestBeliefsAreCutIntoPieces(t *testing.T) {
 	n := 0
 	msgs := b.Messages(now)
 	for i, m := range msgs {
-		if m.GetBeliefs().First != (i == 0) {
-			t.Errorf("piece %d: first is %v", i, m.GetBeliefs().First)
+		if m.GetPreferenceView().First != (i == 0) {
+			t.Errorf("piece %d: first is %v", i, m.GetPreferenceView().First)
 		}
-		n += len(m.GetBeliefs().Jobs)
+		n += len(m.GetPreferenceView().Jobs)
 	}
 	if len(msgs) != 3 || n != len(jobs) {
 		t.Errorf("%d pieces with %d jobs", len(msgs), n)
@@ -30,7 +30,7 @@ func TestBeliefsAreCutIntoPieces(t *testing.T) {
 	if !b.Look(now, jobs[:1], func(string) string { return "a1" }) || len(b) != 1 {
 		t.Errorf("%d jobs are left", len(b))
 	}
-	if msgs := make(PreferenceView).Messages(now); len(msgs) != 1 || !msgs[0].GetBeliefs().First {
+	if msgs := make(PreferenceView).Messages(now); len(msgs) != 1 || !msgs[0].GetPreferenceView().First {
 		t.Errorf("of nothing: %v", msgs)
 	}
 }

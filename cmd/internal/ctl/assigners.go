@@ -71,10 +71,10 @@ type assignerView struct {
 	Address string   `json:"address"`
 	Zone    string   `json:"zone,omitempty"`
 	Stores  []string `json:"stores,omitempty"`
-	// Jobs is for how many jobs it is the one to choose, Believed for how many some
+	// Jobs is for how many jobs it is the one to choose, Preferred for how many some
 	// Distributor takes it for preferred.
-	Jobs     uint32 `json:"jobs"`
-	Believed uint32 `json:"believed"`
+	Jobs      uint32 `json:"jobs"`
+	Preferred uint32 `json:"preferred"`
 }
 
 type jobAssigners struct {
@@ -83,14 +83,14 @@ type jobAssigners struct {
 	Zone   string `json:"zone,omitempty"`
 	Chosen string `json:"chosen,omitempty"`
 	// Disputed: not every Distributor prefers the one that is chosen.
-	Disputed bool         `json:"disputed"`
-	Believed []beliefView `json:"believed"`
+	Disputed  bool            `json:"disputed"`
+	Preferred []preferredView `json:"preferred"`
 }
 
-type beliefView struct {
+type preferredView struct {
 	Assigner     string `json:"assigner"` // empty: none
 	Distributors uint32 `json:"distributors"`
-	// ForMS is for how long all of these have believed it.
+	// ForMS is for how long all of these have preferred it.
 	ForMS int64 `json:"for_ms"`
 }
 
@@ -103,15 +103,15 @@ func newAssigners(m *slicerv1.ListAssignersResponse) *assignersView {
 	v := &assignersView{Assigner: m.GetAssignerId(), Distributor: m.GetDistributorId(),
 		Assigners: []assignerView{}, Jobs: []jobAssigners{}, Distributors: []distributorView{}}
 	for _, x := range m.GetAssigners() {
-		v.Assigners = append(v.Assigners, assignerView{x.GetId(), x.GetAddress(), x.GetZone(), x.GetStores(), x.GetJobs(), x.GetBelieved()})
+		v.Assigners = append(v.Assigners, assignerView{x.GetId(), x.GetAddress(), x.GetZone(), x.GetStores(), x.GetJobs(), x.GetPreferred()})
 	}
 	for _, x := range m.GetJobs() {
-		j := jobAssigners{Job: x.GetJob(), Store: x.GetStore(), Zone: x.GetZone(), Chosen: x.GetChosen(), Believed: []beliefView{}}
-		for _, b := range x.GetBeliefs() {
-			j.Believed = append(j.Believed, beliefView{b.GetAssignerId(), b.GetDistributors(), b.GetForMs()})
+		j := jobAssigners{Job: x.GetJob(), Store: x.GetStore(), Zone: x.GetZone(), Chosen: x.GetChosen(), Preferred: []preferredView{}}
+		for _, b := range x.GetViews() {
+			j.Preferred = append(j.Preferred, preferredView{b.GetAssignerId(), b.GetDistributors(), b.GetForMs()})
 			j.Disputed = j.Disputed || v.Assigner != "" && b.GetAssignerId() != x.GetChosen()
 		}
-		j.Disputed = j.Disputed || len(j.Believed) > 1
+		j.Disputed = j.Disputed || len(j.Preferred) > 1
 		v.Jobs = append(v.Jobs, j)
 	}
 	for _, x := range m.GetDistributors() {
@@ -152,16 +152,16 @@ func (v *assignersView) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "as assigner %s sees it, with %s: %s\n", v.Assigner, plural(len(names), "distributor"), or(strings.Join(names, " "), "-"))
 	} else {
-		fmt.Fprintf(w, "no assigner answers; as distributor %s believes\n", v.Distributor)
+		fmt.Fprintf(w, "no assigner answers; the view of distributor %s\n", v.Distributor)
 	}
 	fmt.Fprintln(w)
-	t := newTable("ASSIGNER", "ADDRESS", "ZONE", "STORES", ">JOBS", ">BELIEVED")
+	t := newTable("ASSIGNER", "ADDRESS", "ZONE", "STORES", ">JOBS", ">PREFERRED")
 	for _, x := range v.Assigners {
 		jobs := strconv.Itoa(int(x.Jobs))
 		if v.Assigner == "" {
 			jobs = "-"
 		}
-		t.row(x.ID, x.Address, or(x.Zone, "-"), or(strings.Join(x.Stores, " "), "-"), jobs, strconv.Itoa(int(x.Believed)))
+		t.row(x.ID, x.Address, or(x.Zone, "-"), or(strings.Join(x.Stores, " "), "-"), jobs, strconv.Itoa(int(x.Preferred)))
 	}
 	t.print(w)
 	for _, x := range v.Alarms {
@@ -171,10 +171,10 @@ func (v *assignersView) print(w io.Writer) {
 		return
 	}
 	fmt.Fprintln(w)
-	t = newTable("JOB", "ZONE", "STORE", "CHOSEN", "BELIEVED")
+	t = newTable("JOB", "ZONE", "STORE", "CHOSEN", "PREFERRED")
 	for _, j := range v.Jobs {
 		var who []string
-		for _, b := range j.Believed {
+		for _, b := range j.Preferred {
 			who = append(who, fmt.Sprintf("%s by %s for %s", or(b.Assigner, "none"),
 				plural(int(b.Distributors), "distributor"), age(time.Duration(b.ForMS)*time.Millisecond)))
 		}

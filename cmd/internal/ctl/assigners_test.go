@@ -18,12 +18,12 @@ func TestAssignersView(t *testing.T) {
 	v := newAssigners(&slicerv1.ListAssignersResponse{
 		AssignerId: "a1",
 		Assigners: []*slicerv1.AssignerStatus{
-			{Id: "a1", Address: "10.0.0.1:7100", Zone: "eu-1", Stores: []string{"default"}, Jobs: 2, Believed: 2},
-			{Id: "a2", Address: "10.0.0.2:7100", Stores: []string{"default", "west"}, Believed: 1},
+			{Id: "a1", Address: "10.0.0.1:7100", Zone: "eu-1", Stores: []string{"default"}, Jobs: 2, Preferred: 2},
+			{Id: "a2", Address: "10.0.0.2:7100", Stores: []string{"default", "west"}, Preferred: 1},
 		},
 		Jobs: []*slicerv1.JobAssigners{
-			{Job: "api", Store: "default", Chosen: "a1", Beliefs: []*slicerv1.AssignerBelief{{AssignerId: "a1", Distributors: 2, ForMs: 65_000}}},
-			{Job: "web", Store: "default", Zone: "eu-1", Chosen: "a1", Beliefs: []*slicerv1.AssignerBelief{
+			{Job: "api", Store: "default", Chosen: "a1", Views: []*slicerv1.AssignerView{{AssignerId: "a1", Distributors: 2, ForMs: 65_000}}},
+			{Job: "web", Store: "default", Zone: "eu-1", Chosen: "a1", Views: []*slicerv1.AssignerView{
 				{AssignerId: "a1", Distributors: 1, ForMs: 1200}, {AssignerId: "a2", Distributors: 1, ForMs: 3_600_000}}},
 		},
 		Distributors: []*slicerv1.AttachedDistributor{{Id: "d1"}, {Id: "d2", Zone: "eu-1"}},
@@ -32,11 +32,11 @@ func TestAssignersView(t *testing.T) {
 	v.print(&b)
 	want := `as assigner a1 sees it, with 2 distributors: d1 d2
 
-ASSIGNER  ADDRESS        ZONE  STORES        JOBS  BELIEVED
-a1        10.0.0.1:7100  eu-1  default          2         2
-a2        10.0.0.2:7100  -     default west     0         1
+ASSIGNER  ADDRESS        ZONE  STORES        JOBS  PREFERRED
+a1        10.0.0.1:7100  eu-1  default          2          2
+a2        10.0.0.2:7100  -     default west     0          1
 
-JOB  ZONE  STORE    CHOSEN  BELIEVED
+JOB  ZONE  STORE    CHOSEN  PREFERRED
 api  -     default  a1      a1 by 2 distributors for 1m5s
 web  eu-1  default  a1      a1 by 1 distributor for 1.2s, a2 by 1 distributor for 1h0m
 `
@@ -54,17 +54,17 @@ web  eu-1  default  a1      a1 by 1 distributor for 1.2s, a2 by 1 distributor fo
 func TestAssignersViewOfADistributor(t *testing.T) {
 	v := newAssigners(&slicerv1.ListAssignersResponse{
 		DistributorId: "d1",
-		Assigners:     []*slicerv1.AssignerStatus{{Id: "a1", Address: "10.0.0.1:7100", Believed: 1}},
-		Jobs:          []*slicerv1.JobAssigners{{Job: "web", Beliefs: []*slicerv1.AssignerBelief{{Distributors: 1, ForMs: 400}}}},
+		Assigners:     []*slicerv1.AssignerStatus{{Id: "a1", Address: "10.0.0.1:7100", Preferred: 1}},
+		Jobs:          []*slicerv1.JobAssigners{{Job: "web", Views: []*slicerv1.AssignerView{{Distributors: 1, ForMs: 400}}}},
 	})
 	var b bytes.Buffer
 	v.print(&b)
-	want := `no assigner answers; as distributor d1 believes
+	want := `no assigner answers; the view of distributor d1
 
-ASSIGNER  ADDRESS        ZONE  STORES  JOBS  BELIEVED
-a1        10.0.0.1:7100  -     -          -         1
+ASSIGNER  ADDRESS        ZONE  STORES  JOBS  PREFERRED
+a1        10.0.0.1:7100  -     -          -          1
 
-JOB  ZONE  STORE  CHOSEN  BELIEVED
+JOB  ZONE  STORE  CHOSEN  PREFERRED
 web  -     -      -       none by 1 distributor for 400ms
 `
 	if d := cmp.Diff(want, b.String()); d != "" {

@@ -1009,7 +1009,7 @@ type AssignerStatus struct {
 	// For how many jobs the answering assigner would choose it.
 	Jobs uint32 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	// For how many jobs at least one Distributor takes it for preferred.
-	Believed      uint32 `protobuf:"varint,6,opt,name=believed,proto3" json:"believed,omitempty"`
+	Preferred     uint32 `protobuf:"varint,6,opt,name=preferred,proto3" json:"preferred,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1079,9 +1079,9 @@ func (x *AssignerStatus) GetJobs() uint32 {
 	return 0
 }
 
-func (x *AssignerStatus) GetBelieved() uint32 {
+func (x *AssignerStatus) GetPreferred() uint32 {
 	if x != nil {
-		return x.Believed
+		return x.Preferred
 	}
 	return 0
 }
@@ -1096,7 +1096,7 @@ type JobAssigners struct {
 	Chosen string `protobuf:"bytes,4,opt,name=chosen,proto3" json:"chosen,omitempty"`
 	// The assigners that Distributors take for preferred, that of the most Distributors
 	// first.
-	Beliefs       []*AssignerBelief `protobuf:"bytes,5,rep,name=beliefs,proto3" json:"beliefs,omitempty"`
+	Views         []*AssignerView `protobuf:"bytes,5,rep,name=views,proto3" json:"views,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1159,14 +1159,14 @@ func (x *JobAssigners) GetChosen() string {
 	return ""
 }
 
-func (x *JobAssigners) GetBeliefs() []*AssignerBelief {
+func (x *JobAssigners) GetViews() []*AssignerView {
 	if x != nil {
-		return x.Beliefs
+		return x.Views
 	}
 	return nil
 }
 
-type AssignerBelief struct {
+type AssignerView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: none.
 	AssignerId   string `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
@@ -1177,20 +1177,20 @@ type AssignerBelief struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AssignerBelief) Reset() {
-	*x = AssignerBelief{}
+func (x *AssignerView) Reset() {
+	*x = AssignerView{}
 	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AssignerBelief) String() string {
+func (x *AssignerView) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AssignerBelief) ProtoMessage() {}
+func (*AssignerView) ProtoMessage() {}
 
-func (x *AssignerBelief) ProtoReflect() protoreflect.Message {
+func (x *AssignerView) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1202,26 +1202,26 @@ func (x *AssignerBelief) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AssignerBelief.ProtoReflect.Descriptor instead.
-func (*AssignerBelief) Descriptor() ([]byte, []int) {
+// Deprecated: Use AssignerView.ProtoReflect.Descriptor instead.
+func (*AssignerView) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *AssignerBelief) GetAssignerId() string {
+func (x *AssignerView) GetAssignerId() string {
 	if x != nil {
 		return x.AssignerId
 	}
 	return ""
 }
 
-func (x *AssignerBelief) GetDistributors() uint32 {
+func (x *AssignerView) GetDistributors() uint32 {
 	if x != nil {
 		return x.Distributors
 	}
 	return 0
 }
 
-func (x *AssignerBelief) GetForMs() int64 {
+func (x *AssignerView) GetForMs() int64 {
 	if x != nil {
 		return x.ForMs
 	}
@@ -2832,21 +2832,21 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x0edistributor_id\x18\x02 \x01(\tR\rdistributorId\x127\n" +
 	"\tassigners\x18\x03 \x03(\v2\x19.slicer.v1.AssignerStatusR\tassigners\x12+\n" +
 	"\x04jobs\x18\x04 \x03(\v2\x17.slicer.v1.JobAssignersR\x04jobs\x12B\n" +
-	"\fdistributors\x18\x05 \x03(\v2\x1e.slicer.v1.AttachedDistributorR\fdistributors\"\x96\x01\n" +
+	"\fdistributors\x18\x05 \x03(\v2\x1e.slicer.v1.AttachedDistributorR\fdistributors\"\x98\x01\n" +
 	"\x0eAssignerStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x16\n" +
 	"\x06stores\x18\x04 \x03(\tR\x06stores\x12\x12\n" +
-	"\x04jobs\x18\x05 \x01(\rR\x04jobs\x12\x1a\n" +
-	"\bbelieved\x18\x06 \x01(\rR\bbelieved\"\x97\x01\n" +
+	"\x04jobs\x18\x05 \x01(\rR\x04jobs\x12\x1c\n" +
+	"\tpreferred\x18\x06 \x01(\rR\tpreferred\"\x91\x01\n" +
 	"\fJobAssigners\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x16\n" +
-	"\x06chosen\x18\x04 \x01(\tR\x06chosen\x123\n" +
-	"\abeliefs\x18\x05 \x03(\v2\x19.slicer.v1.AssignerBeliefR\abeliefs\"l\n" +
-	"\x0eAssignerBelief\x12\x1f\n" +
+	"\x06chosen\x18\x04 \x01(\tR\x06chosen\x12-\n" +
+	"\x05views\x18\x05 \x03(\v2\x17.slicer.v1.AssignerViewR\x05views\"j\n" +
+	"\fAssignerView\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
 	"assignerId\x12\"\n" +
 	"\fdistributors\x18\x02 \x01(\rR\fdistributors\x12\x15\n" +
@@ -3027,7 +3027,7 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*ListAssignersResponse)(nil), // 14: slicer.v1.ListAssignersResponse
 	(*AssignerStatus)(nil),        // 15: slicer.v1.AssignerStatus
 	(*JobAssigners)(nil),          // 16: slicer.v1.JobAssigners
-	(*AssignerBelief)(nil),        // 17: slicer.v1.AssignerBelief
+	(*AssignerView)(nil),          // 17: slicer.v1.AssignerView
 	(*AttachedDistributor)(nil),   // 18: slicer.v1.AttachedDistributor
 	(*Consistency)(nil),           // 19: slicer.v1.Consistency
 	(*AutoshardingClients)(nil),   // 20: slicer.v1.AutoshardingClients
@@ -3071,7 +3071,7 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	15, // 12: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
 	16, // 13: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
 	18, // 14: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	17, // 15: slicer.v1.JobAssigners.beliefs:type_name -> slicer.v1.AssignerBelief
+	17, // 15: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
 	40, // 16: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
 	41, // 17: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
 	24, // 18: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder

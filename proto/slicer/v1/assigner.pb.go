@@ -32,7 +32,7 @@ type AttachRequest struct {
 	//	*AttachRequest_Reports
 	//	*AttachRequest_Acks
 	//	*AttachRequest_Clients
-	//	*AttachRequest_Beliefs
+	//	*AttachRequest_PreferenceView
 	//	*AttachRequest_WantBase
 	Message       isAttachRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
@@ -121,10 +121,10 @@ func (x *AttachRequest) GetClients() *Clients {
 	return nil
 }
 
-func (x *AttachRequest) GetBeliefs() *Beliefs {
+func (x *AttachRequest) GetPreferenceView() *PreferenceView {
 	if x != nil {
-		if x, ok := x.Message.(*AttachRequest_Beliefs); ok {
-			return x.Beliefs
+		if x, ok := x.Message.(*AttachRequest_PreferenceView); ok {
+			return x.PreferenceView
 		}
 	}
 	return nil
@@ -163,8 +163,8 @@ type AttachRequest_Clients struct {
 	Clients *Clients `protobuf:"bytes,5,opt,name=clients,proto3,oneof"`
 }
 
-type AttachRequest_Beliefs struct {
-	Beliefs *Beliefs `protobuf:"bytes,6,opt,name=beliefs,proto3,oneof"`
+type AttachRequest_PreferenceView struct {
+	PreferenceView *PreferenceView `protobuf:"bytes,6,opt,name=preference_view,json=preferenceView,proto3,oneof"`
 }
 
 type AttachRequest_WantBase struct {
@@ -181,7 +181,7 @@ func (*AttachRequest_Acks) isAttachRequest_Message() {}
 
 func (*AttachRequest_Clients) isAttachRequest_Message() {}
 
-func (*AttachRequest_Beliefs) isAttachRequest_Message() {}
+func (*AttachRequest_PreferenceView) isAttachRequest_Message() {}
 
 func (*AttachRequest_WantBase) isAttachRequest_Message() {}
 
@@ -1679,14 +1679,14 @@ var File_slicer_v1_assigner_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\n" +
-	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\x1a\x1aslicer/v1/subscriber.proto\"\xe5\x02\n" +
+	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\x1a\x1aslicer/v1/subscriber.proto\"\xfb\x02\n" +
 	"\rAttachRequest\x123\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1b.slicer.v1.DistributorHelloH\x00R\x05hello\x12%\n" +
 	"\x04want\x18\x02 \x01(\v2\x0f.slicer.v1.WantH\x00R\x04want\x122\n" +
 	"\areports\x18\x03 \x01(\v2\x16.slicer.v1.TaskReportsH\x00R\areports\x12%\n" +
 	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acks\x12.\n" +
-	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclients\x12.\n" +
-	"\abeliefs\x18\x06 \x01(\v2\x12.slicer.v1.BeliefsH\x00R\abeliefs\x122\n" +
+	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclients\x12D\n" +
+	"\x0fpreference_view\x18\x06 \x01(\v2\x19.slicer.v1.PreferenceViewH\x00R\x0epreferenceView\x122\n" +
 	"\twant_base\x18\a \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBaseB\t\n" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
@@ -1850,7 +1850,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*RefuseTask)(nil),       // 17: slicer.v1.RefuseTask
 	(*ClientIndexes)(nil),    // 18: slicer.v1.ClientIndexes
 	(*ClientIndex)(nil),      // 19: slicer.v1.ClientIndex
-	(*Beliefs)(nil),          // 20: slicer.v1.Beliefs
+	(*PreferenceView)(nil),   // 20: slicer.v1.PreferenceView
 	(*Task)(nil),             // 21: slicer.v1.Task
 	(*Report)(nil),           // 22: slicer.v1.Report
 	(*Holders)(nil),          // 23: slicer.v1.Holders
@@ -1866,7 +1866,7 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	4,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
 	6,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
 	7,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
-	20, // 5: slicer.v1.AttachRequest.beliefs:type_name -> slicer.v1.Beliefs
+	20, // 5: slicer.v1.AttachRequest.preference_view:type_name -> slicer.v1.PreferenceView
 	3,  // 6: slicer.v1.AttachRequest.want_base:type_name -> slicer.v1.WantBase
 	5,  // 7: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
 	21, // 8: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
@@ -1912,7 +1912,7 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachRequest_Reports)(nil),
 		(*AttachRequest_Acks)(nil),
 		(*AttachRequest_Clients)(nil),
-		(*AttachRequest_Beliefs)(nil),
+		(*AttachRequest_PreferenceView)(nil),
 		(*AttachRequest_WantBase)(nil),
 	}
 	file_slicer_v1_assigner_proto_msgTypes[8].OneofWrappers = []any{}

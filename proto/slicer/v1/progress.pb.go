@@ -419,32 +419,32 @@ func (x *RoleSpread) GetLastUs() int64 {
 	return 0
 }
 
-// Beliefs says which assigners a Distributor takes for preferred, for all jobs that it
+// PreferenceView says which assigners a Distributor takes for preferred, for all jobs that it
 // has been told of. It goes to every assigner that the Distributor is attached to when
 // something changes, cut into pieces of at most 4096 jobs.
-type Beliefs struct {
+type PreferenceView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first piece: what was said before does not count any more.
-	First         bool      `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
-	Jobs          []*Belief `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	First         bool                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Jobs          []*PreferredAssigner `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Beliefs) Reset() {
-	*x = Beliefs{}
+func (x *PreferenceView) Reset() {
+	*x = PreferenceView{}
 	mi := &file_slicer_v1_progress_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Beliefs) String() string {
+func (x *PreferenceView) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Beliefs) ProtoMessage() {}
+func (*PreferenceView) ProtoMessage() {}
 
-func (x *Beliefs) ProtoReflect() protoreflect.Message {
+func (x *PreferenceView) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_progress_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -456,26 +456,26 @@ func (x *Beliefs) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Beliefs.ProtoReflect.Descriptor instead.
-func (*Beliefs) Descriptor() ([]byte, []int) {
+// Deprecated: Use PreferenceView.ProtoReflect.Descriptor instead.
+func (*PreferenceView) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_progress_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *Beliefs) GetFirst() bool {
+func (x *PreferenceView) GetFirst() bool {
 	if x != nil {
 		return x.First
 	}
 	return false
 }
 
-func (x *Beliefs) GetJobs() []*Belief {
+func (x *PreferenceView) GetJobs() []*PreferredAssigner {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-type Belief struct {
+type PreferredAssigner struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Empty when it takes none for preferred.
@@ -486,20 +486,20 @@ type Belief struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Belief) Reset() {
-	*x = Belief{}
+func (x *PreferredAssigner) Reset() {
+	*x = PreferredAssigner{}
 	mi := &file_slicer_v1_progress_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Belief) String() string {
+func (x *PreferredAssigner) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Belief) ProtoMessage() {}
+func (*PreferredAssigner) ProtoMessage() {}
 
-func (x *Belief) ProtoReflect() protoreflect.Message {
+func (x *PreferredAssigner) ProtoReflect() protoreflect.Message {
 	mi := &file_slicer_v1_progress_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -511,26 +511,26 @@ func (x *Belief) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Belief.ProtoReflect.Descriptor instead.
-func (*Belief) Descriptor() ([]byte, []int) {
+// Deprecated: Use PreferredAssigner.ProtoReflect.Descriptor instead.
+func (*PreferredAssigner) Descriptor() ([]byte, []int) {
 	return file_slicer_v1_progress_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *Belief) GetJob() string {
+func (x *PreferredAssigner) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *Belief) GetAssignerId() string {
+func (x *PreferredAssigner) GetAssignerId() string {
 	if x != nil {
 		return x.AssignerId
 	}
 	return ""
 }
 
-func (x *Belief) GetForMs() int64 {
+func (x *PreferredAssigner) GetForMs() int64 {
 	if x != nil {
 		return x.ForMs
 	}
@@ -581,11 +581,11 @@ const file_slicer_v1_progress_proto_rawDesc = "" +
 	"\awaiting\x18\x04 \x01(\rR\awaiting\x12\x15\n" +
 	"\x06p50_us\x18\x05 \x01(\x03R\x05p50Us\x12\x15\n" +
 	"\x06p99_us\x18\x06 \x01(\x03R\x05p99Us\x12\x17\n" +
-	"\alast_us\x18\a \x01(\x03R\x06lastUs\"F\n" +
-	"\aBeliefs\x12\x14\n" +
-	"\x05first\x18\x01 \x01(\bR\x05first\x12%\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x11.slicer.v1.BeliefR\x04jobs\"R\n" +
-	"\x06Belief\x12\x10\n" +
+	"\alast_us\x18\a \x01(\x03R\x06lastUs\"X\n" +
+	"\x0ePreferenceView\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\bR\x05first\x120\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x1c.slicer.v1.PreferredAssignerR\x04jobs\"]\n" +
+	"\x11PreferredAssigner\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1f\n" +
 	"\vassigner_id\x18\x02 \x01(\tR\n" +
 	"assignerId\x12\x15\n" +
@@ -605,14 +605,14 @@ func file_slicer_v1_progress_proto_rawDescGZIP() []byte {
 
 var file_slicer_v1_progress_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_slicer_v1_progress_proto_goTypes = []any{
-	(*Holders)(nil),        // 0: slicer.v1.Holders
-	(*Spread)(nil),         // 1: slicer.v1.Spread
-	(*SlowSubscriber)(nil), // 2: slicer.v1.SlowSubscriber
-	(*Progress)(nil),       // 3: slicer.v1.Progress
-	(*RoleSpread)(nil),     // 4: slicer.v1.RoleSpread
-	(*Beliefs)(nil),        // 5: slicer.v1.Beliefs
-	(*Belief)(nil),         // 6: slicer.v1.Belief
-	(Role)(0),              // 7: slicer.v1.Role
+	(*Holders)(nil),           // 0: slicer.v1.Holders
+	(*Spread)(nil),            // 1: slicer.v1.Spread
+	(*SlowSubscriber)(nil),    // 2: slicer.v1.SlowSubscriber
+	(*Progress)(nil),          // 3: slicer.v1.Progress
+	(*RoleSpread)(nil),        // 4: slicer.v1.RoleSpread
+	(*PreferenceView)(nil),    // 5: slicer.v1.PreferenceView
+	(*PreferredAssigner)(nil), // 6: slicer.v1.PreferredAssigner
+	(Role)(0),                 // 7: slicer.v1.Role
 }
 var file_slicer_v1_progress_proto_depIdxs = []int32{
 	7, // 0: slicer.v1.Holders.role:type_name -> slicer.v1.Role
@@ -621,7 +621,7 @@ var file_slicer_v1_progress_proto_depIdxs = []int32{
 	4, // 3: slicer.v1.Progress.spreads:type_name -> slicer.v1.RoleSpread
 	2, // 4: slicer.v1.Progress.slow:type_name -> slicer.v1.SlowSubscriber
 	7, // 5: slicer.v1.RoleSpread.role:type_name -> slicer.v1.Role
-	6, // 6: slicer.v1.Beliefs.jobs:type_name -> slicer.v1.Belief
+	6, // 6: slicer.v1.PreferenceView.jobs:type_name -> slicer.v1.PreferredAssigner
 	7, // [7:7] is the sub-list for method output_type
 	7, // [7:7] is the sub-list for method input_type
 	7, // [7:7] is the sub-list for extension type_name
