@@ -45,8 +45,9 @@ func TestPrograms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	plane := bed.Start(t, bed.Config{})
-	// No rounds for the balance's sake, which would move users and their counts.
-	cfg := assignment.JobConfig{Name: "visits", Balance: assignment.BalanceConfig{Interval: time.Hour}}
+	// Once both servers own something nothing moves users and their counts: neither the
+	// balance, nor that a server warms up.
+	cfg := assignment.JobConfig{Name: "visits", WarmUp: assignment.NoWarmUp, Balance: assignment.BalanceConfig{Interval: time.Hour, MoveBudget: 1}}
 	if err := plane.PutJob(ctx, cfg.WithDefaults()); err != nil {
 		t.Fatal(err)
 	}
