@@ -7,7 +7,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -34,8 +37,8 @@ func (p *Part) Closes(c func() error) {
 }
 
 // Serve runs a process with one gRPC port from its flags to its end. open makes the part;
-// it may take a while and runs before the port is opened, so that no caller is kept
-// waiting there. A port in use is noticed before.
+// it may take a while. The port is taken before, and connections to it are closed until
+// the part is there.
 func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *run.Process, advertised, id string) (*Part, error)) error {
 	ctx := cmd.Context()
 	p, err := run.Open(cmd.Name(), f, cmd.ErrOrStderr())
@@ -43,24 +46,20 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 		return err
 	}
 	defer p.Close()
-	// The listener is not accepting yet: a client that dials meanwhile would hang.
-	bound := p.Listener.Addr()
-	if err := p.Listener.Close(); err != nil {
-		return err
-	}
+	defer p.Listener.Close()
+	accept := turnAway(p.Listener)
 	part, err := run.Opening(ctx, func(ctx context.Context) (*Part, error) { return open(ctx, p.Process, p.Advertised, p.ID) })
+	notAccepted := accept()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		p.Log.Info("stopped before it was ready")
 		return nil
 	case err != nil:
 		return err
+	case notAccepted != nil:
+		return errors.Join(fmt.Errorf("--listen: %w", notAccepted), part.Close())
 	}
-	lis, err := run.Listen("--listen", bound.String())
-	if err != nil {
-		part.Close()
-		return err
-	}
+	lis := p.Listener
 	if part.Admit != nil {
 		lis = part.Admit(lis)
 	}
@@ -68,4 +67,34 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 	p.Status.SetReady(part.Ready)
 	p.Log.Info("serving", "listen", s.Addr().String(), "advertise", p.Advertised, "id", p.ID, "http", p.Status.Where())
 	return p.Wait(ctx, func() error { return s.Stop(part.Close) }, append(part.Endings, s.Ending())...)
+}
+
+// turnAway closes each connection to lis until accept is called: left alone, one that
+// comes while a part opens would hang, and were the port given up for that time, another
+// process could take it.
+func turnAway(lis net.Listener) (accept func() error) {
+	tcp := lis.(*net.TCPListener)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := tcp.Accept()
+			switch {
+			case err == nil:
+				_ = conn.Close()
+			case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
+				return
+			default: // such as too many open files: gRPC goes on, too
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}()
+	return func() error {
+		err := tcp.SetDeadline(time.Unix(1, 0))
+		if err != nil {
+			return err
+		}
+		<-ended
+		return tcp.SetDeadline(time.Time{})
+	}
 }

@@ -2,12 +2,15 @@ package daemon_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/slicer-project/slicer/assignment/porttest"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 )
@@ -70,6 +73,33 @@ func serial(t *testing.T, addr string) string {
 	}
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// TestPortWhileStarting: a process that waits for its store has its port, and closes
+// connections to it at once.
+func TestPortWhileStarting(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	free, err := porttest.Free(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := runtest.Start(t, "assigner", "--store=etcd://"+silent.Addr().String(), "--listen="+free[0], "--http=")
+	until(t, "connections are closed", func() bool {
+		conn, err := net.DialTimeout("tcp", free[0], limit)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(limit))
+		_, err = conn.Read(make([]byte, 1))
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	})
+	p.Stop(syscall.SIGTERM)
 }
 
 // TestStopWhileStarting: SIGTERM ends a process that waits for its store, however that
