@@ -30,21 +30,21 @@ func (r *record) left(now time.Duration, d *assignment.DampingConfig) time.Durat
 }
 
 // failed adds to the penalty of a task that has ended without having drained.
-func (t *Table) failed(k *task) {
-	d := &t.cfg.Damping
-	k.record.penalty, k.record.at = min(k.record.now(t.now, d)+1, d.Most), t.now
+func (r *roster) failed(k *task) {
+	d := &r.cfg.Damping
+	k.record.penalty, k.record.at = min(k.record.now(r.now, d)+1, d.Most), r.now
 }
 
 // damp has a task that has just come back wait, if it has failed too often and not too
 // many others wait.
-func (t *Table) damp(k *task) {
-	d := &t.cfg.Damping
+func (r *roster) damp(k *task) {
+	d := &r.cfg.Damping
 	// A little below: the penalty has decayed since the failure that counts.
-	if !k.record.damped && k.record.now(t.now, d) < d.Suppress*.9 {
+	if !k.record.damped && k.record.now(r.now, d) < d.Suppress*.9 {
 		return
 	}
 	alive, damped, running := 1, 1, 0 // with this one
-	for _, o := range t.tasks {
+	for _, o := range r.tasks {
 		if o == k || !o.alive() {
 			continue
 		}
@@ -60,35 +60,35 @@ func (t *Table) damp(k *task) {
 	before := k.record.damped
 	k.record.damped = running > 0 && d.Share > 0 && (damped == 1 || float64(damped) <= d.Share*float64(alive))
 	if k.record.damped && !before {
-		t.say(k, Damped, "it has failed again and again: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
+		r.say(k, Damped, "it has failed again and again: it owns nothing for %s", k.record.left(r.now, d).Round(time.Second))
 	}
 }
 
 // undamp lets a task own slices again when it has been up for long enough.
-func (t *Table) undamp(k *task) {
-	if !k.record.damped || k.record.now(t.now, &t.cfg.Damping) > t.cfg.Damping.Reuse {
+func (r *roster) undamp(k *task) {
+	if !k.record.damped || k.record.now(r.now, &r.cfg.Damping) > r.cfg.Damping.Reuse {
 		return
 	}
-	t.release(k, "it has stayed up")
+	r.release(k, "it has stayed up")
 }
 
-func (t *Table) release(k *task, why string) {
+func (r *roster) release(k *task, why string) {
 	k.record.damped = false
-	t.begin(k)
+	r.begin(k)
 	if k.alive() {
-		t.say(k, Undamped, "%s", why)
+		r.say(k, Undamped, "%s", why)
 	}
 }
 
 // undampIfAlone lets damped tasks own slices all the same when no other task may, because
 // the others have died or drain: better one that fails often than none.
-func (t *Table) undampIfAlone() {
-	if t.AnyRunning() {
+func (r *roster) undampIfAlone() {
+	if r.anyRunning() {
 		return
 	}
-	for _, k := range t.tasks {
+	for _, k := range r.tasks {
 		if k.alive() && !k.drains() && k.record.damped && k.state == assignment.TaskRunning {
-			t.release(k, "no other task runs")
+			r.release(k, "no other task runs")
 		}
 	}
 }
@@ -106,7 +106,7 @@ const worthKeeping = .25
 
 // Penalties are the largest, at most so many, in order of name.
 func (t *Table) Penalties(most int) (all []Penalty) {
-	for _, k := range t.tasks {
+	for _, k := range t.roster.tasks {
 		if p := k.record.now(t.now, &t.cfg.Damping); p >= worthKeeping || k.record.damped {
 			all = append(all, Penalty{k.cur.Name, p, k.record.damped})
 		}
@@ -125,7 +125,7 @@ func (t *Table) Recall(now time.Duration, before []Penalty, ago time.Duration) {
 	t.tick(now)
 	d := &t.cfg.Damping
 	for _, p := range before {
-		k := t.lookup(p.Task)
+		k := t.roster.lookup(p.Task)
 		if k == nil || d.Share <= 0 {
 			continue
 		}
@@ -137,7 +137,7 @@ func (t *Table) Recall(now time.Duration, before []Penalty, ago time.Duration) {
 		if p.Damped && amount > d.Reuse && !k.record.damped {
 			k.record.damped = true
 			if k.alive() {
-				t.say(k, Damped, "as the assigner before had it: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
+				t.roster.say(k, Damped, "as the assigner before had it: it owns nothing for %s", k.record.left(t.now, d).Round(time.Second))
 			}
 		}
 	}

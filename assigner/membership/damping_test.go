@@ -81,7 +81,7 @@ func (p *pen) state(name string) Status {
 }
 
 func (p *pen) running() (n int) {
-	for _, k := range p.table.tasks {
+	for _, k := range p.table.roster.tasks {
 		if k.shown() == assignment.TaskRunning {
 			n++
 		}
@@ -264,8 +264,8 @@ func TestFalseDeathsAreTakenBack(t *testing.T) {
 		if s := p.state("1"); s.Task.State != assignment.TaskRunning {
 			t.Fatalf("stored as running it is %s", s.Task.State)
 		}
-		if all := p.table.Penalties(10); len(all) != 1 || all[0].Amount >= before || len(p.table.deaths) > 0 {
-			t.Fatalf("penalties %+v where one was %v, deaths %s", all, before, p.table.deaths)
+		if all := p.table.Penalties(10); len(all) != 1 || all[0].Amount >= before || len(p.table.freeze.deaths) > 0 {
+			t.Fatalf("penalties %+v where one was %v, deaths %s", all, before, p.table.freeze.deaths)
 		}
 		p.up["1"] = elsewhere
 	}

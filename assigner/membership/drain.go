@@ -21,8 +21,8 @@ var (
 // are to own nothing. It keeps the map.
 func (t *Table) Drain(now time.Duration, drains map[string]uint64) {
 	t.tick(now)
-	t.drains = drains
-	for _, k := range t.tasks {
+	t.roster.drains = drains
+	for _, k := range t.roster.tasks {
 		drained := drains[k.cur.Name] == k.cur.Incarnation
 		if !k.alive() || k.drained == drained {
 			continue
@@ -33,16 +33,16 @@ func (t *Table) Drain(now time.Duration, drains map[string]uint64) {
 		}
 		switch {
 		case drained && !before:
-			t.say(k, Drained, ByOperator)
+			t.roster.say(k, Drained, ByOperator)
 		case !drained && !k.drains():
-			t.say(k, Undrained, ByOperator)
+			t.roster.say(k, Undrained, ByOperator)
 		}
 	}
 }
 
 // Ended says why an incarnation is known to be no more, or is empty.
 func (t *Table) Ended(name string, incarnation uint64) string {
-	k := t.lookup(name)
+	k := t.roster.lookup(name)
 	switch {
 	case k == nil && t.Listening() == "":
 		return "it is not there any more"
@@ -60,12 +60,12 @@ func (t *Table) Ended(name string, incarnation uint64) string {
 // that is still silent is dead, and for a freeze window nothing freezes again.
 func (t *Table) Thaw(now time.Duration) bool {
 	t.tick(now)
-	if !t.frozen {
+	if !t.freeze.frozen {
 		return false
 	}
-	t.trusts, t.scan = t.now+t.cfg.Freeze.Window, t.now
-	t.say(nil, Thawed, ByOperator)
-	t.giveUp()
+	t.freeze.trusts, t.scan = t.now+t.cfg.Freeze.Window, t.now
+	t.roster.say(nil, Thawed, ByOperator)
+	t.freeze.giveUp()
 	return true
 }
 
@@ -82,8 +82,8 @@ type Status struct {
 
 // Statuses are those of all tasks, in order of name.
 func (t *Table) Statuses(now time.Duration) []Status {
-	out := make([]Status, len(t.tasks))
-	for i, k := range t.tasks {
+	out := make([]Status, len(t.roster.tasks))
+	for i, k := range t.roster.tasks {
 		x := k.cur
 		x.State = k.shown()
 		out[i] = Status{Task: x, Indexed: k.indexed, Connected: len(k.carriers) > 0, Age: -1}
@@ -98,12 +98,12 @@ func (t *Table) Statuses(now time.Duration) []Status {
 }
 
 // Has reports whether a task of that name is known.
-func (t *Table) Has(name string) bool { return t.lookup(name) != nil }
+func (t *Table) Has(name string) bool { return t.roster.lookup(name) != nil }
 
 // Alive is the number of tasks that are neither dead nor gone.
 func (t *Table) Alive() int {
 	n := 0
-	for _, k := range t.tasks {
+	for _, k := range t.roster.tasks {
 		if k.alive() {
 			n++
 		}
@@ -112,6 +112,8 @@ func (t *Table) Alive() int {
 }
 
 // AnyRunning reports whether there is a task that may own slices.
-func (t *Table) AnyRunning() bool {
-	return slices.ContainsFunc(t.tasks, func(k *task) bool { return k.shown() == assignment.TaskRunning })
+func (t *Table) AnyRunning() bool { return t.roster.anyRunning() }
+
+func (r *roster) anyRunning() bool {
+	return slices.ContainsFunc(r.tasks, func(k *task) bool { return k.shown() == assignment.TaskRunning })
 }

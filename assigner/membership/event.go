@@ -64,18 +64,18 @@ func (e Event) String() string {
 
 // Events returns what has happened since the last call.
 func (t *Table) Events() []Event {
-	e := t.events
-	t.events = nil
+	e := t.roster.events
+	t.roster.events = nil
 	return e
 }
 
-func (t *Table) say(k *task, kind Kind, format string, args ...any) {
+func (r *roster) say(k *task, kind Kind, format string, args ...any) {
 	e := Event{Kind: kind, Reason: fmt.Sprintf(format, args...)}
 	if k != nil {
 		e.Task, e.Incarnation = k.cur.Name, k.cur.Incarnation
 	}
-	t.events = append(t.events, e)
+	r.events = append(r.events, e)
 	if kind != Frozen && kind != Thawed && kind != Refused {
-		t.version++
+		r.version++
 	}
 }

@@ -231,8 +231,8 @@ func (w *world) check() {
 				w.Fatalf("%s is back at %s, its newest report was made at %s", k, w.now, w.lastReport[k])
 			}
 		case Refused:
-			i := slices.IndexFunc(w.table.tasks, func(x *task) bool { return x.cur.Name == e.Task })
-			if x := w.table.tasks[i]; x.next == nil && (x.cur.Incarnation == e.Incarnation || !x.alive()) {
+			i := slices.IndexFunc(w.table.roster.tasks, func(x *task) bool { return x.cur.Name == e.Task })
+			if x := w.table.roster.tasks[i]; x.next == nil && (x.cur.Incarnation == e.Incarnation || !x.alive()) {
 				w.Fatalf("%s is refused: %s; there is %x", k, e.Reason, x.cur.Incarnation)
 			}
 		}

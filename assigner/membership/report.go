@@ -25,12 +25,12 @@ type Report struct {
 // that has a stream there.
 func (t *Table) Report(now time.Duration, id Session, complete bool, reports []Report) {
 	t.tick(now)
-	i, known := t.findSession(id)
+	i, known := t.attached.findSession(id)
 	if !known {
 		return
 	}
-	s := t.distributors[i]
-	t.hear(s, now)
+	s := t.attached.all[i]
+	t.attached.hear(s, now)
 	for i := range reports {
 		t.reported(s, &reports[i])
 	}
@@ -43,18 +43,18 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 }
 
 func (t *Table) reported(s *distributor, r *Report) {
-	k := t.lookup(r.Task.Name)
+	k := t.roster.lookup(r.Task.Name)
 	if k == nil {
 		if !r.Disconnected {
 			t.join(s, r)
 		}
 		return
 	}
-	t.settle(k) // by what was known until now: the table may not have been told the time for long
+	t.roster.settle(k) // by what was known until now: the table may not have been told the time for long
 	inc := r.Task.Incarnation
 	switch {
 	case r.Disconnected && inc == k.cur.Incarnation:
-		t.dropCarrier(k, s)
+		t.roster.dropCarrier(k, s)
 	case r.Disconnected:
 		if k.next != nil && k.next.task.Incarnation == inc && k.next.drop(s.id) {
 			k.giveUp()
@@ -64,21 +64,21 @@ func (t *Table) reported(s *distributor, r *Report) {
 	default:
 		t.wait(k, s, r)
 	}
-	t.settle(k)
+	t.roster.settle(k)
 }
 
 // join lets in a name that was not there.
 func (t *Table) join(s *distributor, r *Report) {
-	if len(t.tasks) >= assignment.MaxTasks {
-		t.refuse(r.Task, carriers{s.id}, true, fmt.Sprintf("the job has %d tasks, more are not allowed", len(t.tasks)))
+	if len(t.roster.tasks) >= assignment.MaxTasks {
+		t.roster.refuse(r.Task, carriers{s.id}, true, fmt.Sprintf("the job has %d tasks, more are not allowed", len(t.roster.tasks)))
 		return
 	}
 	if r.State == assignment.TaskDead {
 		return
 	}
 	k := &task{cur: r.Task}
-	t.insert(k)
-	t.enter(k, t.candidate(s, r), Joined, "at "+r.Task.Address)
+	t.roster.insert(k)
+	t.roster.enter(k, t.candidate(s, r), Joined, "at "+r.Task.Address)
 }
 
 // live takes in a report of the incarnation that counts.
@@ -93,7 +93,7 @@ func (t *Table) live(k *task, s *distributor, r *Report) {
 	k.heard = max(k.heard, t.made(r))
 	k.report = max(k.report, t.made(r))
 	k.via = s.id
-	t.report(k, r.State)
+	t.roster.report(k, r.State)
 }
 
 // wait takes in a report of an incarnation that does not count, or not any more.
@@ -109,7 +109,7 @@ func (t *Table) wait(k *task, s *distributor, r *Report) {
 		}
 	case c.task.Incarnation != r.Task.Incarnation:
 		k.retire(past{incarnation: r.Task.Incarnation, said: said{{s.id, r.Sequence}}, made: t.made(r)})
-		t.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("incarnation %x of task %s, at %s, waits for this name already", c.task.Incarnation, c.task.Name, c.task.Address))
+		t.roster.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("incarnation %x of task %s, at %s, waits for this name already", c.task.Incarnation, c.task.Name, c.task.Address))
 	default:
 		c.carriers.add(s.id)
 		if r.Said && c.said.fresh(s.id, r.Sequence, t.made(r), c.made) {
@@ -127,9 +127,9 @@ func (t *Table) wait(k *task, s *distributor, r *Report) {
 	}
 }
 
-func (t *Table) candidate(s *distributor, r *Report) *candidate {
+func (b *base) candidate(s *distributor, r *Report) *candidate {
 	c := &candidate{task: r.Task, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
-		first: t.now, from: t.now, last: t.now, made: t.made(r), carriers: carriers{s.id}}
+		first: b.now, from: b.now, last: b.now, made: b.made(r), carriers: carriers{s.id}}
 	if !r.Said {
 		c.reports, c.said = 0, nil
 	}
@@ -137,29 +137,29 @@ func (t *Table) candidate(s *distributor, r *Report) *candidate {
 }
 
 // made is when a report was made: that is what it proves.
-func (t *Table) made(r *Report) time.Duration { return t.now - max(r.Age, 0) }
+func (b *base) made(r *Report) time.Duration { return b.now - max(r.Age, 0) }
 
 // settle lets a waiting incarnation in, or refuses it, when it is clear which.
-func (t *Table) settle(k *task) {
+func (r *roster) settle(k *task) {
 	c := k.next
 	if c == nil {
 		return
 	}
 	_, stale := k.stale(c.task.Incarnation)
 	switch {
-	case t.now-c.made >= t.cfg.HeartbeatTimeout:
+	case r.now-c.made >= r.cfg.HeartbeatTimeout:
 		k.giveUp() // it has fallen silent itself; should it live, it will report
 	case k.alive() && len(k.carriers) > 0:
 		if k.report > c.first {
-			t.refuseNext(k)
+			r.refuseNext(k)
 		}
-	case stale && !lateRevives && (c.reports < 2 || c.last-c.from < t.cfg.probation()):
+	case stale && !lateRevives && (c.reports < 2 || c.last-c.from < r.cfg.probation()):
 		// It may be late news of one that is no more.
 	case !k.alive() || k.gone:
 		if c.task.Incarnation == k.cur.Incarnation {
-			t.enter(k, c, Returned, "it reports again, though it "+k.ending())
+			r.enter(k, c, Returned, "it reports again, though it "+k.ending())
 		} else {
-			t.enter(k, c, Restarted, fmt.Sprintf("in the place of incarnation %x, which %s", k.cur.Incarnation, k.ending()))
+			r.enter(k, c, Restarted, fmt.Sprintf("in the place of incarnation %x, which %s", k.cur.Incarnation, k.ending()))
 		}
 	}
 }
@@ -174,17 +174,17 @@ func (k *task) ending() string {
 	return "has no stream any more"
 }
 
-func (t *Table) refuseNext(k *task) {
+func (r *roster) refuseNext(k *task) {
 	c := k.next
 	k.giveUp()
-	t.refuse(c.task, c.carriers, false, fmt.Sprintf("task %s is running already as incarnation %x at %s", k.cur.Name, k.cur.Incarnation, k.cur.Address))
+	r.refuse(c.task, c.carriers, false, fmt.Sprintf("task %s is running already as incarnation %x at %s", k.cur.Name, k.cur.Incarnation, k.cur.Address))
 }
 
-func (t *Table) refuse(x assignment.Task, on carriers, full bool, why string) {
-	t.events = append(t.events, Event{Kind: Refused, Task: x.Name, Incarnation: x.Incarnation, Reason: why, Sessions: on, Full: full})
+func (r *roster) refuse(x assignment.Task, on carriers, full bool, why string) {
+	r.events = append(r.events, Event{Kind: Refused, Task: x.Name, Incarnation: x.Incarnation, Reason: why, Sessions: on, Full: full})
 }
 
-func (t *Table) dropCarrier(k *task, s *distributor) {
+func (r *roster) dropCarrier(k *task, s *distributor) {
 	if !k.carriers.drop(s.id) {
 		return
 	}
@@ -192,7 +192,7 @@ func (t *Table) dropCarrier(k *task, s *distributor) {
 	// missed by others now for as long.
 	k.heard = max(k.heard, s.speaks)
 	if len(k.carriers) == 0 {
-		t.ended(k)
+		r.ended(k)
 	}
 }
 
@@ -208,7 +208,7 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 			named[incarnation{reports[i].Task.Name, reports[i].Task.Incarnation}] = true
 		}
 	}
-	for _, k := range t.tasks {
+	for _, k := range t.roster.tasks {
 		if c := k.next; c != nil && !named[incarnation{c.task.Name, c.task.Incarnation}] && c.drop(s.id) {
 			k.giveUp()
 		}
@@ -216,10 +216,10 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 			continue
 		}
 		if slices.Contains(k.carriers, s.id) {
-			t.dropCarrier(k, s)
+			t.roster.dropCarrier(k, s)
 		} else if k.alive() && len(k.carriers) == 0 && k.lostWith == s.name {
-			t.ended(k) // it went with this Distributor and has not come back with it
+			t.roster.ended(k) // it went with this Distributor and has not come back with it
 		}
-		t.settle(k)
+		t.roster.settle(k)
 	}
 }

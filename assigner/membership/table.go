@@ -26,22 +26,44 @@ type distributor struct {
 // Table is the membership of one job, from the moment at which an assigner
 // became preferred for it.
 type Table struct {
-	cfg          Config // with the defaults
-	now          time.Duration
-	distributors []*distributor // in order of id
-	tasks        []*task        // in order of name
-	slots        []*task        // by index; nil is a hole
-	version      uint64
-	events       []Event
+	*base
+	roster   *roster
+	attached *attached
+	freeze   *freeze
+	scan     time.Duration // when tasks are looked at next
+}
 
-	// No task dies before the table is armed. Silence counts from watch on.
-	settled time.Duration
+// base is what all parts of a table go by.
+type base struct {
+	cfg   Config // with the defaults
+	now   time.Duration
+	watch time.Duration // silence counts from here on
+}
+
+// roster is the tasks by name and by index, and what becomes of each.
+type roster struct {
+	*base
+	tasks   []*task           // in order of name
+	slots   []*task           // by index; nil is a hole
+	drains  map[string]uint64 // incarnations that operators have drained, by name
+	version uint64
+	events  []Event
+}
+
+// attached is the Distributors that report tasks.
+type attached struct {
+	*base
+	all []*distributor // in order of id
+	// No task dies before all of them could speak: from then on it is armed.
 	armed   bool
-	watch   time.Duration
-	scan    time.Duration
+	settled time.Duration
+}
 
-	drains map[string]uint64 // incarnations that operators have drained, by name
-
+// freeze is whether silent tasks are declared dead.
+type freeze struct {
+	*base
+	roster   *roster
+	attached *attached
 	frozen   bool
 	frozenAt time.Duration
 	deaths   []time.Duration // by silence, within the freeze window
@@ -52,9 +74,11 @@ type Table struct {
 // is none. Tasks that it names count as they are written there until something
 // is heard of them.
 func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
-	t := &Table{cfg: cfg.withDefaults(), now: now, watch: now}
+	b := &base{cfg: cfg.withDefaults(), now: now, watch: now}
+	t := &Table{base: b, roster: &roster{base: b}, attached: &attached{base: b}}
+	t.freeze = &freeze{base: b, roster: t.roster, attached: t.attached}
 	t.Stored(a, false)
-	t.events = nil
+	t.roster.events = nil
 	return t
 }
 
@@ -69,22 +93,22 @@ func (t *Table) Configure(now time.Duration, cfg Config) {
 }
 
 // Version changes whenever Tasks may return something else.
-func (t *Table) Version() uint64 { return t.version }
+func (t *Table) Version() uint64 { return t.roster.version }
 
 // Attach says that a Distributor's stream has begun.
 func (t *Table) Attach(now time.Duration, id Session, name string) {
 	t.tick(now)
-	i, known := t.findSession(id)
+	i, known := t.attached.findSession(id)
 	if known {
 		return
 	}
-	if len(t.distributors) == 0 {
-		t.armed, t.settled = false, now+t.cfg.Settle
+	if len(t.attached.all) == 0 {
+		t.attached.armed, t.attached.settled = false, now+t.cfg.Settle
 	}
-	t.distributors = slices.Insert(t.distributors, i, &distributor{id: id, name: name, since: now, heard: now})
+	t.attached.all = slices.Insert(t.attached.all, i, &distributor{id: id, name: name, since: now, heard: now})
 	// A Distributor that returns may bring back those that went with it: they are
 	// waited for once more, once.
-	for _, k := range t.tasks {
+	for _, k := range t.roster.tasks {
 		if k.alive() && k.lostWith == name && len(k.carriers) == 0 && !k.waited {
 			k.waited = true
 			t.regroup(k)
@@ -100,7 +124,7 @@ func (t *Table) Attach(now time.Duration, id Session, name string) {
 func (t *Table) Resume(now time.Duration) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
-	for _, s := range t.distributors {
+	for _, s := range t.attached.all {
 		s.complete, s.said, s.since = false, s.complete || s.said, t.now
 	}
 }
@@ -111,14 +135,14 @@ func (t *Table) Resume(now time.Duration) {
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
-	for _, s := range t.distributors {
-		i, known := was.findSession(s.id)
-		if !known || s.complete || !was.distributors[i].complete && !was.distributors[i].said {
+	for _, s := range t.attached.all {
+		i, known := was.attached.findSession(s.id)
+		if !known || s.complete || !was.attached.all[i].complete && !was.attached.all[i].said {
 			continue
 		}
 		s.said, s.since = true, t.now
-		for _, k := range t.tasks {
-			o := was.lookup(k.cur.Name)
+		for _, k := range t.roster.tasks {
+			o := was.roster.lookup(k.cur.Name)
 			if o != nil && k.alive() && o.cur.Incarnation == k.cur.Incarnation && slices.Contains(o.carriers, s.id) {
 				k.carriers.add(s.id)
 			}
@@ -129,13 +153,13 @@ func (t *Table) Follow(now time.Duration, was *Table) {
 // Detach says that a Distributor's stream has ended.
 func (t *Table) Detach(now time.Duration, id Session) {
 	t.tick(now)
-	i, known := t.findSession(id)
+	i, known := t.attached.findSession(id)
 	if !known {
 		return
 	}
-	name := t.distributors[i].name
-	t.distributors = slices.Delete(t.distributors, i, i+1)
-	for _, k := range t.tasks {
+	name := t.attached.all[i].name
+	t.attached.all = slices.Delete(t.attached.all, i, i+1)
+	for _, k := range t.roster.tasks {
 		if k.next != nil && k.next.drop(id) {
 			k.giveUp()
 		}
@@ -151,24 +175,24 @@ func (t *Table) Detach(now time.Duration, id Session) {
 
 // regroup restarts a task's timer, so that it has the time to be heard of by way of
 // another Distributor.
-func (t *Table) regroup(k *task) {
-	k.heard = max(k.heard, t.now+t.cfg.regroupsFor())
+func (b *base) regroup(k *task) {
+	k.heard = max(k.heard, b.now+b.cfg.regroupsFor())
 }
 
 // Heard says when a Distributor last said something, whatever it was.
 func (t *Table) Heard(now time.Duration, id Session, at time.Duration) {
 	t.tick(now)
-	if i, known := t.findSession(id); known {
-		s := t.distributors[i]
-		t.hear(s, min(at, t.now))
+	if i, known := t.attached.findSession(id); known {
+		s := t.attached.all[i]
+		t.attached.hear(s, min(at, t.now))
 	}
 }
 
 // hear notes that a Distributor has said something. One that promises to speak
 // more often, and that has said nothing at all for long, stood still: what it did
 // not carry meanwhile says nothing of its tasks, so their timers restart.
-func (t *Table) hear(s *distributor, at time.Duration) {
-	if at-s.heard > t.cfg.standstill() {
+func (d *attached) hear(s *distributor, at time.Duration) {
+	if at-s.heard > d.cfg.standstill() {
 		s.speaks = max(s.speaks, at)
 	}
 	s.heard = max(s.heard, at)
@@ -176,39 +200,39 @@ func (t *Table) hear(s *distributor, at time.Duration) {
 
 // tick takes note of the time. A table that was not told the time for long was
 // stopped together with its ears: what it did not hear meanwhile says nothing.
-func (t *Table) tick(now time.Duration) {
-	if now-t.now > t.cfg.standstill() {
-		t.watch = max(t.watch, now)
+func (b *base) tick(now time.Duration) {
+	if now-b.now > b.cfg.standstill() {
+		b.watch = max(b.watch, now)
 	}
-	t.now = max(t.now, now)
+	b.now = max(b.now, now)
 }
 
-func (t *Table) findSession(id Session) (int, bool) {
-	return slices.BinarySearchFunc(t.distributors, id, func(s *distributor, id Session) int { return cmp.Compare(s.id, id) })
+func (d *attached) findSession(id Session) (int, bool) {
+	return slices.BinarySearchFunc(d.all, id, func(s *distributor, id Session) int { return cmp.Compare(s.id, id) })
 }
 
-func (t *Table) find(name string) (int, bool) {
-	i, end := 0, len(t.tasks)
+func (r *roster) find(name string) (int, bool) {
+	i, end := 0, len(r.tasks)
 	for i < end { // as slices.BinarySearchFunc, which calls a function for each step
-		if m := int(uint(i+end) / 2); t.tasks[m].cur.Name < name {
+		if m := int(uint(i+end) / 2); r.tasks[m].cur.Name < name {
 			i = m + 1
 		} else {
 			end = m
 		}
 	}
-	return i, i < len(t.tasks) && t.tasks[i].cur.Name == name
+	return i, i < len(r.tasks) && r.tasks[i].cur.Name == name
 }
 
-func (t *Table) lookup(name string) *task {
-	if i, ok := t.find(name); ok {
-		return t.tasks[i]
+func (r *roster) lookup(name string) *task {
+	if i, ok := r.find(name); ok {
+		return r.tasks[i]
 	}
 	return nil
 }
 
-func (t *Table) insert(k *task) {
-	i, _ := t.find(k.cur.Name)
-	t.tasks = slices.Insert(t.tasks, i, k)
+func (r *roster) insert(k *task) {
+	i, _ := r.find(k.cur.Name)
+	r.tasks = slices.Insert(r.tasks, i, k)
 }
 
 // Advance lets time pass: tasks that have been silent for too long die, waiting
@@ -220,20 +244,20 @@ func (t *Table) Advance(now time.Duration) {
 		return
 	}
 	t.scan = t.now + t.cfg.scanEvery()
-	for _, k := range t.tasks {
-		t.settle(k)
-		t.undamp(k)
+	for _, k := range t.roster.tasks {
+		t.roster.settle(k)
+		t.roster.undamp(k)
 	}
-	t.judge()
-	t.undampIfAlone()
+	t.freeze.judge()
+	t.roster.undampIfAlone()
 }
 
 // Wake is when Advance has something to do at the latest.
 func (t *Table) Wake() time.Duration {
-	if t.frozen {
+	if t.freeze.frozen {
 		return max(t.scan, t.now)
 	}
-	for _, k := range t.tasks {
+	for _, k := range t.roster.tasks {
 		if k.alive() || k.next != nil {
 			return max(t.scan, t.now)
 		}
@@ -244,16 +268,16 @@ func (t *Table) Wake() time.Duration {
 // arm begins to count silence once every Distributor that could have something to say has
 // said it.
 func (t *Table) arm(now time.Duration) {
-	if t.armed || len(t.distributors) == 0 || now < t.settled {
+	if t.attached.armed || len(t.attached.all) == 0 || now < t.attached.settled {
 		return
 	}
-	for _, s := range t.distributors {
+	for _, s := range t.attached.all {
 		if !s.complete && !s.said && now < s.since+t.cfg.SnapshotWait {
 			return
 		}
 	}
-	t.armed, t.watch = true, max(t.watch, now)
-	for _, k := range t.tasks {
+	t.attached.armed, t.watch = true, max(t.watch, now)
+	for _, k := range t.roster.tasks {
 		if !k.alive() || len(k.carriers) > 0 {
 			continue
 		}
@@ -261,7 +285,7 @@ func (t *Table) arm(now time.Duration) {
 		// it may have one at a Distributor that has not reached this assigner.
 		t.regroup(k)
 		if k.lostWith == "" {
-			t.ended(k)
+			t.roster.ended(k)
 		}
 	}
 }

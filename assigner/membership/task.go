@@ -189,11 +189,11 @@ func (k *task) shown() assignment.TaskState {
 }
 
 // enter puts an incarnation in the place of the one before, if there was one.
-func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
+func (r *roster) enter(k *task, c *candidate, kind Kind, why string) {
 	if k.cur.Incarnation != c.task.Incarnation {
 		k.retire(past{k.cur.Incarnation, k.said, k.report})
 		if kind == Restarted && k.alive() && !k.drains() {
-			t.failed(k)
+			r.failed(k)
 		}
 	}
 	if i := k.past(c.task.Incarnation); i >= 0 {
@@ -203,68 +203,68 @@ func (t *Table) enter(k *task, c *candidate, kind Kind, why string) {
 	k.owns = k.owns && k.cur.Incarnation == c.task.Incarnation
 	k.cur = c.task
 	k.cur.Index = index
-	k.fate, k.fateAt = living, t.now
-	k.draining, k.drained = false, t.drains[k.cur.Name] == k.cur.Incarnation
+	k.fate, k.fateAt = living, r.now
+	k.draining, k.drained = false, r.drains[k.cur.Name] == k.cur.Incarnation
 	k.returned = kind == Returned
 	if kind != Returned {
 		k.fresh, k.since = true, -1
 	}
-	k.spoken, k.said, k.heard, k.report = true, c.said, max(c.made, t.watch), c.made
+	k.spoken, k.said, k.heard, k.report = true, c.said, max(c.made, r.watch), c.made
 	k.via, k.carriers, k.gone, k.lostWith, k.waited, k.missed = 0, c.carriers, false, "", false, false
 	k.next = nil
 	k.state = assignment.TaskUnknown
-	t.say(k, kind, "%s", why)
-	t.damp(k)
-	t.report(k, c.state)
+	r.say(k, kind, "%s", why)
+	r.damp(k)
+	r.report(k, c.state)
 }
 
 // report takes over the state that a task says it is in.
-func (t *Table) report(k *task, s assignment.TaskState) {
+func (r *roster) report(k *task, s assignment.TaskState) {
 	before := k.shown()
 	switch s {
 	case assignment.TaskDead:
-		t.leave(k, "it says that it ends")
+		r.leave(k, "it says that it ends")
 		return
 	case assignment.TaskDraining:
 		k.draining = true
 	}
 	k.state = s
-	if k.state == assignment.TaskRunning && !k.indexed && !t.number(k) {
+	if k.state == assignment.TaskRunning && !k.indexed && !r.number(k) {
 		return
 	}
 	if now := k.shown(); now != before {
-		t.changed(k, now)
+		r.changed(k, now)
 	}
-	t.begin(k)
+	r.begin(k)
 }
 
 // begin notes when a new incarnation can own slices for the first time.
-func (t *Table) begin(k *task) {
+func (r *roster) begin(k *task) {
 	if k.fresh && k.since < 0 && k.shown() == assignment.TaskRunning {
-		k.since = t.now
+		k.since = r.now
 	}
 }
 
-func (t *Table) changed(k *task, now assignment.TaskState) {
+func (r *roster) changed(k *task, now assignment.TaskState) {
 	if now == assignment.TaskDraining {
-		t.say(k, Drained, "it is to give up its slices")
+		r.say(k, Drained, "it is to give up its slices")
 		return
 	}
-	t.say(k, Changed, "it is %s", now)
+	r.say(k, Changed, "it is %s", now)
 }
 
 // leave removes a task that has said goodbye.
-func (t *Table) leave(k *task, why string) {
-	k.fate, k.fateAt = left, t.now
+func (r *roster) leave(k *task, why string) {
+	k.fate, k.fateAt = left, r.now
 	k.carriers, k.gone = nil, true
-	t.say(k, Left, "%s", why)
+	r.say(k, Left, "%s", why)
 }
 
 // ended takes note that no Distributor has a stream of the task any more. That
 // is a goodbye of one that has given up its slices, and otherwise nothing yet.
-func (t *Table) ended(k *task) {
+func (r *roster) ended(k *task) {
 	k.gone, k.lostWith = true, ""
 	if k.alive() && k.drains() && !k.owns {
-		t.leave(k, "it has drained and its stream has ended")
+		r.leave(k, "it has drained and its stream has ended")
 	}
 }

@@ -86,12 +86,12 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "drain", "undrain":
 		var name string
 		d.ScanArgs(t, "task", &name)
-		drains := maps.Clone(s.t.drains)
+		drains := maps.Clone(s.t.roster.drains)
 		if delete(drains, name); d.Cmd == "drain" {
 			if drains == nil {
 				drains = map[string]uint64{}
 			}
-			drains[name] = s.t.lookup(name).cur.Incarnation
+			drains[name] = s.t.roster.lookup(name).cur.Incarnation
 		}
 		s.t.Drain(s.now, drains)
 	case "compact":
@@ -123,10 +123,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 func (s *script) to(at time.Duration) {
 	for s.now < at {
 		s.now = min(at, s.now+50*time.Millisecond)
-		before := len(s.t.events)
+		before := len(s.t.roster.events)
 		s.t.Advance(s.now)
-		for i := before; i < len(s.t.events); i++ {
-			s.t.events[i].Reason += fmt.Sprintf(" (at %.2fs)", s.now.Seconds())
+		for i := before; i < len(s.t.roster.events); i++ {
+			s.t.roster.events[i].Reason += fmt.Sprintf(" (at %.2fs)", s.now.Seconds())
 		}
 	}
 }

@@ -22,7 +22,6 @@ var large = map[string]struct {
 	fields, methods int
 	why             string
 }{
-	"assigner/membership.Table":               {16, 75, "to be split: registration, reports and death"},
 	"assignment/store/etcdstore.Store":        {16, 61, "the whole contract of a store on one type; a store of operations and one of records is to be tried"},
 	"assignment/store/internal/record.Layout": {2, 63, "a method for each key of the store's layout"},
 	"assignment/store/pebblestore.Store":      {16, 50, "as etcdstore.Store"},
