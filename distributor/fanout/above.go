@@ -18,61 +18,61 @@ import (
 func (j *Job) fromAbove(now time.Time, e Event) {
 	switch e := e.(type) {
 	case Peers:
-		j.setPeers(now, e)
+		j.up.setPeers(now, e)
 	case Offered:
 		j.do(Judged{j.offered(now, e)})
 	case Undecodable:
-		if e.From == j.target.Session {
+		if e.From == j.up.target.Session {
 			j.schedule.failed(now)
 			j.due = true
 		}
 	case BaseOffered:
-		j.baseOffered(e)
+		j.down.baseOffered(e, j.up.target.Session)
 	case Answered:
-		j.answered(now, e)
+		j.up.answered(now, e)
 	case TaskRefused:
-		j.refuseTask(e.Refusal)
+		j.up.refuseTask(e.Refusal)
 	case Indexed:
-		if e.From != j.preferred.Session {
+		if e.From != j.up.preferred.Session {
 			return // it is not for it to say, not any more
 		}
 		for _, x := range e.Indexes.GetIndexes() {
-			for _, id := range slices.Sorted(maps.Keys(j.clients.grant(x.GetClientId(), x.GetIndex()))) {
-				j.wake(j.subs.get(id))
+			for _, id := range slices.Sorted(maps.Keys(j.up.clients.grant(x.GetClientId(), x.GetIndex()))) {
+				j.down.wake(j.subs.get(id))
 			}
 		}
 	}
 }
 
 // setPeers takes the peers that the job tells and asks from now on.
-func (j *Job) setPeers(now time.Time, e Peers) {
-	if j.home != e.Store {
-		j.home = e.Store
-		j.wakeAll() // what is held here may go to more of them now
+func (u *upward) setPeers(now time.Time, e Peers) {
+	if u.down.home != e.Store {
+		u.down.home = e.Store
+		u.down.wakeAll() // what is held here may go to more of them now
 	}
-	if e.Target == j.target && e.Preferred == j.preferred {
+	if e.Target == u.target && e.Preferred == u.preferred {
 		return
 	}
-	j.say(slog.LevelInfo, "assigner chosen", "preferred", e.Preferred.ID, "asked", e.Target.ID, "before", j.target.ID)
-	if j.target != e.Target {
-		if j.answer.by != 0 {
-			j.answer.lostAt = now
+	u.say(slog.LevelInfo, "assigner chosen", "preferred", e.Preferred.ID, "asked", e.Target.ID, "before", u.target.ID)
+	if u.target != e.Target {
+		if u.answer.by != 0 {
+			u.answer.lostAt = now
 		}
-		if j.target != (Peer{}) {
-			j.schedule.ended(j.target.Session)
-			j.do(Notify{j.target.Session}) // to take its Want back
+		if u.target != (Peer{}) {
+			u.schedule.ended(u.target.Session)
+			u.do(Notify{u.target.Session}) // to take its Want back
 		}
 	}
-	j.noteAcknowledged(e.Acknowledged)
-	j.target, j.preferred = e.Target, e.Preferred
-	j.schedule.setPeers(now, e.Preferred.Session, e.Target.Session)
-	j.due = true
+	u.noteAcknowledged(e.Acknowledged)
+	u.target, u.preferred = e.Target, e.Preferred
+	u.schedule.setPeers(now, e.Preferred.Session, e.Target.Session)
+	u.due = true
 }
 
 // offered takes an assignment, and returns what became of it.
 func (j *Job) offered(now time.Time, e Offered) Verdict {
 	a, newest := e.Assignment, j.cache.newest()
-	v := judge(newest, a, e.From.Session == j.preferred.Session || e.From.Session == j.target.Session && e.From.FirstTier)
+	v := judge(newest, a, e.From.Session == j.up.preferred.Session || e.From.Session == j.up.target.Session && e.From.FirstTier)
 	if v == VerdictMalformed || a.Job() != j.cfg.Name {
 		return VerdictMalformed
 	}
@@ -88,63 +88,63 @@ func (j *Job) offered(now time.Time, e Offered) Verdict {
 	changed := versionOf(newest).Store != a.StoreID()
 	j.cache.put(a, written)
 	if changed {
-		j.noteStore(now)
+		j.up.noteStore(now)
 	}
-	j.arrived = now
+	j.counts.arrived = now
 	j.do(Known{})
 	j.cfg.Observer.Generation(a)
 	j.say(slog.LevelDebug, "assignment", "generation", a.Generation(), "from", e.From.ID, "subscribers", len(j.subs.all))
 	j.conv.came(versionOf(a), written)
-	j.pace(now, true)
+	j.counts.pace(now, true)
 	j.schedule.acksChanged(now)
-	j.measure(now)
+	j.counts.measure(now)
 	j.do(Changed{})
-	j.wakeAll()
+	j.down.wakeAll()
 	j.due = true
 	return v
 }
 
 // answered takes what the assigner that is asked says about the job.
-func (j *Job) answered(now time.Time, e Answered) {
-	if e.From.Session != j.target.Session {
+func (u *upward) answered(now time.Time, e Answered) {
+	if e.From.Session != u.target.Session {
 		return
 	}
-	m, before := e.Status, j.answer
-	j.answer.by, j.answer.unknown, j.answer.at = e.From.Session, m.GetUnknown(), now
+	m, before := e.Status, u.answer
+	u.answer.by, u.answer.unknown, u.answer.at = e.From.Session, m.GetUnknown(), now
 	if m.GetUnknown() {
-		j.forget(e.From)
+		u.forget(e.From)
 	} else {
-		j.do(Known{})
+		u.do(Known{})
 		if g := before.status.GetConvergedGeneration(); g > 0 && m.GetConvergedGeneration() == 0 {
 			m = proto.CloneOf(m)
 			m.ConvergedGeneration = g
 		}
-		j.answer.status = m
-		j.publisher.changed(now, m)
-		j.schedule.reportsEvery(now, reportInterval(m))
+		u.answer.status = m
+		u.down.publisher.changed(now, m)
+		u.schedule.reportsEvery(now, reportInterval(m))
 	}
 	if before.by != e.From.Session || before.unknown != m.GetUnknown() {
-		j.do(Changed{})
+		u.do(Changed{})
 	}
-	j.due = true
+	u.due = true
 }
 
 // forget is for when the store says that there is no such job.
-func (j *Job) forget(from Peer) {
-	if len(j.subs.all) > 0 || j.cache.newest() != nil {
-		j.say(slog.LevelInfo, "there is no such job", "assigner", from.ID, "subscribers", len(j.subs.all))
+func (u *upward) forget(from Peer) {
+	if len(u.subs.all) > 0 || u.cache.newest() != nil {
+		u.say(slog.LevelInfo, "there is no such job", "assigner", from.ID, "subscribers", len(u.subs.all))
 	}
-	j.cache.clear()
-	j.answer.status = nil
-	j.publisher.reset()
-	for _, s := range j.subs.all {
-		j.end(s, j.notFound())
+	u.cache.clear()
+	u.answer.status = nil
+	u.down.publisher.reset()
+	for _, s := range u.subs.all {
+		u.end(s, u.notFound())
 	}
 }
 
 // refuseTask ends the stream of one incarnation of a task.
-func (j *Job) refuseTask(m *slicerv1.RefuseTask) {
-	t, ok := j.reports.holder(m.GetTask())
+func (u *upward) refuseTask(m *slicerv1.RefuseTask) {
+	t, ok := u.reports.holder(m.GetTask())
 	if !ok || t.task.GetIncarnation() != m.GetIncarnation() {
 		return
 	}
@@ -152,89 +152,89 @@ func (j *Job) refuseTask(m *slicerv1.RefuseTask) {
 	if code == codes.OK || code > codes.Unauthenticated {
 		code = codes.Unknown
 	}
-	if s := j.subs.get(t.by); s != nil {
-		j.say(slog.LevelInfo, "task refused by the assigner", "task", m.GetTask(), "code", code, "reason", m.GetMessage())
-		j.end(s, status.Error(code, m.GetMessage()))
+	if s := u.subs.get(t.by); s != nil {
+		u.say(slog.LevelInfo, "task refused by the assigner", "task", m.GetTask(), "code", code, "reason", m.GetMessage())
+		u.end(s, status.Error(code, m.GetMessage()))
 	}
 }
 
 // noteReported remembers the newest generation that a slicelet has, for the assigner to
 // go on from. What is of another store than the newest, or far ahead, is the past of
 // another store, or made up.
-func (j *Job) noteReported(now time.Time, m Version) {
-	newest := versionOf(j.cache.newest())
+func (u *upward) noteReported(now time.Time, m Version) {
+	newest := versionOf(u.cache.newest())
 	limit := max(newest.Gen, assignment.Generation(now.UnixMilli())) + assignment.Generation(assignment.MaxReportedAhead.Milliseconds())
 	if m.Gen > limit {
-		j.say(slog.LevelWarn, "generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.Gen, "store", m.Store)
+		u.say(slog.LevelWarn, "generation that a slicelet claims is too far ahead, it counts for nothing", "generation", m.Gen, "store", m.Store)
 		return
 	}
 	if m.Gen == 0 || newest.Gen != 0 && m.Store != newest.Store {
 		return
 	}
-	if m.Gen > j.reported.Gen || newest.Gen != 0 && j.reported.Store != newest.Store {
-		j.reported = m
+	if m.Gen > u.reported.Gen || newest.Gen != 0 && u.reported.Store != newest.Store {
+		u.reported = m
 	}
-	j.schedule.reported(now, j.reported.Gen, newest.Gen)
+	u.schedule.reported(now, u.reported.Gen, newest.Gen)
 }
 
 // noteStore is for when the newest assignment is of another store than the one before:
 // only what slicelets hold of that counts from then on.
-func (j *Job) noteStore(now time.Time) {
-	j.reported, j.schedule.asked = Version{}, 0
-	for _, s := range j.subs.all {
+func (u *upward) noteStore(now time.Time) {
+	u.reported, u.schedule.asked = Version{}, 0
+	for _, s := range u.subs.all {
 		if s.in.Role == slicerv1.Role_ROLE_SLICELET {
-			j.noteReported(now, s.progress.held)
+			u.noteReported(now, s.progress.held)
 		}
 	}
 }
 
 // tell is what a peer is to be told of the job now.
-func (j *Job) tell(now time.Time, to Session) {
-	if j.reports.overflowing() {
-		j.schedule.snapshotInstead(now)
+func (u *upward) tell(now time.Time, to Session) {
+	if u.reports.overflowing() {
+		u.schedule.snapshotInstead(now)
 	}
 	var msgs []*slicerv1.AttachRequest
-	newest := j.cache.newest()
-	p := j.schedule.take(to, now, j.reported.Gen)
+	newest := u.cache.newest()
+	p := u.schedule.take(to, now, u.reported.Gen)
 	if p.want {
-		w := &slicerv1.Want{Job: j.cfg.Name, NewestReported: int64(j.reported.Gen), NewestReportedStoreId: j.reported.Store}
+		w := &slicerv1.Want{Job: u.cfg.Name, NewestReported: int64(u.reported.Gen), NewestReportedStoreId: u.reported.Store}
 		if newest != nil && !p.whole {
 			w.Generation, w.StoreId, w.Checksum = int64(newest.Generation()), newest.StoreID(), newest.Checksum()
 		}
 		msgs = append(msgs, WantRequest(w))
 	}
-	if j.target.Session == to {
-		msgs = append(msgs, j.bases.requests(j.cfg.Name)...)
+	if u.target.Session == to {
+		msgs = append(msgs, u.down.bases.requests(u.cfg.Name)...)
 	}
 	if p.reports {
-		if j.cfg.Estimates != nil && newest != nil {
-			if estimate := j.cfg.Estimates(now, newest); estimate != nil {
-				j.reports.fillIn(estimate)
+		if u.cfg.Estimates != nil && newest != nil {
+			if estimate := u.cfg.Estimates(now, newest); estimate != nil {
+				u.reports.fillIn(estimate)
 			}
 		}
-		for _, tr := range j.reports.take(now, j.cfg.Name, p.complete) {
-			if tr.Complete || len(tr.Reports) > 0 || j.schedule.gap > 0 {
+		for _, tr := range u.reports.take(now, u.cfg.Name, p.complete) {
+			if tr.Complete || len(tr.Reports) > 0 || u.schedule.gap > 0 {
 				msgs = append(msgs, ReportsRequest(tr))
 			}
 		}
 	}
 	if p.acks {
-		v := j.conv.summary(versionOf(newest))
-		v.slow, v.slowTotal = j.slow.worst, j.slow.total
-		if p.complete || !v.equal(j.acksSent) {
-			j.acksSent = v
-			msgs = append(msgs, acksRequest(v.toProto(now, j.cfg.Name)))
+		v := u.conv.summary(versionOf(newest))
+		v.slow, v.slowTotal = u.slow.worst, u.slow.total
+		if p.complete || !v.equal(u.acksSent) {
+			u.acksSent = v
+			msgs = append(msgs, acksRequest(v.toProto(now, u.cfg.Name)))
 		}
 	}
 	if p.clients {
-		for _, c := range j.clients.take(now, j.cfg.Name, p.allClients) {
+		for _, c := range u.clients.take(now, u.cfg.Name, p.allClients) {
 			if c.Complete || len(c.Clients) > 0 {
 				msgs = append(msgs, clientsRequest(c))
 			}
 		}
 	}
-	j.due = true // other things may be due now, at other times
-	j.do(Tell{msgs, j.target.Session == to})
+	u.due = true // other things may be due now, at other times
+	u.do(Tell{msgs, u.target.Session == to})
 }
 
 // Vacant is what an assigner is told of a job that has no subscriber here.

@@ -23,32 +23,32 @@ const UnacknowledgedAfter = 4 * time.Second
 
 // noteAcknowledged takes when the preferred assigner last said that it hears this
 // Distributor, zero for never.
-func (j *Job) noteAcknowledged(at time.Time) {
-	if at.After(j.acknowledgedAt) {
-		j.acknowledgedAt = at
+func (u *upward) noteAcknowledged(at time.Time) {
+	if at.After(u.acknowledgedAt) {
+		u.acknowledgedAt = at
 	}
 }
 
 // watchAcknowledgement brings into the status whether the preferred assigner acknowledges
 // this Distributor, and returns when to look again.
-func (j *Job) watchAcknowledgement(now time.Time) (next time.Time) {
-	at := j.acknowledgedAt
+func (u *upward) watchAcknowledgement(now time.Time) (next time.Time) {
+	at := u.acknowledgedAt
 	unacknowledged := now.Sub(at) >= UnacknowledgedAfter
-	if unacknowledged != j.publisher.unacknowledged {
-		j.publisher.acknowledge(now, unacknowledged)
-		j.cfg.Observer.Unacknowledged(unacknowledged)
+	if unacknowledged != u.down.publisher.unacknowledged {
+		u.down.publisher.acknowledge(now, unacknowledged)
+		u.cfg.Observer.Unacknowledged(unacknowledged)
 		switch {
 		case !unacknowledged:
-			j.say(slog.LevelInfo, "the preferred assigner hears this distributor", "preferred", j.preferred.ID)
+			u.say(slog.LevelInfo, "the preferred assigner hears this distributor", "preferred", u.preferred.ID)
 		case at.IsZero():
-			j.say(slog.LevelDebug, "the preferred assigner is not known to hear this distributor yet", "preferred", j.preferred.ID)
+			u.say(slog.LevelDebug, "the preferred assigner is not known to hear this distributor yet", "preferred", u.preferred.ID)
 		default:
 			level := slog.LevelDebug
-			if j.conv.connected(slicerv1.Role_ROLE_SLICELET) > 0 {
+			if u.conv.connected(slicerv1.Role_ROLE_SLICELET) > 0 {
 				level = slog.LevelWarn
 			}
-			j.say(level, "the preferred assigner does not hear this distributor: slicelets are to look for another",
-				"preferred", j.preferred.ID, "for", now.Sub(at).Round(time.Millisecond))
+			u.say(level, "the preferred assigner does not hear this distributor: slicelets are to look for another",
+				"preferred", u.preferred.ID, "for", now.Sub(at).Round(time.Millisecond))
 		}
 	}
 	if unacknowledged {

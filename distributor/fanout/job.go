@@ -44,35 +44,58 @@ type Config struct {
 	PauseFor time.Duration
 }
 
-// Job is all that is decided for one job. Step joins its parts. It is not safe for
+// Job is all that is decided for one job: Step joins its parts. It is not safe for
 // concurrent use.
 type Job struct {
-	cfg          Config
-	cache        deltaCache
-	bases        bases
-	conv         convergence
-	reports      reports
-	clients      clients
-	schedule     schedule
-	publisher    statusPublisher
+	*core
+	down         downward
+	up           upward
+	counts       counts
 	rebalancer   rebalancer
-	slow         slowWatch
-	subs         subscribers
 	autosharding map[uint64]*autoshardingClient // auto-sharding clients
+	joins        *fair.Rate                     // of tasks; nil before the first
+}
 
+// core is what all parts of a job know.
+type core struct {
+	cfg      Config
+	cache    deltaCache
+	conv     convergence
+	schedule schedule
+	subs     subscribers
+	slow     slowWatch
+
+	out []Action
+	due bool // Due is to be among them
+}
+
+// downward is what subscribers are sent.
+type downward struct {
+	*core
+	bases     bases
+	publisher statusPublisher
+	home      uint64 // the store that keeps the job, as the assigners say; 0: they have not
+}
+
+// upward is what assigners are told, and say.
+type upward struct {
+	*core
+	down           *downward
+	reports        reports
+	clients        clients
 	preferred      Peer // zero when it is not attached
 	target         Peer // is asked for assignments
 	answer         answer
 	acknowledgedAt time.Time // by the preferred assigner, zero: never
 	reported       Version   // the newest that a slicelet, or another Distributor, has
-	home           uint64    // the store that keeps the job, as the assigners say; 0: they have not
 	acksSent       summary
-	paced          time.Time  // until when the newest holds other things up; zero: not at all
-	arrived        time.Time  // when the newest assignment came, until all hold it
-	joins          *fair.Rate // of tasks; nil before the first
+}
 
-	out []Action
-	due bool // Due is to be among them
+// counts is how far the newest assignment has come.
+type counts struct {
+	*core
+	paced   time.Time // until when the newest holds other things up; zero: not at all
+	arrived time.Time // when the newest assignment came, until all hold it
 }
 
 // answer is what the assigner that is asked has said about the job.
@@ -97,11 +120,13 @@ func NewJob(cfg Config) *Job {
 	if cfg.Observer == nil {
 		cfg.Observer = unobserved{}
 	}
-	return &Job{
-		cfg: cfg, conv: newConvergence(), reports: newReports(), clients: newClients(),
-		cache: deltaCache{encode: cfg.Encode}, rebalancer: newRebalancer(cfg.Distributor, cfg.Name),
-		subs: newSubscribers(), autosharding: make(map[uint64]*autoshardingClient),
+	c := &core{cfg: cfg, conv: newConvergence(), cache: deltaCache{encode: cfg.Encode}, subs: newSubscribers()}
+	j := &Job{
+		core: c, down: downward{core: c}, counts: counts{core: c},
+		rebalancer: newRebalancer(cfg.Distributor, cfg.Name), autosharding: make(map[uint64]*autoshardingClient),
 	}
+	j.up = upward{core: c, down: &j.down, reports: newReports(), clients: newClients()}
+	return j
 }
 
 // Step takes what has happened, and returns what is to be done, in that order. The slice
@@ -115,13 +140,13 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 	case Tick:
 		j.tick(now, e.Acknowledged)
 	case Ready:
-		j.send(now, e.ID)
+		j.down.send(now, e.ID, j.up.target.Session)
 	case Reported:
 		j.report(now, e)
 	case Acked:
 		j.ack(now, e)
 	case PeerReady:
-		j.tell(now, e.Session)
+		j.up.tell(now, e.Session)
 	case Came:
 		j.came(now, e)
 	case Left:
@@ -137,10 +162,10 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 	case Holds:
 		if s := j.subs.get(e.ID); s != nil {
 			s.progress.held, s.progress.sum, s.repeat = e.Held, e.Checksum, true
-			j.wake(s)
+			j.down.wake(s)
 		}
 	case HeldElsewhere:
-		j.noteReported(now, e.Held)
+		j.up.noteReported(now, e.Held)
 		j.due = true
 	default:
 		j.fromAbove(now, e)
@@ -152,18 +177,18 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 	return j.out
 }
 
-func (j *Job) do(a Action) { j.out = append(j.out, a) }
+func (c *core) do(a Action) { c.out = append(c.out, a) }
 
 // end ends a subscriber's stream, once.
-func (j *Job) end(s *subscriber, err error) {
+func (c *core) end(s *subscriber, err error) {
 	if s != nil && !s.ended {
 		s.ended = true
-		j.do(End{s.id, err})
+		c.do(End{s.id, err})
 	}
 }
 
-func (j *Job) say(level slog.Level, message string, attrs ...any) {
-	j.do(Log{level, message, attrs})
+func (c *core) say(level slog.Level, message string, attrs ...any) {
+	c.do(Log{level, message, attrs})
 }
 
 // tick does what is due.
@@ -173,14 +198,14 @@ func (j *Job) tick(now, acknowledged time.Time) {
 			j.do(Notify{s})
 		}
 	}
-	next := Sooner(j.schedule.wake(), j.sendWholes(now))
-	next = Sooner(next, j.expireBases(now))
+	next := Sooner(j.schedule.wake(), j.down.sendWholes(now))
+	next = Sooner(next, j.down.expireBases(now))
 	next = Sooner(next, j.endOrphans(now))
-	j.noteAcknowledged(acknowledged)
-	next = Sooner(next, j.watchAcknowledgement(now))
-	next = Sooner(next, j.publish(now))
+	j.up.noteAcknowledged(acknowledged)
+	next = Sooner(next, j.up.watchAcknowledgement(now))
+	next = Sooner(next, j.down.publish(now))
 	next = Sooner(next, j.rebalance(now))
-	next = Sooner(next, j.watchSlow(now))
+	next = Sooner(next, j.counts.watchSlow(now))
 	j.do(Timer{next})
 }
 
@@ -201,37 +226,37 @@ func (j *Job) Age(now time.Time, g assignment.Generation) time.Duration {
 }
 
 // Status is the last that an assigner has said of the job, nil before the first.
-func (j *Job) Status() *slicerv1.JobStatus { return j.answer.status }
+func (j *Job) Status() *slicerv1.JobStatus { return j.up.answer.status }
 
 // Unmeasured reports whether there are tasks and none has reported load.
-func (j *Job) Unmeasured() bool { return j.reports.unmeasured() }
+func (j *Job) Unmeasured() bool { return j.up.reports.unmeasured() }
 
 // known reports whether the assigner that is asked knows the job.
-func (j *Job) known() bool {
-	return j.answer.by != 0 && j.answer.by == j.target.Session && !j.answer.unknown
+func (u *upward) known() bool {
+	return u.answer.by != 0 && u.answer.by == u.target.Session && !u.answer.unknown
 }
 
 // unknown reports whether the assigner that is asked says that there is no such job.
-func (j *Job) unknown() bool { return j.answer.unknown && j.answer.by == j.target.Session }
+func (u *upward) unknown() bool { return u.answer.unknown && u.answer.by == u.target.Session }
 
 // endOrphans ends the streams of those that have waited in vain for an assigner that
 // knows the job, so that they turn to the Backup Distributor.
 func (j *Job) endOrphans(now time.Time) (next time.Time) {
-	if j.cache.newest() != nil || j.known() {
-		j.answer.orphansAt = time.Time{}
+	if j.cache.newest() != nil || j.up.known() {
+		j.up.answer.orphansAt = time.Time{}
 		return time.Time{}
 	}
-	if j.answer.orphansAt.After(now) {
-		return j.answer.orphansAt // what has come since may stay longer
+	if j.up.answer.orphansAt.After(now) {
+		return j.up.answer.orphansAt // what has come since may stay longer
 	}
 	for _, s := range j.subs.all {
-		if at := j.answer.since(s.joined).Add(Patience); at.After(now) {
+		if at := j.up.answer.since(s.joined).Add(Patience); at.After(now) {
 			next = Sooner(next, at)
 		} else {
-			j.end(s, j.unavailable())
+			j.end(s, j.up.unavailable())
 		}
 	}
-	j.answer.orphansAt = next
+	j.up.answer.orphansAt = next
 	return next
 }
 
@@ -251,22 +276,22 @@ func (c *Config) asked() string {
 	return "assigner"
 }
 
-func (j *Job) unavailable() error {
-	if j.target == (Peer{}) {
-		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", j.cfg.Name, j.cfg.asked())
+func (u *upward) unavailable() error {
+	if u.target == (Peer{}) {
+		return status.Errorf(codes.Unavailable, "job %q: no %s is connected and no assignment is held here", u.cfg.Name, u.cfg.asked())
 	}
-	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", j.cfg.Name, j.cfg.asked(), j.target.ID)
+	return status.Errorf(codes.Unavailable, "job %q: %s %s has not answered and no assignment is held here", u.cfg.Name, u.cfg.asked(), u.target.ID)
 }
 
-func (j *Job) notFound() error {
-	return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.cfg.Name)
+func (u *upward) notFound() error {
+	return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", u.cfg.Name)
 }
 
 // askAnew asks the assigner again whether there is such a job.
-func (j *Job) askAnew(now time.Time) {
-	j.answer.by, j.answer.unknown = 0, false
-	j.answer.lostAt = now
-	j.schedule.askAnew(now)
+func (u *upward) askAnew(now time.Time) {
+	u.answer.by, u.answer.unknown = 0, false
+	u.answer.lostAt = now
+	u.schedule.askAnew(now)
 }
 
 // fetch looks for one generation.
@@ -276,26 +301,26 @@ func (j *Job) fetch(now time.Time, e Fetched) {
 	switch {
 	case newest != nil && g == 0:
 		g = newest.Generation()
-	case newest != nil && j.cache.find(g) == nil && !e.Waited && j.seekBase(now, g):
+	case newest != nil && j.cache.find(g) == nil && !e.Waited && j.down.seekBase(now, g, j.up.target.Session):
 		return
 	case newest != nil && j.cache.find(g) == nil:
 		j.do(Found{Err: status.Errorf(codes.NotFound, "job %q: generation %d is not held here, the newest is %d", j.cfg.Name, g, newest.Generation())})
 		return
 	case newest != nil:
-	case j.unknown() && now.Sub(j.answer.at) < UnknownFor:
-		j.do(Found{Err: j.notFound()})
+	case j.up.unknown() && now.Sub(j.up.answer.at) < UnknownFor:
+		j.do(Found{Err: j.up.notFound()})
 		return
-	case j.answer.unknown && !e.Waited:
-		j.askAnew(now)
+	case j.up.answer.unknown && !e.Waited:
+		j.up.askAnew(now)
 		j.due = true
 		return
 	case !e.Waited:
 		return
-	case j.known():
+	case j.up.known():
 		j.do(Found{Err: status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.cfg.Name)})
 		return
 	default:
-		j.do(Found{Err: j.unavailable()})
+		j.do(Found{Err: j.up.unavailable()})
 		return
 	}
 	j.do(Found{Messages: j.cache.whole(g)})

@@ -81,7 +81,7 @@ func (j *Job) came(now time.Time, e Came) {
 		return
 	}
 	if slicelet {
-		j.reports.connect(now, s.id, s.in.Task, s.in.Report)
+		j.up.reports.connect(now, s.id, s.in.Task, s.in.Report)
 		s.in.Report = nil // the next one takes its place
 		s.reportedAt = now
 		j.schedule.reportsChanged(now, true)
@@ -90,17 +90,17 @@ func (j *Job) came(now time.Time, e Came) {
 	j.subs.add(s)
 	if s.in.Client != "" {
 		s.index = s.in.Index
-		s.client = j.clients.join(now, s.id, s.in.Client, s.in.Index)
+		s.client = j.up.clients.join(now, s.id, s.in.Client, s.in.Index)
 		j.schedule.clientsChanged(now)
 	}
 	j.conv.join(s.id, s.in.Role, s.in.Name, j.heldBy(s))
 	j.schedule.acksChanged(now)
 	if slicelet {
-		j.noteReported(now, s.in.Held)
+		j.up.noteReported(now, s.in.Held)
 	}
 	j.cfg.Observer.Subscribers(s.in.Role, 1)
-	j.measure(now)
-	j.wake(s)
+	j.counts.measure(now)
+	j.down.wake(s)
 	if !s.sending {
 		j.do(Served{s.id})
 	}
@@ -110,11 +110,11 @@ func (j *Job) came(now time.Time, e Came) {
 // admit refuses all while there is no such job. After a while the assigner is asked
 // again instead.
 func (j *Job) admit(now time.Time) error {
-	if j.unknown() {
-		if now.Sub(j.answer.at) < UnknownFor {
-			return j.notFound()
+	if j.up.unknown() {
+		if now.Sub(j.up.answer.at) < UnknownFor {
+			return j.up.notFound()
 		}
-		j.askAnew(now)
+		j.up.askAnew(now)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (j *Job) heldBy(s *subscriber) Version {
 // takes its own place.
 func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	name := s.in.Task.GetName()
-	t, ok := j.reports.holder(name)
+	t, ok := j.up.reports.holder(name)
 	if again := ok && t.task.GetIncarnation() == s.in.Task.GetIncarnation(); !again {
 		if err := j.admitJoin(now, s); err != nil {
 			return err
@@ -146,14 +146,14 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	switch {
 	case t.task.GetIncarnation() == s.in.Task.GetIncarnation():
 		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
-	case old != nil && now.Sub(old.reportedAt) <= j.answer.heartbeat():
+	case old != nil && now.Sub(old.reportedAt) <= j.up.answer.heartbeat():
 		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
 			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress())
 		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
 			j.cfg.Name, name, t.task.GetAddress(), t.task.GetIncarnation())
 	default:
 		j.say(slog.LevelInfo, "silent task makes way for another incarnation", "task", name, "address", s.in.Task.GetAddress())
-		j.reports.disconnect(t.by, name, j.schedule.receives())
+		j.up.reports.disconnect(t.by, name, j.schedule.receives())
 	}
 	if old != nil {
 		j.remove(now, old)
@@ -198,14 +198,14 @@ func (j *Job) left(now time.Time, id uint64) {
 		delete(j.autosharding, id)
 		j.conv.leave(id)
 		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, -1)
-		j.recount(now)
+		j.counts.recount(now)
 		return
 	}
 	s := j.subs.get(id)
 	if s == nil {
 		return
 	}
-	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.reports.disconnect(s.id, s.in.Task.GetName(), j.schedule.receives()) {
+	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.up.reports.disconnect(s.id, s.in.Task.GetName(), j.schedule.receives()) {
 		j.schedule.reportsChanged(now, true)
 	}
 	j.remove(now, s)
@@ -216,13 +216,13 @@ func (j *Job) remove(now time.Time, s *subscriber) {
 	j.subs.remove(s.id)
 	j.cfg.Limiter.Release(now, s.id)
 	j.conv.leave(s.id)
-	j.pace(now, false)
-	if s.in.Client != "" && j.clients.leave(s.id, s.in.Client, j.schedule.knowsClients()) {
+	j.counts.pace(now, false)
+	if s.in.Client != "" && j.up.clients.leave(s.id, s.in.Client, j.schedule.knowsClients()) {
 		j.schedule.clientsChanged(now)
 	}
 	j.schedule.acksChanged(now)
 	j.cfg.Observer.Subscribers(s.in.Role, -1)
-	j.measure(now)
+	j.counts.measure(now)
 }
 
 // report takes a slicelet's report.
@@ -232,7 +232,7 @@ func (j *Job) report(now time.Time, e Reported) {
 		return
 	}
 	s.reportedAt = now
-	changed := j.reports.report(now, s.id, s.in.Task.GetName(), e.Report)
+	changed := j.up.reports.report(now, s.id, s.in.Task.GetName(), e.Report)
 	idle := j.schedule.reports.at.IsZero()
 	j.schedule.reportsChanged(now, changed)
 	j.cfg.Observer.Report()
@@ -255,11 +255,11 @@ func (j *Job) ack(now time.Time, e Acked) {
 	} else {
 		s.progress.acked(e.Gen)
 		if s.in.Role == slicerv1.Role_ROLE_SLICELET {
-			j.noteReported(now, s.progress.held)
+			j.up.noteReported(now, s.progress.held)
 		}
-		j.holds(now, s.id, s.in.Role, s.progress.held)
+		j.counts.holds(now, s.id, s.in.Role, s.progress.held)
 	}
-	j.wake(s)
+	j.down.wake(s)
 }
 
 // maxText bounds what others say in a log line, bytes.

@@ -34,94 +34,94 @@ type slowWatch struct {
 
 // watchSlow counts and names those that have not acknowledged for long. It looks only
 // while one is late.
-func (j *Job) watchSlow(now time.Time) (next time.Time) {
-	newest := versionOf(j.cache.newest())
-	_, behind := j.conv.lag(newest)
-	if behind == 0 && j.slow.total == 0 {
+func (c *counts) watchSlow(now time.Time) (next time.Time) {
+	newest := versionOf(c.cache.newest())
+	_, behind := c.conv.lag(newest)
+	if behind == 0 && c.slow.total == 0 {
 		return time.Time{}
 	}
-	if j.slow.lookAt.After(now) {
-		return j.slow.lookAt
+	if c.slow.lookAt.After(now) {
+		return c.slow.lookAt
 	}
-	j.slow.lookAt = now.Add(SlowLook)
+	c.slow.lookAt = now.Add(SlowLook)
 	var all []Slow
-	for _, s := range j.subs.all {
+	for _, s := range c.subs.all {
 		if p := &s.progress; (p.inFlight() || p.stuck(newest)) && now.Sub(s.flightAt) >= SlowAfter {
 			all = append(all, Slow{Name: s.in.Name, gen: p.held.Gen, Since: s.flightAt})
 		}
 	}
 	slices.SortFunc(all, func(a, b Slow) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
-	before := j.slow.worst
-	j.slow.total, j.slow.worst = len(all), slices.Clip(all[:min(len(all), wire.MaxStragglers)])
-	if !slices.Equal(before, j.slow.worst) {
-		j.schedule.acksChanged(now)
-		j.due = true
+	before := c.slow.worst
+	c.slow.total, c.slow.worst = len(all), slices.Clip(all[:min(len(all), wire.MaxStragglers)])
+	if !slices.Equal(before, c.slow.worst) {
+		c.schedule.acksChanged(now)
+		c.due = true
 	}
-	j.cfg.Observer.Slow(now, len(all), j.slow.worst)
-	if len(all) > 0 && now.Sub(j.slow.namedAt) >= slowLog {
-		j.slow.namedAt = now
-		names := make([]string, len(j.slow.worst))
-		for i, s := range j.slow.worst {
+	c.cfg.Observer.Slow(now, len(all), c.slow.worst)
+	if len(all) > 0 && now.Sub(c.slow.namedAt) >= slowLog {
+		c.slow.namedAt = now
+		names := make([]string, len(c.slow.worst))
+		for i, s := range c.slow.worst {
 			names[i] = s.Name
 		}
-		j.say(slog.LevelWarn, "subscribers do not acknowledge", "count", len(all), "after", SlowAfter,
+		c.say(slog.LevelWarn, "subscribers do not acknowledge", "count", len(all), "after", SlowAfter,
 			"longest", now.Sub(all[0].Since).Round(time.Second), "some", names)
 	}
-	return j.slow.lookAt
+	return c.slow.lookAt
 }
 
 // measure notes how far the subscribers are, and how long the newest assignment took to
 // reach the last of them.
-func (j *Job) measure(now time.Time) {
-	newest := j.cache.newest()
+func (c *counts) measure(now time.Time) {
+	newest := c.cache.newest()
 	if newest == nil {
 		return
 	}
-	_, behind := j.conv.lag(versionOf(newest))
-	j.cfg.Observer.Behind(behind)
-	if behind == 0 && !j.arrived.IsZero() {
-		j.cfg.Observer.Converged(now.Sub(j.arrived))
-		j.arrived = time.Time{}
+	_, behind := c.conv.lag(versionOf(newest))
+	c.cfg.Observer.Behind(behind)
+	if behind == 0 && !c.arrived.IsZero() {
+		c.cfg.Observer.Converged(now.Sub(c.arrived))
+		c.arrived = time.Time{}
 	}
 }
 
 // holds counts a subscriber as holding something.
-func (j *Job) holds(now time.Time, id uint64, role slicerv1.Role, held Version) {
-	changed, took, reached := j.conv.hold(now, id, held)
+func (c *counts) holds(now time.Time, id uint64, role slicerv1.Role, held Version) {
+	changed, took, reached := c.conv.hold(now, id, held)
 	if reached {
-		j.cfg.Observer.Reached(role, took)
-		j.pace(now, false)
+		c.cfg.Observer.Reached(role, took)
+		c.pace(now, false)
 	}
 	if changed {
-		idle := j.schedule.acks.at.IsZero()
-		j.schedule.acksChanged(now)
-		j.measure(now)
+		idle := c.schedule.acks.at.IsZero()
+		c.schedule.acksChanged(now)
+		c.measure(now)
 		if idle {
-			j.due = true // or it is known already when they are due
+			c.due = true // or it is known already when they are due
 		}
 	}
 }
 
 // recount is for when a client has come or gone.
-func (j *Job) recount(now time.Time) {
-	j.pace(now, false)
-	j.schedule.acksChanged(now)
-	j.measure(now)
-	j.due = true
+func (c *counts) recount(now time.Time) {
+	c.pace(now, false)
+	c.schedule.acksChanged(now)
+	c.measure(now)
+	c.due = true
 }
 
 // pace asks that hardly any connections are set up, and moves none away, while those that
 // were connected when the newest assignment came wait for it, save the last hundredth, and
 // for PauseFor of the config at most.
-func (j *Job) pace(now time.Time, came bool) {
-	waiting, all := j.conv.awaited()
+func (c *counts) pace(now time.Time, came bool) {
+	waiting, all := c.conv.awaited()
 	switch wait := waiting*100 > all; {
 	case wait && came:
-		j.paced = now.Add(j.cfg.PauseFor)
-		j.do(Pause{})
-	case !wait && !j.paced.IsZero():
-		j.paced = time.Time{}
-		j.do(Resume{})
+		c.paced = now.Add(c.cfg.PauseFor)
+		c.do(Pause{})
+	case !wait && !c.paced.IsZero():
+		c.paced = time.Time{}
+		c.do(Resume{})
 	}
 }
 
@@ -132,12 +132,12 @@ func (j *Job) pace(now time.Time, came bool) {
 func (j *Job) rebalance(now time.Time) (next time.Time) {
 	s := &j.rebalancer
 	s.distributors, s.mean = 0, 0
-	if j.known() && !j.cfg.SecondTier { // the first tier does not know what is of the second
-		s.distributors, s.mean = int(j.answer.status.GetDistributors()), int(j.answer.status.GetMeanSubscribers())
+	if j.up.known() && !j.cfg.SecondTier { // the first tier does not know what is of the second
+		s.distributors, s.mean = int(j.up.answer.status.GetDistributors()), int(j.up.answer.status.GetMeanSubscribers())
 	}
 	here := j.conv.connected(slicerv1.Role_ROLE_CLERK) + j.conv.connected(slicerv1.Role_ROLE_SLICELET)
 	was, rested := s.moving, s.restUntil
-	n, next := s.look(now, here, j.paced.After(now))
+	n, next := s.look(now, here, j.counts.paced.After(now))
 	if !s.restUntil.Equal(rested) {
 		j.say(slog.LevelInfo, "subscribers that were moved away have come back", "subscribers", here, "mean", s.mean, "not_again_for", s.rest)
 	}
@@ -196,7 +196,7 @@ func (j *Job) client(now time.Time, e Event) {
 		j.conv.join(e.ID, slicerv1.Role_ROLE_CLERK, c.name, j.heldByClient(c))
 		j.schedule.acksChanged(now)
 		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
-		j.measure(now)
+		j.counts.measure(now)
 		j.due = true
 	case ClientAsks:
 		j.newestFor(now, e.ID)
@@ -204,7 +204,7 @@ func (j *Job) client(now time.Time, e Event) {
 		if c := j.autosharding[e.ID]; c != nil {
 			c.held = e.Gen
 			j.setRefusing(now, e.ID, c, false)
-			j.holds(now, e.ID, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
+			j.counts.holds(now, e.ID, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
 		}
 	case ClientRefuses:
 		if c := j.autosharding[e.ID]; c != nil {
@@ -227,22 +227,22 @@ func (j *Job) newestFor(now time.Time, id uint64) {
 	c := j.autosharding[id]
 	newest := j.cache.newest()
 	switch {
-	case j.unknown():
-		j.do(Newest{Err: j.notFound()})
+	case j.up.unknown():
+		j.do(Newest{Err: j.up.notFound()})
 	case newest != nil:
 		if c != nil {
-			j.holds(now, id, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
+			j.counts.holds(now, id, slicerv1.Role_ROLE_CLERK, j.heldByClient(c))
 		}
 		j.do(Newest{Assignment: newest})
 	case c == nil:
-		j.do(Newest{Err: j.unavailable()})
-	case j.known():
+		j.do(Newest{Err: j.up.unavailable()})
+	case j.up.known():
 		j.do(Newest{Again: Patience})
 	default:
-		if again := j.answer.since(c.joined).Add(Patience).Sub(now); again > 0 {
+		if again := j.up.answer.since(c.joined).Add(Patience).Sub(now); again > 0 {
 			j.do(Newest{Again: again})
 		} else {
-			j.do(Newest{Err: j.unavailable()})
+			j.do(Newest{Err: j.up.unavailable()})
 		}
 	}
 }
@@ -257,5 +257,5 @@ func (j *Job) setRefusing(now time.Time, id uint64, c *autoshardingClient, refus
 		role = slicerv1.Role_ROLE_OBSERVER
 	}
 	j.conv.join(id, role, c.name, j.heldByClient(c))
-	j.recount(now)
+	j.counts.recount(now)
 }

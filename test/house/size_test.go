@@ -25,7 +25,6 @@ var large = map[string]struct {
 	"assignment/store/etcdstore.Store":        {16, 61, "the whole contract of a store on one type; a store of operations and one of records is to be tried"},
 	"assignment/store/internal/record.Layout": {2, 63, "a method for each key of the store's layout"},
 	"assignment/store/pebblestore.Store":      {16, 50, "as etcdstore.Store"},
-	"distributor/fanout.Job":                  {24, 62, "one event, one method: to be split into the way down and the way up"},
 	"loadbalance.placement":                   {29, 98, "is rebuilt with the balance of loads in motion"},
 	"loadbalance.rebalancer":                  {42, 116, "embeds placement"},
 	"loadbalance.takers":                      {34, 102, "embeds placement"},
