@@ -228,7 +228,7 @@ func (j *jobMetrics) drop() {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.showSlowest(time.Time{}, nil)
+	j.showSlowestLocked(time.Time{}, nil)
 	m := j.parent
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,11 +272,11 @@ func (j *jobMetrics) Slow(now time.Time, total int, worst []fanout.Slow) {
 	s.slowSubs.Set(float64(total))
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.showSlowest(now, worst)
+	j.showSlowestLocked(now, worst)
 }
 
-// showSlowest is called with j.mu held.
-func (j *jobMetrics) showSlowest(now time.Time, worst []fanout.Slow) {
+// showSlowestLocked is called with j.mu held.
+func (j *jobMetrics) showSlowestLocked(now time.Time, worst []fanout.Slow) {
 	for _, s := range j.worst {
 		j.parent.vectors.slowest.DeleteLabelValues(j.job, s.Name)
 	}

@@ -101,7 +101,7 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.admit(cfg.Job); err != nil {
+	if err := r.admitLocked(cfg.Job); err != nil {
 		return nil, fmt.Errorf("lease: job %s: %w", cfg.Job, err)
 	}
 	j := &Job{cfg: cfg, r: r, core: NewCore(r.cfg.Patience),
@@ -115,8 +115,8 @@ func (r *Reader) Join(cfg JobConfig) (*Job, error) {
 	case r.wanted <- struct{}{}:
 	default:
 	}
-	if !r.waits(j) {
-		j.session(r.current)
+	if !r.waitsLocked(j) {
+		j.setSessionLocked(r.current)
 	}
 	r.wg.Go(j.run)
 	return j, nil
@@ -152,8 +152,8 @@ func (j *Job) Ready(ctx context.Context) error {
 	return nil
 }
 
-// session gives the job the newest session. The reader's lock is held.
-func (j *Job) session(h *held) {
+// setSessionLocked gives the job the newest session. The reader's lock is held.
+func (j *Job) setSessionLocked(h *held) {
 	select {
 	case <-j.sessions:
 	default:

@@ -301,8 +301,8 @@ func (r *Reader) begin(h *held) {
 	defer r.mu.Unlock()
 	r.current = h
 	for j := range r.jobs {
-		if !r.waits(j) {
-			j.session(h)
+		if !r.waitsLocked(j) {
+			j.setSessionLocked(h)
 		}
 	}
 }
@@ -322,8 +322,8 @@ func (r *Reader) why() error {
 	return r.err
 }
 
-// admit says why a job cannot be joined. The reader's lock is held.
-func (r *Reader) admit(job string) error {
+// admitLocked says why a job cannot be joined. The reader's lock is held.
+func (r *Reader) admitLocked(job string) error {
 	if r.closed {
 		return errors.New("the reader is closed")
 	}
@@ -335,9 +335,9 @@ func (r *Reader) admit(job string) error {
 	return nil
 }
 
-// waits reports whether what was left of the job before is still to be released: until
+// waitsLocked reports whether what was left of the job before is still to be released: until
 // then the job has no session. The reader's lock is held.
-func (r *Reader) waits(j *Job) bool {
+func (r *Reader) waitsLocked(j *Job) bool {
 	for k := range r.jobs {
 		if k.departed && !j.departed && k.cfg.Job == j.cfg.Job {
 			return true
@@ -360,8 +360,8 @@ func (r *Reader) forget(j *Job) {
 	delete(r.jobs, j)
 	j.leftErr = nil
 	for k := range r.jobs {
-		if k.cfg.Job == j.cfg.Job && !r.waits(k) {
-			k.session(r.current)
+		if k.cfg.Job == j.cfg.Job && !r.waitsLocked(k) {
+			k.setSessionLocked(r.current)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func benchSlicelet(b *testing.B, mode assignment.Mode) (*Slicelet, []string) {
 	s.newest = stateOf(a)
 	s.newest.Status.Mode = mode
 	s.view.Store(emptyView())
-	s.look()
+	s.lookLocked()
 	if mode == assignment.Consistent {
 		benchLease(b, s, a)
 	}

@@ -97,9 +97,9 @@ func (s *Slicelet) believes(v *view) bool {
 	}
 }
 
-// join takes part in the job's leases, once the control plane has said that it is
+// joinLocked takes part in the job's leases, once the control plane has said that it is
 // in consistent mode. s.mu is held.
-func (s *Slicelet) join(mode assignment.Mode) {
+func (s *Slicelet) joinLocked(mode assignment.Mode) {
 	if s.sub == nil || s.joined || s.closing || mode != assignment.Consistent {
 		return
 	}
@@ -122,7 +122,7 @@ func (s *Slicelet) join(mode assignment.Mode) {
 func (s *Slicelet) held() (*lease.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.join(s.Mode())
+	s.joinLocked(s.Mode())
 	return s.lease, s.leaseErr
 }
 
@@ -144,5 +144,5 @@ func (s *Slicelet) believed(b *lease.Belief) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.belief = b
-	s.look()
+	s.lookLocked()
 }

@@ -77,7 +77,7 @@ func New(cfg Config) (*Slicelet, error) {
 	}
 	s.mu.Lock()
 	s.sub = sub
-	s.join(sub.State().Status.Mode)
+	s.joinLocked(sub.State().Status.Mode)
 	s.mu.Unlock()
 	s.unregister, err = subscriber.Register(cfg.Registerer, "slicelet", prometheus.Labels{"job": cfg.Job, "task": cfg.Task},
 		subscriber.NewCollector("slicelet", s.sub), newCollector(s))
@@ -95,12 +95,12 @@ func (s *Slicelet) observe(st subscriber.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newest = &st
-	s.join(st.Status.Mode)
-	s.look()
+	s.joinLocked(st.Status.Mode)
+	s.lookLocked()
 }
 
-// look brings the view up to date. s.mu is held.
-func (s *Slicelet) look() {
+// lookLocked brings the view up to date. s.mu is held.
+func (s *Slicelet) lookLocked() {
 	before := s.view.Load()
 	v := before.next(s.newest, s.belief, s.me)
 	if v == before {

@@ -136,12 +136,12 @@ func (n *session) stillHolds(key string, h holder) bool {
 func (n *session) use(job string) (leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.in(job).uses++
+	n.heldLocked(job).uses++
 	return sync.OnceFunc(func() { n.change(job, func(h *held) { h.uses-- }) })
 }
 
-// in is what is held in a job. The lock is held.
-func (n *session) in(job string) *held {
+// heldLocked is what is held in a job. The lock is held.
+func (n *session) heldLocked(job string) *held {
 	h := n.held[job]
 	if h == nil {
 		h = &held{keys: map[string]holder{}}
@@ -153,7 +153,7 @@ func (n *session) in(job string) *held {
 func (n *session) change(job string, f func(h *held)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := n.in(job)
+	h := n.heldLocked(job)
 	if f(h); h.uses == 0 && len(h.keys) == 0 {
 		delete(n.held, job)
 	}

@@ -9,9 +9,9 @@ type notifier struct {
 	waiters int
 }
 
-// wait returns what is closed at the next notify, and a function to call when the caller
+// waitLocked returns what is closed at the next notify, and a function to call when the caller
 // no longer waits for it. Both with the store's lock held.
-func (b notifiers) wait(job string) (changed <-chan struct{}, leave func()) {
+func (b notifiers) waitLocked(job string) (changed <-chan struct{}, leave func()) {
 	w := b[job]
 	if w == nil {
 		w = &notifier{changed: make(chan struct{})}

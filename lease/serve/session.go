@@ -55,8 +55,8 @@ func (s *Store) limit(ctx context.Context, job string) (time.Duration, error) {
 	return min(max(d, lease.MinTTL), lease.MaxTTL), nil
 }
 
-// granted reports whether anything is granted in a job. The lock is held.
-func (s *Store) granted(job string, limit time.Duration) error {
+// grantedLocked reports whether anything is granted in a job. The lock is held.
+func (s *Store) grantedLocked(job string, limit time.Duration) error {
 	wait := max(s.promises.before[job], s.promises.before[allJobs])
 	if s.leaseTime != nil && !s.fresh {
 		// The storage may be an older copy of the one that sessions were granted from.
@@ -102,7 +102,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 		}
 	}
 	for _, job := range slices.Sorted(maps.Keys(limits)) {
-		if err := s.granted(job, limits[job]); err != nil {
+		if err := s.grantedLocked(job, limits[job]); err != nil {
 			refused = err
 			delete(limits, job)
 			continue
@@ -112,13 +112,13 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 	if len(limits) == 0 {
 		return o, refused
 	}
-	if err := s.promise(ctx, limits, ttl); err != nil {
+	if err := s.promiseLocked(ctx, limits, ttl); err != nil {
 		return o, err
 	}
 	if o.id, o.ttl, err = s.table.Open(s.clock(), ttl, limits); err != nil {
 		return o, err
 	}
-	s.promised(o.id, limits, ttl)
+	s.promisedLocked(o.id, limits, ttl)
 	if from != nil {
 		o.ticket = s.remote.admit(o.id, *from)
 	}
@@ -143,15 +143,15 @@ func (s *Store) join(ctx context.Context, id uint64, job string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := errors.Join(s.err, s.granted(job, limit)); err != nil {
+	if err := errors.Join(s.err, s.grantedLocked(job, limit)); err != nil {
 		return err
 	}
-	return s.enter(ctx, id, ttl, map[string]time.Duration{job: limit})
+	return s.enterLocked(ctx, id, ttl, map[string]time.Duration{job: limit})
 }
 
-// enter gives a session its limits in jobs. The lock is held.
-func (s *Store) enter(ctx context.Context, id uint64, ttl time.Duration, limits map[string]time.Duration) error {
-	if err := s.promise(ctx, limits, ttl); err != nil {
+// enterLocked gives a session its limits in jobs. The lock is held.
+func (s *Store) enterLocked(ctx context.Context, id uint64, ttl time.Duration, limits map[string]time.Duration) error {
+	if err := s.promiseLocked(ctx, limits, ttl); err != nil {
 		return err
 	}
 	for job, limit := range limits {
@@ -159,7 +159,7 @@ func (s *Store) enter(ctx context.Context, id uint64, ttl time.Duration, limits 
 			return err
 		}
 	}
-	s.promised(id, limits, ttl)
+	s.promisedLocked(id, limits, ttl)
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	if err := s.enter(ctx, id, ttl, limits); err != nil {
+	if err := s.enterLocked(ctx, id, ttl, limits); err != nil {
 		return 0, err
 	}
 	granted, err := s.table.KeepAlive(s.clock(), id)
@@ -193,7 +193,7 @@ func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
 	for job, limit := range limits {
 		limits[job] = max(limit, granted) // what was granted before lasts on
 	}
-	s.promised(id, limits, ttl)
+	s.promisedLocked(id, limits, ttl)
 	return granted, nil
 }
 
@@ -201,12 +201,12 @@ func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
 func (s *Store) end(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over(id, s.table.Close(id))
+	s.overLocked(id, s.table.Close(id))
 	s.rouse()
 }
 
-// over takes note of a session that is over. The lock is held.
-func (s *Store) over(id uint64, held []string) {
+// overLocked takes note of a session that is over. The lock is held.
+func (s *Store) overLocked(id uint64, held []string) {
 	s.remote.drop(id)
 	s.promises.drop(id)
 	for _, job := range held {
@@ -217,7 +217,7 @@ func (s *Store) over(id uint64, held []string) {
 func (s *Store) acquire(id uint64, job string, c lease.Claim) (lease.Seen, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.running(); err != nil {
+	if err := s.runningLocked(); err != nil {
 		return s.table.Seen(job), false, err
 	}
 	seen, ok, err := s.table.Acquire(s.clock(), id, job, c)

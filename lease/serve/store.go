@@ -208,7 +208,7 @@ func (s *Store) Close() error {
 	if s.err != nil {
 		return nil
 	}
-	err := s.lower()
+	err := s.lowerLocked()
 	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
 	if err != nil {
 		return fmt.Errorf("served leases: close: %w", err)
@@ -237,13 +237,13 @@ func (s *Store) expire() {
 			for _, job := range e.Held {
 				s.log.Info("lease ran out", "job", job)
 			}
-			s.over(e.ID, e.Held)
+			s.overLocked(e.ID, e.Held)
 		}
 		next, ok := s.table.Wake()
 		if (s.promises.loose || s.promises.of[suspension] != nil) && s.err == nil {
 			if now >= lowered+lowerEvery {
 				lowered = now
-				_ = s.lower() // no more is granted after an error
+				_ = s.lowerLocked() // no more is granted after an error
 			}
 			if (s.promises.loose || s.clock() < s.suspended) && (!ok || lowered+lowerEvery < next) {
 				next, ok = lowered+lowerEvery, true
@@ -264,10 +264,10 @@ func (s *Store) rouse() {
 	}
 }
 
-// promise makes durable for how long what is about to be granted may be held. That
+// promiseLocked makes durable for how long what is about to be granted may be held. That
 // is a job's limit, so that not every session writes; where there is none, it is the
 // lease time asked for. The lock is held.
-func (s *Store) promise(ctx context.Context, limits map[string]time.Duration, ttl time.Duration) error {
+func (s *Store) promiseLocked(ctx context.Context, limits map[string]time.Duration, ttl time.Duration) error {
 	need := map[string]time.Duration{}
 	for job, limit := range limits {
 		if need[job] = limit; s.leaseTime == nil {
@@ -277,8 +277,8 @@ func (s *Store) promise(ctx context.Context, limits map[string]time.Duration, tt
 	return s.keep(ctx, s.promises.missing(need))
 }
 
-// promised notes what a session was promised. The lock is held.
-func (s *Store) promised(id uint64, limits map[string]time.Duration, ttl time.Duration) {
+// promisedLocked notes what a session was promised. The lock is held.
+func (s *Store) promisedLocked(id uint64, limits map[string]time.Duration, ttl time.Duration) {
 	for job, limit := range limits {
 		if s.leaseTime == nil {
 			limit = ttl
@@ -287,8 +287,8 @@ func (s *Store) promised(id uint64, limits map[string]time.Duration, ttl time.Du
 	}
 }
 
-// lower makes less what is stored of promises, where less is needed. The lock is held.
-func (s *Store) lower() error {
+// lowerLocked makes less what is stored of promises, where less is needed. The lock is held.
+func (s *Store) lowerLocked() error {
 	if s.clock() >= s.suspended {
 		s.promises.drop(suspension)
 	}
@@ -311,16 +311,16 @@ func (s *Store) keep(ctx context.Context, jobs map[string]time.Duration) error {
 			records[keyJobs+job+"/"+longest] = text
 		}
 	}
-	if err := s.put(ctx, records); err != nil {
+	if err := s.putLocked(ctx, records); err != nil {
 		return err
 	}
 	s.promises.keep(jobs)
 	return nil
 }
 
-// put makes records durable. The lock is held: nothing that was compared
+// putLocked makes records durable. The lock is held: nothing that was compared
 // changes meanwhile.
-func (s *Store) put(ctx context.Context, records map[string][]byte) error {
+func (s *Store) putLocked(ctx context.Context, records map[string][]byte) error {
 	if err := s.storage.Put(context.WithoutCancel(ctx), records); err != nil {
 		s.err = fmt.Errorf("%w: a record could not be stored: %w", lease.ErrUnavailable, err)
 		s.log.Error("lease store stops", "error", err)

@@ -29,8 +29,8 @@ func (s *Store) Suspend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// running reports whether records may change and be granted. The lock is held.
-func (s *Store) running() error {
+// runningLocked reports whether records may change and be granted. The lock is held.
+func (s *Store) runningLocked() error {
 	switch {
 	case s.err != nil:
 		return s.err

@@ -19,7 +19,7 @@ func (w *watcher) Next(ctx context.Context) (lease.Seen, error) {
 	for {
 		w.s.mu.Lock()
 		seen := w.s.table.Seen(w.job)
-		changed, leave := w.s.records.wait(w.job)
+		changed, leave := w.s.records.waitLocked(w.job)
 		w.s.mu.Unlock()
 		if w.begun && seen == w.last {
 			if err := w.s.sleep(ctx, changed); err != nil {

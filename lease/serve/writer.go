@@ -20,7 +20,7 @@ func (n *session) Lead(ctx context.Context, job string) (lease.Token, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := errors.Join(s.err, s.granted(job, limit)); err != nil {
+	if err := errors.Join(s.err, s.grantedLocked(job, limit)); err != nil {
 		return 0, err
 	}
 	t, err := s.table.Lead(s.clock(), n.id, job)
@@ -53,14 +53,14 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	s := n.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.running(); err != nil {
+	if err := s.runningLocked(); err != nil {
 		return err
 	}
 	o, err := s.table.Prepare(job, t, read, step)
 	if err != nil {
 		return err
 	}
-	if err := s.put(ctx, encode(job, read.Records, o.Records)); err != nil {
+	if err := s.putLocked(ctx, encode(job, read.Records, o.Records)); err != nil {
 		return err
 	}
 	s.table.Write(s.clock(), job, o.Records)
@@ -74,7 +74,7 @@ func (n *session) Await(ctx context.Context, job string, since int64) (lease.Sta
 	s := n.s
 	s.mu.Lock()
 	if s.table.Touched(job) <= since {
-		changed, leave := s.touched.wait(job)
+		changed, leave := s.touched.waitLocked(job)
 		s.mu.Unlock()
 		defer s.leave(leave)
 		if err := s.sleep(ctx, changed); err != nil {

@@ -85,7 +85,7 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 	}
 	return call(ctx, s, func(ctx context.Context) (put store.Job, err error) {
 		s.mu.Lock()
-		j := s.entry(c.Name)
+		j := s.entryLocked(c.Name)
 		s.mu.Unlock()
 		err = s.locked(ctx, j, func() error {
 			version, stored := int64(0), int64(0)
@@ -217,12 +217,12 @@ func (s *Store) changed(name string, change func()) {
 	defer s.mu.Unlock()
 	change()
 	for w := range s.watchers {
-		w.Add(s.jobs[name].change(name))
+		w.Add(s.jobs[name].changeLocked(name))
 	}
 }
 
-// change is what is stored of a job. Store.mu is held.
-func (j *job) change(name string) store.Change {
+// changeLocked is what is stored of a job. Store.mu is held.
+func (j *job) changeLocked(name string) store.Change {
 	c := store.Change{Job: name}
 	if j.config != nil {
 		c.Version, c.Overrides = j.config.Version, j.overrides.Version

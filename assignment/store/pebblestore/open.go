@@ -228,7 +228,7 @@ func (s *Store) load() error {
 		if !ok {
 			continue
 		}
-		switch j := s.entry(name); part {
+		switch j := s.entryLocked(name); part {
 		case record.PartOverrides:
 			j.overrides, j.ordersErr = s.layout.DecodeOverrides(name, kv.Value)
 			j.ordered = true
@@ -247,7 +247,7 @@ func (s *Store) load() error {
 	for _, kv := range kvs {
 		name := strings.TrimPrefix(kv.Key, s.layout.GoneAll())
 		t, err := s.layout.DecodeTombstone(name, kv.Value)
-		j := s.entry(name)
+		j := s.entryLocked(name)
 		if j.goneErr = err; err == nil {
 			j.gone = &t
 			if !j.ordered {
@@ -258,9 +258,9 @@ func (s *Store) load() error {
 	return nil
 }
 
-// entry returns a job's entry, which it makes if there is none. Store.mu is held or
+// entryLocked returns a job's entry, which it makes if there is none. Store.mu is held or
 // nothing else uses the store yet.
-func (s *Store) entry(name string) *job {
+func (s *Store) entryLocked(name string) *job {
 	j := s.jobs[name]
 	if j == nil {
 		j = &job{lock: make(chan struct{}, 1)}

@@ -22,7 +22,7 @@ func (s *Store) Watch(ctx context.Context) (store.Watcher, error) {
 	err := s.attach(ctx, func() {
 		for name, j := range s.jobs {
 			if j.exists() {
-				w.Add(j.change(name))
+				w.Add(j.changeLocked(name))
 			}
 		}
 		s.watchers[w] = struct{}{}

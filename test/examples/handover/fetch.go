@@ -35,7 +35,7 @@ func (s *Server) take(c claim) taken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := taken{Rows: map[string]uint64{}}
-	for _, p := range s.parts(c.Ranges) {
+	for _, p := range s.partsLocked(c.Ranges) {
 		if p.asked > c.Generation {
 			t.Late = append(t.Late, p.Slice)
 			continue
@@ -45,7 +45,7 @@ func (s *Server) take(c claim) taken {
 		case loading:
 			t.Busy = true
 		case here, frozen:
-			s.set(p, frozen)
+			s.setLocked(p, frozen)
 			t.Ranges = append(t.Ranges, p.Slice)
 			maps.Copy(t.Rows, p.rows)
 		}
@@ -58,10 +58,10 @@ func (s *Server) take(c claim) taken {
 func (s *Server) drop(c claim) (given []assignment.Slice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.parts(c.Ranges) {
+	for _, p := range s.partsLocked(c.Ranges) {
 		if p.state == frozen && p.asked == c.Generation {
 			p.given, p.rows = c.Generation, map[string]uint64{}
-			s.set(p, away)
+			s.setLocked(p, away)
 		}
 		if p.given == c.Generation {
 			given = append(given, p.Slice)
@@ -70,8 +70,8 @@ func (s *Server) drop(c claim) (given []assignment.Slice) {
 	return given
 }
 
-// parts are those of ranges that another server has named. The lock is held.
-func (s *Server) parts(ranges []assignment.Slice) (parts []*part) {
+// partsLocked are those of ranges that another server has named. The lock is held.
+func (s *Server) partsLocked(ranges []assignment.Slice) (parts []*part) {
 	for _, r := range ranges {
 		if r.Valid() == nil {
 			parts = append(parts, s.ranges.of(r)...)
@@ -100,9 +100,9 @@ func (s *Server) mark(c slicelet.Change) {
 			p.asked = c.Generation
 			switch p.state {
 			case away:
-				s.set(p, loading)
+				s.setLocked(p, loading)
 			case frozen: // it has come back before it was fetched
-				s.set(p, here)
+				s.setLocked(p, here)
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func (s *Server) ask(ctx context.Context, task assignment.Task, what string, q, 
 func (s *Server) settle(ranges []assignment.Slice, as state, rows map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.parts(ranges) {
+	for _, p := range s.partsLocked(ranges) {
 		if p.state != loading {
 			continue
 		}
@@ -251,6 +251,6 @@ func (s *Server) settle(ranges []assignment.Slice, as state, rows map[string]uin
 				p.rows[key] = n
 			}
 		}
-		s.set(p, as)
+		s.setLocked(p, as)
 	}
 }

@@ -40,7 +40,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("key")
-	s.serve(w, r, key, func(rows map[string]uint64) {
+	s.serveLocked(w, r, key, func(rows map[string]uint64) {
 		if n, ok := rows[key]; ok {
 			_, _ = w.Write(strconv.AppendUint(nil, n, 10))
 		} else {
@@ -58,18 +58,18 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want a key and a number n", http.StatusBadRequest)
 		return
 	}
-	s.serve(w, r, key, func(rows map[string]uint64) { rows[key] = max(rows[key], n) })
+	s.serveLocked(w, r, key, func(rows map[string]uint64) { rows[key] = max(rows[key], n) })
 }
 
-// serve calls do with the entries of the key's range, if they are here or come in
+// serveLocked calls do with the entries of the key's range, if they are here or come in
 // time. The lock is held, so that the range stays here until do has returned.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, key string, do func(rows map[string]uint64)) {
+func (s *Server) serveLocked(w http.ResponseWriter, r *http.Request, key string, do func(rows map[string]uint64)) {
 	h := s.slicelet.Handle(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.ranges[s.ranges.find(h.Key())]
 	for ; p.state == loading && r.Context().Err() == nil; p = s.ranges[s.ranges.find(h.Key())] {
-		s.wait(r.Context())
+		s.waitLocked(r.Context())
 	}
 	if p.state != here || s.slicelet.Mode() == assignment.Consistent && !h.AssignedContinuously() {
 		http.Error(w, "not here, ask the owner", http.StatusMisdirectedRequest)
@@ -78,9 +78,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, key string, do fu
 	do(p.rows)
 }
 
-// wait waits until the state of some part changes, or ctx ends. The lock is held,
+// waitLocked waits until the state of some part changes, or ctx ends. The lock is held,
 // but not meanwhile.
-func (s *Server) wait(ctx context.Context) {
+func (s *Server) waitLocked(ctx context.Context) {
 	changed := s.changed
 	s.mu.Unlock()
 	select {
@@ -90,8 +90,8 @@ func (s *Server) wait(ctx context.Context) {
 	s.mu.Lock()
 }
 
-// set changes the state of a part. The lock is held.
-func (s *Server) set(p *part, to state) {
+// setLocked changes the state of a part. The lock is held.
+func (s *Server) setLocked(p *part, to state) {
 	p.state = to
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -105,7 +105,7 @@ func (s *Server) Emptied(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.any(here) || s.any(frozen) {
-		if s.wait(ctx); ctx.Err() != nil {
+		if s.waitLocked(ctx); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
