@@ -36,6 +36,7 @@ type storm struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	calm    bool
+	last    bool // no assignment follows: the newest knows all incarnations
 	procs   [stormTasks]*proc
 	births  uint64
 	owners  [stormSlices]uint32
@@ -111,9 +112,10 @@ func (s *storm) kill(p *proc) {
 func (s *storm) decide() assignment.Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calm {
+	if s.last {
 		return s.newest
 	}
+	s.last = s.calm
 	tasks := make([]assignment.Task, stormTasks)
 	for i, p := range s.procs {
 		tasks[i] = assignment.Task{Name: fmt.Sprintf("task-%d", i), Incarnation: p.incarnation, Address: "127.0.0.1:1", Index: uint32(i), Weight: 1, State: assignment.TaskRunning}
