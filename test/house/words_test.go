@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,7 +30,11 @@ var formerNames = map[string]string{
 	"uppers": "upstreams",
 }
 
-// TestWords holds the product's sources, and the pages, to one vocabulary.
+// lockHeld is in the comment of a method whose caller has to hold a lock.
+var lockHeld = regexp.MustCompile(`\b(mu|[Ll]ock)\s+is\s+held\b|\bcalled\s+with\s+\S+\s+held\b`)
+
+// TestWords holds the product's sources, and the pages, to one vocabulary. What needs a
+// lock held is named Locked.
 func TestWords(t *testing.T) {
 	top := root(t)
 	for _, name := range goFiles(t) {
@@ -63,8 +68,13 @@ func TestWordsAreFound(t *testing.T) {
 		// Whoever calls g is told.
 		func g() {}
 		// fine says why, and who did it: an operator.
-		func fine() {}`
-	if got := wordsIn(t, "p.go", source); len(got) != 5 {
+		func fine() {}
+		// put makes it durable. The lock
+		// is held.
+		func put() {}
+		// sendLocked sends. The lock is held.
+		func sendLocked() {}`
+	if got := wordsIn(t, "p.go", source); len(got) != 6 {
 		t.Errorf("found %q", got)
 	}
 }
@@ -90,6 +100,10 @@ func wordsIn(t *testing.T, path string, source any) (found []string) {
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if lockHeld.MatchString(n.Doc.Text()) && !strings.HasSuffix(n.Name.Name, "Locked") {
+				found = append(found, fmt.Sprintf("%s: %s needs a lock held: name it %sLocked", set.Position(n.Pos()), n.Name.Name, n.Name.Name))
+			}
 		case *ast.BasicLit:
 			if n.Kind == token.STRING {
 				look(n.Pos(), n.Value)
