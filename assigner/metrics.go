@@ -196,8 +196,8 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	return true
 }
 
-// begin has what alarms by its increase there from the start: the first step of a
-// counter that was not there before is none.
+// begin makes the counters that alerts watch: a counter's increase is not seen if its
+// series begins with it.
 func (m *metrics) begin(job string) {
 	m.of(m.deaths, job)
 	m.of(m.freezes, job)

@@ -45,8 +45,8 @@ func newRunner(a *Assigner, job string) *runner {
 	return r
 }
 
-// tell has the job take something in, and its goroutine look what follows. It returns
-// what is asked for in return, nil for nothing; ok is false when the runner is retired.
+// tell gives the job an event, and notifies its goroutine of it. It returns the answer,
+// nil if the event has none; ok is false when the runner is retired.
 func (r *runner) tell(e downstream.Event) (answer downstream.Action, ok bool) {
 	defer notify(r.wake)
 	return r.step(e)

@@ -36,7 +36,7 @@ func (c *Core) StoreHas(now Now, x store.Change) {
 	}
 }
 
-// Forget has a job that there is none of looked for once more.
+// Forget makes the core look for a job once more that it knows not to exist.
 func (c *Core) Forget(now Now) {
 	if !c.store.exists {
 		c.StoreChanged(now)

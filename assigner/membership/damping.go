@@ -35,7 +35,7 @@ func (r *roster) failed(k *task) {
 	k.record.penalty, k.record.at = min(k.record.now(r.now, d)+1, d.Most), r.now
 }
 
-// damp has a task that has just come back wait, if it has failed too often and not too
+// damp makes a task wait that has just come back, if it has failed too often and not too
 // many others wait.
 func (r *roster) damp(k *task) {
 	d := &r.cfg.Damping

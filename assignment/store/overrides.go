@@ -40,7 +40,7 @@ type Freeze struct {
 	Until time.Time
 }
 
-// Pin has a range of keys stay at one task, alone, while that may own anything.
+// Pin keeps a range of keys at one task alone, while that may own anything.
 type Pin struct {
 	Stamp
 	Order int64

@@ -132,7 +132,7 @@ func (n *session) stillHolds(key string, h holder) bool {
 	return false
 }
 
-// use has the records of a job count until leave is called.
+// use counts the records of a job until leave is called.
 func (n *session) use(job string) (leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -61,8 +61,8 @@ func Serve(lis net.Listener, creds credentials.TransportCredentials, register fu
 // Addr is where it listens.
 func (s *Server) Addr() net.Addr { return s.lis.Addr() }
 
-// Stop takes no more connections, has what is behind the server end its
-// streams, lets calls finish for a while, and ends.
+// Stop takes no more connections, ends the streams by closeBehind, lets calls finish for
+// a while, and ends.
 func (s *Server) Stop(closeBehind func() error) error {
 	graceful := make(chan struct{})
 	go func() {

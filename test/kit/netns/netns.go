@@ -1,4 +1,4 @@
-// Package netns has the processes of a test in network namespaces of their own,
+// Package netns runs the processes of a test in network namespaces of their own,
 // and cuts them off from one another. It needs root and iproute2, so tests that use
 // it stand behind the build tag system.
 package netns
@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Network has each host in a network namespace, with a link to each of its bridges. A
+// Network puts each host in a network namespace, with a link to each of its bridges. A
 // host is cut off by taking the far end of a link out of its bridge: it notices nothing
 // but that no answers come. It is not safe for concurrent use.
 type Network struct {
