@@ -309,6 +309,45 @@ func TestIdleJobIsDropped(t *testing.T) {
 	})
 }
 
+// An assigner takes a report for old whose number is not above the last of the task on
+// that stream. A job that is dropped and made again goes on.
+func TestNumbersOfReportsGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		f := n.assigner(t, "a1", assigner1)
+		f.set(firstOf(t, testJob, testStore, baseGen, 10))
+		f.prefer(1, "a1")
+		w := newWorld(t, n, assigner1)
+		numbers := func() (least, most uint64) {
+			s := subscribe(t, w.cc, sliceletHello("task-0", 1), nil)
+			s.holds()
+			for i := range uint64(5) {
+				s.report(running(i + 1))
+				time.Sleep(time.Second)
+			}
+			s.close()
+			for _, m := range f.hear() {
+				for _, r := range m.GetReports().GetReports() {
+					n := r.GetReport().GetSequence()
+					most = max(most, n)
+					if least == 0 || n < least {
+						least = n
+					}
+				}
+			}
+			return least, most
+		}
+		_, before := numbers()
+		time.Sleep(2 * idleFor)
+		if w.d.lookup(testJob) != nil {
+			t.Fatal("the job is still there")
+		}
+		if after, _ := numbers(); before == 0 || after <= before {
+			t.Errorf("reports up to %d, and %d when the job was made again", before, after)
+		}
+	})
+}
+
 func TestCloseEndsEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork()

@@ -28,7 +28,7 @@ func (s source) Join(ctx context.Context, job, name string, held assignment.Gene
 	if err != nil {
 		return nil, err
 	}
-	c := &autoshardingClient{id: s.d.subscribers.Add(1), job: j}
+	c := &autoshardingClient{id: s.d.given.subscribers.Add(1), job: j}
 	if r, refused := j.step(time.Now(), fanout.ClientCame{ID: c.id, Name: name, Held: held}).(fanout.Refuse); refused {
 		s.d.release(j)
 		return nil, r.Err

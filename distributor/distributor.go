@@ -52,7 +52,7 @@ type Distributor struct {
 	wg         sync.WaitGroup  // every goroutine, handlers included
 	candidates chan struct{}   // holds a token when assigners have named others
 
-	subscribers atomic.Uint64 // numbers given out
+	given struct{ subscribers, jobs atomic.Uint64 } // numbers given out
 
 	// mu is taken before any job's and any attachment's lock.
 	mu          sync.Mutex

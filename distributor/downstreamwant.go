@@ -58,7 +58,7 @@ func (w *downstreamWant) subscribe() error {
 	}
 	defer d.release(j)
 	s := &subscription{
-		id: d.subscribers.Add(1), job: j, done: make(chan struct{}),
+		id: d.given.subscribers.Add(1), job: j, done: make(chan struct{}),
 		in: fanout.Hello{Job: w.job, Role: slicerv1.Role_ROLE_OBSERVER, Name: "distributor " + w.b.id, Index: -1},
 	}
 	s.stream = carrier{send: func(m *slicerv1.WatchResponse) { w.pass(s, m) }}

@@ -47,7 +47,7 @@ func newJob(d *Distributor, name string) *job {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}), subs: make(map[uint64]*subscription),
 	}
 	j.core = fanout.NewJob(fanout.Config{
-		Name: name, Distributor: d.cfg.ID, SecondTier: d.secondTier(),
+		Name: name, Distributor: d.cfg.ID, Nth: d.given.jobs.Add(1) - 1, SecondTier: d.secondTier(),
 		Encode: prepared.Encoder(j.m.encoded), Estimates: j.estimates,
 		Limiter: jobWholes{j}, Observer: j.m, PauseFor: limiter.PauseFor,
 	})

@@ -40,7 +40,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 		return err
 	}
 	defer d.release(j)
-	s := &subscription{id: d.subscribers.Add(1), in: in, stream: stream, job: j, done: make(chan struct{}), peer: limiter.KeyOfContext(stream.Context()), setUp: limiter.HandshakeOf(stream.Context())}
+	s := &subscription{id: d.given.subscribers.Add(1), in: in, stream: stream, job: j, done: make(chan struct{}), peer: limiter.KeyOfContext(stream.Context()), setUp: limiter.HandshakeOf(stream.Context())}
 	defer s.setUp.Release()
 	if err := j.join(time.Now(), s); err != nil {
 		return err

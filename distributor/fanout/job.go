@@ -29,6 +29,10 @@ const (
 type Config struct {
 	Name        string
 	Distributor string // its id
+	// Nth is how many jobs the Distributor has made before, of whatever names. The numbers
+	// of reports go on from those of the job of that name before: an assigner takes lower
+	// ones on the same stream for old.
+	Nth uint64
 	// SecondTier: assignments come from Distributors of the first tier.
 	SecondTier bool
 	// Encode makes the messages that lead from a base, nil for none, to an assignment. nil
@@ -125,7 +129,7 @@ func NewJob(cfg Config) *Job {
 		core: c, down: downward{core: c}, counts: counts{core: c},
 		rebalancer: newRebalancer(cfg.Distributor, cfg.Name), autosharding: make(map[uint64]*autoshardingClient),
 	}
-	j.up = upward{core: c, down: &j.down, reports: newReports(), clients: newClients()}
+	j.up = upward{core: c, down: &j.down, reports: newReports(cfg.Nth), clients: newClients()}
 	return j
 }
 

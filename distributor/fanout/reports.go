@@ -52,8 +52,9 @@ type reported struct {
 	measured bool
 }
 
-func newReports() reports {
-	return reports{tasks: make(map[string]*reported), gone: make(map[process]*reported)}
+// newReports begins those of the nth job of a Distributor.
+func newReports(nth uint64) reports {
+	return reports{count: nth << 32, tasks: make(map[string]*reported), gone: make(map[process]*reported)}
 }
 
 // holder returns what is known of the task of that name, and whether there is one.

@@ -20,7 +20,7 @@ func protoTask(name string, incarnation uint64) *slicerv1.Task {
 func TestReportsTellTheTruth(t *testing.T) {
 	type truth struct{ incarnation, sequence uint64 }
 	rapid.Check(t, func(t *rapid.T) {
-		r := newReports()
+		r := newReports(0)
 		now := epoch
 		connected := make(map[string]truth)
 		speaker := make(map[string]uint64)
@@ -104,7 +104,7 @@ func TestReportsTellTheTruth(t *testing.T) {
 }
 
 func TestReportsAreCutIntoMessages(t *testing.T) {
-	r := newReports()
+	r := newReports(0)
 	const n, size = 300, 20 << 10
 	for i := range uint64(n) {
 		rep := running(1)
@@ -138,7 +138,7 @@ func TestReportsAreCutIntoMessages(t *testing.T) {
 }
 
 func TestReportsDoNotPileUpDisconnections(t *testing.T) {
-	r := newReports()
+	r := newReports(0)
 	for i := range uint64(5000) {
 		name := fmt.Sprint("t", i)
 		r.connect(epoch, i, protoTask(name, 1), nil)
@@ -153,7 +153,7 @@ func TestReportsDoNotPileUpDisconnections(t *testing.T) {
 }
 
 func TestReportsKeepWhatIsOnItsWay(t *testing.T) {
-	r := newReports()
+	r := newReports(0)
 	task := protoTask("a", 1)
 	r.connect(epoch, 1, task, running(1))
 	sent := r.take(epoch, testJob, true)[0].Reports[0].Task

@@ -38,6 +38,7 @@ type Decode func(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) 
 // Due says so.
 type Distributor struct {
 	id          string
+	made        uint64 // jobs
 	decode      Decode
 	now         time.Time
 	jobs        []*job // in order of coming
@@ -196,8 +197,9 @@ type job struct {
 func (d *Distributor) job(name string) *job {
 	j := d.byName[name]
 	if j == nil {
+		d.made++
 		j = &job{d: d, name: name, subs: make(map[uint64]*Subscriber), at: d.now}
-		j.core = fanout.NewJob(fanout.Config{Name: name, Distributor: d.id, Limiter: wholes{d.wholes, j}, PauseFor: limiter.PauseFor})
+		j.core = fanout.NewJob(fanout.Config{Name: name, Distributor: d.id, Nth: d.made - 1, Limiter: wholes{d.wholes, j}, PauseFor: limiter.PauseFor})
 		d.byName[name] = j
 		d.wireJob(j)
 		d.jobs = append(d.jobs, j)
