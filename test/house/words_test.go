@@ -25,7 +25,7 @@ var badWords = []struct {
 
 // formerNames are identifiers that were replaced, and what by.
 var formerNames = map[string]string{
-	"comeBack": "retryAfter", "crowded": "movedAway", "guest": "autoshardingClient or remoteSession", "keeper": "leaseSession", "kick": "notify",
+	"comeBack": "retryAfter", "crowded": "movedAway", "guest": "autoshardingClient or remoteSession", "keeper": "leaseManager", "kick": "notify",
 	"lane": "connector", "letGo": "relinquish", "manned": "hasDistributor", "poke": "notify", "scout": "scan", "shelf": "storeWatch", "tenure": "jobLease",
 	"uppers": "upstreams",
 }
