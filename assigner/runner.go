@@ -84,7 +84,7 @@ func (r *runner) step(e downstream.Event) (answer downstream.Action, ok bool) {
 	return answer, true
 }
 
-// say has something said to a Distributor, if its stream has not ended.
+// say changes what is to be said to a Distributor, if its stream has not ended.
 func (r *runner) say(to downstream.Session, f func(*downstream.Stream)) {
 	all := r.a.sessions()
 	if i, ok := slices.BinarySearchFunc(all, to, func(s *session, id downstream.Session) int { return cmp.Compare(s.id, id) }); ok {

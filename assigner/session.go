@@ -100,7 +100,7 @@ func (s *session) live() bool {
 	return s.attached && !s.left
 }
 
-// tell has something said on the stream.
+// tell changes what is to be said on the stream, and notifies its sender.
 func (s *session) tell(f func(*downstream.Stream)) {
 	s.mu.Lock()
 	f(s.stream)

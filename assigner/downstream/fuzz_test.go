@@ -15,7 +15,7 @@ func task(name string, incarnation uint64) *slicerv1.Task {
 	return &slicerv1.Task{Name: name, Incarnation: incarnation, Address: name + ":80", Weight: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}
 }
 
-// FuzzTaskReport has a report from the network refused or made sense of.
+// FuzzTaskReport: a report from the network is refused, or makes sense.
 func FuzzTaskReport(f *testing.F) {
 	for _, m := range []*slicerv1.TaskReport{
 		{},

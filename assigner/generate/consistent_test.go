@@ -163,7 +163,7 @@ func (l *leases) more() int {
 	return 2
 }
 
-// act has something happen to the leases.
+// act takes what happens to the leases.
 func (l *leases) act() {
 	i := rapid.IntRange(0, 1).Draw(l.T, "whose")
 	switch rapid.IntRange(0, 3).Draw(l.T, "lease act") {
