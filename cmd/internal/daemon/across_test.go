@@ -17,6 +17,7 @@ import (
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // TestConsistentInEtcd: when a change is over, slicerctl inspect counts no reader as not
@@ -25,10 +26,10 @@ import (
 func TestConsistentInEtcd(t *testing.T) {
 	t.Parallel()
 	endpoints := etcdtest.NewCluster(t, 1).Endpoints()
-	at, port := "--store=etcd://"+endpoints[0]+"/slicer", "127.0.0.1:0"
+	at, port := "--store=etcd://"+endpoints[0]+"/slicer", process.FreePorts(t, 1)[0]
 	start := func() *runtest.Process {
 		a := runtest.Start(t, "assigner", at, "--listen="+port, "--http=127.0.0.1:0")
-		port = a.Where()["listen"]
+		a.Where()
 		return a
 	}
 	a := start()

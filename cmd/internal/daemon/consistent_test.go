@@ -67,7 +67,8 @@ func TestServeConsistent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
 	defer cancel()
-	p := runtest.Start(t, "serve", serveArgs(dir)...)
+	args := lastingArgs(t, dir)
+	p := runtest.Start(t, "serve", args...)
 	w := p.Where()
 	becomesReady(t, w["http"])
 	job := &slicerv1.JobConfig{Name: "web", Mode: slicerv1.Mode_MODE_CONSISTENT, LeaseDurationMs: 2000}
@@ -103,7 +104,6 @@ func TestServeConsistent(t *testing.T) {
 	p.End()
 	killed := time.Now()
 	until(t, "no task owns anything", func() bool { return len(a.Slices())+len(b.Slices()) == 0 })
-	args := append(serveArgs(dir)[:1], "--listen="+w["listen"], "--backup-listen="+w["backup"], "--http="+w["http"])
 	p = runtest.Start(t, "serve", args...)
 	w = p.Where()
 	_, err = remote.New(dial(t, w["listen"])).OpenReader(ctx, time.Second, "web")

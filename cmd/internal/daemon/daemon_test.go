@@ -65,6 +65,13 @@ func serveArgs(dir string) []string {
 	return []string{"--store=pebble://" + dir, "--listen=127.0.0.1:0", "--backup-listen=127.0.0.1:0", "--http=127.0.0.1:0"}
 }
 
+// lastingArgs are serveArgs with ports that are free again while the process is down, which
+// those that the kernel chooses are not always.
+func lastingArgs(t *testing.T, dir string) []string {
+	free := process.FreePorts(t, 3)
+	return []string{"--store=pebble://" + dir, "--listen=" + free[0], "--backup-listen=" + free[1], "--http=" + free[2]}
+}
+
 // TestServe runs "slicer serve" as a process: it serves, says so, ends in an
 // orderly way on a signal, and has forgotten nothing when it starts again.
 func TestServe(t *testing.T) {

@@ -150,12 +150,10 @@ func putBack(t *testing.T, restarts int) {
 	dir, copied := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "copy")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*limit)
 	defer cancel()
-	args := serveArgs(dir)
+	args := lastingArgs(t, dir)
 	start := func() (*runtest.Process, map[string]string) {
 		p := runtest.Start(t, "serve", args...)
-		w := p.Where()
-		args = []string{args[0], "--listen=" + w["listen"], "--backup-listen=" + w["backup"], "--http=" + w["http"]}
-		return p, w
+		return p, p.Where()
 	}
 	p, w := start()
 	becomesReady(t, w["http"])

@@ -16,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 // TestFateShared: an assigner and a backup distributor on two stores, of which one
@@ -30,7 +31,7 @@ func TestFateShared(t *testing.T) {
 	with := func(listen string) []string {
 		return append([]string{"--listen=" + listen, "--http=127.0.0.1:0"}, stores...)
 	}
-	assigner := runtest.Start(t, "assigner", with("127.0.0.1:0")...)
+	assigner := runtest.Start(t, "assigner", with(process.FreePorts(t, 1)[0])...)
 	assignerAt := assigner.Where()["listen"]
 	distributor := runtest.Start(t, "distributor", "--assigners="+assignerAt, "--listen=127.0.0.1:0", "--http=127.0.0.1:0").Where()
 	backup := runtest.Start(t, "backupdist", with("127.0.0.1:0")...).Where()
