@@ -42,8 +42,8 @@ type Config struct {
 	CacheFile string
 	// Observe is called with every change of state, first by New; may be nil. Calls
 	// are serial and never overlap with each other. It must not block: the next
-	// message waits for it. An assignment is acknowledged only after it returned,
-	// so what it puts to use is in use by then.
+	// message waits for it; nor call Report or Close. An assignment is acknowledged
+	// only after it returned, so what it puts to use is in use by then.
 	Observe func(State)
 	// Logger may be nil, which is silent.
 	Logger *slog.Logger

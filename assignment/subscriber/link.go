@@ -88,15 +88,12 @@ func dialOptions(user []grpc.DialOption) []grpc.DialOption {
 	return append(opts, user...)
 }
 
-// run lives until the stream has ended or ctx has; ended is the last event. It
-// waits for its sender.
-func (l *link) run(ctx context.Context, addr string, opts []grpc.DialOption, events chan<- event) {
+// run lives until the stream has ended or ctx has, and tells its owner what comes; that
+// it has ended is the last. It waits for its sender.
+func (l *link) run(ctx context.Context, addr string, opts []grpc.DialOption, owner func(event)) {
 	tell := func(e event) {
 		e.id = l.id
-		select {
-		case events <- e:
-		case <-ctx.Done():
-		}
+		owner(e)
 	}
 	tell(event{ended: true, err: l.converse(ctx, addr, opts, tell)})
 }

@@ -32,16 +32,10 @@ type Subscriber struct {
 	changed      chan struct{} // closed and replaced when the assignment changes
 	stateChanged chan struct{} // the same for any change of state
 
-	report  chan stamped // of capacity 1: the newest
+	loop    *loop
 	closing chan struct{}
 	close   sync.Once
 	done    chan struct{} // the loop has ended
-}
-
-// stamped is a report and when it was made.
-type stamped struct {
-	*slicerv1.Report
-	made time.Time
 }
 
 // New validates the config, reads the cache file, and starts. It does not wait
@@ -58,7 +52,7 @@ func New(cfg Config) (*Subscriber, error) {
 		cfg: cfg, log: log.With("job", cfg.Job, "client", cfg.ClientID),
 		opts:    dialOptions(cfg.DialOptions),
 		changed: make(chan struct{}), stateChanged: make(chan struct{}),
-		report: make(chan stamped, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	var cached *cacheEntry
 	if cfg.CacheFile != "" {
@@ -67,9 +61,8 @@ func New(cfg Config) (*Subscriber, error) {
 			s.log.Warn("cache file ignored", "path", cfg.CacheFile, "error", err)
 		}
 	}
-	l := newLoop(s, newCore(&s.cfg, cached))
-	l.publish()
-	go l.run()
+	s.loop = newLoop(s, newCore(&s.cfg, cached))
+	s.loop.start()
 	return s, nil
 }
 
@@ -143,23 +136,10 @@ func (s *Subscriber) why(what string, err error) error {
 }
 
 // Report hands over a slicelet's newest report, made just now. It is sent to the
-// Distributor if there is one, and with the hello to the next. It never blocks:
-// the newest takes the place of one that was not sent yet. The report must not
+// Distributor if there is one, and with the hello to the next. It does not wait for the
+// network: the newest takes the place of one that was not sent yet. The report must not
 // be changed afterwards; AgeMs is filled in when it is sent.
-func (s *Subscriber) Report(r *slicerv1.Report) {
-	next := stamped{r, time.Now()}
-	for {
-		select {
-		case s.report <- next:
-			return
-		default:
-		}
-		select {
-		case <-s.report:
-		default:
-		}
-	}
-}
+func (s *Subscriber) Report(r *slicerv1.Report) { s.loop.report(r) }
 
 // Close says goodbye to the server and waits, at most about a second, until all
 // has ended. The last state stays.
