@@ -83,7 +83,7 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 // wants to know most.
 func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
 	resp, err := passOn(ctx, s.d, "ListAssigners", "", r, slicerv1.AdminServiceClient.ListAssigners)
-	if c := status.Code(err); (c == codes.Unavailable || c == codes.Unimplemented) && s.d.life.Err() == nil {
+	if c := status.Code(err); (c == codes.Unavailable || c == codes.Unimplemented) && s.d.handlers.Life().Err() == nil {
 		return s.d.assigners(time.Now()), nil
 	}
 	return resp, err
@@ -93,10 +93,10 @@ func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssigne
 func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job string, r *Req,
 	call func(slicerv1.AdminServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error),
 ) (resp *Resp, err error) {
-	if !d.enter() {
-		return nil, errClosing
+	if err := d.handlers.Enter(); err != nil {
+		return nil, err
 	}
-	defer d.wg.Done()
+	defer d.handlers.Leave()
 	defer func() { d.metrics.proxied.WithLabelValues(method, status.Code(err).String()).Inc() }()
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
@@ -106,7 +106,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	at, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
-	defer context.AfterFunc(d.life, cancel)()
+	defer context.AfterFunc(d.handlers.Life(), cancel)()
 	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.cfg.asked())
 	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {

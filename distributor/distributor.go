@@ -19,6 +19,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
+	"github.com/slicer-project/slicer/distributor/relay"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -46,10 +48,8 @@ type Distributor struct {
 	handshakes   *limiter.Handshakes
 	unknowns     *limiter.Names
 
-	life       context.Context // of everything that is started here
-	cancel     context.CancelFunc
-	stop       <-chan struct{} // closed when life ends
-	wg         sync.WaitGroup  // every goroutine, handlers included
+	relay      *relay.Service
+	handlers   *handlers.Group // and every goroutine
 	candidates chan struct{}   // holds a token when assigners have named others
 
 	given struct{ subscribers, jobs atomic.Uint64 } // numbers given out
@@ -62,7 +62,6 @@ type Distributor struct {
 	views       fanout.PreferenceView
 	attachments map[string]*attachment // by the assigner's id
 	upstreams   map[string]*attachment // to Distributors of the first tier, by id
-	downstreams map[string]*downstream // of Distributors of the second tier, by id
 	sessions    fanout.Session
 	ready       bool              // an assigner has been attached once
 	errs        map[string]string // why addresses are not attached
@@ -81,12 +80,11 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
-		life: ctx, cancel: cancel, stop: ctx.Done(), candidates: make(chan struct{}, 1),
+		handlers: handlers.New(), candidates: make(chan struct{}, 1),
 		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: limiter.NewNames(),
-		upstreams: make(map[string]*attachment), downstreams: make(map[string]*downstream), views: make(fanout.PreferenceView),
+		upstreams: make(map[string]*attachment), views: make(fanout.PreferenceView),
 	}
 	d.metrics.tier.Set(float64(d.tier()))
 	if d.secondTier() {
@@ -96,21 +94,12 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
 	if err != nil {
-		cancel()
 		m.close()
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
-	d.goRun(func() { d.maintain(ctx) })
+	d.relay = d.newRelay()
+	d.handlers.Go(func() { d.maintain(d.handlers.Life()) })
 	return d, nil
-}
-
-// goRun runs f in a goroutine that Close waits for.
-func (d *Distributor) goRun(f func()) {
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
-		f()
-	}()
 }
 
 // Register adds SubscriberService, gRPC's AutoshardingService, AdminService, which is
@@ -119,7 +108,7 @@ func (d *Distributor) goRun(f func()) {
 func (d *Distributor) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterSubscriberServiceServer(r, subscriberService{d: d})
 	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
-	slicerv1.RegisterRelayServiceServer(r, relayService{d: d})
+	slicerv1.RegisterRelayServiceServer(r, d.relay)
 	d.autosharding.Register(r)
 }
 
@@ -151,24 +140,13 @@ func (d *Distributor) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
-	d.cancel()
+	d.handlers.Stop()
 	err := d.autosharding.Close()
-	d.wg.Wait()
+	d.relay.Close()
+	d.handlers.Close()
 	d.metrics.close()
 	return err
 }
-
-// enter counts a handler in; false says that it is too late.
-func (d *Distributor) enter() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.wg.Add(1)
-	}
-	return !d.closed
-}
-
-var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
 
 // acquire returns a job, which stays until it is released as often. A name that was not
 // asked for lately is asked of the assigners. The peer, a limiter's key, has a limited
@@ -179,7 +157,7 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	j := d.jobs[name]
 	switch {
 	case d.closed:
-		return nil, errClosing
+		return nil, handlers.ErrClosing
 	case j == nil && len(d.jobs) >= maxJobs:
 		return nil, status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are served here, no more are allowed", name, maxJobs)
 	case j == nil:
@@ -193,7 +171,7 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 		j.askedBy = peer
 		d.jobs[name] = j
 		d.wireJob(time.Now(), j)
-		d.goRun(j.run)
+		d.handlers.Go(j.run)
 	}
 	j.refs++
 	return j, nil

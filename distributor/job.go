@@ -74,7 +74,7 @@ func (j *job) run() {
 		select {
 		case <-j.wake:
 		case <-timer.C:
-		case <-j.d.stop:
+		case <-j.d.handlers.Done():
 			return
 		}
 	}
@@ -107,7 +107,7 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 	for _, a := range j.core.Step(now, e) {
 		switch a := a.(type) {
 		case fanout.Wake:
-			j.d.goRun(j.subs[a.ID].send)
+			j.d.handlers.Go(j.subs[a.ID].send)
 		case fanout.Served:
 			if s := j.subs[a.ID]; s != nil {
 				s.isServed()

@@ -2,127 +2,138 @@ package distributor
 
 import (
 	"context"
-	"errors"
-	"io"
 	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/relay"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// relayService is what Distributors of the second tier call.
-type relayService struct {
-	slicerv1.UnimplementedRelayServiceServer
-	d *Distributor
-}
+// relaySource gives package relay what this Distributor has.
+type relaySource struct{ d *Distributor }
 
-type relayStream = grpc.BidiStreamingServer[slicerv1.AttachRequest, slicerv1.AttachResponse]
-
-// Attach implements RelayService.
-func (s relayService) Attach(stream relayStream) error {
-	d := s.d
-	if !d.enter() {
-		return errClosing
-	}
-	defer d.wg.Done()
-	m, err := firstOn(d, stream.Recv)
-	if err != nil {
-		return err
-	}
-	h := m.GetHello()
-	switch id := h.GetDistributorId(); {
-	case !assignment.ValidToken(id, assignment.MaxNameLen):
-		return fanout.Invalid("hello", &assignment.FieldError{Field: "distributor_id", Value: id, Allowed: "1 to 253 printable ASCII characters without space or slash"})
-	case id == d.cfg.ID:
-		return status.Errorf(codes.FailedPrecondition, "distributor %q cannot be upstream of itself, or of another one with its id", id)
-	case d.secondTier():
-		return status.Errorf(codes.FailedPrecondition, "distributor %q is of the second tier itself, with the upstreams %s: name distributors of the first tier, which have assigners",
-			d.cfg.ID, strings.Join(d.cfg.Upstreams, ","))
-	case !d.cfg.ServeDistributors:
-		return status.Errorf(codes.PermissionDenied, "distributor %q serves no distributors: it has not been told to (--serve-distributors)", d.cfg.ID)
-	}
-	if id := metadata.ValueFromIncomingContext(stream.Context(), assignerHeader); len(id) > 0 {
-		return d.relay(stream, m, id[0])
-	}
-	return d.serveDownstream(stream, h)
-}
-
-// relay passes on what a Distributor of the second tier and an assigner have to say to
-// each other. A side that is slow to take it slows the other down; nothing is kept here.
-func (d *Distributor) relay(down relayStream, hello *slicerv1.AttachRequest, assigner string) error {
-	d.mu.Lock()
-	a := d.attachments[assigner]
-	d.mu.Unlock()
-	if a == nil {
-		return status.Errorf(codes.Unavailable, "assigner %q is not attached to distributor %q", assignment.Clip(assigner, maxText), d.cfg.ID)
-	}
-	ctx, cancel := context.WithCancel(down.Context())
-	defer cancel()
-	up, err := slicerv1.NewAssignerServiceClient(a.conn).Attach(ctx)
-	if err != nil {
-		return err
-	}
-	end := make(chan error, 2)
-	d.goRun(func() {
-		for m := hello; ; {
-			// Why sending fails the other direction knows.
-			if up.Send(m) != nil {
-				return
-			}
-			var err error
-			if m, err = down.Recv(); err != nil {
-				end <- endOf(err)
-				return
-			}
-		}
+func (d *Distributor) newRelay() *relay.Service {
+	return relay.New(relay.Config{
+		ID: d.cfg.ID, Zone: d.cfg.Zone, Upstreams: d.cfg.Upstreams, Serve: d.cfg.ServeDistributors, Source: relaySource{d},
+		Logger: d.log, Attached: func(n int) { d.metrics.downstreams.Set(float64(n)) },
 	})
-	d.goRun(func() {
-		for {
-			m, err := up.Recv()
-			if err == nil {
-				err = down.Send(m)
-			}
-			if err != nil {
-				end <- endOfRelay(err)
-				return
-			}
-		}
-	})
-	select {
-	case err := <-end:
-		return err
-	case <-d.stop:
-		return errClosing
-	}
 }
 
-// endOfRelay is how a stream ends whose assigner has ended it.
-func endOfRelay(err error) error {
-	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Unavailable, "the assigner has ended the stream")
+// Assigner implements relay.Source.
+func (s relaySource) Assigner(id string) grpc.ClientConnInterface {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if a := s.d.attachments[id]; a != nil {
+		return a.conn
+	}
+	return nil
+}
+
+// Upstreams implements relay.Source.
+func (s relaySource) Upstreams() (all []*slicerv1.TierPeer) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.d.upstreams)) {
+		all = append(all, &slicerv1.TierPeer{Id: id, Address: s.d.upstreams[id].address})
+	}
+	return all
+}
+
+// Preferences implements relay.Source.
+func (s relaySource) Preferences() []*slicerv1.Preference {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.d.prefs.Newest()
+}
+
+// Fetch implements relay.Source.
+func (s relaySource) Fetch(ctx context.Context, req *slicerv1.FetchRequest, to func(*slicerv1.WatchResponse)) error {
+	p, err := s.d.fetch(ctx, req)
+	if err == nil {
+		_, err = send(p, carrier{send: to})
 	}
 	return err
 }
 
-// Describe implements RelayService.
-func (s relayService) Describe(context.Context, *slicerv1.DescribeRequest) (*slicerv1.DescribeResponse, error) {
-	d := s.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := &slicerv1.DescribeResponse{DistributorId: d.cfg.ID, Tier: uint32(d.tier())}
-	for _, id := range slices.Sorted(maps.Keys(d.upstreams)) {
-		out.Upstreams = append(out.Upstreams, &slicerv1.TierPeer{Id: id, Address: d.upstreams[id].address})
+// Join implements relay.Source.
+func (s relaySource) Join(job string, in fanout.Hello, to func(relay.Feed, *slicerv1.WatchResponse)) (relay.Feed, error) {
+	j, err := s.d.acquire(job, "") // the other Distributor has its own limit
+	if err != nil {
+		return nil, err
 	}
-	for _, id := range slices.Sorted(maps.Keys(d.downstreams)) {
-		out.Downstreams = append(out.Downstreams, &slicerv1.TierPeer{Id: id})
+	f := &relayFeed{&subscription{id: s.d.given.subscribers.Add(1), job: j, in: in, done: make(chan struct{})}}
+	f.sub.stream = carrier{send: func(m *slicerv1.WatchResponse) { to(f, m) }}
+	if err := j.join(time.Now(), f.sub); err != nil {
+		s.d.release(j)
+		return nil, err
 	}
-	return out, nil
+	return f, nil
 }
+
+// relayFeed is a subscription of a Distributor of the second tier.
+type relayFeed struct{ sub *subscription }
+
+// Done implements relay.Feed.
+func (f *relayFeed) Done() <-chan struct{} { return f.sub.done }
+
+// Err implements relay.Feed.
+func (f *relayFeed) Err() error { return f.sub.err }
+
+// Status implements relay.Feed.
+func (f *relayFeed) Status() *slicerv1.JobStatus {
+	f.sub.job.mu.Lock()
+	defer f.sub.job.mu.Unlock()
+	return f.sub.job.core.Status()
+}
+
+// Age implements relay.Feed.
+func (f *relayFeed) Age(now time.Time, g assignment.Generation) time.Duration {
+	return f.sub.job.age(now, g)
+}
+
+// Took implements relay.Feed.
+func (f *relayFeed) Took(now time.Time, g assignment.Generation) {
+	f.sub.job.step(now, fanout.Acked{ID: f.sub.id, Gen: g})
+}
+
+// Holds implements relay.Feed.
+func (f *relayFeed) Holds(now time.Time, v fanout.Version, checksum uint64) {
+	f.sub.job.step(now, fanout.Holds{ID: f.sub.id, Held: v, Checksum: checksum})
+}
+
+// HeldElsewhere implements relay.Feed.
+func (f *relayFeed) HeldElsewhere(now time.Time, v fanout.Version) {
+	f.sub.job.step(now, fanout.HeldElsewhere{Held: v})
+}
+
+// Leave implements relay.Feed.
+func (f *relayFeed) Leave(now time.Time) {
+	f.sub.job.leave(now, f.sub.id)
+	f.sub.job.d.release(f.sub.job)
+}
+
+// carrier is a subscriber's stream that ends in this process.
+type carrier struct {
+	grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
+	send func(*slicerv1.WatchResponse)
+}
+
+// Local says that messages are taken as they are.
+func (c carrier) Local() {}
+
+func (c carrier) Context() context.Context     { return context.Background() }
+func (c carrier) SetHeader(metadata.MD) error  { return nil }
+func (c carrier) SendHeader(metadata.MD) error { return nil }
+
+func (c carrier) SendMsg(m any) error {
+	c.send(m.(*slicerv1.WatchResponse))
+	return nil
+}
+
+func (c carrier) Send(m *slicerv1.WatchResponse) error { return c.SendMsg(m) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -55,18 +56,10 @@ func (s *subscription) receive() {
 			err = s.handle(m)
 		}
 		if err != nil {
-			s.end(endOf(err))
+			s.end(handlers.EndOf(err))
 			return
 		}
 	}
-}
-
-// endOf is how a stream ends whose client has closed or lost it.
-func endOf(err error) error {
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return nil // the subscriber has nothing more to say
 }
 
 func (s *subscription) handle(m *slicerv1.WatchRequest) error {

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
+	"github.com/slicer-project/slicer/distributor/relay"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -19,9 +19,6 @@ import (
 // it says what any Distributor says: the first tier passes that on unread and unmerged,
 // so that an assigner knows which tasks each Distributor could have heard, how far its
 // subscribers are, and when it is gone.
-
-// assignerHeader names, by its id, the assigner that a stream is to be passed on to.
-const assignerHeader = "slicer-assigner"
 
 // secondTier reports whether this Distributor is of the second tier.
 func (d *Distributor) secondTier() bool { return len(d.cfg.Upstreams) > 0 }
@@ -91,7 +88,7 @@ func (l *link) open(ctx context.Context, conn grpc.ClientConnInterface) (slicerv
 		return slicerv1.NewAssignerServiceClient(conn).Attach(ctx)
 	}
 	if l.assigner != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, assignerHeader, l.assigner)
+		ctx = relay.Through(ctx, l.assigner)
 	}
 	return slicerv1.NewRelayServiceClient(conn).Attach(ctx)
 }
@@ -123,5 +120,5 @@ func (d *Distributor) maintainRelayed(ctx context.Context, links map[string]*lin
 // startRun runs a link until ctx ends or the link is cancelled.
 func (d *Distributor) startRun(ctx context.Context, l *link) {
 	ctx, l.cancel = context.WithCancel(ctx)
-	d.goRun(func() { l.run(ctx) })
+	d.handlers.Go(func() { l.run(ctx) })
 }

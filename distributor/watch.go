@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -27,10 +27,10 @@ func (s subscriberService) Watch(stream grpc.BidiStreamingServer[slicerv1.WatchR
 }
 
 func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) error {
-	if !d.enter() {
-		return errClosing
+	if err := d.handlers.Enter(); err != nil {
+		return err
 	}
-	defer d.wg.Done()
+	defer d.handlers.Leave()
 	in, err := d.hello(stream)
 	if err != nil {
 		return err
@@ -46,57 +46,30 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 		return err
 	}
 	defer func() { j.leave(time.Now(), s.id) }()
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
-		s.receive()
-	}()
+	d.handlers.Go(s.receive)
 	select {
 	case <-s.done:
 		return s.err
-	case <-d.stop:
-		return errClosing
+	case <-d.handlers.Done():
+		return handlers.ErrClosing
 	}
 }
 
 // hello waits for the first message.
 func (d *Distributor) hello(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) (fanout.Hello, error) {
-	m, err := firstOn(d, stream.Recv)
+	m, err := handlers.First(d.handlers, stream.Recv, helloWithin, "hello")
 	if err != nil {
 		return fanout.Hello{}, err
 	}
 	return fanout.CheckHello(m, time.Now())
 }
 
-// firstOn is the first message of a stream, waited for until it is late.
-func firstOn[M any](d *Distributor, recv func() (M, error)) (m M, err error) {
-	type first struct {
-		m   M
-		err error
-	}
-	came := make(chan first, 1)
-	d.goRun(func() {
-		m, err := recv()
-		came <- first{m, err}
-	})
-	late := time.NewTimer(helloWithin)
-	defer late.Stop()
-	select {
-	case f := <-came:
-		return f.m, f.err
-	case <-late.C:
-		return m, status.Errorf(codes.DeadlineExceeded, "no hello within %s", helloWithin)
-	case <-d.stop:
-		return m, errClosing
-	}
-}
-
 func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerStreamingServer[slicerv1.WatchResponse]) error {
 	d := s.d
-	if !d.enter() {
-		return errClosing
+	if err := d.handlers.Enter(); err != nil {
+		return err
 	}
-	defer d.wg.Done()
+	defer d.handlers.Leave()
 	p, err := d.fetch(stream.Context(), req)
 	if err != nil {
 		return err
@@ -104,23 +77,21 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 	// The handler does not send itself, so that Close need not wait for a client
 	// that does not read.
 	sent := make(chan error, 1)
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
+	d.handlers.Go(func() {
 		_, err := send(p, stream)
 		sent <- err
-	}()
+	})
 	select {
 	case err := <-sent:
 		return err
-	case <-d.stop:
-		return errClosing
+	case <-d.handlers.Done():
+		return handlers.ErrClosing
 	}
 }
 
 func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*prepared.Messages, error) {
 	name, g := req.GetJob(), req.GetGeneration()
-	if err := checkFetch(req, time.Now()); err != nil {
+	if err := fanout.CheckFetch(req, time.Now()); err != nil {
 		return nil, err
 	}
 	j, err := d.acquireFor(ctx, name)
@@ -141,8 +112,8 @@ func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*p
 			waited = true
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-d.stop:
-			return nil, errClosing
+		case <-d.handlers.Done():
+			return nil, handlers.ErrClosing
 		}
 	}
 }

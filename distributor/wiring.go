@@ -82,9 +82,7 @@ func (d *Distributor) wire(now time.Time) {
 			u.SetPreferred(named[a.ID], func(job string) bool { return d.jobs[job] != nil })
 		})
 	}
-	for _, b := range d.downstreams {
-		b.notify()
-	}
+	d.relay.Notify()
 }
 
 // wireJob tells a job what there is now.

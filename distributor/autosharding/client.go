@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
@@ -112,8 +113,8 @@ func (c *client) run() error {
 		case <-timer.C:
 		case <-c.done:
 			return c.err
-		case <-c.s.stop:
-			return errClosing
+		case <-c.s.handlers.Done():
+			return handlers.ErrClosing
 		}
 	}
 }
@@ -134,8 +135,7 @@ func (c *client) step(now time.Time, newest *assignment.Assignment) (until time.
 	if newest != nil && c.progress.wants(newest.Generation()) {
 		p := c.job.payload(newest, c.s.names)
 		c.progress.begin(now, p.a.Generation())
-		c.s.wg.Add(1)
-		go c.send(p)
+		c.s.handlers.Go(func() { c.send(p) })
 	}
 	until = c.progress.deadline()
 	if !until.IsZero() && !until.After(now) {
@@ -159,14 +159,12 @@ func (c *client) askForLoad(now time.Time) time.Time {
 	if c.progress.deadline().IsZero() { // nothing is on its way
 		c.askAt = time.Time{}
 		c.progress.sending, c.progress.moved = true, now
-		c.s.wg.Add(1)
-		go c.sendConfig()
+		c.s.handlers.Go(c.sendConfig)
 	}
 	return c.askAt
 }
 
 func (c *client) sendConfig() {
-	defer c.s.wg.Done()
 	err := c.stream.Send(&autoshardingv1.WatchShardingAssignmentResponse{Message: &autoshardingv1.WatchShardingAssignmentResponse_Config{
 		Config: &autoshardingv1.LoadReportingConfig{
 			LoadQuantumFraction: loadQuantum, MaxLoadBalancingResolutionBytes: keySize,
@@ -184,7 +182,6 @@ func (c *client) sendConfig() {
 
 // send sends all of an assignment: there is no way to abandon it half-way.
 func (c *client) send(p *payload) {
-	defer c.s.wg.Done()
 	err := p.messages.Send(c.stream, func(bytes int) {
 		c.job.sent(bytes)
 		c.mu.Lock()
@@ -213,10 +210,7 @@ func (c *client) receive() {
 			err = c.handle(time.Now(), m)
 		}
 		if err != nil {
-			if _, ok := status.FromError(err); !ok {
-				err = nil // the client has nothing more to say
-			}
-			c.end(err)
+			c.end(handlers.EndOf(err))
 			return
 		}
 	}

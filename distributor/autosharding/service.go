@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
@@ -18,16 +18,14 @@ const firstWithin = 5 * time.Second
 
 // Service serves the protocol. All methods are safe for concurrent use.
 type Service struct {
-	source  Source
-	names   []naming
-	log     *slog.Logger
-	metrics *metrics
-	stop    chan struct{}
-	wg      sync.WaitGroup // every goroutine, handlers included
+	source   Source
+	names    []naming
+	log      *slog.Logger
+	metrics  *metrics
+	handlers *handlers.Group // and every goroutine
 
-	mu     sync.Mutex
-	closed bool
-	jobs   map[string]*job
+	mu   sync.Mutex
+	jobs map[string]*job
 }
 
 // New validates the config. Errors are *assignment.FieldError, or the Registerer's.
@@ -45,7 +43,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	return &Service{
 		source: cfg.Source, names: names, log: cfg.Logger, metrics: m,
-		stop: make(chan struct{}), jobs: make(map[string]*job),
+		handlers: handlers.New(), jobs: make(map[string]*job),
 	}, nil
 }
 
@@ -57,28 +55,10 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 // Close ends all streams and waits for everything that the Service has started,
 // its gRPC handlers included.
 func (s *Service) Close() error {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.stop)
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
+	s.handlers.Close()
 	s.metrics.close()
 	return nil
 }
-
-// enter counts a handler in; false says that it is too late.
-func (s *Service) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.wg.Add(1)
-	}
-	return !s.closed
-}
-
-var errClosing = status.Error(codes.Unavailable, "this distributor is shutting down")
 
 // server is what clients call.
 type server struct {
@@ -95,10 +75,10 @@ func (v server) WatchShardingAssignment(stream serverStream) error {
 type serverStream = grpc.BidiStreamingServer[autoshardingv1.WatchShardingAssignmentRequest, autoshardingv1.WatchShardingAssignmentResponse]
 
 func (s *Service) watch(stream serverStream) error {
-	if !s.enter() {
-		return errClosing
+	if err := s.handlers.Enter(); err != nil {
+		return err
 	}
-	defer s.wg.Done()
+	defer s.handlers.Leave()
 	in, err := s.first(stream)
 	if err != nil {
 		return err
@@ -110,38 +90,15 @@ func (s *Service) watch(stream serverStream) error {
 	defer func() { feed.Leave(time.Now()) }()
 	c := newClient(s, in, feed, stream)
 	defer c.leave()
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		c.receive()
-	}()
+	s.handlers.Go(c.receive)
 	return c.run()
 }
 
 // first waits for the first message.
 func (s *Service) first(stream serverStream) (introduction, error) {
-	type first struct {
-		m   *autoshardingv1.WatchShardingAssignmentRequest
-		err error
+	m, err := handlers.First(s.handlers, stream.Recv, firstWithin, "initial_client_config")
+	if err != nil {
+		return introduction{}, err
 	}
-	came := make(chan first, 1)
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
-		m, err := stream.Recv()
-		came <- first{m, err}
-	}()
-	late := time.NewTimer(firstWithin)
-	defer late.Stop()
-	select {
-	case f := <-came:
-		if f.err != nil {
-			return introduction{}, f.err
-		}
-		return checkFirst(f.m, time.Now())
-	case <-late.C:
-		return introduction{}, status.Errorf(codes.DeadlineExceeded, "no initial_client_config within %s", firstWithin)
-	case <-s.stop:
-		return introduction{}, errClosing
-	}
+	return checkFirst(m, time.Now())
 }

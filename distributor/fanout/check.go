@@ -136,3 +136,15 @@ func CheckGeneration(g assignment.Generation, now time.Time) error {
 func Invalid(what string, err error) error {
 	return status.Errorf(codes.InvalidArgument, "%s: %v", what, err)
 }
+
+// CheckFetch checks what is asked for by Fetch. The error is a gRPC status.
+func CheckFetch(req *slicerv1.FetchRequest, now time.Time) error {
+	err := assignment.ValidateJobName(req.GetJob())
+	if err == nil {
+		err = CheckGeneration(assignment.Generation(req.GetGeneration()), now)
+	}
+	if err != nil {
+		return Invalid("fetch", err)
+	}
+	return nil
+}

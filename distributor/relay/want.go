@@ -1,4 +1,4 @@
-package distributor
+package relay
 
 import (
 	"sync"
@@ -13,19 +13,19 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// downstreamWant is a job that a Distributor of the second tier wants: a subscription to
-// it, entered again when it has ended because the job was unknown.
-type downstreamWant struct {
+// want is a job that a Distributor of the second tier wants: a subscription to it, entered
+// again when it has ended because the job was unknown.
+type want struct {
 	b       *downstream
 	job     string
 	stopped chan struct{} // closed when it is not wanted any more
 
 	mu   sync.Mutex
 	said *slicerv1.Want // the last
-	sub  *subscription  // nil while it is not entered
+	feed Feed           // nil while it is not entered
 }
 
-func (w *downstreamWant) run() {
+func (w *want) run() {
 	for again := true; again; {
 		err := w.subscribe()
 		if status.Code(err) == codes.NotFound {
@@ -36,7 +36,7 @@ func (w *downstreamWant) run() {
 }
 
 // pause waits, and reports whether the job is still wanted.
-func (w *downstreamWant) pause(d time.Duration) bool {
+func (w *want) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -50,37 +50,28 @@ func (w *downstreamWant) pause(d time.Duration) bool {
 
 // subscribe sends what there is of the job until the job is unknown, or not wanted any
 // more.
-func (w *downstreamWant) subscribe() error {
-	d := w.b.d
-	j, err := d.acquire(w.job, "") // the other Distributor has its own limit
+func (w *want) subscribe() error {
+	in := fanout.Hello{Job: w.job, Role: slicerv1.Role_ROLE_OBSERVER, Name: "distributor " + w.b.id, Index: -1}
+	w.mu.Lock()
+	in.Held, in.Checksum = heldBy(w.said)
+	reported := reportedIn(w.said)
+	feed, err := w.b.s.cfg.Source.Join(w.job, in, w.pass)
+	w.feed = feed
+	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	defer d.release(j)
-	s := &subscription{
-		id: d.given.subscribers.Add(1), job: j, done: make(chan struct{}),
-		in: fanout.Hello{Job: w.job, Role: slicerv1.Role_ROLE_OBSERVER, Name: "distributor " + w.b.id, Index: -1},
-	}
-	s.stream = carrier{send: func(m *slicerv1.WatchResponse) { w.pass(s, m) }}
-	w.mu.Lock()
-	s.in.Held, s.in.Checksum = heldBy(w.said)
-	reported := reportedIn(w.said)
-	w.sub = s
-	w.mu.Unlock()
-	if err := j.join(time.Now(), s); err != nil {
-		return err
-	}
-	j.step(time.Now(), fanout.HeldElsewhere{Held: reported})
+	feed.HeldElsewhere(time.Now(), reported)
 	select {
-	case <-s.done:
-		err = s.err
+	case <-feed.Done():
+		err = feed.Err()
 	case <-w.stopped:
 	case <-w.b.done:
 	}
 	w.mu.Lock()
-	w.sub = nil
+	w.feed = nil
 	w.mu.Unlock()
-	j.leave(time.Now(), s.id)
+	feed.Leave(time.Now())
 	return err
 }
 
@@ -94,17 +85,17 @@ func heldBy(m *slicerv1.Want) (fanout.Version, uint64) {
 
 // anew takes a Want for a job that is wanted already. What it says is held counts: it
 // may have let go of what it was sent.
-func (w *downstreamWant) anew(now time.Time, m *slicerv1.Want) {
+func (w *want) anew(now time.Time, m *slicerv1.Want) {
 	w.mu.Lock()
 	w.said = m
-	s := w.sub
+	feed := w.feed
 	w.mu.Unlock()
-	if s == nil {
+	if feed == nil {
 		return // it will be entered with that
 	}
 	held, sum := heldBy(m)
-	s.job.step(now, fanout.Holds{ID: s.id, Held: held, Checksum: sum})
-	s.job.step(now, fanout.HeldElsewhere{Held: reportedIn(m)})
+	feed.Holds(now, held, sum)
+	feed.HeldElsewhere(now, reportedIn(m))
 }
 
 // reportedIn is the newest that a slicelet of another Distributor holds.
@@ -114,13 +105,10 @@ func reportedIn(m *slicerv1.Want) fanout.Version {
 
 // pass sends on what a subscriber is sent. Assignments count as taken when they are
 // sent: what does not decode is asked for anew.
-func (w *downstreamWant) pass(s *subscription, m *slicerv1.WatchResponse) {
-	j, now := s.job, time.Now()
+func (w *want) pass(feed Feed, m *slicerv1.WatchResponse) {
+	now := time.Now()
 	if m.GetStatus() != nil {
-		j.mu.Lock()
-		st := j.core.Status()
-		j.mu.Unlock()
-		if st != nil {
+		if st := feed.Status(); st != nil {
 			w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: st}})
 		}
 		return
@@ -129,9 +117,9 @@ func (w *downstreamWant) pass(s *subscription, m *slicerv1.WatchResponse) {
 	p.Job = w.job
 	t := m.GetTrailer()
 	if t != nil {
-		p.AgeUs = j.age(now, assignment.Generation(t.GetGeneration())).Microseconds()
+		p.AgeUs = feed.Age(now, assignment.Generation(t.GetGeneration())).Microseconds()
 	}
 	if w.b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Assignment{Assignment: p}}) && t != nil {
-		j.step(now, fanout.Acked{ID: s.id, Gen: assignment.Generation(t.GetGeneration())})
+		feed.Took(now, assignment.Generation(t.GetGeneration()))
 	}
 }

@@ -1,4 +1,4 @@
-package distributor
+package relay
 
 import (
 	"context"
@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/fanout"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -22,7 +21,7 @@ import (
 // since its own subscribers are counted by the assigner; it gets the same encodings
 // as all others, in the messages in which an assigner would send them.
 type downstream struct {
-	d      *Distributor
+	s      *Service
 	id     string
 	stream relayStream
 	wake   chan struct{} // holds a token when preferences may have changed
@@ -32,45 +31,51 @@ type downstream struct {
 	sending sync.Mutex // of one message at a time
 	seeking atomic.Bool
 
-	wants map[string]*downstreamWant // the receiver's
+	wants map[string]*want // the receiver's
 }
 
-// serveDownstream answers on a stream until it ends. Of two streams of one Distributor the
-// newer counts.
-func (d *Distributor) serveDownstream(stream relayStream, h *slicerv1.DistributorHello) error {
+// serve answers on a stream until it ends. Of two streams of one Distributor the newer
+// counts.
+func (s *Service) serve(stream relayStream, h *slicerv1.DistributorHello) error {
 	b := &downstream{
-		d: d, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
-		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*downstreamWant),
+		s: s, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
+		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*want),
 	}
 	b.notify()
-	d.mu.Lock()
-	if old := d.downstreams[b.id]; old != nil {
-		old.finish(status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one"))
-	}
-	d.downstreams[b.id] = b
-	d.metrics.downstreams.Set(float64(len(d.downstreams)))
-	d.mu.Unlock()
-	d.log.Info("distributor of the second tier attached", "of", b.id, "zone", assignment.Clip(h.GetZone(), maxText))
-	defer func() {
-		close(b.done)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.downstreams[b.id] == b {
-			delete(d.downstreams, b.id)
-			d.metrics.downstreams.Set(float64(len(d.downstreams)))
-		}
-		d.log.Info("distributor of the second tier has gone", "of", b.id)
-	}()
-	d.goRun(b.tell)
-	d.goRun(b.receive)
+	s.enter(b)
+	s.cfg.Logger.Info("distributor of the second tier attached", "of", b.id, "zone", assignment.Clip(h.GetZone(), maxText))
+	defer s.leave(b)
+	s.handlers.Go(b.tell)
+	s.handlers.Go(b.receive)
 	select {
 	case err := <-b.end:
 		return err
 	case <-stream.Context().Done():
 		return status.FromContextError(stream.Context().Err()).Err()
-	case <-d.stop:
-		return errClosing
+	case <-s.handlers.Done():
+		return handlers.ErrClosing
 	}
+}
+
+func (s *Service) enter(b *downstream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.downstreams[b.id]; old != nil {
+		old.finish(status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one"))
+	}
+	s.downstreams[b.id] = b
+	s.cfg.Attached(len(s.downstreams))
+}
+
+func (s *Service) leave(b *downstream) {
+	close(b.done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.downstreams[b.id] == b {
+		delete(s.downstreams, b.id)
+		s.cfg.Attached(len(s.downstreams))
+	}
+	s.cfg.Logger.Info("distributor of the second tier has gone", "of", b.id)
 }
 
 func (b *downstream) finish(err error) {
@@ -101,7 +106,7 @@ func (b *downstream) put(m *slicerv1.AttachResponse) bool {
 
 // tell sends the hello, and then which assigners are preferred whenever that has changed.
 func (b *downstream) tell() {
-	hello := &slicerv1.AssignerHello{AssignerId: b.d.cfg.ID, Zone: b.d.cfg.Zone}
+	hello := &slicerv1.AssignerHello{AssignerId: b.s.cfg.ID, Zone: b.s.cfg.Zone}
 	ok := b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Hello{Hello: hello}})
 	told := make(map[uint64]*slicerv1.Preference) // by store
 	for ok {
@@ -110,10 +115,7 @@ func (b *downstream) tell() {
 		case <-b.done:
 			return
 		}
-		b.d.mu.Lock()
-		views := b.d.prefs.Newest()
-		b.d.mu.Unlock()
-		for _, p := range views {
+		for _, p := range b.s.cfg.Source.Preferences() {
 			if ok && !proto.Equal(told[p.StoreId], p) {
 				told[p.StoreId] = p
 				ok = b.put(&slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Preference{Preference: p}})
@@ -135,7 +137,7 @@ func (b *downstream) receive() {
 			}
 		}
 		if err != nil {
-			b.finish(endOf(err))
+			b.finish(handlers.EndOf(err))
 			return
 		}
 	}
@@ -159,9 +161,9 @@ func (b *downstream) want(m *slicerv1.Want) error {
 		if len(b.wants) >= maxJobs {
 			return status.Errorf(codes.ResourceExhausted, "job %q: %d jobs are wanted, no more are allowed", name, maxJobs)
 		}
-		w = &downstreamWant{b: b, job: name, stopped: make(chan struct{}), said: m}
+		w = &want{b: b, job: name, stopped: make(chan struct{}), said: m}
 		b.wants[name] = w
-		b.d.goRun(w.run)
+		b.s.handlers.Go(w.run)
 		return nil
 	}
 	w.anew(now, m)
@@ -186,7 +188,7 @@ func checkWant(m *slicerv1.Want, now time.Time) error {
 // answered with none.
 func (b *downstream) wantBase(m *slicerv1.WantBase) error {
 	req := &slicerv1.FetchRequest{Job: m.GetJob(), Generation: m.GetGeneration()}
-	if err := checkFetch(req, time.Now()); err != nil {
+	if err := fanout.CheckFetch(req, time.Now()); err != nil {
 		return err
 	}
 	say := func(m *slicerv1.JobAssignment) {
@@ -197,15 +199,11 @@ func (b *downstream) wantBase(m *slicerv1.WantBase) error {
 		say(&slicerv1.JobAssignment{})
 		return nil
 	}
-	b.d.goRun(func() {
+	b.s.handlers.Go(func() {
 		defer b.seeking.Store(false)
 		ctx, cancel := context.WithTimeout(b.stream.Context(), fanout.Patience)
 		defer cancel()
-		p, err := b.d.fetch(ctx, req)
-		if err == nil {
-			_, err = send(p, carrier{send: func(m *slicerv1.WatchResponse) { say(piece(m)) }})
-		}
-		if err != nil {
+		if b.s.cfg.Source.Fetch(ctx, req, func(m *slicerv1.WatchResponse) { say(piece(m)) }) != nil {
 			say(&slicerv1.JobAssignment{})
 		}
 	})
@@ -219,23 +217,3 @@ func piece(m *slicerv1.WatchResponse) *slicerv1.JobAssignment {
 	}
 	return &slicerv1.JobAssignment{Piece: &slicerv1.JobAssignment_Chunk{Chunk: m.GetChunk()}}
 }
-
-// carrier is a subscriber's stream that ends in this process.
-type carrier struct {
-	grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
-	send func(*slicerv1.WatchResponse)
-}
-
-// Local says that messages are taken as they are.
-func (c carrier) Local() {}
-
-func (c carrier) Context() context.Context     { return context.Background() }
-func (c carrier) SetHeader(metadata.MD) error  { return nil }
-func (c carrier) SendHeader(metadata.MD) error { return nil }
-
-func (c carrier) SendMsg(m any) error {
-	c.send(m.(*slicerv1.WatchResponse))
-	return nil
-}
-
-func (c carrier) Send(m *slicerv1.WatchResponse) error { return c.SendMsg(m) }
