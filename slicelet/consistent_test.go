@@ -406,9 +406,10 @@ func TestBridgeBeforeGuard(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
+		seen := make(chan struct{}) // what a owns during the change
 		b.line.gate = func(c lease.Claim) {
 			if c.Bridge() {
-				time.Sleep(ttl / 2)
+				<-seen
 			}
 		}
 		second := r.put("abbb")
@@ -429,6 +430,7 @@ func TestBridgeBeforeGuard(t *testing.T) {
 		if h.FencingToken() != first {
 			t.Errorf("under the guard of %d its token is %d", first, h.FencingToken())
 		}
+		close(seen)
 		if err := <-change; err != nil {
 			t.Error(err)
 		}
