@@ -19,9 +19,11 @@ func TestJobs(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var n Jobs
 		add := func(names ...string) {
+			var all []store.Change // at once, or the reader may find a part of them
 			for i, name := range names {
-				n.Add(store.Change{Job: name, Generation: assignment.Generation(i)}, store.Change{Job: name, Generation: 7})
+				all = append(all, store.Change{Job: name, Generation: assignment.Generation(i)}, store.Change{Job: name, Generation: 7})
 			}
+			n.Add(all...)
 		}
 		type result struct {
 			names []string
