@@ -19,6 +19,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/porttest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -82,7 +83,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 	}
 	var addrs []string
 	for i := range max(cfg.Assigners, 1) {
-		id, lis := fmt.Sprintf("assigner-%d", i), Listen(tb)
+		id, lis := fmt.Sprintf("assigner-%d", i), lasting(tb)
 		addr := lis.Addr().String()
 		addrs = append(addrs, addr)
 		p.Assigners = append(p.Assigners, start(tb, lis, assigner.ServerOptions(), func() (part, error) {
@@ -91,7 +92,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 	}
 	for i := range max(cfg.Distributors, 1) {
 		id := fmt.Sprintf("distributor-%d", i)
-		p.Distributors = append(p.Distributors, start(tb, Listen(tb), distributor.ServerOptions(), func() (part, error) {
+		p.Distributors = append(p.Distributors, start(tb, lasting(tb), distributor.ServerOptions(), func() (part, error) {
 			d, err := distributor.New(distributor.Config{ID: id, Assigners: addrs, Logger: cfg.Logger})
 			if err != nil || cfg.Register == nil {
 				return d, err
@@ -100,7 +101,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 		}))
 	}
 	if cfg.Backup {
-		p.Backup = start(tb, Listen(tb), backupdist.ServerOptions(), func() (part, error) {
+		p.Backup = start(tb, lasting(tb), backupdist.ServerOptions(), func() (part, error) {
 			return backupdist.New(backupdist.Config{Store: p.Store, Logger: cfg.Logger})
 		})
 	}
@@ -199,6 +200,25 @@ func (p *Plane) PutJob(ctx context.Context, cfg assignment.JobConfig) error {
 			return err
 		}
 	}
+}
+
+// lasting listens on a port for Restart: one that the kernel chooses may go to another
+// process while the server is down.
+func lasting(tb testing.TB) net.Listener {
+	tb.Helper()
+	var err error
+	for range 10 { // another process may look for one, too
+		var free []string
+		if free, err = porttest.Free(1); err != nil {
+			break
+		}
+		var lis net.Listener
+		if lis, err = net.Listen("tcp", free[0]); err == nil {
+			return lis
+		}
+	}
+	tb.Fatal(err)
+	return nil
 }
 
 // Listen listens on loopback.
