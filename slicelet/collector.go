@@ -1,6 +1,8 @@
 package slicelet
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -11,7 +13,7 @@ import (
 type collector struct {
 	s *Slicelet
 
-	requests, slices, keyspace, load, cpu, state *prometheus.Desc
+	requests, attempts, slices, keyspace, load, cpu, state *prometheus.Desc
 }
 
 func newCollector(s *Slicelet) *collector {
@@ -21,6 +23,7 @@ func newCollector(s *Slicelet) *collector {
 	return &collector{
 		s:        s,
 		requests: desc("requests_total", "Requests up to the last report: for keys owned, for keys not owned, and of both those shed.", "kind"),
+		attempts: desc("attempts_total", "Requests that arrived, by how often their client had sent them before: 0, 1, or 2 for more.", "before"),
 		slices:   desc("slices", "Slices that the task owns."),
 		keyspace: desc("keyspace_ratio", "Share of the keyspace that the task owns."),
 		load:     desc("load_rate", "Load of the task in units of the job's load metric per second."),
@@ -30,7 +33,7 @@ func newCollector(s *Slicelet) *collector {
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.slices, c.keyspace, c.load, c.cpu, c.state} {
+	for _, d := range []*prometheus.Desc{c.requests, c.attempts, c.slices, c.keyspace, c.load, c.cpu, c.state} {
 		ch <- d
 	}
 }
@@ -45,6 +48,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		n    uint64
 	}{{"owned", n.requests - n.misrouted}, {"misrouted", n.misrouted}, {"shed", n.shed}} {
 		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(kind.n), kind.name)
+	}
+	for before := range c.s.attempts.by {
+		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(c.s.attempts.by[before].Load()), strconv.Itoa(before))
 	}
 	slices, share := c.s.Slices(), 0.0
 	for _, s := range slices {

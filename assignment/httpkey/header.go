@@ -22,6 +22,20 @@ const (
 	// while the request ran, in consistent mode: the request may have been carried
 	// out, and its answer was held back.
 	HeaderLost = "Slicer-Lost-Task"
+	// HeaderAttempt says how often the sender has sent the request before since a task
+	// had no room for it or could not be reached, decimal. First attempts do not carry
+	// it.
+	HeaderAttempt = "Slicer-Attempt"
+	// HeaderOverloaded comes with 503 Service Unavailable from a task that has no room
+	// for the request, and has done nothing: OverloadedTask where another owner of the
+	// key may be asked, OverloadedAll where the request should not be sent again.
+	HeaderOverloaded = "Slicer-Overloaded"
+)
+
+// What HeaderOverloaded says.
+const (
+	OverloadedTask = "task"
+	OverloadedAll  = "all"
 )
 
 // Strip deletes all headers that begin with Prefix.

@@ -21,6 +21,10 @@ const (
 	// GenerationHeader is the metadata that carries the generation of the
 	// assignment that the client routed by.
 	GenerationHeader = "slicer-generation"
+	// AttemptHeader is the metadata that says how often the client has sent the RPC
+	// before, decimal; it is left out of first attempts. What gRPC's own retries say
+	// (grpc-previous-rpc-attempts) counts as well: the larger of the two.
+	AttemptHeader = "slicer-attempt"
 	// SliceKeyHeader is the metadata by which stock gRPC clients that are sharded by
 	// Slicer's auto-sharding protocol (gRFC A119) are routed, where Config does not name
 	// another: a slice key in text form, XXH64(key) >> 1 as exactly 16 lower-case hex

@@ -44,6 +44,15 @@
 // Handle.FencingToken refuses it. Clients therefore send such an RPC again only if it
 // is marked as safe to carry out twice (clerk.WithIdempotent).
 //
+// # When there is no room
+//
+// A handler that has no room for an RPC returns the error of Overloaded before it has done
+// anything. Where another owner of the key may have room clerkgrpc asks that, within its
+// budget for retries (clerk.Clerk.MayRetry); where there is none, or where many of the RPCs
+// that arrive have been sent before, the error says that there should be no retry, and
+// clerkgrpc and gRPC's own retries heed that. A server that is itself a client passes such
+// an error on as it is: only the layer just above the task without room retries.
+//
 // # Load
 //
 // In a job balanced by CPU an RPC counts by how long its handler works; in a stream that

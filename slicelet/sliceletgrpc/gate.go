@@ -37,6 +37,7 @@ type callOfContext struct{}
 // filled in when that arrives. It is its own context, to spare an allocation.
 type call struct {
 	context.Context
+	gate   *gate
 	handle slicelet.Handle
 	keyed  bool
 	// checked: the answer is let out only if the key was owned throughout.
@@ -67,7 +68,8 @@ func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	var answer any
-	c := &call{Context: ctx}
+	c := &call{Context: ctx, gate: g}
+	g.attempt(ctx, began)
 	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
 		k, ok = g.keyIn(info.FullMethod, request)
@@ -89,7 +91,8 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context()}, busy: began}
+	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context(), gate: g}, busy: began}
+	g.attempt(ss.Context(), began)
 	k, ok, err := g.keyOf(ss.Context())
 	switch {
 	case err != nil:

@@ -58,6 +58,7 @@ type service struct {
 	owned, keyed bool
 	block        chan struct{}
 	fails        codes.Code // what SayHello ends with
+	full         bool       // it has no room
 }
 
 func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
@@ -69,6 +70,9 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 	work(name)
 	if name.GetValue() == "fail" {
 		return nil, status.Error(codes.NotFound, "no such name")
+	}
+	if s.full {
+		return nil, Overloaded(ctx)
 	}
 	if s.fails != codes.OK {
 		return nil, status.Error(s.fails, "as told")

@@ -30,6 +30,14 @@
 // reports whether the client was behind (it routed by an older assignment than this
 // task holds) or ahead.
 //
+// # When there is no room
+//
+// A handler that has no room for a request answers by Overloaded before it has done
+// anything. Where another owner of the key may have room clerkhttp and slicerproxy ask
+// that, within their budget for retries (clerk.Clerk.MayRetry); where there is none, or
+// where many of the requests that arrive have been sent before, the answer says that there
+// should be no retry.
+//
 // # Answers in consistent mode
 //
 // An answer is let out only if the task has owned the key at every moment since the

@@ -57,7 +57,9 @@ type handleOfContext struct{}
 type visit struct {
 	recorder
 	context.Context
+	gate   *gate
 	handle slicelet.Handle
+	keyed  bool
 }
 
 // Value is context.Context's.
@@ -71,11 +73,11 @@ func (v *visit) Value(key any) any {
 // HandleFrom returns the handle of the request's key, which Handler has put into
 // the request's context. It is not ok if the request has no key.
 func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
-	v, ok := ctx.Value(handleOfContext{}).(*visit)
-	if !ok {
+	v, _ := ctx.Value(handleOfContext{}).(*visit)
+	if v == nil {
 		return slicelet.Handle{}, false
 	}
-	return v.handle, true
+	return v.handle, v.keyed
 }
 
 // gate is http.Handler.
@@ -88,7 +90,8 @@ type gate struct {
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	v := &visit{recorder: recorder{ResponseWriter: w}}
+	v := &visit{recorder: recorder{ResponseWriter: w}, gate: g, Context: r.Context()}
+	g.attempt(r, begun)
 	rec := &v.recorder
 	defer func() {
 		// A panic, which the server takes for the connection's end, is an error.
@@ -102,14 +105,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
 			return
 		}
+		r = r.WithContext(v)
 	} else {
-		v.handle = g.slicelet.Handle(key)
+		v.handle, v.keyed = g.slicelet.Handle(key), true
 		mode := g.slicelet.Mode()
 		consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
 			return
 		}
-		v.Context = r.Context()
 		r = r.WithContext(v)
 		if consistent && !g.cfg.UncheckedAnswers {
 			g.serveChecked(v, r)

@@ -23,6 +23,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Overloaded_Scope int32
+
+const (
+	Overloaded_SCOPE_UNSPECIFIED Overloaded_Scope = 0 // as SCOPE_ALL
+	// It is this task that has no room: another owner of the key may have some.
+	Overloaded_SCOPE_TASK Overloaded_Scope = 1
+	// There is no other owner, or so many requests are sent again already that one more
+	// would add to what there is too much of.
+	Overloaded_SCOPE_ALL Overloaded_Scope = 2
+)
+
+// Enum value maps for Overloaded_Scope.
+var (
+	Overloaded_Scope_name = map[int32]string{
+		0: "SCOPE_UNSPECIFIED",
+		1: "SCOPE_TASK",
+		2: "SCOPE_ALL",
+	}
+	Overloaded_Scope_value = map[string]int32{
+		"SCOPE_UNSPECIFIED": 0,
+		"SCOPE_TASK":        1,
+		"SCOPE_ALL":         2,
+	}
+)
+
+func (x Overloaded_Scope) Enum() *Overloaded_Scope {
+	p := new(Overloaded_Scope)
+	*p = x
+	return p
+}
+
+func (x Overloaded_Scope) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Overloaded_Scope) Descriptor() protoreflect.EnumDescriptor {
+	return file_slicer_v1_refusal_proto_enumTypes[0].Descriptor()
+}
+
+func (Overloaded_Scope) Type() protoreflect.EnumType {
+	return &file_slicer_v1_refusal_proto_enumTypes[0]
+}
+
+func (x Overloaded_Scope) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Overloaded_Scope.Descriptor instead.
+func (Overloaded_Scope) EnumDescriptor() ([]byte, []int) {
+	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{3, 0}
+}
+
 // RetryAfter is a detail of an UNAVAILABLE status with which a Distributor ends a
 // stream: it has far more subscribers than others. The subscriber tries another server, or this
 // one again when the time has passed, and up to half as long after that, at random.
@@ -203,6 +255,70 @@ func (x *OwnershipLost) GetGeneration() int64 {
 	return 0
 }
 
+// Overloaded is a detail of a status: the task has no room for the request, and nothing
+// was done. The code is UNAVAILABLE where another task may be asked (SCOPE_TASK), else
+// RESOURCE_EXHAUSTED.
+type Overloaded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Scope Overloaded_Scope       `protobuf:"varint,1,opt,name=scope,proto3,enum=slicer.v1.Overloaded_Scope" json:"scope,omitempty"`
+	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// The task that has no room.
+	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overloaded) Reset() {
+	*x = Overloaded{}
+	mi := &file_slicer_v1_refusal_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overloaded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overloaded) ProtoMessage() {}
+
+func (x *Overloaded) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_refusal_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overloaded.ProtoReflect.Descriptor instead.
+func (*Overloaded) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_refusal_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Overloaded) GetScope() Overloaded_Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return Overloaded_SCOPE_UNSPECIFIED
+}
+
+func (x *Overloaded) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Overloaded) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
 var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
@@ -222,7 +338,17 @@ const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generationB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"generation\"\xa4\x01\n" +
+	"\n" +
+	"Overloaded\x121\n" +
+	"\x05scope\x18\x01 \x01(\x0e2\x1b.slicer.v1.Overloaded.ScopeR\x05scope\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\"=\n" +
+	"\x05Scope\x12\x15\n" +
+	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"SCOPE_TASK\x10\x01\x12\r\n" +
+	"\tSCOPE_ALL\x10\x02B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_refusal_proto_rawDescOnce sync.Once
@@ -236,18 +362,22 @@ func file_slicer_v1_refusal_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_refusal_proto_rawDescData
 }
 
-var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_slicer_v1_refusal_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_slicer_v1_refusal_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_slicer_v1_refusal_proto_goTypes = []any{
-	(*RetryAfter)(nil),    // 0: slicer.v1.RetryAfter
-	(*Refusal)(nil),       // 1: slicer.v1.Refusal
-	(*OwnershipLost)(nil), // 2: slicer.v1.OwnershipLost
+	(Overloaded_Scope)(0), // 0: slicer.v1.Overloaded.Scope
+	(*RetryAfter)(nil),    // 1: slicer.v1.RetryAfter
+	(*Refusal)(nil),       // 2: slicer.v1.Refusal
+	(*OwnershipLost)(nil), // 3: slicer.v1.OwnershipLost
+	(*Overloaded)(nil),    // 4: slicer.v1.Overloaded
 }
 var file_slicer_v1_refusal_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	0, // 0: slicer.v1.Overloaded.scope:type_name -> slicer.v1.Overloaded.Scope
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_refusal_proto_init() }
@@ -260,13 +390,14 @@ func file_slicer_v1_refusal_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_refusal_proto_rawDesc), len(file_slicer_v1_refusal_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   3,
+			NumEnums:      1,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_slicer_v1_refusal_proto_goTypes,
 		DependencyIndexes: file_slicer_v1_refusal_proto_depIdxs,
+		EnumInfos:         file_slicer_v1_refusal_proto_enumTypes,
 		MessageInfos:      file_slicer_v1_refusal_proto_msgTypes,
 	}.Build()
 	File_slicer_v1_refusal_proto = out.File

@@ -1,0 +1,67 @@
+package slicelet
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
+)
+
+// attempts counts requests by how often they were sent before.
+type attempts struct {
+	began time.Time        // which times count from
+	by    [3]atomic.Uint64 // 0, 1, and more
+	due   atomic.Int64     // when the next sample is, nanoseconds since began
+
+	mu     sync.Mutex
+	recent overload.Attempts
+}
+
+// count counts one that was sent so often before.
+func (a *attempts) count(now time.Time, before int) {
+	since := now.Sub(a.began)
+	if due := a.due.Load(); int64(since) >= due && a.due.CompareAndSwap(due, int64(since+overload.SampleEvery)) {
+		a.mu.Lock()
+		a.recent.Sample(since, a.first(), a.again())
+		a.mu.Unlock()
+	}
+	a.by[before].Add(1)
+}
+
+func (a *attempts) first() uint64 { return a.by[0].Load() }
+func (a *attempts) again() uint64 { return a.by[1].Load() + a.by[2].Load() }
+
+// many reports whether many were sent before.
+func (a *attempts) many(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.recent.Many(now.Sub(a.began), a.first(), a.again())
+}
+
+// CountAttempt counts a request that has arrived, by how often its client has sent it
+// before: 0 is a first attempt, and so is what is below. The handlers of packages
+// sliceletgrpc and slicelethttp call it. It does not allocate, and takes a lock four times a
+// second.
+func (s *Slicelet) CountAttempt(now time.Time, before int) {
+	s.attempts.count(now, min(max(before, 0), len(s.attempts.by)-1))
+}
+
+// Elsewhere reports whether a request without a key, for which this task has no room, may
+// be sent to another task: not if there is none, nor if many of the requests that arrive
+// here have been sent before, since then others have no room either (see
+// overload.Attempts).
+func (s *Slicelet) Elsewhere() bool {
+	a := s.Assignment()
+	return a != nil && a.NumTasks() > 1 && !s.attempts.many(time.Now())
+}
+
+// Elsewhere is Slicelet.Elsewhere for a request with this key: besides, another task must
+// own the key, too, which is never so in consistent mode.
+func (h Handle) Elsewhere() bool {
+	if h.s == nil || h.s.Mode() != assignment.Affinity || !h.s.Elsewhere() {
+		return false
+	}
+	return h.s.Assignment().Lookup(h.key).Len() > 1
+}

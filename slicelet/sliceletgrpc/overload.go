@@ -1,0 +1,69 @@
+package sliceletgrpc
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	previousAttempts = "grpc-previous-rpc-attempts"
+	pushback         = "grpc-retry-pushback-ms"
+)
+
+// attempt counts an RPC by how often it was sent before.
+func (g *gate) attempt(ctx context.Context, now time.Time) {
+	g.slicelet.CountAttempt(now, max(number(ctx, AttemptHeader), number(ctx, previousAttempts)))
+}
+
+// number is what metadata says, 0 if that is no number.
+func number(ctx context.Context, name string) int {
+	v := metadata.ValueFromIncomingContext(ctx, name)
+	if len(v) == 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(v[len(v)-1])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Overloaded is the error with which a handler turns an RPC away that it has no room for,
+// before it has done anything. It says whether the client may send the RPC to another
+// task: UNAVAILABLE if so, which clerkgrpc does within its budget for retries, else
+// RESOURCE_EXHAUSTED; both with a slicerv1.Overloaded. The RPC counts as shed
+// (slicelet.Handle.Shed). ctx is the handler's. Of a stream nothing may have been sent yet.
+func Overloaded(ctx context.Context) error {
+	c, _ := ctx.Value(callOfContext{}).(*call)
+	if c == nil {
+		return status.Error(codes.ResourceExhausted, "no room for the RPC")
+	}
+	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: c.gate.slicelet.Task()}
+	if a := c.gate.slicelet.Assignment(); a != nil {
+		m.Job = a.Job()
+	}
+	elsewhere := false
+	if c.keyed {
+		c.handle.Shed()
+		elsewhere = c.handle.Elsewhere()
+	} else {
+		elsewhere = c.gate.slicelet.Elsewhere()
+	}
+	text := fmt.Sprintf("task %q of job %q has no room for the RPC", m.Task, m.Job)
+	if elsewhere {
+		m.Scope = slicerv1.Overloaded_SCOPE_TASK
+		return detailed(codes.Unavailable, text, m).Err()
+	}
+	// gRPC's own retries heed this.
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
+	return detailed(codes.ResourceExhausted, text+", and it should not be sent again", m).Err()
+}
