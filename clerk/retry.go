@@ -126,6 +126,9 @@ func names(r assignment.Replicas, task string) bool {
 //     other running tasks, four tasks in all, as long as the requests that the clerk's
 //     users send to other tasks are within overload.OtherTasks, a tenth; otherwise the
 //     error is returned. In consistent mode it waits for the owner, or its successor.
+//   - Overloaded: the task has no room. Where it says that another owner of the key may
+//     have some, that is asked, within the same budget and MaxAttempts; otherwise, or in
+//     the end, the error is an Overloaded that says that there should be no retry.
 //   - Lost: the task lost the key while the request ran. If ctx is of WithIdempotent,
 //     the request is sent again as one that was refused; otherwise it is returned.
 //   - Any other error is returned as it is: the request may have been carried out.
@@ -148,11 +151,16 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	var last error
 	var ran error            // the first Lost
 	var again *atomic.Uint64 // why it is sent again
+	sent := 0                // times that it was, save for reasons of ownership
 	send := func(task assignment.Task) (refused bool, err error) {
 		if c.tally.found(); again != nil {
 			again.Add(1)
 		}
-		err = call(ctx, task)
+		to := ctx
+		if sent > 0 {
+			to = WithAttempt(ctx, AttemptOf(ctx)+sent)
+		}
+		err = call(to, task)
 		var r Refused
 		var l Lost
 		switch {
@@ -164,6 +172,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 			again, tried, ran = &c.retries.lost, nil, cmp.Or(ran, err)
 		default:
 			again = &c.retries.unreached
+			sent++
 		}
 		return refused, err
 	}
@@ -178,9 +187,17 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 			refused, err = send(former)
 		}
 		var unreached Unreached
+		var full Overloaded
 		switch {
 		case err == nil:
 			return nil
+		case errors.As(err, &full) && c.isOwn(full.Job):
+			// A task that is no owner would have to fill its caches first.
+			again, tried = &c.retries.overloaded, append(tried, task.Name)
+			if !full.Elsewhere || sent == MaxAttempts || c.Mode() == assignment.Consistent || !hasOwner(a, key, tried) {
+				return full.final()
+			}
+			last = full.final()
 		case refused, again == &c.retries.lost && Idempotent(ctx):
 		case !errors.As(err, &unreached):
 			return err
@@ -219,6 +236,16 @@ func (c *Clerk) formerOwner(key string, owner assignment.Task) (assignment.Task,
 	return a.Task(pos), true
 }
 
+// hasOwner reports whether the key has an owner that has not been tried.
+func hasOwner(a *assignment.Assignment, key string, tried []string) bool {
+	for t := range a.Lookup(assignment.KeyOf(key)).All() {
+		if !slices.Contains(tried, t.Name) {
+			return true
+		}
+	}
+	return false
+}
+
 // pickOwner chooses the task for a request that others have been tried for in vain.
 func pickOwner(a *assignment.Assignment, key string, tried []string) (assignment.Task, bool) {
 	owners := a.Lookup(assignment.KeyOf(key))
@@ -243,8 +270,9 @@ func pick(n int, at func(int) assignment.Task, will func(assignment.Task) bool) 
 
 // retries counts refusals, and what was sent again. It is a prometheus.Collector.
 type retries struct {
-	refusals, losses         atomic.Uint64
-	refused, unreached, lost atomic.Uint64 // sent again, by reason
+	refusals, losses atomic.Uint64
+	// sent again, by reason
+	refused, unreached, lost, overloaded atomic.Uint64
 }
 
 var (
@@ -253,7 +281,7 @@ var (
 	lossesDesc = prometheus.NewDesc("slicer_clerk_ownership_lost_total",
 		"Requests whose answer a task held back, since it lost the key while they ran.", nil, nil)
 	retriesDesc = prometheus.NewDesc("slicer_clerk_retries_total",
-		"Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it) or lost (the task lost the key while the request ran).", []string{"reason"}, nil)
+		"Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it), overloaded (the task has no room) or lost (the task lost the key while the request ran).", []string{"reason"}, nil)
 )
 
 // Describe is prometheus.Collector's.
@@ -273,4 +301,5 @@ func (r *retries) Collect(ch chan<- prometheus.Metric) {
 	count(retriesDesc, &r.refused, "refused")
 	count(retriesDesc, &r.unreached, "unreached")
 	count(retriesDesc, &r.lost, "lost")
+	count(retriesDesc, &r.overloaded, "overloaded")
 }

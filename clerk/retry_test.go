@@ -96,9 +96,10 @@ func (r *retrial) wantMetrics(refused, afterRefusal, afterUnreached, afterLoss i
 # HELP slicer_clerk_refused_total Requests that a task refused since the key is not its own.
 # TYPE slicer_clerk_refused_total counter
 slicer_clerk_refused_total{clerk="0",job="job"} %d
-# HELP slicer_clerk_retries_total Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it) or lost (the task lost the key while the request ran).
+# HELP slicer_clerk_retries_total Requests sent again, by reason: refused (the task does not own the key), unreached (no task has taken it), overloaded (the task has no room) or lost (the task lost the key while the request ran).
 # TYPE slicer_clerk_retries_total counter
 slicer_clerk_retries_total{clerk="0",job="job",reason="lost"} %d
+slicer_clerk_retries_total{clerk="0",job="job",reason="overloaded"} 0
 slicer_clerk_retries_total{clerk="0",job="job",reason="refused"} %d
 slicer_clerk_retries_total{clerk="0",job="job",reason="unreached"} %d
 `, refused, afterLoss, afterRefusal, afterUnreached)

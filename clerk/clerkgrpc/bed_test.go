@@ -62,6 +62,8 @@ type server struct {
 	refuse   int    // so many RPCs are refused
 	refuseAs string // the job that it refuses in the name of, if not its own
 	lose     int    // so many RPCs are carried out, and their answers held back
+	full     int    // so many RPCs it has no room for, another task may
+	noRetry  bool   // nor may another
 	block    chan struct{}
 }
 
@@ -167,6 +169,10 @@ func (s *server) hear(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = append(s.heard, md)
+	if s.full > 0 {
+		s.full--
+		return clerk.Overloaded{Job: cmp.Or(s.refuseAs, jobName), Task: s.name, Elsewhere: !s.noRetry}
+	}
 	if s.refuse == 0 {
 		return nil
 	}

@@ -29,6 +29,9 @@ const (
 	// GenerationHeader is the metadata that carries the generation of the
 	// assignment that an RPC was routed by, in decimal.
 	GenerationHeader = "slicer-generation"
+	// AttemptHeader is the metadata that says how often an RPC has been sent before since
+	// a task had no room for it or died, in decimal. First attempts do not carry it.
+	AttemptHeader = "slicer-attempt"
 )
 
 // Keyless says what becomes of an RPC that has no key.

@@ -35,31 +35,31 @@ type entry struct {
 	draining, inSubset, warm bool
 }
 
-func (e *entry) candidate(last *conn) policy.Candidate {
+func (e *entry) candidate(t tried) policy.Candidate {
 	return policy.Candidate{
 		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining, InSubset: e.inSubset,
-		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()), Tried: e.conn == last,
+		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()), Tried: t.has(e.conn),
 	}
 }
 
 // owners are the candidates for a key.
 type owners struct {
-	t    *table
-	of   assignment.Replicas
-	last *conn
+	t     *table
+	of    assignment.Replicas
+	tried tried
 }
 
 func (o owners) Len() int                  { return o.of.Len() }
-func (o owners) At(i int) policy.Candidate { return o.t.entries[o.of.Position(i)].candidate(o.last) }
+func (o owners) At(i int) policy.Candidate { return o.t.entries[o.of.Position(i)].candidate(o.tried) }
 
 // anyTask are the candidates when there is no key.
 type anyTask struct {
-	t    *table
-	last *conn
+	t     *table
+	tried tried
 }
 
 func (o anyTask) Len() int                  { return len(o.t.any) }
-func (o anyTask) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.last) }
+func (o anyTask) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.tried) }
 
 // Pick is balancer.Picker's. It takes no lock, save for RPCs that may be carried out
 // twice, and does not allocate unless it fails.
@@ -83,11 +83,7 @@ func (t *table) pickOwner(k assignment.SliceKey, r *route) (balancer.PickResult,
 	of := t.assignment.Lookup(k)
 	i := 0
 	if of.Len() > 1 {
-		var last *conn
-		if r != nil {
-			last = r.last.Load()
-		}
-		i = policy.Choose(t.kind, owners{t, of, last}, t.turns.next(k, t.kind, rand.Uint64))
+		i = policy.Choose(t.kind, owners{t, of, r.tried()}, t.turns.next(k, t.kind, rand.Uint64))
 	}
 	e := &t.entries[of.Position(i)]
 	if sub := e.conn.ready.Load(); sub != nil {
@@ -140,12 +136,8 @@ func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickRes
 }
 
 func (t *table) pickAny(r *route) (balancer.PickResult, error) {
-	var last *conn
-	if r != nil {
-		last = r.last.Load()
-	}
 	t.job.tally.keyless.Add(1)
-	if i := policy.Choose(t.kind, anyTask{t, last}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
+	if i := policy.Choose(t.kind, anyTask{t, r.tried()}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
 		e := &t.entries[t.any[i]]
 		if sub := e.conn.ready.Load(); sub != nil {
 			return t.send(e, sub, r), nil

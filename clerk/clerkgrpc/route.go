@@ -3,6 +3,7 @@ package clerkgrpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,16 +30,35 @@ type route struct {
 	sent *generation
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
+	// full are those that had no room before, but for the newest.
+	full [clerk.MaxAttempts - 2]*conn
 	// job is whose task the first attempt went to, nil before.
 	job atomic.Pointer[job]
 	// flight is told where attempts go, if the RPC may be carried out twice.
 	flight *flight.Flight
 }
 
+// tried is where an RPC has been sent before, as far as it is better sent elsewhere now.
+type tried struct {
+	last *conn
+	full [clerk.MaxAttempts - 2]*conn
+}
+
+func (t *tried) has(c *conn) bool { return c == t.last || slices.Contains(t.full[:], c) }
+
+// tried may be called of nil.
+func (r *route) tried() tried {
+	if r == nil {
+		return tried{}
+	}
+	return tried{r.last.Load(), r.full}
+}
+
 // routed is the context of an RPC. It is the route as well, to spare an allocation.
 type routed struct {
 	context.Context
-	route route
+	route    route
+	attempts int // since tasks had no room for it
 }
 
 // Value is context.Context's.
@@ -65,6 +85,10 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 			return nil, status.Errorf(codes.InvalidArgument, "clerkgrpc: %v", err)
 		}
 		r.hash = assignment.KeyOf(r.key)
+	}
+	if n := clerk.AttemptOf(ctx); n > 0 {
+		ctx = withAttempt(ctx, n)
+		c.Context = ctx
 	}
 	if name := s.cfg.SendKey; r.keyed && name != "" {
 		// In KeyHeader a percent sign begins what slicerproxy has encoded.

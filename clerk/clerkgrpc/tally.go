@@ -14,6 +14,8 @@ type tally struct {
 	refused   atomic.Uint64
 	lost      atomic.Uint64
 	keyless   atomic.Uint64
+	// overloaded are those sent again since a task had no room.
+	overloaded atomic.Uint64
 }
 
 func newTally() *tally { return &tally{} }
@@ -27,6 +29,8 @@ var (
 		"Times that a task refused an RPC since the key is not its own, in consistent mode.", nil, nil)
 	lostDesc = prometheus.NewDesc("slicer_clerkgrpc_ownership_lost_total",
 		"RPCs sent again since their task lost the key while they ran, which they are marked as safe for.", nil, nil)
+	overloadedDesc = prometheus.NewDesc("slicer_clerkgrpc_overloaded_total",
+		"RPCs sent to another task since one had no room for them.", nil, nil)
 	keylessDesc = prometheus.NewDesc("slicer_clerkgrpc_keyless_total",
 		"RPCs without a key sent to any task.", nil, nil)
 )
@@ -37,6 +41,7 @@ func (t *tally) Describe(ch chan<- *prometheus.Desc) {
 	ch <- waitedDesc
 	ch <- refusedDesc
 	ch <- lostDesc
+	ch <- overloadedDesc
 	ch <- keylessDesc
 }
 
@@ -45,7 +50,7 @@ func (t *tally) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range []struct {
 		desc *prometheus.Desc
 		n    *atomic.Uint64
-	}{{elsewhereDesc, &t.elsewhere}, {waitedDesc, &t.waited}, {refusedDesc, &t.refused}, {lostDesc, &t.lost}, {keylessDesc, &t.keyless}} {
+	}{{elsewhereDesc, &t.elsewhere}, {waitedDesc, &t.waited}, {refusedDesc, &t.refused}, {lostDesc, &t.lost}, {overloadedDesc, &t.overloaded}, {keylessDesc, &t.keyless}} {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(c.n.Load()))
 	}
 }

@@ -3,11 +3,14 @@ package clerkgrpc
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
 )
@@ -41,6 +44,9 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 	}
 	for deaths := 0; ; deaths++ {
 		ctx, f := flight.New(c.Context)
+		if deaths > 0 {
+			ctx = withAttempt(ctx, clerk.AttemptOf(ctx)+c.attempts+deaths)
+		}
 		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, sent: c.route.sent, flight: f}}
 		one.route.job.Store(c.route.job.Load())
 		err := invoke(one, method, request, reply, cc, opts...)
@@ -74,6 +80,9 @@ func repeatable(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 func (s *source) again(c *routed, cc *grpc.ClientConn, method string, failed error, times int) (bool, error) {
 	r := &c.route
 	name := targetJob(cc)
+	if full, ok := clerk.OverloadedFromStatus(failed); ok && (full.Job == "" || full.Job == name) {
+		return s.elsewhere(c, name, full)
+	}
 	ofJob := func(job string) bool { return r.keyed && (job == "" || job == name) }
 	refused, isRefused := clerk.RefusedFromStatus(failed)
 	lost, isLost := clerk.LostFromStatus(failed)
@@ -100,6 +109,28 @@ func (s *source) again(c *routed, cc *grpc.ClientConn, method string, failed err
 		return false, status.Error(status.FromContextError(c.Err()).Code(), err.Error())
 	}
 	return true, nil
+}
+
+// elsewhere reports whether an RPC that a task has no room for is to be sent to another
+// task, and else returns the error to fail with, which says that there should be no retry.
+func (s *source) elsewhere(c *routed, name string, full clerk.Overloaded) (bool, error) {
+	j := s.jobOf(name)
+	if j != nil && full.Elsewhere && c.attempts+1 < clerk.MaxAttempts && j.clerk.Mode() != assignment.Consistent && j.clerk.MayRetry() {
+		j.tally.overloaded.Add(1)
+		if c.attempts < len(c.route.full) {
+			c.route.full[c.attempts] = c.route.last.Load()
+		}
+		c.attempts++
+		c.Context = withAttempt(c.Context, clerk.AttemptOf(c.Context)+c.attempts)
+		return true, nil
+	}
+	full.Elsewhere = false
+	return false, full.GRPCStatus().Err()
+}
+
+// withAttempt tells the task how often the RPC has been sent before.
+func withAttempt(ctx context.Context, before int) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, AttemptHeader, strconv.Itoa(before))
 }
 
 // explain adds why there is no assignment to the error of an RPC that has waited

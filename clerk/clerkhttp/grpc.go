@@ -19,6 +19,8 @@ const (
 	grpcMessage = "Grpc-Message"
 	grpcDetails = "Grpc-Status-Details-Bin"
 	grpcType    = "application/grpc"
+	// grpcPushback of -1 keeps gRPC's own retries away (gRFC A6).
+	grpcPushback = "Grpc-Retry-Pushback-Ms"
 	// maxDetails bounds what is decoded of a status's details, bytes.
 	maxDetails = 16 << 10
 )

@@ -166,6 +166,30 @@ func (j *testJob) assign(gen assignment.Generation, owners string) {
 	synctest.Wait()
 }
 
+// replicate gives all keys to the first tasks.
+func (j *testJob) replicate(gen assignment.Generation, owners uint32) {
+	j.t.Helper()
+	var p assignment.Placement
+	var pos []uint32
+	for i := range owners {
+		pos = append(pos, i)
+	}
+	p.Add(0, pos...)
+	next, err := assignment.Successor(j.last, assignment.Header{Job: "job", StoreID: 1, Generation: gen}, slices.Collect(func(yield func(assignment.Task) bool) {
+		for _, t := range j.last.Tasks() {
+			if !yield(t) {
+				return
+			}
+		}
+	}), p)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	j.last = next
+	j.server.Put(next)
+	synctest.Wait()
+}
+
 func (j *testJob) transport(change func(*Config)) *Transport {
 	j.t.Helper()
 	cfg := Config{Clerk: j.clerk, Base: &http.Transport{DialContext: j.dial, MaxIdleConnsPerHost: 8}, Registerer: j.metrics}

@@ -22,10 +22,11 @@ const (
 	failedOnce = iota
 	refusedOnce
 	lostOnce
+	fullOnce
 	numRetries
 )
 
-var retryNames = [numRetries]string{"failed", "refused", "lost"}
+var retryNames = [numRetries]string{"failed", "refused", "lost", "overloaded"}
 
 // tally counts requests. It is a prometheus.Collector.
 type tally struct {
@@ -37,7 +38,7 @@ var (
 	requestsDesc = prometheus.NewDesc("slicer_clerkhttp_requests_total",
 		"HTTP requests, by what answered: an owner of the key, another task, any task for want of a key, or none.", []string{"result"}, nil)
 	retriesDesc = prometheus.NewDesc("slicer_clerkhttp_retries_total",
-		"HTTP requests sent again, by why: the task failed, refused the key, or lost it while the request ran.", []string{"reason"}, nil)
+		"HTTP requests sent again, by why: the task failed, refused the key, lost it while the request ran, or was overloaded.", []string{"reason"}, nil)
 )
 
 func (t *tally) sent(keyed, owner bool) {

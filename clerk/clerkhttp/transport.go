@@ -183,6 +183,7 @@ type trip struct {
 	begun time.Time
 	body  *body // nil if there is none, or GetBody makes new ones
 	tried tried
+	sent  int   // times that it was, save for reasons of ownership
 	last  error // of a task that did not answer
 	ran   error // the first clerk.Lost
 	// counted: the clerk's budgets know of it.
@@ -254,6 +255,17 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		refused, isRefused := refusal(v.a.Job(), resp)
 		lost, isLost := loss(v.a.Job(), resp)
 		isLost = isLost && idempotent(r.in)
+		if full, ok := overloaded(v.a.Job(), resp); ok {
+			if r.tried.add(b); full.Elsewhere && !consistent && r.mayAskAnother(v, owners) {
+				t.tally.retries[fullOnce].Add(1)
+				finish(resp)
+				continue
+			}
+			closeBody(r.out)
+			noMore(resp, full)
+			t.tally.sent(r.keyed, owner)
+			return resp, nil
+		}
 		if err == nil && !isRefused && !isLost {
 			t.tally.sent(r.keyed, owner)
 			return resp, nil
@@ -275,8 +287,10 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			return resp, err
 		}
 		if again {
-			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
-			_ = resp.Body.Close()
+			finish(resp)
+		}
+		if again {
+			r.sent-- // it adds to nothing: the task has done next to nothing
 		}
 		switch {
 		case isRefused:
@@ -308,6 +322,25 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			return nil, fmt.Errorf("%w: no owner served the key for %s: %w", cmp.Or(r.ran, err), time.Since(r.begun).Round(time.Millisecond), context.Cause(r.patience()))
 		}
 	}
+}
+
+// mayAskAnother reports whether a request that a task had no room for may be sent to
+// another owner, or without a key to another task, and makes it ready.
+func (r *trip) mayAskAnother(v *snapshot, owners assignment.Replicas) bool {
+	others := r.tried.n < len(v.all)
+	if r.keyed {
+		others = false
+		for i := range owners.Len() {
+			others = others || !r.tried.has(v.backends[owners.Position(i)])
+		}
+	}
+	return others && r.sent < clerk.MaxAttempts && r.tried.n < maxTries && r.mayRepeat(nil) && r.t.clerk.MayRetry()
+}
+
+// finish ends an answer, so that its connection can be used again.
+func finish(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	_ = resp.Body.Close()
 }
 
 // number is for policy.Choose.
@@ -348,7 +381,11 @@ func (r *trip) patience() context.Context {
 func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
+	if before := clerk.AttemptOf(r.in.Context()) + r.sent; before > 0 {
+		r.out.Header[httpkey.HeaderAttempt] = []string{strconv.Itoa(before)}
+	}
 	b.probe(r.begun)
+	r.sent++
 	count := r.t.cfg.Policy == policy.LeastLoaded
 	if count {
 		b.outstanding.Add(1)

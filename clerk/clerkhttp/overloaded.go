@@ -1,0 +1,56 @@
+package clerkhttp
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/clerk"
+)
+
+// overloaded tells an answer by which a task says that it has no room for the request.
+func overloaded(job string, resp *http.Response) (o clerk.Overloaded, ok bool) {
+	if resp == nil {
+		return clerk.Overloaded{}, false
+	}
+	if resp.StatusCode == http.StatusOK {
+		for _, code := range []codes.Code{codes.Unavailable, codes.ResourceExhausted} {
+			if o, ok = clerk.OverloadedFromStatus(grpcFailure(resp, code)); ok {
+				return o, o.Job == "" || o.Job == job
+			}
+		}
+		return clerk.Overloaded{}, false
+	}
+	says := resp.Header.Get(httpkey.HeaderOverloaded)
+	if resp.StatusCode != http.StatusServiceUnavailable || says == "" {
+		return clerk.Overloaded{}, false
+	}
+	return clerk.Overloaded{Job: job, Elsewhere: says == httpkey.OverloadedTask}, true
+}
+
+// noMore makes an answer say that there should be no retry: only the layer just above the
+// task that has no room is to send a request again.
+func noMore(resp *http.Response, o clerk.Overloaded) {
+	if !o.Elsewhere {
+		return
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Header.Set(httpkey.HeaderOverloaded, httpkey.OverloadedAll)
+		return
+	}
+	o.Elsewhere = false
+	resp.Header[grpcStatus] = []string{strconv.Itoa(int(codes.ResourceExhausted))}
+	resp.Header[grpcPushback] = []string{"-1"}
+	setDetails(resp, o)
+}
+
+// setDetails puts what there is to say into the details of a gRPC status.
+func setDetails(resp *http.Response, o clerk.Overloaded) {
+	if raw, err := proto.Marshal(o.GRPCStatus().Proto()); err == nil {
+		resp.Header[grpcDetails] = []string{base64.RawStdEncoding.EncodeToString(raw)}
+	}
+}

@@ -1,0 +1,86 @@
+package clerk
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// MaxAttempts is how many times a request is sent at most because tasks have no room for
+// it or cannot be reached: three, as Site Reliability Engineering, chapter 21, has it.
+const MaxAttempts = 3
+
+// Overloaded is the error of a request that a task had no room for: nothing was done.
+// Adapters return it as a value, wrapped or not; find it with errors.As.
+type Overloaded struct {
+	// Job and Task name the task.
+	Job, Task string
+	// Elsewhere: another owner of the key may be asked. It is not set in what Do and the
+	// adapters return: they have asked as far as that is good, and only the layer just
+	// above the task that has no room is to send a request again.
+	Elsewhere bool
+}
+
+func (o Overloaded) Error() string {
+	if o.Elsewhere {
+		return fmt.Sprintf("task %q of job %q has no room for the request", o.Task, o.Job)
+	}
+	return fmt.Sprintf("task %q of job %q has no room for the request, and it should not be sent again", o.Task, o.Job)
+}
+
+// final is what is returned when a request is not sent again.
+func (o Overloaded) final() error {
+	o.Elsewhere = false
+	return o
+}
+
+// GRPCStatus makes gRPC send it as it travels from a slicelet, with a
+// slicerv1.Overloaded: as UNAVAILABLE where another task may be asked, else as
+// RESOURCE_EXHAUSTED.
+func (o Overloaded) GRPCStatus() *status.Status {
+	code, scope := codes.ResourceExhausted, slicerv1.Overloaded_SCOPE_ALL
+	if o.Elsewhere {
+		code, scope = codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK
+	}
+	s := status.New(code, o.Error())
+	with, err := s.WithDetails(&slicerv1.Overloaded{Scope: scope, Job: o.Job, Task: o.Task})
+	if err != nil { // a name that is not UTF-8
+		return s
+	}
+	return with
+}
+
+// OverloadedFromStatus finds an Overloaded in the status of an RPC, if it is one: its code
+// is UNAVAILABLE or RESOURCE_EXHAUSTED, and a slicerv1.Overloaded among its details. What
+// it says is bounded.
+func OverloadedFromStatus(err error) (o Overloaded, ok bool) {
+	m, ok := detail[*slicerv1.Overloaded](err, codes.Unavailable)
+	elsewhere := ok && m.GetScope() == slicerv1.Overloaded_SCOPE_TASK
+	if !ok {
+		m, ok = detail[*slicerv1.Overloaded](err, codes.ResourceExhausted)
+	}
+	if !ok {
+		return Overloaded{}, false
+	}
+	return Overloaded{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Elsewhere: elsewhere}, true
+}
+
+type attemptOfContext struct{}
+
+// WithAttempt returns a context that says how often its request has been sent before, for
+// what sends it to tell the task (sliceletgrpc.AttemptHeader, httpkey.HeaderAttempt). Do
+// and the adapters set it; so may code that sends requests again by other means.
+func WithAttempt(ctx context.Context, before int) context.Context {
+	return context.WithValue(ctx, attemptOfContext{}, before)
+}
+
+// AttemptOf is how often the context's request has been sent before, 0 if it does not say.
+func AttemptOf(ctx context.Context) int {
+	n, _ := ctx.Value(attemptOfContext{}).(int)
+	return n
+}
