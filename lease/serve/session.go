@@ -112,7 +112,7 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 	if len(limits) == 0 {
 		return o, refused
 	}
-	if err := s.promiseLocked(ctx, limits, ttl); err != nil {
+	if err := s.promiseLocked(limits, ttl); err != nil {
 		return o, err
 	}
 	if o.id, o.ttl, err = s.table.Open(s.clock(), ttl, limits); err != nil {
@@ -146,12 +146,12 @@ func (s *Store) join(ctx context.Context, id uint64, job string) error {
 	if err := errors.Join(s.err, s.grantedLocked(job, limit)); err != nil {
 		return err
 	}
-	return s.enterLocked(ctx, id, ttl, map[string]time.Duration{job: limit})
+	return s.enterLocked(id, ttl, map[string]time.Duration{job: limit})
 }
 
 // enterLocked gives a session its limits in jobs. The lock is held.
-func (s *Store) enterLocked(ctx context.Context, id uint64, ttl time.Duration, limits map[string]time.Duration) error {
-	if err := s.promiseLocked(ctx, limits, ttl); err != nil {
+func (s *Store) enterLocked(id uint64, ttl time.Duration, limits map[string]time.Duration) error {
+	if err := s.promiseLocked(limits, ttl); err != nil {
 		return err
 	}
 	for job, limit := range limits {
@@ -183,7 +183,7 @@ func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	if err := s.enterLocked(ctx, id, ttl, limits); err != nil {
+	if err := s.enterLocked(id, ttl, limits); err != nil {
 		return 0, err
 	}
 	granted, err := s.table.KeepAlive(s.clock(), id)

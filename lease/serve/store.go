@@ -61,10 +61,13 @@ type Store struct {
 
 	stop context.CancelFunc
 	done context.Context // ended by Close
-	wg   sync.WaitGroup
-	wake chan struct{} // a session was opened that may be the next to run out
+	// writes is the context of writes to storage, which Close ends last.
+	writes    context.Context
+	endWrites context.CancelFunc
+	wg        sync.WaitGroup
+	wake      chan struct{} // a session was opened that may be the next to run out
 
-	mu       sync.Mutex
+	mu       lock
 	table    *table.Table
 	remote   *remoteSessions
 	promises *promises
@@ -72,8 +75,18 @@ type Store struct {
 	touched  notifiers // notified when anything in the job changes
 	// suspended is until when no session's claim is granted and no record changes.
 	suspended time.Duration
-	err       error // after a write that failed: what is stored is unknown
+	// err is why nothing is done now: for good after a write that failed, since what is
+	// stored is unknown then, and for as long as one has not been answered.
+	err error
 }
+
+// lock is a mutex. It is a channel since it is held while the disk is waited for: in a
+// bubble of testing/synctest the time passes for those that wait on a channel, and not for
+// those that wait on a sync.Mutex.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
 
 // Open loads the records. It does not wait for what may have been granted
 // before; in each job, OpenReader and Lead refuse until that has passed.
@@ -92,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
 	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
-		remote: newRemoteSessions(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
+		mu: make(lock, 1), remote: newRemoteSessions(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
 	epoch, err := s.load(stored)
 	if err != nil {
 		return nil, fmt.Errorf("served leases: %w", err)
@@ -102,6 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.began = s.clock()
 	s.done, s.stop = context.WithCancel(context.Background())
+	s.writes, s.endWrites = context.WithTimeout(context.Background(), forever)
 	s.wg.Go(s.expire)
 	return s, nil
 }
@@ -202,19 +216,34 @@ func parse(key string, b []byte, most uint64) (uint64, error) {
 // session: those that are open end with it.
 func (s *Store) Close() error {
 	s.stop()
+	err := s.finish()
+	s.endWrites()
 	s.wg.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return nil
-	}
-	err := s.lowerLocked()
-	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
 	if err != nil {
 		return fmt.Errorf("served leases: close: %w", err)
 	}
 	return nil
 }
+
+// finish is the last that is done. What has not been stored by now is left as it is.
+func (s *Store) finish() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		err = s.lowerLocked()
+	}
+	s.err = fmt.Errorf("%w: closed", lease.ErrUnavailable)
+	return err
+}
+
+const (
+	// patience is how long a write is waited for under the lock. Then the store does
+	// nothing else until the write is answered.
+	patience = time.Second
+	// forever is how long a write is waited for: what became of it must be known before
+	// the next, and a disk that hangs may go on at any time.
+	forever = 100 * 365 * 24 * time.Hour
+)
 
 // lowerEvery is how often at most what was promised is made less again in storage.
 const lowerEvery = time.Second
@@ -267,14 +296,14 @@ func (s *Store) rouse() {
 // promiseLocked makes durable for how long what is about to be granted may be held. That
 // is a job's limit, so that not every session writes; where there is none, it is the
 // lease time asked for. The lock is held.
-func (s *Store) promiseLocked(ctx context.Context, limits map[string]time.Duration, ttl time.Duration) error {
+func (s *Store) promiseLocked(limits map[string]time.Duration, ttl time.Duration) error {
 	need := map[string]time.Duration{}
 	for job, limit := range limits {
 		if need[job] = limit; s.leaseTime == nil {
 			need[job] = ttl
 		}
 	}
-	return s.keep(ctx, s.promises.missing(need))
+	return s.keepLocked(s.promises.missing(need))
 }
 
 // promisedLocked notes what a session was promised. The lock is held.
@@ -292,10 +321,11 @@ func (s *Store) lowerLocked() error {
 	if s.clock() >= s.suspended {
 		s.promises.drop(suspension)
 	}
-	return s.keep(context.Background(), s.promises.lower(s.clock()-s.began))
+	return s.keepLocked(s.promises.lower(s.clock() - s.began))
 }
 
-func (s *Store) keep(ctx context.Context, jobs map[string]time.Duration) error {
+// keepLocked makes durable what is promised. The lock is held.
+func (s *Store) keepLocked(jobs map[string]time.Duration) error {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -311,20 +341,50 @@ func (s *Store) keep(ctx context.Context, jobs map[string]time.Duration) error {
 			records[keyJobs+job+"/"+longest] = text
 		}
 	}
-	if err := s.putLocked(ctx, records); err != nil {
-		return err
-	}
-	s.promises.keep(jobs)
-	return nil
+	return s.putLocked(records, func() { s.promises.keep(jobs) })
 }
 
-// putLocked makes records durable. The lock is held: nothing that was compared
-// changes meanwhile.
-func (s *Store) putLocked(ctx context.Context, records map[string][]byte) error {
-	if err := s.storage.Put(context.WithoutCancel(ctx), records); err != nil {
+// putLocked makes records durable, and then does what follows. The lock is held: nothing
+// that was compared changes meanwhile. A disk that is slow is waited for without the lock
+// after a while, and nothing else is done until it has answered: then the store goes on
+// with what follows, as if the answer had come at once. To the caller it is an error like
+// any other after which it is not known what has been done.
+func (s *Store) putLocked(records map[string][]byte, then func()) error {
+	answer := make(chan error, 1)
+	s.wg.Go(func() { answer <- s.storage.Put(s.writes, records) })
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		return s.storedLocked(err, then)
+	case <-timer.C:
+	}
+	slow := fmt.Errorf("%w: the disk has not answered for %s", lease.ErrUnavailable, patience)
+	s.err = slow
+	s.log.Warn("lease store waits for its disk", "error", slow)
+	began := time.Now()
+	s.wg.Go(func() {
+		err := <-answer
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.err != slow { // closed
+			return
+		}
+		if s.err = nil; s.storedLocked(err, then) == nil {
+			s.log.Info("lease store goes on", "after", patience+time.Since(began))
+			s.rouse()
+		}
+	})
+	return slow
+}
+
+// storedLocked takes the answer to a write. The lock is held.
+func (s *Store) storedLocked(err error, then func()) error {
+	if err != nil {
 		s.err = fmt.Errorf("%w: a record could not be stored: %w", lease.ErrUnavailable, err)
 		s.log.Error("lease store stops", "error", err)
 		return s.err
 	}
+	then()
 	return nil
 }

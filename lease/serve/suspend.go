@@ -20,7 +20,7 @@ func (s *Store) Suspend(ctx context.Context, d time.Duration) error {
 		return s.err
 	}
 	longest := max(d, s.promises.of[suspension][allJobs])
-	if err := s.keep(ctx, s.promises.missing(map[string]time.Duration{allJobs: longest})); err != nil {
+	if err := s.keepLocked(s.promises.missing(map[string]time.Duration{allJobs: longest})); err != nil {
 		return err
 	}
 	s.promises.make(suspension, allJobs, longest)

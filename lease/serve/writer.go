@@ -60,13 +60,11 @@ func (n *session) Commit(ctx context.Context, job string, t lease.Token, read le
 	if err != nil {
 		return err
 	}
-	if err := s.putLocked(ctx, encode(job, read.Records, o.Records)); err != nil {
-		return err
-	}
-	s.table.Write(s.clock(), job, o.Records)
-	s.records.notify(job)
-	s.touched.notify(job)
-	return nil
+	return s.putLocked(encode(job, read.Records, o.Records), func() {
+		s.table.Write(s.clock(), job, o.Records)
+		s.records.notify(job)
+		s.touched.notify(job)
+	})
 }
 
 // Await implements lease.WriteSession.
