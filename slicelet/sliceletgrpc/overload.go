@@ -38,7 +38,7 @@ func number(ctx context.Context, name string) int {
 }
 
 // Overloaded is the error with which a handler turns an RPC away that it has no room for,
-// before it has done anything. It says whether the client may send the RPC to another
+// before it has done anything. It reports whether the client may send the RPC to another
 // task: UNAVAILABLE if so, which clerkgrpc does within its budget for retries, else
 // RESOURCE_EXHAUSTED; both with a slicerv1.Overloaded. The RPC counts as shed
 // (slicelet.Handle.Shed). ctx is the handler's. Of a stream nothing may have been sent yet.

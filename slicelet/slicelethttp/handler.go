@@ -105,7 +105,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
 			return
 		}
-		r = r.WithContext(v)
 	} else {
 		v.handle, v.keyed = g.slicelet.Handle(key), true
 		mode := g.slicelet.Mode()
@@ -113,13 +112,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
 			return
 		}
-		r = r.WithContext(v)
 		if consistent && !g.cfg.UncheckedAnswers {
-			g.serveChecked(v, r)
+			g.serveChecked(v, r.WithContext(v))
 			return
 		}
 	}
-	g.next.ServeHTTP(rec, r)
+	g.next.ServeHTTP(rec, r.WithContext(v))
 	rec.end()
 }
 

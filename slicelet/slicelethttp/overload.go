@@ -18,7 +18,7 @@ func (g *gate) attempt(r *http.Request, now time.Time) {
 }
 
 // Overloaded answers a request that the handler has no room for, before it has done
-// anything, with 503 Service Unavailable, and says whether the client may send it to
+// anything, with 503 Service Unavailable, and reports whether the client may send it to
 // another task: clerkhttp does, within its budget for retries. The request counts as shed
 // (slicelet.Handle.Shed). It is for handlers of Handler; another's request is answered
 // without a word on retries.
