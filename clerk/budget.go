@@ -50,6 +50,18 @@ func (c *Clerk) MayRetry() bool {
 	return may
 }
 
+// shortlyBefore is less than a task that fails takes to be said to be dead, so that what
+// piled up at it meanwhile is older.
+const shortlyBefore = 100 * time.Millisecond
+
+// MayRetryAfterDeath is MayRetry for a request whose task was said to be dead when it had
+// been there for underWay. Of less than 100 ms it counts as one that is sent again for
+// reasons of ownership: the client had only just not known the key's next owner. That is
+// a tenth of a second's requests at most, however many tasks die at once.
+func (c *Clerk) MayRetryAfterDeath(underWay time.Duration) bool {
+	return underWay < shortlyBefore && c.mayAskOwner() || c.MayRetry()
+}
+
 // mayAskOwner is MayRetry for requests that are sent again for reasons of ownership.
 func (c *Clerk) mayAskOwner() bool {
 	b := c.budgets

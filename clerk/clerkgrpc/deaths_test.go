@@ -70,9 +70,15 @@ func TestDeathUnderWay(t *testing.T) {
 	}
 }
 
-// TestDeathBudget: of the RPCs under way at a task that dies a tenth of all goes to the
-// next owner.
+// TestDeathBudget: of the RPCs that have piled up at a task that dies a tenth of all goes
+// to the next owner, and of those that were sent just before it was said to be dead all.
 func TestDeathBudget(t *testing.T) {
+	deathBudget(t, time.Second, func(requests int) int { return requests / 10 })
+	deathBudget(t, 50*time.Millisecond, func(requests int) int { return requests })
+}
+
+func deathBudget(t *testing.T, underWay time.Duration, moved func(requests int) int) {
+	t.Helper()
 	run(t, Config{}, func(b *bed) {
 		tasks := three()
 		still := b.serve(tasks[0])
@@ -91,7 +97,7 @@ func TestDeathBudget(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		time.Sleep(time.Second)
+		time.Sleep(underWay)
 		after := append([]assignment.Task(nil), tasks...)
 		after[0].State = assignment.TaskDead
 		b.put(after, []uint32{1}, []uint32{1}, []uint32{2})
@@ -102,8 +108,8 @@ func TestDeathBudget(t *testing.T) {
 				failed++
 			}
 		}
-		if n := next.count(); n != requests/10 || failed != requests-n {
-			b.t.Errorf("%d of %d went to the next owner, %d failed", n, requests, failed)
+		if n := next.count(); n != moved(requests) || failed != requests-n {
+			b.t.Errorf("after %v: %d of %d went to the next owner, %d failed", underWay, n, requests, failed)
 		}
 		close(still.block)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -49,6 +50,7 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 		}
 		one := &routed{Context: ctx, route: route{key: c.route.key, hash: c.route.hash, keyed: true, sent: c.route.sent, flight: f}}
 		one.route.job.Store(c.route.job.Load())
+		begun := time.Now()
 		err := invoke(one, method, request, reply, cc, opts...)
 		died := err != nil && context.Cause(ctx) == flight.ErrDead
 		f.End()
@@ -57,7 +59,7 @@ func (s *source) try(c *routed, method string, request, reply any, cc *grpc.Clie
 		if !died || c.Err() != nil {
 			return err
 		}
-		if j := one.route.job.Load(); deaths == maxDeaths || j == nil || !j.clerk.MayRetry() {
+		if j := one.route.job.Load(); deaths == maxDeaths || j == nil || !j.clerk.MayRetryAfterDeath(time.Since(begun)) {
 			return status.Errorf(codes.Unavailable, "clerkgrpc: %v, and there may be no more retries", flight.ErrDead)
 		}
 	}

@@ -55,8 +55,19 @@ func TestAffinityFailover(t *testing.T) {
 }
 
 // TestDeathUnderWay: a request that may be carried out twice does not wait for a
-// task that stands still longer than until that is said to be dead.
+// task that stands still longer than until that is said to be dead. One that was there
+// only just goes on even if the budget for retries is spent.
 func TestDeathUnderWay(t *testing.T) {
+	for _, c := range []struct {
+		underWay time.Duration
+		spent    bool
+		want     string
+	}{{time.Second, false, "b"}, {time.Second, true, ""}, {50 * time.Millisecond, true, "b"}} {
+		t.Run(fmt.Sprint(c.underWay, c.spent), func(t *testing.T) { deathUnderWay(t, c.underWay, c.spent, c.want) })
+	}
+}
+
+func deathUnderWay(t *testing.T, underWay time.Duration, spent bool, want string) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newTestJob(t, affinity, "abcb")
 		tr := j.transport(nil)
@@ -86,10 +97,13 @@ func TestDeathUnderWay(t *testing.T) {
 		}
 		twice, once, begun := ask("GET", keyIn(0, 4)), ask("POST", keyIn(0, 4)), ask("GET", keyIn(2, 4))
 		synctest.Wait()
+		time.Sleep(underWay)
+		for spent && j.clerk.MayRetry() {
+		}
 		j.assign(2, "bbbb")
 		select {
 		case got := <-twice:
-			if got.from != "b" || got.err != nil {
+			if got.from != want || (got.err == nil) != (want != "") {
 				t.Errorf("served by %q, %v", got.from, got.err)
 			}
 		default:
@@ -97,13 +111,13 @@ func TestDeathUnderWay(t *testing.T) {
 		}
 		close(still)
 		close(slow)
-		if got := <-once; got.from != "" || got.err != nil || j.task("b").served() != 1 {
+		if got := <-once; got.from != "" || got.err != nil || j.task("b").served() != len(want) {
 			t.Errorf("a POST was answered %q, %v, and sent again", got.from, got.err)
 		}
 		if got := <-begun; got.from != "begun" || got.err != nil {
 			t.Errorf("what a task had begun to answer before its death: %q, %v", got.from, got.err)
 		}
-		j.metric("slicer_clerkhttp_retries_total{job=job,reason=failed} 1")
+		j.metric(fmt.Sprintf("slicer_clerkhttp_retries_total{job=job,reason=failed} %d", len(want)))
 		j.stop(tr)
 	})
 }

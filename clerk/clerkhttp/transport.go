@@ -197,6 +197,8 @@ type trip struct {
 	// leaves says that it goes to the next owner if its task is said to be dead before
 	// it answers.
 	leaves bool
+	// died is how long it was at a task that was then said to be dead, if it was.
+	died time.Duration
 }
 
 // newTrip begins one with the request as it is, which will be changed.
@@ -281,7 +283,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		}
 		paid := r.paid
 		r.paid = false
-		if elsewhere && !paid && !t.clerk.MayRetry() {
+		if elsewhere && !paid && !r.mayLeave() {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
 			return resp, err
@@ -322,6 +324,14 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			return nil, fmt.Errorf("%w: no owner served the key for %s: %w", cmp.Or(r.ran, err), time.Since(r.begun).Round(time.Millisecond), context.Cause(r.patience()))
 		}
 	}
+}
+
+// mayLeave reports whether a request that a task did not answer may go to another.
+func (r *trip) mayLeave() bool {
+	if r.died > 0 {
+		return r.t.clerk.MayRetryAfterDeath(r.died)
+	}
+	return r.t.clerk.MayRetry()
 }
 
 // mayAskAnother reports whether a request that a task had no room for may be sent to
@@ -397,6 +407,8 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	limit := r.t.cfg.ResponseTimeout
 	if r.leaves || limit > 0 {
 		var ctx context.Context
+		begun := time.Now()
+		r.died = 0
 		ctx, f = flight.New(r.in.Context())
 		if r.leaves {
 			f.At(&b.flights)
@@ -409,8 +421,12 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 		} else {
 			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(ctx))
 		}
-		if err != nil && context.Cause(ctx) == errSlow {
+		switch why := context.Cause(ctx); {
+		case err == nil:
+		case why == errSlow:
 			err = errSlow
+		case why == flight.ErrDead:
+			r.died = max(time.Since(begun), 1)
 		}
 	} else {
 		resp, err = b.pool.Load().http.RoundTrip(out)
