@@ -20,7 +20,7 @@ import (
 // store's close too.
 func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return nil, nil, s.explain(ctx, err)
 	}
 	s.mu.Lock()
 	err := s.err

@@ -130,7 +130,7 @@ func (s *Store) ready(ctx context.Context) error {
 	defer s.mu.RUnlock()
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return ended(ctx)
 	case s.closed:
 		return store.ErrClosed
 	}
@@ -185,7 +185,7 @@ func ended(ctx context.Context) error {
 	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w: the disk did not answer in time: %w", store.ErrUnavailable, ctx.Err())
+	return fmt.Errorf("%w: the disk did not answer in the time given: %w", store.ErrUnavailable, ctx.Err())
 }
 
 // locked runs f while nothing else writes the job. It is called inside call.

@@ -51,7 +51,9 @@ func testContexts(t *testing.T, h *harness) {
 		} else {
 			h.is(err, context.Canceled)
 		}
-		h.is(call(late), context.DeadlineExceeded)
+		err := call(late)
+		h.is(err, context.DeadlineExceeded)
+		h.is(err, store.ErrUnavailable)
 	}
 	if j, err := s.GetJob(t.Context(), "a"); err != nil || j.Version != 1 {
 		t.Errorf("job %+v, %v", j, err)
