@@ -69,10 +69,17 @@ type JobConfig struct {
 	WarmUp time.Duration
 	// History is how many generations and how many orders of operators are kept, with the
 	// operator, the time and the reason: 1 to MaxHistory, default 100.
-	History int
-	Balance BalanceConfig
-	Damping DampingConfig
-	Freeze  FreezeConfig
+	History  int
+	Balance  BalanceConfig
+	Damping  DampingConfig
+	Freeze   FreezeConfig
+	Overload OverloadConfig
+}
+
+// OverloadConfig says what becomes of requests when there are too many.
+type OverloadConfig struct {
+	// DefaultCriticality is that of requests that do not say theirs; default Critical.
+	DefaultCriticality Criticality
 }
 
 // NoWarmUp is the WarmUp of a job whose new tasks do not warm up.
@@ -167,6 +174,7 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.MinTasks, 4)
 	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
 	setDefault(&c.Freeze.For, 3*time.Minute)
+	setDefault(&c.Overload.DefaultCriticality, Critical)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.
@@ -258,6 +266,7 @@ func (c JobConfig) Validate() error {
 		{within(z.MinTasks, 1, MaxTasks), "freeze.min_tasks", z.MinTasks, fmt.Sprintf("1 to %d", MaxTasks)},
 		{within(z.Window, 500*time.Millisecond, time.Hour) && whole(z.Window), "freeze.window", z.Window, "500ms to 1h, in whole milliseconds"},
 		{within(z.For, time.Second, 24*time.Hour) && whole(z.For), "freeze.for", z.For, "1s to 24h, in whole milliseconds"},
+		{c.Overload.DefaultCriticality.Valid(), "overload.default_criticality", c.Overload.DefaultCriticality, criticalities},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

@@ -22,8 +22,9 @@ func TestJobDefaults(t *testing.T) {
 			MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
 		},
-		Damping: assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
-		Freeze:  assignment.FreezeConfig{Share: .5, MinTasks: 4, Window: 10 * time.Second, For: 3 * time.Minute},
+		Damping:  assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
+		Freeze:   assignment.FreezeConfig{Share: .5, MinTasks: 4, Window: 10 * time.Second, For: 3 * time.Minute},
+		Overload: assignment.OverloadConfig{DefaultCriticality: assignment.Critical},
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)

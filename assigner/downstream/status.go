@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -25,12 +26,12 @@ func (j *Job) newStatus(v generate.View) bool {
 	n, mean := j.spread(v)
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
 	if st := j.status; st != nil && !st.Unknown && st.ConvergedGeneration == int64(c.Generation) && st.HeartbeatTimeoutMs == heartbeat &&
-		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && st.Distributors == n && st.MeanSubscribers == mean && slices.Equal(st.Stragglers, c.Stragglers) {
+		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && wire.OverloadFromProto(st.Overload) == job.Config.Overload && st.Distributors == n && st.MeanSubscribers == mean && slices.Equal(st.Stragglers, c.Stragglers) {
 		return false
 	}
 	// It may be on its way: it is replaced, not changed.
 	j.status = &slicerv1.JobStatus{
-		Job: j.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode,
+		Job: j.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode, Overload: wire.OverloadToProto(job.Config.Overload),
 		ConvergedGeneration: int64(c.Generation), Stragglers: slices.Clone(c.Stragglers), Distributors: n, MeanSubscribers: mean,
 	}
 	return true

@@ -54,10 +54,11 @@ var fields = []field{
 	{name: "freeze.min_tasks", at: func(c *assignment.JobConfig) any { return &c.Freeze.MinTasks }},
 	{name: "freeze.window", at: func(c *assignment.JobConfig) any { return &c.Freeze.Window }},
 	{name: "freeze.for", at: func(c *assignment.JobConfig) any { return &c.Freeze.For }},
+	{name: "overload.default_criticality", at: func(c *assignment.JobConfig) any { return &c.Overload.DefaultCriticality }},
 }
 
 // groups are the prefixes of fields that stand in a mapping of their own.
-var groups = []string{"balance.", "damping.", "freeze."}
+var groups = []string{"balance.", "damping.", "freeze.", "overload."}
 
 func isGroup(prefix string) bool { return slices.Contains(groups, prefix) }
 
@@ -194,6 +195,10 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		}
 	case *assignment.Mode:
 		*p, err = assignment.ParseMode(text)
+	case *assignment.Criticality:
+		if *p, err = assignment.ParseCriticality(text); err != nil {
+			return refuse("critical_plus, critical, sheddable_plus or sheddable")
+		}
 	}
 	return err
 }

@@ -36,6 +36,8 @@
 //	  min_tasks: 4              # the smallest job that freezes
 //	  window: 10s               # within which they fall silent
 //	  for: 3m                   # unless they return
+//	overload:
+//	  default_criticality: critical   # of requests that do not say theirs
 //	---
 //	name: search
 //	mode: consistent

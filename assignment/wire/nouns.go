@@ -89,7 +89,8 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 		Damping: &slicerv1.DampingConfig{
 			HalfLifeMs: d.HalfLife.Milliseconds(), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share,
 		},
-		Freeze: &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
+		Freeze:   &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
+		Overload: OverloadToProto(c.Overload),
 	}
 }
 
@@ -113,7 +114,8 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		Damping: assignment.DampingConfig{
 			HalfLife: millis(d.GetHalfLifeMs()), Suppress: d.GetSuppress(), Reuse: d.GetReuse(), Most: d.GetMost(), Share: d.GetShare(),
 		},
-		Freeze: assignment.FreezeConfig{Share: z.GetShare(), MinTasks: clampInt(z.GetMinTasks()), Window: millis(z.GetWindowMs()), For: millis(z.GetForMs())},
+		Freeze:   assignment.FreezeConfig{Share: z.GetShare(), MinTasks: clampInt(z.GetMinTasks()), Window: millis(z.GetWindowMs()), For: millis(z.GetForMs())},
+		Overload: OverloadFromProto(m.Overload),
 	}
 	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {
 		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})
@@ -124,6 +126,16 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		return c, malformed("job config", err)
 	}
 	return c, nil
+}
+
+// OverloadToProto never fails.
+func OverloadToProto(c assignment.OverloadConfig) *slicerv1.OverloadConfig {
+	return &slicerv1.OverloadConfig{DefaultCriticality: slicerv1.Criticality(c.DefaultCriticality)}
+}
+
+// OverloadFromProto neither fills in the defaults nor validates the config.
+func OverloadFromProto(m *slicerv1.OverloadConfig) assignment.OverloadConfig {
+	return assignment.OverloadConfig{DefaultCriticality: assignment.Criticality(min(uint32(m.GetDefaultCriticality()), math.MaxUint8))}
 }
 
 // clampInt keeps a number that no int can hold out of range instead of wrapping it.

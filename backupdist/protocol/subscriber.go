@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -108,7 +109,7 @@ func (s *Subscriber) Next(now time.Time, st State) (send Send) {
 	switch {
 	case st.Missing, !st.Known && s.waitTill.IsZero():
 		send.Hopeless = true
-	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode)):
+	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode) || wire.OverloadFromProto(s.said.Overload) != st.Config.Overload):
 		s.said, s.repeatAt = statusMessage(st.Config), now.Add(repeatEvery)
 		send.Status = s.said
 	case st.Newest != nil:
@@ -144,5 +145,6 @@ func (s *Subscriber) Wake() time.Time {
 func statusMessage(c assignment.JobConfig) *slicerv1.Status {
 	return &slicerv1.Status{
 		LoadMetric: c.LoadMetric, Mode: slicerv1.Mode(c.Mode), TakesReports: false, RepeatMs: repeatEvery.Milliseconds(),
+		Overload: wire.OverloadToProto(c.Overload),
 	}
 }

@@ -91,6 +91,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
 		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unacknowledged: b.unacknowledged && !alwaysAcknowledged,
+		Overload: m.GetOverload(),
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
@@ -99,7 +100,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		b.next, b.due.at = s, now
 	case s.ReportIntervalMs != b.shown.ReportIntervalMs:
 		b.next, b.due.at = s, now // tasks die of a delay
-	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || s.Unacknowledged != b.shown.Unacknowledged:
+	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || !proto.Equal(s.Overload, b.shown.Overload) || s.Unacknowledged != b.shown.Unacknowledged:
 		b.next = s
 		b.due.after(now, StatusGap)
 	case !slices.Equal(s.Stragglers, b.shown.Stragglers):

@@ -78,6 +78,8 @@ type Status struct {
 	LoadMetric string
 	// Mode of the job, 0 while not known.
 	Mode assignment.Mode
+	// Overload is what the job does when there are too many requests, with defaults.
+	Overload assignment.OverloadConfig
 }
 
 const (
@@ -93,6 +95,10 @@ func statusFromProto(m *slicerv1.Status) Status {
 		Converged:      assignment.Generation(max(m.GetConvergedGeneration(), 0)),
 		ReportInterval: defaultReportInterval,
 		LoadMetric:     assignment.LoadRequests,
+		Overload:       wire.OverloadFromProto(m.GetOverload()),
+	}
+	if c := &s.Overload.DefaultCriticality; !c.Valid() {
+		*c = assignment.Critical
 	}
 	if ms := m.GetReportIntervalMs(); ms > 0 {
 		ms = min(ms, maxReportInterval.Milliseconds())

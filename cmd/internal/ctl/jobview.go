@@ -11,21 +11,22 @@ import (
 
 // jobView is a job's config as JSON, by the names that a job file uses.
 type jobView struct {
-	Name             string      `json:"name"`
-	Version          int64       `json:"version"`
-	Mode             string      `json:"mode"`
-	MinReplicas      int         `json:"min_replicas"`
-	MaxReplicas      int         `json:"max_replicas"`
-	LoadMetric       string      `json:"load_metric"`
-	Zone             string      `json:"zone"`
-	Store            string      `json:"store"`
-	HeartbeatTimeout string      `json:"heartbeat_timeout"`
-	LeaseDuration    string      `json:"lease_duration"`
-	WarmUp           string      `json:"warm_up"`
-	History          int         `json:"history"`
-	Balance          balanceView `json:"balance"`
-	Damping          dampingView `json:"damping"`
-	Freeze           vanishView  `json:"freeze"`
+	Name             string       `json:"name"`
+	Version          int64        `json:"version"`
+	Mode             string       `json:"mode"`
+	MinReplicas      int          `json:"min_replicas"`
+	MaxReplicas      int          `json:"max_replicas"`
+	LoadMetric       string       `json:"load_metric"`
+	Zone             string       `json:"zone"`
+	Store            string       `json:"store"`
+	HeartbeatTimeout string       `json:"heartbeat_timeout"`
+	LeaseDuration    string       `json:"lease_duration"`
+	WarmUp           string       `json:"warm_up"`
+	History          int          `json:"history"`
+	Balance          balanceView  `json:"balance"`
+	Damping          dampingView  `json:"damping"`
+	Freeze           vanishView   `json:"freeze"`
+	Overload         overloadView `json:"overload"`
 }
 
 type balanceView struct {
@@ -55,6 +56,10 @@ type vanishView struct {
 	For      string  `json:"for"`
 }
 
+type overloadView struct {
+	DefaultCriticality string `json:"default_criticality"`
+}
+
 // newJobView shows none, which the config has as -1, as 0, as a job file does.
 func newJobView(c assignment.JobConfig, version int64) jobView {
 	b, d, z := c.Balance, c.Damping, c.Freeze
@@ -63,8 +68,9 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
 		WarmUp: span(max(c.WarmUp, 0)), History: c.History,
-		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
-		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
+		Damping:  dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
+		Freeze:   vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
+		Overload: overloadView{DefaultCriticality: c.Overload.DefaultCriticality.String()},
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,

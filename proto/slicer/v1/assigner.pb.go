@@ -1392,8 +1392,9 @@ type JobStatus struct {
 	// How many Distributors there are, all of them heard just now, and how many clerks
 	// and slicelets of the job each would have if all had as many, about. 0 when the
 	// sender does not know.
-	Distributors    uint32 `protobuf:"varint,8,opt,name=distributors,proto3" json:"distributors,omitempty"`
-	MeanSubscribers uint32 `protobuf:"varint,9,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
+	Distributors    uint32          `protobuf:"varint,8,opt,name=distributors,proto3" json:"distributors,omitempty"`
+	MeanSubscribers uint32          `protobuf:"varint,9,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
+	Overload        *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1489,6 +1490,13 @@ func (x *JobStatus) GetMeanSubscribers() uint32 {
 		return x.MeanSubscribers
 	}
 	return 0
+}
+
+func (x *JobStatus) GetOverload() *OverloadConfig {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
 }
 
 // RefuseTask ends the stream of one incarnation of a task.
@@ -1786,7 +1794,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\xd1\x02\n" +
+	"\x05piece\"\x88\x03\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -1799,7 +1807,9 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"loadMetric\x12#\n" +
 	"\x04mode\x18\a \x01(\x0e2\x0f.slicer.v1.ModeR\x04mode\x12\"\n" +
 	"\fdistributors\x18\b \x01(\rR\fdistributors\x12)\n" +
-	"\x10mean_subscribers\x18\t \x01(\rR\x0fmeanSubscribers\"\x82\x01\n" +
+	"\x10mean_subscribers\x18\t \x01(\rR\x0fmeanSubscribers\x125\n" +
+	"\boverload\x18\n" +
+	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -1859,6 +1869,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*Chunk)(nil),            // 26: slicer.v1.Chunk
 	(*Trailer)(nil),          // 27: slicer.v1.Trailer
 	(Mode)(0),                // 28: slicer.v1.Mode
+	(*OverloadConfig)(nil),   // 29: slicer.v1.OverloadConfig
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
@@ -1888,14 +1899,15 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	26, // 24: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
 	27, // 25: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
 	28, // 26: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
-	19, // 27: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 28: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	9,  // 29: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	29, // [29:30] is the sub-list for method output_type
-	28, // [28:29] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	29, // 27: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
+	19, // 28: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 29: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	9,  // 30: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	30, // [30:31] is the sub-list for method output_type
+	29, // [29:30] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }

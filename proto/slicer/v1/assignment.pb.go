@@ -128,6 +128,63 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{1}
 }
 
+// Criticality says how bad it is if a request fails (Site Reliability Engineering,
+// chapter 21).
+type Criticality int32
+
+const (
+	Criticality_CRITICALITY_UNSPECIFIED    Criticality = 0
+	Criticality_CRITICALITY_SHEDDABLE      Criticality = 1
+	Criticality_CRITICALITY_SHEDDABLE_PLUS Criticality = 2
+	Criticality_CRITICALITY_CRITICAL       Criticality = 3
+	Criticality_CRITICALITY_CRITICAL_PLUS  Criticality = 4
+)
+
+// Enum value maps for Criticality.
+var (
+	Criticality_name = map[int32]string{
+		0: "CRITICALITY_UNSPECIFIED",
+		1: "CRITICALITY_SHEDDABLE",
+		2: "CRITICALITY_SHEDDABLE_PLUS",
+		3: "CRITICALITY_CRITICAL",
+		4: "CRITICALITY_CRITICAL_PLUS",
+	}
+	Criticality_value = map[string]int32{
+		"CRITICALITY_UNSPECIFIED":    0,
+		"CRITICALITY_SHEDDABLE":      1,
+		"CRITICALITY_SHEDDABLE_PLUS": 2,
+		"CRITICALITY_CRITICAL":       3,
+		"CRITICALITY_CRITICAL_PLUS":  4,
+	}
+)
+
+func (x Criticality) Enum() *Criticality {
+	p := new(Criticality)
+	*p = x
+	return p
+}
+
+func (x Criticality) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Criticality) Descriptor() protoreflect.EnumDescriptor {
+	return file_slicer_v1_assignment_proto_enumTypes[2].Descriptor()
+}
+
+func (Criticality) Type() protoreflect.EnumType {
+	return &file_slicer_v1_assignment_proto_enumTypes[2]
+}
+
+func (x Criticality) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Criticality.Descriptor instead.
+func (Criticality) EnumDescriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{2}
+}
+
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -571,7 +628,8 @@ type JobConfig struct {
 	Damping *DampingConfig `protobuf:"bytes,12,opt,name=damping,proto3" json:"damping,omitempty"`
 	Freeze  *FreezeConfig  `protobuf:"bytes,13,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	// Of new tasks; -1 is none.
-	WarmUpMs      int64 `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
+	WarmUpMs      int64           `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
+	Overload      *OverloadConfig `protobuf:"bytes,15,opt,name=overload,proto3" json:"overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -704,6 +762,59 @@ func (x *JobConfig) GetWarmUpMs() int64 {
 	return 0
 }
 
+func (x *JobConfig) GetOverload() *OverloadConfig {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
+// OverloadConfig says what becomes of requests when there are too many.
+type OverloadConfig struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of requests that do not say theirs.
+	DefaultCriticality Criticality `protobuf:"varint,1,opt,name=default_criticality,json=defaultCriticality,proto3,enum=slicer.v1.Criticality" json:"default_criticality,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *OverloadConfig) Reset() {
+	*x = OverloadConfig{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverloadConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverloadConfig) ProtoMessage() {}
+
+func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverloadConfig.ProtoReflect.Descriptor instead.
+func (*OverloadConfig) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *OverloadConfig) GetDefaultCriticality() Criticality {
+	if x != nil {
+		return x.DefaultCriticality
+	}
+	return Criticality_CRITICALITY_UNSPECIFIED
+}
+
 type FreezeConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the tasks, above 0, to 1; 1 never freezes.
@@ -717,7 +828,7 @@ type FreezeConfig struct {
 
 func (x *FreezeConfig) Reset() {
 	*x = FreezeConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +840,7 @@ func (x *FreezeConfig) String() string {
 func (*FreezeConfig) ProtoMessage() {}
 
 func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +853,7 @@ func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
 func (*FreezeConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FreezeConfig) GetShare() float64 {
@@ -788,7 +899,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +911,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +924,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -871,7 +982,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +994,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1007,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1011,7 +1122,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\x84\x04\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xbb\x04\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1029,7 +1140,10 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\adamping\x18\f \x01(\v2\x18.slicer.v1.DampingConfigR\adamping\x12/\n" +
 	"\x06freeze\x18\r \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
 	"\n" +
-	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\"u\n" +
+	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\x125\n" +
+	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"Y\n" +
+	"\x0eOverloadConfig\x12G\n" +
+	"\x13default_criticality\x18\x01 \x01(\x0e2\x16.slicer.v1.CriticalityR\x12defaultCriticality\"u\n" +
 	"\fFreezeConfig\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +
@@ -1065,7 +1179,13 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rMODE_AFFINITY\x10\x01\x12\x13\n" +
-	"\x0fMODE_CONSISTENT\x10\x02B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"\x0fMODE_CONSISTENT\x10\x02*\x9e\x01\n" +
+	"\vCriticality\x12\x1b\n" +
+	"\x17CRITICALITY_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CRITICALITY_SHEDDABLE\x10\x01\x12\x1e\n" +
+	"\x1aCRITICALITY_SHEDDABLE_PLUS\x10\x02\x12\x18\n" +
+	"\x14CRITICALITY_CRITICAL\x10\x03\x12\x1d\n" +
+	"\x19CRITICALITY_CRITICAL_PLUS\x10\x04B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_assignment_proto_rawDescOnce sync.Once
@@ -1079,35 +1199,39 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assignment_proto_rawDescData
 }
 
-var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_slicer_v1_assignment_proto_goTypes = []any{
-	(TaskState)(0),        // 0: slicer.v1.TaskState
-	(Mode)(0),             // 1: slicer.v1.Mode
-	(*Task)(nil),          // 2: slicer.v1.Task
-	(*SliceColumns)(nil),  // 3: slicer.v1.SliceColumns
-	(*Assignment)(nil),    // 4: slicer.v1.Assignment
-	(*Delta)(nil),         // 5: slicer.v1.Delta
-	(*JobConfig)(nil),     // 6: slicer.v1.JobConfig
-	(*FreezeConfig)(nil),  // 7: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil), // 8: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil), // 9: slicer.v1.BalanceConfig
+	(TaskState)(0),         // 0: slicer.v1.TaskState
+	(Mode)(0),              // 1: slicer.v1.Mode
+	(Criticality)(0),       // 2: slicer.v1.Criticality
+	(*Task)(nil),           // 3: slicer.v1.Task
+	(*SliceColumns)(nil),   // 4: slicer.v1.SliceColumns
+	(*Assignment)(nil),     // 5: slicer.v1.Assignment
+	(*Delta)(nil),          // 6: slicer.v1.Delta
+	(*JobConfig)(nil),      // 7: slicer.v1.JobConfig
+	(*OverloadConfig)(nil), // 8: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 9: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 10: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 11: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
-	0, // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
-	2, // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
-	3, // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
-	2, // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
-	3, // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
-	1, // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	9, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	8, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	7, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
+	3,  // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
+	4,  // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
+	3,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
+	4,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
+	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
+	11, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	10, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	9,  // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	8,  // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	2,  // 10: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1120,8 +1244,8 @@ func file_slicer_v1_assignment_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   8,
+			NumEnums:      3,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

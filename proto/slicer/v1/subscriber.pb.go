@@ -821,8 +821,10 @@ type Status struct {
 	// The job's preferred assigner has not heard the sender for some seconds: what
 	// slicelets report to it gets nowhere, so they look for another Distributor.
 	Unacknowledged bool `protobuf:"varint,9,opt,name=unacknowledged,proto3" json:"unacknowledged,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the job does when there are too many requests.
+	Overload      *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -916,6 +918,13 @@ func (x *Status) GetUnacknowledged() bool {
 		return x.Unacknowledged
 	}
 	return false
+}
+
+func (x *Status) GetOverload() *OverloadConfig {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
 }
 
 type FetchRequest struct {
@@ -1041,7 +1050,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\xf2\x02\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\xa9\x03\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1054,7 +1063,9 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\rtakes_reports\x18\x06 \x01(\bR\ftakesReports\x12\x1b\n" +
 	"\trepeat_ms\x18\a \x01(\x03R\brepeatMs\x12&\n" +
 	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12&\n" +
-	"\x0eunacknowledged\x18\t \x01(\bR\x0eunacknowledgedB\x0f\n" +
+	"\x0eunacknowledged\x18\t \x01(\bR\x0eunacknowledged\x125\n" +
+	"\boverload\x18\n" +
+	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverloadB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
@@ -1086,20 +1097,21 @@ func file_slicer_v1_subscriber_proto_rawDescGZIP() []byte {
 var file_slicer_v1_subscriber_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_slicer_v1_subscriber_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_slicer_v1_subscriber_proto_goTypes = []any{
-	(Role)(0),             // 0: slicer.v1.Role
-	(*WatchRequest)(nil),  // 1: slicer.v1.WatchRequest
-	(*Hello)(nil),         // 2: slicer.v1.Hello
-	(*Report)(nil),        // 3: slicer.v1.Report
-	(*LoadReport)(nil),    // 4: slicer.v1.LoadReport
-	(*Ack)(nil),           // 5: slicer.v1.Ack
-	(*WatchResponse)(nil), // 6: slicer.v1.WatchResponse
-	(*Chunk)(nil),         // 7: slicer.v1.Chunk
-	(*Trailer)(nil),       // 8: slicer.v1.Trailer
-	(*Status)(nil),        // 9: slicer.v1.Status
-	(*FetchRequest)(nil),  // 10: slicer.v1.FetchRequest
-	(*Task)(nil),          // 11: slicer.v1.Task
-	(TaskState)(0),        // 12: slicer.v1.TaskState
-	(Mode)(0),             // 13: slicer.v1.Mode
+	(Role)(0),              // 0: slicer.v1.Role
+	(*WatchRequest)(nil),   // 1: slicer.v1.WatchRequest
+	(*Hello)(nil),          // 2: slicer.v1.Hello
+	(*Report)(nil),         // 3: slicer.v1.Report
+	(*LoadReport)(nil),     // 4: slicer.v1.LoadReport
+	(*Ack)(nil),            // 5: slicer.v1.Ack
+	(*WatchResponse)(nil),  // 6: slicer.v1.WatchResponse
+	(*Chunk)(nil),          // 7: slicer.v1.Chunk
+	(*Trailer)(nil),        // 8: slicer.v1.Trailer
+	(*Status)(nil),         // 9: slicer.v1.Status
+	(*FetchRequest)(nil),   // 10: slicer.v1.FetchRequest
+	(*Task)(nil),           // 11: slicer.v1.Task
+	(TaskState)(0),         // 12: slicer.v1.TaskState
+	(Mode)(0),              // 13: slicer.v1.Mode
+	(*OverloadConfig)(nil), // 14: slicer.v1.OverloadConfig
 }
 var file_slicer_v1_subscriber_proto_depIdxs = []int32{
 	2,  // 0: slicer.v1.WatchRequest.hello:type_name -> slicer.v1.Hello
@@ -1114,15 +1126,16 @@ var file_slicer_v1_subscriber_proto_depIdxs = []int32{
 	8,  // 9: slicer.v1.WatchResponse.trailer:type_name -> slicer.v1.Trailer
 	9,  // 10: slicer.v1.WatchResponse.status:type_name -> slicer.v1.Status
 	13, // 11: slicer.v1.Status.mode:type_name -> slicer.v1.Mode
-	1,  // 12: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
-	10, // 13: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
-	6,  // 14: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
-	6,  // 15: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	14, // 12: slicer.v1.Status.overload:type_name -> slicer.v1.OverloadConfig
+	1,  // 13: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
+	10, // 14: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
+	6,  // 15: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
+	6,  // 16: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
+	15, // [15:17] is the sub-list for method output_type
+	13, // [13:15] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_subscriber_proto_init() }
