@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // Config says in which job a clerk looks keys up, and which servers know it.
@@ -32,6 +33,9 @@ type Config struct {
 	Zone string
 	// Subset says which tasks to keep connections to; the default is all.
 	Subset SubsetConfig
+	// Criticality is that of requests whose context says none; 0 leaves it to the job's
+	// default. See package overload.
+	Criticality overload.Criticality
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
@@ -60,6 +64,7 @@ type Clerk struct {
 	retries     retries
 	budgets     *budgets
 	chooser     chooser
+	criticality overload.Criticality
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when newest or subset change
@@ -73,6 +78,9 @@ type Clerk struct {
 func (c Config) Validate() error {
 	if c.ClientID == "" {
 		c.ClientID = "client"
+	}
+	if c.Criticality != 0 && !c.Criticality.Valid() {
+		return &assignment.FieldError{Field: "criticality", Value: uint8(c.Criticality), Allowed: "0, or one of package overload"}
 	}
 	if _, err := newChooser(c.Subset, c.ClientID); err != nil {
 		return err
@@ -102,7 +110,7 @@ func New(cfg Config) (*Clerk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), chooser: chooser, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
 	sub := cfg.subscriber()
 	sub.Observe = c.observe
 	if c.sub, err = subscriber.New(sub); err != nil {

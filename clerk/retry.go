@@ -15,6 +15,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 const (
@@ -147,6 +148,9 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		}
 	}
 	c.Requested()
+	if l := overload.LabelsOf(ctx); l.Criticality == 0 && c.criticality != 0 {
+		ctx = overload.WithCriticality(ctx, c.criticality)
+	}
 	var tried []string // in affinity mode, since they were not reached
 	var last error
 	var ran error            // the first Lost

@@ -49,8 +49,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}{{"owned", n.requests - n.misrouted}, {"misrouted", n.misrouted}, {"shed", n.shed}} {
 		ch <- prometheus.MustNewConstMetric(c.requests, prometheus.CounterValue, float64(kind.n), kind.name)
 	}
-	for before := range c.s.attempts.by {
-		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(c.s.attempts.by[before].Load()), strconv.Itoa(before))
+	for before := range c.s.arrivals.attempts.by {
+		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(c.s.arrivals.attempts.by[before].Load()), strconv.Itoa(before))
 	}
 	slices, share := c.s.Slices(), 0.0
 	for _, s := range slices {

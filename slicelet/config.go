@@ -1,6 +1,7 @@
 package slicelet
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -40,6 +41,11 @@ type Config struct {
 	// mode. One Reader serves all slicelets of the process, if they are of different
 	// jobs. It is the caller's, which closes it after them.
 	Leases *lease.Reader
+	// Customer names what a request is charged to, by its context, as its server has it,
+	// and the name that its client claims, empty if none or one that is not allowed
+	// (assignment.ValidCustomer). It may return an empty name, for none, and must be safe
+	// for concurrent use. nil believes no claim; BelieveCustomer believes them all.
+	Customer func(ctx context.Context, claimed string) string
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger

@@ -1,6 +1,7 @@
 package slicelet
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,12 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
+
+// arrivals is what is known of requests as such, with or without a key.
+type arrivals struct {
+	attempts attempts
+	customer func(ctx context.Context, claimed string) string // Config.Customer
+}
 
 // attempts counts requests by how often they were sent before.
 type attempts struct {
@@ -45,7 +52,7 @@ func (a *attempts) many(now time.Time) bool {
 // sliceletgrpc and slicelethttp call it. It does not allocate, and takes a lock four times a
 // second.
 func (s *Slicelet) CountAttempt(now time.Time, before int) {
-	s.attempts.count(now, min(max(before, 0), len(s.attempts.by)-1))
+	s.arrivals.attempts.count(now, min(max(before, 0), len(s.arrivals.attempts.by)-1))
 }
 
 // Elsewhere reports whether a request without a key, for which this task has no room, may
@@ -54,7 +61,7 @@ func (s *Slicelet) CountAttempt(now time.Time, before int) {
 // overload.Attempts).
 func (s *Slicelet) Elsewhere() bool {
 	a := s.Assignment()
-	return a != nil && a.NumTasks() > 1 && !s.attempts.many(time.Now())
+	return a != nil && a.NumTasks() > 1 && !s.arrivals.attempts.many(time.Now())
 }
 
 // Elsewhere is Slicelet.Elsewhere for a request with this key: besides, another task must

@@ -24,8 +24,8 @@ type Slicelet struct {
 	// lapsed: the leases of views of earlier epochs have been found to be lost.
 	lapsed atomic.Uint64
 	meter  *meter
-	// attempts are counted by adapters.
-	attempts attempts
+	// arrivals is what adapters ask for each request.
+	arrivals arrivals
 
 	job      string
 	me       assignment.Task
@@ -66,7 +66,7 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.attempts.began = time.Now()
+	s.arrivals.attempts.began, s.arrivals.customer = time.Now(), cfg.Customer
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())

@@ -3,6 +3,7 @@ package httpkey
 import (
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Headers between Slicer's own programs. Proxies take them out of what comes
@@ -26,11 +27,25 @@ const (
 	// had no room for it or could not be reached, decimal. First attempts do not carry
 	// it.
 	HeaderAttempt = "Slicer-Attempt"
+	// HeaderCriticality says how critical the request is: critical_plus, critical,
+	// sheddable_plus or sheddable; for anything else the job's default holds.
+	HeaderCriticality = "Slicer-Criticality"
+	// HeaderCohort is the request's cohort, 0 to 127, decimal; otherwise one is drawn.
+	HeaderCohort = "Slicer-Cohort"
+	// HeaderCustomer is what the request is to be charged to. Whether it is believed,
+	// slicelet.Config.Customer decides.
+	HeaderCustomer = "Slicer-Customer"
+	// HeaderTimeout is how long the sender waits for the answer: 1 to MaxTimeout, in
+	// milliseconds, decimal. gRPC has a header of its own.
+	HeaderTimeout = "Slicer-Timeout"
 	// HeaderOverloaded comes with 503 Service Unavailable from a task that has no room
 	// for the request, and has done nothing: OverloadedTask where another owner of the
 	// key may be asked, OverloadedAll where the request should not be sent again.
 	HeaderOverloaded = "Slicer-Overloaded"
 )
+
+// MaxTimeout is the largest that HeaderTimeout says.
+const MaxTimeout = 24 * time.Hour
 
 // What HeaderOverloaded says.
 const (

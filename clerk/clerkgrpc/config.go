@@ -32,6 +32,12 @@ const (
 	// AttemptHeader is the metadata that says how often an RPC has been sent before since
 	// a task had no room for it or died, in decimal. First attempts do not carry it.
 	AttemptHeader = "slicer-attempt"
+	// CriticalityHeader, CohortHeader and CustomerHeader are the metadata that carry the
+	// labels of an RPC (overload.LabelsOf, clerk.Config.Criticality), each where there is
+	// one.
+	CriticalityHeader = "slicer-criticality"
+	CohortHeader      = "slicer-cohort"
+	CustomerHeader    = "slicer-customer"
 )
 
 // Keyless says what becomes of an RPC that has no key.

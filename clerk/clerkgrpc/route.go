@@ -90,6 +90,7 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		ctx = withAttempt(ctx, n)
 		c.Context = ctx
 	}
+	add := appendLabels(make([]string, 0, 10), s.labels(ctx))
 	if name := s.cfg.SendKey; r.keyed && name != "" {
 		// In KeyHeader a percent sign begins what slicerproxy has encoded.
 		if !printable(r.key) || name == KeyHeader && strings.Contains(r.key, "%") {
@@ -97,10 +98,13 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		}
 		// Metadata of the picker's would be dearer: gRPC copies all of it then.
 		if r.sent = s.generation.Load(); r.sent != nil {
-			c.Context = metadata.AppendToOutgoingContext(ctx, name, r.key, GenerationHeader, r.sent.text)
+			add = append(add, name, r.key, GenerationHeader, r.sent.text)
 		} else {
-			c.Context = metadata.AppendToOutgoingContext(ctx, name, r.key)
+			add = append(add, name, r.key)
 		}
+	}
+	if len(add) > 0 {
+		c.Context = metadata.AppendToOutgoingContext(ctx, add...)
 	}
 	return c, nil
 }

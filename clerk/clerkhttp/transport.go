@@ -164,6 +164,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if keyed {
 		r.out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
 	}
+	setLabels(r.out.Header, t.clerk.Labels(req.Context()))
 	return t.route(r)
 }
 
@@ -394,6 +395,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	if before := clerk.AttemptOf(r.in.Context()) + r.sent; before > 0 {
 		r.out.Header[httpkey.HeaderAttempt] = []string{strconv.Itoa(before)}
 	}
+	setTimeout(r.in.Context(), r.out.Header)
 	b.probe(r.begun)
 	r.sent++
 	count := r.t.cfg.Policy == policy.LeastLoaded

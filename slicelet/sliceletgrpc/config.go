@@ -25,6 +25,14 @@ const (
 	// before, decimal; it is left out of first attempts. What gRPC's own retries say
 	// (grpc-previous-rpc-attempts) counts as well: the larger of the two.
 	AttemptHeader = "slicer-attempt"
+	// CriticalityHeader is the metadata that says how critical an RPC is:
+	// critical_plus, critical, sheddable_plus or sheddable; for anything else the job's
+	// default holds. CohortHeader says its cohort, 0 to 127, and otherwise one is drawn;
+	// CustomerHeader what it is charged to, of which slicelet.Config.Customer decides
+	// whether it is believed. Package overload has what they mean.
+	CriticalityHeader = "slicer-criticality"
+	CohortHeader      = "slicer-cohort"
+	CustomerHeader    = "slicer-customer"
 	// SliceKeyHeader is the metadata by which stock gRPC clients that are sharded by
 	// Slicer's auto-sharding protocol (gRFC A119) are routed, where Config does not name
 	// another: a slice key in text form, XXH64(key) >> 1 as exactly 16 lower-case hex

@@ -53,6 +53,13 @@
 // clerkgrpc and gRPC's own retries heed that. A server that is itself a client passes such
 // an error on as it is: only the layer just above the task without room retries.
 //
+// # Labels
+//
+// An RPC says how critical it is, its cohort, and what it is charged to
+// (overload.LabelsOf): the handler's context has them, with the job's default criticality
+// and a cohort by chance where the RPC says none, so that RPCs that the handler makes with
+// that context say the same.
+//
 // # Load
 //
 // In a job balanced by CPU an RPC counts by how long its handler works; in a stream that

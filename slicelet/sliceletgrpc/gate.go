@@ -18,6 +18,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -40,6 +41,7 @@ type call struct {
 	gate   *gate
 	handle slicelet.Handle
 	keyed  bool
+	labels overload.Labels
 	// checked: the answer is let out only if the key was owned throughout.
 	checked bool
 }
@@ -49,8 +51,11 @@ func (c *call) lost() bool { return c.checked && !c.handle.AssignedContinuously(
 
 // Value is context.Context's.
 func (c *call) Value(key any) any {
-	if key == (callOfContext{}) {
+	switch key {
+	case callOfContext{}:
 		return c
+	case overload.LabelsKey{}:
+		return &c.labels
 	}
 	return c.Context.Value(key)
 }
@@ -68,7 +73,7 @@ func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	var answer any
-	c := &call{Context: ctx, gate: g}
+	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}
 	g.attempt(ctx, began)
 	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
@@ -91,7 +96,8 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, call: call{Context: ss.Context(), gate: g}, busy: began}
+	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
+		call: call{Context: ss.Context(), gate: g, labels: g.labels(ss.Context())}}
 	g.attempt(ss.Context(), began)
 	k, ok, err := g.keyOf(ss.Context())
 	switch {

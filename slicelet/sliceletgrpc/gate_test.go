@@ -30,6 +30,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
@@ -59,11 +60,12 @@ type service struct {
 	block        chan struct{}
 	fails        codes.Code // what SayHello ends with
 	full         bool       // it has no room
+	labels       overload.Labels
 }
 
 func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 	h, ok := HandleFrom(ctx)
-	s.owned, s.keyed = h.Owned(), ok
+	s.owned, s.keyed, s.labels = h.Owned(), ok, overload.LabelsOf(ctx)
 	if s.block != nil {
 		<-s.block
 	}
@@ -82,7 +84,7 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 
 func (s *service) SayHellos(name *wrapperspb.StringValue, stream grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
 	h, ok := HandleFrom(stream.Context())
-	s.owned, s.keyed = h.Owned(), ok
+	s.owned, s.keyed, s.labels = h.Owned(), ok, overload.LabelsOf(stream.Context())
 	work(name)
 	return s.Greeter.SayHellos(name, stream)
 }

@@ -26,11 +26,7 @@ func (g *gate) attempt(ctx context.Context, now time.Time) {
 
 // number is what metadata says, 0 if that is no number.
 func number(ctx context.Context, name string) int {
-	v := metadata.ValueFromIncomingContext(ctx, name)
-	if len(v) == 0 {
-		return 0
-	}
-	n, err := strconv.Atoi(v[len(v)-1])
+	n, err := strconv.Atoi(last(ctx, name))
 	if err != nil {
 		return 0
 	}

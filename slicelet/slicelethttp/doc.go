@@ -38,6 +38,14 @@
 // where many of the requests that arrive have been sent before, the answer says that there
 // should be no retry.
 //
+// # Labels
+//
+// A request says how critical it is, its cohort, and what it is charged to
+// (overload.LabelsOf), and how long its client waits for the answer: the handler's context
+// has the first three, with the job's default criticality and a cohort by chance where the
+// request says none, and ends when the client's does, so that requests that the handler
+// makes with that context say the same.
+//
 // # Answers in consistent mode
 //
 // An answer is let out only if the task has owned the key at every moment since the

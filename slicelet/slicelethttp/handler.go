@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/slicelet"
 )
 
@@ -60,12 +61,16 @@ type visit struct {
 	gate   *gate
 	handle slicelet.Handle
 	keyed  bool
+	labels overload.Labels
 }
 
 // Value is context.Context's.
 func (v *visit) Value(key any) any {
-	if key == (handleOfContext{}) {
+	switch key {
+	case handleOfContext{}:
 		return v
+	case overload.LabelsKey{}:
+		return &v.labels
 	}
 	return v.Context.Value(key)
 }
@@ -90,7 +95,12 @@ type gate struct {
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	v := &visit{recorder: recorder{ResponseWriter: w}, gate: g, Context: r.Context()}
+	v := &visit{recorder: recorder{ResponseWriter: w}, gate: g, Context: r.Context(), labels: g.labels(r)}
+	if limit, ok := timeout(r); ok {
+		var cancel context.CancelFunc
+		v.Context, cancel = context.WithTimeout(v.Context, limit)
+		defer cancel()
+	}
 	g.attempt(r, begun)
 	rec := &v.recorder
 	defer func() {

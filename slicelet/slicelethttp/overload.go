@@ -10,10 +10,7 @@ import (
 
 // attempt counts a request by how often it was sent before.
 func (g *gate) attempt(r *http.Request, now time.Time) {
-	before := 0
-	if v := r.Header[httpkey.HeaderAttempt]; len(v) > 0 {
-		before, _ = strconv.Atoi(v[0])
-	}
+	before, _ := strconv.Atoi(last(r, httpkey.HeaderAttempt))
 	g.slicelet.CountAttempt(now, before)
 }
 

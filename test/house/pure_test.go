@@ -15,8 +15,9 @@ import (
 // return follows from what they are given. They have no goroutine, so the race run
 // leaves them out.
 var pure = map[string][]string{
-	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/overload": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
-	"loadbalance/sim":                {"os"}, // reads traces
+	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
+	"loadbalance/sim":                {"os"},      // reads traces
+	"loadbalance/overload":           {"context"}, // labels travel in it
 	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "assignment/limiter/fair": nil,
 	"assigner/downstream": nil, "assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }

@@ -154,6 +154,11 @@ func client(t *testing.T, plane *bed.Plane, job string) hello.GreeterClient {
 			t.Fatalf("the tasks of %s do not own all keys", job)
 		}
 	}
+	return dial(t, plane, job)
+}
+
+func dial(t *testing.T, plane *bed.Plane, job string) hello.GreeterClient {
+	t.Helper()
 	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: plane.Addrs()}})
 	conn, err := grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {

@@ -1,0 +1,14 @@
+package clerk
+
+import (
+	"context"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
+)
+
+// Labels are those of the requests of a context (overload.LabelsOf), with
+// Config.Criticality where it says none. Do and the adapters go by them; adapters send
+// them along.
+func (c *Clerk) Labels(ctx context.Context) overload.Labels {
+	return overload.LabelsOf(ctx).Or(overload.Labels{Criticality: c.criticality})
+}

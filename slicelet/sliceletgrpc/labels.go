@@ -1,0 +1,27 @@
+package sliceletgrpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// labels are those of an RPC.
+func (g *gate) labels(ctx context.Context) overload.Labels {
+	return g.slicelet.Labels(ctx, slicelet.Claims{
+		Criticality: last(ctx, CriticalityHeader), Cohort: last(ctx, CohortHeader), Customer: last(ctx, CustomerHeader),
+	})
+}
+
+// last is the last value of metadata, empty if there is none: what is nearest to the
+// server has the last word.
+func last(ctx context.Context, name string) string {
+	v := metadata.ValueFromIncomingContext(ctx, name)
+	if len(v) == 0 {
+		return ""
+	}
+	return v[len(v)-1]
+}

@@ -1,0 +1,34 @@
+package slicelethttp
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// labels are those of a request.
+func (g *gate) labels(r *http.Request) overload.Labels {
+	return g.slicelet.Labels(r.Context(), slicelet.Claims{
+		Criticality: last(r, httpkey.HeaderCriticality), Cohort: last(r, httpkey.HeaderCohort), Customer: last(r, httpkey.HeaderCustomer),
+	})
+}
+
+// timeout is how long the client waits for the answer; it is not ok if it does not say.
+func timeout(r *http.Request) (time.Duration, bool) {
+	ms, err := strconv.ParseInt(last(r, httpkey.HeaderTimeout), 10, 64)
+	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0 && ms <= httpkey.MaxTimeout.Milliseconds()
+}
+
+// last is the last value of a header, empty if there is none: what is nearest to the
+// server has the last word.
+func last(r *http.Request, name string) string {
+	v := r.Header[name]
+	if len(v) == 0 {
+		return ""
+	}
+	return v[len(v)-1]
+}
