@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 func TestProxyRoutesByEachKindOfKey(t *testing.T) {
@@ -273,5 +274,39 @@ func TestSetRules(t *testing.T) {
 	}
 	if resp, _ := f.ask("GET", "/", nil); resp.StatusCode != 404 {
 		t.Errorf("closed: %d", resp.StatusCode)
+	}
+}
+
+// TestProxyLabels: the rules say how critical requests are and whom they are charged to;
+// what requests say in Slicer's own headers counts for nothing.
+func TestProxyLabels(t *testing.T) {
+	users := []httpkey.Source{httpkey.Header("X-Tenant"), httpkey.Cookie("tenant")}
+	f := newFront(t, 1, affinity, Rules{List: []Rule{
+		{Path: "/batch/", Job: "job", Criticality: overload.SheddablePlus},
+		{Path: "/api/", Job: "job", CriticalityFrom: []httpkey.Source{httpkey.Header("X-Criticality")}, Criticality: overload.Critical, Customer: users},
+		{Job: "job"},
+	}}, nil)
+	for _, c := range []struct {
+		path, want string
+		headers    []string
+	}{
+		{"/", "   ", nil},
+		{"/", "   ", []string{"Slicer-Criticality: critical_plus", "Slicer-Cohort: 127", "Slicer-Customer: mail", "Slicer-Timeout: 1"}},
+		{"/batch/1", "sheddable_plus   ", []string{"X-Criticality: critical_plus", "Slicer-Criticality: critical_plus"}},
+		{"/api/1", "critical   ", nil},
+		{"/api/1", "sheddable  mail ", []string{"X-Criticality: sheddable", "X-Tenant: mail", "Cookie: tenant=other"}},
+		{"/api/1", "critical  other ", []string{"X-Criticality: high", "Cookie: tenant=other"}},
+		{"/api/1", "critical   ", []string{"X-Tenant: " + strings.Repeat("x", 129)}},
+		{"/api/1", "critical   ", []string{"X-Tenant: a b"}},
+	} {
+		if resp, _ := f.ask("GET", c.path, nil, append([]string{"Host: x"}, c.headers...)...); resp.StatusCode != 200 {
+			t.Errorf("%s: %d", c.path, resp.StatusCode)
+		}
+		if got := labelsOf(f.last()); got != c.want {
+			t.Errorf("%s %.100s: %q, want %q", c.path, c.headers, got, c.want)
+		}
+	}
+	if err := (Rule{Job: "job", Criticality: 9}).Validate(); err == nil || !strings.Contains(err.Error(), "criticality: 9 is not allowed") {
+		t.Errorf("criticality 9: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // Limits of Rules.
@@ -43,6 +44,14 @@ type Rule struct {
 	Missing Missing
 	// Upstream is how tasks are spoken to.
 	Upstream Upstream
+	// Criticality is that of these requests, 0 for the job's default; CriticalityFrom is
+	// where a request says its own, in the first that has anything, of which only the name
+	// of a criticality counts. Nothing else that comes from outside does.
+	Criticality     overload.Criticality
+	CriticalityFrom []httpkey.Source
+	// Customer is where the name of the customer is that requests are charged to, in the
+	// first that has one.
+	Customer []httpkey.Source
 }
 
 // Upstream is a protocol that tasks speak.
@@ -92,6 +101,8 @@ type compiled struct {
 	below  bool   // the host begins with *.
 	path   *httpkey.Pattern
 	finder *httpkey.Finder
+	// Each is nil if the rule has no such sources.
+	criticality, customer *httpkey.Finder
 }
 
 func compile(r Rule) (*compiled, error) {
@@ -110,9 +121,14 @@ func compile(r Rule) (*compiled, error) {
 	if err := assignment.ValidateJobName(r.Job); err != nil {
 		return nil, err
 	}
-	if len(r.Key) > 0 {
-		if c.finder, err = httpkey.New(r.Key...); err != nil {
-			return nil, err
+	for _, f := range []struct {
+		to   **httpkey.Finder
+		from []httpkey.Source
+	}{{&c.finder, r.Key}, {&c.criticality, r.CriticalityFrom}, {&c.customer, r.Customer}} {
+		if len(f.from) > 0 {
+			if *f.to, err = httpkey.New(f.from...); err != nil {
+				return nil, err
+			}
 		}
 	}
 	switch {
@@ -120,10 +136,30 @@ func compile(r Rule) (*compiled, error) {
 		return nil, &assignment.FieldError{Field: "missing", Value: int(r.Missing), Allowed: "any or refuse"}
 	case r.Missing == Refuse && c.finder == nil:
 		return nil, &assignment.FieldError{Field: "missing", Value: r.Missing.String(), Allowed: "any, as the rule has no key"}
+	case r.Criticality != 0 && !r.Criticality.Valid():
+		return nil, &assignment.FieldError{Field: "criticality", Value: uint8(r.Criticality), Allowed: "0, or one of package overload"}
 	case r.Upstream > H2C:
 		return nil, &assignment.FieldError{Field: "upstream", Value: int(r.Upstream), Allowed: "http, https or h2c"}
 	}
 	return c, nil
+}
+
+// labels are those of a request.
+func (c *compiled) labels(r *http.Request) (l overload.Labels) {
+	l.Criticality = c.Criticality
+	if c.criticality != nil {
+		if text, ok := c.criticality.Find(r); ok {
+			if said, err := assignment.ParseCriticality(text); err == nil {
+				l.Criticality = said
+			}
+		}
+	}
+	if c.customer != nil {
+		if name, ok := c.customer.Find(r); ok && assignment.ValidCustomer(name) {
+			l.Customer = name
+		}
+	}
+	return l
 }
 
 // isHost reports whether a name can be a host's: a DNS name or an IP address.

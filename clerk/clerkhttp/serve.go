@@ -75,6 +75,7 @@ func (l *handler) rewrite(pr *httputil.ProxyRequest) {
 			return
 		}
 	}
+	setLabels(out, l.rule.labels(pr.In).Or(l.clerk.Labels(pr.In.Context())))
 	if l.trusted {
 		for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
 			if v, ok := pr.In.Header[name]; ok {

@@ -18,9 +18,9 @@ import (
 const clientAddress = "client_address"
 
 var (
-	fileFields = []string{"trusted_proxies", "rules"}
-	ruleFields = []string{"host", "path", "job", "key", "missing", "upstream"}
-	keyFields  = []string{"header", "cookie", "query", "wildcard", "segment"}
+	fileFields   = []string{"trusted_proxies", "rules"}
+	ruleFields   = []string{"host", "path", "job", "key", "missing", "upstream", "criticality", "criticality_from", "customer"}
+	sourceFields = []string{"header", "cookie", "query", "wildcard", "segment"}
 )
 
 // fields are a mapping's, by name.
@@ -103,11 +103,11 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 	if err != nil {
 		return r, line, err
 	}
-	var missing, upstream string
+	var missing, upstream, criticality string
 	for _, t := range []struct {
 		name string
 		to   *string
-	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}} {
+	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}, {"criticality", &criticality}} {
 		if *t.to, line, err = f.text(t.name); err != nil {
 			return r, line, err
 		}
@@ -125,9 +125,19 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 			return r, f["upstream"].Line, err
 		}
 	}
-	if key := f["key"]; key != nil {
-		if r.Key, line, err = readKey(key, r.Path, f["path"], trusted); err != nil {
-			return r, line, err
+	if criticality != "" {
+		if r.Criticality, err = assignment.ParseCriticality(criticality); err != nil {
+			return r, f["criticality"].Line, err
+		}
+	}
+	for _, t := range []struct {
+		name string
+		to   *[]httpkey.Source
+	}{{"key", &r.Key}, {"criticality_from", &r.CriticalityFrom}, {"customer", &r.Customer}} {
+		if n := f[t.name]; n != nil {
+			if *t.to, line, err = readSources(n, t.name, r.Path, f["path"], trusted); err != nil {
+				return r, line, err
+			}
 		}
 	}
 	line = n.Line
@@ -145,17 +155,17 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 	return r, line, err
 }
 
-// readKey reads one source, or a list of them.
-func readKey(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (list []httpkey.Source, line int, err error) {
+// readSources reads one source, or a list of them.
+func readSources(n *yaml.Node, field, path string, pathNode *yaml.Node, trusted int) (list []httpkey.Source, line int, err error) {
 	nodes := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		nodes = n.Content
 	}
 	if len(nodes) == 0 || len(nodes) > httpkey.MaxSources {
-		return nil, n.Line, refuse("key", strictyaml.Describe(n), fmt.Sprintf("1 to %d sources", httpkey.MaxSources))
+		return nil, n.Line, refuse(field, strictyaml.Describe(n), fmt.Sprintf("1 to %d sources", httpkey.MaxSources))
 	}
 	for _, n := range nodes {
-		s, line, err := readSource(n, path, pathNode, trusted)
+		s, line, err := readSource(n, field, path, pathNode, trusted)
 		if err != nil {
 			return nil, line, err
 		}
@@ -167,23 +177,23 @@ func readKey(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (list 
 	return list, 0, nil
 }
 
-func readSource(n *yaml.Node, path string, pathNode *yaml.Node, trusted int) (s httpkey.Source, line int, err error) {
+func readSource(n *yaml.Node, what, path string, pathNode *yaml.Node, trusted int) (s httpkey.Source, line int, err error) {
 	if n.Kind == yaml.ScalarNode && n.Value == clientAddress {
 		return httpkey.ClientAddress(trusted), 0, nil
 	}
 	wanted := "one of header, cookie, query, wildcard, segment with a value, as in \"header: X-User\", or " + clientAddress
 	if n.Kind != yaml.MappingNode {
-		return s, n.Line, refuse("key", strictyaml.Describe(n), wanted)
+		return s, n.Line, refuse(what, strictyaml.Describe(n), wanted)
 	}
-	f, line, err := mapping(n, "key", keyFields)
+	f, line, err := mapping(n, what, sourceFields)
 	if err != nil {
 		return s, line, err
 	}
 	if len(f) != 1 {
-		return s, n.Line, refuse("key", fmt.Sprintf("%d fields", len(f)), wanted)
+		return s, n.Line, refuse(what, fmt.Sprintf("%d fields", len(f)), wanted)
 	}
 	var name string
-	for _, field := range keyFields {
+	for _, field := range sourceFields {
 		if f[field] == nil {
 			continue
 		}

@@ -11,6 +11,11 @@
 //	      - header: X-User
 //	    missing: refuse          # answer 400; the default any goes to any task
 //	    upstream: h2c            # or http, the default, or https
+//	    criticality: critical    # the job's default if left out
+//	    criticality_from:        # where a request says its own
+//	      - header: X-Criticality
+//	    customer:                # whom a request is charged to, the first that it has
+//	      - header: X-Tenant
 //	  - job: web
 //	    key:
 //	      - cookie: session
