@@ -1,6 +1,6 @@
 // Package overload decides what a client and a server do when there is too much to do
-// (Site Reliability Engineering, O'Reilly 2016, chapters 21 and 22). So far it has the
-// budgets for retries, and what requests say about themselves.
+// (Site Reliability Engineering, O'Reilly 2016, chapters 21 and 22). It has the
+// budgets for retries, what requests say about themselves, and admission (Pacer).
 //
 //	b := overload.NewRetryBudget(overload.OtherTasks)
 //	b.Request(now) // once for each request

@@ -1,0 +1,314 @@
+package overload
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// core is a server of one core that starts requests in the order in which they arrive, and
+// that pays for taking each in, served or not.
+type core struct {
+	takes, intake time.Duration // of a request
+	admit         bool
+	pacer         Pacer
+	limits        *Limits
+
+	now, ticked, mark time.Duration
+	queue             []queued
+	seen              Seen
+	asked             [Priorities]uint32
+}
+
+type queued struct {
+	arrived time.Duration
+	p       Priority
+}
+
+// outcome counts requests by criticality.
+type outcome struct {
+	asked, inTime, shed [CriticalPlus + 1]int
+	latencies           []time.Duration
+}
+
+func (o *outcome) of(counts [CriticalPlus + 1]int, of ...Criticality) (n int) {
+	for _, c := range of {
+		n += counts[c]
+	}
+	return n
+}
+
+var everything = []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}
+
+const deadline = 500 * time.Millisecond
+
+// run offers so many times what the core could do if requests cost nothing to take in, and
+// counts what arrives after the first second.
+func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Duration) *outcome {
+	o := new(outcome)
+	begin := c.now
+	next := begin
+	draw := func() Priority {
+		var l Labels
+		x := rng.Float64()
+		for i, share := range mix {
+			if l.Criticality = Sheddable + Criticality(i); x < share {
+				break
+			}
+			x -= share
+		}
+		l.SetCohort(rng.IntN(Cohorts))
+		return l.Priority()
+	}
+	for c.now < begin+lasts {
+		c.tick()
+		if next <= c.now {
+			at := next
+			next += time.Duration(rng.ExpFloat64() * float64(c.takes) / times)
+			c.take(o, queued{at, draw()}, at-begin > time.Second)
+			continue
+		}
+		if len(c.queue) == 0 {
+			c.now = min(next, c.ticked+Tick)
+			continue
+		}
+		c.serve(o, begin)
+	}
+	return o
+}
+
+func (c *core) tick() {
+	if c.limits == nil {
+		c.limits = c.pacer.Tick(Seen{Over: Tick})
+	}
+	for c.now >= c.ticked+Tick {
+		c.ticked += Tick
+		c.seen.Over, c.seen.Asked = Tick, &c.asked
+		c.limits = c.pacer.Tick(c.seen)
+		c.seen, c.asked = Seen{}, [Priorities]uint32{}
+	}
+}
+
+func (c *core) waiting() Queue {
+	if len(c.queue) == 0 {
+		return Queue{}
+	}
+	return Queue{len(c.queue), c.now - c.queue[0].arrived}
+}
+
+func (c *core) take(o *outcome, q queued, counts bool) {
+	c.now += c.intake
+	c.asked[q.p]++
+	crit := q.p.Criticality()
+	if counts {
+		o.asked[crit]++
+	}
+	if c.admit && c.limits.Admit(q.p, c.waiting(), q.arrived+deadline-c.now) != Served {
+		if counts {
+			o.shed[crit]++
+		}
+		return
+	}
+	if len(c.queue) == 0 {
+		c.mark = c.now
+	}
+	c.queue = append(c.queue, q)
+}
+
+func (c *core) serve(o *outcome, begin time.Duration) {
+	q := c.queue[0]
+	c.queue = c.queue[1:]
+	c.seen.Busy += c.now - c.mark
+	c.mark = c.now
+	c.seen.Starts++
+	if c.now > q.arrived+deadline { // the handler finds that its context has ended
+		return
+	}
+	c.now += c.takes
+	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > time.Second {
+		o.inTime[q.p.Criticality()]++
+		o.latencies = append(o.latencies, took)
+	}
+}
+
+func p99(of []time.Duration) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of[len(of)*99/100]
+}
+
+// TestPacer: whatever is offered, a server serves nearly all that it can, the most critical
+// first, at nearly the latency that it has at the rate that it is provisioned for; without
+// admission it serves nothing in time.
+func TestPacer(t *testing.T) {
+	usual := [4]float64{.2, .2, .5, .1}
+	const lasts = 21 * time.Second
+	for _, takes := range []time.Duration{2 * time.Millisecond, 5 * time.Millisecond} {
+		intake := takes * 3 / 100
+		var atOne time.Duration
+		for _, times := range []float64{.5, .8, 1, 1.5, 3, 10} {
+			t.Run(fmt.Sprint(takes, " ", times, "x"), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(1, uint64(times*10)))
+				with := core{takes: takes, intake: intake, admit: true}
+				o := with.run(rng, times, usual, lasts)
+				without := core{takes: takes, intake: intake}
+				n := without.run(rand.New(rand.NewPCG(1, uint64(times*10))), times, usual, lasts)
+				can := math.Min(times, 1-.03*times) * float64(lasts-time.Second) / float64(takes)
+				good := float64(o.of(o.inTime, everything...)) / can
+				served := func(c Criticality) float64 { return float64(o.inTime[c]) / float64(o.asked[c]) }
+				slow := p99(o.latencies)
+				t.Logf("served in time %.2f of what it can (without admission %.2f), by criticality %.2f %.2f %.2f %.2f, p99 %v", good,
+					float64(n.of(n.inTime, everything...))/can, served(Sheddable), served(SheddablePlus), served(Critical), served(CriticalPlus), slow)
+				if good < .9 {
+					t.Errorf("served %.2f of what it can", good)
+				}
+				for c := Sheddable; c < CriticalPlus; c++ {
+					if served(c) > served(c+1)+.02 {
+						t.Errorf("of %s %.2f are served, of %s %.2f", c, served(c), c+1, served(c+1))
+					}
+				}
+				switch {
+				case times <= .8:
+					if n := o.of(o.shed, everything...); float64(n) > .003*float64(o.of(o.asked, everything...)) || o.of(o.shed, Critical, CriticalPlus) > 0 {
+						t.Errorf("%d are refused, of them %d critical", n, o.of(o.shed, Critical, CriticalPlus))
+					}
+				case times == 1:
+					atOne = slow
+				case times <= 3 && served(CriticalPlus) < .98:
+					t.Errorf("of critical_plus %.2f are served", served(CriticalPlus))
+				case times > 1 && slow > 2*atOne:
+					t.Errorf("p99 %v, and at 1x %v", slow, atOne)
+				}
+				if times >= 3 && float64(n.of(n.inTime, everything...)) > .1*can {
+					t.Error("the server without admission does well too, so this tests nothing")
+				}
+			})
+		}
+	}
+}
+
+// TestPacerFlood: a flood of sheddable requests takes nothing from the critical.
+func TestPacerFlood(t *testing.T) {
+	c := core{takes: 2 * time.Millisecond, intake: 60 * time.Microsecond, admit: true}
+	o := c.run(rand.New(rand.NewPCG(2, 2)), 10, [4]float64{.94, 0, .04, .02}, 31*time.Second)
+	asked, served := o.of(o.asked, Critical, CriticalPlus), o.of(o.inTime, Critical, CriticalPlus)
+	if float64(served) < .995*float64(asked) {
+		t.Errorf("%d of %d critical requests are served", served, asked)
+	}
+	t.Logf("%d of %d critical requests and %d of %d sheddable ones are served", served, asked, o.inTime[Sheddable], o.asked[Sheddable])
+}
+
+// TestPacerRecovers: when an overload is over, nothing is refused any more.
+func TestPacerRecovers(t *testing.T) {
+	c := core{takes: 2 * time.Millisecond, intake: 60 * time.Microsecond, admit: true}
+	rng := rand.New(rand.NewPCG(3, 3))
+	usual := [4]float64{.2, .2, .5, .1}
+	c.run(rng, 5, usual, 30*time.Second)
+	o := c.run(rng, .5, usual, 10*time.Second) // of which the first second does not count
+	if n := o.of(o.shed, everything...); n > 0 || o.of(o.inTime, everything...) != o.of(o.asked, everything...) {
+		t.Errorf("of %d requests %d are refused, %d served", o.of(o.asked, everything...), n, o.of(o.inTime, everything...))
+	}
+	if c.limits.Level != 0 {
+		t.Errorf("the level is %d", c.limits.Level)
+	}
+}
+
+// TestPacerQuiet: a task that nothing is asked of refuses nothing, nor does one whose
+// requests do not wait, however many they are.
+func TestPacerQuiet(t *testing.T) {
+	var p Pacer
+	all := [Priorities]uint32{}
+	for i := range all {
+		all[i] = 1000
+	}
+	for _, s := range []Seen{{}, {Over: Tick}, {Over: Tick, Asked: &all}, {Over: -1, Busy: -1, Starts: -1}, {Over: time.Hour, Asked: &all, Starts: 1 << 40}} {
+		l := p.Tick(s)
+		for _, pr := range []Priority{0, Priorities / 2, Priorities - 1, Priorities, math.MaxUint16} {
+			if v := l.Admit(pr, Queue{}, 0); v != Served || l.Level != 0 || l.Pressure(pr, Queue{}) != 0 {
+				t.Errorf("%+v: %v, level %d, pressure %v", s, v, l.Level, l.Pressure(pr, Queue{}))
+			}
+		}
+	}
+	if v := new(Limits).Admit(0, Queue{Len: 1000}, time.Millisecond); v != Served {
+		t.Errorf("the zero limits: %v", v)
+	}
+	if v := new(Limits).Admit(0, Queue{1, time.Second}, 0); v != Late {
+		t.Errorf("behind one that has waited for a second: %v", v)
+	}
+	if v := new(Limits).Admit(0, Queue{}, -1); v != Late {
+		t.Errorf("past its deadline: %v", v)
+	}
+}
+
+// TestPacerSignal: where another signal says that the task is too full, the least critical
+// are refused by how much it is.
+func TestPacerSignal(t *testing.T) {
+	var p Pacer
+	all := [Priorities]uint32{}
+	for i := range all {
+		all[i] = 10
+	}
+	for _, c := range []struct {
+		signal  float64
+		refused int
+	}{{.5, 0}, {1, 0}, {1.1, 47}, {2, 256}, {1e9, 512}, {math.Inf(1), 512}} {
+		l := p.Tick(Seen{Over: Tick, Asked: &all, Signal: c.signal})
+		refused := 0
+		for pr := range Priority(Priorities) {
+			v, pressure := l.Admit(pr, Queue{}, 0), l.Pressure(pr, Queue{})
+			if v == Shed {
+				refused++
+			}
+			if (v == Shed) != (int(pr) < c.refused) || pressure < 0 || pressure > 1 || v == Shed && pressure < 1 {
+				t.Fatalf("signal %v, priority %d: %v, pressure %v", c.signal, pr, v, pressure)
+			}
+		}
+		if refused > 0 && int(l.Level) != refused-1 || refused == 0 && l.Level != 0 {
+			t.Errorf("signal %v: %d are refused, and the level is %d", c.signal, refused, l.Level)
+		}
+	}
+}
+
+func TestPriority(t *testing.T) {
+	last := -1
+	for c := Sheddable; c <= CriticalPlus; c++ {
+		for cohort := Cohorts - 1; cohort >= 0; cohort-- {
+			l := Labels{Criticality: c}
+			l.SetCohort(cohort)
+			if p := l.Priority(); int(p) != last+1 || p.Criticality() != c {
+				t.Errorf("%s, cohort %d: %d after %d, which is %s", c, cohort, p, last, p.Criticality())
+			}
+			last++
+		}
+	}
+	if p := (Labels{}).Priority(); last != Priorities-1 || p.Criticality() != Critical || Priority(math.MaxUint16).Criticality() != CriticalPlus {
+		t.Errorf("%d priorities; what says nothing has %d", last+1, p)
+	}
+}
+
+// BenchmarkAdmit is what each request costs.
+func BenchmarkAdmit(b *testing.B) {
+	c := core{takes: 2 * time.Millisecond, intake: 60 * time.Microsecond, admit: true}
+	c.run(rand.New(rand.NewPCG(4, 4)), 3, [4]float64{.2, .2, .5, .1}, 5*time.Second)
+	for i := range b.N {
+		c.limits.Admit(Priority(i%Priorities), Queue{i % 8, 0}, time.Second)
+	}
+}
+
+// BenchmarkTick is what a task pays 20 times a second.
+func BenchmarkTick(b *testing.B) {
+	var p Pacer
+	all := [Priorities]uint32{}
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	for b.Loop() {
+		p.Tick(Seen{Over: Tick, Busy: 40 * time.Millisecond, Starts: 20, Asked: &all})
+	}
+}
