@@ -80,6 +80,9 @@ type JobConfig struct {
 type OverloadConfig struct {
 	// DefaultCriticality is that of requests that do not say theirs; default Critical.
 	DefaultCriticality Criticality
+	// Admission is whether tasks refuse requests that they have no room for; default
+	// AdmissionReport.
+	Admission Admission
 }
 
 // NoWarmUp is the WarmUp of a job whose new tasks do not warm up.
@@ -175,6 +178,7 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
 	setDefault(&c.Freeze.For, 3*time.Minute)
 	setDefault(&c.Overload.DefaultCriticality, Critical)
+	setDefault(&c.Overload.Admission, AdmissionReport)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.
@@ -267,6 +271,7 @@ func (c JobConfig) Validate() error {
 		{within(z.Window, 500*time.Millisecond, time.Hour) && whole(z.Window), "freeze.window", z.Window, "500ms to 1h, in whole milliseconds"},
 		{within(z.For, time.Second, 24*time.Hour) && whole(z.For), "freeze.for", z.For, "1s to 24h, in whole milliseconds"},
 		{c.Overload.DefaultCriticality.Valid(), "overload.default_criticality", c.Overload.DefaultCriticality, criticalities},
+		{c.Overload.Admission.Valid(), "overload.admission", c.Overload.Admission, admissions},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

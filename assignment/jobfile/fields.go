@@ -54,6 +54,7 @@ var fields = []field{
 	{name: "freeze.min_tasks", at: func(c *assignment.JobConfig) any { return &c.Freeze.MinTasks }},
 	{name: "freeze.window", at: func(c *assignment.JobConfig) any { return &c.Freeze.Window }},
 	{name: "freeze.for", at: func(c *assignment.JobConfig) any { return &c.Freeze.For }},
+	{name: "overload.admission", at: func(c *assignment.JobConfig) any { return &c.Overload.Admission }},
 	{name: "overload.default_criticality", at: func(c *assignment.JobConfig) any { return &c.Overload.DefaultCriticality }},
 }
 
@@ -195,6 +196,10 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 		}
 	case *assignment.Mode:
 		*p, err = assignment.ParseMode(text)
+	case *assignment.Admission:
+		if *p, err = assignment.ParseAdmission(text); err != nil {
+			return refuse("off, report or on")
+		}
 	case *assignment.Criticality:
 		if *p, err = assignment.ParseCriticality(text); err != nil {
 			return refuse("critical_plus, critical, sheddable_plus or sheddable")

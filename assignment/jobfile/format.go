@@ -49,6 +49,8 @@ func (f *field) text(c *assignment.JobConfig) string {
 		return duration(*p)
 	case *assignment.Mode:
 		return p.String()
+	case *assignment.Admission:
+		return quoted(p.String())
 	case *assignment.Criticality:
 		return p.String()
 	case *string:

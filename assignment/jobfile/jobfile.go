@@ -37,6 +37,7 @@
 //	  window: 10s               # within which they fall silent
 //	  for: 3m                   # unless they return
 //	overload:
+//	  admission: report               # of what tasks have no room for; or "off", "on"
 //	  default_criticality: critical   # of requests that do not say theirs
 //	---
 //	name: search

@@ -130,12 +130,15 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 
 // OverloadToProto never fails.
 func OverloadToProto(c assignment.OverloadConfig) *slicerv1.OverloadConfig {
-	return &slicerv1.OverloadConfig{DefaultCriticality: slicerv1.Criticality(c.DefaultCriticality)}
+	return &slicerv1.OverloadConfig{DefaultCriticality: slicerv1.Criticality(c.DefaultCriticality), Admission: slicerv1.Admission(c.Admission)}
 }
 
 // OverloadFromProto neither fills in the defaults nor validates the config.
 func OverloadFromProto(m *slicerv1.OverloadConfig) assignment.OverloadConfig {
-	return assignment.OverloadConfig{DefaultCriticality: assignment.Criticality(min(uint32(m.GetDefaultCriticality()), math.MaxUint8))}
+	return assignment.OverloadConfig{
+		DefaultCriticality: assignment.Criticality(min(uint32(m.GetDefaultCriticality()), math.MaxUint8)),
+		Admission:          assignment.Admission(min(uint32(m.GetAdmission()), math.MaxUint8)),
+	}
 }
 
 // clampInt keeps a number that no int can hold out of range instead of wrapping it.

@@ -100,6 +100,9 @@ func statusFromProto(m *slicerv1.Status) Status {
 	if c := &s.Overload.DefaultCriticality; !c.Valid() {
 		*c = assignment.Critical
 	}
+	if a := &s.Overload.Admission; !a.Valid() {
+		*a = assignment.AdmissionReport
+	}
 	if ms := m.GetReportIntervalMs(); ms > 0 {
 		ms = min(ms, maxReportInterval.Milliseconds())
 		s.ReportInterval = max(time.Duration(ms)*time.Millisecond, minReportInterval)

@@ -57,6 +57,7 @@ type vanishView struct {
 }
 
 type overloadView struct {
+	Admission          string `json:"admission"`
 	DefaultCriticality string `json:"default_criticality"`
 }
 
@@ -70,7 +71,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		WarmUp: span(max(c.WarmUp, 0)), History: c.History,
 		Damping:  dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
 		Freeze:   vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
-		Overload: overloadView{DefaultCriticality: c.Overload.DefaultCriticality.String()},
+		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String()},
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,

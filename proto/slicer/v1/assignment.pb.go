@@ -128,6 +128,59 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{1}
 }
 
+type Admission int32
+
+const (
+	Admission_ADMISSION_UNSPECIFIED Admission = 0
+	Admission_ADMISSION_OFF         Admission = 1
+	// Only metrics tell what would be refused.
+	Admission_ADMISSION_REPORT Admission = 2
+	Admission_ADMISSION_ON     Admission = 3
+)
+
+// Enum value maps for Admission.
+var (
+	Admission_name = map[int32]string{
+		0: "ADMISSION_UNSPECIFIED",
+		1: "ADMISSION_OFF",
+		2: "ADMISSION_REPORT",
+		3: "ADMISSION_ON",
+	}
+	Admission_value = map[string]int32{
+		"ADMISSION_UNSPECIFIED": 0,
+		"ADMISSION_OFF":         1,
+		"ADMISSION_REPORT":      2,
+		"ADMISSION_ON":          3,
+	}
+)
+
+func (x Admission) Enum() *Admission {
+	p := new(Admission)
+	*p = x
+	return p
+}
+
+func (x Admission) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Admission) Descriptor() protoreflect.EnumDescriptor {
+	return file_slicer_v1_assignment_proto_enumTypes[2].Descriptor()
+}
+
+func (Admission) Type() protoreflect.EnumType {
+	return &file_slicer_v1_assignment_proto_enumTypes[2]
+}
+
+func (x Admission) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Admission.Descriptor instead.
+func (Admission) EnumDescriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{2}
+}
+
 // Criticality says how bad it is if a request fails (Site Reliability Engineering,
 // chapter 21).
 type Criticality int32
@@ -169,11 +222,11 @@ func (x Criticality) String() string {
 }
 
 func (Criticality) Descriptor() protoreflect.EnumDescriptor {
-	return file_slicer_v1_assignment_proto_enumTypes[2].Descriptor()
+	return file_slicer_v1_assignment_proto_enumTypes[3].Descriptor()
 }
 
 func (Criticality) Type() protoreflect.EnumType {
-	return &file_slicer_v1_assignment_proto_enumTypes[2]
+	return &file_slicer_v1_assignment_proto_enumTypes[3]
 }
 
 func (x Criticality) Number() protoreflect.EnumNumber {
@@ -182,7 +235,7 @@ func (x Criticality) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Criticality.Descriptor instead.
 func (Criticality) EnumDescriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{2}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{3}
 }
 
 type Task struct {
@@ -774,8 +827,10 @@ type OverloadConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of requests that do not say theirs.
 	DefaultCriticality Criticality `protobuf:"varint,1,opt,name=default_criticality,json=defaultCriticality,proto3,enum=slicer.v1.Criticality" json:"default_criticality,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Whether tasks refuse what they have no room for.
+	Admission     Admission `protobuf:"varint,2,opt,name=admission,proto3,enum=slicer.v1.Admission" json:"admission,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OverloadConfig) Reset() {
@@ -813,6 +868,13 @@ func (x *OverloadConfig) GetDefaultCriticality() Criticality {
 		return x.DefaultCriticality
 	}
 	return Criticality_CRITICALITY_UNSPECIFIED
+}
+
+func (x *OverloadConfig) GetAdmission() Admission {
+	if x != nil {
+		return x.Admission
+	}
+	return Admission_ADMISSION_UNSPECIFIED
 }
 
 type FreezeConfig struct {
@@ -1141,9 +1203,10 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x06freeze\x18\r \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
 	"\n" +
 	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\x125\n" +
-	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"Y\n" +
+	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\x8d\x01\n" +
 	"\x0eOverloadConfig\x12G\n" +
-	"\x13default_criticality\x18\x01 \x01(\x0e2\x16.slicer.v1.CriticalityR\x12defaultCriticality\"u\n" +
+	"\x13default_criticality\x18\x01 \x01(\x0e2\x16.slicer.v1.CriticalityR\x12defaultCriticality\x122\n" +
+	"\tadmission\x18\x02 \x01(\x0e2\x14.slicer.v1.AdmissionR\tadmission\"u\n" +
 	"\fFreezeConfig\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +
@@ -1179,7 +1242,12 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rMODE_AFFINITY\x10\x01\x12\x13\n" +
-	"\x0fMODE_CONSISTENT\x10\x02*\x9e\x01\n" +
+	"\x0fMODE_CONSISTENT\x10\x02*a\n" +
+	"\tAdmission\x12\x19\n" +
+	"\x15ADMISSION_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rADMISSION_OFF\x10\x01\x12\x14\n" +
+	"\x10ADMISSION_REPORT\x10\x02\x12\x10\n" +
+	"\fADMISSION_ON\x10\x03*\x9e\x01\n" +
 	"\vCriticality\x12\x1b\n" +
 	"\x17CRITICALITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CRITICALITY_SHEDDABLE\x10\x01\x12\x1e\n" +
@@ -1199,39 +1267,41 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assignment_proto_rawDescData
 }
 
-var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),         // 0: slicer.v1.TaskState
 	(Mode)(0),              // 1: slicer.v1.Mode
-	(Criticality)(0),       // 2: slicer.v1.Criticality
-	(*Task)(nil),           // 3: slicer.v1.Task
-	(*SliceColumns)(nil),   // 4: slicer.v1.SliceColumns
-	(*Assignment)(nil),     // 5: slicer.v1.Assignment
-	(*Delta)(nil),          // 6: slicer.v1.Delta
-	(*JobConfig)(nil),      // 7: slicer.v1.JobConfig
-	(*OverloadConfig)(nil), // 8: slicer.v1.OverloadConfig
-	(*FreezeConfig)(nil),   // 9: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil),  // 10: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil),  // 11: slicer.v1.BalanceConfig
+	(Admission)(0),         // 2: slicer.v1.Admission
+	(Criticality)(0),       // 3: slicer.v1.Criticality
+	(*Task)(nil),           // 4: slicer.v1.Task
+	(*SliceColumns)(nil),   // 5: slicer.v1.SliceColumns
+	(*Assignment)(nil),     // 6: slicer.v1.Assignment
+	(*Delta)(nil),          // 7: slicer.v1.Delta
+	(*JobConfig)(nil),      // 8: slicer.v1.JobConfig
+	(*OverloadConfig)(nil), // 9: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 10: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 11: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 12: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
-	3,  // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
-	4,  // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
-	3,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
-	4,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
+	4,  // 1: slicer.v1.Assignment.tasks:type_name -> slicer.v1.Task
+	5,  // 2: slicer.v1.Assignment.slices:type_name -> slicer.v1.SliceColumns
+	4,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
+	5,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	11, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	10, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	9,  // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	8,  // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
-	2,  // 10: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	12, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	11, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	10, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	9,  // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	3,  // 10: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
+	2,  // 11: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1244,7 +1314,7 @@ func file_slicer_v1_assignment_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
