@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // collector is a slicelet's metrics besides those of its subscriber. Load is of
@@ -14,6 +15,8 @@ type collector struct {
 	s *Slicelet
 
 	requests, attempts, slices, keyspace, load, cpu, state *prometheus.Desc
+
+	admission, level, waiting, spacing *prometheus.Desc
 }
 
 func newCollector(s *Slicelet) *collector {
@@ -29,11 +32,16 @@ func newCollector(s *Slicelet) *collector {
 		load:     desc("load_rate", "Load of the task in units of the job's load metric per second."),
 		cpu:      desc("cpu_ratio", "Process CPU as a share of what it may use."),
 		state:    desc("draining", "1 when the task drains."),
+
+		admission: desc("admission_total", "Requests that arrived, by their criticality and by what became of them, or would if the job's admission were on: served, late (it could not be served in time) or shed.", "criticality", "result"),
+		level:     desc("admission_level", "Highest priority of which requests are refused, 0 to 511, in steps of 128 by criticality; 0 is none."),
+		waiting:   desc("admission_waiting", "Requests that have arrived and that nothing has begun to work on."),
+		spacing:   desc("admission_spacing_seconds", "Mean time between the starts of two requests while some wait: its reciprocal is what the task can do."),
 	}
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.attempts, c.slices, c.keyspace, c.load, c.cpu, c.state} {
+	for _, d := range []*prometheus.Desc{c.requests, c.attempts, c.slices, c.keyspace, c.load, c.cpu, c.state, c.admission, c.level, c.waiting, c.spacing} {
 		ch <- d
 	}
 }
@@ -52,6 +60,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for before := range c.s.arrivals.attempts.by {
 		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(c.s.arrivals.attempts.by[before].Load()), strconv.Itoa(before))
 	}
+	c.collectAdmission(ch, gauge)
 	slices, share := c.s.Slices(), 0.0
 	for _, s := range slices {
 		share += s.Fraction()
@@ -67,4 +76,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		draining = 1
 	}
 	gauge(c.state, draining)
+}
+
+func (c *collector) collectAdmission(ch chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64)) {
+	control := c.s.arrivals.control
+	for of := overload.Sheddable; of <= overload.CriticalPlus; of++ {
+		for v := overload.Served; v <= overload.Shed; v++ {
+			ch <- prometheus.MustNewConstMetric(c.admission, prometheus.CounterValue, float64(control.Count(of, v)), of.String(), v.String())
+		}
+	}
+	l := control.Limits()
+	gauge(c.level, float64(l.Level))
+	gauge(c.waiting, float64(control.Queue().Len))
+	gauge(c.spacing, l.Spacing.Seconds())
 }

@@ -8,12 +8,14 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // arrivals is what is known of requests as such, with or without a key.
 type arrivals struct {
 	attempts attempts
 	customer func(ctx context.Context, claimed string) string // Config.Customer
+	control  *admission.Controller
 }
 
 // attempts counts requests by how often they were sent before.
@@ -71,4 +73,18 @@ func (h Handle) Elsewhere() bool {
 		return false
 	}
 	return h.s.Assignment().Lookup(h.key).Len() > 1
+}
+
+// Admit decides whether the task has room for a request with these labels that arrives now,
+// and whose deadline leaves it so much time; 0 is none. It is for servers that are not of
+// package sliceletgrpc or slicelethttp, whose handlers call it: before they start a
+// goroutine for the request, which they have to if it is served. Anything but
+// overload.Served is only returned if the job's admission is on. It does not block, and does
+// not allocate but for a goroutine of its own, at most once a millisecond.
+func (s *Slicelet) Admit(now time.Time, l overload.Labels, left time.Duration) overload.Verdict {
+	mode := s.sub.State().Status.Overload.Admission
+	if mode == assignment.AdmissionOff {
+		return overload.Served
+	}
+	return s.arrivals.control.Admit(now, l.Priority(), left, mode != assignment.AdmissionOn)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // Slicelet is a task's end of Slicer. All methods are safe for concurrent use.
@@ -66,7 +67,7 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.arrivals.attempts.began, s.arrivals.customer = time.Now(), cfg.Customer
+	s.arrivals.attempts.began, s.arrivals.customer, s.arrivals.control = time.Now(), cfg.Customer, admission.New(cfg.Signals...)
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
@@ -280,6 +281,7 @@ func (s *Slicelet) Close() error {
 	s.wg.Wait()
 	s.listeners.end()
 	err := errors.Join(s.sub.Close(), <-left)
+	s.arrivals.control.Close()
 	// Nothing changes the view any more.
 	gone := emptyView()
 	gone.epoch = s.view.Load().epoch + 1

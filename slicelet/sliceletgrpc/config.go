@@ -64,6 +64,11 @@ type Config struct {
 	// lost the key while the handler ran. By default they are held back: see the
 	// package's documentation.
 	UncheckedAnswers bool
+	// NoTap leaves gRPC's tap (grpc.InTapHandle), of which a server has one, to the caller,
+	// or to another slicelet of the same server.
+	// Then no RPC is refused for want of room but by handlers (Overloaded), whatever the
+	// job's admission is.
+	NoTap bool
 	// Utilization is the share of the server's capacity in use, above 0; it may
 	// exceed 1. nil stands for the process's CPU as a share of what it may use.
 	Utilization func() float64
@@ -94,11 +99,15 @@ func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(g.metrics.all()...)
 	}
-	return []grpc.ServerOption{
+	opts := []grpc.ServerOption{
 		orca.CallMetricsServerOption(g.load.recorder),
 		grpc.ChainUnaryInterceptor(g.unary),
 		grpc.ChainStreamInterceptor(g.stream),
 		// Clients find out that a machine has vanished by asking every 20 s.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
+	if !cfg.NoTap {
+		opts = append(opts, grpc.InTapHandle(g.tap))
+	}
+	return opts
 }

@@ -46,6 +46,12 @@
 //
 // # When there is no room
 //
+// If the job's admission is on, RPCs that the task has no room for are refused before a
+// message is decoded or a goroutine started, the least critical first: more is asked of it
+// than it can do, by how long RPCs wait to be started or by slicelet.Config.Signals, or the
+// RPC's deadline would pass. If it reports, they are only counted. Config.NoTap switches it
+// off.
+//
 // A handler that has no room for an RPC returns the error of Overloaded before it has done
 // anything. Where another owner of the key may have room clerkgrpc asks that, within its
 // budget for retries (clerk.Clerk.MayRetry); where there is none, or where many of the RPCs

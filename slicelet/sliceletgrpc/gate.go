@@ -73,7 +73,7 @@ func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	var answer any
-	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}
+	c, inner := g.callOf(ctx)
 	g.attempt(ctx, began)
 	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
@@ -83,8 +83,11 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		err = g.admit(ctx, c, info.FullMethod, k, ok)
 	}
 	o := idle
+	if err == nil && ctx.Err() != nil {
+		err = status.FromContextError(ctx.Err()).Err() // it has waited for too long
+	}
 	if err == nil {
-		answer, err = handler(c, request)
+		answer, err = handler(inner, request)
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}
@@ -96,8 +99,9 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
+	c, _ := g.callOf(ss.Context())
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
-		call: call{Context: ss.Context(), gate: g, labels: g.labels(ss.Context())}}
+		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
 	g.attempt(ss.Context(), began)
 	k, ok, err := g.keyOf(ss.Context())
 	switch {

@@ -98,14 +98,20 @@ func work(name *wrapperspb.StringValue) {
 
 func run(t *testing.T, cfg Config, test func(b *bed)) {
 	t.Helper()
+	runWith(t, cfg, func(*slicelet.Config) {}, test)
+}
+
+// runWith has change make the slicelet's config another.
+func runWith(t *testing.T, cfg Config, change func(*slicelet.Config), test func(b *bed)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := subscribertest.NewNetwork()
 		b := &bed{t: t, plane: n.Start(distributor), service: &service{}, health: health.NewServer(), ended: make(chan struct{})}
 		defer b.plane.Stop()
 		var err error
-		b.slicelet, err = slicelet.New(slicelet.Config{
-			Job: "job", Task: "a", Address: "10.0.0.1:80", Distributors: []string{distributor}, DialOptions: n.DialOptions(),
-		})
+		c := slicelet.Config{Job: "job", Task: "a", Address: "10.0.0.1:80", Distributors: []string{distributor}, DialOptions: n.DialOptions()}
+		change(&c)
+		b.slicelet, err = slicelet.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}

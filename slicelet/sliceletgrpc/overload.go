@@ -43,10 +43,6 @@ func Overloaded(ctx context.Context) error {
 	if c == nil {
 		return status.Error(codes.ResourceExhausted, "no room for the RPC")
 	}
-	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: c.gate.slicelet.Task()}
-	if a := c.gate.slicelet.Assignment(); a != nil {
-		m.Job = a.Job()
-	}
 	elsewhere := false
 	if c.keyed {
 		c.handle.Shed()
@@ -54,12 +50,23 @@ func Overloaded(ctx context.Context) error {
 	} else {
 		elsewhere = c.gate.slicelet.Elsewhere()
 	}
+	if !elsewhere {
+		// gRPC's own retries heed this.
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
+	}
+	return c.gate.full(elsewhere)
+}
+
+// full is the error of an RPC that there is no room for.
+func (g *gate) full(elsewhere bool) error {
+	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: g.slicelet.Task()}
+	if a := g.slicelet.Assignment(); a != nil {
+		m.Job = a.Job()
+	}
 	text := fmt.Sprintf("task %q of job %q has no room for the RPC", m.Task, m.Job)
 	if elsewhere {
 		m.Scope = slicerv1.Overloaded_SCOPE_TASK
 		return detailed(codes.Unavailable, text, m).Err()
 	}
-	// gRPC's own retries heed this.
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
 	return detailed(codes.ResourceExhausted, text+", and it should not be sent again", m).Err()
 }

@@ -32,6 +32,12 @@
 //
 // # When there is no room
 //
+// If the job's admission is on, requests that the task has no room for are refused before
+// the handler runs, the least critical first: more is asked of it than it can do, by how
+// long goroutines wait to be started or by slicelet.Config.Signals, or the client would not
+// wait for the answer. If it reports, they are only counted. Requests that wait in the
+// kernel, as the connection's goroutine has not read them, are not seen.
+//
 // A handler that has no room for a request answers by Overloaded before it has done
 // anything. Where another owner of the key may have room clerkhttp and slicerproxy ask
 // that, within their budget for retries (clerk.Clerk.MayRetry); where there is none, or

@@ -110,9 +110,18 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
+	verdict := g.admit(v, begun)
+	if verdict == overload.Late {
+		http.Error(rec, "slicer: the request could not be answered in time, so it was not begun", http.StatusGatewayTimeout)
+		return
+	}
 	if !ok {
 		if g.cfg.RequireKey {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
+			return
+		}
+		if verdict == overload.Shed {
+			v.full(rec)
 			return
 		}
 	} else {
@@ -120,6 +129,10 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		mode := g.slicelet.Mode()
 		consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
+			return
+		}
+		if verdict == overload.Shed {
+			v.full(rec)
 			return
 		}
 		if consistent && !g.cfg.UncheckedAnswers {

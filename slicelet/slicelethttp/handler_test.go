@@ -36,14 +36,14 @@ type cluster struct {
 	last   *assignment.Assignment
 }
 
-func newCluster(t *testing.T, mode slicerv1.Mode) *cluster {
+func newCluster(t *testing.T, mode slicerv1.Mode, signals ...func() float64) *cluster {
 	t.Helper()
 	network := subscribertest.NewNetwork()
 	c := &cluster{t: t, server: network.Start(distributor)}
 	c.server.Say(&slicerv1.Status{TakesReports: true, Mode: mode, ReportIntervalMs: 1000})
 	var err error
 	c.s, err = slicelet.New(slicelet.Config{
-		Job: "job", Task: "me", Address: "10.9.9.9:80", Distributors: []string{distributor}, DialOptions: network.DialOptions(),
+		Job: "job", Task: "me", Address: "10.9.9.9:80", Distributors: []string{distributor}, DialOptions: network.DialOptions(), Signals: signals,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // attempt counts a request by how often it was sent before.
@@ -21,18 +22,39 @@ func (g *gate) attempt(r *http.Request, now time.Time) {
 // without a word on retries.
 func Overloaded(w http.ResponseWriter, r *http.Request) {
 	if v, _ := r.Context().Value(handleOfContext{}).(*visit); v != nil {
-		elsewhere := false
-		if v.keyed {
-			v.handle.Shed()
-			elsewhere = v.handle.Elsewhere()
-		} else {
-			elsewhere = v.gate.slicelet.Elsewhere()
-		}
-		says := httpkey.OverloadedAll
-		if elsewhere {
-			says = httpkey.OverloadedTask
-		}
-		w.Header().Set(httpkey.HeaderOverloaded, says)
+		v.full(w)
+		return
 	}
-	http.Error(w, "no room for the request", http.StatusServiceUnavailable)
+	http.Error(w, noRoom, http.StatusServiceUnavailable)
+}
+
+const noRoom = "no room for the request"
+
+// full answers that there is no room.
+func (v *visit) full(w http.ResponseWriter) {
+	elsewhere := false
+	if v.keyed {
+		v.handle.Shed()
+		elsewhere = v.handle.Elsewhere()
+	} else {
+		elsewhere = v.gate.slicelet.Elsewhere()
+	}
+	says := httpkey.OverloadedAll
+	if elsewhere {
+		says = httpkey.OverloadedTask
+	}
+	w.Header().Set(httpkey.HeaderOverloaded, says)
+	http.Error(w, noRoom, http.StatusServiceUnavailable)
+}
+
+// admit decides whether there is room for a request. Its goroutine has begun already, so
+// that of what it has waited only the last part is known.
+func (g *gate) admit(v *visit, now time.Time) overload.Verdict {
+	left := time.Duration(0)
+	if by, ok := v.Deadline(); ok {
+		if left = by.Sub(now); left == 0 {
+			left = -1
+		}
+	}
+	return g.slicelet.Admit(now, v.labels, left)
 }

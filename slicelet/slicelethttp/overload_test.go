@@ -11,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -81,6 +82,57 @@ func TestOverloaded(t *testing.T) {
 		h.ServeHTTP(w, request("", ""))
 		if got := w.Body.String(); got != "false false false" {
 			t.Errorf("the handle of a request without a key: %s", got)
+		}
+	})
+}
+
+// TestAdmission: requests that there is no room for are refused before their handler runs,
+// the least critical first, if the job's admission is on.
+func TestAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := 0.
+		c := newCluster(t, slicerv1.Mode_MODE_AFFINITY, func() float64 { return full })
+		defer c.stop()
+		c.assign(1, assignment.TaskRunning, "mo")
+		ran := false
+		h, err := Handler(c.s, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(criticality, key string) *httptest.ResponseRecorder {
+			time.Sleep(overload.Tick)
+			ran = false
+			r := request(key, "")
+			r.Header.Set(httpkey.HeaderCriticality, criticality)
+			r.Header.Set(httpkey.HeaderCohort, "5")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		for _, x := range []struct {
+			mode    slicerv1.Admission
+			refuses bool
+		}{{slicerv1.Admission_ADMISSION_ON, true}, {slicerv1.Admission_ADMISSION_REPORT, false}, {slicerv1.Admission_ADMISSION_OFF, false}} {
+			c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{Admission: x.mode}})
+			synctest.Wait()
+			full = 0
+			for range 10 {
+				for _, criticality := range []string{"sheddable", "critical_plus"} {
+					if w := ask(criticality, keyIn(0)); w.Code != http.StatusOK {
+						t.Fatal(x.mode, criticality, w.Code)
+					}
+				}
+			}
+			full = 1.5 // half of what is asked for is critical, so that fits
+			for _, y := range []struct{ criticality, key, says string }{{"sheddable", keyIn(0), httpkey.OverloadedAll}, {"sheddable", "", httpkey.OverloadedTask}, {"critical_plus", keyIn(0), ""}} {
+				w := ask(y.criticality, y.key)
+				if !x.refuses {
+					y.says = ""
+				}
+				if refused := w.Code == http.StatusServiceUnavailable; w.Header().Get(httpkey.HeaderOverloaded) != y.says || refused != (y.says != "") || refused == ran {
+					t.Errorf("%s, %s, %q: %d, %v, handler ran: %v", x.mode, y.criticality, y.key, w.Code, w.Header(), ran)
+				}
+			}
 		}
 	})
 }

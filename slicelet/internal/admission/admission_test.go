@@ -1,0 +1,156 @@
+package admission
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const top = overload.Priorities - 1
+
+// full are limits by which all but the highest priority is refused.
+func full() *overload.Limits {
+	var p overload.Pacer
+	asked := [overload.Priorities]uint32{}
+	for i := range asked {
+		asked[i] = 100
+	}
+	return p.Tick(overload.Seen{Over: overload.Tick, Asked: &asked, Signal: overload.Priorities})
+}
+
+// TestController: requests count by what becomes of them, and none is believed to wait for
+// longer than it does.
+func TestController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		admit := func(p overload.Priority, left time.Duration, serve bool, want overload.Verdict) {
+			t.Helper()
+			if v := c.Admit(time.Now(), p, left, serve); v != want {
+				t.Errorf("priority %d with %v left: %s, want %s", p, left, v, want)
+			}
+		}
+		admit(0, 0, false, overload.Served)
+		admit(0, -1, false, overload.Late)
+		admit(0, -1, true, overload.Served)
+		if q := c.Queue(); q.Len != 2 {
+			t.Errorf("%d wait", q.Len)
+		}
+		synctest.Wait()
+		if q := c.Queue(); q != (overload.Queue{}) {
+			t.Errorf("%+v waits, and all have begun", q)
+		}
+		c.limits.Store(full())
+		admit(0, 0, false, overload.Shed)
+		admit(0, 0, true, overload.Served)
+		admit(top, 0, false, overload.Served)
+		admit(top+9, 0, false, overload.Served)
+		for _, want := range []struct {
+			of overload.Criticality
+			v  overload.Verdict
+			n  uint64
+		}{{overload.Sheddable, overload.Served, 1}, {overload.Sheddable, overload.Late, 2}, {overload.Sheddable, overload.Shed, 2}, {overload.CriticalPlus, overload.Served, 2}} {
+			if n := c.Count(want.of, want.v); n != want.n {
+				t.Errorf("%s %s: %d, want %d", want.of, want.v, n, want.n)
+			}
+		}
+		// A refusal looks as well, or else one that waits no longer would count for ever.
+		synctest.Wait()
+		time.Sleep(2 * probeEvery)
+		admit(0, 0, false, overload.Shed)
+		synctest.Wait()
+		if q := c.Queue(); q != (overload.Queue{}) {
+			t.Errorf("%+v waits", q)
+		}
+		// When time has passed the limits are others, asked or not.
+		time.Sleep(time.Hour)
+		if l := c.Limits(); l.Level != 0 {
+			t.Errorf("after an hour the level is %d", l.Level)
+		}
+		admit(0, 0, false, overload.Served)
+		c.limits.Store(full())
+		c.Close()
+		admit(0, 0, false, overload.Served)
+		c.Close()
+	})
+}
+
+// TestSignals: the largest counts.
+func TestSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		value := math.NaN()
+		c := New(func() float64 { return .5 }, func() float64 { return value })
+		defer c.Close()
+		for _, x := range []struct {
+			value float64
+			want  overload.Verdict
+		}{{math.NaN(), overload.Served}, {1, overload.Served}, {2, overload.Shed}, {math.Inf(1), overload.Shed}, {0, overload.Served}} {
+			value = x.value
+			for range 2 { // what is asked for counts from the next Tick
+				time.Sleep(overload.Tick)
+				c.Admit(time.Now(), top, 0, true)
+			}
+			time.Sleep(overload.Tick)
+			if v := c.Admit(time.Now(), 0, 0, true); v != overload.Served {
+				t.Error("it is not served all the same")
+			}
+			if v := c.Admit(time.Now(), 0, 0, false); v != x.want {
+				t.Errorf("signal %v: %s, want %s", x.value, v, x.want)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// TestControllerRace has many ask at once, and be closed meanwhile.
+func TestControllerRace(t *testing.T) {
+	c := New()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 20_000 {
+				if c.Admit(time.Now(), overload.Priority(i), 0, false) == overload.Served && i%16 == 0 {
+					runtime.Gosched()
+				}
+				if i%1000 == 0 {
+					c.Limits()
+					c.Queue()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c.Close()
+	if asked := sum(c); asked != 160_000 {
+		t.Errorf("%d requests were counted", asked)
+	}
+}
+
+func sum(c *Controller) (n uint64) {
+	for of := overload.Sheddable; of <= overload.CriticalPlus; of++ {
+		for v := overload.Served; v <= overload.Shed; v++ {
+			n += c.Count(of, v)
+		}
+	}
+	return n
+}
+
+// BenchmarkAdmit is what a request pays, besides its goroutine: 150 ns is the limit.
+func BenchmarkAdmit(b *testing.B) {
+	c := New()
+	defer c.Close()
+	b.ReportAllocs()
+	i := overload.Priority(0)
+	for b.Loop() {
+		c.Admit(time.Now(), i%overload.Priorities, time.Second, true)
+		i++
+	}
+}

@@ -1,0 +1,106 @@
+package sliceletgrpc
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/slicelet"
+)
+
+// TestAdmission: RPCs that there is no room for are refused before their handler runs, the
+// least critical first, if the job's admission is on, and say whether another task is to be
+// asked.
+func TestAdmission(t *testing.T) {
+	full := 0.
+	for _, c := range []struct {
+		mode    slicerv1.Admission
+		noTap   bool
+		refuses bool
+	}{
+		{slicerv1.Admission_ADMISSION_ON, false, true},
+		{slicerv1.Admission_ADMISSION_ON, true, false},
+		{slicerv1.Admission_ADMISSION_REPORT, false, false},
+		{slicerv1.Admission_ADMISSION_UNSPECIFIED, false, false},
+		{slicerv1.Admission_ADMISSION_OFF, false, false},
+	} {
+		full = 0
+		runWith(t, Config{NoTap: c.noTap}, func(cfg *slicelet.Config) { cfg.Signals = []func() float64{func() float64 { return full }} }, func(b *bed) {
+			b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{Admission: c.mode}})
+			b.assign(5, 0, 1)
+			ask := func(criticality string, pairs ...string) error {
+				time.Sleep(overload.Tick)
+				return b.ask(metadata.AppendToOutgoingContext(b.with(CriticalityHeader, criticality, CohortHeader, "5"), pairs...), "x")
+			}
+			for range 10 {
+				for _, criticality := range []string{"sheddable", "critical_plus"} {
+					if err := ask(criticality, KeyHeader, keyOf(0)); err != nil {
+						t.Fatal(c.mode, criticality, err)
+					}
+				}
+			}
+			full = 1.5 // half of what is asked for is critical, so that fits
+			for _, x := range []struct {
+				what, criticality string
+				pairs             []string
+				code              codes.Code
+				scope             slicerv1.Overloaded_Scope
+			}{
+				{"with one owner", "sheddable", []string{KeyHeader, keyOf(0)}, codes.ResourceExhausted, slicerv1.Overloaded_SCOPE_ALL},
+				{"without a key", "sheddable", nil, codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK},
+				{"with a bad key", "sheddable", []string{SliceKeyHeader, "x"}, codes.InvalidArgument, 0},
+				{"critical", "critical_plus", []string{KeyHeader, keyOf(0)}, codes.OK, 0},
+			} {
+				b.service.keyed = false
+				err := ask(x.criticality, x.pairs...)
+				var scope slicerv1.Overloaded_Scope
+				for _, d := range status.Convert(err).Details() {
+					if m, ok := d.(*slicerv1.Overloaded); ok {
+						scope = m.GetScope()
+					}
+				}
+				if !c.refuses && x.code != codes.InvalidArgument {
+					x.code, x.scope = codes.OK, 0
+				}
+				if status.Code(err) != x.code || scope != x.scope {
+					t.Errorf("%s, %s: %v, scope %v, want %s, %s", c.mode, x.what, err, scope, x.code, x.scope)
+				}
+				if x.code == codes.ResourceExhausted && b.service.keyed {
+					t.Errorf("%s, %s: the handler ran", c.mode, x.what)
+				}
+			}
+			// gRPC's own services are not asked.
+			if _, err := healthv1.NewHealthClient(b.conn).Check(b.t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+				t.Errorf("%s: the health service: %v", c.mode, err)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// TestTooLate: an RPC whose deadline has passed while it waited does not reach the handler.
+func TestTooLate(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		g := &gate{slicelet: b.slicelet, metrics: newMetrics()}
+		g.load.recorder, g.load.source = orca.NewServerMetricsRecorder(), func() float64 { return 1 }
+		ctx, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		_, err := g.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) {
+			t.Error("the handler ran")
+			return nil, nil
+		})
+		if status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+	})
+}
