@@ -3,6 +3,7 @@ package overload
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,16 @@ import (
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(serverEnv); spec != "" {
+		if err := serveAlone(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	tasks    = 3 // of each layer, which own every key
