@@ -47,10 +47,11 @@ type Config struct {
 	// for concurrent use. nil believes no claim; BelieveCustomer believes them all.
 	Customer func(ctx context.Context, claimed string) string
 	// Signals say how full the task is where its CPU does not: a queue, a pool of
-	// connections, memory. 1 is as full as it may be; above it requests are refused, the
-	// least critical first, as far as the job's admission is on. The largest counts. They
-	// are called 20 times a second, while requests arrive, and must be quick and safe for
-	// concurrent use.
+	// connections. 1 is as full as it may be; above it requests are refused, the least
+	// critical first, as far as the job's admission is on. The largest counts, and memory is
+	// always one: what lives, of nine tenths of GOMEMLIMIT or of the container's limit.
+	// They are called 20 times a second, while requests arrive, and must be quick and safe
+	// for concurrent use.
 	Signals []func() float64
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).

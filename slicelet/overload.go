@@ -2,6 +2,7 @@ package slicelet
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,4 +88,23 @@ func (s *Slicelet) Admit(now time.Time, l overload.Labels, left time.Duration) o
 		return overload.Served
 	}
 	return s.arrivals.control.Admit(now, l.Priority(), left, mode != assignment.AdmissionOn)
+}
+
+// Pressure is how near a request with these labels is to being refused, 0 to 1
+// (overload.Pressure); 0 if the job's admission is off.
+func (s *Slicelet) Pressure(l overload.Labels) float64 {
+	if s.sub.State().Status.Overload.Admission == assignment.AdmissionOff {
+		return 0
+	}
+	c := s.arrivals.control
+	return c.Limits().Pressure(l.Priority(), c.Queue())
+}
+
+// signals are a task's own and its user's.
+func (c *Config) signals() []func() float64 {
+	all := slices.Clone(c.Signals)
+	if memory := admission.Memory(); memory != nil {
+		all = append(all, memory)
+	}
+	return all
 }

@@ -56,9 +56,14 @@ func (c *call) Value(key any) any {
 		return c
 	case overload.LabelsKey{}:
 		return &c.labels
+	case overload.PressureKey{}:
+		return c
 	}
 	return c.Context.Value(key)
 }
+
+// Pressure is for overload.Pressure.
+func (c *call) Pressure() float64 { return c.gate.slicelet.Pressure(c.labels) }
 
 // HandleFrom returns the handle of the RPC's key; false if it has none. In a
 // stream whose key is in the first message there is none before that was received.

@@ -61,11 +61,13 @@ type service struct {
 	fails        codes.Code // what SayHello ends with
 	full         bool       // it has no room
 	labels       overload.Labels
+	pressure     float64
 }
 
 func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 	h, ok := HandleFrom(ctx)
 	s.owned, s.keyed, s.labels = h.Owned(), ok, overload.LabelsOf(ctx)
+	s.pressure = overload.Pressure(ctx)
 	if s.block != nil {
 		<-s.block
 	}

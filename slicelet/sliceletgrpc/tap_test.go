@@ -75,6 +75,9 @@ func TestAdmission(t *testing.T) {
 				if status.Code(err) != x.code || scope != x.scope {
 					t.Errorf("%s, %s: %v, scope %v, want %s, %s", c.mode, x.what, err, scope, x.code, x.scope)
 				}
+				if want := x.criticality == "sheddable" && c.mode == slicerv1.Admission_ADMISSION_REPORT; x.code == codes.OK && !c.noTap && (b.service.pressure == 1) != want && c.mode != slicerv1.Admission_ADMISSION_UNSPECIFIED {
+					t.Errorf("%s, %s: pressure %v", c.mode, x.what, b.service.pressure)
+				}
 				if x.code == codes.ResourceExhausted && b.service.keyed {
 					t.Errorf("%s, %s: the handler ran", c.mode, x.what)
 				}

@@ -71,9 +71,14 @@ func (v *visit) Value(key any) any {
 		return v
 	case overload.LabelsKey{}:
 		return &v.labels
+	case overload.PressureKey{}:
+		return v
 	}
 	return v.Context.Value(key)
 }
+
+// Pressure is for overload.Pressure.
+func (v *visit) Pressure() float64 { return v.gate.slicelet.Pressure(v.labels) }
 
 // HandleFrom returns the handle of the request's key, which Handler has put into
 // the request's context. It is not ok if the request has no key.

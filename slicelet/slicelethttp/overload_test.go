@@ -94,8 +94,10 @@ func TestAdmission(t *testing.T) {
 		c := newCluster(t, slicerv1.Mode_MODE_AFFINITY, func() float64 { return full })
 		defer c.stop()
 		c.assign(1, assignment.TaskRunning, "mo")
-		ran := false
-		h, err := Handler(c.s, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }), Config{})
+		ran, pressure := false, 0.
+		h, err := Handler(c.s, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			ran, pressure = true, overload.Pressure(r.Context())
+		}), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,6 +130,10 @@ func TestAdmission(t *testing.T) {
 				w := ask(y.criticality, y.key)
 				if !x.refuses {
 					y.says = ""
+				}
+				// Of one that is let in only for the report, all.
+				if want := y.criticality == "sheddable" && x.mode == slicerv1.Admission_ADMISSION_REPORT; ran && (pressure == 1) != want || x.mode == slicerv1.Admission_ADMISSION_OFF && pressure != 0 {
+					t.Errorf("%s, %s: pressure %v", x.mode, y.criticality, pressure)
 				}
 				if refused := w.Code == http.StatusServiceUnavailable; w.Header().Get(httpkey.HeaderOverloaded) != y.says || refused != (y.says != "") || refused == ran {
 					t.Errorf("%s, %s, %q: %d, %v, handler ran: %v", x.mode, y.criticality, y.key, w.Code, w.Header(), ran)
