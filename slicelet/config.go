@@ -44,7 +44,8 @@ type Config struct {
 	// Customer names what a request is charged to, by its context, as its server has it,
 	// and the name that its client claims, empty if none or one that is not allowed
 	// (assignment.ValidCustomer). It may return an empty name, for none, and must be safe
-	// for concurrent use. nil believes no claim; BelieveCustomer believes them all.
+	// for concurrent use. For a gRPC server the context is that of its interceptors. nil
+	// believes no claim; BelieveCustomer believes them all.
 	Customer func(ctx context.Context, claimed string) string
 	// Signals say how full the task is where its CPU does not: a queue, a pool of
 	// connections. 1 is as full as it may be; above it requests are refused, the least

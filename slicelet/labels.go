@@ -9,38 +9,40 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
-// Claims are what the headers of a request say, each empty if it is not there: claims of
-// the client's.
-type Claims struct {
-	Criticality, Cohort, Customer string
-}
-
-// Labels are those of a request that has arrived: what it claims, as far as that is
-// allowed and, of its customer, believed (Config.Customer); otherwise the job's default
-// criticality, and a cohort by chance. The handlers of packages sliceletgrpc and
-// slicelethttp put them into the request's context.
-func (s *Slicelet) Labels(ctx context.Context, c Claims) (l overload.Labels) {
-	if c.Criticality != "" {
-		l.Criticality, _ = assignment.ParseCriticality(c.Criticality)
+// Labels are those of a request that has arrived, save for its customer: what its headers
+// say, as far as that is allowed, and otherwise the job's default criticality, and a cohort
+// by chance. The handlers of packages sliceletgrpc and slicelethttp put them into the
+// request's context.
+func (s *Slicelet) Labels(criticality, cohort string) (l overload.Labels) {
+	if criticality != "" {
+		l.Criticality, _ = assignment.ParseCriticality(criticality)
 	}
 	if l.Criticality == 0 {
 		l.Criticality = s.defaultCriticality()
 	}
-	if n, err := strconv.Atoi(c.Cohort); err == nil && len(c.Cohort) <= len("127") {
+	if n, err := strconv.Atoi(cohort); err == nil && len(cohort) <= len("127") {
 		l.SetCohort(n)
 	}
 	if _, ok := l.Cohort(); !ok {
 		l.SetCohort(rand.IntN(overload.Cohorts))
 	}
-	if s.arrivals.customer != nil {
-		if !assignment.ValidCustomer(c.Customer) {
-			c.Customer = ""
-		}
-		if l.Customer = s.arrivals.customer(ctx, c.Customer); !assignment.ValidCustomer(l.Customer) {
-			l.Customer = ""
-		}
-	}
 	return l
+}
+
+// CustomerOf is what a request is charged to that claims a customer (Config.Customer), empty
+// for none.
+func (s *Slicelet) CustomerOf(ctx context.Context, claimed string) string {
+	if s.arrivals.customer == nil {
+		return ""
+	}
+	if !assignment.ValidCustomer(claimed) {
+		claimed = ""
+	}
+	customer := s.arrivals.customer(ctx, claimed)
+	if !assignment.ValidCustomer(customer) {
+		return ""
+	}
+	return customer
 }
 
 func (s *Slicelet) defaultCriticality() overload.Criticality {

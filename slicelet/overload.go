@@ -80,7 +80,8 @@ func (h Handle) Elsewhere() bool {
 // and whose deadline leaves it so much time; 0 is none. It is for servers that are not of
 // package sliceletgrpc or slicelethttp, whose handlers call it: before they start a
 // goroutine for the request, which they have to if it is served. Anything but
-// overload.Served is only returned if the job's admission is on. It does not block, and does
+// overload.Served is only returned if the job's admission is on. now is time.Now's. It does
+// not block, and does
 // not allocate but for a goroutine of its own, at most once a millisecond.
 func (s *Slicelet) Admit(now time.Time, l overload.Labels, left time.Duration) overload.Verdict {
 	mode := s.sub.State().Status.Overload.Admission

@@ -24,6 +24,9 @@ const (
 	// patience is that of a client that sets no deadline.
 	patience = time.Second
 
+	// mostFull is the largest signal that counts.
+	mostFull = 1e6
+
 	// The means decay by these.
 	spacingOver = time.Second
 	askedOver   = 500 * time.Millisecond
@@ -85,6 +88,7 @@ type Limits struct {
 // Tick takes what has happened, and returns what follows.
 func (p *Pacer) Tick(s Seen) *Limits {
 	over := max(s.Over, time.Millisecond)
+	s.Signal = min(max(s.Signal, 0), mostFull)
 	keep := func(for_ time.Duration) float64 { return math.Exp(-over.Seconds() / for_.Seconds()) }
 	k := keep(spacingOver)
 	p.busy, p.starts = p.busy*k+s.Busy.Seconds(), p.starts*k+float64(s.Starts)
@@ -160,6 +164,12 @@ func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 		return Shed
 	}
 	return Served
+}
+
+// Hopeless reports whether a request could not be answered in time even if none waited: its
+// client asks for nothing that could be done.
+func (l *Limits) Hopeless(left time.Duration) bool {
+	return left < 0 || left > 0 && left/waits < l.Spacing
 }
 
 // Pressure is how near a request of this priority is to being refused, 0 to 1.

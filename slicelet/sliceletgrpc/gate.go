@@ -42,6 +42,8 @@ type call struct {
 	handle slicelet.Handle
 	keyed  bool
 	labels overload.Labels
+	// refused is why the RPC is not begun, if tap has found that.
+	refused error
 	// checked: the answer is let out only if the key was owned throughout.
 	checked bool
 }
@@ -80,6 +82,9 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	var answer any
 	c, inner := g.callOf(ctx)
 	g.attempt(ctx, began)
+	if c.refused != nil {
+		return nil, c.refused
+	}
 	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
 		k, ok = g.keyIn(info.FullMethod, request)
@@ -108,6 +113,9 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
 	g.attempt(ss.Context(), began)
+	if c.refused != nil {
+		return c.refused
+	}
 	k, ok, err := g.keyOf(ss.Context())
 	switch {
 	case err != nil:

@@ -6,14 +6,13 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
-	"github.com/slicer-project/slicer/slicelet"
 )
 
 // labels are those of an RPC.
 func (g *gate) labels(ctx context.Context) overload.Labels {
-	return g.slicelet.Labels(ctx, slicelet.Claims{
-		Criticality: last(ctx, CriticalityHeader), Cohort: last(ctx, CohortHeader), Customer: last(ctx, CustomerHeader),
-	})
+	l := g.slicelet.Labels(last(ctx, CriticalityHeader), last(ctx, CohortHeader))
+	l.Customer = g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader))
+	return l
 }
 
 // last is the last value of metadata, empty if there is none: what is nearest to the

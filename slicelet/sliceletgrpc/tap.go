@@ -11,15 +11,16 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
-	"github.com/slicer-project/slicer/slicelet"
 )
 
 // tap is where RPCs are refused that there is no room for: gRPC calls it before it decodes
 // a message and before it starts a goroutine, so that a refusal costs least. It is called
 // under the lock of the connection.
 func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if strings.HasPrefix(info.FullMethodName, "/grpc.") {
-		return ctx, nil
+	for _, own := range [...]string{"/grpc.health.", "/grpc.reflection.", "/grpc.channelz."} {
+		if strings.HasPrefix(info.FullMethodName, own) {
+			return ctx, nil
+		}
 	}
 	now := time.Now()
 	left := time.Duration(0)
@@ -28,33 +29,42 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 			left = -1
 		}
 	}
-	l := g.slicelet.Labels(ctx, slicelet.Claims{
-		Criticality: lastOf(info.Header, CriticalityHeader), Cohort: lastOf(info.Header, CohortHeader), Customer: lastOf(info.Header, CustomerHeader),
-	})
+	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
+	c := &call{Context: ctx, gate: g, labels: l}
 	switch g.slicelet.Admit(now, l, left) {
 	case overload.Late:
-		g.attempt(ctx, now)
-		return ctx, errLate
+		c.refused = errLate
 	case overload.Shed:
-		g.attempt(ctx, now)
-		return ctx, g.shed(ctx)
+		c.refused = g.shed(ctx)
 	}
-	return &call{Context: ctx, gate: g, labels: l}, nil
+	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
+	if c.refused != nil && left <= longestHeld {
+		g.attempt(ctx, now)
+		return ctx, c.refused
+	}
+	return c, nil
 }
+
+// longestHeld is the longest deadline that the tap refuses. An RPC with a longer one is
+// refused by the interceptor, after which gRPC lets go of it.
+const longestHeld = 5 * time.Second
 
 var errLate = status.Error(codes.DeadlineExceeded, "the RPC could not be answered in time, so it was not begun")
 
 // shed counts an RPC that there is no room for, if its key is in the metadata, and says
-// whether another task may have some.
+// whether another task may have some. A task that does not own the key says that.
 func (g *gate) shed(ctx context.Context) error {
 	k, keyed, err := g.keyOf(ctx)
 	switch {
 	case err != nil:
 		return err
 	case keyed:
-		h := g.slicelet.HandleSliceKey(k)
-		h.Shed()
-		return g.full(h.Elsewhere())
+		c := call{gate: g}
+		if err := g.admit(ctx, &c, "", k, true); err != nil {
+			return err
+		}
+		c.handle.Shed()
+		return g.full(c.handle.Elsewhere())
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }
@@ -68,9 +78,11 @@ func lastOf(md metadata.MD, name string) string {
 	return v[len(v)-1]
 }
 
-// callOf is what tap has made of an RPC, or else a new one.
+// callOf is what tap has made of an RPC, or else a new one. Who is charged is decided here,
+// by all that interceptors have put into the context.
 func (g *gate) callOf(ctx context.Context) (*call, context.Context) {
 	if c, ok := ctx.Value(callOfContext{}).(*call); ok && c.gate == g {
+		c.labels = overload.LabelsOf(ctx).Or(overload.Labels{Customer: g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader))})
 		return c, ctx
 	}
 	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}

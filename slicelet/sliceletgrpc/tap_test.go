@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -82,6 +83,20 @@ func TestAdmission(t *testing.T) {
 					t.Errorf("%s, %s: the handler ran", c.mode, x.what)
 				}
 			}
+			// So are streams, and what would wait long, which the tap does not refuse itself, and
+			// what would not.
+			time.Sleep(overload.Tick)
+			sheddable := b.with(CriticalityHeader, "sheddable", CohortHeader, "5", KeyHeader, keyOf(0))
+			if err := b.watch(sheddable, "x"); (status.Code(err) == codes.ResourceExhausted) != c.refuses {
+				t.Errorf("%s: a stream: %v", c.mode, err)
+			}
+			for _, within := range []time.Duration{time.Second, time.Hour} {
+				ctx, cancel := context.WithTimeout(sheddable, within)
+				if _, err := b.stub.SayHello(ctx, wrapperspb.String("x")); (status.Code(err) == codes.ResourceExhausted) != c.refuses {
+					t.Errorf("%s: within %v: %v", c.mode, within, err)
+				}
+				cancel()
+			}
 			// gRPC's own services are not asked.
 			if _, err := healthv1.NewHealthClient(b.conn).Check(b.t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 				t.Errorf("%s: the health service: %v", c.mode, err)
@@ -89,6 +104,29 @@ func TestAdmission(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// TestShedAndMisrouted: a task without room that does not own the key says that it does not
+// own it, so that the client asks the owner.
+func TestShedAndMisrouted(t *testing.T) {
+	full := 0.
+	runWith(t, Config{Consistent: true}, func(cfg *slicelet.Config) { cfg.Signals = []func() float64{func() float64 { return full }} }, func(b *bed) {
+		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT, Overload: &slicerv1.OverloadConfig{Admission: slicerv1.Admission_ADMISSION_ON}})
+		b.assign(5, 0, 1)
+		full = 1e9
+		for range 3 {
+			time.Sleep(overload.Tick)
+			err := b.ask(b.with(KeyHeader, keyOf(1)), "x")
+			refused := false
+			for _, d := range status.Convert(err).Details() {
+				_, ok := d.(*slicerv1.Refusal)
+				refused = refused || ok
+			}
+			if !refused || status.Code(err) != codes.Unavailable {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestTooLate: an RPC whose deadline has passed while it waited does not reach the handler.

@@ -116,17 +116,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	key, ok := g.keyOf(r)
 	verdict := g.admit(v, begun)
-	if verdict == overload.Late {
-		http.Error(rec, "slicer: the request could not be answered in time, so it was not begun", http.StatusGatewayTimeout)
-		return
-	}
 	if !ok {
 		if g.cfg.RequireKey {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
 			return
 		}
-		if verdict == overload.Shed {
-			v.full(rec)
+		if v.refuses(verdict) {
 			return
 		}
 	} else {
@@ -136,8 +131,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
 			return
 		}
-		if verdict == overload.Shed {
-			v.full(rec)
+		if v.refuses(verdict) {
 			return
 		}
 		if consistent && !g.cfg.UncheckedAnswers {

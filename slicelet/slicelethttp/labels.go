@@ -7,14 +7,13 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/loadbalance/overload"
-	"github.com/slicer-project/slicer/slicelet"
 )
 
 // labels are those of a request.
 func (g *gate) labels(r *http.Request) overload.Labels {
-	return g.slicelet.Labels(r.Context(), slicelet.Claims{
-		Criticality: last(r, httpkey.HeaderCriticality), Cohort: last(r, httpkey.HeaderCohort), Customer: last(r, httpkey.HeaderCustomer),
-	})
+	l := g.slicelet.Labels(last(r, httpkey.HeaderCriticality), last(r, httpkey.HeaderCohort))
+	l.Customer = g.slicelet.CustomerOf(r.Context(), last(r, httpkey.HeaderCustomer))
+	return l
 }
 
 // timeout is how long the client waits for the answer; it is not ok if it does not say.

@@ -47,6 +47,19 @@ func (v *visit) full(w http.ResponseWriter) {
 	http.Error(w, noRoom, http.StatusServiceUnavailable)
 }
 
+// refuses answers a request that there is no room for, and reports whether it is one.
+func (v *visit) refuses(verdict overload.Verdict) bool {
+	switch verdict {
+	case overload.Late:
+		http.Error(&v.recorder, "slicer: the request could not be answered in time, so it was not begun", http.StatusGatewayTimeout)
+	case overload.Shed:
+		v.full(&v.recorder)
+	default:
+		return false
+	}
+	return true
+}
+
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
 func (g *gate) admit(v *visit, now time.Time) overload.Verdict {

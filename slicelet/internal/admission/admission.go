@@ -7,7 +7,8 @@
 // Go's scheduler runs the goroutines of one processor in the order in which they became
 // ready, and steals from the front, so when a probe runs, all that were admitted before it
 // have begun, whatever became of them since: a request that is cancelled, malformed, or
-// whose message is late does not seem to wait.
+// whose message is late does not seem to wait. With several processors it counts when the
+// probes before it have run, too.
 package admission
 
 import (
@@ -41,18 +42,19 @@ type Controller struct {
 
 	admitted atomic.Int64 // requests
 	started  atomic.Int64 // of these, as far as is known
-	first    atomic.Int64 // when the first that may wait was admitted, 0 if none
+	first    atomic.Int64 // when the first that may wait was admitted, 0 if it is not known
+	open     atomic.Int64 // probes that have not run
 	probeAt  atomic.Int64 // when the next probe is due
 	tickAt   atomic.Int64 // when the next Tick is due
 
 	mu     sync.Mutex
 	pacer  overload.Pacer
 	ticked time.Duration
-	last   time.Duration   // when started was found out
-	behind bool            // then others were waiting
-	seen   overload.Seen   // since the last Tick; Asked and Over are left out
-	probes []time.Duration // that have not run, by when they were started
-	alive  int             // goroutines of probes
+	last   time.Duration // when started was found out
+	behind bool          // then others were waiting
+	seen   overload.Seen // since the last Tick; Asked and Over are left out
+	probes []*probe      // from the first that has not run
+	alive  int           // goroutines of probes
 	closed bool
 
 	running sync.WaitGroup
@@ -66,7 +68,8 @@ func New(signals ...func() float64) *Controller {
 	return c
 }
 
-// Close waits for what is under way. All requests are served from then on.
+// Close waits for what is under way. All requests are served from then on but those whose
+// deadline has passed.
 func (c *Controller) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -84,20 +87,22 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, left time.Duratio
 	at := now.Sub(c.epoch)
 	c.tickIfDue(at)
 	p = min(p, overload.Priorities-1)
-	c.asked[p].Add(1)
-	v := c.limits.Load().Admit(p, c.queue(at), left)
+	l := c.limits.Load()
+	if !l.Hopeless(left) { // which costs next to nothing, so that it is no demand
+		c.asked[p].Add(1)
+	}
+	v := l.Admit(p, c.queue(at), left)
 	c.counts[p.Criticality()][v].Add(1)
 	if serve {
 		v = overload.Served
 	}
-	n := int64(0)
-	if v == overload.Served {
-		n = c.admitted.Add(1)
-	} else {
-		n = c.admitted.Load() // that some wait must not be believed for ever
-	}
-	if due := c.probeAt.Load(); int64(at) >= due && c.probeAt.CompareAndSwap(due, int64(at+probeEvery)) {
-		c.probe(n, at)
+	switch {
+	case v == overload.Served:
+		if n := c.admitted.Add(1); due(&c.probeAt, at, probeEvery) {
+			c.probe(n, at, false)
+		}
+	case c.open.Load() == 0 && due(&c.probeAt, at, probeEvery):
+		c.probe(c.admitted.Load(), at, true) // that some wait must not be believed for ever
 	}
 	return v
 }
@@ -107,6 +112,8 @@ func (c *Controller) queue(at time.Duration) (q overload.Queue) {
 	q.Len = int(max(c.admitted.Load()-c.started.Load(), 0))
 	if first := c.first.Load(); first > 0 {
 		q.First = max(at-time.Duration(first), 0)
+	} else if c.open.Load() == 0 && int64(at) >= c.probeAt.Load() {
+		q.Len = 0 // those that came after the last probe, which has long run
 	}
 	return q
 }
@@ -125,63 +132,116 @@ func (c *Controller) Count(of overload.Criticality, v overload.Verdict) uint64 {
 	return c.counts[of][v].Load()
 }
 
+// probe is for the first n requests, the last of which was admitted at a time.
+type probe struct {
+	n     int64
+	at    time.Duration
+	alone bool
+	ran   bool
+}
+
 // probe finds out when the first n requests have been started, the last of which was
-// admitted at that time.
-func (c *Controller) probe(n int64, at time.Duration) {
+// admitted at that time. alone: no goroutine is started after the probe's for a request, so
+// that it has to go behind those that are ready by itself, to where the scheduler looks
+// seldom while there are others: it may run much later than the request.
+func (c *Controller) probe(n int64, at time.Duration, alone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
 	c.alive++
-	c.probes = append(c.probes, at)
-	c.first.Store(int64(c.probes[0]))
-	c.running.Go(func() { c.follow(n, at) })
+	p := c.awaitLocked(n, at, alone)
+	c.running.Go(func() {
+		if alone {
+			runtime.Gosched()
+		}
+		c.follow(p)
+	})
 }
 
-// follow is run when the first n requests have been started. The last one that runs goes on
-// until all are that have been admitted.
-func (c *Controller) follow(n int64, at time.Duration) {
-	begun := at
+// awaitLocked adds a probe that has not run.
+func (c *Controller) awaitLocked(n int64, at time.Duration, alone bool) *probe {
+	p := &probe{n: n, at: at, alone: alone}
+	c.probes = append(c.probes, p)
+	c.tellFirstLocked()
+	return p
+}
+
+// tellFirstLocked brings first and open up to date.
+func (c *Controller) tellFirstLocked() {
+	first := time.Duration(0)
+	for _, p := range c.probes {
+		if !p.alone && !p.ran {
+			first = p.at
+			break
+		}
+	}
+	c.first.Store(int64(first))
+	c.open.Store(int64(len(c.probes)))
+}
+
+// follow is what a probe does when it runs. The last one goes on until all requests have
+// been started that have been admitted.
+func (c *Controller) follow(p *probe) {
 	for {
 		now := time.Since(c.epoch)
 		c.mu.Lock()
-		if before := c.started.Load(); n > before {
-			from := begun
-			if c.behind {
-				from = c.last
-			}
-			c.seen.Busy += max(now-from, 0)
-			c.seen.Starts += int(n - before)
-			c.started.Store(n)
-			c.last = now
-		}
-		if i := slices.Index(c.probes, at); i >= 0 {
-			c.probes = slices.Delete(c.probes, i, i+1)
-		}
-		n = c.admitted.Load()
-		c.behind = n > c.started.Load()
-		if on := c.behind && c.alive == 1 && !c.closed; !on {
+		c.ranLocked(p, now)
+		waiting := c.admitted.Load() > c.started.Load()
+		if on := waiting && c.alive == 1 && !c.closed; !on {
 			c.alive--
-			if c.first.Store(0); len(c.probes) > 0 {
-				c.first.Store(int64(c.probes[0]))
-			}
 			c.mu.Unlock()
 			return
 		}
-		// For this many wait no other probe.
-		at = now
-		c.probes = append(c.probes, at)
-		c.first.Store(int64(c.probes[0]))
+		p = c.awaitLocked(c.admitted.Load(), now, true) // for the rest there is none
 		c.mu.Unlock()
-		runtime.Gosched() // behind all that are ready
+		runtime.Gosched()
+	}
+}
+
+// ranLocked takes that a probe has run. It counts when all before it have: another
+// processor may be further, whose goroutines were admitted later. Those that go alone are
+// not waited for.
+func (c *Controller) ranLocked(p *probe, now time.Duration) {
+	p.ran = true
+	upTo := 0
+	for i, p := range c.probes {
+		if p.ran {
+			upTo = i + 1
+		} else if !p.alone {
+			break
+		}
+	}
+	before := c.started.Load()
+	n, from := before, c.last
+	for _, p := range c.probes[:upTo] {
+		if !c.behind && n == before {
+			from = p.at
+		}
+		n = max(n, p.n)
+	}
+	c.probes = slices.Delete(c.probes, 0, upTo)
+	c.tellFirstLocked()
+	if n > before {
+		c.seen.Busy += max(now-from, 0)
+		c.seen.Starts += int(n - before)
+		c.started.Store(n)
+		c.last, c.behind = now, c.admitted.Load() > n
 	}
 }
 
 func (c *Controller) tickIfDue(at time.Duration) {
-	if due := c.tickAt.Load(); int64(at) >= due && c.tickAt.CompareAndSwap(due, int64(at+overload.Tick)) {
+	if due(&c.tickAt, at, overload.Tick) {
 		c.tick(at)
 	}
+}
+
+// due reports whether it is time for what is to be done so often, and takes it as done. One
+// that is far ahead was set by a clock that has gone back since.
+func due(next *atomic.Int64, at, every time.Duration) bool {
+	when := next.Load()
+	return (int64(at) >= when || when-int64(at) > int64(2*every)) && next.CompareAndSwap(when, int64(at+every))
 }
 
 // tick tells the Pacer.

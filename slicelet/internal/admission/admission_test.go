@@ -110,7 +110,87 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestControllerRace has many ask at once, and be closed meanwhile.
+// TestOrder: what one processor has started says nothing of what waits on another.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		defer c.Close()
+		time.Sleep(time.Second)
+		at := time.Since(c.epoch)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.admitted.Store(30)
+		c.probeAt.Store(int64(at + time.Hour))
+		var probes []*probe
+		for i := range 3 {
+			probes = append(probes, c.awaitLocked(int64(10*(i+1)), at+time.Duration(i)*time.Millisecond, false))
+		}
+		for _, x := range []struct {
+			ran   int
+			after time.Duration
+			len   int
+			first time.Duration // when it was admitted, before now
+			busy  time.Duration
+		}{{2, 5 * time.Millisecond, 30, 5 * time.Millisecond, 0}, {0, 10 * time.Millisecond, 20, 9 * time.Millisecond, 10 * time.Millisecond}, {1, 20 * time.Millisecond, 0, 0, 20 * time.Millisecond}} {
+			now := at + x.after
+			c.ranLocked(probes[x.ran], now)
+			if q := c.queue(now); q.Len != x.len || q.First != x.first || c.seen.Busy != x.busy {
+				t.Errorf("after probe %d: %+v, busy for %v; want %+v", x.ran, q, c.seen.Busy, x)
+			}
+		}
+		if c.seen.Starts != 30 {
+			t.Errorf("%d starts", c.seen.Starts)
+		}
+	})
+}
+
+// TestStale: what came after the last probe does not count as waiting for ever, and a time
+// that is far ahead does not end probes and ticks.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		defer c.Close()
+		for range 40 {
+			c.Admit(time.Now(), 0, 0, false)
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		if q := c.Queue(); q.Len != 0 {
+			t.Errorf("after an hour %d wait", q.Len)
+		}
+		c.Admit(time.Now().Add(24*time.Hour), 0, 0, false)
+		synctest.Wait()
+		for range 5 {
+			time.Sleep(time.Second)
+			c.Admit(time.Now(), 0, 0, false)
+			synctest.Wait()
+		}
+		if q := c.Queue(); q.Len != 0 {
+			t.Errorf("after a time that was ahead %d wait", q.Len)
+		}
+	})
+}
+
+// TestHopeless: requests that nothing could answer in time are no demand.
+func TestHopeless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		defer c.Close()
+		for i := range 2000 {
+			time.Sleep(time.Millisecond)
+			c.Admit(time.Now(), top, -1, false)
+			if i%100 == 0 {
+				c.Admit(time.Now(), 0, 0, false)
+			}
+			synctest.Wait()
+		}
+		if l := c.Limits(); l.Asked > 20 {
+			t.Errorf("%.0f are asked for a second, and 10 could be done", l.Asked)
+		}
+	})
+}
+
+// TestControllerRace has many ask at once.
 func TestControllerRace(t *testing.T) {
 	c := New()
 	var wg sync.WaitGroup
@@ -128,6 +208,9 @@ func TestControllerRace(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	for c.Queue().Len > 0 {
+		runtime.Gosched()
+	}
 	c.Close()
 	if asked := sum(c); asked != 160_000 {
 		t.Errorf("%d requests were counted", asked)
