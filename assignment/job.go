@@ -85,6 +85,17 @@ type OverloadConfig struct {
 	Admission Admission
 }
 
+// OrDefaults returns c with the defaults in place of what is not valid.
+func (c OverloadConfig) OrDefaults() OverloadConfig {
+	if !c.DefaultCriticality.Valid() {
+		c.DefaultCriticality = Critical
+	}
+	if !c.Admission.Valid() {
+		c.Admission = AdmissionReport
+	}
+	return c
+}
+
 // NoWarmUp is the WarmUp of a job whose new tasks do not warm up.
 const NoWarmUp = -time.Millisecond
 
@@ -177,8 +188,8 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.MinTasks, 4)
 	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
 	setDefault(&c.Freeze.For, 3*time.Minute)
-	setDefault(&c.Overload.DefaultCriticality, Critical)
-	setDefault(&c.Overload.Admission, AdmissionReport)
+	setDefault(&c.Overload.DefaultCriticality, OverloadConfig{}.OrDefaults().DefaultCriticality)
+	setDefault(&c.Overload.Admission, OverloadConfig{}.OrDefaults().Admission)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.

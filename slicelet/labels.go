@@ -18,7 +18,7 @@ func (s *Slicelet) Labels(criticality, cohort string) (l overload.Labels) {
 		l.Criticality, _ = assignment.ParseCriticality(criticality)
 	}
 	if l.Criticality == 0 {
-		l.Criticality = s.defaultCriticality()
+		l.Criticality = s.sub.State().Status.Overload.OrDefaults().DefaultCriticality
 	}
 	if n, err := strconv.Atoi(cohort); err == nil && len(cohort) <= len("127") {
 		l.SetCohort(n)
@@ -43,13 +43,6 @@ func (s *Slicelet) CustomerOf(ctx context.Context, claimed string) string {
 		return ""
 	}
 	return customer
-}
-
-func (s *Slicelet) defaultCriticality() overload.Criticality {
-	if c := s.sub.State().Status.Overload.DefaultCriticality; c.Valid() {
-		return c
-	}
-	return overload.Critical
 }
 
 // BelieveCustomer is a Config.Customer that believes each client: for networks where no

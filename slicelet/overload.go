@@ -76,17 +76,33 @@ func (h Handle) Elsewhere() bool {
 	return h.s.Assignment().Lookup(h.key).Len() > 1
 }
 
-// Admit decides whether the task has room for a request with these labels that arrives now,
-// and whose deadline leaves it so much time; 0 is none. It is for servers that are not of
-// package sliceletgrpc or slicelethttp, whose handlers call it: before they start a
-// goroutine for the request, which they have to if it is served. Anything but
-// overload.Served is only returned if the job's admission is on. now is time.Now's. It does
-// not block, and does
-// not allocate but for a goroutine of its own, at most once a millisecond.
-func (s *Slicelet) Admit(now time.Time, l overload.Labels, left time.Duration) overload.Verdict {
+// Shed counts a request for which this task has no room, by its handle if it has a key
+// (Handle.Shed), and reports whether it may be sent to another task (Elsewhere). Without a
+// key h is the zero value.
+func (s *Slicelet) Shed(h Handle) (elsewhere bool) {
+	if h.s == nil {
+		return s.Elsewhere()
+	}
+	h.Shed()
+	return h.Elsewhere()
+}
+
+// Admit decides whether the task has room for a request with these labels that arrives now;
+// of ctx the deadline counts. It is for servers that are not of package sliceletgrpc or
+// slicelethttp, whose handlers call it: before they start a goroutine for the request, which
+// they have to if it is served. Anything but overload.Served is only returned if the job's
+// admission is on. now is time.Now's. It does not block, and does not allocate but for a
+// goroutine of its own, at most once a millisecond.
+func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels) overload.Verdict {
 	mode := s.sub.State().Status.Overload.Admission
 	if mode == assignment.AdmissionOff {
 		return overload.Served
+	}
+	left := time.Duration(0) // none
+	if by, ok := ctx.Deadline(); ok {
+		if left = by.Sub(now); left == 0 {
+			left = -1
+		}
 	}
 	return s.arrivals.control.Admit(now, l.Priority(), left, mode != assignment.AdmissionOn)
 }

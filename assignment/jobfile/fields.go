@@ -197,13 +197,12 @@ func (f *field) set(c *assignment.JobConfig, value *yaml.Node) (err error) {
 	case *assignment.Mode:
 		*p, err = assignment.ParseMode(text)
 	case *assignment.Admission:
-		if *p, err = assignment.ParseAdmission(text); err != nil {
-			return refuse("off, report or on")
-		}
+		*p, err = assignment.ParseAdmission(text)
 	case *assignment.Criticality:
-		if *p, err = assignment.ParseCriticality(text); err != nil {
-			return refuse("critical_plus, critical, sheddable_plus or sheddable")
-		}
+		*p, err = assignment.ParseCriticality(text)
+	}
+	if wrong, ok := errors.AsType[*assignment.FieldError](err); ok {
+		return refuse(wrong.Allowed)
 	}
 	return err
 }

@@ -81,15 +81,14 @@ type Limits struct {
 	Level Priority
 
 	signal float64
-	ratio  [Priorities]float32 // of what is asked for at a priority or above, to what can be done
-	share  [Priorities]float32 // the same to all that is asked for
+	share  [Priorities]float32 // of what is asked for, that is at a priority or above
 }
 
 // Tick takes what has happened, and returns what follows.
 func (p *Pacer) Tick(s Seen) *Limits {
 	over := max(s.Over, time.Millisecond)
 	s.Signal = min(max(s.Signal, 0), mostFull)
-	keep := func(for_ time.Duration) float64 { return math.Exp(-over.Seconds() / for_.Seconds()) }
+	keep := func(time time.Duration) float64 { return math.Exp(-over.Seconds() / time.Seconds()) }
 	k := keep(spacingOver)
 	p.busy, p.starts = p.busy*k+s.Busy.Seconds(), p.starts*k+float64(s.Starts)
 	spacing := 0.
@@ -118,11 +117,9 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	above := 0.
 	for i := Priorities - 1; i >= 0; i-- {
 		above += p.shares[i]
-		share := above / all
-		ratio := l.Asked * share * spacing
-		l.share[i], l.ratio[i] = float32(share), float32(ratio)
-		if l.Level == 0 && (ratio > 1 || s.Signal*l.shareOf(Priority(i)) > 1) {
-			l.Level = Priority(i)
+		l.share[i] = float32(above / all)
+		if p := Priority(i); l.Level == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p)) > 1 {
+			l.Level = p
 		}
 	}
 	return l
@@ -160,7 +157,7 @@ func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 	switch {
 	case left < 0, wait > left/waits:
 		return Late
-	case q.Len > 0 && wait > l.may(p), l.signal > 1 && l.signal*l.shareOf(p) > 1:
+	case q.Len > 0 && wait > l.may(p), l.signal*l.shareOf(p) > 1:
 		return Shed
 	}
 	return Served
@@ -183,6 +180,11 @@ func (l *Limits) Pressure(p Priority, q Queue) float64 {
 
 func (l *Limits) shareOf(p Priority) float64 { return float64(l.share[min(p, Priorities-1)]) }
 
+// ratioOf is what is asked for at a priority or above, to what can be done.
+func (l *Limits) ratioOf(p Priority) float64 {
+	return l.Asked * l.shareOf(p) * l.Spacing.Seconds()
+}
+
 // wait is how long a request waits that comes behind a queue: by its length and, where the
 // load has risen since the last Tick, by what is known of its first.
 func (l *Limits) wait(q Queue) time.Duration {
@@ -196,7 +198,7 @@ func (l *Limits) wait(q Queue) time.Duration {
 // there and above is more than twice what can be done: then it is served only while none
 // waits.
 func (l *Limits) may(p Priority) time.Duration {
-	r := float64(l.ratio[min(p, Priorities-1)])
+	r := l.ratioOf(p)
 	room := 2 - r
 	if r < 1 {
 		room = 1 + grace*(1-r)

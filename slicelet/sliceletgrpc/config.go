@@ -65,9 +65,8 @@ type Config struct {
 	// package's documentation.
 	UncheckedAnswers bool
 	// NoTap leaves gRPC's tap (grpc.InTapHandle), of which a server has one, to the caller,
-	// or to another slicelet of the same server.
-	// Then no RPC is refused for want of room but by handlers (Overloaded), whatever the
-	// job's admission is.
+	// or to another slicelet of the same server. Then no RPC is refused for want of room but
+	// by handlers (Overloaded), whatever the job's admission is.
 	NoTap bool
 	// Utilization is the share of the server's capacity in use, above 0; it may
 	// exceed 1. nil stands for the process's CPU as a share of what it may use.

@@ -43,13 +43,7 @@ func Overloaded(ctx context.Context) error {
 	if c == nil {
 		return status.Error(codes.ResourceExhausted, "no room for the RPC")
 	}
-	elsewhere := false
-	if c.keyed {
-		c.handle.Shed()
-		elsewhere = c.handle.Elsewhere()
-	} else {
-		elsewhere = c.gate.slicelet.Elsewhere()
-	}
+	elsewhere := c.gate.slicelet.Shed(c.handle)
 	if !elsewhere {
 		// gRPC's own retries heed this.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))

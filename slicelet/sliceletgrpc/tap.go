@@ -23,22 +23,16 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		}
 	}
 	now := time.Now()
-	left := time.Duration(0)
-	if by, ok := ctx.Deadline(); ok {
-		if left = by.Sub(now); left == 0 {
-			left = -1
-		}
-	}
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
 	c := &call{Context: ctx, gate: g, labels: l}
-	switch g.slicelet.Admit(now, l, left) {
+	switch g.slicelet.Admit(ctx, now, l) {
 	case overload.Late:
 		c.refused = errLate
 	case overload.Shed:
 		c.refused = g.shed(ctx)
 	}
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
-	if c.refused != nil && left <= longestHeld {
+	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
 		g.attempt(ctx, now)
 		return ctx, c.refused
 	}
@@ -63,8 +57,7 @@ func (g *gate) shed(ctx context.Context) error {
 		if err := g.admit(ctx, &c, "", k, true); err != nil {
 			return err
 		}
-		c.handle.Shed()
-		return g.full(c.handle.Elsewhere())
+		return g.full(g.slicelet.Shed(c.handle))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }

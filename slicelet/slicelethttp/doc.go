@@ -37,7 +37,8 @@
 // long goroutines wait to be started or by slicelet.Config.Signals, or the client would not
 // wait for the answer. If it reports, they are only counted. What must always be
 // answered, such as /healthz and /metrics, belongs beside the Handler, not behind it.
-// Requests that wait in the kernel, as the connection's goroutine has not read them, are not seen.
+// Requests that wait in the kernel, as the connection's goroutine has not read them, are
+// not seen.
 //
 // A handler that has no room for a request answers by Overloaded before it has done
 // anything. Where another owner of the key may have room clerkhttp and slicerproxy ask

@@ -32,15 +32,8 @@ const noRoom = "no room for the request"
 
 // full answers that there is no room.
 func (v *visit) full(w http.ResponseWriter) {
-	elsewhere := false
-	if v.keyed {
-		v.handle.Shed()
-		elsewhere = v.handle.Elsewhere()
-	} else {
-		elsewhere = v.gate.slicelet.Elsewhere()
-	}
 	says := httpkey.OverloadedAll
-	if elsewhere {
+	if v.gate.slicelet.Shed(v.handle) {
 		says = httpkey.OverloadedTask
 	}
 	w.Header().Set(httpkey.HeaderOverloaded, says)
@@ -63,11 +56,5 @@ func (v *visit) refuses(verdict overload.Verdict) bool {
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
 func (g *gate) admit(v *visit, now time.Time) overload.Verdict {
-	left := time.Duration(0)
-	if by, ok := v.Deadline(); ok {
-		if left = by.Sub(now); left == 0 {
-			left = -1
-		}
-	}
-	return g.slicelet.Admit(now, v.labels, left)
+	return g.slicelet.Admit(v, now, v.labels)
 }

@@ -95,13 +95,7 @@ func statusFromProto(m *slicerv1.Status) Status {
 		Converged:      assignment.Generation(max(m.GetConvergedGeneration(), 0)),
 		ReportInterval: defaultReportInterval,
 		LoadMetric:     assignment.LoadRequests,
-		Overload:       wire.OverloadFromProto(m.GetOverload()),
-	}
-	if c := &s.Overload.DefaultCriticality; !c.Valid() {
-		*c = assignment.Critical
-	}
-	if a := &s.Overload.Admission; !a.Valid() {
-		*a = assignment.AdmissionReport
+		Overload:       wire.OverloadFromProto(m.GetOverload()).OrDefaults(),
 	}
 	if ms := m.GetReportIntervalMs(); ms > 0 {
 		ms = min(ms, maxReportInterval.Milliseconds())
