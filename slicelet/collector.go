@@ -86,7 +86,7 @@ func (c *collector) collectAdmission(ch chan<- prometheus.Metric, gauge func(*pr
 		}
 	}
 	l := control.Limits()
-	gauge(c.level, float64(l.Level))
+	gauge(c.level, float64(l.Level.Below))
 	gauge(c.waiting, float64(control.Queue().Len))
 	gauge(c.spacing, l.Spacing.Seconds())
 }

@@ -88,12 +88,13 @@ func (s *Slicelet) Shed(h Handle) (elsewhere bool) {
 }
 
 // Admit decides whether the task has room for a request with these labels that arrives now;
-// of ctx the deadline counts. It is for servers that are not of package sliceletgrpc or
+// of ctx the deadline counts. standsFor is what a trial request says of itself
+// (overload.TaskLevel.Send), 0 for others. It is for servers that are not of package sliceletgrpc or
 // slicelethttp, whose handlers call it: before they start a goroutine for the request, which
 // they have to if it is served. Anything but overload.Served is only returned if the job's
 // admission is on. now is time.Now's. It does not block, and does not allocate but for a
 // goroutine of its own, at most once a millisecond.
-func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels) overload.Verdict {
+func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels, standsFor int) overload.Verdict {
 	mode := s.sub.State().Status.Overload.Admission
 	if mode == assignment.AdmissionOff {
 		return overload.Served
@@ -104,7 +105,17 @@ func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels) 
 			left = -1
 		}
 	}
-	return s.arrivals.control.Admit(now, l.Priority(), left, mode != assignment.AdmissionOn)
+	return s.arrivals.control.Admit(now, l.Priority(), standsFor, left, mode != assignment.AdmissionOn)
+}
+
+// Level is what clients are to be told, in each answer while it is not the zero value: what
+// they need not send, as it would be refused. It is the zero value if the job's admission is
+// not on.
+func (s *Slicelet) Level() overload.Level {
+	if s.sub.State().Status.Overload.Admission != assignment.AdmissionOn {
+		return overload.Level{}
+	}
+	return s.arrivals.control.Limits().Level
 }
 
 // Pressure is how near a request with these labels is to being refused, 0 to 1

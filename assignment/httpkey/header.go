@@ -42,6 +42,12 @@ const (
 	// for the request, and has done nothing: OverloadedTask where another owner of the
 	// key may be asked, OverloadedAll where the request should not be sent again.
 	HeaderOverloaded = "Slicer-Overloaded"
+	// HeaderLevel is in answers of a task that has no room for all that is asked of it:
+	// overload.Level.String.
+	HeaderLevel = "Slicer-Level"
+	// HeaderStandsFor says that the request is a trial request, and for how many it stands:
+	// 1 to overload.MostStandsFor, decimal.
+	HeaderStandsFor = "Slicer-Stands-For"
 )
 
 // MaxTimeout is the largest that HeaderTimeout says.

@@ -1,6 +1,7 @@
 // Package overload decides what a client and a server do when there is too much to do
 // (Site Reliability Engineering, O'Reilly 2016, chapters 21 and 22). It has the
-// budgets for retries, what requests say about themselves, and admission (Pacer).
+// budgets for retries, what requests say about themselves, admission (Pacer), and what a
+// client holds back that a task would refuse (TaskLevel).
 //
 //	b := overload.NewRetryBudget(overload.OtherTasks)
 //	b.Request(now) // once for each request

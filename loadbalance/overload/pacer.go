@@ -31,6 +31,12 @@ const (
 	spacingOver = time.Second
 	askedOver   = 500 * time.Millisecond
 	sharesOver  = 2 * time.Second
+	clientsOver = 2 * time.Second
+
+	// trialShare is how many trial requests there are to be for each request served.
+	trialShare = .1
+	// firstPause is that between two of a client as long as none have arrived.
+	firstPause = time.Second
 )
 
 // Pacer decides which requests a task has no room for, so that it goes on serving what it
@@ -53,6 +59,8 @@ type Pacer struct {
 	busy, starts float64 // s, and how many; decayed
 	asked        float64 // decayed
 	shares       [Priorities]float64
+	clients      float64       // that send trial requests, by their rate and pause; decayed
+	told         time.Duration // the pause
 }
 
 // Seen is what has happened at a task since the last Tick.
@@ -64,7 +72,9 @@ type Seen struct {
 	Busy   time.Duration
 	Starts int
 	// Asked is how many requests arrived, by priority, with those for which they stand.
-	Asked *[Priorities]uint32
+	// Trials is how many were trial requests.
+	Asked  *[Priorities]uint32
+	Trials int
 	// Signal is the largest of other signals that say how full the task is, 1 being as full
 	// as it may be; 0 if there are none.
 	Signal float64
@@ -77,8 +87,9 @@ type Limits struct {
 	Spacing time.Duration
 	// Asked is how many requests are asked for, a second.
 	Asked float64
-	// Level is the highest priority of which requests are refused; 0 is none.
-	Level Priority
+	// Level is what clients are told: the highest priority of which requests are refused,
+	// and the pause by which trial requests are a tenth of what is served.
+	Level Level
 
 	signal float64
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
@@ -118,9 +129,21 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	for i := Priorities - 1; i >= 0; i-- {
 		above += p.shares[i]
 		l.share[i] = float32(above / all)
-		if p := Priority(i); l.Level == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p)) > 1 {
-			l.Level = p
+		if p := Priority(i); l.Level.Below == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p)) > 1 {
+			l.Level.Below = p
 		}
+	}
+	k = keep(clientsOver)
+	p.clients = p.clients*k + float64(max(s.Trials, 0))*p.told.Seconds()/over.Seconds()*(1-k)
+	p.told = firstPause
+	if l.Level.Below > 0 {
+		if p.clients >= .5 {
+			served := l.Asked / max(l.ratioOf(0), l.signal)
+			p.told = time.Duration(min(p.clients/(trialShare*served), MostPause.Seconds()) * float64(time.Second))
+		}
+		l.Level.Pause = p.told
+		l.Level = l.Level.bounded()
+		p.told = l.Level.Pause
 	}
 	return l
 }

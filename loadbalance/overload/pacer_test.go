@@ -21,16 +21,21 @@ type core struct {
 	queue             []queued
 	seen              Seen
 	asked             [Priorities]uint32
+
+	clients []TaskLevel // that hold back what the core would refuse; none send all
 }
 
 type queued struct {
-	arrived time.Duration
-	p       Priority
+	arrived   time.Duration
+	p         Priority
+	from      *TaskLevel
+	standsFor int
 }
 
 // outcome counts requests by criticality.
 type outcome struct {
 	asked, inTime, shed [CriticalPlus + 1]int
+	held                int // by clients
 	latencies           []time.Duration
 }
 
@@ -68,7 +73,20 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 		if next <= c.now {
 			at := next
 			next += time.Duration(rng.ExpFloat64() * float64(c.takes) / times)
-			c.take(o, queued{at, draw()}, at-begin > time.Second)
+			q, counts := queued{arrived: at, p: draw()}, at-begin > time.Second
+			if counts {
+				o.asked[q.p.Criticality()]++
+			}
+			send := true
+			if n := len(c.clients); n > 0 {
+				q.from = &c.clients[rng.IntN(n)]
+				q.standsFor, send = q.from.Send(c.now, q.p)
+			}
+			if send {
+				c.take(o, q, counts)
+			} else if counts {
+				o.held++
+			}
 			continue
 		}
 		if len(c.queue) == 0 {
@@ -101,15 +119,16 @@ func (c *core) waiting() Queue {
 
 func (c *core) take(o *outcome, q queued, counts bool) {
 	c.now += c.intake
-	c.asked[q.p]++
-	crit := q.p.Criticality()
-	if counts {
-		o.asked[crit]++
+	c.asked[q.p] += uint32(max(q.standsFor, 1))
+	if q.standsFor > 0 {
+		c.seen.Trials++
 	}
+	crit := q.p.Criticality()
 	if c.admit && c.limits.Admit(q.p, c.waiting(), q.arrived+deadline-c.now) != Served {
 		if counts {
 			o.shed[crit]++
 		}
+		c.answer(q)
 		return
 	}
 	if len(c.queue) == 0 {
@@ -128,9 +147,17 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 		return
 	}
 	c.now += c.takes
+	c.answer(q)
 	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > time.Second {
 		o.inTime[q.p.Criticality()]++
 		o.latencies = append(o.latencies, took)
+	}
+}
+
+// answer tells a client the level.
+func (c *core) answer(q queued) {
+	if q.from != nil {
+		q.from.Hear(c.now, c.limits.Level)
 	}
 }
 
@@ -213,8 +240,8 @@ func TestPacerRecovers(t *testing.T) {
 	if n := o.of(o.shed, everything...); n > 0 || o.of(o.inTime, everything...) != o.of(o.asked, everything...) {
 		t.Errorf("of %d requests %d are refused, %d served", o.of(o.asked, everything...), n, o.of(o.inTime, everything...))
 	}
-	if c.limits.Level != 0 {
-		t.Errorf("the level is %d", c.limits.Level)
+	if c.limits.Level != (Level{}) {
+		t.Errorf("the level is %v", c.limits.Level)
 	}
 }
 
@@ -229,7 +256,7 @@ func TestPacerQuiet(t *testing.T) {
 	for _, s := range []Seen{{}, {Over: Tick}, {Over: Tick, Asked: &all}, {Over: -1, Busy: -1, Starts: -1}, {Over: time.Hour, Asked: &all, Starts: 1 << 40}} {
 		l := p.Tick(s)
 		for _, pr := range []Priority{0, Priorities / 2, Priorities - 1, Priorities, math.MaxUint16} {
-			if v := l.Admit(pr, Queue{}, 0); v != Served || l.Level != 0 || l.Pressure(pr, Queue{}) != 0 {
+			if v := l.Admit(pr, Queue{}, 0); v != Served || l.Level != (Level{}) || l.Pressure(pr, Queue{}) != 0 {
 				t.Errorf("%+v: %v, level %d, pressure %v", s, v, l.Level, l.Pressure(pr, Queue{}))
 			}
 		}
@@ -268,8 +295,8 @@ func TestPacerSignal(t *testing.T) {
 				t.Fatalf("signal %v, priority %d: %v, pressure %v", c.signal, pr, v, pressure)
 			}
 		}
-		if refused > 0 && int(l.Level) != refused-1 || refused == 0 && l.Level != 0 {
-			t.Errorf("signal %v: %d are refused, and the level is %d", c.signal, refused, l.Level)
+		if refused > 0 && int(l.Level.Below) != refused-1 || refused == 0 && l.Level != (Level{}) {
+			t.Errorf("signal %v: %d are refused, and the level is %v", c.signal, refused, l.Level)
 		}
 	}
 }

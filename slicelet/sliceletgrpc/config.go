@@ -33,6 +33,12 @@ const (
 	CriticalityHeader = "slicer-criticality"
 	CohortHeader      = "slicer-cohort"
 	CustomerHeader    = "slicer-customer"
+	// StandsForHeader is the metadata by which a client says that an RPC is a trial
+	// request, and for how many it stands: 1 to overload.MostStandsFor, decimal.
+	StandsForHeader = "slicer-stands-for"
+	// LevelHeader is the trailing metadata by which a task that has no room for all that is
+	// asked of it says so: overload.Level.String.
+	LevelHeader = "slicer-level"
 	// SliceKeyHeader is the metadata by which stock gRPC clients that are sharded by
 	// Slicer's auto-sharding protocol (gRFC A119) are routed, where Config does not name
 	// another: a slice key in text form, XXH64(key) >> 1 as exactly 16 lower-case hex

@@ -50,7 +50,8 @@
 // message is decoded or a goroutine started, the least critical first: more is asked of it
 // than it can do, by how long RPCs wait to be started or by slicelet.Config.Signals, or the
 // RPC's deadline would pass. If it reports, they are only counted. Config.NoTap switches it
-// off.
+// off. While there is no room for all, answers say below which priority RPCs are refused
+// (LevelHeader): clerkgrpc holds those back, but for trial requests.
 //
 // A handler that has no room for an RPC returns the error of Overloaded before it has done
 // anything. Where another owner of the key may have room clerkgrpc asks that, within its

@@ -348,6 +348,7 @@ func (g *gate) ended(ctx context.Context, method string, began time.Time, err er
 	now := time.Now()
 	took = now.Sub(began)
 	g.metrics.answered(method, status.Code(err), took)
+	g.tellLevel(ctx)
 	if g.load.count(now, o) {
 		// To ask for the recorder is what makes it part of the trailers.
 		orca.CallMetricsRecorderFromContext(ctx)

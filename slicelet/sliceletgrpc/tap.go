@@ -2,6 +2,7 @@ package sliceletgrpc
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	now := time.Now()
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
 	c := &call{Context: ctx, gate: g, labels: l}
-	switch g.slicelet.Admit(ctx, now, l) {
+	switch g.slicelet.Admit(ctx, now, l, standsFor(lastOf(info.Header, StandsForHeader))) {
 	case overload.Late:
 		c.refused = errLate
 	case overload.Shed:
@@ -60,6 +61,18 @@ func (g *gate) shed(ctx context.Context) error {
 		return g.full(g.slicelet.Shed(c.handle))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
+}
+
+// standsFor reads what a trial request says, 0 for others and for what is no number.
+func standsFor(says string) int {
+	if says == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(says, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }
 
 // lastOf is last of metadata.

@@ -129,6 +129,45 @@ func TestShedAndMisrouted(t *testing.T) {
 	})
 }
 
+// TestLevel: while there is no room for all, each answer says what need not be sent, be it
+// served or refused; not if the task does not refuse.
+func TestLevel(t *testing.T) {
+	for _, mode := range []slicerv1.Admission{slicerv1.Admission_ADMISSION_ON, slicerv1.Admission_ADMISSION_REPORT} {
+		full := 0.
+		runWith(t, Config{}, func(cfg *slicelet.Config) { cfg.Signals = []func() float64{func() float64 { return full }} }, func(b *bed) {
+			b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{Admission: mode}})
+			b.assign(5, 0, 1)
+			ask := func(criticality string) (said overload.Level, err error) {
+				time.Sleep(overload.Tick)
+				var trailer metadata.MD
+				_, err = b.stub.SayHello(b.with(CriticalityHeader, criticality, KeyHeader, keyOf(0), StandsForHeader, "3"), wrapperspb.String("x"), grpc.Trailer(&trailer))
+				for _, d := range status.Convert(err).Details() {
+					m := d.(*slicerv1.Overloaded)
+					return overload.Level{Below: overload.Priority(m.GetLevel()), Pause: time.Duration(m.GetPauseMs()) * time.Millisecond}, err
+				}
+				return overload.ParseLevel(lastOf(trailer, LevelHeader)), err
+			}
+			for range 10 {
+				for _, criticality := range []string{"sheddable", "critical_plus"} {
+					if l, err := ask(criticality); err != nil || l != (overload.Level{}) {
+						t.Fatal(criticality, l, err)
+					}
+				}
+			}
+			full = 1.5
+			time.Sleep(overload.Tick)
+			for _, criticality := range []string{"sheddable", "critical_plus", "sheddable"} {
+				l, err := ask(criticality)
+				tells := l.Below > 0 && l.Below.Criticality() == overload.Sheddable && l.Pause >= overload.LeastPause
+				if on := mode == slicerv1.Admission_ADMISSION_ON; tells != on || !on && l != (overload.Level{}) || (err != nil) != (on && criticality == "sheddable") {
+					t.Errorf("%s, %s: %v, %v", mode, criticality, l, err)
+				}
+			}
+			synctest.Wait()
+		})
+	}
+}
+
 // TestTooLate: an RPC whose deadline has passed while it waited does not reach the handler.
 func TestTooLate(t *testing.T) {
 	run(t, Config{}, func(b *bed) {

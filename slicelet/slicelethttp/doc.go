@@ -35,7 +35,9 @@
 // If the job's admission is on, requests that the task has no room for are refused before
 // the handler runs, the least critical first: more is asked of it than it can do, by how
 // long goroutines wait to be started or by slicelet.Config.Signals, or the client would not
-// wait for the answer. If it reports, they are only counted. What must always be
+// wait for the answer. If it reports, they are only counted. Meanwhile answers say below
+// which priority requests are refused (httpkey.HeaderLevel): clerkhttp and slicerproxy hold
+// those back, but for trial requests. What must always be
 // answered, such as /healthz and /metrics, belongs beside the Handler, not behind it.
 // Requests that wait in the kernel, as the connection's goroutine has not read them, are
 // not seen.

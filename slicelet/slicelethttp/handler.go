@@ -115,7 +115,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
-	verdict := g.admit(v, begun)
+	verdict := g.admit(v, r, begun)
 	if !ok {
 		if g.cfg.RequireKey {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)

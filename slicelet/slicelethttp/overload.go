@@ -55,6 +55,13 @@ func (v *visit) refuses(verdict overload.Verdict) bool {
 
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
-func (g *gate) admit(v *visit, now time.Time) overload.Verdict {
-	return g.slicelet.Admit(v, now, v.labels)
+func (g *gate) admit(v *visit, r *http.Request, now time.Time) overload.Verdict {
+	if l := g.slicelet.Level(); l.Below > 0 {
+		v.Header().Set(httpkey.HeaderLevel, l.String())
+	}
+	standsFor, err := strconv.ParseUint(last(r, httpkey.HeaderStandsFor), 10, 16)
+	if err != nil {
+		standsFor = 0
+	}
+	return g.slicelet.Admit(v, now, v.labels, int(standsFor))
 }

@@ -128,6 +128,9 @@ func TestAdmission(t *testing.T) {
 			full = 1.5 // half of what is asked for is critical, so that fits
 			for _, y := range []struct{ criticality, key, says string }{{"sheddable", keyIn(0), httpkey.OverloadedAll}, {"sheddable", "", httpkey.OverloadedTask}, {"critical_plus", keyIn(0), ""}} {
 				w := ask(y.criticality, y.key)
+				if l := overload.ParseLevel(w.Header().Get(httpkey.HeaderLevel)); (l.Below > 0) != x.refuses {
+					t.Errorf("%s, %s: the answer says level %v", x.mode, y.criticality, l)
+				}
 				if !x.refuses {
 					y.says = ""
 				}

@@ -263,7 +263,11 @@ type Overloaded struct {
 	Scope Overloaded_Scope       `protobuf:"varint,1,opt,name=scope,proto3,enum=slicer.v1.Overloaded_Scope" json:"scope,omitempty"`
 	Job   string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	// The task that has no room.
-	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Task string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	// The priority below which it refuses, 1 to 511, and the time between two trial requests
+	// of a client, if it says so: what metadata "slicer-level" says in other answers.
+	Level         uint32 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
+	PauseMs       uint32 `protobuf:"varint,5,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,6 +323,20 @@ func (x *Overloaded) GetTask() string {
 	return ""
 }
 
+func (x *Overloaded) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *Overloaded) GetPauseMs() uint32 {
+	if x != nil {
+		return x.PauseMs
+	}
+	return 0
+}
+
 var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
@@ -338,12 +356,14 @@ const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generation\"\xa4\x01\n" +
+	"generation\"\xd5\x01\n" +
 	"\n" +
 	"Overloaded\x121\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1b.slicer.v1.Overloaded.ScopeR\x05scope\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
-	"\x04task\x18\x03 \x01(\tR\x04task\"=\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\rR\x05level\x12\x19\n" +
+	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"=\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

@@ -37,6 +37,7 @@ type Controller struct {
 	signals []func() float64
 
 	asked  [overload.Priorities]atomic.Uint32
+	trials atomic.Uint32
 	limits atomic.Pointer[overload.Limits]
 	counts [criticalities][verdicts]atomic.Uint64
 
@@ -80,16 +81,19 @@ func (c *Controller) Close() {
 }
 
 // Admit says what is to become of a request that arrives now, and whose deadline leaves it
-// so much time, 0 for none. If serve is true it is served all the same, but counted as what
-// would become of it. One that is served has to be given to a goroutine at once. It
-// allocates at most once a millisecond.
-func (c *Controller) Admit(now time.Time, p overload.Priority, left time.Duration, serve bool) overload.Verdict {
+// so much time, 0 for none, and which stands for so many others (overload.TaskLevel.Send).
+// If serve is true it is served all the same, but counted as what would become of it. One
+// that is served has to be given to a goroutine at once. It allocates at most once a
+// millisecond.
+func (c *Controller) Admit(now time.Time, p overload.Priority, standsFor int, left time.Duration, serve bool) overload.Verdict {
 	at := now.Sub(c.epoch)
 	c.tickIfDue(at)
 	p = min(p, overload.Priorities-1)
 	l := c.limits.Load()
 	if !l.Hopeless(left) { // which costs next to nothing, so that it is no demand
-		c.asked[p].Add(1)
+		if c.asked[p].Add(uint32(min(max(standsFor, 1), overload.MostStandsFor))); standsFor > 0 {
+			c.trials.Add(1)
+		}
 	}
 	v := l.Admit(p, c.queue(at), left)
 	c.counts[p.Criticality()][v].Add(1)
@@ -266,7 +270,7 @@ func (c *Controller) tick(at time.Duration) {
 	s := c.seen
 	s.Signal = full
 	c.seen = overload.Seen{}
-	s.Over, s.Asked = at-c.ticked, &asked
+	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }

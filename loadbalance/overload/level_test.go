@@ -1,0 +1,105 @@
+package overload
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestLevels: clients that hear a task's level hold back most of what it would refuse, so
+// that it serves more, and send everything again soon after there is room.
+func TestLevels(t *testing.T) {
+	usual := [4]float64{.2, .2, .5, .1}
+	const takes, lasts = 2 * time.Millisecond, 31 * time.Second
+	for _, clients := range []int{1, 20, 2000} {
+		for _, times := range []float64{.8, 1.5, 3, 10} {
+			t.Run(fmt.Sprintf("%d clients %vx", clients, times), func(t *testing.T) {
+				run := func(clients int) (*core, *outcome, *rand.Rand) {
+					rng := rand.New(rand.NewPCG(uint64(clients), uint64(times*10)))
+					c := &core{takes: takes, intake: takes / 10, admit: true, clients: make([]TaskLevel, clients)}
+					return c, c.run(rng, times, usual, lasts), rng
+				}
+				c, o, rng := run(clients)
+				_, alone, _ := run(0)
+				served, aloneServed := o.of(o.inTime, everything...), alone.of(alone.inTime, everything...)
+				can := float64(lasts-time.Second) / float64(takes)
+				refused := float64(o.of(o.shed, everything...)) / float64(served)
+				of := func(c Criticality) float64 { return float64(o.inTime[c]) / float64(o.asked[c]) }
+				t.Logf("served %.2f (%.2f where clients send all) of what it can, critical_plus %.3f, critical %.3f; refused %.2f (%.2f) for each; p99 %v",
+					float64(served)/can, float64(aloneServed)/can, of(CriticalPlus), of(Critical), refused,
+					float64(alone.of(alone.shed, everything...))/float64(max(aloneServed, 1)), p99(o.latencies))
+				if times < 1 && (o.held > 0 || refused > .003) || times > 1 && (served < aloneServed || float64(served) < .82*can) ||
+					times <= 3 && of(CriticalPlus) < .98 {
+					t.Errorf("too few are served; %d were held back", o.held)
+				}
+				if most := map[int]float64{1: .3, 20: .3, 2000: 1}[clients]; refused > most {
+					t.Errorf("%.2f are refused for each that is served, want at most %v", refused, most)
+				}
+				// Then there is room, and the first two seconds do not count, or ten for clients that
+				// ask once in ten seconds.
+				const half = .5
+				c.run(rng, half, usual, map[int]time.Duration{1: 2, 20: 2, 2000: 10}[clients]*time.Second)
+				after := c.run(rng, half, usual, 11*time.Second)
+				if asked, served := after.of(after.asked, everything...), after.of(after.inTime, everything...); float64(served) < .98*float64(asked) {
+					t.Errorf("after it %d of %d are served; %d are held back", served, asked, after.held)
+				}
+			})
+		}
+	}
+}
+
+// TestTaskLevel: what is held back is counted, by criticality, and the trial request that is
+// due stands for it; a level that is not confirmed is forgotten.
+func TestTaskLevel(t *testing.T) {
+	var l TaskLevel
+	const second = time.Second
+	low, high := Priority(3), Priority(Priorities-1)
+	send := func(now time.Duration, p Priority, standsFor int, ok bool) {
+		t.Helper()
+		if n, sent := l.Send(now, p); n != standsFor || sent != ok {
+			t.Errorf("at %v a request of priority %d stands for %d and is sent: %v; want %d, %v", now, p, n, sent, standsFor, ok)
+		}
+	}
+	send(0, 0, 0, true)
+	l.Hear(0, Level{Below: Priorities - 1, Pause: 2 * second})
+	send(0, low, 0, false)
+	send(0, low, 0, false)
+	send(0, 2*Cohorts, 0, false)
+	send(0, high, 0, true)
+	send(3*second, low, 3, true)
+	send(3*second, low, 0, false)
+	if !l.Holds(3999*time.Millisecond, low) || l.Holds(4*second, low) || l.Holds(3*second, high) {
+		t.Error("it holds what it should not, or not what it should")
+	}
+	l.Hear(3*second, Level{Below: 5, Pause: time.Hour})
+	send(13*second, 5, 0, true)
+	send(22*second, 4, 2, true)
+	send(23*second, 4, 0, true) // it was heard 20 s ago
+	l.Hear(23*second, Level{Below: 5, Pause: 0})
+	send(23*second, 4, 0, false)
+	l.Hear(23*second, Level{})
+	send(23*second, 4, 0, true)
+	for range 2 * MostStandsFor {
+		l.Hear(24*second, Level{Below: 5, Pause: second})
+		l.Send(24*second, 0)
+	}
+	send(26*second-1, 0, MostStandsFor, true)
+}
+
+// FuzzParseLevel: whatever a header says, the level is in range, and what a level prints is
+// that level.
+func FuzzParseLevel(f *testing.F) {
+	for _, s := range []string{"", "0;0", "511;1000", "512;99999", "5", "5;", ";5", "-1;20", "70000;1", "3;4294967296", "3;20;4"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		l := ParseLevel(s)
+		if l != (Level{}) && (l.Below == 0 || l.Below >= Priorities || l.Pause < LeastPause || l.Pause > MostPause) {
+			t.Errorf("%q: %+v", s, l)
+		}
+		if again := ParseLevel(l.String()); again != l {
+			t.Errorf("%+v prints as %q, which is %+v", l, l, again)
+		}
+	})
+}
