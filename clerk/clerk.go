@@ -63,6 +63,7 @@ type Clerk struct {
 	connections connections
 	retries     retries
 	budgets     *budgets
+	throttles   *throttles
 	chooser     chooser
 	criticality overload.Criticality
 
@@ -110,14 +111,14 @@ func New(cfg Config) (*Clerk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), throttles: newThrottles(), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
 	sub := cfg.subscriber()
 	sub.Observe = c.observe
 	if c.sub, err = subscriber.New(sub); err != nil {
 		return nil, err
 	}
 	c.unregister, err = subscriber.Register(cfg.Registerer, "clerk", prometheus.Labels{"job": cfg.Job},
-		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections, &c.retries, c.budgets)
+		subscriber.NewCollector("clerk", c.sub), c.tally, &c.connections, &c.retries, c.budgets, c.throttles)
 	if err != nil {
 		_ = c.sub.Close()
 		return nil, err
@@ -138,6 +139,7 @@ func (c *Clerk) observe(s subscriber.State) {
 		c.former.Store(was)
 	}
 	c.newest.Store(a)
+	c.throttles.keep(a)
 	c.subset.Store(c.chooser.choose(a, s.ClientIndex))
 	c.mu.Lock()
 	close(c.changed)

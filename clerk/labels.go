@@ -7,8 +7,9 @@ import (
 )
 
 // Labels are those of the requests of a context (overload.LabelsOf), with
-// Config.Criticality where it says none. Do and the adapters go by them; adapters send
-// them along.
+// Config.Criticality where it says none, and a cohort by chance where that decides whether a
+// request is held back (Throttling). Do and the adapters go by them; adapters send them
+// along.
 func (c *Clerk) Labels(ctx context.Context) overload.Labels {
-	return overload.LabelsOf(ctx).Or(overload.Labels{Criticality: c.criticality})
+	return c.throttled(overload.LabelsOf(ctx).Or(overload.Labels{Criticality: c.criticality}))
 }

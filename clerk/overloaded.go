@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -24,6 +25,8 @@ type Overloaded struct {
 	// adapters return: they have asked as far as that is good, and only the layer just
 	// above the task that has no room is to send a request again.
 	Elsewhere bool
+	// Level is what the task says that it refuses (Throttle.Hear).
+	Level overload.Level
 }
 
 func (o Overloaded) Error() string {
@@ -35,7 +38,7 @@ func (o Overloaded) Error() string {
 
 // final is what is returned when a request is not sent again.
 func (o Overloaded) final() error {
-	o.Elsewhere = false
+	o.Elsewhere, o.Level = false, overload.Level{}
 	return o
 }
 
@@ -48,7 +51,7 @@ func (o Overloaded) GRPCStatus() *status.Status {
 		code, scope = codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK
 	}
 	s := status.New(code, o.Error())
-	with, err := s.WithDetails(&slicerv1.Overloaded{Scope: scope, Job: o.Job, Task: o.Task})
+	with, err := s.WithDetails(&slicerv1.Overloaded{Scope: scope, Job: o.Job, Task: o.Task, Level: uint32(o.Level.Below), PauseMs: uint32(o.Level.Pause.Milliseconds())})
 	if err != nil { // a name that is not UTF-8
 		return s
 	}
@@ -67,7 +70,8 @@ func OverloadedFromStatus(err error) (o Overloaded, ok bool) {
 	if !ok {
 		return Overloaded{}, false
 	}
-	return Overloaded{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Elsewhere: elsewhere}, true
+	return Overloaded{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Elsewhere: elsewhere,
+		Level: overload.NewLevel(uint64(m.GetLevel()), uint64(m.GetPauseMs()))}, true
 }
 
 type attemptOfContext struct{}

@@ -148,8 +148,9 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		}
 	}
 	c.Requested()
-	if l := overload.LabelsOf(ctx); l.Criticality == 0 && c.criticality != 0 {
-		ctx = overload.WithCriticality(ctx, c.criticality)
+	labels := c.Labels(ctx)
+	if labels != overload.LabelsOf(ctx) {
+		ctx = overload.WithLabels(ctx, labels)
 	}
 	var tried []string // in affinity mode, since they were not reached
 	var last error
@@ -164,7 +165,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		if sent > 0 {
 			to = WithAttempt(ctx, AttemptOf(ctx)+sent)
 		}
-		err = call(to, task)
+		err = c.callOnce(to, labels, task, call)
 		var r Refused
 		var l Lost
 		switch {
@@ -182,7 +183,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	}
 	for times := 0; ; {
 		a := c.newest.Load()
-		task, ok := pickOwner(a, key, tried)
+		task, ok := c.pickOwner(a, key, tried, labels)
 		if !ok || len(tried) == maxTasks || len(tried) > 0 && !c.MayRetry() {
 			return last
 		}
@@ -219,6 +220,26 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 	}
 }
 
+// callOnce is call, unless the task has said that it refuses such requests.
+func (c *Clerk) callOnce(ctx context.Context, l overload.Labels, task assignment.Task, call func(context.Context, assignment.Task) error) error {
+	standsFor := 0
+	if c.Throttling() {
+		var err error
+		if standsFor, err = c.Throttle(task.Name).Send(c.Priority(l)); err != nil {
+			return err
+		}
+	}
+	err := call(withStandsFor(ctx, standsFor), task)
+	var full Overloaded
+	switch {
+	case err == nil && standsFor > 0:
+		c.Throttle(task.Name).Hear(overload.Level{}) // it has room for what it refused
+	case errors.As(err, &full):
+		c.Throttle(task.Name).HearRefusal(full)
+	}
+	return err
+}
+
 // isOwn reports whether a refusal is of this job, and not of one that the task is a
 // client of itself.
 func (c *Clerk) isOwn(job string) bool { return job == c.job || job == "" }
@@ -250,10 +271,19 @@ func hasOwner(a *assignment.Assignment, key string, tried []string) bool {
 	return false
 }
 
-// pickOwner chooses the task for a request that others have been tried for in vain.
-func pickOwner(a *assignment.Assignment, key string, tried []string) (assignment.Task, bool) {
+// pickOwner chooses the task for a request that others have been tried for in vain, rather
+// an owner that does not hold it back.
+func (c *Clerk) pickOwner(a *assignment.Assignment, key string, tried []string, l overload.Labels) (assignment.Task, bool) {
 	owners := a.Lookup(assignment.KeyOf(key))
-	t, ok := pick(owners.Len(), owners.At, func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) })
+	untried := func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) }
+	t, ok := assignment.Task{}, false
+	if owners.Len() > 1 && c.Throttling() {
+		p := c.Priority(l)
+		t, ok = pick(owners.Len(), owners.At, func(t assignment.Task) bool { return untried(t) && !c.Throttle(t.Name).Holds(p) })
+	}
+	if !ok {
+		t, ok = pick(owners.Len(), owners.At, untried)
+	}
 	if !ok {
 		t, ok = pick(a.NumTasks(), a.Task, func(t assignment.Task) bool {
 			return t.State == assignment.TaskRunning && !slices.Contains(tried, t.Name)

@@ -102,7 +102,7 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group
 		c, ok := before[key]
 		delete(before, key)
 		if !ok {
-			c = &conn{task: task, state: connectivity.Idle, flights: new(flight.Group)}
+			c = &conn{task: task, state: connectivity.Idle, flights: new(flight.Group), throttle: b.job.clerk.Throttle(task.Name)}
 			c.done = c.measure(b.config.Policy)
 		}
 		b.conns[key] = c

@@ -24,6 +24,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
@@ -59,11 +60,13 @@ type server struct {
 	done     chan struct{}
 	mu       sync.Mutex
 	heard    []metadata.MD
-	refuse   int    // so many RPCs are refused
-	refuseAs string // the job that it refuses in the name of, if not its own
-	lose     int    // so many RPCs are carried out, and their answers held back
-	full     int    // so many RPCs it has no room for, another task may
-	noRetry  bool   // nor may another
+	refuse   int            // so many RPCs are refused
+	refuseAs string         // the job that it refuses in the name of, if not its own
+	lose     int            // so many RPCs are carried out, and their answers held back
+	full     int            // so many RPCs it has no room for, another task may
+	noRetry  bool           // nor may another
+	level    string         // what it says in trailers
+	levelOf  overload.Level // what refusals say
 	block    chan struct{}
 }
 
@@ -169,9 +172,12 @@ func (s *server) hear(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = append(s.heard, md)
+	if s.level != "" {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(LevelHeader, s.level))
+	}
 	if s.full > 0 {
 		s.full--
-		return clerk.Overloaded{Job: cmp.Or(s.refuseAs, jobName), Task: s.name, Elsewhere: !s.noRetry}
+		return clerk.Overloaded{Job: cmp.Or(s.refuseAs, jobName), Task: s.name, Elsewhere: !s.noRetry, Level: s.levelOf}
 	}
 	if s.refuse == 0 {
 		return nil

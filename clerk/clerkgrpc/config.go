@@ -38,6 +38,11 @@ const (
 	CriticalityHeader = "slicer-criticality"
 	CohortHeader      = "slicer-cohort"
 	CustomerHeader    = "slicer-customer"
+	// LevelHeader is the trailing metadata by which a task says which RPCs it refuses, and
+	// StandsForHeader marks those of them that are sent all the same, now and then
+	// (overload.TaskLevel).
+	LevelHeader     = "slicer-level"
+	StandsForHeader = "slicer-stands-for"
 )
 
 // Keyless says what becomes of an RPC that has no key.

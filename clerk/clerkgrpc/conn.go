@@ -14,6 +14,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -30,8 +31,10 @@ type conn struct {
 	// What picks leave behind: a call waits for a connection, or would use it if
 	// it could be had; and, where it is not kept warm, that it was used.
 	wanted, used atomic.Bool
-	// done is told of each RPC's end, if the policy has to know.
+	// done is told of each RPC's end.
 	done func(balancer.DoneInfo)
+	// throttle is what the task has said that it refuses.
+	throttle *clerk.Throttle
 
 	// The rest is guarded by the balancer's lock.
 	task assignment.Task
@@ -107,20 +110,39 @@ func (c *conn) closed(ck *clerk.Clerk, why clerk.CloseCause) {
 // epoch is where the times of utilization count from.
 var epoch = time.Now()
 
-// measure is what done is for a policy; nil if it needs to know nothing.
+// measure is what done is for a policy.
 func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 	switch k {
 	case policy.LeastLoaded:
-		return func(balancer.DoneInfo) { c.outstanding.Add(-1) }
+		return func(info balancer.DoneInfo) {
+			c.outstanding.Add(-1)
+			c.hear(info)
+		}
 	case policy.Weighted:
 		return func(info balancer.DoneInfo) {
+			c.hear(info)
 			// It may be a nil pointer in an interface.
 			if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); ok && load != nil {
 				c.reported(load)
 			}
 		}
 	}
-	return nil
+	return c.hear
+}
+
+// hear takes what an answer says of the task's level.
+func (c *conn) hear(info balancer.DoneInfo) {
+	said := info.Trailer[LevelHeader]
+	switch {
+	case len(said) > 0:
+		c.throttle.Hear(overload.ParseLevel(said[len(said)-1]))
+	case info.Err == nil:
+		c.throttle.Hear(overload.Level{})
+	default:
+		if full, ok := clerk.OverloadedFromStatus(info.Err); ok {
+			c.throttle.HearRefusal(full)
+		}
+	}
 }
 
 func (c *conn) reported(load *orcav3.OrcaLoadReport) {

@@ -9,7 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 )
 
 // TestOverloadedOwner: an RPC that a task has no room for goes to another owner, which is
@@ -139,4 +141,117 @@ func TestOverloadedConsistent(t *testing.T) {
 			t.Errorf("%d attempts", s.count())
 		}
 	})
+}
+
+// TestThrottled: RPCs that a task has said that it refuses are not sent to it, but for trial
+// requests; those without a cohort get one.
+func TestThrottled(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		cfg := Config{Keyless: AnyTask}
+		run(t, cfg, func(b *bed) {
+			tasks := three()
+			servers := make([]*server, 3)
+			for i, task := range tasks {
+				servers[i] = b.serve(task)
+			}
+			conn := b.stub
+			if shared {
+				ck, err := clerk.New(clerk.Config{Job: jobName, Distributors: []string{distributor}, DialOptions: b.net.DialOptions()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ck.Close()
+				cc := b.dial(Config{Keyless: AnyTask, Shared: ck})
+				defer cc.Close()
+				conn = hello.NewGreeterClient(cc)
+			}
+			b.put(tasks, []uint32{0})
+			say := func(level string, servers ...*server) {
+				for _, s := range servers {
+					s.mu.Lock()
+					s.level = level
+					s.mu.Unlock()
+				}
+			}
+			ask := func(c overload.Criticality, keyed bool) error {
+				ctx := overload.WithCriticality(b.t.Context(), c)
+				if keyed {
+					ctx = clerk.WithKey(ctx, "k")
+				}
+				_, err := conn.SayHello(ctx, wrapperspb.String("x"))
+				return err
+			}
+			// Within critical, by cohort.
+			say("320;1000", servers[0])
+			if err := ask(overload.Critical, true); err != nil {
+				t.Fatal(err)
+			}
+			held, before := 0, servers[0].count()
+			for range 200 {
+				if err := ask(overload.Critical, true); err != nil {
+					b.fails(err, codes.ResourceExhausted, "no room")
+					held++
+				}
+			}
+			if n := servers[0].count() - before; held < 70 || held > 130 || n != 200-held {
+				t.Errorf("%d were held back, %d sent", held, n)
+			}
+			if v := servers[0].newest().Get(CohortHeader); len(v) != 1 {
+				t.Errorf("the cohort is %q", v)
+			}
+			// All that are below; the trial request stands for them.
+			for range 10 {
+				b.fails(ask(overload.Sheddable, true), codes.ResourceExhausted, "no room")
+			}
+			time.Sleep(1600 * time.Millisecond)
+			if err := ask(overload.Sheddable, true); err != nil {
+				t.Error(err)
+			}
+			if v := servers[0].newest().Get(StandsForHeader); len(v) != 1 || v[0] != "11" {
+				t.Errorf("the trial request stands for %q", v)
+			}
+			// Without a key others are asked, as long as there are any with room.
+			before = servers[0].count()
+			for range 30 {
+				if err := ask(overload.Sheddable, false); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := servers[0].count() - before; n != 0 {
+				t.Errorf("%d went to the task without room", n)
+			}
+			say("320;1000", servers...)
+			failed := 0
+			for range 30 {
+				if ask(overload.Sheddable, false) != nil {
+					failed++
+				}
+			}
+			if failed < 20 {
+				t.Errorf("%d of 30 were held back", failed)
+			}
+			// When there is room again, all are sent.
+			say("", servers...)
+			time.Sleep(1600 * time.Millisecond)
+			for range 10 {
+				_ = ask(overload.Sheddable, false)
+			}
+			for range 10 {
+				if err := ask(overload.Sheddable, true); err != nil {
+					t.Error(err)
+				}
+			}
+			// A refusal says it, too.
+			servers[0].mu.Lock()
+			servers[0].full, servers[0].levelOf = 1, overload.Level{Below: 500, Pause: time.Second}
+			servers[0].mu.Unlock()
+			before = servers[0].count()
+			for range 5 {
+				b.fails(ask(overload.Sheddable, true), codes.ResourceExhausted, "no room")
+			}
+			if n := servers[0].count() - before; n != 1 {
+				t.Errorf("%d were sent after a refusal", n)
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
@@ -11,6 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -35,31 +37,38 @@ type entry struct {
 	draining, inSubset, warm bool
 }
 
-func (e *entry) candidate(t tried) policy.Candidate {
+func (e *entry) candidate(t tried, p overload.Priority) policy.Candidate {
 	return policy.Candidate{
 		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining, InSubset: e.inSubset,
-		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()), Tried: t.has(e.conn),
+		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()),
+		Full: e.conn.throttle.Holds(p), Tried: t.has(e.conn),
 	}
 }
 
 // owners are the candidates for a key.
 type owners struct {
-	t     *table
-	of    assignment.Replicas
-	tried tried
+	t        *table
+	of       assignment.Replicas
+	tried    tried
+	priority overload.Priority
 }
 
-func (o owners) Len() int                  { return o.of.Len() }
-func (o owners) At(i int) policy.Candidate { return o.t.entries[o.of.Position(i)].candidate(o.tried) }
+func (o owners) Len() int { return o.of.Len() }
+func (o owners) At(i int) policy.Candidate {
+	return o.t.entries[o.of.Position(i)].candidate(o.tried, o.priority)
+}
 
 // anyTask are the candidates when there is no key.
 type anyTask struct {
-	t     *table
-	tried tried
+	t        *table
+	tried    tried
+	priority overload.Priority
 }
 
-func (o anyTask) Len() int                  { return len(o.t.any) }
-func (o anyTask) At(i int) policy.Candidate { return o.t.entries[o.t.any[i]].candidate(o.tried) }
+func (o anyTask) Len() int { return len(o.t.any) }
+func (o anyTask) At(i int) policy.Candidate {
+	return o.t.entries[o.t.any[i]].candidate(o.tried, o.priority)
+}
 
 // Pick is balancer.Picker's. It takes no lock, save for RPCs that may be carried out
 // twice, and does not allocate unless it fails.
@@ -67,28 +76,45 @@ func (t *table) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r, ok := info.Ctx.Value(routeOfContext{}).(*route)
 	if !ok {
 		// Not through the interceptors: the picker is used as it is.
+		p := t.priority(nil, overload.LabelsOf(info.Ctx))
 		key, ok := clerk.KeyOf(info.Ctx)
 		if !ok {
-			return t.pickAny(nil)
+			return t.pickAny(nil, p)
 		}
-		return t.pickOwner(assignment.KeyOf(key), nil)
+		return t.pickOwner(assignment.KeyOf(key), nil, p)
 	}
+	p := t.priority(r, r.labels)
 	if !r.keyed {
-		return t.pickAny(r)
+		return t.pickAny(r, p)
 	}
-	return t.pickOwner(r.hash, r)
+	return t.pickOwner(r.hash, r, p)
 }
 
-func (t *table) pickOwner(k assignment.SliceKey, r *route) (balancer.PickResult, error) {
+// unthrottled is above all priorities: that of RPCs while no task has said what it refuses.
+const unthrottled = overload.Priority(overload.Priorities)
+
+// priority is that of an RPC. Its cohort is drawn here if that matters now.
+func (t *table) priority(r *route, l overload.Labels) overload.Priority {
+	if !t.job.clerk.Throttling() {
+		return unthrottled
+	}
+	if _, ok := l.Cohort(); !ok && r != nil {
+		l.SetCohort(rand.IntN(overload.Cohorts))
+		r.labels, r.drawn = l, true
+	}
+	return t.job.clerk.Priority(l)
+}
+
+func (t *table) pickOwner(k assignment.SliceKey, r *route, p overload.Priority) (balancer.PickResult, error) {
 	of := t.assignment.Lookup(k)
 	i := 0
 	if of.Len() > 1 {
-		i = policy.Choose(t.kind, owners{t, of, r.tried()}, t.turns.next(k, t.kind, rand.Uint64))
+		i = policy.Choose(t.kind, owners{t, of, r.tried(), p}, t.turns.next(k, t.kind, rand.Uint64))
 	}
 	e := &t.entries[of.Position(i)]
 	if sub := e.conn.ready.Load(); sub != nil {
 		t.job.clerk.Selected(true)
-		return t.send(e, sub, r), nil
+		return t.send(e, sub, r, p)
 	}
 	t.want(e)
 	if policy.Condition(e.conn.condition.Load()) != policy.Failing || t.job.clerk.Mode() == assignment.Consistent {
@@ -96,19 +122,19 @@ func (t *table) pickOwner(k assignment.SliceKey, r *route) (balancer.PickResult,
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	t.job.clerk.Selected(false)
-	return t.pickElsewhere(k, r)
+	return t.pickElsewhere(k, r, p)
 }
 
 // pickElsewhere finds a task in the owner's place: the same for the same key,
 // as long as nothing changes, so that what it caches is of use.
-func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickResult, error) {
+func (t *table) pickElsewhere(k assignment.SliceKey, r *route, p overload.Priority) (balancer.PickResult, error) {
 	wait := false
 	if n := len(t.any); n > 0 {
 		for at, left := int(uint64(k)%uint64(n)), n; left > 0; at, left = (at+1)%n, left-1 {
 			e := &t.entries[t.any[at]]
 			if sub := e.conn.ready.Load(); sub != nil {
 				t.job.tally.elsewhere.Add(1)
-				return t.send(e, sub, r), nil
+				return t.send(e, sub, r, p)
 			}
 			if !wait && policy.Condition(e.conn.condition.Load()) != policy.Failing {
 				t.want(e)
@@ -121,7 +147,7 @@ func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickRes
 		e := &t.entries[i]
 		if sub := e.conn.ready.Load(); sub != nil {
 			t.job.tally.elsewhere.Add(1)
-			return t.send(e, sub, r), nil
+			return t.send(e, sub, r, p)
 		}
 		if !wait && policy.Condition(e.conn.condition.Load()) != policy.Failing {
 			t.want(e)
@@ -135,23 +161,28 @@ func (t *table) pickElsewhere(k assignment.SliceKey, r *route) (balancer.PickRes
 	return balancer.PickResult{}, t.unreachable()
 }
 
-func (t *table) pickAny(r *route) (balancer.PickResult, error) {
+func (t *table) pickAny(r *route, p overload.Priority) (balancer.PickResult, error) {
 	t.job.tally.keyless.Add(1)
-	if i := policy.Choose(t.kind, anyTask{t, r.tried()}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
+	if i := policy.Choose(t.kind, anyTask{t, r.tried(), p}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
 		e := &t.entries[t.any[i]]
 		if sub := e.conn.ready.Load(); sub != nil {
-			return t.send(e, sub, r), nil
+			return t.send(e, sub, r, p)
 		}
 		t.want(e)
 		if policy.Condition(e.conn.condition.Load()) != policy.Failing {
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
 	}
-	return t.pickElsewhere(0, r)
+	return t.pickElsewhere(0, r, p)
 }
 
-func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
+// send sends an RPC to a task, unless that would refuse it.
+func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (balancer.PickResult, error) {
 	c := e.conn
+	standsFor, err := c.throttle.Send(p)
+	if err != nil {
+		return balancer.PickResult{}, err
+	}
 	if !e.warm && !c.used.Load() {
 		c.used.Store(true)
 	}
@@ -173,10 +204,26 @@ func (t *table) send(e *entry, sub *subConn, r *route) balancer.PickResult {
 			md = t.generation.metadata
 		}
 	}
+	if standsFor > 0 || r != nil && r.drawn {
+		md = t.trial(md, standsFor, r)
+	}
 	if t.kind == policy.LeastLoaded {
 		c.outstanding.Add(1)
 	}
-	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}
+	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}, nil
+}
+
+// trial adds what goes with an RPC only while there are tasks without room.
+func (t *table) trial(md metadata.MD, standsFor int, r *route) metadata.MD {
+	md = md.Copy()
+	if standsFor > 0 {
+		md[StandsForHeader] = []string{strconv.Itoa(standsFor)}
+	}
+	if r != nil && r.drawn {
+		cohort, _ := r.labels.Cohort()
+		md[CohortHeader] = []string{strconv.Itoa(cohort)}
+	}
+	return md
 }
 
 // want makes keep connect.

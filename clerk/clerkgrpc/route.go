@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 type routeOfContext struct{}
@@ -36,6 +37,9 @@ type route struct {
 	job atomic.Pointer[job]
 	// flight is told where attempts go, if the RPC may be carried out twice.
 	flight *flight.Flight
+	labels overload.Labels
+	// drawn says that the cohort was drawn here, and does not go with it yet.
+	drawn bool
 }
 
 // tried is where an RPC has been sent before, as far as it is better sent elsewhere now.
@@ -90,7 +94,8 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 		ctx = withAttempt(ctx, n)
 		c.Context = ctx
 	}
-	add := appendLabels(make([]string, 0, 10), s.labels(ctx))
+	r.labels = s.labels(ctx)
+	add := appendLabels(make([]string, 0, 10), r.labels)
 	if name := s.cfg.SendKey; r.keyed && name != "" {
 		// In KeyHeader a percent sign begins what slicerproxy has encoded.
 		if !printable(r.key) || name == KeyHeader && strings.Contains(r.key, "%") {

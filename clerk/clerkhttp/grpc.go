@@ -77,7 +77,7 @@ func grpcError(w http.ResponseWriter, text string, code int) {
 		c = codes.InvalidArgument
 	case http.StatusGatewayTimeout:
 		c = codes.DeadlineExceeded
-	case http.StatusRequestEntityTooLarge:
+	case http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
 		c = codes.ResourceExhausted
 	}
 	h := w.Header()

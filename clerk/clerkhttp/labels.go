@@ -2,10 +2,12 @@ package clerkhttp
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
@@ -20,6 +22,46 @@ func setLabels(h http.Header, l overload.Labels) {
 	}
 	if l.Customer != "" {
 		h[httpkey.HeaderCustomer] = []string{l.Customer}
+	}
+}
+
+// labelsIn is what setLabels has set, but for the customer.
+func labelsIn(h http.Header) (l overload.Labels) {
+	if v := h[httpkey.HeaderCriticality]; len(v) > 0 {
+		l.Criticality, _ = assignment.ParseCriticality(v[0])
+	}
+	if v := h[httpkey.HeaderCohort]; len(v) > 0 {
+		if cohort, err := strconv.Atoi(v[0]); err == nil {
+			l.SetCohort(cohort)
+		}
+	}
+	return l
+}
+
+// unthrottled is above all priorities: that of requests while no task has said what it
+// refuses.
+const unthrottled = overload.Priority(overload.Priorities)
+
+// priority is that of the request. Its cohort is drawn here if that matters now.
+func (r *trip) priority() overload.Priority {
+	ck := r.t.clerk
+	if !ck.Throttling() {
+		return unthrottled
+	}
+	l := labelsIn(r.out.Header)
+	if _, ok := l.Cohort(); !ok {
+		l.SetCohort(rand.IntN(overload.Cohorts))
+		setLabels(r.out.Header, l)
+	}
+	return ck.Priority(l)
+}
+
+// hear takes what an answer says of the task's level.
+func (b *backend) hear(resp *http.Response) {
+	if v := resp.Header[httpkey.HeaderLevel]; len(v) > 0 {
+		b.throttle.Hear(overload.ParseLevel(v[0]))
+	} else if !isGRPC(resp.Header) { // which says it in trailers
+		b.throttle.Hear(overload.Level{})
 	}
 }
 

@@ -1,6 +1,7 @@
 package clerkhttp
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // full answers that there is no room.
@@ -120,4 +122,87 @@ func TestOverloadedGRPC(t *testing.T) {
 			t.Errorf("%v is %+v", resp, o)
 		}
 	}
+}
+
+// TestThrottled: requests that a task has said that it refuses are not sent to it, but for
+// trial requests.
+func TestThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, affinity, "ab")
+		tr := j.transport(nil)
+		j.replicate(2, 1) // a owns all
+		level := "320;1000"
+		answer := func(w http.ResponseWriter, _ *http.Request) {
+			if level != "" {
+				w.Header().Set(httpkey.HeaderLevel, level)
+			}
+		}
+		j.task("a").answers(answer)
+		j.task("b").answers(answer)
+		ask := func(c overload.Criticality, keyed bool) error {
+			ctx := overload.WithCriticality(t.Context(), c)
+			if keyed {
+				ctx = clerk.WithKey(ctx, "k")
+			}
+			req, err := http.NewRequestWithContext(ctx, "GET", "http://profiles", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := tr.RoundTrip(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		a := j.task("a")
+		if err := ask(overload.Critical, true); err != nil {
+			t.Fatal(err)
+		}
+		held, before := 0, a.served()
+		for range 200 {
+			if err := ask(overload.Critical, true); err != nil {
+				if _, ok := errors.AsType[clerk.Overloaded](err); !ok {
+					t.Fatal(err)
+				}
+				held++
+			}
+		}
+		if n := a.served() - before; held < 70 || held > 130 || n != 200-held {
+			t.Errorf("%d were held back, %d sent", held, n)
+		}
+		newest := func() http.Header { return a.requests[len(a.requests)-1].Header }
+		if newest().Get(httpkey.HeaderCohort) == "" || newest().Get(httpkey.HeaderStandsFor) != "" {
+			t.Errorf("headers: %v", newest())
+		}
+		for range 10 {
+			if ask(overload.Sheddable, true) == nil {
+				t.Error("it was sent")
+			}
+		}
+		time.Sleep(1600 * time.Millisecond)
+		if err := ask(overload.Sheddable, true); err != nil || newest().Get(httpkey.HeaderStandsFor) != "11" {
+			t.Errorf("the trial request: %v, %v", err, newest())
+		}
+		before = a.served()
+		for range 30 {
+			if err := ask(overload.Sheddable, false); err != nil && j.task("b").served() == 0 {
+				t.Error(err)
+			}
+		}
+		if n := a.served() - before; n != 0 {
+			t.Errorf("%d went to the task without room", n)
+		}
+		level = ""
+		time.Sleep(1600 * time.Millisecond)
+		for range 10 {
+			if err := ask(overload.Sheddable, true); err != nil {
+				t.Error(err)
+			}
+		}
+		// A proxy says it in its own words.
+		if code, text := verdict("job", clerk.Overloaded{Job: "job"}); code != http.StatusTooManyRequests || !strings.Contains(text, "no room") {
+			t.Errorf("a proxy answers with %d, %q", code, text)
+		}
+		j.stop(tr)
+	})
 }

@@ -173,6 +173,7 @@ func verdict(job string, err error) (code int, text string) {
 	}
 	refused, isRefused := errors.AsType[clerk.Refused](err)
 	lost, isLost := errors.AsType[clerk.Lost](err)
+	_, isFull := errors.AsType[clerk.Overloaded](err)
 	timedOut := errors.Is(err, context.DeadlineExceeded)
 	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
 	_, isBody := errors.AsType[*BodyError](err)
@@ -183,6 +184,8 @@ func verdict(job string, err error) (code int, text string) {
 		return say(http.StatusBadRequest, "the request's body is cut short or malformed")
 	case isLost: // whatever came after: the outcome is not known
 		return say(http.StatusBadGateway, "task %q of job %q lost the request's key while it worked on it: it may have been carried out", assignment.Clip(lost.Task, 100), job)
+	case isFull:
+		return say(http.StatusTooManyRequests, "job %q has no room for the request, which was not sent", job)
 	case isRefused && timedOut:
 		return say(http.StatusServiceUnavailable, "no task of job %q owned the request's key in time", job)
 	case isRefused:

@@ -9,6 +9,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -31,6 +32,8 @@ type backend struct {
 	leaveAlone atomic.Int64
 	// flights are requests under way that may be carried out twice.
 	flights flight.Group
+	// throttle is what the task has said that it refuses.
+	throttle *clerk.Throttle
 }
 
 // failed notes that the task was not reached.
@@ -71,7 +74,7 @@ type snapshot struct {
 
 // newSnapshot takes over what stays of the old one, which may be nil. gone gets the
 // pools that do not, and left is the tasks that do not, or are said to be dead.
-func newSnapshot(s *clerk.Subset, old *snapshot, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) (v *snapshot, left []*backend) {
+func newSnapshot(s *clerk.Subset, old *snapshot, throttle func(task string) *clerk.Throttle, open func(warm bool) *pool, gone func(*pool, clerk.CloseCause)) (v *snapshot, left []*backend) {
 	v = &snapshot{subset: s, a: s.Assignment()}
 	v.generation = []string{strconv.FormatInt(int64(v.a.Generation()), 10)}
 	v.backends = make([]*backend, v.a.NumTasks())
@@ -91,7 +94,7 @@ func newSnapshot(s *clerk.Subset, old *snapshot, open func(warm bool) *pool, gon
 				gone(p, clerk.CloseLeftSubset)
 			}
 		} else {
-			b = &backend{name: t.Name, address: t.Address, incarnation: t.Incarnation}
+			b = &backend{name: t.Name, address: t.Address, incarnation: t.Incarnation, throttle: throttle(t.Name)}
 			b.pool.Store(open(warm))
 		}
 		v.backends[pos] = b
@@ -135,6 +138,7 @@ type among struct {
 	owners    assignment.Replicas
 	positions []int // if there are no owners
 	tried     *tried
+	priority  overload.Priority
 	now       time.Time
 }
 
@@ -159,6 +163,7 @@ func (a *among) At(i int) policy.Candidate {
 		Outstanding: b.outstanding.Load(),
 		Draining:    a.v.a.Task(pos).State == assignment.TaskDraining,
 		InSubset:    a.v.subset.Contains(pos),
+		Full:        b.throttle.Holds(a.priority),
 		Tried:       a.tried.has(b),
 	}
 	// Whether there is a connection does not matter: one is made within a round
@@ -174,7 +179,7 @@ func bad(c policy.Candidate) bool { return c.Tried || c.Condition == policy.Fail
 
 // pick chooses the task for a request, nil if there is none left to try. Only
 // owners will do when they are asked for alone.
-func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, now time.Time) (b *backend, owner bool) {
+func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, p overload.Priority, now time.Time) (b *backend, owner bool) {
 	if owners.Len() == 1 && t.n == 0 { // which is usual
 		if b := v.backends[owners.Position(0)]; alone || !b.failing(now) {
 			return b, true
@@ -190,7 +195,7 @@ func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignmen
 		}
 		return a.position(i), a.At(i), true
 	}
-	pos, c, ok := choose(among{v: v, owners: owners, tried: t, now: now})
+	pos, c, ok := choose(among{v: v, owners: owners, tried: t, priority: p, now: now})
 	switch {
 	case alone && !ok:
 		return nil, false
@@ -199,7 +204,7 @@ func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignmen
 	}
 	best, bestCandidate, owner := pos, c, ok
 	for _, positions := range [][]int{v.near, v.all} {
-		other, oc, found := choose(among{v: v, positions: positions, tried: t, now: now})
+		other, oc, found := choose(among{v: v, positions: positions, tried: t, priority: p, now: now})
 		if !found {
 			continue
 		}

@@ -86,7 +86,7 @@ func (t *Transport) current() *snapshot {
 	v, s = t.snapshot.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
 		var left []*backend
-		v, left = newSnapshot(s, v, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
+		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
 		t.snapshot.Store(v)
 		for _, b := range left { // now that requests find others
 			b.flights.Die()
@@ -135,7 +135,8 @@ func (t *Transport) closed() bool {
 }
 
 // RoundTrip is http.RoundTripper's. Errors that are not the network's match
-// ErrNoKey, ErrNoTask, ErrClosed, *BodyError, clerk.Refused or the context's.
+// ErrNoKey, ErrNoTask, ErrClosed, *BodyError, clerk.Refused, clerk.Overloaded (which was not
+// sent) or the context's.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	key, keyed := clerk.KeyOf(req.Context())
 	if !keyed && t.cfg.Key != nil {
@@ -244,7 +245,8 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			t.clerk.Selected(true)
 			owners = v.a.Lookup(assignment.KeyOf(r.key))
 		}
-		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, time.Now())
+		p := r.priority()
+		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, p, time.Now())
 		if b == nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
@@ -254,11 +256,21 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.counted = true
 			t.clerk.Requested()
 		}
+		standsFor, err := b.throttle.Send(p)
+		if err != nil {
+			closeBody(r.out)
+			t.tally.requests[unanswered].Add(1)
+			return nil, err
+		}
+		if delete(r.out.Header, httpkey.HeaderStandsFor); standsFor > 0 {
+			r.out.Header[httpkey.HeaderStandsFor] = []string{strconv.Itoa(standsFor)}
+		}
 		resp, err := r.send(v, b, consistent)
 		refused, isRefused := refusal(v.a.Job(), resp)
 		lost, isLost := loss(v.a.Job(), resp)
 		isLost = isLost && idempotent(r.in)
 		if full, ok := overloaded(v.a.Job(), resp); ok {
+			b.throttle.HearRefusal(full)
 			if r.tried.add(b); full.Elsewhere && !consistent && r.mayAskAnother(v, owners) {
 				t.tally.retries[fullOnce].Add(1)
 				finish(resp)
@@ -436,6 +448,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	switch {
 	case err == nil:
 		b.answered()
+		b.hear(resp)
 	case isUnreached(err) && r.in.Context().Err() == nil:
 		b.failed(time.Now())
 	}

@@ -45,10 +45,16 @@ func ParseLevel(s string) Level {
 	if !ok || err != nil || errPause != nil {
 		return Level{}
 	}
-	return Level{Priority(b), time.Duration(ms) * time.Millisecond}.bounded()
+	return NewLevel(b, ms)
 }
 
-// bounded is a level that anybody may have told.
+// NewLevel is that of two numbers from the network: what is out of range becomes
+// the next that is not.
+func NewLevel(below, pauseMS uint64) Level {
+	return Level{Priority(min(below, Priorities-1)), time.Duration(min(pauseMS, uint64(MostPause.Milliseconds()))) * time.Millisecond}.bounded()
+}
+
+// bounded is a level in range.
 func (l Level) bounded() Level {
 	if l.Below == 0 {
 		return Level{}

@@ -60,24 +60,28 @@ type Candidate struct {
 	Draining bool
 	// InSubset says that the client keeps a warm connection to the task.
 	InSubset bool
+	// Full tasks have said that they refuse such requests.
+	Full bool
 	// Tried tasks were asked before and did not answer.
 	Tried bool
 }
 
 // Ranks is how many different ranks there are.
-const Ranks = 2*(int(Failing)+1)*2 + 1
+const Ranks = 2 * (2*int(Failing) + 3)
 
 // Rank is the place of the candidate in the order of preference, 0 (ready, in the
 // subset) to Ranks-1. Ready, connecting and idle tasks come in this order, then
-// those of them that drain, then failing ones, then those that were tried; within
-// each, members of the subset come first.
+// those of them that drain, then those of all these that are full, then failing ones, then
+// those that were tried; within each, members of the subset come first.
 func (c Candidate) Rank() int {
 	const conditions = int(Failing)
 	rank := min(int(c.Condition), conditions)
 	switch {
 	case c.Tried:
-		rank = 2*conditions + 1
+		rank = 2*conditions + 2
 	case rank == conditions:
+		rank = 2*conditions + 1
+	case c.Full:
 		rank = 2 * conditions
 	case c.Draining:
 		rank += conditions

@@ -21,6 +21,7 @@ func candidate(t *rapid.T) Candidate {
 		Condition:   Condition(rapid.Uint8Range(0, uint8(Failing)+1).Draw(t, "condition")),
 		Draining:    rapid.Bool().Draw(t, "draining"),
 		InSubset:    rapid.Bool().Draw(t, "in subset"),
+		Full:        rapid.Bool().Draw(t, "full"),
 		Tried:       rapid.Bool().Draw(t, "tried"),
 	}
 }
@@ -50,7 +51,7 @@ func TestRankOrder(t *testing.T) {
 	order := []Candidate{
 		{Condition: Ready}, {Condition: Connecting}, {Condition: Idle},
 		{Condition: Ready, Draining: true}, {Condition: Connecting, Draining: true}, {Condition: Idle, Draining: true},
-		{Condition: Failing}, {Condition: Ready, Tried: true},
+		{Condition: Ready, Draining: true, Full: true}, {Condition: Failing, Full: true}, {Condition: Ready, Tried: true, Full: true},
 	}
 	last := -1
 	for _, c := range order {

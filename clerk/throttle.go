@@ -1,0 +1,203 @@
+package clerk
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
+)
+
+// throttles is what a clerk knows of the levels of its job's tasks (overload.TaskLevel). It
+// is a prometheus.Collector.
+type throttles struct {
+	epoch time.Time    // which times count from
+	some  atomic.Int64 // tasks that have said a level
+
+	mu     sync.Mutex
+	byTask map[string]*Throttle
+
+	held   [overload.CriticalPlus + 1]atomic.Uint64
+	trials atomic.Uint64
+}
+
+func newThrottles() *throttles { return &throttles{epoch: time.Now(), byTask: map[string]*Throttle{}} }
+
+// Throttle holds back what a task would refuse. All that use a clerk share one for each
+// task. All methods are safe for concurrent use; as long as the task has said no level they
+// take no lock.
+type Throttle struct {
+	all       *throttles
+	job, task string
+	below     atomic.Uint32 // that the task has said
+
+	mu    sync.Mutex
+	level overload.TaskLevel
+	gone  bool
+}
+
+// Throttle is that of the task of this name. It is for adapters: they let it Hear what each
+// answer says, choose a task that does not hold the request back, if there is one, and then
+// ask whether to Send. Do does so by itself.
+func (c *Clerk) Throttle(task string) *Throttle {
+	all := c.throttles
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	t := all.byTask[task]
+	if t == nil {
+		t = &Throttle{all: all, job: c.job, task: task}
+		all.byTask[task] = t
+	}
+	return t
+}
+
+// keep forgets tasks that are not in the assignment.
+func (all *throttles) keep(a *assignment.Assignment) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for name, t := range all.byTask {
+		if _, ok := a.Position(name); !ok {
+			t.leave()
+			delete(all.byTask, name)
+		}
+	}
+}
+
+// Throttling reports whether any task has said that it has no room for all that is asked of
+// it: only then Throttle need be asked at all. It costs next to nothing.
+func (c *Clerk) Throttling() bool { return c.throttles.some.Load() > 0 }
+
+// Hear takes what an answer of the task says; the zero value is an answer that says nothing.
+func (t *Throttle) Hear(l overload.Level) {
+	if l.Below == 0 && t.below.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.gone {
+		t.level.Hear(time.Since(t.all.epoch), l)
+		t.setLocked(l.Below)
+	}
+}
+
+// HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
+// it on.
+func (t *Throttle) HearRefusal(o Overloaded) {
+	if o.Level.Below > 0 && o.Job == t.job && o.Task == t.task {
+		t.Hear(o.Level)
+	}
+}
+
+func (t *Throttle) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone, t.level = true, overload.TaskLevel{}
+	t.setLocked(0)
+}
+
+// setLocked makes below fit the level.
+func (t *Throttle) setLocked(below overload.Priority) {
+	switch was := t.below.Swap(uint32(below)); {
+	case was == 0 && below > 0:
+		t.all.some.Add(1)
+	case was > 0 && below == 0:
+		t.all.some.Add(-1)
+	}
+}
+
+// Holds reports whether the task would refuse a request, as far as is known.
+func (t *Throttle) Holds(p overload.Priority) bool {
+	if uint32(p) >= t.below.Load() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.level.Holds(time.Since(t.all.epoch), p)
+}
+
+// Send decides whether a request is sent to the task (overload.TaskLevel.Send), and counts
+// it if it is not: then the error is an Overloaded, with which it fails. A trial request says
+// for how many it stands (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor).
+func (t *Throttle) Send(p overload.Priority) (standsFor int, err error) {
+	if uint32(p) >= t.below.Load() {
+		return 0, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Since(t.all.epoch)
+	standsFor, ok := t.level.Send(now, p)
+	switch {
+	case !ok:
+		t.all.held[p.Criticality()].Add(1)
+		return 0, Overloaded{Job: t.job, Task: t.task}
+	case standsFor > 0:
+		t.all.trials.Add(1)
+	case !t.level.Holds(now, 0): // it is too long ago
+		t.setLocked(0)
+	}
+	return standsFor, nil
+}
+
+// Priority is that of a request with these labels. One that says no criticality has the
+// job's default.
+func (c *Clerk) Priority(l overload.Labels) overload.Priority {
+	if l.Criticality == 0 {
+		l.Criticality = c.sub.State().Status.Overload.OrDefaults().DefaultCriticality
+	}
+	return l.Priority()
+}
+
+// throttled is the labels with a cohort, as it decides whether the request is held back.
+func (c *Clerk) throttled(l overload.Labels) overload.Labels {
+	if _, ok := l.Cohort(); !ok && c.Throttling() {
+		l.SetCohort(rand.IntN(overload.Cohorts))
+	}
+	return l
+}
+
+type standsForOfContext struct{}
+
+// withStandsFor is for a trial request.
+func withStandsFor(ctx context.Context, n int) context.Context {
+	if n == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, standsForOfContext{}, n)
+}
+
+// StandsForOf is how many requests the context's request stands for if it is a trial request
+// of Do, for what sends it to tell the task; otherwise 0.
+func StandsForOf(ctx context.Context) int {
+	n, _ := ctx.Value(standsForOfContext{}).(int)
+	return n
+}
+
+var (
+	throttledDesc = prometheus.NewDesc("slicer_clerk_throttled_total",
+		"Requests that were not sent, since the task has said that it refuses such, by criticality.", []string{"criticality"}, nil)
+	trialsDesc = prometheus.NewDesc("slicer_clerk_trials_total",
+		"Trial requests: sent although the task has said that it refuses such, to find out whether it still does.", nil, nil)
+	fullTasksDesc = prometheus.NewDesc("slicer_clerk_tasks_without_room",
+		"Tasks that have said that they have no room for all that is asked of them.", nil, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (all *throttles) Describe(ch chan<- *prometheus.Desc) {
+	ch <- throttledDesc
+	ch <- trialsDesc
+	ch <- fullTasksDesc
+}
+
+// Collect is prometheus.Collector's.
+func (all *throttles) Collect(ch chan<- prometheus.Metric) {
+	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
+		ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, float64(all.held[c].Load()), c.String())
+	}
+	ch <- prometheus.MustNewConstMetric(trialsDesc, prometheus.CounterValue, float64(all.trials.Load()))
+	ch <- prometheus.MustNewConstMetric(fullTasksDesc, prometheus.GaugeValue, float64(all.some.Load()))
+}
