@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
@@ -41,7 +44,6 @@ var (
 const (
 	serverEnv = "SLICER_BENCH_SERVER" // kind, CPU time of a request, Distributor
 	patience  = 500 * time.Millisecond
-	job       = "burn"
 )
 
 // burner is a server whose requests take CPU time.
@@ -94,8 +96,8 @@ func serveAlone(spec string) error {
 	b := &burner{loops: calibrate(takes)}
 	var opts []grpc.ServerOption
 	switch kind {
-	case "slicer":
-		s, err := slicelet.New(slicelet.Config{Job: job, Task: "burner", Address: lis.Addr().String(), Distributors: []string{distributor}})
+	case "slicer", "levels":
+		s, err := slicelet.New(slicelet.Config{Job: kind, Task: "burner", Address: lis.Addr().String(), Distributors: []string{distributor}})
 		if err != nil {
 			return err
 		}
@@ -132,9 +134,17 @@ type process struct {
 	addr  string
 }
 
+// onCore is a command that runs on one core, where that can be had.
+func onCore(n int, args ...string) *exec.Cmd {
+	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
+		args = append([]string{taskset, "-c", strconv.Itoa(n)}, args...)
+	}
+	return exec.Command(args[0], args[1:]...)
+}
+
 func startProcess(b *testing.B, kind string, takes time.Duration, distributor string) *process {
 	b.Helper()
-	p := &process{cmd: exec.Command(os.Args[0])}
+	p := &process{cmd: onCore(1, os.Args[0])}
 	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", fmt.Sprintf("%s=%s,%s,%s", serverEnv, kind, takes, distributor))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
@@ -180,6 +190,8 @@ func (p *process) cpu(b *testing.B) time.Duration {
 type result struct {
 	offered, inTime, refused [overload.CriticalPlus + 1]int
 	latencies                []time.Duration
+	latenciesPlus            []time.Duration // of critical_plus
+	late                     []time.Duration // that requests were sent after their time
 	cpu                      time.Duration
 }
 
@@ -195,11 +207,6 @@ func (r *result) share(c overload.Criticality) float64 {
 }
 
 func (r *result) report(b *testing.B, good, cpu float64) {
-	slices.Sort(r.latencies)
-	p99 := time.Duration(0)
-	if n := len(r.latencies); n > 0 {
-		p99 = r.latencies[n*99/100]
-	}
 	all, refused := 0, 0
 	for c := range r.offered {
 		all, refused = all+r.offered[c], refused+r.refused[c]
@@ -208,15 +215,26 @@ func (r *result) report(b *testing.B, good, cpu float64) {
 	b.ReportMetric(good, "good/CPU")
 	b.ReportMetric(cpu, "CPU/CPU")
 	b.ReportMetric(float64(refused)/float64(all), "refused")
-	b.ReportMetric(float64(p99.Milliseconds()), "p99-ms")
+	b.ReportMetric(p99(r.latencies), "p99-ms")
+	b.ReportMetric(p99(r.latenciesPlus), "critical_plus-p99-ms")
+	b.ReportMetric(p99(r.late), "load-late-p99-ms")
 	b.ReportMetric(float64(r.refused[overload.Critical]+r.refused[overload.CriticalPlus]), "critical-refused")
 	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
 		b.ReportMetric(r.share(c), c.String())
 	}
 }
 
+// p99 in milliseconds, 0 of none.
+func p99(of []time.Duration) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return float64(of[len(of)*99/100].Microseconds()) / 1000
+}
+
 // offer sends requests at times that were drawn before, whatever becomes of them.
-func (p *process) offer(b *testing.B, seed uint64, rate float64, lasts time.Duration) *result {
+func (p *process) offer(b *testing.B, dial func() (*grpc.ClientConn, error), seed uint64, rate float64, lasts time.Duration) *result {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))
 	type request struct {
@@ -240,7 +258,7 @@ func (p *process) offer(b *testing.B, seed uint64, rate float64, lasts time.Dura
 	const conns = 8
 	var stubs []hello.GreeterClient
 	for range conns {
-		conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+		conn, err := dial()
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -263,17 +281,21 @@ func (p *process) offer(b *testing.B, seed uint64, rate float64, lasts time.Dura
 		wg.Go(func() {
 			ctx, cancel := context.WithDeadline(context.Background(), begin.Add(q.at+patience))
 			defer cancel()
-			cohort, _ := q.l.Cohort()
-			ctx = metadata.AppendToOutgoingContext(ctx, sliceletgrpc.CriticalityHeader, q.l.Criticality.String(), sliceletgrpc.CohortHeader, strconv.Itoa(cohort))
+			late := time.Since(begin) - q.at
+			ctx = overload.WithLabels(ctx, q.l)
 			_, err := stubs[i%conns].SayHello(ctx, wrapperspb.String("x"))
 			took := time.Since(begin.Add(q.at))
 			mu.Lock()
 			defer mu.Unlock()
 			r.offered[q.l.Criticality]++
+			r.late = append(r.late, late)
 			switch {
 			case err == nil && took <= patience:
 				r.inTime[q.l.Criticality]++
 				r.latencies = append(r.latencies, took)
+				if q.l.Criticality == overload.CriticalPlus {
+					r.latenciesPlus = append(r.latenciesPlus, took)
+				}
 			case status.Code(err) == codes.ResourceExhausted, status.Code(err) == codes.Unavailable:
 				r.refused[q.l.Criticality]++
 			}
@@ -284,23 +306,53 @@ func (p *process) offer(b *testing.B, seed uint64, rate float64, lasts time.Dura
 	return r
 }
 
+// dialPlain dials as a client does that does not know Slicer, but for the headers.
+func (p *process) dialPlain() (*grpc.ClientConn, error) {
+	label := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		l := overload.LabelsOf(ctx)
+		cohort, _ := l.Cohort()
+		ctx = metadata.AppendToOutgoingContext(ctx, sliceletgrpc.CriticalityHeader, l.Criticality.String(), sliceletgrpc.CohortHeader, strconv.Itoa(cohort))
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	return grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithUnaryInterceptor(label))
+}
+
+// dialSlicer is that of a client of the job.
+func dialSlicer(job string, distributors []string) (*grpc.ClientConn, error) {
+	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: distributors}, Keyless: clerkgrpc.AnyTask})
+	return grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())...)
+}
+
 // BenchmarkAdmission offers a server of one core more than it can do, in turns with a server
-// without admission and one with a fixed limit. Answers in time for each CPU-second are
-// divided by those of the same server at .5x in the same turn; beside it is the CPU that it
-// used, of what the one without admission used.
+// without admission and one with a fixed limit; "levels" is one with admission whose clients
+// link the library. Answers in time for each CPU-second are divided by those of the same
+// server at .5x in the same turn; beside it is the CPU that it used, of what the one without
+// admission used.
 //
 //	go test ./test/bench/overload -run '^$' -bench Admission -benchtime 1x -cell 60s -turns 5
 func BenchmarkAdmission(b *testing.B) {
+	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
+		// The load and the control plane take the other core.
+		pin := func(cores string) {
+			if out, err := exec.Command(taskset, "-a", "-c", "-p", cores, strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
+				b.Fatalf("%v: %s", err, out)
+			}
+		}
+		pin("0")
+		defer pin(fmt.Sprintf("0-%d", runtime.NumCPU()-1))
+	}
 	plane := bed.Start(b, bed.Config{})
-	cfg := assignment.JobConfig{Name: job, Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
-	if err := plane.PutJob(b.Context(), cfg.WithDefaults()); err != nil {
-		b.Fatal(err)
+	kinds := []string{"nothing", "limit", "slicer", "levels"}
+	for _, kind := range kinds {
+		cfg := assignment.JobConfig{Name: kind, Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
+		if err := plane.PutJob(b.Context(), cfg.WithDefaults()); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for _, takes := range []time.Duration{2 * time.Millisecond, 5 * time.Millisecond} {
 		for turn := range *turns {
 			base := map[string]float64{}
 			used := map[float64]time.Duration{}
-			kinds := []string{"nothing", "limit", "slicer"}
 			servers := map[string]*process{}
 			for _, kind := range kinds {
 				servers[kind] = startProcess(b, kind, takes, plane.Addrs()[0])
@@ -308,7 +360,11 @@ func BenchmarkAdmission(b *testing.B) {
 			for _, times := range []float64{.5, .8, 1, 1.5, 3, 10} {
 				for _, kind := range kinds {
 					b.Run(fmt.Sprintf("takes=%v/load=%v/server=%s", takes, times, kind), func(b *testing.B) {
-						r := servers[kind].offer(b, uint64(turn), times/takes.Seconds(), *cell)
+						dial := servers[kind].dialPlain
+						if kind == "levels" {
+							dial = func() (*grpc.ClientConn, error) { return dialSlicer(kind, plane.Addrs()) }
+						}
+						r := servers[kind].offer(b, dial, uint64(turn), times/takes.Seconds(), *cell)
 						perCPU := float64(r.good()) / r.cpu.Seconds()
 						if times == .5 {
 							base[kind] = perCPU

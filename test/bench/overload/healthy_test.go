@@ -21,7 +21,7 @@ import (
 //	go test ./test/bench/overload -run '^$' -bench Healthy -count 10 | benchstat -col /server -
 func BenchmarkHealthy(b *testing.B) {
 	plane := bed.Start(b, bed.Config{})
-	cfg := assignment.JobConfig{Name: job, Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
+	cfg := assignment.JobConfig{Name: "healthy", Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
 	if err := plane.PutJob(b.Context(), cfg.WithDefaults()); err != nil {
 		b.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func BenchmarkHealthy(b *testing.B) {
 		noTap bool
 	}{{"without", true}, {"with", false}} {
 		lis := bed.Listen(b)
-		s, err := slicelet.New(slicelet.Config{Job: job, Task: c.name, Address: lis.Addr().String(), Distributors: plane.Addrs()})
+		s, err := slicelet.New(slicelet.Config{Job: "healthy", Task: c.name, Address: lis.Addr().String(), Distributors: plane.Addrs()})
 		if err != nil {
 			b.Fatal(err)
 		}
