@@ -88,7 +88,7 @@ type Config struct {
 	SendKey string
 
 	// Policy chooses among the owners of a slice, and among all tasks of the subset
-	// for RPCs without a key.
+	// for RPCs without a key. The default is policy.WeightedLeastLoaded.
 	Policy policy.Kind
 	// IdleClose is how long a connection to a task outside the subset may be unused
 	// before it is closed: 1 s to 24 h, 0 stands for DefaultIdleClose.
@@ -128,8 +128,8 @@ func (c Config) Validate() error {
 		return bad("send_key", c.SendKey, headerAllowed+", without -bin at the end, or a single -")
 	case c.Keyless > AnyTask:
 		return bad("keyless", uint8(c.Keyless), "RefuseKeyless or AnyTask")
-	case c.Policy > policy.Weighted:
-		return bad("policy", uint8(c.Policy), "round_robin, least_loaded or weighted")
+	case !c.Policy.Valid():
+		return bad("policy", uint8(c.Policy), policy.Kinds)
 	case c.IdleClose != 0 && (c.IdleClose < time.Second || c.IdleClose > 24*time.Hour):
 		return bad("idle_close", c.IdleClose, "1s to 24h")
 	}

@@ -26,8 +26,11 @@ type conn struct {
 	// What picks look at, without a lock. ready is nil unless RPCs can be sent.
 	ready       atomic.Pointer[subConn]
 	condition   atomic.Uint32 // policy.Condition
-	outstanding atomic.Int64  // counted only for policy.LeastLoaded
-	weight      atomic.Uint64 // bits of a float64, only for policy.Weighted
+	outstanding atomic.Int64  // counted only where the policy needs it
+	weight      atomic.Uint64 // bits of a float64, only for weighted policies
+	// inFlight is what the task has said is under way there, and inFlightAt when, in
+	// nanoseconds since epoch.
+	inFlight, inFlightAt atomic.Int64
 	// What picks leave behind: a call waits for a connection, or would use it if
 	// it could be had; and, where it is not kept warm, that it was used.
 	wanted, used atomic.Bool
@@ -112,22 +115,37 @@ var epoch = time.Now()
 
 // measure is what done is for a policy.
 func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
-	switch k {
-	case policy.LeastLoaded:
-		return func(info balancer.DoneInfo) {
+	counts, weighs := counts(k), k == policy.Weighted || k == policy.WeightedLeastLoaded
+	return func(info balancer.DoneInfo) {
+		if counts {
 			c.outstanding.Add(-1)
-			c.hear(info)
 		}
-	case policy.Weighted:
-		return func(info balancer.DoneInfo) {
-			c.hear(info)
-			// It may be a nil pointer in an interface.
-			if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); ok && load != nil {
-				c.reported(load)
-			}
+		c.hear(info)
+		// It may be a nil pointer in an interface.
+		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
+			c.reported(load)
 		}
 	}
-	return c.hear
+}
+
+// counts reports whether a policy goes by how many RPCs are under way.
+func counts(k policy.Kind) bool { return k == policy.LeastLoaded || k == policy.WeightedLeastLoaded }
+
+const (
+	// inFlightMetric is that of package sliceletgrpc.
+	inFlightMetric = "slicer.in_flight"
+	// inFlightFor is how long it is believed: a task that had much to do gets no RPCs
+	// whose answers would say that it has done it.
+	inFlightFor = time.Second
+)
+
+// underWay is what the task has said lately, 0 if nothing.
+func (c *conn) underWay() float64 {
+	n := c.inFlight.Load()
+	if n == 0 || time.Since(epoch)-time.Duration(c.inFlightAt.Load()) > inFlightFor {
+		return 0
+	}
+	return float64(n)
 }
 
 // hear takes what an answer says of the task's level.
@@ -151,6 +169,10 @@ func (c *conn) reported(load *orcav3.OrcaLoadReport) {
 		r.Utilization = load.GetCpuUtilization()
 	}
 	now := time.Since(epoch)
+	if n, ok := load.GetNamedMetrics()[inFlightMetric]; ok {
+		c.inFlight.Store(int64(min(max(n, 0), math.MaxInt32)))
+		c.inFlightAt.Store(int64(now))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.utilization.Report(now, r)

@@ -166,7 +166,7 @@ func TestReplicas(t *testing.T) {
 			}
 			return seen
 		}
-		if seen := count(20); seen["a"] < 9 || seen["b"] < 9 {
+		if seen := count(40); seen["a"] < 8 || seen["b"] < 8 {
 			b.t.Errorf("owners are asked %v", seen)
 		}
 		draining := append([]assignment.Task(nil), tasks...)

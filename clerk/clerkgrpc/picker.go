@@ -41,7 +41,8 @@ func (e *entry) candidate(t tried, p overload.Priority) policy.Candidate {
 	return policy.Candidate{
 		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining, InSubset: e.inSubset,
 		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()),
-		Full: e.conn.throttle.Holds(p), Tried: t.has(e.conn),
+		InFlight: e.conn.underWay(),
+		Full:     e.conn.throttle.Holds(p), Tried: t.has(e.conn),
 	}
 }
 
@@ -207,7 +208,7 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 	if standsFor > 0 || r != nil && r.drawn {
 		md = t.trial(md, standsFor, r)
 	}
-	if t.kind == policy.LeastLoaded {
+	if counts(t.kind) {
 		c.outstanding.Add(1)
 	}
 	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}, nil

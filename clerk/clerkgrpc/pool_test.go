@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,78 @@ func TestIdleSpares(t *testing.T) {
 		time.Sleep(time.Minute)
 		close(release)
 		wg.Wait()
+	})
+}
+
+// TestSlowReplica: of two owners one becomes two hundred times slower; it gets few RPCs from
+// the first on, by the default policy.
+func TestSlowReplica(t *testing.T) {
+	for _, kind := range []policy.Kind{policy.WeightedLeastLoaded, policy.RoundRobin} {
+		run(t, Config{Policy: kind}, func(b *bed) {
+			var slow atomic.Bool
+			for i, task := range three()[:2] {
+				b.serve(task, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+					if time.Sleep(2 * time.Millisecond); i == 0 && slow.Load() {
+						time.Sleep(398 * time.Millisecond)
+					}
+					return handle(ctx, req)
+				}))
+			}
+			b.put(three()[:2], []uint32{0, 1})
+			var inTime atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 1000 {
+				slow.Store(i >= 200)
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(clerk.WithKey(b.t.Context(), "k"), 100*time.Millisecond)
+					defer cancel()
+					if _, err := b.ask(ctx); err == nil && i >= 200 {
+						inTime.Add(1)
+					}
+				})
+				time.Sleep(5 * time.Millisecond)
+			}
+			wg.Wait()
+			time.Sleep(time.Second) // for handlers whose clients have gone
+			if n := inTime.Load(); (n >= 760) != (kind == policy.WeightedLeastLoaded) {
+				b.t.Errorf("%s: %d of 800 RPCs were answered in time", kind, n)
+			}
+		})
+	}
+}
+
+// TestInFlight: what tasks say of RPCs under way there, which others have sent, counts for a
+// second.
+func TestInFlight(t *testing.T) {
+	run(t, Config{}, func(b *bed) {
+		tasks := three()[:2]
+		for i, task := range tasks {
+			b.serve(task, orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+				orca.CallMetricsRecorderFromContext(ctx).SetNamedMetric(inFlightMetric, []float64{30, 2}[i])
+				return handle(ctx, req)
+			}))
+		}
+		b.put(tasks, []uint32{0, 1})
+		ask := func(n int) (a int) {
+			for range n {
+				got, err := b.ask(clerk.WithKey(b.t.Context(), "k"))
+				if err != nil {
+					b.t.Error(err)
+				}
+				if got == "a" {
+					a++
+				}
+			}
+			return a
+		}
+		ask(20)
+		if n := ask(200); n > 0 {
+			b.t.Errorf("%d of 200 RPCs went to the task at which most are under way", n)
+		}
+		time.Sleep(inFlightFor + 1)
+		if n := ask(200); n != 1 {
+			b.t.Errorf("%d of 200 RPCs went to it when it had said nothing for long", n)
+		}
 	})
 }
 

@@ -148,7 +148,7 @@ func TestKeyless(t *testing.T) {
 		_, err = b.stub.SayHellos(b.t.Context(), wrapperspb.String(""))
 		b.fails(err, codes.InvalidArgument, "SayHellos has no key")
 	})
-	run(t, Config{Keyless: AnyTask}, func(b *bed) {
+	run(t, Config{Keyless: AnyTask, Policy: policy.RoundRobin}, func(b *bed) {
 		tasks := three()
 		tasks[2].State = assignment.TaskDraining
 		for _, task := range tasks {

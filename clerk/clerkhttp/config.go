@@ -65,7 +65,8 @@ type Config struct {
 	// Missing is for requests without a key.
 	Missing Missing
 	// Policy chooses among the owners of a key, and for requests without one among
-	// the tasks of the subset: policy.RoundRobin or policy.LeastLoaded.
+	// the tasks of the subset: policy.WeightedLeastLoaded, which is policy.LeastLoaded here, as
+	// answers do not say how full tasks are, or policy.RoundRobin.
 	Policy policy.Kind
 	// Patience is how long a request may wait for the first assignment, or in
 	// consistent mode for its owner, if its context does not end before: up to 1 h,
@@ -93,8 +94,8 @@ func (c *Config) validate() error {
 		return refuse("clerk", "none", "a clerk")
 	case c.Missing > Refuse:
 		return refuse("missing", int(c.Missing), "AnyTask or Refuse")
-	case c.Policy != policy.RoundRobin && c.Policy != policy.LeastLoaded:
-		return refuse("policy", c.Policy.String(), policy.RoundRobin.String()+" or "+policy.LeastLoaded.String())
+	case !c.Policy.Valid() || c.Policy == policy.Weighted:
+		return refuse("policy", c.Policy.String(), "weighted_least_loaded, least_loaded or round_robin")
 	case c.ResponseTimeout < 0:
 		return refuse("response timeout", c.ResponseTimeout.String(), "0 or more")
 	case c.Patience < 0 || c.Patience > maxPatience:

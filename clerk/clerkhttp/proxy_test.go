@@ -95,11 +95,11 @@ func TestProxyWithoutKey(t *testing.T) {
 		}
 	}
 	tasks := map[string]int{}
-	for range 10 {
+	for range 40 {
 		resp, _ := f.ask("GET", "/any", nil)
 		tasks[resp.Header.Get("Task")]++
 	}
-	if tasks["t0"] != 5 || tasks["t1"] != 5 {
+	if tasks["t0"] < 1 || tasks["t1"] < 1 || tasks["t0"]+tasks["t1"] != 40 {
 		t.Errorf("requests without a key went to %v", tasks)
 	}
 	// A path that is no path does not come as far as the rules.

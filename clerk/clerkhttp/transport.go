@@ -410,7 +410,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	setTimeout(r.in.Context(), r.out.Header)
 	b.probe(r.begun)
 	r.sent++
-	count := r.t.cfg.Policy == policy.LeastLoaded
+	count := r.t.cfg.Policy != policy.RoundRobin
 	if count {
 		b.outstanding.Add(1)
 	}

@@ -145,7 +145,7 @@ func TestReplicas(t *testing.T) {
 		}
 		j.server.Put(a)
 		synctest.Wait()
-		tr := j.transport(nil)
+		tr := j.transport(func(c *Config) { c.Policy = policy.RoundRobin })
 		count := func() map[string]int {
 			n := map[string]int{}
 			for range 20 {

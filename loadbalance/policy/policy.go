@@ -10,20 +10,28 @@ import (
 // Kind says how one of equally preferred tasks is chosen.
 type Kind uint8
 
-// The kinds. The zero value is RoundRobin.
+// The kinds. The zero value is WeightedLeastLoaded.
 const (
-	RoundRobin Kind = iota
+	WeightedLeastLoaded Kind = iota
+	RoundRobin
 	LeastLoaded
 	Weighted
+	numKinds
 )
 
-var kindNames = [...]string{RoundRobin: "round_robin", LeastLoaded: "least_loaded", Weighted: "weighted"}
+// Kinds is what there is, in words.
+const Kinds = "weighted_least_loaded, round_robin, least_loaded or weighted"
+
+var kindNames = [numKinds]string{WeightedLeastLoaded: "weighted_least_loaded", RoundRobin: "round_robin", LeastLoaded: "least_loaded", Weighted: "weighted"}
+
+// Valid reports whether k is one of the kinds.
+func (k Kind) Valid() bool { return k < numKinds }
 
 func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
+	if !k.Valid() {
+		return "unknown"
 	}
-	return "unknown"
+	return kindNames[k]
 }
 
 // ParseKind reads what String prints. The error is an *assignment.FieldError.
@@ -33,7 +41,7 @@ func ParseKind(s string) (Kind, error) {
 			return Kind(k), nil
 		}
 	}
-	return 0, &assignment.FieldError{Field: "policy", Value: s, Allowed: "round_robin, least_loaded or weighted"}
+	return 0, &assignment.FieldError{Field: "policy", Value: s, Allowed: Kinds}
 }
 
 // Condition is what is known of the connection to a task, best first.
@@ -49,10 +57,13 @@ const (
 
 // Candidate is a task that a request may go to.
 type Candidate struct {
-	// Weight is the task's share of the requests relative to others, for Weighted.
-	// What is not above 0 and finite is not known, and stands for the mean of those
-	// that are.
+	// Weight is the task's share of the requests relative to others, for Weighted and
+	// WeightedLeastLoaded. What is not above 0 and finite is not known, and stands for the
+	// mean of those that are.
 	Weight float64
+	// InFlight is how many requests of all clients are under way at the task, as it has
+	// said lately; 0 if it has not. For WeightedLeastLoaded.
+	InFlight float64
 	// Outstanding is how many requests the client has sent that are not answered.
 	Outstanding int64
 	Condition   Condition
@@ -163,13 +174,20 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 		}
 	}
 	mean := sum / float64(known)
+	if known == 0 || math.IsInf(mean*float64(count), 0) {
+		mean = 0 // all are alike
+	}
 	switch {
 	case k == LeastLoaded && count > 1:
 		i, j := pair(number, count)
 		i, j = nth(c, n, best, i), nth(c, n, best, j)
 		return lighter(i, j, c.At(i), c.At(j))
-	case k == Weighted && known > 0 && !math.IsInf(mean*float64(count), 0):
-		return draw(c, n, best, mean, count, number)
+	case k == WeightedLeastLoaded && count > 1:
+		i := draw(c, n, best, mean, count, number, -1)
+		j := draw(c, n, best, mean, count, mix(number), i)
+		return emptier(i, j, c.At(i), c.At(j), mean)
+	case k == Weighted:
+		return draw(c, n, best, mean, count, number, -1)
 	}
 	return nth(c, n, best, below(number, count))
 }
@@ -188,28 +206,53 @@ func nth[C Candidates](c C, n, rank, i int) int {
 	return n - 1
 }
 
-// draw draws one of the count candidates of a rank in proportion to their
-// weights, of which the known ones are mean on average.
-func draw[C Candidates](c C, n, rank int, mean float64, count int, number uint64) int {
-	left := float64(number>>11) / (1 << 53) * mean * float64(count)
+// draw draws one of the count candidates of a rank, but not the one at skip, in proportion
+// to their weights, of which the known ones are mean on average.
+func draw[C Candidates](c C, n, rank int, mean float64, count int, number uint64, skip int) int {
+	all := mean * float64(count)
+	if mean == 0 {
+		all = float64(count)
+	}
+	if skip >= 0 {
+		all -= c.At(skip).weight(mean)
+	}
+	left := float64(number>>11) / (1 << 53) * all
 	last := n - 1
 	for i := range n {
 		t := c.At(i)
-		if t.Rank() != rank {
+		if i == skip || t.Rank() != rank {
 			continue
 		}
 		last = i
-		if t.weighted() {
-			left -= t.Weight
-		} else {
-			left -= mean
-		}
-		if left < 0 {
+		if left -= t.weight(mean); left < 0 {
 			break
 		}
 	}
 	return last
 }
+
+// weight is what a candidate counts for where those that are known are mean on average, or
+// all are alike if that is 0.
+func (c Candidate) weight(mean float64) float64 {
+	switch {
+	case mean == 0:
+		return 1
+	case c.weighted():
+		return c.Weight
+	}
+	return mean
+}
+
+// emptier is the one at which a request would find less to do before it, for what it can do.
+// It prefers the first when both have as much: it was drawn at random.
+func emptier(i, j int, a, b Candidate, mean float64) int {
+	if (b.underWay()+1)*a.weight(mean) < (a.underWay()+1)*b.weight(mean) {
+		return j
+	}
+	return i
+}
+
+func (c Candidate) underWay() float64 { return max(c.InFlight, 0) + float64(max(c.Outstanding, 0)) }
 
 func (c Candidate) weighted() bool { return c.Weight > 0 && !math.IsInf(c.Weight, 0) }
 

@@ -18,6 +18,7 @@ func candidate(t *rapid.T) Candidate {
 		Weight: rapid.OneOf(rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{0, -1, math.NaN(), math.Inf(1),
 			math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64})).Draw(t, "weight"),
 		Outstanding: rapid.Int64Range(0, 5).Draw(t, "outstanding"),
+		InFlight:    rapid.SampledFrom([]float64{0, 3, -1, math.NaN(), math.Inf(1)}).Draw(t, "in flight"),
 		Condition:   Condition(rapid.Uint8Range(0, uint8(Failing)+1).Draw(t, "condition")),
 		Draining:    rapid.Bool().Draw(t, "draining"),
 		InSubset:    rapid.Bool().Draw(t, "in subset"),
@@ -30,7 +31,7 @@ func candidate(t *rapid.T) Candidate {
 func TestBestRank(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := List(rapid.SliceOfN(rapid.Custom(candidate), 0, 12).Draw(t, "candidates"))
-		kind := Kind(rapid.Uint8Range(0, 3).Draw(t, "kind"))
+		kind := Kind(rapid.Uint8Range(0, uint8(numKinds)).Draw(t, "kind"))
 		i := Choose(kind, list, rapid.Uint64().Draw(t, "number"))
 		if len(list) == 0 {
 			if i != -1 {
@@ -109,6 +110,14 @@ func TestShares(t *testing.T) {
 		{"unequal load", LeastLoaded, List{good(0, 3), good(0, 2), good(0, 1), good(0, 0)}, []float64{0, 1. / 6, 2. / 6, 3. / 6}},
 		{"load past failing ones", LeastLoaded, List{bad, bad, good(0, 2), bad, bad, good(0, 1), bad, good(0, 0)}, []float64{0, 0, 0, 0, 0, 1. / 3, 0, 2. / 3}},
 		{"one of many", LeastLoaded, List{bad, bad, bad, good(0, 7), bad}, []float64{0, 0, 0, 1, 0}},
+		{"two alike", WeightedLeastLoaded, List{good(0, 0), good(0, 0), bad}, []float64{.5, .5, 0}},
+		{"the emptier", WeightedLeastLoaded, List{good(0, 3), good(0, 2), bad}, []float64{0, 1, 0}},
+		{"the emptier for its weight", WeightedLeastLoaded, List{good(3, 3), good(1, 1), bad}, []float64{1, 0, 0}},
+		{"what others send", WeightedLeastLoaded, List{{InSubset: true, InFlight: 4}, good(0, 3), bad}, []float64{0, 1, 0}},
+		{"a task that has said nothing", WeightedLeastLoaded, List{good(2, 2), good(0, 1), good(2, 2)}, []float64{.5 / 3, 2. / 3, .5 / 3}},
+		// Each pair is drawn by its weights, and is as full.
+		{"pairs by weight", WeightedLeastLoaded, List{good(2, 1), good(1, 0), good(1, 0)}, []float64{.5, .25, .25}},
+		{"all that is too large to add up", WeightedLeastLoaded, List{good(math.MaxFloat64, 0), good(math.MaxFloat64, 0)}, []float64{.5, .5}},
 		{"weights", Weighted, List{good(1, 0), good(3, 9), bad, good(4, 0)}, []float64{1. / 8, 3. / 8, 0, 4. / 8}},
 		{"unknown weights are the mean", Weighted, List{good(1, 0), good(0, 0), good(3, 0), good(math.NaN(), 0)}, []float64{1. / 8, 2. / 8, 3. / 8, 2. / 8}},
 		{"no weights", Weighted, List{good(0, 0), good(-1, 0), good(math.Inf(1), 0)}, []float64{1. / 3, 1. / 3, 1. / 3}},
@@ -128,7 +137,7 @@ func TestShares(t *testing.T) {
 
 func TestNoAllocation(t *testing.T) {
 	list := make(List, 10)
-	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+	for _, k := range []Kind{WeightedLeastLoaded, RoundRobin, LeastLoaded, Weighted} {
 		number := uint64(0)
 		if n := testing.AllocsPerRun(100, func() { number += 0x123456789abcdef1; Choose(k, list, number) }); n != 0 {
 			t.Errorf("%s: %v allocations", k, n)
@@ -137,7 +146,7 @@ func TestNoAllocation(t *testing.T) {
 }
 
 func TestKindNames(t *testing.T) {
-	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+	for _, k := range []Kind{WeightedLeastLoaded, RoundRobin, LeastLoaded, Weighted} {
 		if got, err := ParseKind(k.String()); got != k || err != nil {
 			t.Errorf("%v is read as %v, %v", k, got, err)
 		}
@@ -194,7 +203,7 @@ func TestBlackoutAndExpiry(t *testing.T) {
 }
 
 func BenchmarkChoose(b *testing.B) {
-	for _, k := range []Kind{RoundRobin, LeastLoaded, Weighted} {
+	for _, k := range []Kind{WeightedLeastLoaded, RoundRobin, LeastLoaded, Weighted} {
 		for _, n := range []int{2, 10} {
 			b.Run(k.String()+"/"+string(rune('0'+n/10))+string(rune('0'+n%10)), func(b *testing.B) {
 				list := make(List, n)

@@ -7,9 +7,10 @@ import (
 
 const (
 	// Blackout is how long a task must have reported before its weight counts: the
-	// first reports of a task that warms up mislead. Expiry is how old the last
-	// report may be. Both are gRPC's defaults (gRFC A58).
-	Blackout = 10 * time.Second
+	// first reports of a task that warms up mislead. (gRPC's default is 10 s, gRFC A58, in
+	// which a task that fails at once or is slow is not seen to be.) Expiry is how old the
+	// last report may be, which is gRPC's default.
+	Blackout = 2 * time.Second
 	Expiry   = 3 * time.Minute
 	// Penalty is by how much errors count against a task (gRFC A58).
 	Penalty = 1.0

@@ -74,8 +74,10 @@
 // that sends on a timer seems to work in between.
 //
 // Latency and errors by method are metrics. The process's utilization goes to
-// clients in the trailers of RPCs (ORCA load reports), for clients that choose by
-// it: clerkgrpc with policy.Weighted, or gRPC's weighted_round_robin. Of RPCs those
+// clients in the trailers of RPCs (ORCA load reports, ten a second on each connection), for
+// clients that choose by it: clerkgrpc with policy.WeightedLeastLoaded, its default, or
+// policy.Weighted, or gRPC's weighted_round_robin. The first of these also goes by the named
+// metric slicer.in_flight, the unary RPCs under way. Of RPCs those
 // count that were answered with OK, so that a task that fails at once does not look
 // quick. Those with UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
 // INTERNAL, UNAVAILABLE and DATA_LOSS count as errors; others, and those that are

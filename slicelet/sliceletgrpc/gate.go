@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 
@@ -79,6 +78,8 @@ func HandleFrom(ctx context.Context) (h slicelet.Handle, ok bool) {
 
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	began := time.Now()
+	g.load.underWay.Add(1)
+	defer g.load.underWay.Add(-1)
 	var answer any
 	c, inner := g.callOf(ctx)
 	g.attempt(ctx, began)
@@ -349,9 +350,7 @@ func (g *gate) ended(ctx context.Context, method string, began time.Time, err er
 	took = now.Sub(began)
 	g.metrics.answered(method, status.Code(err), took)
 	g.tellLevel(ctx)
-	if g.load.count(now, o) {
-		// To ask for the recorder is what makes it part of the trailers.
-		orca.CallMetricsRecorderFromContext(ctx)
-	}
+	g.load.count(now, o)
+	g.load.tell(ctx, now)
 	return took
 }

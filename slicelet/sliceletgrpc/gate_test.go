@@ -476,16 +476,31 @@ func TestUtilization(t *testing.T) {
 			b.t.Errorf("%d of 40 RPCs carried the load", carried)
 		}
 	})
-	// A busy server says it with some RPCs only.
+	// A busy server says it with some RPCs of each connection only, and forgets those that
+	// are gone.
 	l := &load{source: func() float64 { return 0 }, recorder: noRecorder{}}
 	now, n := time.Now(), 0
-	for i := range 10_000 {
-		if l.count(now.Add(time.Duration(i)*time.Millisecond), served) && i >= 2000 {
+	rare, busy := &net.TCPAddr{}, &net.TCPAddr{}
+	for i := range 8000 {
+		at := now.Add(time.Duration(i) * time.Millisecond)
+		if l.tells(at, busy) {
 			n++
 		}
+		if i%500 == 0 && !l.tells(at, rare) {
+			t.Errorf("an RPC of a connection that has few does not say it, after %d ms", i)
+		}
 	}
-	if n != 500 {
-		t.Errorf("%d of 8000 RPCs", n)
+	if n != 80 {
+		t.Errorf("%d of 8000 RPCs in 8 s", n)
+	}
+	l.count(now.Add(time.Minute), served)
+	l.told.Range(func(addr, _ any) bool { t.Errorf("%v is remembered", addr); return true })
+	type odd struct {
+		net.Addr
+		_ []int
+	}
+	if l.tells(now, odd{}) {
+		t.Error("it tells an address that cannot be looked up")
 	}
 }
 

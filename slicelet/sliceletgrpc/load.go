@@ -1,21 +1,29 @@
 package sliceletgrpc
 
 import (
+	"context"
+	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/peer"
 )
 
 const (
 	// loadInterval is how often the load that clients are told is measured.
 	loadInterval = time.Second
-	// One in sampled RPCs carries the load, if there are more than busyRate a second:
-	// it costs more than all else here, and changes once a second.
-	sampled  = 16
-	busyRate = 200
+	// tellEvery is how often the clients of a connection are told: it costs more than all
+	// else here. One in sixteen RPCs, as it was before, is too few for clients that ask
+	// seldom.
+	tellEvery = 100 * time.Millisecond
+	// quiet is after how long a connection without RPCs is forgotten.
+	quiet = 10 * time.Second
+	// inFlight is the named metric that says how many RPCs are under way.
+	inFlight = "slicer.in_flight"
 )
 
 // outcome is what an RPC says of the task.
@@ -47,18 +55,18 @@ type load struct {
 	recorder orca.ServerMetricsRecorder
 	source   func() float64
 
-	requests, served, errors atomic.Uint64
-	due                      atomic.Int64 // Unix nanoseconds
-	busy                     atomic.Bool
+	served, errors atomic.Uint64
+	due            atomic.Int64 // Unix nanoseconds
+	underWay       atomic.Int64 // of unary RPCs
+	told           sync.Map     // *atomic.Int64, when last, Unix nanoseconds, by net.Addr
 
-	mu                          sync.Mutex
-	since                       time.Time
-	requests0, served0, errors0 uint64
+	mu               sync.Mutex
+	since            time.Time
+	served0, errors0 uint64
 }
 
-// count counts an RPC and reports whether it should carry the load.
-func (l *load) count(now time.Time, o outcome) bool {
-	n := l.requests.Add(1)
+// count counts an RPC.
+func (l *load) count(now time.Time, o outcome) {
 	switch o {
 	case served:
 		l.served.Add(1)
@@ -67,21 +75,49 @@ func (l *load) count(now time.Time, o outcome) bool {
 	}
 	if due := l.due.Load(); now.UnixNano() >= due && l.due.CompareAndSwap(due, now.Add(loadInterval).UnixNano()) {
 		l.measure(now)
+		l.told.Range(func(addr, last any) bool {
+			if now.UnixNano()-last.(*atomic.Int64).Load() > int64(quiet) {
+				l.told.Delete(addr)
+			}
+			return true
+		})
 	}
-	return n%sampled == 0 || !l.busy.Load()
+}
+
+// tells reports whether an RPC that comes from an address should carry the load: the first
+// of each connection in tellEvery. All of a connection's RPCs have the same net.Addr.
+func (l *load) tells(now time.Time, from net.Addr) bool {
+	if !reflect.TypeOf(from).Comparable() {
+		return false // of a user's own
+	}
+	last, ok := l.told.Load(from)
+	if !ok {
+		last, _ = l.told.LoadOrStore(from, new(atomic.Int64))
+	}
+	was := last.(*atomic.Int64).Load()
+	return now.UnixNano()-was >= int64(tellEvery) && last.(*atomic.Int64).CompareAndSwap(was, now.UnixNano())
+}
+
+// tell has an RPC that ends carry the load, if it is its turn.
+func (l *load) tell(ctx context.Context, now time.Time) {
+	if p, ok := peer.FromContext(ctx); !ok || p.Addr == nil || !l.tells(now, p.Addr) {
+		return
+	}
+	if r := orca.CallMetricsRecorderFromContext(ctx); r != nil { // which makes it part of the trailers
+		r.SetNamedMetric(inFlight, float64(l.underWay.Load()))
+	}
 }
 
 func (l *load) measure(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, served, errors := l.requests.Load(), l.served.Load(), l.errors.Load()
+	served, errors := l.served.Load(), l.errors.Load()
 	if took := now.Sub(l.since).Seconds(); !l.since.IsZero() && took > 0 {
-		l.busy.Store(float64(n-l.requests0)/took > busyRate)
 		l.recorder.SetQPS(float64(served-l.served0) / took)
 		l.recorder.SetEPS(float64(errors-l.errors0) / took)
 		if u := l.source(); u > 0 {
 			l.recorder.SetApplicationUtilization(u)
 		}
 	}
-	l.since, l.requests0, l.served0, l.errors0 = now, n, served, errors
+	l.since, l.served0, l.errors0 = now, served, errors
 }
