@@ -96,12 +96,16 @@ func (h Handle) ReportLoad(load float64) {
 	}
 }
 
-// Shed counts the request as refused for want of room. Handle has counted it as
-// load before, and it stays load: what is turned away is what the task could not
-// carry. A request that is refused since the key is not owned has been counted as
+// Shed counts the request as refused for want of room. It is load all the same: what is
+// turned away is what the task could not carry, so that the balancer gives the key more
+// room. In jobs balanced by CPU or by custom load it counts as a request that is served does
+// on average. A request that is refused since the key is not owned has been counted as
 // misrouted, and is not shed.
-func (h Handle) Shed() {
+func (h Handle) Shed() { h.shed(1) }
+
+func (h Handle) shed(demand float64) {
 	if h.s != nil {
-		h.s.meter.shed()
+		v := h.s.view.Load()
+		h.s.meter.shed(h.key, v.metered, v.metered.find(h.key), demand)
 	}
 }

@@ -36,6 +36,9 @@ const (
 	requests = iota
 	custom
 	spent // seconds
+	// refused is no metric of its own: requests that there was no room for, and those that
+	// trial requests stand for, which are load all the same (measurement.demand).
+	refused
 	metrics
 )
 
@@ -91,8 +94,14 @@ func (m *meter) took(k assignment.SliceKey, lay *layout, i int, seconds float64)
 	m.count(k, lay, i, spent, seconds, counts{})
 }
 
-// shed counts a request that was counted before as refused for want of room.
-func (m *meter) shed() { m.count(0, nil, -1, requests, 0, counts{shed: 1}) }
+// shed counts a request that was counted before as refused for want of room, and as so much
+// demand.
+func (m *meter) shed(k assignment.SliceKey, lay *layout, i int, demand float64) {
+	m.count(k, lay, i, requests, -1, counts{shed: 1})
+	if demand > 0 {
+		m.count(k, lay, i, refused, demand, counts{})
+	}
+}
 
 // count does all of it in one, since each call would be felt. The load is of a key in
 // the i-th slice of lay, in none if i is -1.
@@ -117,7 +126,12 @@ func (m *meter) count(k assignment.SliceKey, lay *layout, i, metric int, load fl
 			t.cells, t.used = make([]float64, s.lay.cells()), true
 		}
 		t.cells[cell] += load
-		t.sketch.add(k, load)
+		if metric == refused {
+			load-- // the sketch of requests has the request itself
+		}
+		if load > 0 {
+			t.sketch.add(k, load)
+		}
 	}
 	s.release()
 }

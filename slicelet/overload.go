@@ -76,14 +76,19 @@ func (h Handle) Elsewhere() bool {
 	return h.s.Assignment().Lookup(h.key).Len() > 1
 }
 
-// Shed counts a request for which this task has no room, by its handle if it has a key
-// (Handle.Shed), and reports whether it may be sent to another task (Elsewhere). Without a
-// key h is the zero value.
-func (s *Slicelet) Shed(h Handle) (elsewhere bool) {
+// Shed counts a request for which this task has no room, by its handle if it has a key, and
+// reports whether it may be sent to another task (Elsewhere). Without a key h is the zero
+// value. It is load as Handle.Shed says, with those that it stands for (0 if it is no trial
+// request), only if it is Critical or above: a flood of what may fail moves no keys.
+func (s *Slicelet) Shed(h Handle, l overload.Labels, standsFor int) (elsewhere bool) {
 	if h.s == nil {
 		return s.Elsewhere()
 	}
-	h.Shed()
+	demand := min(max(standsFor, 1), overload.MostStandsFor)
+	if l.Priority().Criticality() < overload.Critical {
+		demand = 0
+	}
+	h.shed(float64(demand))
 	return h.Elsewhere()
 }
 

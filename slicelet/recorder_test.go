@@ -1,6 +1,7 @@
 package slicelet
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -62,6 +63,13 @@ func (b *bench) requests(k assignment.SliceKey, n int) {
 	}
 }
 
+// shed refuses n requests that were counted before, each of which is so much demand.
+func (b *bench) shed(k assignment.SliceKey, n int, demand float64) {
+	for range n {
+		b.m.shed(k, b.v.own, b.v.own.find(k), demand)
+	}
+}
+
 func (b *bench) pass(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *bench) measure(metric string) *assignment.Load {
@@ -93,7 +101,7 @@ func TestMeasureRequests(t *testing.T) {
 	b.requests(eighth(2)+7, 10)
 	b.requests(eighth(2)+eighth(1)/2, 10) // part 4
 	b.requests(eighth(5), 6)              // not owned
-	b.m.shed()
+	b.shed(eighth(0)+5, 1, 1)
 	b.pass(2 * time.Second)
 	l := b.measure(assignment.LoadRequests)
 	if l.Generation != 1 || l.Window != 2*time.Second || len(l.Ranges) != 2 {
@@ -129,6 +137,57 @@ func (b *bench) measureNothing() {
 }
 
 // Slices change within a window.
+// TestMeasureDemand: what was refused is load, in every metric, with what trial requests
+// stand for, but not what is not critical, nor more than ten times what was served.
+func TestMeasureDemand(t *testing.T) {
+	for _, c := range []struct {
+		metric    string
+		demand    float64
+		want      [2]float64 // of the slices
+		hot, most float64    // of the key with most
+	}{
+		{assignment.LoadRequests, 1, [2]float64{50, 50}, 50, 100},
+		{assignment.LoadRequests, 0, [2]float64{50, 10}, 50, 60},
+		{assignment.LoadRequests, 5, [2]float64{50, 210}, 210, 260},
+		{assignment.LoadRequests, 1e6, [2]float64{50, 10 + 9*60}, 10 + 9*60, 600},
+		{assignment.LoadCPU, 1, [2]float64{.5, .5}, .5, 1},
+		{assignment.LoadCPU, 0, [2]float64{.5, .1}, .5, .6},
+		{assignment.LoadCustom, 1, [2]float64{100, 300}, 300, 400},
+		{assignment.LoadCustom, 0, [2]float64{100, 60}, 100, 160},
+	} {
+		t.Run(fmt.Sprint(c.metric, " ", c.demand), func(t *testing.T) {
+			b := newBench(t)
+			b.own(1, [2]int{0, 1}, [2]int{2, 3})
+			b.requests(eighth(0)+5, 50)
+			b.requests(eighth(2)+7, 50)
+			b.shed(eighth(2)+7, 40, c.demand)
+			lay := b.v.own
+			b.m.custom(eighth(0)+5, lay, lay.find(eighth(0)), 100)
+			b.m.custom(eighth(2)+7, lay, lay.find(eighth(2)), 60)
+			b.cpu += 600 * time.Millisecond
+			b.pass(time.Second)
+			l := b.measure(c.metric)
+			if a, z := rateOf(l, eighth(0)), rateOf(l, eighth(2)); !near(a, c.want[0]) || !near(z, c.want[1]) || !near(l.Total, c.most) || !near(l.Shed, 40) {
+				t.Errorf("rates %v and %v, in all %v, shed %v; want %v, %v", a, z, l.Total, l.Shed, c.want, c.most)
+			}
+			if c.metric != assignment.LoadCustom && (len(l.Hot) == 0 || !near(l.Hot[0].Rate, c.hot)) {
+				t.Errorf("hot keys %+v, want %v", l.Hot, c.hot)
+			}
+		})
+	}
+	// Nothing of a slice was served: it counts as the others on average.
+	b := newBench(t)
+	b.own(1, [2]int{0, 1}, [2]int{2, 3})
+	b.requests(eighth(0)+5, 50)
+	b.requests(eighth(2)+7, 20)
+	b.shed(eighth(2)+7, 20, 1)
+	b.cpu += 500 * time.Millisecond
+	b.pass(time.Second)
+	if l := b.measure(assignment.LoadCPU); !near(rateOf(l, eighth(2)), .2) || !near(l.Total, .7) {
+		t.Errorf("%v of %v", rateOf(l, eighth(2)), l.Total)
+	}
+}
+
 func TestMeasureCarriesOver(t *testing.T) {
 	b := newBench(t)
 	b.own(1, [2]int{0, 2}, [2]int{4, 5})

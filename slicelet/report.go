@@ -53,7 +53,8 @@ func (m *measurement) load() *assignment.Load {
 		CPU: min(m.cpu/secs/float64(max(m.cores, 1)), 1),
 	}
 	which, unit := requests, 1.0
-	all := float64(m.n.requests)
+	served := float64(m.n.requests - min(m.n.shed, m.n.requests))
+	all := served
 	switch m.metric {
 	case assignment.LoadCustom:
 		which, all = custom, m.all(custom)
@@ -65,20 +66,50 @@ func (m *measurement) load() *assignment.Load {
 			unit = m.cpu / all
 		}
 	}
-	l.Total = rate(all*unit, secs)
+	extra, more := m.demand(which, unit, all, served)
+	l.Total = rate(all*unit+more, secs)
 	if m.metric == assignment.LoadCPU {
-		l.Total = rate(m.cpu, secs)
+		l.Total = rate(m.cpu+more, secs)
 	}
-	m.ranges(l, which, unit)
-	m.heaviest(l, which, unit, all)
+	rates := m.ranges(l, which, unit, extra)
+	m.heaviest(l, which, unit, rates)
 	return l
 }
 
-// ranges fills in the slices that were watched for long enough.
-func (m *measurement) ranges(l *assignment.Load, which int, unit float64) {
+// mostDemand is by how much what was refused may count for each that was served: clients say
+// what trial requests stand for.
+const mostDemand = 9
+
+// demand is the load, by cell and in all, that refused requests would have been: as much as
+// those of the cell that were served, or of the task if none were.
+func (m *measurement) demand(which int, unit, all, served float64) (extra []float64, more float64) {
+	asked := m.all(refused)
+	if asked <= 0 {
+		return nil, 0
+	}
+	counts := min(1, mostDemand*max(served, 1)/asked)
+	mean := unit
+	if which != requests {
+		mean = all * unit / max(served, 1)
+	}
+	extra = make([]float64, m.lay.cells())
+	for c, n := range m.counted[refused] {
+		each := mean
+		if which != requests && m.counted[which] != nil && m.counted[requests] != nil && m.counted[requests][c] >= 1 {
+			each = m.counted[which][c] * unit / m.counted[requests][c]
+		}
+		extra[c] = n * counts * each
+	}
+	elsewhere := max(asked-amount(m.counted[refused]), 0) // in slices that have departed, or none
+	return extra, amount(extra) + elsewhere*counts*mean
+}
+
+// ranges fills in the slices that were watched for long enough, and returns the rates of
+// all cells.
+func (m *measurement) ranges(l *assignment.Load, which int, unit float64, extra []float64) (rates []float64) {
 	parts := m.lay.parts
 	var keep []int
-	rates := make([]float64, m.lay.cells())
+	rates = make([]float64, m.lay.cells())
 	total := make([]float64, len(m.lay.entries))
 	for i := range m.lay.entries {
 		known := true
@@ -87,8 +118,15 @@ func (m *measurement) ranges(l *assignment.Load, which int, unit float64) {
 				continue
 			}
 			known = known && m.seconds[c] >= leastWatched*m.elapsed.Seconds()
-			if m.counted[which] != nil && m.seconds[c] > 0 {
-				rates[c] = rate(m.counted[which][c]*unit, m.seconds[c])
+			if m.seconds[c] > 0 {
+				n := 0.
+				if m.counted[which] != nil {
+					n = m.counted[which][c] * unit
+				}
+				if extra != nil {
+					n += extra[c]
+				}
+				rates[c] = rate(n, m.seconds[c])
 				total[i] += rates[c]
 			}
 		}
@@ -113,16 +151,22 @@ func (m *measurement) ranges(l *assignment.Load, which int, unit float64) {
 	if amount(l.Rate) == 0 { // parts of nothing say nothing
 		l.Parts, l.PartRate = 1, nil
 	}
+	return rates
 }
 
 func (m *measurement) bounds(cell int) assignment.Slice {
 	return m.lay.bounds(cell/m.lay.parts, cell%m.lay.parts)
 }
 
-// heaviest fills in the keys that matter by themselves.
-func (m *measurement) heaviest(l *assignment.Load, which int, unit, all float64) {
-	hot := slices.DeleteFunc(m.hot[which], func(h heavy) bool {
-		return h.sure() <= 0 || h.sure() < hotShare*all || m.lay.find(h.key) < 0
+// heaviest fills in the keys that matter by themselves. None has more than its cell.
+func (m *measurement) heaviest(l *assignment.Load, which int, unit float64, rates []float64) {
+	hot := m.hot[which]
+	if which == requests {
+		hot = addRefused(hot, m.hot[refused])
+	}
+	least := hotShare * l.Total * m.elapsed.Seconds() / cmp.Or(unit, 1)
+	hot = slices.DeleteFunc(hot, func(h heavy) bool {
+		return h.sure() <= 0 || h.sure() < least || m.lay.find(h.key) < 0
 	})
 	slices.SortFunc(hot, func(a, b heavy) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.key, b.key))
@@ -130,9 +174,30 @@ func (m *measurement) heaviest(l *assignment.Load, which int, unit, all float64)
 	for _, h := range hot[:min(len(hot), maxHot)] {
 		cell := m.lay.cell(m.lay.find(h.key), h.key)
 		if secs := m.seconds[cell]; secs >= leastWatched*m.elapsed.Seconds() {
-			l.Hot = append(l.Hot, assignment.HotKey{Key: h.key, Rate: rate(h.weight*unit, secs), Error: rate(h.over*unit, secs)})
+			of := min(1, rates[cell]/rate(h.weight*unit, secs))
+			if base := rate(m.counted[which][cell]*unit, secs); which != requests && base > 0 {
+				of = rates[cell] / base // it has refused requests, too
+			}
+			l.Hot = append(l.Hot, assignment.HotKey{Key: h.key, Rate: rate(h.weight*unit*of, secs), Error: rate(h.over*unit*of, secs)})
 		}
 	}
+}
+
+// addRefused adds what sketches know of refused requests.
+func addRefused(hot, more []heavy) []heavy {
+	at := make(map[assignment.SliceKey]int, len(hot))
+	for i, h := range hot {
+		at[h.key] = i
+	}
+	for _, h := range more {
+		if i, ok := at[h.key]; ok {
+			hot[i].weight += h.weight
+			hot[i].over += h.over
+		} else {
+			hot = append(hot, h)
+		}
+	}
+	return hot
 }
 
 // rate is amount in a second, within what a report may say.

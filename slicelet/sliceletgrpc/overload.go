@@ -43,7 +43,7 @@ func Overloaded(ctx context.Context) error {
 	if c == nil {
 		return status.Error(codes.ResourceExhausted, "no room for the RPC")
 	}
-	elsewhere := c.gate.slicelet.Shed(c.handle)
+	elsewhere := c.gate.slicelet.Shed(c.handle, c.labels, 0)
 	if !elsewhere {
 		// gRPC's own retries heed this.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))

@@ -24,13 +24,14 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		}
 	}
 	now := time.Now()
+	n := standsFor(lastOf(info.Header, StandsForHeader))
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
 	c := &call{Context: ctx, gate: g, labels: l}
-	switch g.slicelet.Admit(ctx, now, l, standsFor(lastOf(info.Header, StandsForHeader))) {
+	switch g.slicelet.Admit(ctx, now, l, n) {
 	case overload.Late:
 		c.refused = errLate
 	case overload.Shed:
-		c.refused = g.shed(ctx)
+		c.refused = g.shed(ctx, l, n)
 	}
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
@@ -48,7 +49,7 @@ var errLate = status.Error(codes.DeadlineExceeded, "the RPC could not be answere
 
 // shed counts an RPC that there is no room for, if its key is in the metadata, and says
 // whether another task may have some. A task that does not own the key says that.
-func (g *gate) shed(ctx context.Context) error {
+func (g *gate) shed(ctx context.Context, l overload.Labels, standsFor int) error {
 	k, keyed, err := g.keyOf(ctx)
 	switch {
 	case err != nil:
@@ -58,7 +59,7 @@ func (g *gate) shed(ctx context.Context) error {
 		if err := g.admit(ctx, &c, "", k, true); err != nil {
 			return err
 		}
-		return g.full(g.slicelet.Shed(c.handle))
+		return g.full(g.slicelet.Shed(c.handle, l, standsFor))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }

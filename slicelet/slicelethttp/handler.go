@@ -62,6 +62,8 @@ type visit struct {
 	handle slicelet.Handle
 	keyed  bool
 	labels overload.Labels
+	// standsFor is what a trial request says, 0 for others.
+	standsFor int
 }
 
 // Value is context.Context's.

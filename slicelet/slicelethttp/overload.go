@@ -33,7 +33,7 @@ const noRoom = "no room for the request"
 // full answers that there is no room.
 func (v *visit) full(w http.ResponseWriter) {
 	says := httpkey.OverloadedAll
-	if v.gate.slicelet.Shed(v.handle) {
+	if v.gate.slicelet.Shed(v.handle, v.labels, v.standsFor) {
 		says = httpkey.OverloadedTask
 	}
 	w.Header().Set(httpkey.HeaderOverloaded, says)
@@ -63,5 +63,6 @@ func (g *gate) admit(v *visit, r *http.Request, now time.Time) overload.Verdict 
 	if err != nil {
 		standsFor = 0
 	}
-	return g.slicelet.Admit(v, now, v.labels, int(standsFor))
+	v.standsFor = int(standsFor)
+	return g.slicelet.Admit(v, now, v.labels, v.standsFor)
 }
