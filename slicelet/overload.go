@@ -92,14 +92,28 @@ func (s *Slicelet) Shed(h Handle, l overload.Labels, standsFor int) (elsewhere b
 	return h.Elsewhere()
 }
 
-// Admit decides whether the task has room for a request with these labels that arrives now;
-// of ctx the deadline counts. standsFor is what a trial request says of itself
-// (overload.TaskLevel.Send), 0 for others. It is for servers that are not of package sliceletgrpc or
-// slicelethttp, whose handlers call it: before they start a goroutine for the request, which
-// they have to if it is served. Anything but overload.Served is only returned if the job's
-// admission is on. now is time.Now's. It does not block, and does not allocate but for a
-// goroutine of its own, at most once a millisecond.
-func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels, standsFor int) overload.Verdict {
+// Arrival is what counts of a request when it is decided whether there is room for it.
+type Arrival struct {
+	Labels overload.Labels
+	// StandsFor is what a trial request says of itself (overload.TaskLevel.Send), 0 for
+	// others.
+	StandsFor int
+	// Key is the request's if Keyed. It need not be given unless HeavyKeys says so.
+	Key   assignment.SliceKey
+	Keyed bool
+}
+
+// HeavyKeys reports whether some keys ask for more than their part (overload.HeavyKeys): then
+// Admit goes by keys, too.
+func (s *Slicelet) HeavyKeys() bool { return s.recorder.heavy.Load() != nil }
+
+// Admit decides whether the task has room for a request that arrives now; of ctx the deadline
+// counts. It is for servers that are not of package sliceletgrpc or slicelethttp, whose
+// handlers call it: before they start a goroutine for the request, which they have to if it
+// is served. Anything but overload.Served is only returned if the job's admission is on. now
+// is time.Now's. It does not block, and does not allocate but for a goroutine of its own, at
+// most once a millisecond.
+func (s *Slicelet) Admit(ctx context.Context, now time.Time, a Arrival) overload.Verdict {
 	mode := s.sub.State().Status.Overload.Admission
 	if mode == assignment.AdmissionOff {
 		return overload.Served
@@ -110,7 +124,24 @@ func (s *Slicelet) Admit(ctx context.Context, now time.Time, l overload.Labels, 
 			left = -1
 		}
 	}
-	return s.arrivals.control.Admit(now, l.Priority(), standsFor, left, mode != assignment.AdmissionOn)
+	p := a.Labels.Priority()
+	if a.Keyed {
+		p = s.recorder.heavy.Load().Rank(p, a.Key)
+	}
+	return s.arrivals.control.Admit(now, p, a.StandsFor, left, mode != assignment.AdmissionOn)
+}
+
+// Begin counts a request on which a handler begins to work, and End that it has ended: as
+// many of both. Where handlers wait for something else than the CPU, such as a pool of
+// connections, that is what says that there is no room: many end after their deadline. Leave
+// out streams that stay open.
+func (s *Slicelet) Begin() { s.arrivals.control.Begin() }
+
+// End is the end of what Begin began, whose deadline was that of ctx.
+func (s *Slicelet) End(ctx context.Context, now time.Time) {
+	const near = 20 * time.Millisecond // the client's deadline is a little earlier
+	by, ok := ctx.Deadline()
+	s.arrivals.control.End(ok && ctx.Err() != nil && now.After(by.Add(-near)))
 }
 
 // Level is what clients are to be told, in each answer while it is not the zero value: what

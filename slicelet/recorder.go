@@ -3,9 +3,11 @@ package slicelet
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // recorder turns what the meter counts into load reports, and carries it over
@@ -23,6 +25,8 @@ type recorder struct {
 	cpuBefore  time.Duration
 	sum        counts
 	last       *assignment.Load // nil before the first
+
+	heavy atomic.Pointer[overload.HeavyKeys] // of the last window, nil if there are none
 }
 
 func newRecorder(m *meter, cpu func() (time.Duration, bool), now time.Time) *recorder {
@@ -67,6 +71,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		r.cpuBefore = cpu
 	}
 	r.last = m.load()
+	r.heavy.Store(m.heavyKeys())
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)
 	r.gone = [metrics]float64{}

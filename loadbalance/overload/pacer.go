@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -31,10 +32,23 @@ const (
 	spacingOver = time.Second
 	askedOver   = 500 * time.Millisecond
 	sharesOver  = 2 * time.Second
+	endsOver    = 2 * time.Second
 	clientsOver = 2 * time.Second
 
 	// trialShare is how many trial requests there are to be for each request served.
 	trialShare = .1
+	// manyMissed is the share of requests that end after their deadline from which on handlers
+	// are taken to be what is full.
+	manyMissed = .05
+	// leastRoom is what share of that is left to those of which far more is asked for than
+	// ends: so much that what handlers wait for is never idle.
+	leastRoom = .1
+	// stillAsked is what must be asked for, to what ends, for them to be full still when few
+	// are missed, as requests are refused.
+	stillAsked = 1.1
+	// A request is begun only if those that are under way leave it this share of its time.
+	timely = .8
+
 	// firstPause is that between two of a client as long as none have arrived.
 	firstPause = time.Second
 )
@@ -59,8 +73,15 @@ type Pacer struct {
 	busy, starts float64 // s, and how many; decayed
 	asked        float64 // decayed
 	shares       [Priorities]float64
+	ends         ends
 	clients      float64       // that send trial requests, by their rate and pause; decayed
 	told         time.Duration // the pause
+}
+
+// ends are of handlers, decayed.
+type ends struct {
+	all, missed, seconds float64
+	full                 bool // many were missed, and as much is asked for still
 }
 
 // Seen is what has happened at a task since the last Tick.
@@ -75,6 +96,9 @@ type Seen struct {
 	// Trials is how many were trial requests.
 	Asked  *[Priorities]uint32
 	Trials int
+	// Ended is how many handlers ended, and Missed how many of them after the deadline of
+	// their request.
+	Ended, Missed int
 	// Signal is the largest of other signals that say how full the task is, 1 being as full
 	// as it may be; 0 if there are none.
 	Signal float64
@@ -90,6 +114,10 @@ type Limits struct {
 	// Level is what clients are told: the highest priority of which requests are refused,
 	// and the pause by which trial requests are a tenth of what is served.
 	Level Level
+
+	// Each is the mean time between two ends of handlers. It is 0 unless many end too late:
+	// then it is not the CPU that is full but what handlers wait for.
+	Each time.Duration
 
 	signal float64
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
@@ -122,6 +150,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	l := &Limits{
 		Spacing: time.Duration(spacing * float64(time.Second)), Asked: p.asked * (1 - k) / over.Seconds(), signal: s.Signal,
 	}
+	p.ends.tick(s, over, keep(endsOver), l)
 	if all < 1e-9 {
 		return l
 	}
@@ -129,7 +158,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	for i := Priorities - 1; i >= 0; i-- {
 		above += p.shares[i]
 		l.share[i] = float32(above / all)
-		if p := Priority(i); l.Level.Below == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p)) > 1 {
+		if p := Priority(i); l.Level.Below == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p), l.ratioAtEnd(p)) > 1 {
 			l.Level.Below = p
 		}
 	}
@@ -138,7 +167,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	p.told = firstPause
 	if l.Level.Below > 0 {
 		if p.clients >= .5 {
-			served := l.Asked / max(l.ratioOf(0), l.signal)
+			served := l.Asked / max(l.ratioOf(0), l.signal, l.ratioAtEnd(0))
 			p.told = time.Duration(min(p.clients/(trialShare*served), MostPause.Seconds()) * float64(time.Second))
 		}
 		l.Level.Pause = p.told
@@ -164,26 +193,35 @@ const (
 func (v Verdict) String() string { return [...]string{"served", "late", "shed"}[min(v, Shed)] }
 
 // Queue is what waits to be started: how many requests, and how long the first of them has
-// waited.
+// waited; and how many handlers are under way.
 type Queue struct {
-	Len   int
-	First time.Duration
+	Len      int
+	First    time.Duration
+	UnderWay int
 }
 
 // Admit says what becomes of a request that arrives behind a queue, and whose deadline
 // leaves it so much time; 0 is no deadline.
 func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
-	if left == 0 {
-		left = patience
-	}
 	wait := l.wait(q)
 	switch {
-	case left < 0, wait > left/waits:
+	case left < 0, wait > cmp.Or(left, patience)/waits:
 		return Late
-	case q.Len > 0 && wait > l.may(p), l.signal*l.shareOf(p) > 1:
+	case q.Len > 0 && wait > l.may(p), l.signal*l.shareOf(p) > 1, l.tooMany(p, q.UnderWay, left):
 		return Shed
 	}
 	return Served
+}
+
+// tooMany reports whether so many handlers are under way that one more would not end in
+// time: by Little's law they say how long it takes. Where more is asked for at a priority and
+// above than ends, it may find fewer. A request without a deadline has time.
+func (l *Limits) tooMany(p Priority, underWay int, left time.Duration) bool {
+	if l.Each == 0 || underWay == 0 || left == 0 {
+		return false
+	}
+	room := max(min(2-l.ratioAtEnd(p), 1), leastRoom)
+	return float64(underWay)*float64(l.Each) > timely*float64(left)*room
 }
 
 // Hopeless reports whether a request could not be answered in time even if none waited: its
@@ -208,6 +246,9 @@ func (l *Limits) ratioOf(p Priority) float64 {
 	return l.Asked * l.shareOf(p) * l.Spacing.Seconds()
 }
 
+// ratioAtEnd is what is asked for at a priority or above, to what handlers end.
+func (l *Limits) ratioAtEnd(p Priority) float64 { return l.Asked * l.shareOf(p) * l.Each.Seconds() }
+
 // wait is how long a request waits that comes behind a queue: by its length and, where the
 // load has risen since the last Tick, by what is known of its first.
 func (l *Limits) wait(q Queue) time.Duration {
@@ -227,4 +268,24 @@ func (l *Limits) may(p Priority) time.Duration {
 		room = 1 + grace*(1-r)
 	}
 	return time.Duration(float64(max(leastWait, leastStarts*l.Spacing)) * max(room, -1))
+}
+
+// tick takes what has ended, and says in l what follows if many were missed.
+func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
+	e.seconds = e.seconds*k + over.Seconds()
+	e.all = e.all*k + float64(max(s.Ended, 0))
+	e.missed = e.missed*k + float64(max(s.Missed, 0))
+	if e.all < 1 {
+		e.full = false
+		return
+	}
+	each := e.seconds / e.all
+	if e.missed >= manyMissed*e.all {
+		e.full = true
+	} else if l.Asked*each < stillAsked {
+		e.full = false
+	}
+	if e.full {
+		l.Each = time.Duration(each * float64(time.Second))
+	}
 }

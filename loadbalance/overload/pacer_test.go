@@ -114,7 +114,7 @@ func (c *core) waiting() Queue {
 	if len(c.queue) == 0 {
 		return Queue{}
 	}
-	return Queue{len(c.queue), c.now - c.queue[0].arrived}
+	return Queue{Len: len(c.queue), First: c.now - c.queue[0].arrived}
 }
 
 func (c *core) take(o *outcome, q queued, counts bool) {
@@ -264,7 +264,7 @@ func TestPacerQuiet(t *testing.T) {
 	if v := new(Limits).Admit(0, Queue{Len: 1000}, time.Millisecond); v != Served {
 		t.Errorf("the zero limits: %v", v)
 	}
-	if v := new(Limits).Admit(0, Queue{1, time.Second}, 0); v != Late {
+	if v := new(Limits).Admit(0, Queue{Len: 1, First: time.Second}, 0); v != Late {
 		t.Errorf("behind one that has waited for a second: %v", v)
 	}
 	if v := new(Limits).Admit(0, Queue{}, -1); v != Late {
@@ -323,7 +323,7 @@ func BenchmarkAdmit(b *testing.B) {
 	c := core{takes: 2 * time.Millisecond, intake: 60 * time.Microsecond, admit: true}
 	c.run(rand.New(rand.NewPCG(4, 4)), 3, [4]float64{.2, .2, .5, .1}, 5*time.Second)
 	for i := range b.N {
-		c.limits.Admit(Priority(i%Priorities), Queue{i % 8, 0}, time.Second)
+		c.limits.Admit(Priority(i%Priorities), Queue{Len: i % 8}, time.Second)
 	}
 }
 

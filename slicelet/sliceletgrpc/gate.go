@@ -81,7 +81,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	g.load.underWay.Add(1)
 	defer g.load.underWay.Add(-1)
 	var answer any
-	c, inner := g.callOf(ctx)
+	c, inner := g.callOf(ctx, info.FullMethod, began)
 	g.attempt(ctx, began)
 	if c.refused != nil {
 		return nil, c.refused
@@ -98,7 +98,9 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		err = status.FromContextError(ctx.Err()).Err() // it has waited for too long
 	}
 	if err == nil {
+		g.slicelet.Begin()
 		answer, err = handler(inner, request)
+		g.slicelet.End(ctx, time.Now())
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}
@@ -110,7 +112,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	c, _ := g.callOf(ss.Context())
+	c, _ := g.callOf(ss.Context(), info.FullMethod, began)
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
 	g.attempt(ss.Context(), began)

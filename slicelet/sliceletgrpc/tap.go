@@ -12,33 +12,41 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet"
 )
 
 // tap is where RPCs are refused that there is no room for: gRPC calls it before it decodes
 // a message and before it starts a goroutine, so that a refusal costs least. It is called
 // under the lock of the connection.
 func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
-	for _, own := range [...]string{"/grpc.health.", "/grpc.reflection.", "/grpc.channelz."} {
-		if strings.HasPrefix(info.FullMethodName, own) {
-			return ctx, nil
-		}
+	if ofGRPC(info.FullMethodName) {
+		return ctx, nil
 	}
 	now := time.Now()
-	n := standsFor(lastOf(info.Header, StandsForHeader))
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
 	c := &call{Context: ctx, gate: g, labels: l}
-	switch g.slicelet.Admit(ctx, now, l, n) {
-	case overload.Late:
-		c.refused = errLate
-	case overload.Shed:
-		c.refused = g.shed(ctx, l, n)
-	}
+	c.refused = g.room(ctx, now, l, lastOf(info.Header, StandsForHeader))
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
 		g.attempt(ctx, now)
 		return ctx, c.refused
 	}
 	return c, nil
+}
+
+// room is the error of an RPC that there is no room for.
+func (g *gate) room(ctx context.Context, now time.Time, l overload.Labels, trial string) error {
+	a := slicelet.Arrival{Labels: l, StandsFor: standsFor(trial)}
+	if g.slicelet.HeavyKeys() {
+		a.Key, a.Keyed, _ = g.keyOf(ctx)
+	}
+	switch g.slicelet.Admit(ctx, now, a) {
+	case overload.Late:
+		return errLate
+	case overload.Shed:
+		return g.shed(ctx, l, a.StandsFor)
+	}
+	return nil
 }
 
 // longestHeld is the longest deadline that the tap refuses. An RPC with a longer one is
@@ -86,12 +94,26 @@ func lastOf(md metadata.MD, name string) string {
 }
 
 // callOf is what tap has made of an RPC, or else a new one. Who is charged is decided here,
-// by all that interceptors have put into the context.
-func (g *gate) callOf(ctx context.Context) (*call, context.Context) {
+// by all that interceptors have put into the context. An RPC that has not come by tap, as
+// those through grpc.Server.ServeHTTP, is refused here if there is no room for it.
+func (g *gate) callOf(ctx context.Context, method string, now time.Time) (*call, context.Context) {
 	if c, ok := ctx.Value(callOfContext{}).(*call); ok && c.gate == g {
 		c.labels = overload.LabelsOf(ctx).Or(overload.Labels{Customer: g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader))})
 		return c, ctx
 	}
 	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}
+	if !g.cfg.NoTap && !ofGRPC(method) {
+		c.refused = g.room(ctx, now, c.labels, last(ctx, StandsForHeader))
+	}
 	return c, c
+}
+
+// ofGRPC reports whether a method is of one of gRPC's own services, which are always served.
+func ofGRPC(method string) bool {
+	for _, own := range [...]string{"/grpc.health.", "/grpc.reflection.", "/grpc.channelz."} {
+		if strings.HasPrefix(method, own) {
+			return true
+		}
+	}
+	return false
 }

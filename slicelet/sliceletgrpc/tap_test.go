@@ -140,7 +140,7 @@ func TestLevel(t *testing.T) {
 			ask := func(criticality string) (said overload.Level, err error) {
 				time.Sleep(overload.Tick)
 				var trailer metadata.MD
-				_, err = b.stub.SayHello(b.with(CriticalityHeader, criticality, KeyHeader, keyOf(0), StandsForHeader, "3"), wrapperspb.String("x"), grpc.Trailer(&trailer))
+				_, err = b.stub.SayHello(b.with(CriticalityHeader, criticality, CohortHeader, "120", KeyHeader, keyOf(0), StandsForHeader, "3"), wrapperspb.String("x"), grpc.Trailer(&trailer))
 				for _, d := range status.Convert(err).Details() {
 					m := d.(*slicerv1.Overloaded)
 					return overload.Level{Below: overload.Priority(m.GetLevel()), Pause: time.Duration(m.GetPauseMs()) * time.Millisecond}, err

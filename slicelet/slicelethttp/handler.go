@@ -117,7 +117,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
-	verdict := g.admit(v, r, begun)
+	verdict := g.admit(v, r, key, ok, begun)
 	if !ok {
 		if g.cfg.RequireKey {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
@@ -137,10 +137,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if consistent && !g.cfg.UncheckedAnswers {
+			g.slicelet.Begin()
+			defer func() { g.slicelet.End(v, time.Now()) }()
 			g.serveChecked(v, r.WithContext(v))
 			return
 		}
 	}
+	g.slicelet.Begin()
+	defer func() { g.slicelet.End(v, time.Now()) }()
 	g.next.ServeHTTP(rec, r.WithContext(v))
 	rec.end()
 }

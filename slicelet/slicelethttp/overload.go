@@ -5,8 +5,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet"
 )
 
 // attempt counts a request by how often it was sent before.
@@ -55,7 +57,7 @@ func (v *visit) refuses(verdict overload.Verdict) bool {
 
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
-func (g *gate) admit(v *visit, r *http.Request, now time.Time) overload.Verdict {
+func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time.Time) overload.Verdict {
 	if l := g.slicelet.Level(); l.Below > 0 {
 		v.Header().Set(httpkey.HeaderLevel, l.String())
 	}
@@ -64,5 +66,9 @@ func (g *gate) admit(v *visit, r *http.Request, now time.Time) overload.Verdict 
 		standsFor = 0
 	}
 	v.standsFor = int(standsFor)
-	return g.slicelet.Admit(v, now, v.labels, v.standsFor)
+	a := slicelet.Arrival{Labels: v.labels, StandsFor: v.standsFor, Keyed: keyed && g.slicelet.HeavyKeys()}
+	if a.Keyed {
+		a.Key = assignment.KeyOf(key)
+	}
+	return g.slicelet.Admit(v, now, a)
 }

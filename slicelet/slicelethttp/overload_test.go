@@ -3,6 +3,9 @@ package slicelethttp
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,4 +147,60 @@ func TestAdmission(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHandlersFull: handlers wait for one of two slots, without bound, and one key asks for
+// ten times what there is: the keys beside it are served nearly all, and nearly as much as
+// the slots allow is answered in time. Without admission next to nothing is.
+func TestHandlersFull(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, slicerv1.Mode_MODE_AFFINITY)
+			defer c.stop()
+			mode := slicerv1.Admission_ADMISSION_OFF
+			if on {
+				mode = slicerv1.Admission_ADMISSION_ON
+			}
+			c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, ReportIntervalMs: 1000, Overload: &slicerv1.OverloadConfig{Admission: mode}})
+			c.assign(1, assignment.TaskRunning, "m")
+			slots := make(chan struct{}, 2)
+			h, err := Handler(c.s, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				slots <- struct{}{}
+				time.Sleep(40 * time.Millisecond)
+				<-slots
+			}), Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			var inTime, offered [2]atomic.Int64
+			flow := func(which int, every time.Duration, key func(i int) string) {
+				for i := range int(30 * time.Second / every) {
+					counts := i > int(8*time.Second/every)
+					wg.Go(func() {
+						r := request(key(i), "")
+						r.Header.Set(httpkey.HeaderTimeout, "400")
+						w := httptest.NewRecorder()
+						begun := time.Now()
+						h.ServeHTTP(w, r)
+						if counts {
+							if offered[which].Add(1); w.Code == http.StatusOK && time.Since(begun) <= 400*time.Millisecond {
+								inTime[which].Add(1)
+							}
+						}
+					})
+					time.Sleep(every)
+				}
+			}
+			wg.Go(func() { flow(0, 2*time.Millisecond, func(int) string { return "hot" }) })
+			flow(1, 40*time.Millisecond, func(i int) string { return strconv.Itoa(i % 100) })
+			wg.Wait()
+			share := func(which int) float64 { return float64(inTime[which].Load()) / float64(offered[which].Load()) }
+			good := float64(inTime[0].Load()+inTime[1].Load()) / 22 / 50
+			t.Logf("admission %t: in time %.3f of the hot key's, %.3f of others; %.2f of what the slots can do", on, share(0), share(1), good)
+			if on && (good < .85 || share(1) < .95) || !on && good > .2 {
+				t.Error("that is not right")
+			}
+		})
+	}
 }

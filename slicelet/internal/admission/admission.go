@@ -38,6 +38,10 @@ type Controller struct {
 
 	asked  [overload.Priorities]atomic.Uint32
 	trials atomic.Uint32
+
+	underWay      atomic.Int64 // handlers
+	ended, missed atomic.Uint32
+
 	limits atomic.Pointer[overload.Limits]
 	counts [criticalities][verdicts]atomic.Uint64
 
@@ -111,9 +115,20 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, standsFor int, le
 	return v
 }
 
+// Begin counts a handler that begins to work on a request that was served.
+func (c *Controller) Begin() { c.underWay.Add(1) }
+
+// End counts the end of one. missed: it was after the deadline of its request.
+func (c *Controller) End(missed bool) {
+	c.underWay.Add(-1)
+	if c.ended.Add(1); missed {
+		c.missed.Add(1)
+	}
+}
+
 // queue is what waits at a time.
 func (c *Controller) queue(at time.Duration) (q overload.Queue) {
-	q.Len = int(max(c.admitted.Load()-c.started.Load(), 0))
+	q.Len, q.UnderWay = int(max(c.admitted.Load()-c.started.Load(), 0)), int(max(c.underWay.Load(), 0))
 	if first := c.first.Load(); first > 0 {
 		q.First = max(at-time.Duration(first), 0)
 	} else if c.open.Load() == 0 && int64(at) >= c.probeAt.Load() {
@@ -271,6 +286,7 @@ func (c *Controller) tick(at time.Duration) {
 	s.Signal = full
 	c.seen = overload.Seen{}
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
+	s.Ended, s.Missed = int(c.ended.Swap(0)), int(c.missed.Swap(0))
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }

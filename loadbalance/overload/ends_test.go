@@ -1,0 +1,132 @@
+package overload
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// slots is a server whose handlers wait for one of two slots, which each keeps busy for
+// 40 ms, and that has CPU to spare: no request waits to be started.
+type slots struct {
+	heeds bool // a handler ends when its client has gone
+	admit bool
+	heavy *HeavyKeys
+
+	pacer  Pacer
+	limits *Limits
+	asked  [Priorities]uint32
+	seen   Seen
+
+	waiting  []slotted
+	busy     []slotted // when it ends is at
+	now, due time.Duration
+}
+
+type slotted struct {
+	began, at time.Duration
+	hot       bool
+}
+
+const slotTakes = 40 * time.Millisecond
+
+// run offers requests to it, of which the hot ones are for one key, and returns what share of
+// both is answered in time after the first seconds, and what share of the slots' time these
+// take.
+func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (hotServed, othersServed, good float64) {
+	const deadline = 400 * time.Millisecond
+	s.limits = new(Limits)
+	next := time.Duration(0)
+	var offered, inTime [2]float64
+	end := func(q slotted) {
+		took := s.now - q.began
+		s.seen.Ended++
+		if took > deadline {
+			s.seen.Missed++
+		} else if q.began > 5*time.Second && q.began < lasts-time.Second {
+			inTime[bit(q.hot)]++
+		}
+	}
+	for ; s.now < lasts; s.now += time.Millisecond {
+		if s.now >= s.due {
+			s.due += Tick
+			s.seen.Over, s.seen.Asked = Tick, &s.asked
+			s.limits = s.pacer.Tick(s.seen)
+			s.seen, s.asked = Seen{}, [Priorities]uint32{}
+		}
+		for i := 0; i < len(s.busy); i++ {
+			if q := s.busy[i]; q.at <= s.now {
+				end(q)
+				s.busy = append(s.busy[:i], s.busy[i+1:]...)
+				i--
+			}
+		}
+		for ; next <= s.now; next += time.Duration(rng.ExpFloat64() / (hot + others) * float64(time.Second)) {
+			q := slotted{began: s.now, hot: rng.Float64() < hot/(hot+others)}
+			if q.began > 5*time.Second && q.began < lasts-time.Second {
+				offered[bit(q.hot)]++
+			}
+			l := Labels{Criticality: Critical}
+			l.SetCohort(rng.IntN(Cohorts))
+			p := l.Priority()
+			if q.hot {
+				p = s.heavy.Rank(p, 1)
+			}
+			s.asked[p]++
+			if !s.admit || s.limits.Admit(p, Queue{UnderWay: len(s.waiting) + len(s.busy)}, deadline) == Served {
+				s.waiting = append(s.waiting, q)
+			}
+		}
+		if s.heeds {
+			for len(s.waiting) > 0 && s.now-s.waiting[0].began > deadline {
+				end(s.waiting[0])
+				s.waiting = s.waiting[1:]
+			}
+		}
+		for len(s.busy) < 2 && len(s.waiting) > 0 {
+			q := s.waiting[0]
+			s.waiting = s.waiting[1:]
+			q.at = s.now + slotTakes
+			s.busy = append(s.busy, q)
+		}
+	}
+	return inTime[1] / max(offered[1], 1), inTime[0] / max(offered[0], 1), (inTime[0] + inTime[1]) / (lasts - 6*time.Second).Seconds() / 50
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestHandlersFull: where handlers wait for something else than the CPU, and one key asks for
+// ten times what there is, requests are answered in time nearly as fast as that allows, and
+// those of other keys nearly all.
+func TestHandlersFull(t *testing.T) {
+	for _, heeds := range []bool{true, false} {
+		t.Run(fmt.Sprintf("handlers that end with their request: %t", heeds), func(t *testing.T) {
+			run := func(admit bool, hot, others float64) (float64, float64, float64) {
+				s := &slots{heeds: heeds, admit: admit}
+				if hot > 0 {
+					s.heavy = NewHeavyKeys(hot+others, 50, []KeyRate{{1, hot}})
+				}
+				return s.run(rand.New(rand.NewPCG(5, 5)), hot, others, 65*time.Second)
+			}
+			hot, others, good := run(true, 500, 25)
+			hotWithout, othersWithout, goodWithout := run(false, 500, 25)
+			t.Logf("of the hot key %.3f are answered in time (without admission %.3f), of others %.3f (%.3f); of what the slots can do %.2f (%.2f)",
+				hot, hotWithout, others, othersWithout, good, goodWithout)
+			if good < .9 || others < .95 {
+				t.Error("too few")
+			}
+			if goodWithout > .5 {
+				t.Error("without admission it does well too, so this tests nothing")
+			}
+			if _, others, _ := run(true, 0, 40); others < .999 {
+				t.Errorf("of .8 of what it can do %.4f are answered in time", others)
+			}
+		})
+	}
+}
