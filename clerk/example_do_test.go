@@ -9,6 +9,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkhttp"
 )
 
 // A request that is sent again until a task serves it, for at most a second. It may be
@@ -23,13 +24,18 @@ func ExampleClerk_Do() {
 			if err != nil {
 				return err
 			}
+			clerkhttp.SetHeaders(req, user)
 			resp, err = http.DefaultClient.Do(req)
+			full, isFull := clerkhttp.OverloadedOf(resp)
 			switch {
 			case err != nil: // a GET can be sent twice, whatever became of it
 				return clerk.Unreached{Err: err}
 			case resp.StatusCode == http.StatusMisdirectedRequest: // in consistent mode: not the owner
 				resp.Body.Close()
 				return clerk.Refused{Job: c.Job(), Task: task.Name}
+			case isFull: // it has no room
+				resp.Body.Close()
+				return full
 			}
 			return nil
 		})

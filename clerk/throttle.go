@@ -88,7 +88,7 @@ func (t *Throttle) Hear(l overload.Level) {
 // HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
 // it on.
 func (t *Throttle) HearRefusal(o Overloaded) {
-	if o.Level.Below > 0 && o.Job == t.job && o.Task == t.task {
+	if o.Level.Below > 0 && (o.Job == t.job || o.Job == "") && (o.Task == t.task || o.Task == "") {
 		t.Hear(o.Level)
 	}
 }

@@ -10,7 +10,29 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
+
+// SetHeaders has a request say what one by a Transport says: its key, its labels and how long
+// its client waits, by its context. It is for HTTP clients of other kinds in
+// clerk.Clerk.Do, where the context is that which Do gives: without it a task does not know
+// how long an answer is waited for, nor which requests to refuse first.
+func SetHeaders(r *http.Request, key string) {
+	ctx := r.Context()
+	r.Header.Set(httpkey.HeaderKey, httpkey.EncodeKey(key))
+	setLabels(r.Header, overload.LabelsOf(ctx))
+	setTimeout(ctx, r.Header)
+	if before := clerk.AttemptOf(ctx); before > 0 {
+		r.Header.Set(httpkey.HeaderAttempt, strconv.Itoa(before))
+	}
+	if n := clerk.StandsForOf(ctx); n > 0 {
+		r.Header.Set(httpkey.HeaderStandsFor, strconv.Itoa(n))
+	}
+}
+
+// OverloadedOf tells an answer by which a task says that it has no room for the request
+// (package slicelethttp): what to return from the function that clerk.Clerk.Do calls.
+func OverloadedOf(resp *http.Response) (clerk.Overloaded, bool) { return overloaded("", resp) }
 
 // overloaded tells an answer by which a task says that it has no room for the request.
 func overloaded(job string, resp *http.Response) (o clerk.Overloaded, ok bool) {
@@ -29,7 +51,7 @@ func overloaded(job string, resp *http.Response) (o clerk.Overloaded, ok bool) {
 	if resp.StatusCode != http.StatusServiceUnavailable || says == "" {
 		return clerk.Overloaded{}, false
 	}
-	return clerk.Overloaded{Job: job, Elsewhere: says == httpkey.OverloadedTask}, true
+	return clerk.Overloaded{Job: job, Elsewhere: says == httpkey.OverloadedTask, Level: overload.ParseLevel(resp.Header.Get(httpkey.HeaderLevel))}, true
 }
 
 // noMore makes an answer say that there should be no retry: only the layer just above the

@@ -29,27 +29,45 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	job = "hot"
-	// A server has so many slots, a request keeps one busy for so long, and so many
-	// wait for one; others are told that there is no room.
+	// A server has so many slots, a request keeps one busy for so long, and where handlers
+	// shed so many wait for one; others are told that there is no room, which keeps a slot
+	// busy for costs if they shed dearly.
 	slots    = 2
 	takes    = 40 * time.Millisecond
 	maxQueue = 16
+	costs    = 4 * time.Millisecond
 	servers  = 4
 )
 
+// handlers are of a kind.
+type handlers int32
+
+const (
+	queue handlers = iota // without bound
+	shed
+	shedDearly
+)
+
+func (k handlers) String() string { return [...]string{"queue", "shed", "shed dearly"}[k] }
+
 // room is what a server has.
 type room struct {
-	slots    chan struct{}
-	waiting  atomic.Int64
-	attempts *atomic.Int64 // at all servers
+	slots   chan struct{}
+	waiting atomic.Int64
+	fleet   *fleet
 }
 
 // serve does the work, and reports false if there is no room for it. What has been
 // taken up is finished, whether or not it is waited for.
 func (r *room) serve(ctx context.Context) bool {
-	r.attempts.Add(1)
-	if r.waiting.Add(1) > maxQueue {
+	kind := handlers(r.fleet.kind.Load())
+	if r.waiting.Add(1) > maxQueue && kind != queue {
 		r.waiting.Add(-1)
+		if kind == shedDearly {
+			r.slots <- struct{}{}
+			time.Sleep(costs)
+			<-r.slots
+		}
 		return false
 	}
 	select {
@@ -66,7 +84,7 @@ func (r *room) serve(ctx context.Context) bool {
 
 func (r *room) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 	if !r.serve(ctx) {
-		return nil, status.Error(codes.ResourceExhausted, "no room")
+		return nil, sliceletgrpc.Overloaded(ctx)
 	}
 	return name, nil
 }
@@ -77,7 +95,7 @@ func (r *room) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wra
 
 func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !r.serve(req.Context()) {
-		http.Error(w, "no room", http.StatusServiceUnavailable)
+		slicelethttp.Overloaded(w, req)
 	}
 }
 
@@ -85,9 +103,11 @@ func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // HTTP/1.1 at one address by HTTP/2 without TLS and with it left out.
 type fleet struct {
 	plane    *bed.Plane
-	attempts atomic.Int64
+	kind     atomic.Int32 // handlers
+	attempts atomic.Int64 // at all servers
 	hot      string
 	others   []string // keys that the owner of hot does not own
+	beside   []string // keys that it owns
 }
 
 func newFleet(tb testing.TB) *fleet {
@@ -95,7 +115,8 @@ func newFleet(tb testing.TB) *fleet {
 	defer cancel()
 	f := &fleet{plane: bed.Start(tb, bed.Config{})}
 	// Nothing is rebalanced: this is about the seconds before that.
-	if err := f.plane.PutJob(ctx, assignment.JobConfig{Name: job, MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour}}); err != nil {
+	if err := f.plane.PutJob(ctx, assignment.JobConfig{Name: job, MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour},
+		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range servers {
@@ -126,9 +147,11 @@ func newFleet(tb testing.TB) *fleet {
 	f.hot = "the hot key"
 	owner := ck.Lookup(f.hot).At(0).Name
 	byOwner := map[string]int{}
-	for i := 0; len(f.others) < 30; i++ { // as many keys of each
+	for i := 0; len(f.others) < 30 || len(f.beside) < 10; i++ { // as many keys of each
 		key := fmt.Sprint("key ", i)
-		if name := ck.Lookup(key).At(0).Name; name != owner && byOwner[name] < 30/(servers-1) {
+		if name := ck.Lookup(key).At(0).Name; name == owner {
+			f.beside = append(f.beside, key)
+		} else if byOwner[name] < 30/(servers-1) {
 			byOwner[name]++
 			f.others = append(f.others, key)
 		}
@@ -146,7 +169,7 @@ func (f *fleet) start(tb testing.TB, name string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &room{slots: make(chan struct{}, slots), attempts: &f.attempts}
+	r := &room{slots: make(chan struct{}, slots), fleet: f}
 	g := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
 	hello.RegisterGreeterServer(g, r)
 	h, err := slicelethttp.Handler(s, r, slicelethttp.Config{})
@@ -157,6 +180,7 @@ func (f *fleet) start(tb testing.TB, name string) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		f.attempts.Add(1)
 		if req.ProtoMajor == 2 {
 			g.ServeHTTP(w, req)
 			return
