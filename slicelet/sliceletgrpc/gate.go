@@ -64,7 +64,7 @@ func (c *call) Value(key any) any {
 }
 
 // Pressure is for overload.Pressure.
-func (c *call) Pressure() float64 { return c.gate.slicelet.Pressure(c.labels) }
+func (c *call) Pressure() float64 { return c.gate.slicelet.Admission().Pressure(c.labels) }
 
 // HandleFrom returns the handle of the RPC's key; false if it has none. In a
 // stream whose key is in the first message there is none before that was received.
@@ -98,9 +98,9 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		err = status.FromContextError(ctx.Err()).Err() // it has waited for too long
 	}
 	if err == nil {
-		g.slicelet.Begin()
+		g.slicelet.Admission().Begin()
 		answer, err = handler(inner, request)
-		g.slicelet.End(ctx, time.Now())
+		g.slicelet.Admission().End(ctx, time.Now())
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}

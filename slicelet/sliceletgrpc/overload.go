@@ -53,14 +53,14 @@ func Overloaded(ctx context.Context) error {
 
 // tellLevel puts the task's level into the trailers.
 func (g *gate) tellLevel(ctx context.Context) {
-	if l := g.slicelet.Level(); l.Below > 0 {
+	if l := g.slicelet.Admission().Level(); l.Below > 0 {
 		_ = grpc.SetTrailer(ctx, metadata.MD{LevelHeader: {l.String()}}) // fails if it is too late
 	}
 }
 
 // full is the error of an RPC that there is no room for.
 func (g *gate) full(elsewhere bool) error {
-	l := g.slicelet.Level()
+	l := g.slicelet.Admission().Level()
 	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: g.slicelet.Task(),
 		Level: uint32(l.Below), PauseMs: uint32(l.Pause.Milliseconds())}
 	if a := g.slicelet.Assignment(); a != nil {

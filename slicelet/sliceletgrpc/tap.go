@@ -37,10 +37,10 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 // room is the error of an RPC that there is no room for.
 func (g *gate) room(ctx context.Context, now time.Time, l overload.Labels, trial string) error {
 	a := slicelet.Arrival{Labels: l, StandsFor: standsFor(trial)}
-	if g.slicelet.HeavyKeys() {
+	if g.slicelet.Admission().HeavyKeys() {
 		a.Key, a.Keyed, _ = g.keyOf(ctx)
 	}
-	switch g.slicelet.Admit(ctx, now, a) {
+	switch g.slicelet.Admission().Admit(ctx, now, a) {
 	case overload.Late:
 		return errLate
 	case overload.Shed:

@@ -80,7 +80,7 @@ func (v *visit) Value(key any) any {
 }
 
 // Pressure is for overload.Pressure.
-func (v *visit) Pressure() float64 { return v.gate.slicelet.Pressure(v.labels) }
+func (v *visit) Pressure() float64 { return v.gate.slicelet.Admission().Pressure(v.labels) }
 
 // HandleFrom returns the handle of the request's key, which Handler has put into
 // the request's context. It is not ok if the request has no key.
@@ -137,14 +137,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if consistent && !g.cfg.UncheckedAnswers {
-			g.slicelet.Begin()
-			defer func() { g.slicelet.End(v, time.Now()) }()
+			g.slicelet.Admission().Begin()
+			defer func() { g.slicelet.Admission().End(v, time.Now()) }()
 			g.serveChecked(v, r.WithContext(v))
 			return
 		}
 	}
-	g.slicelet.Begin()
-	defer func() { g.slicelet.End(v, time.Now()) }()
+	g.slicelet.Admission().Begin()
+	defer func() { g.slicelet.Admission().End(v, time.Now()) }()
 	g.next.ServeHTTP(rec, r.WithContext(v))
 	rec.end()
 }

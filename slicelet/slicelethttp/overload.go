@@ -58,7 +58,7 @@ func (v *visit) refuses(verdict overload.Verdict) bool {
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
 func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time.Time) overload.Verdict {
-	if l := g.slicelet.Level(); l.Below > 0 {
+	if l := g.slicelet.Admission().Level(); l.Below > 0 {
 		v.Header().Set(httpkey.HeaderLevel, l.String())
 	}
 	standsFor, err := strconv.ParseUint(last(r, httpkey.HeaderStandsFor), 10, 16)
@@ -66,9 +66,9 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 		standsFor = 0
 	}
 	v.standsFor = int(standsFor)
-	a := slicelet.Arrival{Labels: v.labels, StandsFor: v.standsFor, Keyed: keyed && g.slicelet.HeavyKeys()}
+	a := slicelet.Arrival{Labels: v.labels, StandsFor: v.standsFor, Keyed: keyed && g.slicelet.Admission().HeavyKeys()}
 	if a.Keyed {
 		a.Key = assignment.KeyOf(key)
 	}
-	return g.slicelet.Admit(v, now, a)
+	return g.slicelet.Admission().Admit(v, now, a)
 }

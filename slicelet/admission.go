@@ -1,0 +1,89 @@
+package slicelet
+
+import (
+	"context"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
+)
+
+// Admission decides which requests the task has no room for. The handlers of packages
+// sliceletgrpc and slicelethttp ask it; so may servers of other kinds. All methods are safe
+// for concurrent use.
+type Admission struct{ s *Slicelet }
+
+// Admission is the task's.
+func (s *Slicelet) Admission() Admission { return Admission{s} }
+
+// Arrival is what counts of a request when it is decided whether there is room for it.
+type Arrival struct {
+	Labels overload.Labels
+	// StandsFor is what a trial request says of itself (overload.TaskLevel.Send), 0 for
+	// others.
+	StandsFor int
+	// Key is the request's if Keyed. It need not be given unless HeavyKeys says so.
+	Key   assignment.SliceKey
+	Keyed bool
+}
+
+// HeavyKeys reports whether some keys ask for more than their part (overload.HeavyKeys): then
+// Admit goes by keys, too.
+func (a Admission) HeavyKeys() bool { return a.s.recorder.heavy.Load() != nil }
+
+// Admit decides whether the task has room for a request that arrives now; of ctx the deadline
+// counts. It is for servers that are not of package sliceletgrpc or slicelethttp, whose
+// handlers call it: before they start a goroutine for the request, which they have to if it
+// is served. Anything but overload.Served is only returned if the job's admission is on. now
+// is time.Now's. It does not block, and does not allocate but for a goroutine of its own, at
+// most once a millisecond.
+func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload.Verdict {
+	mode := a.s.sub.State().Status.Overload.Admission
+	if mode == assignment.AdmissionOff {
+		return overload.Served
+	}
+	left := time.Duration(0) // none
+	if by, ok := ctx.Deadline(); ok {
+		if left = by.Sub(now); left == 0 {
+			left = -1
+		}
+	}
+	p := r.Labels.Priority()
+	if r.Keyed {
+		p = a.s.recorder.heavy.Load().Rank(p, r.Key)
+	}
+	return a.s.arrivals.control.Admit(now, p, r.StandsFor, left, mode != assignment.AdmissionOn)
+}
+
+// Begin counts a request on which a handler begins to work, and End that it has ended: as
+// many of both. Where handlers wait for something else than the CPU, such as a pool of
+// connections, that is what says that there is no room: many end after their deadline. Leave
+// out streams that stay open.
+func (a Admission) Begin() { a.s.arrivals.control.Begin() }
+
+// End is the end of what Begin began, whose deadline was that of ctx.
+func (a Admission) End(ctx context.Context, now time.Time) {
+	const near = 20 * time.Millisecond // the client's deadline is a little earlier
+	by, ok := ctx.Deadline()
+	a.s.arrivals.control.End(ok && ctx.Err() != nil && now.After(by.Add(-near)))
+}
+
+// Level is what clients are to be told, in each answer while it is not the zero value: what
+// they need not send, as it would be refused. It is the zero value if the job's admission is
+// not on.
+func (a Admission) Level() overload.Level {
+	if a.s.sub.State().Status.Overload.Admission != assignment.AdmissionOn {
+		return overload.Level{}
+	}
+	return a.s.arrivals.control.Limits().Level
+}
+
+// Pressure is how near a request with these labels is to being refused, 0 to 1
+// (overload.Pressure); 0 if the job's admission is off.
+func (a Admission) Pressure(l overload.Labels) float64 {
+	if a.s.sub.State().Status.Overload.Admission == assignment.AdmissionOff {
+		return 0
+	}
+	c := a.s.arrivals.control
+	return c.Limits().Pressure(l.Priority(), c.Queue())
+}
