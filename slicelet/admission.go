@@ -6,6 +6,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // Admission decides which requests the task has no room for. The handlers of packages
@@ -57,15 +58,21 @@ func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload
 
 // Begin counts a request on which a handler begins to work, and End that it has ended: as
 // many of both. Where handlers wait for something else than the CPU, such as a pool of
-// connections, that is what says that there is no room: many end after their deadline. Leave
-// out streams that stay open.
+// connections, that is what says that there is no room: many end after their deadline, or
+// refuse. Leave out streams that stay open.
 func (a Admission) Begin() { a.s.arrivals.control.Begin() }
 
-// End is the end of what Begin began, whose deadline was that of ctx.
-func (a Admission) End(ctx context.Context, now time.Time) {
+// End is the end of what Begin began, whose deadline was that of ctx. refused: the handler
+// itself found no room for the request.
+func (a Admission) End(ctx context.Context, now time.Time, refused bool) {
 	const near = 20 * time.Millisecond // the client's deadline is a little earlier
-	by, ok := ctx.Deadline()
-	a.s.arrivals.control.End(ok && ctx.Err() != nil && now.After(by.Add(-near)))
+	how := admission.InTime
+	if by, ok := ctx.Deadline(); refused {
+		how = admission.Refused
+	} else if ok && ctx.Err() != nil && now.After(by.Add(-near)) {
+		how = admission.Missed
+	}
+	a.s.arrivals.control.End(how)
 }
 
 // Level is what clients are to be told, in each answer while it is not the zero value: what

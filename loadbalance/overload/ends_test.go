@@ -1,7 +1,6 @@
 package overload
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,6 +10,9 @@ import (
 // 40 ms, and that has CPU to spare: no request waits to be started.
 type slots struct {
 	heeds bool // a handler ends when its client has gone
+	// sheds: it refuses when sixteen wait, which keeps a slot busy for costs.
+	sheds bool
+	costs time.Duration
 	admit bool
 	heavy *HeavyKeys
 
@@ -26,7 +28,7 @@ type slots struct {
 
 type slotted struct {
 	began, at time.Duration
-	hot       bool
+	hot, full bool
 }
 
 const slotTakes = 40 * time.Millisecond
@@ -41,6 +43,10 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 	var offered, inTime [2]float64
 	end := func(q slotted) {
 		took := s.now - q.began
+		if q.full {
+			s.seen.Refused++
+			return
+		}
 		s.seen.Ended++
 		if took > deadline {
 			s.seen.Missed++
@@ -75,7 +81,11 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			}
 			s.asked[p]++
 			if !s.admit || s.limits.Admit(p, Queue{UnderWay: len(s.waiting) + len(s.busy)}, deadline) == Served {
-				s.waiting = append(s.waiting, q)
+				if q.full = s.sheds && len(s.waiting) >= 16; q.full && s.costs == 0 {
+					end(q)
+				} else {
+					s.waiting = append(s.waiting, q)
+				}
 			}
 		}
 		if s.heeds {
@@ -87,7 +97,9 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 		for len(s.busy) < 2 && len(s.waiting) > 0 {
 			q := s.waiting[0]
 			s.waiting = s.waiting[1:]
-			q.at = s.now + slotTakes
+			if q.at = s.now + slotTakes; q.full {
+				q.at = s.now + s.costs
+			}
 			s.busy = append(s.busy, q)
 		}
 	}
@@ -103,12 +115,15 @@ func bit(b bool) int {
 
 // TestHandlersFull: where handlers wait for something else than the CPU, and one key asks for
 // ten times what there is, requests are answered in time nearly as fast as that allows, and
-// those of other keys nearly all.
+// those of other keys nearly all: whether handlers queue without bound, or shed, dearly or not.
 func TestHandlersFull(t *testing.T) {
-	for _, heeds := range []bool{true, false} {
-		t.Run(fmt.Sprintf("handlers that end with their request: %t", heeds), func(t *testing.T) {
+	for name, kind := range map[string]slots{
+		"end with their request": {heeds: true}, "do not": {}, "shed": {heeds: true, sheds: true}, "shed dearly": {heeds: true, sheds: true, costs: 4 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
 			run := func(admit bool, hot, others float64) (float64, float64, float64) {
-				s := &slots{heeds: heeds, admit: admit}
+				s := kind
+				s.admit = admit
 				if hot > 0 {
 					s.heavy = NewHeavyKeys(hot+others, 50, []KeyRate{{1, hot}})
 				}
@@ -121,8 +136,8 @@ func TestHandlersFull(t *testing.T) {
 			if good < .9 || others < .95 {
 				t.Error("too few")
 			}
-			if goodWithout > .5 {
-				t.Error("without admission it does well too, so this tests nothing")
+			if othersWithout > .5 {
+				t.Error("without admission others do well too, so this tests nothing")
 			}
 			if _, others, _ := run(true, 0, 40); others < .999 {
 				t.Errorf("of .8 of what it can do %.4f are answered in time", others)

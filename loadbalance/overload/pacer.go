@@ -37,8 +37,8 @@ const (
 
 	// trialShare is how many trial requests there are to be for each request served.
 	trialShare = .1
-	// manyMissed is the share of requests that end after their deadline from which on handlers
-	// are taken to be what is full.
+	// manyMissed is the share of requests that end after their deadline, or that handlers
+	// themselves refuse, from which on handlers are taken to be what is full.
 	manyMissed = .05
 	// leastRoom is what share of that is left to those of which far more is asked for than
 	// ends: so much that what handlers wait for is never idle.
@@ -80,8 +80,8 @@ type Pacer struct {
 
 // ends are of handlers, decayed.
 type ends struct {
-	all, missed, seconds float64
-	full                 bool // many were missed, and as much is asked for still
+	served, missed, seconds float64
+	full                    bool // many were missed, and as much is asked for still
 }
 
 // Seen is what has happened at a task since the last Tick.
@@ -96,9 +96,9 @@ type Seen struct {
 	// Trials is how many were trial requests.
 	Asked  *[Priorities]uint32
 	Trials int
-	// Ended is how many handlers ended, and Missed how many of them after the deadline of
-	// their request.
-	Ended, Missed int
+	// Ended is how many handlers ended that did not refuse, Missed how many of them after the
+	// deadline of their request, and Refused how many refused.
+	Ended, Missed, Refused int
 	// Signal is the largest of other signals that say how full the task is, 1 being as full
 	// as it may be; 0 if there are none.
 	Signal float64
@@ -115,8 +115,9 @@ type Limits struct {
 	// and the pause by which trial requests are a tenth of what is served.
 	Level Level
 
-	// Each is the mean time between two ends of handlers. It is 0 unless many end too late:
-	// then it is not the CPU that is full but what handlers wait for.
+	// Each is the mean time between two ends of handlers that did not refuse. It is 0 unless
+	// many end too late, or refuse: then it is not the CPU that is full but what handlers
+	// wait for.
 	Each time.Duration
 
 	signal float64
@@ -217,11 +218,15 @@ func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 // time: by Little's law they say how long it takes. Where more is asked for at a priority and
 // above than ends, it may find fewer. A request without a deadline has time.
 func (l *Limits) tooMany(p Priority, underWay int, left time.Duration) bool {
-	if l.Each == 0 || underWay == 0 || left == 0 {
-		return false
-	}
-	room := max(min(2-l.ratioAtEnd(p), 1), leastRoom)
-	return float64(underWay)*float64(l.Each) > timely*float64(left)*room
+	return left > 0 && l.takes(underWay) > l.mayTake(p, left)
+}
+
+// takes is how long a request takes where so many are under way, 0 if handlers are not full.
+func (l *Limits) takes(underWay int) float64 { return float64(underWay) * float64(l.Each) }
+
+// mayTake is how long it may be for a priority.
+func (l *Limits) mayTake(p Priority, left time.Duration) float64 {
+	return timely * float64(left) * max(min(2-l.ratioAtEnd(p), 1), leastRoom)
 }
 
 // Hopeless reports whether a request could not be answered in time even if none waited: its
@@ -232,7 +237,7 @@ func (l *Limits) Hopeless(left time.Duration) bool {
 
 // Pressure is how near a request of this priority is to being refused, 0 to 1.
 func (l *Limits) Pressure(p Priority, q Queue) float64 {
-	by := min(l.signal*l.shareOf(p), 1)
+	by := max(min(l.signal*l.shareOf(p), 1), l.takes(q.UnderWay)/l.mayTake(p, patience))
 	if may := l.may(p); q.Len > 0 {
 		by = max(by, float64(l.wait(q))/float64(max(may, 1)))
 	}
@@ -273,14 +278,14 @@ func (l *Limits) may(p Priority) time.Duration {
 // tick takes what has ended, and says in l what follows if many were missed.
 func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
-	e.all = e.all*k + float64(max(s.Ended, 0))
-	e.missed = e.missed*k + float64(max(s.Missed, 0))
-	if e.all < 1 {
+	e.served = e.served*k + float64(max(s.Ended, 0))
+	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
+	if e.served < 1 {
 		e.full = false
 		return
 	}
-	each := e.seconds / e.all
-	if e.missed >= manyMissed*e.all {
+	each := e.seconds / e.served
+	if e.missed >= manyMissed*e.served {
 		e.full = true
 	} else if l.Asked*each < stillAsked {
 		e.full = false

@@ -43,6 +43,8 @@ type call struct {
 	labels overload.Labels
 	// refused is why the RPC is not begun, if tap has found that.
 	refused error
+	// full: the handler has refused the RPC by Overloaded, whichever goroutine called it.
+	full atomic.Bool
 	// checked: the answer is let out only if the key was owned throughout.
 	checked bool
 }
@@ -100,7 +102,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	if err == nil {
 		g.slicelet.Admission().Begin()
 		answer, err = handler(inner, request)
-		g.slicelet.Admission().End(ctx, time.Now())
+		g.slicelet.Admission().End(ctx, time.Now(), c.full.Load())
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}
@@ -181,9 +183,9 @@ func (s *stream) works() {
 // check reports, as an error, that nothing may be sent any more.
 func (s *stream) check() error {
 	s.mu.Lock()
-	c := s.call
+	lost := s.call.lost()
 	s.mu.Unlock()
-	if c.lost() {
+	if lost {
 		s.lost.Store(true)
 	}
 	if s.lost.Load() {

@@ -43,6 +43,7 @@ func Overloaded(ctx context.Context) error {
 	if c == nil {
 		return status.Error(codes.ResourceExhausted, "no room for the RPC")
 	}
+	c.full.Store(true)
 	elsewhere := c.gate.slicelet.Shed(c.handle, c.labels, 0)
 	if !elsewhere {
 		// gRPC's own retries heed this.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,6 +65,8 @@ type visit struct {
 	labels overload.Labels
 	// standsFor is what a trial request says, 0 for others.
 	standsFor int
+	// refused: there was no room, at the latest by the handler.
+	refused atomic.Bool
 }
 
 // Value is context.Context's.
@@ -138,13 +141,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if consistent && !g.cfg.UncheckedAnswers {
 			g.slicelet.Admission().Begin()
-			defer func() { g.slicelet.Admission().End(v, time.Now()) }()
+			defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
 			g.serveChecked(v, r.WithContext(v))
 			return
 		}
 	}
 	g.slicelet.Admission().Begin()
-	defer func() { g.slicelet.Admission().End(v, time.Now()) }()
+	defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
 	g.next.ServeHTTP(rec, r.WithContext(v))
 	rec.end()
 }

@@ -34,6 +34,7 @@ const noRoom = "no room for the request"
 
 // full answers that there is no room.
 func (v *visit) full(w http.ResponseWriter) {
+	v.refused.Store(true)
 	says := httpkey.OverloadedAll
 	if v.gate.slicelet.Shed(v.handle, v.labels, v.standsFor) {
 		says = httpkey.OverloadedTask

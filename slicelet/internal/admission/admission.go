@@ -29,6 +29,16 @@ const (
 	verdicts      = int(overload.Shed) + 1
 )
 
+// End is how a handler ended.
+type End uint8
+
+const (
+	InTime  End = iota
+	Missed      // after the deadline of its request
+	Refused     // it had no room itself
+	ends
+)
+
 // Controller decides about the requests of a task. It does nothing while none arrives: what
 // is due is done when one does, as a timer would have to wait behind the requests. All
 // methods are safe for concurrent use. Times are since epoch.
@@ -39,8 +49,8 @@ type Controller struct {
 	asked  [overload.Priorities]atomic.Uint32
 	trials atomic.Uint32
 
-	underWay      atomic.Int64 // handlers
-	ended, missed atomic.Uint32
+	underWay atomic.Int64 // handlers
+	ends     [ends]atomic.Uint32
 
 	limits atomic.Pointer[overload.Limits]
 	counts [criticalities][verdicts]atomic.Uint64
@@ -118,12 +128,10 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, standsFor int, le
 // Begin counts a handler that begins to work on a request that was served.
 func (c *Controller) Begin() { c.underWay.Add(1) }
 
-// End counts the end of one. missed: it was after the deadline of its request.
-func (c *Controller) End(missed bool) {
+// End counts the end of one.
+func (c *Controller) End(how End) {
 	c.underWay.Add(-1)
-	if c.ended.Add(1); missed {
-		c.missed.Add(1)
-	}
+	c.ends[min(how, Refused)].Add(1)
 }
 
 // queue is what waits at a time.
@@ -286,7 +294,8 @@ func (c *Controller) tick(at time.Duration) {
 	s.Signal = full
 	c.seen = overload.Seen{}
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
-	s.Ended, s.Missed = int(c.ended.Swap(0)), int(c.missed.Swap(0))
+	s.Missed, s.Refused = int(c.ends[Missed].Swap(0)), int(c.ends[Refused].Swap(0))
+	s.Ended = int(c.ends[InTime].Swap(0)) + s.Missed
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }
