@@ -140,6 +140,9 @@ func (v *inspectView) here() int {
 	return n
 }
 
+// leastShed is how many requests a second a task must refuse for that to be said.
+const leastShed = .05
+
 // maxGone is how many tasks that are gone are named.
 const maxGone = 16
 
@@ -153,6 +156,9 @@ func (v *inspectView) printStandings(w io.Writer) {
 		}
 		if k.Warming > 0 {
 			fmt.Fprintf(w, "%s is warming, %.0f %%\n", k.Name, 100*k.Warming)
+		}
+		if l := k.Load; l != nil && l.ShedRate >= leastShed && k.State != assignment.TaskDead.String() {
+			fmt.Fprintf(w, "%s refuses %s requests a second for want of room\n", k.Name, rate(l.ShedRate))
 		}
 		if f := k.Former; f != nil {
 			fmt.Fprintf(w, "%s still with %s's former incarnation at %s, which is gone\n", are(f.Slices, f.Share), k.Name, f.Address)

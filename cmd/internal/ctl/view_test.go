@@ -106,6 +106,21 @@ START             END               SHARE  TASKS
 	}
 }
 
+// A task that has no room for all that is asked of it says so.
+func TestInspectViewOfOverload(t *testing.T) {
+	info := sampleInfo()
+	info.Tasks[0].ShedRate, info.Tasks[1].ShedRate = 1234.5, .001
+	v, err := newInspectView("web", info.Job, sample(t, nil, 1763715600000, 1, 1, 1, 1), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	v.print(&b, time.UnixMilli(1763715601000))
+	if n := bytes.Count(b.Bytes(), []byte("refuses")); n != 1 || !bytes.Contains(b.Bytes(), []byte("\nweb-0 refuses 1234 requests a second for want of room\n")) {
+		t.Errorf("%s", &b)
+	}
+}
+
 // A wrong clock is told of although decisions are taken.
 func TestInspectViewOfAnAlarm(t *testing.T) {
 	info := sampleInfo()
