@@ -35,6 +35,9 @@ type Throttle struct {
 	all       *throttles
 	job, task string
 	below     atomic.Uint32 // that the task has said
+	draining  atomic.Bool
+
+	incarnation uint64 // of the newest assignment; guarded by the lock of all
 
 	mu    sync.Mutex
 	level overload.TaskLevel
@@ -56,14 +59,19 @@ func (c *Clerk) Throttle(task string) *Throttle {
 	return t
 }
 
-// keep forgets tasks that are not in the assignment.
+// keep forgets tasks that are not in the assignment, and what those that have started anew
+// said before.
 func (all *throttles) keep(a *assignment.Assignment) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for name, t := range all.byTask {
-		if _, ok := a.Position(name); !ok {
+		pos, ok := a.Position(name)
+		if !ok {
 			t.leave()
 			delete(all.byTask, name)
+		} else if n := a.Task(pos).Incarnation; n != t.incarnation {
+			t.incarnation = n
+			t.draining.Store(false)
 		}
 	}
 }
@@ -84,6 +92,17 @@ func (t *Throttle) Hear(l overload.Level) {
 		t.setLocked(l.Below)
 	}
 }
+
+// HearDraining takes whether an answer says that the task drains.
+func (t *Throttle) HearDraining(draining bool) {
+	if draining != t.draining.Load() {
+		t.draining.Store(draining)
+	}
+}
+
+// Draining reports whether the task's newest answer has said that it drains: that is heard at
+// once, and before an assignment says it.
+func (t *Throttle) Draining() bool { return t.draining.Load() }
 
 // HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
 // it on.

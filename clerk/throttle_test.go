@@ -111,6 +111,26 @@ func TestThrottle(t *testing.T) {
 	})
 }
 
+// TestThrottleDraining: a task that has said that it drains does not when it has started anew.
+func TestThrottleDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		a := r.c.Throttle("a")
+		r.put(0)
+		a.HearDraining(true)
+		r.put(0)
+		if !a.Draining() {
+			t.Error("it is forgotten with the next assignment")
+		}
+		r.tasks[0].Incarnation++
+		r.put(0)
+		if a.Draining() {
+			t.Error("it is still said to drain")
+		}
+	})
+}
+
 // TestThrottleByDefault: a request without a criticality is held back as the job's default
 // is, and one without a cohort gets one.
 func TestThrottleByDefault(t *testing.T) {

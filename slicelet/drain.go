@@ -93,6 +93,10 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 	}
 }
 
+// Draining reports whether the task drains: new requests are better sent to others, if these
+// own the key or there is none. It still serves.
+func (s *Slicelet) Draining() bool { return s.draining.Load() }
+
 // served counts all requests so far.
 func (s *Slicelet) served() uint64 {
 	for {

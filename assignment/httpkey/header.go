@@ -45,6 +45,8 @@ const (
 	// HeaderLevel is in answers of a task that has no room for all that is asked of it:
 	// overload.Level.String.
 	HeaderLevel = "Slicer-Level"
+	// HeaderDraining is in answers of a task that drains.
+	HeaderDraining = "Slicer-Draining"
 	// HeaderStandsFor says that the request is a trial request, and for how many it stands:
 	// 1 to overload.MostStandsFor, decimal.
 	HeaderStandsFor = "Slicer-Stands-For"

@@ -65,6 +65,7 @@ type server struct {
 	lose     int            // so many RPCs are carried out, and their answers held back
 	full     int            // so many RPCs it has no room for, another task may
 	noRetry  bool           // nor may another
+	draining bool           // it says that it drains
 	level    string         // what it says in trailers
 	levelOf  overload.Level // what refusals say
 	block    chan struct{}
@@ -172,6 +173,9 @@ func (s *server) hear(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = append(s.heard, md)
+	if s.draining {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(DrainingHeader, "1"))
+	}
 	if s.level != "" {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(LevelHeader, s.level))
 	}

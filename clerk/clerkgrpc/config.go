@@ -41,7 +41,9 @@ const (
 	// LevelHeader is the trailing metadata by which a task says which RPCs it refuses, and
 	// StandsForHeader marks those of them that are sent all the same, now and then
 	// (overload.TaskLevel).
+	// DrainingHeader is that by which it says that it drains.
 	LevelHeader     = "slicer-level"
+	DrainingHeader  = "slicer-draining"
 	StandsForHeader = "slicer-stands-for"
 )
 

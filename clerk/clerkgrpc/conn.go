@@ -150,6 +150,9 @@ func (c *conn) underWay() float64 {
 
 // hear takes what an answer says of the task's level.
 func (c *conn) hear(info balancer.DoneInfo) {
+	if info.Err == nil {
+		c.throttle.HearDraining(len(info.Trailer[DrainingHeader]) > 0)
+	}
 	said := info.Trailer[LevelHeader]
 	switch {
 	case len(said) > 0:

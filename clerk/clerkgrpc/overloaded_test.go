@@ -143,6 +143,46 @@ func TestOverloadedConsistent(t *testing.T) {
 	})
 }
 
+// TestDrainingHeard: a task that says that it drains gets nothing more that others may serve.
+func TestDrainingHeard(t *testing.T) {
+	run(t, Config{Keyless: AnyTask}, func(b *bed) {
+		tasks := three()
+		servers := make([]*server, 3)
+		for i, task := range tasks {
+			servers[i] = b.serve(task)
+		}
+		b.put(tasks, []uint32{0, 1, 2})
+		for _, ctx := range []context.Context{clerk.WithKey(b.t.Context(), "k"), b.t.Context()} {
+			for _, draining := range []bool{true, false} {
+				servers[0].mu.Lock()
+				servers[0].draining = draining
+				servers[0].mu.Unlock()
+				before := servers[0].count()
+				for range 90 {
+					if _, err := b.ask(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if n := servers[0].count() - before; draining && n > 1 {
+					t.Errorf("%d of 90 RPCs went to the task that drains", n)
+				}
+				b.kill(tasks[0]) // and started anew
+				tasks[0].Incarnation++
+				servers[0] = b.serve(tasks[0])
+				b.put(tasks, []uint32{0, 1, 2})
+				time.Sleep(10 * time.Second)
+			}
+		}
+		before := servers[0].count()
+		for range 90 {
+			_, _ = b.ask(b.t.Context())
+		}
+		if n := servers[0].count() - before; n < 10 {
+			t.Errorf("%d of 90 RPCs went to a task that has started anew", n)
+		}
+	})
+}
+
 // TestThrottled: RPCs that a task has said that it refuses are not sent to it, but for trial
 // requests; those without a cohort get one.
 func TestThrottled(t *testing.T) {

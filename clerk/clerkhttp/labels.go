@@ -56,8 +56,11 @@ func (r *trip) priority() overload.Priority {
 	return ck.Priority(l)
 }
 
-// hear takes what an answer says of the task's level.
+// hear takes what an answer says of the task.
 func (b *backend) hear(resp *http.Response) {
+	if !isGRPC(resp.Header) {
+		b.throttle.HearDraining(len(resp.Header[httpkey.HeaderDraining]) > 0)
+	}
 	if v := resp.Header[httpkey.HeaderLevel]; len(v) > 0 {
 		b.throttle.Hear(overload.ParseLevel(v[0]))
 	} else if !isGRPC(resp.Header) { // which says it in trailers

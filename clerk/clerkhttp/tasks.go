@@ -161,7 +161,7 @@ func (a *among) At(i int) policy.Candidate {
 	b := a.v.backends[pos]
 	c := policy.Candidate{
 		Outstanding: b.outstanding.Load(),
-		Draining:    a.v.a.Task(pos).State == assignment.TaskDraining,
+		Draining:    a.v.a.Task(pos).State == assignment.TaskDraining || b.throttle.Draining(),
 		InSubset:    a.v.subset.Contains(pos),
 		Full:        b.throttle.Holds(a.priority),
 		Tried:       a.tried.has(b),

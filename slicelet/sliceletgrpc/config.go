@@ -39,6 +39,8 @@ const (
 	// LevelHeader is the trailing metadata by which a task that has no room for all that is
 	// asked of it says so: overload.Level.String.
 	LevelHeader = "slicer-level"
+	// DrainingHeader is the trailing metadata by which a task says that it drains.
+	DrainingHeader = "slicer-draining"
 	// SliceKeyHeader is the metadata by which stock gRPC clients that are sharded by
 	// Slicer's auto-sharding protocol (gRFC A119) are routed, where Config does not name
 	// another: a slice key in text form, XXH64(key) >> 1 as exactly 16 lower-case hex

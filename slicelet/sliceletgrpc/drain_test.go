@@ -7,8 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 
@@ -49,8 +51,9 @@ func TestDrain(t *testing.T) {
 		if s := check(); s != healthv1.HealthCheckResponse_SERVING {
 			b.t.Errorf("health %v while it owns slices", s)
 		}
-		if err := b.ask(b.with(KeyHeader, keyOf(0)), "x"); err != nil {
-			b.t.Error(err)
+		var trailer metadata.MD
+		if err := b.ask(b.with(KeyHeader, keyOf(0)), "x", grpc.Trailer(&trailer)); err != nil || trailer.Get(DrainingHeader) == nil {
+			b.t.Error(err, trailer)
 		}
 		// The slices move, and all clients know.
 		b.assign(6, 1, 1)

@@ -353,7 +353,7 @@ func (g *gate) ended(ctx context.Context, method string, began time.Time, err er
 	now := time.Now()
 	took = now.Sub(began)
 	g.metrics.answered(method, status.Code(err), took)
-	g.tellLevel(ctx)
+	g.tellState(ctx)
 	g.load.count(now, o)
 	g.load.tell(ctx, now)
 	return took

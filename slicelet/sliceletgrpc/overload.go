@@ -52,11 +52,20 @@ func Overloaded(ctx context.Context) error {
 	return c.gate.full(elsewhere)
 }
 
-// tellLevel puts the task's level into the trailers.
-func (g *gate) tellLevel(ctx context.Context) {
-	if l := g.slicelet.Admission().Level(); l.Below > 0 {
-		_ = grpc.SetTrailer(ctx, metadata.MD{LevelHeader: {l.String()}}) // fails if it is too late
+// tellState puts what clients are to know of the task into the trailers.
+func (g *gate) tellState(ctx context.Context) {
+	l, draining := g.slicelet.Admission().Level(), g.slicelet.Draining()
+	if l.Below == 0 && !draining {
+		return
 	}
+	md := metadata.MD{}
+	if l.Below > 0 {
+		md[LevelHeader] = []string{l.String()}
+	}
+	if draining {
+		md[DrainingHeader] = []string{"1"}
+	}
+	_ = grpc.SetTrailer(ctx, md) // fails if it is too late
 }
 
 // full is the error of an RPC that there is no room for.

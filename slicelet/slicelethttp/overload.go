@@ -62,6 +62,9 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 	if l := g.slicelet.Admission().Level(); l.Below > 0 {
 		v.Header().Set(httpkey.HeaderLevel, l.String())
 	}
+	if g.slicelet.Draining() {
+		v.Header().Set(httpkey.HeaderDraining, "1")
+	}
 	standsFor, err := strconv.ParseUint(last(r, httpkey.HeaderStandsFor), 10, 16)
 	if err != nil {
 		standsFor = 0
