@@ -74,7 +74,8 @@ func hello(job string) *slicerv1.Hello {
 	return &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_CLERK, ClientId: "c"}
 }
 
-func subscribe(t *testing.T, cc *grpc.ClientConn, h *slicerv1.Hello, base *assignment.Assignment) *sub {
+// subscribe begins with what set sets: later a message may have come already.
+func subscribe(t *testing.T, cc *grpc.ClientConn, h *slicerv1.Hello, base *assignment.Assignment, set ...func(*sub)) *sub {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx)
@@ -85,6 +86,9 @@ func subscribe(t *testing.T, cc *grpc.ClientConn, h *slicerv1.Hello, base *assig
 		h.Generation, h.StoreId, h.Checksum = int64(base.Generation()), base.StoreID(), base.Checksum()
 	}
 	s := &sub{t: t, stream: stream, cancel: cancel, done: make(chan struct{}), a: base}
+	for _, f := range set {
+		f(s)
+	}
 	stream.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})
 	go s.run()
 	t.Cleanup(s.close)

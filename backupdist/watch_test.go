@@ -119,10 +119,7 @@ func TestOneAtATimeAndTheNewestNext(t *testing.T) {
 		a = assigned(t, a, "web", 7, 20, 100)
 		m.write(a)
 		c.expect(a, "whole", "delta", "whole", "delta", "whole")
-		never := subscribe(t, cc, hello("web"), nil)
-		never.mu.Lock()
-		never.refuse = maxRefusals
-		never.mu.Unlock()
+		never := subscribe(t, cc, hello("web"), nil, func(s *sub) { s.refuse = maxRefusals })
 		synctest.Wait()
 		if len(never.kinds) != maxRefusals {
 			t.Errorf("sent %v to one that refuses", never.kinds)
