@@ -83,6 +83,25 @@ type OverloadConfig struct {
 	// Admission is whether tasks refuse requests that they have no room for; default
 	// AdmissionReport.
 	Admission Admission
+	// RetryAttempts is how many tasks a request is sent to at most since they have no room,
+	// 1 to MaxRetryAttempts, default 3. RetryBudget is how many such attempts, and those
+	// because a task was not reached, there may be for each of a client's requests: above 0
+	// to 1, default .1; NoRetries is none.
+	RetryAttempts int
+	RetryBudget   float64
+}
+
+const (
+	// MaxRetryAttempts is the most that RetryAttempts may be.
+	MaxRetryAttempts = 4
+	// NoRetries is the RetryBudget of a job whose requests are not sent to other tasks.
+	NoRetries = -1.0
+)
+
+func (c OverloadConfig) validAttempts() bool { return within(c.RetryAttempts, 1, MaxRetryAttempts) }
+
+func (c OverloadConfig) validBudget() bool {
+	return c.RetryBudget > 0 && c.RetryBudget <= 1 || c.RetryBudget == NoRetries
 }
 
 // OrDefaults returns c with the defaults in place of what is not valid.
@@ -92,6 +111,13 @@ func (c OverloadConfig) OrDefaults() OverloadConfig {
 	}
 	if !c.Admission.Valid() {
 		c.Admission = AdmissionReport
+	}
+	// (Site Reliability Engineering, chapter 21, "Deciding to Retry".)
+	if !c.validAttempts() {
+		c.RetryAttempts = 3
+	}
+	if !c.validBudget() {
+		c.RetryBudget = .1
 	}
 	return c
 }
@@ -190,6 +216,8 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.For, 3*time.Minute)
 	setDefault(&c.Overload.DefaultCriticality, OverloadConfig{}.OrDefaults().DefaultCriticality)
 	setDefault(&c.Overload.Admission, OverloadConfig{}.OrDefaults().Admission)
+	setDefault(&c.Overload.RetryAttempts, OverloadConfig{}.OrDefaults().RetryAttempts)
+	setDefault(&c.Overload.RetryBudget, OverloadConfig{}.OrDefaults().RetryBudget)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.
@@ -283,6 +311,8 @@ func (c JobConfig) Validate() error {
 		{within(z.For, time.Second, 24*time.Hour) && whole(z.For), "freeze.for", z.For, "1s to 24h, in whole milliseconds"},
 		{c.Overload.DefaultCriticality.Valid(), "overload.default_criticality", c.Overload.DefaultCriticality, criticalities},
 		{c.Overload.Admission.Valid(), "overload.admission", c.Overload.Admission, admissions},
+		{c.Overload.validAttempts(), "overload.retry_attempts", c.Overload.RetryAttempts, fmt.Sprintf("1 to %d", MaxRetryAttempts)},
+		{c.Overload.validBudget(), "overload.retry_budget", c.Overload.RetryBudget, "0 to 1, a share of the requests"},
 	} {
 		if !f.ok {
 			return &FieldError{f.field, f.value, f.allowed}

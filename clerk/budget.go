@@ -36,12 +36,15 @@ func (c *Clerk) Requested() {
 }
 
 // MayRetry reports whether a request that a task did not answer may be sent to another
-// task, and counts it if so: overload.OtherTasks bounds what Do and all adapters on the
-// clerk send again together. Otherwise the request fails as it has failed. AwaitOwner
+// task, and counts it if so: overload.OtherTasks, with the ratio of the job's config
+// (assignment.OverloadConfig.RetryBudget), bounds what Do and all adapters on the clerk send
+// again together. Otherwise the request fails as it has failed. AwaitOwner
 // has a budget of its own.
 func (c *Clerk) MayRetry() bool {
 	b := c.budgets
+	ratio := c.overload().RetryBudget
 	b.mu.Lock()
+	b.other.SetRatio(ratio)
 	may := b.other.Retry(time.Since(b.epoch))
 	b.mu.Unlock()
 	if !may {

@@ -12,9 +12,14 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// MaxAttempts is how many times a request is sent at most because tasks have no room for
-// it or cannot be reached: three, as Site Reliability Engineering, chapter 21, has it.
-const MaxAttempts = 3
+// Attempts is how many times a request is sent at most because tasks have no room for it, by
+// the job's config (assignment.OverloadConfig.RetryAttempts).
+func (c *Clerk) Attempts() int { return c.overload().RetryAttempts }
+
+// overload is what the job's config says, with defaults.
+func (c *Clerk) overload() assignment.OverloadConfig {
+	return c.sub.State().Status.Overload.OrDefaults()
+}
 
 // Overloaded is the error of a request that a task had no room for: nothing was done.
 // Adapters return it as a value, wrapped or not; find it with errors.As.

@@ -18,7 +18,7 @@ import (
 )
 
 // A request that a task has no room for goes to other owners, as long as there are any and
-// MaxAttempts and the budget allow, and then fails with what says that there should be no
+// Attempts and the budget allow, and then fails with what says that there should be no
 // retry. Each attempt says which it is.
 func TestOverloadedTasks(t *testing.T) {
 	full := func(task string) error {
@@ -92,6 +92,50 @@ func TestOverloadedTasks(t *testing.T) {
 					t.Errorf("as a status: %+v, %t", got, ok)
 				}
 			})
+		})
+	}
+}
+
+// The job's config says how often a request is sent, and how many are sent again.
+func TestRetryLimits(t *testing.T) {
+	for _, c := range []struct {
+		attempts uint32
+		budget   float64
+		calls    [2]int // for the first request, and for 1,000
+	}{
+		{0, 0, [2]int{3, 1110}}, {1, 0, [2]int{1, 1000}}, {2, 0, [2]int{2, 1110}}, {4, 1, [2]int{4, 2010}}, {3, -1, [2]int{1, 1000}}, {3, .5, [2]int{3, 1510}}, {99, 99, [2]int{3, 1110}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+			defer r.stop()
+			r.server.Say(&slicerv1.Status{Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{RetryAttempts: c.attempts, RetryBudget: c.budget}})
+			var place assignment.Placement
+			place.Add(0, 0, 1, 2, 3, 4)
+			next, err := assignment.Successor(r.last, header(2), r.tasks, place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.server.Put(next)
+			synctest.Wait()
+			calls := 0
+			ask := func() {
+				_ = r.c.Do(t.Context(), "k", func(_ context.Context, task assignment.Task) error {
+					calls++
+					return Overloaded{Job: "job", Task: task.Name, Elsewhere: true}
+				})
+			}
+			if ask(); calls != c.calls[0] {
+				t.Errorf("%d attempts and a budget of %v: a request was sent %d times, want %d", c.attempts, c.budget, calls, c.calls[0])
+			}
+			time.Sleep(20 * time.Second)
+			calls = 0
+			for range 1000 {
+				ask()
+				time.Sleep(5 * time.Millisecond)
+			}
+			if calls > c.calls[1] || calls < c.calls[1]-20 {
+				t.Errorf("%d attempts and a budget of %v: 1,000 requests were sent %d times, want %d", c.attempts, c.budget, calls, c.calls[1])
+			}
 		})
 	}
 }

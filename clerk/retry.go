@@ -128,7 +128,7 @@ func names(r assignment.Replicas, task string) bool {
 //     users send to other tasks are within overload.OtherTasks, a tenth; otherwise the
 //     error is returned. In consistent mode it waits for the owner, or its successor.
 //   - Overloaded: the task has no room. Where it says that another owner of the key may
-//     have some, that is asked, within the same budget and MaxAttempts; otherwise, or in
+//     have some, that is asked, within the same budget and Attempts; otherwise, or in
 //     the end, the error is an Overloaded that says that there should be no retry.
 //   - Lost: the task lost the key while the request ran. If ctx is of WithIdempotent,
 //     the request is sent again as one that was refused; otherwise it is returned.
@@ -199,7 +199,7 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 		case errors.As(err, &full) && c.isOwn(full.Job):
 			// A task that is no owner would have to fill its caches first.
 			again, tried = &c.retries.overloaded, append(tried, task.Name)
-			if !full.Elsewhere || sent == MaxAttempts || c.Mode() == assignment.Consistent || !hasOwner(a, key, tried) {
+			if !full.Elsewhere || sent >= c.Attempts() || c.Mode() == assignment.Consistent || !hasOwner(a, key, tried) {
 				return full.final()
 			}
 			last = full.final()

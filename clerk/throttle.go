@@ -166,7 +166,7 @@ func (t *Throttle) Send(p overload.Priority) (standsFor int, err error) {
 // job's default.
 func (c *Clerk) Priority(l overload.Labels) overload.Priority {
 	if l.Criticality == 0 {
-		l.Criticality = c.sub.State().Status.Overload.OrDefaults().DefaultCriticality
+		l.Criticality = c.overload().DefaultCriticality
 	}
 	return l.Priority()
 }

@@ -56,6 +56,8 @@ var fields = []field{
 	{name: "freeze.for", at: func(c *assignment.JobConfig) any { return &c.Freeze.For }},
 	{name: "overload.admission", at: func(c *assignment.JobConfig) any { return &c.Overload.Admission }},
 	{name: "overload.default_criticality", at: func(c *assignment.JobConfig) any { return &c.Overload.DefaultCriticality }},
+	{name: "overload.retry_attempts", at: func(c *assignment.JobConfig) any { return &c.Overload.RetryAttempts }},
+	{name: "overload.retry_budget", at: func(c *assignment.JobConfig) any { return &c.Overload.RetryBudget }, orNone: true},
 }
 
 // groups are the prefixes of fields that stand in a mapping of their own.

@@ -39,6 +39,8 @@
 //	overload:
 //	  admission: report               # of what tasks have no room for; or "off", "on"
 //	  default_criticality: critical   # of requests that do not say theirs
+//	  retry_attempts: 3         # tasks that a request is sent to, if they have no room
+//	  retry_budget: 0.1         # such attempts for each of a client's requests
 //	---
 //	name: search
 //	mode: consistent

@@ -67,6 +67,8 @@ func TestParseRefuses(t *testing.T) {
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
 		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze, overload`},
 		{"admission", "name: a\noverload:\n  admission: yes\n", `jobs.yaml:3: overload.admission: "yes" is not allowed: want off, report or on`},
+		{"attempts", "name: a\noverload:\n  retry_attempts: 5\n", `jobs.yaml:3: overload.retry_attempts: 5 is not allowed: want 1 to 4`},
+		{"budget", "name: a\noverload:\n  retry_budget: 1.5\n", `jobs.yaml:3: overload.retry_budget: 1.5 is not allowed: want 0 to 1, a share of the requests`},
 		{"criticality", "name: a\noverload:\n  default_criticality: high\n", `jobs.yaml:3: overload.default_criticality: "high" is not allowed: want critical_plus, critical, sheddable_plus or sheddable`},
 		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want min_slices_per_task, max_slices_per_task,`},
 		{"another algorithm", "name: a\nbalance:\n  algorithm: published\n", `jobs.yaml:3: field of balance: "algorithm" is not allowed: want min_slices_per_task,`},
@@ -170,6 +172,8 @@ freeze:
 overload:
   admission: report
   default_criticality: critical
+  retry_attempts: 3
+  retry_budget: 0.1
 `
 	if diff := cmp.Diff(want, string(jobfile.Format(c))); diff != "" {
 		t.Error(diff)
@@ -201,7 +205,8 @@ func TestFormatRoundTrip(t *testing.T) {
 				HalfLife: millis(1000, 86_400_000).Draw(t, "half life"), Suppress: rapid.Float64Range(3, 500).Draw(t, "suppress"),
 				Reuse: rapid.Float64Range(1e-9, 2).Draw(t, "reuse"), Most: rapid.Float64Range(500, 1000).Draw(t, "penalty"), Share: share.Draw(t, "damped"),
 			},
-			Overload: assignment.OverloadConfig{Admission: assignment.Admission(rapid.IntRange(1, 3).Draw(t, "admission")), DefaultCriticality: assignment.Criticality(rapid.IntRange(1, 4).Draw(t, "criticality"))},
+			Overload: assignment.OverloadConfig{Admission: assignment.Admission(rapid.IntRange(1, 3).Draw(t, "admission")), DefaultCriticality: assignment.Criticality(rapid.IntRange(1, 4).Draw(t, "criticality")),
+				RetryAttempts: rapid.IntRange(1, assignment.MaxRetryAttempts).Draw(t, "attempts"), RetryBudget: share.Draw(t, "retries")},
 			Freeze: assignment.FreezeConfig{
 				Share: rapid.Float64Range(1e-9, 1).Draw(t, "vanished"), MinTasks: rapid.IntRange(1, assignment.MaxTasks).Draw(t, "least"),
 				Window: millis(500, 3_600_000).Draw(t, "window"), For: millis(1000, 86_400_000).Draw(t, "frozen"),

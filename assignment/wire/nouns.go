@@ -130,7 +130,8 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 
 // OverloadToProto never fails.
 func OverloadToProto(c assignment.OverloadConfig) *slicerv1.OverloadConfig {
-	return &slicerv1.OverloadConfig{DefaultCriticality: slicerv1.Criticality(c.DefaultCriticality), Admission: slicerv1.Admission(c.Admission)}
+	return &slicerv1.OverloadConfig{DefaultCriticality: slicerv1.Criticality(c.DefaultCriticality), Admission: slicerv1.Admission(c.Admission),
+		RetryAttempts: uint32(max(c.RetryAttempts, 0)), RetryBudget: c.RetryBudget}
 }
 
 // OverloadFromProto neither fills in the defaults nor validates the config.
@@ -138,6 +139,8 @@ func OverloadFromProto(m *slicerv1.OverloadConfig) assignment.OverloadConfig {
 	return assignment.OverloadConfig{
 		DefaultCriticality: assignment.Criticality(min(uint32(m.GetDefaultCriticality()), math.MaxUint8)),
 		Admission:          assignment.Admission(min(uint32(m.GetAdmission()), math.MaxUint8)),
+		RetryAttempts:      clampInt(m.GetRetryAttempts()),
+		RetryBudget:        m.GetRetryBudget(),
 	}
 }
 

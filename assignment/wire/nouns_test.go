@@ -42,7 +42,7 @@ func TestJobRoundTrip(t *testing.T) {
 		},
 		WarmUp: assignment.NoWarmUp, History: 7, Damping: assignment.DampingConfig{HalfLife: 90 * time.Second, Suppress: 2.5, Reuse: 1, Most: 5, Share: -1},
 		Freeze:   assignment.FreezeConfig{Share: .8, MinTasks: 9, Window: 3 * time.Second, For: time.Hour},
-		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Sheddable},
+		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Sheddable, RetryAttempts: 4, RetryBudget: assignment.NoRetries},
 	}
 	for _, c := range []assignment.JobConfig{full, assignment.JobConfig{Name: "x"}.WithDefaults(), assignment.JobConfig{Name: "y", Mode: assignment.Consistent}.WithDefaults()} {
 		got, err := wire.JobFromProto(wire.JobToProto(c))

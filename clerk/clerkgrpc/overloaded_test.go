@@ -55,7 +55,7 @@ func TestOverloadedOwner(t *testing.T) {
 			before := counts()
 			_, err := b.ask(ctx)
 			b.fails(err, codes.ResourceExhausted, "should not be sent again")
-			if n := counts() - before; n != clerk.MaxAttempts {
+			if n := counts() - before; n != 3 {
 				t.Errorf("%s: %d attempts", name, n)
 			}
 			for _, s := range servers {

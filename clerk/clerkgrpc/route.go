@@ -32,7 +32,7 @@ type route struct {
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
 	// full are those that had no room before, but for the newest.
-	full [clerk.MaxAttempts - 2]*conn
+	full [assignment.MaxRetryAttempts - 2]*conn
 	// job is whose task the first attempt went to, nil before.
 	job atomic.Pointer[job]
 	// flight is told where attempts go, if the RPC may be carried out twice.
@@ -45,7 +45,7 @@ type route struct {
 // tried is where an RPC has been sent before, as far as it is better sent elsewhere now.
 type tried struct {
 	last *conn
-	full [clerk.MaxAttempts - 2]*conn
+	full [assignment.MaxRetryAttempts - 2]*conn
 }
 
 func (t *tried) has(c *conn) bool { return c == t.last || slices.Contains(t.full[:], c) }

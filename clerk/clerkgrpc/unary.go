@@ -117,7 +117,7 @@ func (s *source) again(c *routed, cc *grpc.ClientConn, method string, failed err
 // task, and else returns the error to fail with, which says that there should be no retry.
 func (s *source) elsewhere(c *routed, name string, full clerk.Overloaded) (bool, error) {
 	j := s.jobOf(name)
-	if j != nil && full.Elsewhere && c.attempts+1 < clerk.MaxAttempts && j.clerk.Mode() != assignment.Consistent && j.clerk.MayRetry() {
+	if j != nil && full.Elsewhere && c.attempts+1 < j.clerk.Attempts() && j.clerk.Mode() != assignment.Consistent && j.clerk.MayRetry() {
 		j.tally.overloaded.Add(1)
 		if c.attempts < len(c.route.full) {
 			c.route.full[c.attempts] = c.route.last.Load()

@@ -57,7 +57,7 @@ func TestOverloaded(t *testing.T) {
 		}
 		all(full(httpkey.OverloadedTask))
 		resp := post()
-		if n := served(); resp.StatusCode != 503 || resp.Header.Get(httpkey.HeaderOverloaded) != httpkey.OverloadedAll || n != clerk.MaxAttempts {
+		if n := served(); resp.StatusCode != 503 || resp.Header.Get(httpkey.HeaderOverloaded) != httpkey.OverloadedAll || n != 3 {
 			t.Errorf("%d, %v after %d attempts", resp.StatusCode, resp.Header, n)
 		}
 		if n := j.task("d").served(); n != 0 {

@@ -357,7 +357,7 @@ func (r *trip) mayAskAnother(v *snapshot, owners assignment.Replicas) bool {
 			others = others || !r.tried.has(v.backends[owners.Position(i)])
 		}
 	}
-	return others && r.sent < clerk.MaxAttempts && r.tried.n < maxTries && r.mayRepeat(nil) && r.t.clerk.MayRetry()
+	return others && r.sent < r.t.clerk.Attempts() && r.tried.n < maxTries && r.mayRepeat(nil) && r.t.clerk.MayRetry()
 }
 
 // finish ends an answer, so that its connection can be used again.

@@ -50,6 +50,10 @@ func NewRetryBudget(l RetryLimits) RetryBudget {
 	return RetryBudget{limits: l}
 }
 
+// SetRatio changes RetryLimits.Ratio from now on. Below 0 there are no retries, however few the
+// requests are.
+func (b *RetryBudget) SetRatio(ratio float64) { b.limits.Ratio = ratio }
+
 // Request counts a request, when it is sent for the first time.
 func (b *RetryBudget) Request(now time.Duration) {
 	b.advance(now)
@@ -60,7 +64,7 @@ func (b *RetryBudget) Request(now time.Duration) {
 // Retry reports whether a request may be sent again, and counts it if it may.
 func (b *RetryBudget) Retry(now time.Duration) bool {
 	b.advance(now)
-	if float64(b.allRetries+1) > b.limits.Ratio*float64(b.allRequests) && b.recent()+1 > b.limits.Floor {
+	if b.limits.Ratio < 0 || float64(b.allRetries+1) > b.limits.Ratio*float64(b.allRequests) && b.recent()+1 > b.limits.Floor {
 		return false
 	}
 	b.retries[b.now%seconds]++

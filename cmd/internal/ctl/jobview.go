@@ -59,6 +59,9 @@ type vanishView struct {
 type overloadView struct {
 	Admission          string `json:"admission"`
 	DefaultCriticality string `json:"default_criticality"`
+
+	RetryAttempts int     `json:"retry_attempts"`
+	RetryBudget   float64 `json:"retry_budget"`
 }
 
 // newJobView shows none, which the config has as -1, as 0, as a job file does.
@@ -69,9 +72,10 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		LoadMetric: c.LoadMetric, Zone: c.Zone, Store: c.Store,
 		HeartbeatTimeout: span(c.HeartbeatTimeout), LeaseDuration: span(c.LeaseDuration),
 		WarmUp: span(max(c.WarmUp, 0)), History: c.History,
-		Damping:  dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
-		Freeze:   vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
-		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String()},
+		Damping: dampingView{HalfLife: span(d.HalfLife), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: max(d.Share, 0)},
+		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
+		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String(),
+			RetryAttempts: c.Overload.RetryAttempts, RetryBudget: max(c.Overload.RetryBudget, 0)},
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,

@@ -828,7 +828,12 @@ type OverloadConfig struct {
 	// Of requests that do not say theirs.
 	DefaultCriticality Criticality `protobuf:"varint,1,opt,name=default_criticality,json=defaultCriticality,proto3,enum=slicer.v1.Criticality" json:"default_criticality,omitempty"`
 	// Whether tasks refuse what they have no room for.
-	Admission     Admission `protobuf:"varint,2,opt,name=admission,proto3,enum=slicer.v1.Admission" json:"admission,omitempty"`
+	Admission Admission `protobuf:"varint,2,opt,name=admission,proto3,enum=slicer.v1.Admission" json:"admission,omitempty"`
+	// How many tasks a request is sent to at most since they have no room, 1 to 4, and how many
+	// such attempts there may be for each request of a client, 0 to 1, -1 for none. 0 is the
+	// default of both.
+	RetryAttempts uint32  `protobuf:"varint,3,opt,name=retry_attempts,json=retryAttempts,proto3" json:"retry_attempts,omitempty"`
+	RetryBudget   float64 `protobuf:"fixed64,4,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -875,6 +880,20 @@ func (x *OverloadConfig) GetAdmission() Admission {
 		return x.Admission
 	}
 	return Admission_ADMISSION_UNSPECIFIED
+}
+
+func (x *OverloadConfig) GetRetryAttempts() uint32 {
+	if x != nil {
+		return x.RetryAttempts
+	}
+	return 0
+}
+
+func (x *OverloadConfig) GetRetryBudget() float64 {
+	if x != nil {
+		return x.RetryBudget
+	}
+	return 0
 }
 
 type FreezeConfig struct {
@@ -1203,10 +1222,12 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x06freeze\x18\r \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
 	"\n" +
 	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\x125\n" +
-	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\x8d\x01\n" +
+	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\xd7\x01\n" +
 	"\x0eOverloadConfig\x12G\n" +
 	"\x13default_criticality\x18\x01 \x01(\x0e2\x16.slicer.v1.CriticalityR\x12defaultCriticality\x122\n" +
-	"\tadmission\x18\x02 \x01(\x0e2\x14.slicer.v1.AdmissionR\tadmission\"u\n" +
+	"\tadmission\x18\x02 \x01(\x0e2\x14.slicer.v1.AdmissionR\tadmission\x12%\n" +
+	"\x0eretry_attempts\x18\x03 \x01(\rR\rretryAttempts\x12!\n" +
+	"\fretry_budget\x18\x04 \x01(\x01R\vretryBudget\"u\n" +
 	"\fFreezeConfig\x12\x14\n" +
 	"\x05share\x18\x01 \x01(\x01R\x05share\x12\x1b\n" +
 	"\tmin_tasks\x18\x02 \x01(\rR\bminTasks\x12\x1b\n" +
