@@ -23,7 +23,8 @@ type Arrival struct {
 	// StandsFor is what a trial request says of itself (overload.TaskLevel.Send), 0 for
 	// others.
 	StandsFor int
-	// Key is the request's if Keyed. It need not be given unless HeavyKeys says so.
+	// Key is the request's if Keyed. It need not be given unless StandsFor is above 1, or
+	// HeavyKeys says so.
 	Key   assignment.SliceKey
 	Keyed bool
 }
@@ -52,6 +53,10 @@ func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload
 	p := r.Labels.Priority()
 	if r.Keyed {
 		p = a.s.recorder.heavy.Load().Rank(p, r.Key)
+		if r.StandsFor > 1 && isDemand(r.Labels) {
+			v := a.s.view.Load()
+			a.s.meter.held(r.Key, v.metered, v.metered.find(r.Key), float64(min(r.StandsFor, overload.MostStandsFor)-1))
+		}
 	}
 	return a.s.arrivals.control.Admit(now, p, r.StandsFor, left, mode != assignment.AdmissionOn)
 }

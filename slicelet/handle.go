@@ -101,9 +101,9 @@ func (h Handle) ReportLoad(load float64) {
 // room. In jobs balanced by CPU or by custom load it counts as a request that is served does
 // on average. A request that is refused since the key is not owned has been counted as
 // misrouted, and is not shed.
-func (h Handle) Shed() { h.shed(1) }
+func (h Handle) Shed() { h.shed(true) }
 
-func (h Handle) shed(demand float64) {
+func (h Handle) shed(demand bool) {
 	if h.s != nil {
 		v := h.s.view.Load()
 		h.s.meter.shed(h.key, v.metered, v.metered.find(h.key), demand)

@@ -54,12 +54,14 @@ type tally struct {
 // counts are of requests.
 type counts struct {
 	requests, misrouted, shed uint64
+	held                      float64
 }
 
 func (c *counts) add(d counts) {
 	c.requests += d.requests
 	c.misrouted += d.misrouted
 	c.shed += d.shed
+	c.held += d.held
 }
 
 const maxStripes = 128
@@ -94,13 +96,18 @@ func (m *meter) took(k assignment.SliceKey, lay *layout, i int, seconds float64)
 	m.count(k, lay, i, spent, seconds, counts{})
 }
 
-// shed counts a request that was counted before as refused for want of room, and as so much
-// demand.
-func (m *meter) shed(k assignment.SliceKey, lay *layout, i int, demand float64) {
+// shed counts a request that was counted before as refused for want of room, and as demand
+// if it is one.
+func (m *meter) shed(k assignment.SliceKey, lay *layout, i int, demand bool) {
 	m.count(k, lay, i, requests, -1, counts{shed: 1})
-	if demand > 0 {
-		m.count(k, lay, i, refused, demand, counts{})
+	if demand {
+		m.count(k, lay, i, refused, 1, counts{})
 	}
+}
+
+// held counts requests that clients have not sent, as demand.
+func (m *meter) held(k assignment.SliceKey, lay *layout, i int, n float64) {
+	m.count(k, lay, i, refused, n, counts{held: n})
 }
 
 // count does all of it in one, since each call would be felt. The load is of a key in
@@ -127,7 +134,7 @@ func (m *meter) count(k assignment.SliceKey, lay *layout, i, metric int, load fl
 		}
 		t.cells[cell] += load
 		if metric == refused {
-			load-- // the sketch of requests has the request itself
+			load = n.held // the sketch of requests has what was sent
 		}
 		if load > 0 {
 			t.sketch.add(k, load)

@@ -78,19 +78,17 @@ func (h Handle) Elsewhere() bool {
 
 // Shed counts a request for which this task has no room, by its handle if it has a key, and
 // reports whether it may be sent to another task (Elsewhere). Without a key h is the zero
-// value. It is load as Handle.Shed says, with those that it stands for (0 if it is no trial
-// request), only if it is Critical or above: a flood of what may fail moves no keys.
-func (s *Slicelet) Shed(h Handle, l overload.Labels, standsFor int) (elsewhere bool) {
+// value. It is load as Handle.Shed says only if it is Critical or above: a flood of what may
+// fail moves no keys.
+func (s *Slicelet) Shed(h Handle, l overload.Labels) (elsewhere bool) {
 	if h.s == nil {
 		return s.Elsewhere()
 	}
-	demand := min(max(standsFor, 1), overload.MostStandsFor)
-	if l.Priority().Criticality() < overload.Critical {
-		demand = 0
-	}
-	h.shed(float64(demand))
+	h.shed(isDemand(l))
 	return h.Elsewhere()
 }
+
+func isDemand(l overload.Labels) bool { return l.Priority().Criticality() >= overload.Critical }
 
 // signals are a task's own and its user's.
 func (c *Config) signals() []func() float64 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // bench is a recorder with a clock and a CPU clock of its own.
@@ -66,7 +67,10 @@ func (b *bench) requests(k assignment.SliceKey, n int) {
 // shed refuses n requests that were counted before, each of which is so much demand.
 func (b *bench) shed(k assignment.SliceKey, n int, demand float64) {
 	for range n {
-		b.m.shed(k, b.v.own, b.v.own.find(k), demand)
+		b.m.shed(k, b.v.own, b.v.own.find(k), demand > 0)
+		if demand > 1 {
+			b.m.held(k, b.v.own, b.v.own.find(k), demand-1)
+		}
 	}
 }
 
@@ -174,6 +178,23 @@ func TestMeasureDemand(t *testing.T) {
 				t.Errorf("hot keys %+v, want %v", l.Hot, c.hot)
 			}
 		})
+	}
+	// A key that clients hold back is heavy by what it asks for, and others are not.
+	h := newBench(t)
+	h.own(1, [2]int{0, 1}, [2]int{2, 3})
+	h.requests(eighth(0)+5, 10)
+	h.requests(eighth(2)+7, 30)
+	h.shed(eighth(2)+7, 10, 41)
+	h.pass(time.Second)
+	h.measure(assignment.LoadRequests)
+	heavy, top := h.r.heavy.Load(), overload.Priority(2*overload.Cohorts)
+	for at, want := range map[overload.Priority]overload.Priority{0: 0, 100: 0, 122: 0, 127: 127} { // .9 of 30 served, less 10, of 430
+		if r := heavy.Rank(top+at, eighth(2)+7); r != top+want {
+			t.Errorf("%d of the heavy key ranks as %d", at, r-top)
+		}
+		if r := heavy.Rank(top+at, eighth(0)+5); r != top+max(at, 1) {
+			t.Errorf("%d of another key ranks as %d", at, r-top)
+		}
 	}
 	// Nothing of a slice was served: it counts as the others on average.
 	b := newBench(t)

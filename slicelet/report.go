@@ -187,7 +187,7 @@ func (m *measurement) heaviest(l *assignment.Load, which int, unit float64, rate
 // heavyKeys are those that ask for more than their part, nil if none does.
 func (m *measurement) heavyKeys() *overload.HeavyKeys {
 	secs := m.elapsed.Seconds()
-	if m.n.shed == 0 || secs <= 0 {
+	if secs <= 0 || m.n.shed == 0 && m.n.held == 0 {
 		return nil
 	}
 	var keys []overload.KeyRate
@@ -195,14 +195,12 @@ func (m *measurement) heavyKeys() *overload.HeavyKeys {
 		keys = append(keys, overload.KeyRate{Key: h.key, Rate: h.sure() / secs})
 	}
 	served := float64(m.n.requests - min(m.n.shed, m.n.requests))
-	return overload.NewHeavyKeys((float64(m.n.requests)+m.held())/secs, served/secs, keys)
+	return overload.NewHeavyKeys((float64(m.n.requests)+m.n.held)/secs, served/secs, keys)
 }
-
-// held is how many requests trial requests stand for.
-func (m *measurement) held() float64 { return max(m.all(refused)-float64(m.n.shed), 0) }
 
 // addRefused adds what sketches know of refused requests.
 func addRefused(hot, more []heavy) []heavy {
+	hot = slices.Clone(hot)
 	at := make(map[assignment.SliceKey]int, len(hot))
 	for i, h := range hot {
 		at[h.key] = i

@@ -50,11 +50,11 @@ func NewHeavyKeys(asked, served float64, keys []KeyRate) *HeavyKeys {
 	h, others, part := new(HeavyKeys), asked, 0.
 	for i, k := range keys[:min(len(keys), maxHeavy)] {
 		// If the keys to here share what the others leave, does this one ask for more?
-		next := max(partOf*served-(others-k.Rate), 0) / float64(i+1)
+		next := max(partOf*served-max(others-k.Rate, 0), 0) / float64(i+1)
 		if k.Rate <= next {
 			break
 		}
-		others -= k.Rate
+		others = max(others-k.Rate, 0)
 		part = next
 		h.keys = append(h.keys, k.Key)
 	}

@@ -44,7 +44,7 @@ func Overloaded(ctx context.Context) error {
 		return status.Error(codes.ResourceExhausted, "no room for the RPC")
 	}
 	c.full.Store(true)
-	elsewhere := c.gate.slicelet.Shed(c.handle, c.labels, 0)
+	elsewhere := c.gate.slicelet.Shed(c.handle, c.labels)
 	if !elsewhere {
 		// gRPC's own retries heed this.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))

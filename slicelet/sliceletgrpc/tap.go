@@ -37,14 +37,14 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 // room is the error of an RPC that there is no room for.
 func (g *gate) room(ctx context.Context, now time.Time, l overload.Labels, trial string) error {
 	a := slicelet.Arrival{Labels: l, StandsFor: standsFor(trial)}
-	if g.slicelet.Admission().HeavyKeys() {
+	if a.StandsFor > 1 || g.slicelet.Admission().HeavyKeys() {
 		a.Key, a.Keyed, _ = g.keyOf(ctx)
 	}
 	switch g.slicelet.Admission().Admit(ctx, now, a) {
 	case overload.Late:
 		return errLate
 	case overload.Shed:
-		return g.shed(ctx, l, a.StandsFor)
+		return g.shed(ctx, l)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ var errLate = status.Error(codes.DeadlineExceeded, "the RPC could not be answere
 
 // shed counts an RPC that there is no room for, if its key is in the metadata, and says
 // whether another task may have some. A task that does not own the key says that.
-func (g *gate) shed(ctx context.Context, l overload.Labels, standsFor int) error {
+func (g *gate) shed(ctx context.Context, l overload.Labels) error {
 	k, keyed, err := g.keyOf(ctx)
 	switch {
 	case err != nil:
@@ -67,7 +67,7 @@ func (g *gate) shed(ctx context.Context, l overload.Labels, standsFor int) error
 		if err := g.admit(ctx, &c, "", k, true); err != nil {
 			return err
 		}
-		return g.full(g.slicelet.Shed(c.handle, l, standsFor))
+		return g.full(g.slicelet.Shed(c.handle, l))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }

@@ -63,8 +63,6 @@ type visit struct {
 	handle slicelet.Handle
 	keyed  bool
 	labels overload.Labels
-	// standsFor is what a trial request says, 0 for others.
-	standsFor int
 	// refused: there was no room, at the latest by the handler.
 	refused atomic.Bool
 }

@@ -36,7 +36,7 @@ const noRoom = "no room for the request"
 func (v *visit) full(w http.ResponseWriter) {
 	v.refused.Store(true)
 	says := httpkey.OverloadedAll
-	if v.gate.slicelet.Shed(v.handle, v.labels, v.standsFor) {
+	if v.gate.slicelet.Shed(v.handle, v.labels) {
 		says = httpkey.OverloadedTask
 	}
 	w.Header().Set(httpkey.HeaderOverloaded, says)
@@ -69,8 +69,7 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 	if err != nil {
 		standsFor = 0
 	}
-	v.standsFor = int(standsFor)
-	a := slicelet.Arrival{Labels: v.labels, StandsFor: v.standsFor, Keyed: keyed && g.slicelet.Admission().HeavyKeys()}
+	a := slicelet.Arrival{Labels: v.labels, StandsFor: int(standsFor), Keyed: keyed && (standsFor > 1 || g.slicelet.Admission().HeavyKeys())}
 	if a.Keyed {
 		a.Key = assignment.KeyOf(key)
 	}
