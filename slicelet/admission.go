@@ -50,15 +50,37 @@ func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload
 			left = -1
 		}
 	}
-	p := r.Labels.Priority()
-	if r.Keyed {
-		p = a.s.recorder.heavy.Load().Rank(p, r.Key)
-		if r.StandsFor > 1 && isDemand(r.Labels) {
-			v := a.s.view.Load()
-			a.s.meter.held(r.Key, v.metered, v.metered.find(r.Key), float64(min(r.StandsFor, overload.MostStandsFor)-1))
-		}
+	c, p := a.s.arrivals.control, r.Labels.Priority()
+	if r.StandsFor > 1 {
+		a.held(c, p, r)
 	}
-	return a.s.arrivals.control.Admit(now, p, r.StandsFor, left, mode != assignment.AdmissionOn)
+	return c.Admit(now, a.rank(p, r), r.StandsFor > 0, left, mode != assignment.AdmissionOn)
+}
+
+// rank is the priority by which a request is admitted.
+func (a Admission) rank(p overload.Priority, r Arrival) overload.Priority {
+	if !r.Keyed {
+		return p
+	}
+	return a.s.recorder.heavy.Load().Rank(p, r.Key)
+}
+
+// held counts what a trial request stands for besides itself, as requests for its key, of its
+// criticality, and evenly of the cohorts that are held back. All of the trial request's own
+// would make the level jump.
+func (a Admission) held(c *admission.Controller, p overload.Priority, r Arrival) {
+	const parts = 8
+	n := min(r.StandsFor, overload.MostStandsFor) - 1
+	if r.Keyed && isDemand(r.Labels) {
+		v := a.s.view.Load()
+		a.s.meter.held(r.Key, v.metered, v.metered.find(r.Key), float64(n))
+	}
+	first := p - p%overload.Cohorts
+	cohorts := min(max(c.Limits().Level.Below, first+1)-first, overload.Cohorts)
+	for i := range parts {
+		at := first + cohorts*overload.Priority(2*i+1)/(2*parts)
+		c.Held(a.rank(at, r), (n+parts-1-i)/parts)
+	}
 }
 
 // Begin counts a request on which a handler begins to work, and End that it has ended: as

@@ -71,7 +71,9 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		r.cpuBefore = cpu
 	}
 	r.last = m.load()
-	r.heavy.Store(m.heavyKeys())
+	if h := m.heavyKeys(); h != nil || m.n.shed == 0 && m.n.held == 0 {
+		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
+	}
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)
 	r.gone = [metrics]float64{}

@@ -154,7 +154,7 @@ func TestLevel(t *testing.T) {
 					}
 				}
 			}
-			full = 1.5
+			full = 1.8
 			time.Sleep(overload.Tick)
 			for _, criticality := range []string{"sheddable", "critical_plus", "sheddable"} {
 				l, err := ask(criticality)

@@ -95,17 +95,17 @@ func (c *Controller) Close() {
 }
 
 // Admit says what is to become of a request that arrives now, and whose deadline leaves it
-// so much time, 0 for none, and which stands for so many others (overload.TaskLevel.Send).
+// so much time, 0 for none; trial says that it is a trial request (overload.TaskLevel.Send).
 // If serve is true it is served all the same, but counted as what would become of it. One
 // that is served has to be given to a goroutine at once. It allocates at most once a
 // millisecond.
-func (c *Controller) Admit(now time.Time, p overload.Priority, standsFor int, left time.Duration, serve bool) overload.Verdict {
+func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left time.Duration, serve bool) overload.Verdict {
 	at := now.Sub(c.epoch)
 	c.tickIfDue(at)
 	p = min(p, overload.Priorities-1)
 	l := c.limits.Load()
 	if !l.Hopeless(left) { // which costs next to nothing, so that it is no demand
-		if c.asked[p].Add(uint32(min(max(standsFor, 1), overload.MostStandsFor))); standsFor > 0 {
+		if c.asked[p].Add(1); trial {
 			c.trials.Add(1)
 		}
 	}
@@ -123,6 +123,11 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, standsFor int, le
 		c.probe(c.admitted.Load(), at, true) // that some wait must not be believed for ever
 	}
 	return v
+}
+
+// Held counts requests that clients have not sent.
+func (c *Controller) Held(p overload.Priority, n int) {
+	c.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
 }
 
 // Begin counts a handler that begins to work on a request that was served.

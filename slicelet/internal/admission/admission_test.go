@@ -34,7 +34,7 @@ func TestController(t *testing.T) {
 		c := New()
 		admit := func(p overload.Priority, left time.Duration, serve bool, want overload.Verdict) {
 			t.Helper()
-			if v := c.Admit(time.Now(), p, 0, left, serve); v != want {
+			if v := c.Admit(time.Now(), p, false, left, serve); v != want {
 				t.Errorf("priority %d with %v left: %s, want %s", p, left, v, want)
 			}
 		}
@@ -96,13 +96,13 @@ func TestSignals(t *testing.T) {
 			value = x.value
 			for range 2 { // what is asked for counts from the next Tick
 				time.Sleep(overload.Tick)
-				c.Admit(time.Now(), top, 0, 0, true)
+				c.Admit(time.Now(), top, false, 0, true)
 			}
 			time.Sleep(overload.Tick)
-			if v := c.Admit(time.Now(), 0, 0, 0, true); v != overload.Served {
+			if v := c.Admit(time.Now(), 0, false, 0, true); v != overload.Served {
 				t.Error("it is not served all the same")
 			}
-			if v := c.Admit(time.Now(), 0, 0, 0, false); v != x.want {
+			if v := c.Admit(time.Now(), 0, false, 0, false); v != x.want {
 				t.Errorf("signal %v: %s, want %s", x.value, v, x.want)
 			}
 			synctest.Wait()
@@ -110,22 +110,22 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestStandsFor: a trial request counts for all that it stands for, but not for more than it
-// may.
-func TestStandsFor(t *testing.T) {
+// TestHeld: what clients hold back is asked for.
+func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for standsFor, counts := range map[int]float64{-1: 1, 0: 1, 1: 1, 7: 7, overload.MostStandsFor + 1: overload.MostStandsFor} {
-			asked := func(standsFor int) float64 {
-				c := New()
-				defer c.Close()
-				defer synctest.Wait()
-				time.Sleep(overload.Tick)
-				c.Admit(time.Now(), 0, standsFor, 0, false)
-				time.Sleep(overload.Tick)
-				return c.Limits().Asked
-			}
-			if ratio := asked(standsFor) / asked(0); math.Abs(ratio-counts) > 1e-9*counts {
-				t.Errorf("one that stands for %d counts for %v, want %v", standsFor, ratio, counts)
+		asked := func(held int) float64 {
+			c := New()
+			defer c.Close()
+			defer synctest.Wait()
+			time.Sleep(overload.Tick)
+			c.Admit(time.Now(), 0, held > 0, 0, false)
+			c.Held(0, held)
+			time.Sleep(overload.Tick)
+			return c.Limits().Asked
+		}
+		for _, held := range []int{0, 1, 7} {
+			if ratio := asked(held) / asked(0); math.Abs(ratio-float64(1+held)) > 1e-9 {
+				t.Errorf("one that is sent and %d that are held back count for %v", held, ratio)
 			}
 		}
 	})
@@ -172,18 +172,18 @@ func TestStale(t *testing.T) {
 		c := New()
 		defer c.Close()
 		for range 40 {
-			c.Admit(time.Now(), 0, 0, 0, false)
+			c.Admit(time.Now(), 0, false, 0, false)
 			synctest.Wait()
 		}
 		time.Sleep(time.Hour)
 		if q := c.Queue(); q.Len != 0 {
 			t.Errorf("after an hour %d wait", q.Len)
 		}
-		c.Admit(time.Now().Add(24*time.Hour), 0, 0, 0, false)
+		c.Admit(time.Now().Add(24*time.Hour), 0, false, 0, false)
 		synctest.Wait()
 		for range 5 {
 			time.Sleep(time.Second)
-			c.Admit(time.Now(), 0, 0, 0, false)
+			c.Admit(time.Now(), 0, false, 0, false)
 			synctest.Wait()
 		}
 		if q := c.Queue(); q.Len != 0 {
@@ -199,9 +199,9 @@ func TestHopeless(t *testing.T) {
 		defer c.Close()
 		for i := range 2000 {
 			time.Sleep(time.Millisecond)
-			c.Admit(time.Now(), top, 0, -1, false)
+			c.Admit(time.Now(), top, false, -1, false)
 			if i%100 == 0 {
-				c.Admit(time.Now(), 0, 0, 0, false)
+				c.Admit(time.Now(), 0, false, 0, false)
 			}
 			synctest.Wait()
 		}
@@ -218,7 +218,7 @@ func TestControllerRace(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range 20_000 {
-				if c.Admit(time.Now(), overload.Priority(i), 0, 0, false) == overload.Served && i%16 == 0 {
+				if c.Admit(time.Now(), overload.Priority(i), false, 0, false) == overload.Served && i%16 == 0 {
 					runtime.Gosched()
 				}
 				if i%1000 == 0 {
@@ -254,7 +254,7 @@ func BenchmarkAdmit(b *testing.B) {
 	b.ReportAllocs()
 	i := overload.Priority(0)
 	for b.Loop() {
-		c.Admit(time.Now(), i%overload.Priorities, 0, time.Second, true)
+		c.Admit(time.Now(), i%overload.Priorities, false, time.Second, true)
 		i++
 	}
 }
