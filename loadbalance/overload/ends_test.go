@@ -145,3 +145,20 @@ func TestHandlersFull(t *testing.T) {
 		})
 	}
 }
+
+// TestCPUFull: where requests wait to be started, what handlers end counts for nothing,
+// however late.
+func TestCPUFull(t *testing.T) {
+	for _, spacing := range []time.Duration{2 * time.Millisecond, 20 * time.Microsecond} {
+		var p Pacer
+		var asked [Priorities]uint32
+		asked[300] = 75
+		var l *Limits
+		for range 100 {
+			l = p.Tick(Seen{Over: Tick, Busy: 10 * spacing, Starts: 10, Asked: &asked, Ended: 20, Missed: 10})
+		}
+		if want := spacing < time.Millisecond; (l.Each > 0) != want {
+			t.Errorf("requests start each %v and 1,500 a second are asked for: an end counts for %v", spacing, l.Each)
+		}
+	}
+}

@@ -280,7 +280,9 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
-	if e.served < 1 {
+	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
+	// can do whatever is refused; what ends follows what is refused down.
+	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
 		e.full = false
 		return
 	}
