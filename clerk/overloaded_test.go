@@ -57,21 +57,14 @@ func TestOverloadedTasks(t *testing.T) {
 				}
 				r := newRetrial(t, mode, 0)
 				defer r.stop()
-				var place assignment.Placement
 				var owners []uint32
 				for i := range uint32(c.owners) {
 					owners = append(owners, i)
 				}
-				place.Add(0, owners...)
-				next, err := assignment.Successor(r.last, header(2), r.tasks, place)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.server.Put(next)
-				synctest.Wait()
+				r.share(owners...)
 				var asked []string
 				var attempts []int
-				err = r.c.Do(t.Context(), "k", func(ctx context.Context, task assignment.Task) error {
+				err := r.c.Do(t.Context(), "k", func(ctx context.Context, task assignment.Task) error {
 					asked, attempts = append(asked, task.Name), append(attempts, AttemptOf(ctx))
 					return c.answer(task.Name, len(asked)-1)
 				})
@@ -109,14 +102,7 @@ func TestRetryLimits(t *testing.T) {
 			r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
 			defer r.stop()
 			r.server.Say(&slicerv1.Status{Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{RetryAttempts: c.attempts, RetryBudget: c.budget}})
-			var place assignment.Placement
-			place.Add(0, 0, 1, 2, 3, 4)
-			next, err := assignment.Successor(r.last, header(2), r.tasks, place)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.server.Put(next)
-			synctest.Wait()
+			r.share(0, 1, 2, 3, 4)
 			calls := 0
 			ask := func() {
 				_ = r.c.Do(t.Context(), "k", func(_ context.Context, task assignment.Task) error {
@@ -145,14 +131,7 @@ func TestOverloadedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
 		defer r.stop()
-		var place assignment.Placement
-		place.Add(0, 0, 1, 2)
-		next, err := assignment.Successor(r.last, header(2), r.tasks, place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.server.Put(next)
-		synctest.Wait()
+		r.share(0, 1, 2)
 		calls := 0
 		for range 10_000 {
 			time.Sleep(2 * time.Millisecond)

@@ -64,6 +64,20 @@ func (r *retrial) put(owners ...uint32) {
 	synctest.Wait()
 }
 
+// share gives all keys to these tasks together.
+func (r *retrial) share(owners ...uint32) {
+	r.t.Helper()
+	var place assignment.Placement
+	place.Add(0, owners...)
+	next, err := assignment.Successor(r.last, header(r.last.Generation()+1), r.tasks, place)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.last = next
+	r.server.Put(next)
+	synctest.Wait()
+}
+
 func (r *retrial) stop() {
 	if err := r.c.Close(); err != nil {
 		r.t.Error(err)
@@ -329,14 +343,7 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
 		defer r.stop()
 		r.tasks[3].State, r.tasks[4].State = assignment.TaskDraining, assignment.TaskDead
-		var place assignment.Placement
-		place.Add(0, 1, 3, 5) // b, d, f
-		next, err := assignment.Successor(r.last, header(2), r.tasks, place)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.server.Put(next)
-		synctest.Wait()
+		r.share(1, 3, 5) // b, d, f
 		seen := map[string]int{}
 		for range 200 {
 			time.Sleep(4 * time.Second) // for the budget
@@ -354,7 +361,7 @@ func TestUnreachedInAffinityMode(t *testing.T) {
 		r.wantMetrics(0, 0, 600, 0)
 		time.Sleep(10 * time.Second)
 		// A refusal is not a matter of one task: the newest owner is asked again.
-		err = r.do(time.Second, func(task string, try int) error {
+		err := r.do(time.Second, func(task string, try int) error {
 			switch try {
 			case 0:
 				return Unreached{errOther}

@@ -18,19 +18,7 @@ func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
 		defer r.stop()
-		own := func(g assignment.Generation, owners ...uint32) {
-			t.Helper()
-			var place assignment.Placement
-			place.Add(0, owners...)
-			next, err := assignment.Successor(r.last, header(g), r.tasks, place)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.last = next
-			r.server.Put(next)
-			synctest.Wait()
-		}
-		own(2, 0, 1)
+		r.share(0, 1)
 		level := map[string]overload.Level{}
 		calls, trials := map[string]int{}, 0
 		ask := func(c overload.Criticality) error {
@@ -91,7 +79,7 @@ func TestThrottle(t *testing.T) {
 		left := r.c.Throttle("a")
 		left.Hear(l)
 		r.tasks = r.tasks[1:]
-		own(3, 0)
+		r.share(0)
 		left.Hear(l)
 		if r.c.Throttle("b").Hear(overload.Level{}); r.c.Throttling() || r.c.Throttle("a") == left {
 			t.Error("what a task that has left said is still believed")

@@ -272,6 +272,16 @@ func (b *bed) mode(m slicerv1.Mode) {
 }
 
 // three tasks that run.
+// serveThree starts the servers of three tasks.
+func (b *bed) serveThree() ([]assignment.Task, []*server) {
+	tasks := three()
+	servers := make([]*server, len(tasks))
+	for i, task := range tasks {
+		servers[i] = b.serve(task)
+	}
+	return tasks, servers
+}
+
 func three() []assignment.Task {
 	all := make([]assignment.Task, 3)
 	for i := range all {

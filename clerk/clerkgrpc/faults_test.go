@@ -220,11 +220,7 @@ func TestRefused(t *testing.T) {
 	r := prometheus.NewRegistry()
 	run(t, Config{Clerk: clerk.Config{Registerer: r}}, func(b *bed) {
 		b.mode(slicerv1.Mode_MODE_CONSISTENT)
-		tasks := three()
-		servers := make([]*server, 3)
-		for i, task := range tasks {
-			servers[i] = b.serve(task)
-		}
+		tasks, servers := b.serveThree()
 		b.put(tasks, each...)
 		key := keyOf(0, 3)
 		ctx := clerk.WithKey(b.t.Context(), key)

@@ -19,11 +19,7 @@ import (
 // should be no retry.
 func TestOverloadedOwner(t *testing.T) {
 	run(t, Config{Keyless: AnyTask}, func(b *bed) {
-		tasks := three()
-		servers := make([]*server, 3)
-		for i, task := range tasks {
-			servers[i] = b.serve(task)
-		}
+		tasks, servers := b.serveThree()
 		b.put(tasks, []uint32{0, 1, 2})
 		all := func(full int, noRetry bool) {
 			for _, s := range servers {
@@ -146,11 +142,7 @@ func TestOverloadedConsistent(t *testing.T) {
 // TestDrainingHeard: a task that says that it drains gets nothing more that others may serve.
 func TestDrainingHeard(t *testing.T) {
 	run(t, Config{Keyless: AnyTask}, func(b *bed) {
-		tasks := three()
-		servers := make([]*server, 3)
-		for i, task := range tasks {
-			servers[i] = b.serve(task)
-		}
+		tasks, servers := b.serveThree()
 		b.put(tasks, []uint32{0, 1, 2})
 		for _, ctx := range []context.Context{clerk.WithKey(b.t.Context(), "k"), b.t.Context()} {
 			for _, draining := range []bool{true, false} {
@@ -189,11 +181,7 @@ func TestThrottled(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		cfg := Config{Keyless: AnyTask}
 		run(t, cfg, func(b *bed) {
-			tasks := three()
-			servers := make([]*server, 3)
-			for i, task := range tasks {
-				servers[i] = b.serve(task)
-			}
+			tasks, servers := b.serveThree()
 			conn := b.stub
 			if shared {
 				ck, err := clerk.New(clerk.Config{Job: jobName, Distributors: []string{distributor}, DialOptions: b.net.DialOptions()})

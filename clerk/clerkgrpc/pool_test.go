@@ -190,11 +190,7 @@ func TestInFlight(t *testing.T) {
 
 func TestLeastLoaded(t *testing.T) {
 	run(t, Config{Policy: policy.LeastLoaded}, func(b *bed) {
-		tasks := three()
-		servers := make([]*server, 3)
-		for i, task := range tasks {
-			servers[i] = b.serve(task)
-		}
+		tasks, servers := b.serveThree()
 		b.put(tasks, []uint32{0, 1})
 		ctx := clerk.WithKey(b.t.Context(), "k")
 		if _, err := b.ask(ctx); err != nil {
