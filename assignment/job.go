@@ -214,10 +214,11 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.Freeze.MinTasks, 4)
 	setDefault(&c.Freeze.Window, min(2*c.HeartbeatTimeout, time.Hour))
 	setDefault(&c.Freeze.For, 3*time.Minute)
-	setDefault(&c.Overload.DefaultCriticality, OverloadConfig{}.OrDefaults().DefaultCriticality)
-	setDefault(&c.Overload.Admission, OverloadConfig{}.OrDefaults().Admission)
-	setDefault(&c.Overload.RetryAttempts, OverloadConfig{}.OrDefaults().RetryAttempts)
-	setDefault(&c.Overload.RetryBudget, OverloadConfig{}.OrDefaults().RetryBudget)
+	o := OverloadConfig{}.OrDefaults()
+	setDefault(&c.Overload.DefaultCriticality, o.DefaultCriticality)
+	setDefault(&c.Overload.Admission, o.Admission)
+	setDefault(&c.Overload.RetryAttempts, o.RetryAttempts)
+	setDefault(&c.Overload.RetryBudget, o.RetryBudget)
 	b := &c.Balance
 	// A default gives way to its partner, so that no error names a field that
 	// was left out.

@@ -11,5 +11,5 @@ import (
 // request is held back (Throttling). Do and the adapters go by them; adapters send them
 // along.
 func (c *Clerk) Labels(ctx context.Context) overload.Labels {
-	return c.throttled(overload.LabelsOf(ctx).Or(overload.Labels{Criticality: c.criticality}))
+	return c.DrawCohort(overload.LabelsOf(ctx).Or(overload.Labels{Criticality: c.criticality}))
 }

@@ -163,16 +163,20 @@ func (t *Throttle) Send(p overload.Priority) (standsFor int, err error) {
 }
 
 // Priority is that of a request with these labels. One that says no criticality has the
-// job's default.
+// job's default. While no task has said what it refuses it is above all priorities.
 func (c *Clerk) Priority(l overload.Labels) overload.Priority {
+	if !c.Throttling() {
+		return overload.Priorities
+	}
 	if l.Criticality == 0 {
 		l.Criticality = c.overload().DefaultCriticality
 	}
 	return l.Priority()
 }
 
-// throttled is the labels with a cohort, as it decides whether the request is held back.
-func (c *Clerk) throttled(l overload.Labels) overload.Labels {
+// DrawCohort is the labels with a cohort by chance if they have none, where that decides
+// whether the request is held back (Throttling).
+func (c *Clerk) DrawCohort(l overload.Labels) overload.Labels {
 	if _, ok := l.Cohort(); !ok && c.Throttling() {
 		l.SetCohort(rand.IntN(overload.Cohorts))
 	}

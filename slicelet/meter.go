@@ -64,6 +64,9 @@ func (c *counts) add(d counts) {
 	c.held += d.held
 }
 
+// served is how many there was room for. More may be shed in a window than came in it.
+func (c *counts) served() float64 { return float64(c.requests - min(c.shed, c.requests)) }
+
 const maxStripes = 128
 
 func newMeter() *meter {

@@ -54,7 +54,7 @@ func (m *measurement) load() *assignment.Load {
 		CPU: min(m.cpu/secs/float64(max(m.cores, 1)), 1),
 	}
 	which, unit := requests, 1.0
-	served := float64(m.n.requests - min(m.n.shed, m.n.requests))
+	served := m.n.served()
 	all := served
 	switch m.metric {
 	case assignment.LoadCustom:
@@ -194,8 +194,7 @@ func (m *measurement) heavyKeys() *overload.HeavyKeys {
 	for _, h := range addRefused(m.hot[requests], m.hot[refused]) {
 		keys = append(keys, overload.KeyRate{Key: h.key, Rate: h.sure() / secs})
 	}
-	served := float64(m.n.requests - min(m.n.shed, m.n.requests))
-	return overload.NewHeavyKeys((float64(m.n.requests)+m.n.held)/secs, served/secs, keys)
+	return overload.NewHeavyKeys((float64(m.n.requests)+m.n.held)/secs, m.n.served()/secs, keys)
 }
 
 // addRefused adds what sketches know of refused requests.

@@ -40,11 +40,10 @@ const (
 	CustomerHeader    = "slicer-customer"
 	// LevelHeader is the trailing metadata by which a task says which RPCs it refuses, and
 	// StandsForHeader marks those of them that are sent all the same, now and then
-	// (overload.TaskLevel).
-	// DrainingHeader is that by which it says that it drains.
+	// (overload.TaskLevel). DrainingHeader is the trailing metadata of a task that drains.
 	LevelHeader     = "slicer-level"
-	DrainingHeader  = "slicer-draining"
 	StandsForHeader = "slicer-stands-for"
+	DrainingHeader  = "slicer-draining"
 )
 
 // Keyless says what becomes of an RPC that has no key.

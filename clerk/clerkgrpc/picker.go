@@ -91,17 +91,10 @@ func (t *table) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return t.pickOwner(r.hash, r, p)
 }
 
-// unthrottled is above all priorities: that of RPCs while no task has said what it refuses.
-const unthrottled = overload.Priority(overload.Priorities)
-
 // priority is that of an RPC. Its cohort is drawn here if that matters now.
 func (t *table) priority(r *route, l overload.Labels) overload.Priority {
-	if !t.job.clerk.Throttling() {
-		return unthrottled
-	}
-	if _, ok := l.Cohort(); !ok && r != nil {
-		l.SetCohort(rand.IntN(overload.Cohorts))
-		r.labels, r.drawn = l, true
+	if drawn := t.job.clerk.DrawCohort(l); r != nil && drawn != l {
+		l, r.labels, r.drawn = drawn, drawn, true
 	}
 	return t.job.clerk.Priority(l)
 }

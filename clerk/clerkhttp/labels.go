@@ -2,7 +2,6 @@ package clerkhttp
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -38,19 +37,11 @@ func labelsIn(h http.Header) (l overload.Labels) {
 	return l
 }
 
-// unthrottled is above all priorities: that of requests while no task has said what it
-// refuses.
-const unthrottled = overload.Priority(overload.Priorities)
-
 // priority is that of the request. Its cohort is drawn here if that matters now.
 func (r *trip) priority() overload.Priority {
-	ck := r.t.clerk
-	if !ck.Throttling() {
-		return unthrottled
-	}
-	l := labelsIn(r.out.Header)
-	if _, ok := l.Cohort(); !ok {
-		l.SetCohort(rand.IntN(overload.Cohorts))
+	ck, l := r.t.clerk, overload.Labels{}
+	if ck.Throttling() {
+		l = ck.DrawCohort(labelsIn(r.out.Header))
 		setLabels(r.out.Header, l)
 	}
 	return ck.Priority(l)

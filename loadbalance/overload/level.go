@@ -62,6 +62,16 @@ func (l Level) bounded() Level {
 	return Level{min(l.Below, Priorities-1), min(max(l.Pause, LeastPause), MostPause)}
 }
 
+// ParseStandsFor reads what a trial request says of itself in a header, 0 for other requests
+// and for what is no number. It may be above MostStandsFor.
+func ParseStandsFor(s string) int {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
 // TaskLevel is what a client knows of the level of a task. It holds back what the task
 // would refuse, but for trial requests, which show that there is room again, and of which
 // each says for how many it stands. Times are since any moment, on a clock that does not go

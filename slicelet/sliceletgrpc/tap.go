@@ -2,7 +2,6 @@ package sliceletgrpc
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +35,7 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 
 // room is the error of an RPC that there is no room for.
 func (g *gate) room(ctx context.Context, now time.Time, l overload.Labels, trial string) error {
-	a := slicelet.Arrival{Labels: l, StandsFor: standsFor(trial)}
+	a := slicelet.Arrival{Labels: l, StandsFor: overload.ParseStandsFor(trial)}
 	if a.StandsFor > 1 || g.slicelet.Admission().HeavyKeys() {
 		a.Key, a.Keyed, _ = g.keyOf(ctx)
 	}
@@ -70,18 +69,6 @@ func (g *gate) shed(ctx context.Context, l overload.Labels) error {
 		return g.full(g.slicelet.Shed(c.handle, l))
 	}
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
-}
-
-// standsFor reads what a trial request says, 0 for others and for what is no number.
-func standsFor(says string) int {
-	if says == "" {
-		return 0
-	}
-	n, err := strconv.ParseUint(says, 10, 16)
-	if err != nil {
-		return 0
-	}
-	return int(n)
 }
 
 // lastOf is last of metadata.

@@ -118,7 +118,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
-	verdict := g.admit(v, r, key, ok, begun)
+	verdict, checked := g.admit(v, r, key, ok, begun), false
 	if !ok {
 		if g.cfg.RequireKey {
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
@@ -137,15 +137,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v.refuses(verdict) {
 			return
 		}
-		if consistent && !g.cfg.UncheckedAnswers {
-			g.slicelet.Admission().Begin()
-			defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
-			g.serveChecked(v, r.WithContext(v))
-			return
-		}
+		checked = consistent && !g.cfg.UncheckedAnswers
 	}
 	g.slicelet.Admission().Begin()
 	defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
+	if checked {
+		g.serveChecked(v, r.WithContext(v))
+		return
+	}
 	g.next.ServeHTTP(rec, r.WithContext(v))
 	rec.end()
 }

@@ -65,11 +65,8 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 	if g.slicelet.Draining() {
 		v.Header().Set(httpkey.HeaderDraining, "1")
 	}
-	standsFor, err := strconv.ParseUint(last(r, httpkey.HeaderStandsFor), 10, 16)
-	if err != nil {
-		standsFor = 0
-	}
-	a := slicelet.Arrival{Labels: v.labels, StandsFor: int(standsFor), Keyed: keyed && (standsFor > 1 || g.slicelet.Admission().HeavyKeys())}
+	standsFor := overload.ParseStandsFor(last(r, httpkey.HeaderStandsFor))
+	a := slicelet.Arrival{Labels: v.labels, StandsFor: standsFor, Keyed: keyed && (standsFor > 1 || g.slicelet.Admission().HeavyKeys())}
 	if a.Keyed {
 		a.Key = assignment.KeyOf(key)
 	}
