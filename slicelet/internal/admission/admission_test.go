@@ -30,6 +30,8 @@ func full() *overload.Limits {
 // TestController: requests count by what becomes of them, and none is believed to wait for
 // longer than it does.
 func TestController(t *testing.T) {
+	// Probes run when the test waits, and not beside it.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		c := New()
 		admit := func(p overload.Priority, left time.Duration, serve bool, want overload.Verdict) {
