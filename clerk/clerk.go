@@ -111,7 +111,7 @@ func New(cfg Config) (*Clerk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), throttles: newThrottles(), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), throttles: newThrottles(cfg.Job), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
 	sub := cfg.subscriber()
 	sub.Observe = c.observe
 	if c.sub, err = subscriber.New(sub); err != nil {
@@ -132,6 +132,7 @@ func (c *Clerk) observe(s subscriber.State) {
 	if a == nil {
 		return
 	}
+	c.throttles.tell(a, s.Status.Conditions)
 	if index, known := c.chooser.index(s.ClientIndex); c.subset.Load().same(a, index, known) {
 		return
 	}

@@ -277,9 +277,12 @@ func (c *Clerk) pickOwner(a *assignment.Assignment, key string, tried []string, 
 	owners := a.Lookup(assignment.KeyOf(key))
 	untried := func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) }
 	t, ok := assignment.Task{}, false
-	if owners.Len() > 1 && c.Throttling() {
+	if owners.Len() > 1 && (c.Throttling() || c.throttles.drains.Load() > 0) {
 		p := c.Priority(l)
-		t, ok = pick(owners.Len(), owners.At, func(t assignment.Task) bool { return untried(t) && !c.Throttle(t.Name).Holds(p) })
+		t, ok = pick(owners.Len(), owners.At, func(t assignment.Task) bool {
+			throttle := c.Throttle(t.Name)
+			return untried(t) && !throttle.Draining() && !throttle.Holds(p)
+		})
 	}
 	if !ok {
 		t, ok = pick(owners.Len(), owners.At, untried)

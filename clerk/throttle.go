@@ -10,23 +10,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // throttles is what a clerk knows of the levels of its job's tasks (overload.TaskLevel). It
 // is a prometheus.Collector.
 type throttles struct {
-	epoch time.Time    // which times count from
-	some  atomic.Int64 // tasks that have said a level
+	job    string
+	epoch  time.Time    // which times count from
+	some   atomic.Int64 // tasks that have said a level, or of which one is told
+	drains atomic.Int64 // tasks that are told to drain
 
 	mu     sync.Mutex
 	byTask map[string]*Throttle
+	told   []subscriber.TaskCondition // of the newest status
 
 	held   [overload.CriticalPlus + 1]atomic.Uint64
 	trials atomic.Uint64
 }
 
-func newThrottles() *throttles { return &throttles{epoch: time.Now(), byTask: map[string]*Throttle{}} }
+func newThrottles(job string) *throttles {
+	return &throttles{job: job, epoch: time.Now(), byTask: map[string]*Throttle{}}
+}
 
 // Throttle holds back what a task would refuse. All that use a clerk share one for each
 // task. All methods are safe for concurrent use; as long as the task has said no level they
@@ -35,7 +41,8 @@ type Throttle struct {
 	all       *throttles
 	job, task string
 	below     atomic.Uint32 // that the task has said
-	draining  atomic.Bool
+	draining  atomic.Bool   // by its answers
+	drains    atomic.Bool   // by the control plane
 
 	incarnation uint64 // of the newest assignment; guarded by the lock of all
 
@@ -48,12 +55,15 @@ type Throttle struct {
 // answer says, choose a task that does not hold the request back, if there is one, and then
 // ask whether to Send. Do does so by itself.
 func (c *Clerk) Throttle(task string) *Throttle {
-	all := c.throttles
+	return c.throttles.throttle(task)
+}
+
+func (all *throttles) throttle(task string) *Throttle {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	t := all.byTask[task]
 	if t == nil {
-		t = &Throttle{all: all, job: c.job, task: task}
+		t = &Throttle{all: all, job: all.job, task: task}
 		all.byTask[task] = t
 	}
 	return t
@@ -76,6 +86,47 @@ func (all *throttles) keep(a *assignment.Assignment) {
 	}
 }
 
+// tell takes what the control plane says of tasks.
+func (all *throttles) tell(a *assignment.Assignment, told []subscriber.TaskCondition) {
+	if len(told) == 0 && len(all.told) == 0 { // calls are serial
+		return
+	}
+	said := make(map[string]bool, len(told))
+	for _, x := range told {
+		if pos, ok := a.Position(x.Task); ok && a.Task(pos).Incarnation == x.Incarnation {
+			said[x.Task] = true
+			all.throttle(x.Task).tell(overload.NewLevel(uint64(x.Level), uint64(x.PauseMS)), x.Draining)
+		}
+	}
+	for _, x := range all.told {
+		if _, ok := a.Position(x.Task); ok && !said[x.Task] { // keep forgets the others
+			all.throttle(x.Task).tell(overload.Level{}, false)
+		}
+	}
+	all.told = told
+}
+
+func (t *Throttle) tell(l overload.Level, drains bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.gone {
+		return
+	}
+	t.level.Tell(time.Since(t.all.epoch), l)
+	t.setLocked(t.level.Below())
+	t.setDrainsLocked(drains)
+}
+
+// setDrainsLocked takes whether the task is told to drain.
+func (t *Throttle) setDrainsLocked(drains bool) {
+	switch was := t.drains.Swap(drains); {
+	case drains && !was:
+		t.all.drains.Add(1)
+	case was && !drains:
+		t.all.drains.Add(-1)
+	}
+}
+
 // Throttling reports whether any task has said that it has no room for all that is asked of
 // it: only then Throttle need be asked at all. It costs next to nothing.
 func (c *Clerk) Throttling() bool { return c.throttles.some.Load() > 0 }
@@ -89,7 +140,7 @@ func (t *Throttle) Hear(l overload.Level) {
 	defer t.mu.Unlock()
 	if !t.gone {
 		t.level.Hear(time.Since(t.all.epoch), l)
-		t.setLocked(l.Below)
+		t.setLocked(t.level.Below())
 	}
 }
 
@@ -100,9 +151,9 @@ func (t *Throttle) HearDraining(draining bool) {
 	}
 }
 
-// Draining reports whether the task's newest answer has said that it drains: that is heard at
-// once, and before an assignment says it.
-func (t *Throttle) Draining() bool { return t.draining.Load() }
+// Draining reports whether the task drains, by its newest answer or by what the control plane
+// has told since: both are known before an assignment says it.
+func (t *Throttle) Draining() bool { return t.draining.Load() || t.drains.Load() }
 
 // HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
 // it on.
@@ -117,6 +168,7 @@ func (t *Throttle) leave() {
 	defer t.mu.Unlock()
 	t.gone, t.level = true, overload.TaskLevel{}
 	t.setLocked(0)
+	t.setDrainsLocked(false)
 }
 
 // setLocked makes below fit the level.

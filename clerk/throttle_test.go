@@ -119,6 +119,85 @@ func TestThrottleDraining(t *testing.T) {
 	})
 }
 
+// TestThrottleTold: what a Distributor says of tasks counts before they say it themselves, for
+// the incarnation that it says it of, until it does not say it any more or they know better.
+func TestThrottleTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		r.share(0, 1)
+		say := func(conditions ...*slicerv1.TaskCondition) {
+			r.server.Say(&slicerv1.Status{Mode: slicerv1.Mode_MODE_AFFINITY, Conditions: conditions})
+			synctest.Wait()
+		}
+		calls := map[string]int{}
+		ask := func(n int) (held int) {
+			clear(calls)
+			for range n {
+				labels := overload.Labels{Criticality: overload.Sheddable}
+				labels.SetCohort(5)
+				err := r.c.Do(overload.WithLabels(t.Context(), labels), "k", func(_ context.Context, task assignment.Task) error {
+					calls[task.Name]++
+					return nil
+				})
+				var full Overloaded
+				if errors.As(err, &full) {
+					held++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			return held
+		}
+		of := func(i int, draining bool, level uint32) *slicerv1.TaskCondition {
+			task := r.tasks[i]
+			return &slicerv1.TaskCondition{Task: task.Name, Incarnation: task.Incarnation, Draining: draining, Level: level, PauseMs: 30_000}
+		}
+		say(of(0, true, 0))
+		if held := ask(50); held > 0 || calls["a"] > 0 || !r.c.Throttle("a").Draining() || r.c.Throttling() {
+			t.Errorf("a drains: %v, %d held back", calls, held)
+		}
+		// Where all drain they have to do.
+		say(of(0, true, 0), of(1, true, 0))
+		if held := ask(50); held > 0 || calls["a"] == 0 || calls["b"] == 0 {
+			t.Errorf("both drain: %v, %d held back", calls, held)
+		}
+		say(of(0, false, 200))
+		if held := ask(50); held > 0 || calls["a"] > 0 || r.c.Throttle("b").Draining() {
+			t.Errorf("a is full: %v, %d held back", calls, held)
+		}
+		say(of(0, false, 200), of(1, false, 2000))
+		if held := ask(50); held < 49 || !r.c.Throttle("b").Holds(overload.Priorities-2) {
+			t.Errorf("both are full: %v, %d held back", calls, held)
+		}
+		// b knows better.
+		r.c.Throttle("b").Hear(overload.Level{})
+		if held := ask(50); held > 0 || calls["a"] > 0 {
+			t.Errorf("b has room: %v, %d held back", calls, held)
+		}
+		say(of(1, false, 200))
+		if held := ask(50); held > 0 || calls["b"] > 0 {
+			t.Errorf("b is full: %v, %d held back", calls, held)
+		}
+		// Nothing is said of a new incarnation, nor of a task that is not known.
+		r.tasks[1].Incarnation++
+		r.put(1)
+		say(of(0, false, 0), &slicerv1.TaskCondition{Task: "b", Incarnation: r.tasks[1].Incarnation - 1, Level: 200}, &slicerv1.TaskCondition{Task: "stranger", Level: 5})
+		if held := ask(50); held > 0 || calls["b"] != 50 || r.c.Throttling() || len(r.c.throttles.byTask) > 2 {
+			t.Errorf("another incarnation: %v, %d held back", calls, held)
+		}
+		say(of(1, true, 300))
+		if r.tasks = r.tasks[:1]; !r.c.Throttling() {
+			t.Error("b is not told to be full")
+		}
+		r.put(0)
+		say()
+		if r.c.Throttling() || r.c.throttles.drains.Load() != 0 || len(r.c.throttles.byTask) > 1 {
+			t.Error("what has left is still known")
+		}
+	})
+}
+
 // TestThrottleByDefault: a request without a criticality is held back as the job's default
 // is, and one without a cohort gets one.
 func TestThrottleByDefault(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -13,9 +14,14 @@ import (
 // for, until the slicelet closes.
 func (s *Slicelet) report() {
 	sequence := firstReport().Sequence
+	var level overload.Level // as it is told
 	send := func(load *assignment.Load) {
 		sequence++
-		r := &slicerv1.Report{Sequence: sequence, State: wire.StateToProto(s.state())}
+		level = s.Admission().Level().Coarse(level)
+		r := &slicerv1.Report{
+			Sequence: sequence, State: wire.StateToProto(s.state()),
+			Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()),
+		}
 		if load != nil {
 			r.Load = wire.LoadToProto(load)
 		}

@@ -67,7 +67,8 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.arrivals.attempts.began, s.arrivals.customer, s.arrivals.control = time.Now(), cfg.Customer, admission.New(cfg.signals()...)
+	s.arrivals.attempts.began, s.arrivals.customer = time.Now(), cfg.Customer
+	s.arrivals.control = admission.New(func() int { return s.sub.State().Status.Subscribers }, cfg.signals()...)
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())

@@ -54,6 +54,7 @@ type (
 	Reports struct {
 		Complete bool
 		Reports  []generate.Report
+		said     []saidOf // what clients of the same tasks need to know
 	}
 	// Acks is how far the subscribers are.
 	Acks struct {

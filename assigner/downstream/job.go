@@ -23,7 +23,8 @@ type Job struct {
 	core     *generate.Core
 	clients  *clientindex.Table
 	frames   frames
-	status   *slicerv1.JobStatus   // nil before the store has answered
+	status   *slicerv1.JobStatus // nil before the store has answered
+	tasks    conditions
 	attached []clientindex.Session // all streams, in order of coming
 	watchers map[Session]*watcher  // those that have said something of the job
 	now      generate.Now
@@ -84,6 +85,7 @@ func (j *Job) Step(now generate.Now, e Event) []Action {
 	case Detached:
 		j.attached = slices.DeleteFunc(j.attached, func(s clientindex.Session) bool { return s == clientindex.Session(e.From) })
 		delete(j.watchers, e.From)
+		j.tasks.detach(e.From)
 		j.core.Detach(now, e.From)
 	case Core:
 		e(j.core, now)
@@ -127,7 +129,9 @@ func (j *Job) said(from Session, w *watcher, what any) {
 		j.want(from, w, x)
 	case Reports:
 		j.core.Reports(j.now, from, x.Complete, x.Reports)
+		j.tasks.report(from, x.Complete, x.said)
 		clear(x.Reports)
+		clear(x.said)
 	case Acks:
 		w.acked = x.progress
 		j.core.Acked(j.now, from, x.Acks)

@@ -19,6 +19,7 @@ type Reader struct {
 	From Session
 	Name string            // the Distributor's
 	room []generate.Report // for the reports of one message
+	said []saidOf
 }
 
 // Rejected is a task's report that is malformed.
@@ -39,16 +40,16 @@ func (r *Reader) Read(now time.Duration, m *slicerv1.AttachRequest) (e Said, bad
 			Newest: generate.Held{Store: w.GetNewestReportedStoreId(), Generation: assignment.Generation(w.GetNewestReported())},
 		}
 	case *slicerv1.AttachRequest_Reports:
-		r.room = r.room[:0]
+		r.room, r.said = r.room[:0], r.said[:0]
 		for _, t := range x.Reports.GetReports() {
 			switch report, err := reportFromProto(t); {
 			case err != nil:
 				bad = append(bad, Rejected{assignment.Clip(t.GetTask().GetName(), assignment.MaxNameLen), err})
 			case len(r.room) < assignment.MaxTasks:
-				r.room = append(r.room, report)
+				r.room, r.said = append(r.room, report), append(r.said, newSaidOf(t))
 			}
 		}
-		e.What = Reports{Complete: x.Reports.GetComplete(), Reports: r.room}
+		e.What = Reports{Complete: x.Reports.GetComplete(), Reports: r.room, said: r.said}
 	case *slicerv1.AttachRequest_Acks:
 		a := x.Acks
 		late := a.GetStragglers()

@@ -28,6 +28,7 @@ import (
 //	want d=d1 [g=1] [newest=1s] [stop]  d1 holds generation 1, and a slicelet of it one that
 //	                                    is so much newer than the newest
 //	reports d=d1 [complete] t1 t2=2 -t3 tasks run, of incarnation 1 or that one; t3 has gone
+//	drains d=d1 t1, full d=d1 t1        reports of tasks that drain, or refuse
 //	malformed d=d1                      a report that makes no sense
 //	acks d=d1 clerks=2 [g=1] [late=c1]  all hold generation 1 at least
 //	clients d=d1 [complete] c1 c2=7 -c3 clerks that are connected, or hold an index; c3 has gone
@@ -163,13 +164,19 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_WantBase{WantBase: w}}
 	case "malformed":
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: &slicerv1.TaskReports{Job: "job", Reports: []*slicerv1.TaskReport{{Task: task("bad name", 1)}}}}}
-	case "reports":
+	case "reports", "drains", "full":
 		m := &slicerv1.TaskReports{Job: "job", Complete: d.HasArg("complete")}
 		each(func(name string, n int, gone bool) {
 			x.seq++
 			r := &slicerv1.TaskReport{Task: task(name, uint64(max(n, 1))), Disconnected: gone}
 			if !gone {
 				r.Report = &slicerv1.Report{Sequence: x.seq, State: r.Task.State}
+				switch d.Cmd {
+				case "drains":
+					r.Report.State = slicerv1.TaskState_TASK_STATE_DRAINING
+				case "full":
+					r.Report.Level = 300
+				}
 			}
 			m.Reports = append(m.Reports, r)
 		})
@@ -361,6 +368,13 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 		}
 		if len(s.Stragglers) > 0 {
 			words += ", late: " + strings.Join(s.Stragglers, " and ")
+		}
+		for _, c := range s.Conditions {
+			what := fmt.Sprintf("refuses below %d", c.Level)
+			if c.Draining {
+				what = "drains"
+			}
+			words += fmt.Sprintf(", %s/%d %s", c.Task, c.Incarnation, what)
 		}
 		if s.Distributors > 0 {
 			words += fmt.Sprintf(", %d Distributors with %d subscribers each", s.Distributors, s.MeanSubscribers)

@@ -8,11 +8,12 @@ import (
 
 // What a subscriber is and knows, in the protocol's words.
 type (
-	Role     = protocol.Role
-	State    = protocol.State
-	Status   = protocol.Status
-	Source   = protocol.Source
-	Counters = protocol.Counters
+	Role          = protocol.Role
+	State         = protocol.State
+	TaskCondition = protocol.TaskCondition
+	Status        = protocol.Status
+	Source        = protocol.Source
+	Counters      = protocol.Counters
 )
 
 const (

@@ -121,6 +121,7 @@ func (u *upward) answered(now time.Time, e Answered) {
 		}
 		u.answer.status = m
 		u.down.publisher.changed(now, m)
+		u.down.tasks.hear(now, m.GetConditions())
 		u.schedule.reportsEvery(now, reportInterval(m))
 	}
 	if before.by != e.From.Session || before.unknown != m.GetUnknown() {
@@ -137,6 +138,7 @@ func (u *upward) forget(from Peer) {
 	u.cache.clear()
 	u.answer.status = nil
 	u.down.publisher.reset()
+	u.down.tasks.above = nil
 	for _, s := range u.subs.all {
 		u.end(s, u.notFound())
 	}

@@ -65,7 +65,7 @@ func (r *reports) holder(name string) (*reported, bool) {
 
 // connect enters a task. A subscriber that reported for one of that name before does so
 // no longer.
-func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) {
+func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) *reported {
 	t := &reported{by: by, task: task}
 	r.tasks[task.GetName()] = t
 	if i, was := r.find(task.GetName()); was {
@@ -75,16 +75,17 @@ func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report 
 	}
 	delete(r.gone, processOf(task))
 	t.take(now, r.next(), report)
+	return t
 }
 
-// report takes a task's newest report. It reports whether the task's state changes, of
-// which the assigner is told at once.
-func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1.Report) (changed bool) {
-	t := r.tasks[name]
+// report takes a task's newest report, and reports whether the task's state changes, of
+// which the assigner is told at once. It returns nil if another speaks for the task.
+func (r *reports) report(now time.Time, by uint64, name string, report *slicerv1.Report) (t *reported, changed bool) {
+	t = r.tasks[name]
 	if t == nil || t.by != by {
-		return false
+		return nil, false
 	}
-	return t.take(now, r.next(), report)
+	return t, t.take(now, r.next(), report)
 }
 
 func (r *reports) next() uint64 {
@@ -197,6 +198,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 // age makes r the report as it is sent on: older by the time that it has waited here.
 func (t *reported) age(r *slicerv1.Report, now time.Time) *slicerv1.Report {
 	r.Sequence, r.State, r.Load = t.number, t.report.GetState(), t.report.GetLoad()
+	r.Level, r.PauseMs = t.report.GetLevel(), t.report.GetPauseMs()
 	r.AgeMs = t.report.GetAgeMs() + max(now.Sub(t.at), 0).Milliseconds()
 	return r
 }

@@ -157,7 +157,7 @@ func TestReportsKeepWhatIsOnItsWay(t *testing.T) {
 	task := protoTask("a", 1)
 	r.connect(epoch, 1, task, running(1))
 	sent := r.take(epoch, testJob, true)[0].Reports[0].Task
-	if !r.report(epoch, 1, "a", &slicerv1.Report{State: slicerv1.TaskState_TASK_STATE_DRAINING}) {
+	if _, changed := r.report(epoch, 1, "a", &slicerv1.Report{State: slicerv1.TaskState_TASK_STATE_DRAINING}); !changed {
 		t.Error("a change of state is none")
 	}
 	if sent.State != slicerv1.TaskState_TASK_STATE_RUNNING {

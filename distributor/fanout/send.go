@@ -134,6 +134,10 @@ func (d *downward) sendWholes(now time.Time) (next time.Time) {
 
 // publish shows subscribers the status that is due, and repeats it to some.
 func (d *downward) publish(now time.Time) (next time.Time) {
+	if d.tasks.due.ready(now) {
+		d.tasks.due.sent(now)
+		d.publisher.tell(now, d.tasks.all())
+	}
 	if d.publisher.show(now) {
 		d.wakeAll()
 	}
@@ -150,7 +154,7 @@ func (d *downward) publish(now time.Time) (next time.Time) {
 			}
 		}
 	}
-	return d.publisher.wake()
+	return Sooner(d.publisher.wake(), d.tasks.due.at)
 }
 
 // awaitBase reports whether a subscriber had better wait for the base that it holds.

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ const (
 type statusPublisher struct {
 	version        uint64           // of shown; 0 when nothing has been shown
 	shown          *slicerv1.Status // as all but slicelets see it
+	conditions     []*slicerv1.TaskCondition
 	next           *slicerv1.Status // what is to be shown, nil if it is the same
 	due            due
 	groups         [numGroups]group
@@ -44,6 +46,8 @@ type statusPublisher struct {
 
 // group are subscribers that hear the status again in the same interval.
 type group struct {
+	shown    *slicerv1.Status
+	version  uint64 // since which it is
 	messages *prepared.Messages
 	// repeats counts the batches that have been repeated.
 	repeats  uint64
@@ -82,7 +86,8 @@ func reportInterval(m *slicerv1.JobStatus) time.Duration {
 
 // newest is what subscribers of a role are to see, nil if nothing yet.
 func (b *statusPublisher) newest(role slicerv1.Role) (*prepared.Messages, uint64) {
-	return b.groups[groupOf(role)].messages, b.version
+	g := &b.groups[groupOf(role)]
+	return g.messages, g.version
 }
 
 // changed takes what the assigner says.
@@ -91,7 +96,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
 		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unacknowledged: b.unacknowledged && !alwaysAcknowledged,
-		Overload: m.GetOverload(),
+		Overload: m.GetOverload(), Conditions: b.conditions, Subscribers: subscribersOf(m),
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
@@ -103,27 +108,58 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || !proto.Equal(s.Overload, b.shown.Overload) || s.Unacknowledged != b.shown.Unacknowledged:
 		b.next = s
 		b.due.after(now, StatusGap)
-	case !slices.Equal(s.Stragglers, b.shown.Stragglers):
+	case !slices.Equal(s.Stragglers, b.shown.Stragglers) || !wire.SameConditions(s.Conditions, b.shown.Conditions) || s.Subscribers != b.shown.Subscribers:
 		b.next = s
 		b.due.after(now, StragglersGap)
 	}
 }
 
+// subscribersOf is how many the job has in all, by what its assigner says of the mean.
+func subscribersOf(m *slicerv1.JobStatus) uint32 {
+	n := min(uint64(m.GetDistributors())*uint64(m.GetMeanSubscribers()), 1<<24)
+	if n == 0 {
+		return 0
+	}
+	return 1 << bits.Len64(n-1)
+}
+
 // reset forgets what was shown, for a job that does not exist any more.
-func (b *statusPublisher) reset() { *b = statusPublisher{unacknowledged: b.unacknowledged} }
+func (b *statusPublisher) reset() {
+	*b = statusPublisher{unacknowledged: b.unacknowledged, conditions: b.conditions}
+}
 
 // acknowledge takes whether the preferred assigner hears this Distributor.
 func (b *statusPublisher) acknowledge(now time.Time, unacknowledged bool) {
 	b.unacknowledged = unacknowledged
+	if b.change() {
+		b.next.Unacknowledged = unacknowledged && !alwaysAcknowledged
+		b.due.after(now, StatusGap)
+	}
+}
+
+// tell takes the conditions of tasks, which have waited for their time.
+func (b *statusPublisher) tell(now time.Time, conditions []*slicerv1.TaskCondition) {
+	if wire.SameConditions(b.conditions, conditions) {
+		return
+	}
+	b.conditions = conditions
+	if b.change() {
+		b.next.Conditions = conditions
+		b.due.after(now, 0)
+	}
+}
+
+// change makes next what may be changed, and reports whether there is any: else what is to
+// be said becomes part of the first.
+func (b *statusPublisher) change() bool {
 	if b.next == nil {
 		b.next = b.shown
 	}
 	if b.next == nil {
-		return // it is part of the first
+		return false
 	}
 	b.next = proto.CloneOf(b.next)
-	b.next.Unacknowledged = unacknowledged && !alwaysAcknowledged
-	b.due.after(now, StatusGap)
+	return true
 }
 
 // show makes what is due the status, and reports whether there was any.
@@ -133,18 +169,23 @@ func (b *statusPublisher) show(now time.Time) bool {
 	}
 	first := b.shown == nil
 	b.shown, b.next = b.next, nil
+	b.version++
 	for i := range b.groups {
-		g, shown := &b.groups[i], b.shown
-		g.messages = statusMessages(func() *slicerv1.Status {
-			s := proto.CloneOf(shown)
-			s.RepeatMs = intervalOf(i).Milliseconds()
-			return s
-		})
+		g, shown := &b.groups[i], proto.CloneOf(b.shown)
+		shown.RepeatMs = intervalOf(i).Milliseconds()
+		if i == ofSlicelets {
+			shown.Conditions = nil
+		} else {
+			shown.Subscribers = 0
+		}
 		if first {
 			g.repeatAt = now.Add(intervalOf(i))
+		} else if proto.Equal(g.shown, shown) {
+			continue
 		}
+		g.shown, g.version = shown, b.version
+		g.messages = statusMessages(func() *slicerv1.Status { return shown })
 	}
-	b.version++
 	b.due.sent(now)
 	return true
 }

@@ -81,7 +81,7 @@ func (j *Job) came(now time.Time, e Came) {
 		return
 	}
 	if slicelet {
-		j.up.reports.connect(now, s.id, s.in.Task, s.in.Report)
+		j.down.tasks.report(now, j.up.reports.connect(now, s.id, s.in.Task, s.in.Report))
 		s.in.Report = nil // the next one takes its place
 		s.reportedAt = now
 		j.schedule.reportsChanged(now, true)
@@ -153,7 +153,7 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 			j.cfg.Name, name, t.task.GetAddress(), t.task.GetIncarnation())
 	default:
 		j.say(slog.LevelInfo, "silent task makes way for another incarnation", "task", name, "address", s.in.Task.GetAddress())
-		j.up.reports.disconnect(t.by, name, j.schedule.receives())
+		j.up.disconnect(now, t.by, name)
 	}
 	if old != nil {
 		j.remove(now, old)
@@ -205,11 +205,20 @@ func (j *Job) left(now time.Time, id uint64) {
 	if s == nil {
 		return
 	}
-	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.up.reports.disconnect(s.id, s.in.Task.GetName(), j.schedule.receives()) {
+	if s.in.Role == slicerv1.Role_ROLE_SLICELET && j.up.disconnect(now, s.id, s.in.Task.GetName()) {
 		j.schedule.reportsChanged(now, true)
 	}
 	j.remove(now, s)
 	j.due = true
+}
+
+// disconnect forgets a task whose stream ends, and reports whether it did.
+func (u *upward) disconnect(now time.Time, by uint64, task string) bool {
+	ok := u.reports.disconnect(by, task, u.schedule.receives())
+	if ok {
+		u.down.tasks.leave(now, task)
+	}
+	return ok
 }
 
 func (j *Job) remove(now time.Time, s *subscriber) {
@@ -232,11 +241,15 @@ func (j *Job) report(now time.Time, e Reported) {
 		return
 	}
 	s.reportedAt = now
-	changed := j.up.reports.report(now, s.id, s.in.Task.GetName(), e.Report)
+	t, changed := j.up.reports.report(now, s.id, s.in.Task.GetName(), e.Report)
 	idle := j.schedule.reports.at.IsZero()
 	j.schedule.reportsChanged(now, changed)
 	j.cfg.Observer.Report()
-	if changed || idle {
+	told := !j.down.tasks.due.at.IsZero()
+	if t != nil {
+		j.down.tasks.report(now, t)
+	}
+	if changed || idle || told != !j.down.tasks.due.at.IsZero() {
 		j.due = true
 	}
 }

@@ -28,7 +28,7 @@ import (
 // the actions anew. A line is "event arguments"; the arguments are
 //
 //	peers [preferred=a1] [asked=a1] [store=1]            which assigners there are
-//	answer from=a1 [unknown] [heartbeat=2s] [converged=2] [distributors=2 mean=10]
+//	answer from=a1 [unknown] [heartbeat=2s] [converged=2] [distributors=2 mean=10] [drains=t9] [full=t8]
 //	assignment from=a1 g=2 [store=1] [age=5ms]           generation 2 has come
 //	base from=a1 [g=1]                                   one that was asked for, or none
 //	undecodable from=a1                                  one came that does not decode
@@ -37,7 +37,7 @@ import (
 //	clerk n=1 id=c1 [g=1] [index=7]                      subscriber 1, which holds g1
 //	slicelet n=2 task=t1 [incarnation=1] [g=1]
 //	observer n=3
-//	report n=2 [state=draining]
+//	report n=2 [state=draining] [level=300]
 //	ack n=1 g=2 [refusal=why]
 //	left n=1
 //	fetch g=1 [waited]
@@ -147,10 +147,17 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		x.hears = d.HasArg("preferred")
 		x.step(Peers{Preferred: x.peer(text("preferred")), Target: x.peer(text("asked")), Store: uint64(number("store", 0))})
 	case "answer":
-		x.step(Answered{From: x.peer(text("from")), Status: &slicerv1.JobStatus{
+		m := &slicerv1.JobStatus{
 			Job: testJob, Unknown: d.HasArg("unknown"), HeartbeatTimeoutMs: length("heartbeat").Milliseconds(),
 			ConvergedGeneration: generation(number("converged", 0)), Distributors: uint32(number("distributors", 0)), MeanSubscribers: uint32(number("mean", 0)),
-		}})
+		}
+		if d.HasArg("drains") {
+			m.Conditions = append(m.Conditions, &slicerv1.TaskCondition{Task: text("drains"), Incarnation: 1, Draining: true})
+		}
+		if d.HasArg("full") {
+			m.Conditions = append(m.Conditions, &slicerv1.TaskCondition{Task: text("full"), Incarnation: 1, Level: 200, PauseMs: 1000})
+		}
+		x.step(Answered{From: x.peer(text("from")), Status: m})
 	case "assignment":
 		x.step(Offered{From: x.peer(text("from")), Assignment: x.assignment(uint64(number("store", 1)), number("g", 0)), Age: length("age")})
 	case "base":
@@ -190,7 +197,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		if d.HasArg("state") {
 			state = slicerv1.TaskState(slicerv1.TaskState_value["TASK_STATE_"+strings.ToUpper(text("state"))])
 		}
-		x.step(Reported{ID: n, Report: &slicerv1.Report{State: state}})
+		x.step(Reported{ID: n, Report: &slicerv1.Report{State: state, Level: uint32(number("level", 0))}})
 	case "ack":
 		x.step(Acked{ID: n, Gen: assignment.Generation(generation(number("g", 0))), Refusal: text("refusal")})
 	case "left":
@@ -350,6 +357,16 @@ func (x *transcript) content(a Send) string {
 	}
 	if s.ClientIndex != nil {
 		words = append(words, fmt.Sprintf("your index is %d", s.GetClientIndex()))
+	}
+	if s.Subscribers > 0 {
+		words = append(words, fmt.Sprintf("%d subscribers", s.Subscribers))
+	}
+	for _, c := range s.Conditions {
+		what := fmt.Sprintf("refuses below %d", c.Level)
+		if c.Draining {
+			what = "drains"
+		}
+		words = append(words, fmt.Sprintf("%s/%d %s", c.Task, c.Incarnation, what))
 	}
 	words = append(words, fmt.Sprintf("report every %dms", s.ReportIntervalMs))
 	return words[0] + " " + strings.Join(words[1:], ", ")

@@ -9,11 +9,18 @@ import (
 const (
 	// LeastPause and MostPause bound Level.Pause.
 	LeastPause = 20 * time.Millisecond
-	MostPause  = 10 * time.Second
+	MostPause  = 30 * time.Second
 	// A client believes a level for the time of two trial requests, but so long at least
 	// and at most.
 	leastBelief = time.Second
-	mostBelief  = 2 * MostPause
+	mostBelief  = 2 * alonePause
+	// alonePause is the longest pause of a client that no control plane tells when there is
+	// room again.
+	alonePause = 10 * time.Second
+	// What the control plane tells is believed for toldBelief: it repeats it more often. What it
+	// knows is at most toldAfter old.
+	toldBelief = 20 * time.Second
+	toldAfter  = 3 * time.Second
 	// MostStandsFor is the most requests that a trial request may stand for.
 	MostStandsFor = 10_000
 )
@@ -54,6 +61,25 @@ func NewLevel(below, pauseMS uint64) Level {
 	return Level{Priority(min(below, Priorities-1)), time.Duration(min(pauseMS, uint64(MostPause.Milliseconds()))) * time.Millisecond}.bounded()
 }
 
+// coarse is by how much a level may be above the one that the control plane tells.
+const coarse = 8
+
+// Coarse is a level for the control plane to tell, which sends each change to all clients,
+// where before is the one that it tells: not above l, and the same as before if it is near.
+func (l Level) Coarse(before Level) Level {
+	l = l.bounded()
+	if before.Below > l.Below || before.Below+coarse <= l.Below {
+		before.Below = l.Below - min(l.Below, coarse/2)
+	}
+	if before.Below == 0 {
+		return Level{}
+	}
+	if before.Pause < l.Pause || before.Pause > 4*l.Pause {
+		before.Pause = 2 * l.Pause
+	}
+	return before.bounded()
+}
+
 // bounded is a level in range.
 func (l Level) bounded() Level {
 	if l.Below == 0 {
@@ -77,11 +103,33 @@ func ParseStandsFor(s string) int {
 // each says for how many it stands. Times are since any moment, on a clock that does not go
 // backwards. It is not safe for concurrent use. The zero value knows of none.
 type TaskLevel struct {
-	level Level
-	until time.Duration // it is believed
+	heard believed      // in the task's answers, which are newer than what is told
+	at    time.Duration // when it was heard
+	told  believed      // by the control plane
 	next  time.Duration // when a trial request is due
 	held  [CriticalPlus + 1]int
 }
+
+// believed is a level and until when it is believed.
+type believed struct {
+	Level
+	until time.Duration
+}
+
+// now is the level that is believed, the zero value if none is.
+func (t *TaskLevel) now(now time.Duration) Level {
+	switch {
+	case now < t.heard.until:
+		return t.heard.Level
+	case now < t.told.until:
+		return t.told.Level
+	}
+	return Level{}
+}
+
+// Below is the priority below which requests may be held back until something else is heard
+// or told, 0 if none may.
+func (t *TaskLevel) Below() Priority { return max(t.heard.Below, t.told.Below) }
 
 // Hear takes what an answer says. An answer that says nothing is of a task with room.
 func (t *TaskLevel) Hear(now time.Duration, l Level) {
@@ -90,11 +138,42 @@ func (t *TaskLevel) Hear(now time.Duration, l Level) {
 		*t = TaskLevel{}
 		return
 	}
-	if next := now + spread(now, l.Pause); t.level.Below == 0 || next < t.next {
-		t.next = next
+	known := t.now(now).Below > 0
+	t.heard, t.at = believed{l, now + min(max(2*l.Pause, leastBelief), mostBelief)}, now
+	t.plan(now, l, known)
+}
+
+// Tell takes what the control plane says of the task, which counts where no answer has said
+// anything for some time: for a client that asks rarely or has just started. It is to be
+// repeated within 20 s. The zero value says that the task has room, but for what was heard
+// just now.
+func (t *TaskLevel) Tell(now time.Duration, l Level) {
+	l = l.bounded()
+	if l.Below == 0 {
+		t.told = believed{}
+		if now-t.at >= toldAfter {
+			t.heard = believed{}
+		}
+		return
 	}
-	t.level = l
-	t.until = now + min(max(2*l.Pause, leastBelief), mostBelief)
+	known := t.now(now).Below > 0
+	t.told = believed{l, now + toldBelief}
+	t.plan(now, l, known)
+}
+
+// plan sets when a trial request is due by a new level, unless that is known and not too late.
+func (t *TaskLevel) plan(now time.Duration, l Level, known bool) {
+	if pause := t.pause(now, l); !known || t.next > now+pause*3/2 {
+		t.next = now + spread(now, pause)
+	}
+}
+
+// pause is the time between two trial requests at a level.
+func (t *TaskLevel) pause(now time.Duration, l Level) time.Duration {
+	if now < t.told.until {
+		return l.Pause
+	}
+	return min(l.Pause, alonePause)
 }
 
 // spread is half of d to one and a half of it, or else clients that hear a level in the same
@@ -107,7 +186,7 @@ func spread(now, d time.Duration) time.Duration {
 
 // Holds reports whether the task would refuse a request, as far as is known.
 func (t *TaskLevel) Holds(now time.Duration, p Priority) bool {
-	return p < t.level.Below && now < t.until
+	return p < t.now(now).Below
 }
 
 // Send decides whether a request is sent to the task. If it is a trial request, it stands
@@ -121,7 +200,7 @@ func (t *TaskLevel) Send(now time.Duration, p Priority) (standsFor int, ok bool)
 	if now < t.next {
 		return 0, false
 	}
-	t.next = now + spread(now, t.level.Pause)
+	t.next = now + spread(now, t.pause(now, t.now(now)))
 	standsFor, *held = *held, 0
 	return standsFor, true
 }

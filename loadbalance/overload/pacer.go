@@ -99,6 +99,9 @@ type Seen struct {
 	// Ended is how many handlers ended that did not refuse, Missed how many of them after the
 	// deadline of their request, and Refused how many refused.
 	Ended, Missed, Refused int
+	// Clients is about how many the task may have, which says how many may send trial
+	// requests before any have; 0 if it is not known.
+	Clients int
 	// Signal is the largest of other signals that say how full the task is, 1 being as full
 	// as it may be; 0 if there are none.
 	Signal float64
@@ -163,10 +166,13 @@ func (p *Pacer) Tick(s Seen) *Limits {
 			l.Level.Below = p
 		}
 	}
-	k = keep(clientsOver)
+	if k = keep(max(clientsOver, 2*p.told)); p.told == 0 {
+		p.clients = max(p.clients, float64(s.Clients))
+	}
 	p.clients = p.clients*k + float64(max(s.Trials, 0))*p.told.Seconds()/over.Seconds()*(1-k)
-	p.told = firstPause
+	p.told = 0
 	if l.Level.Below > 0 {
+		p.told = firstPause
 		if p.clients >= .5 {
 			served := l.Asked / max(l.ratioOf(0), l.signal, l.ratioAtEnd(0))
 			p.told = time.Duration(min(p.clients/(trialShare*served), MostPause.Seconds()) * float64(time.Second))

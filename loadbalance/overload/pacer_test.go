@@ -23,6 +23,11 @@ type core struct {
 	asked             [Priorities]uint32
 
 	clients []TaskLevel // that hold back what the core would refuse; none send all
+	// tell: the control plane tells the clients each second what the level was a second
+	// before. reported is that level.
+	tell     bool
+	told     time.Duration
+	reported Level
 }
 
 type queued struct {
@@ -104,9 +109,16 @@ func (c *core) tick() {
 	}
 	for c.now >= c.ticked+Tick {
 		c.ticked += Tick
-		c.seen.Over, c.seen.Asked = Tick, &c.asked
+		c.seen.Over, c.seen.Asked, c.seen.Clients = Tick, &c.asked, len(c.clients)
 		c.limits = c.pacer.Tick(c.seen)
 		c.seen, c.asked = Seen{}, [Priorities]uint32{}
+		if c.tell && c.now >= c.told+time.Second {
+			c.told = c.now
+			for i := range c.clients {
+				c.clients[i].Tell(c.now, c.reported)
+			}
+			c.reported = c.limits.Level.Coarse(c.reported)
+		}
 	}
 }
 

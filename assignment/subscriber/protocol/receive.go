@@ -139,7 +139,7 @@ func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 		c.status.Mode = mode
 	}
 	if l == &c.back {
-		c.status.Converged, c.status.Stragglers = 0, nil
+		c.status.Converged, c.status.Stragglers, c.status.Conditions = 0, nil, nil
 	}
 	c.do(Action{Do: Publish})
 }

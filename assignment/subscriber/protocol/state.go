@@ -80,6 +80,23 @@ type Status struct {
 	Mode assignment.Mode
 	// Overload is what the job does when there are too many requests, with defaults.
 	Overload assignment.OverloadConfig
+	// Conditions are those of tasks that drain or have no room for all that is asked of
+	// them, as far as a Distributor that serves tells: at most wire.MaxConditions, and none
+	// to slicelets. It is repeated within seconds.
+	Conditions []TaskCondition
+	// Subscribers is how many clerks and slicelets the job has, rounded up to a power of two;
+	// 0 while not known. Only slicelets are told.
+	Subscribers int
+}
+
+// TaskCondition is what clients need to know of a task before an assignment, or an answer of
+// the task, says it.
+type TaskCondition struct {
+	Task        string
+	Incarnation uint64
+	Draining    bool
+	// Level and PauseMS are as overload.NewLevel takes them.
+	Level, PauseMS uint32
 }
 
 const (
@@ -87,6 +104,7 @@ const (
 	minReportInterval     = 100 * time.Millisecond
 	maxReportInterval     = time.Minute
 	maxStraggler          = 256
+	maxSubscribers        = 1 << 24
 )
 
 // statusFromProto bounds whatever a server says.
@@ -96,6 +114,7 @@ func statusFromProto(m *slicerv1.Status) Status {
 		ReportInterval: defaultReportInterval,
 		LoadMetric:     assignment.LoadRequests,
 		Overload:       wire.OverloadFromProto(m.GetOverload()).OrDefaults(),
+		Subscribers:    int(min(m.GetSubscribers(), maxSubscribers)),
 	}
 	if ms := m.GetReportIntervalMs(); ms > 0 {
 		ms = min(ms, maxReportInterval.Milliseconds())
@@ -117,6 +136,9 @@ func statusFromProto(m *slicerv1.Status) Status {
 		for i, n := range s.Stragglers {
 			s.Stragglers[i] = assignment.Clip(n, maxStraggler)
 		}
+	}
+	for _, m := range m.GetConditions()[:min(len(m.GetConditions()), wire.MaxConditions)] {
+		s.Conditions = append(s.Conditions, TaskCondition{m.GetTask(), m.GetIncarnation(), m.GetDraining(), m.GetLevel(), m.GetPauseMs()})
 	}
 	return s
 }

@@ -1395,8 +1395,11 @@ type JobStatus struct {
 	Distributors    uint32          `protobuf:"varint,8,opt,name=distributors,proto3" json:"distributors,omitempty"`
 	MeanSubscribers uint32          `protobuf:"varint,9,opt,name=mean_subscribers,json=meanSubscribers,proto3" json:"mean_subscribers,omitempty"`
 	Overload        *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What all Distributors' tasks have said of themselves, as in Status. Empty when the
+	// sender is not preferred.
+	Conditions    []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
@@ -1495,6 +1498,13 @@ func (x *JobStatus) GetMeanSubscribers() uint32 {
 func (x *JobStatus) GetOverload() *OverloadConfig {
 	if x != nil {
 		return x.Overload
+	}
+	return nil
+}
+
+func (x *JobStatus) GetConditions() []*TaskCondition {
+	if x != nil {
+		return x.Conditions
 	}
 	return nil
 }
@@ -1794,7 +1804,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\x88\x03\n" +
+	"\x05piece\"\xc2\x03\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -1809,7 +1819,10 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\fdistributors\x18\b \x01(\rR\fdistributors\x12)\n" +
 	"\x10mean_subscribers\x18\t \x01(\rR\x0fmeanSubscribers\x125\n" +
 	"\boverload\x18\n" +
-	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\x82\x01\n" +
+	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x128\n" +
+	"\n" +
+	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
+	"conditions\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -1870,6 +1883,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*Trailer)(nil),          // 27: slicer.v1.Trailer
 	(Mode)(0),                // 28: slicer.v1.Mode
 	(*OverloadConfig)(nil),   // 29: slicer.v1.OverloadConfig
+	(*TaskCondition)(nil),    // 30: slicer.v1.TaskCondition
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
@@ -1900,14 +1914,15 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	27, // 25: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
 	28, // 26: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
 	29, // 27: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
-	19, // 28: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 29: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	9,  // 30: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	30, // [30:31] is the sub-list for method output_type
-	29, // [29:30] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	30, // 28: slicer.v1.JobStatus.conditions:type_name -> slicer.v1.TaskCondition
+	19, // 29: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 30: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	9,  // 31: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	31, // [31:32] is the sub-list for method output_type
+	30, // [30:31] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }

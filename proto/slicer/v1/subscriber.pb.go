@@ -304,9 +304,14 @@ type Report struct {
 	// come already from what is new: a Distributor puts its own in its place.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How old this report was when it was sent on, milliseconds.
-	AgeMs         int64       `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	State         TaskState   `protobuf:"varint,3,opt,name=state,proto3,enum=slicer.v1.TaskState" json:"state,omitempty"`
-	Load          *LoadReport `protobuf:"bytes,4,opt,name=load,proto3" json:"load,omitempty"`
+	AgeMs int64       `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	State TaskState   `protobuf:"varint,3,opt,name=state,proto3,enum=slicer.v1.TaskState" json:"state,omitempty"`
+	Load  *LoadReport `protobuf:"bytes,4,opt,name=load,proto3" json:"load,omitempty"`
+	// What the task has no room for, as its answers say: the priority below which it
+	// refuses, 0 for none, and the pause between a client's trial requests. Both change
+	// only now and then.
+	Level         uint32 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
+	PauseMs       uint32 `protobuf:"varint,6,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +374,100 @@ func (x *Report) GetLoad() *LoadReport {
 	return nil
 }
 
+func (x *Report) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *Report) GetPauseMs() uint32 {
+	if x != nil {
+		return x.PauseMs
+	}
+	return 0
+}
+
+// TaskCondition is what clients of a task need to know before an assignment, or an answer
+// of the task, says it.
+type TaskCondition struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Task        string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Incarnation uint64                 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// It is to get no new requests where another task can take them.
+	Draining bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
+	// As in its Report.
+	Level         uint32 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
+	PauseMs       uint32 `protobuf:"varint,5,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskCondition) Reset() {
+	*x = TaskCondition{}
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskCondition) ProtoMessage() {}
+
+func (x *TaskCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskCondition.ProtoReflect.Descriptor instead.
+func (*TaskCondition) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TaskCondition) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TaskCondition) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *TaskCondition) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *TaskCondition) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *TaskCondition) GetPauseMs() uint32 {
+	if x != nil {
+		return x.PauseMs
+	}
+	return 0
+}
+
 // LoadReport is load by slice over a window that ended when the report was made.
 // Rates are in load units a second (requests, busy seconds, or custom units).
 type LoadReport struct {
@@ -402,7 +501,7 @@ type LoadReport struct {
 
 func (x *LoadReport) Reset() {
 	*x = LoadReport{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +513,7 @@ func (x *LoadReport) String() string {
 func (*LoadReport) ProtoMessage() {}
 
 func (x *LoadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +526,7 @@ func (x *LoadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadReport.ProtoReflect.Descriptor instead.
 func (*LoadReport) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LoadReport) GetGeneration() int64 {
@@ -539,7 +638,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +650,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +663,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Ack) GetGeneration() int64 {
@@ -595,7 +694,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +706,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +719,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatchResponse) GetMessage() isWatchResponse_Message {
@@ -689,7 +788,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +800,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +813,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -740,7 +839,7 @@ type Trailer struct {
 
 func (x *Trailer) Reset() {
 	*x = Trailer{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +851,7 @@ func (x *Trailer) String() string {
 func (*Trailer) ProtoMessage() {}
 
 func (x *Trailer) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +864,7 @@ func (x *Trailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trailer.ProtoReflect.Descriptor instead.
 func (*Trailer) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Trailer) GetGeneration() int64 {
@@ -822,14 +921,20 @@ type Status struct {
 	// slicelets report to it gets nowhere, so they look for another Distributor.
 	Unacknowledged bool `protobuf:"varint,9,opt,name=unacknowledged,proto3" json:"unacknowledged,omitempty"`
 	// What the job does when there are too many requests.
-	Overload      *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
+	Overload *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
+	// Not to slicelets: tasks that drain or have no room for all that is asked of them, in
+	// order of name. At most 100: first those that drain, then those that refuse most.
+	Conditions []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// To slicelets: how many clerks and slicelets the job has, rounded up to a power of two; 0
+	// when it is not known.
+	Subscribers   uint32 `protobuf:"varint,12,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +946,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +959,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Status) GetConvergedGeneration() int64 {
@@ -927,6 +1032,20 @@ func (x *Status) GetOverload() *OverloadConfig {
 	return nil
 }
 
+func (x *Status) GetConditions() []*TaskCondition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *Status) GetSubscribers() uint32 {
+	if x != nil {
+		return x.Subscribers
+	}
+	return 0
+}
+
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -938,7 +1057,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1069,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1082,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FetchRequest) GetJob() string {
@@ -1004,12 +1123,20 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12&\n" +
 	"\fclient_index\x18\n" +
 	" \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
-	"\r_client_index\"\x92\x01\n" +
+	"\r_client_index\"\xc3\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
 	"\x06age_ms\x18\x02 \x01(\x03R\x05ageMs\x12*\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x14.slicer.v1.TaskStateR\x05state\x12)\n" +
-	"\x04load\x18\x04 \x01(\v2\x15.slicer.v1.LoadReportR\x04load\"\xb7\x03\n" +
+	"\x04load\x18\x04 \x01(\v2\x15.slicer.v1.LoadReportR\x04load\x12\x14\n" +
+	"\x05level\x18\x05 \x01(\rR\x05level\x12\x19\n" +
+	"\bpause_ms\x18\x06 \x01(\rR\apauseMs\"\x92\x01\n" +
+	"\rTaskCondition\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\tR\x04task\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x14\n" +
+	"\x05level\x18\x04 \x01(\rR\x05level\x12\x19\n" +
+	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"\xb7\x03\n" +
 	"\n" +
 	"LoadReport\x12\x1e\n" +
 	"\n" +
@@ -1050,7 +1177,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\xa9\x03\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\x85\x04\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1065,7 +1192,11 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\fclient_index\x18\b \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12&\n" +
 	"\x0eunacknowledged\x18\t \x01(\bR\x0eunacknowledged\x125\n" +
 	"\boverload\x18\n" +
-	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverloadB\x0f\n" +
+	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x128\n" +
+	"\n" +
+	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
+	"conditions\x12 \n" +
+	"\vsubscribers\x18\f \x01(\rR\vsubscribersB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
@@ -1095,47 +1226,49 @@ func file_slicer_v1_subscriber_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_subscriber_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_slicer_v1_subscriber_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_slicer_v1_subscriber_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_slicer_v1_subscriber_proto_goTypes = []any{
 	(Role)(0),              // 0: slicer.v1.Role
 	(*WatchRequest)(nil),   // 1: slicer.v1.WatchRequest
 	(*Hello)(nil),          // 2: slicer.v1.Hello
 	(*Report)(nil),         // 3: slicer.v1.Report
-	(*LoadReport)(nil),     // 4: slicer.v1.LoadReport
-	(*Ack)(nil),            // 5: slicer.v1.Ack
-	(*WatchResponse)(nil),  // 6: slicer.v1.WatchResponse
-	(*Chunk)(nil),          // 7: slicer.v1.Chunk
-	(*Trailer)(nil),        // 8: slicer.v1.Trailer
-	(*Status)(nil),         // 9: slicer.v1.Status
-	(*FetchRequest)(nil),   // 10: slicer.v1.FetchRequest
-	(*Task)(nil),           // 11: slicer.v1.Task
-	(TaskState)(0),         // 12: slicer.v1.TaskState
-	(Mode)(0),              // 13: slicer.v1.Mode
-	(*OverloadConfig)(nil), // 14: slicer.v1.OverloadConfig
+	(*TaskCondition)(nil),  // 4: slicer.v1.TaskCondition
+	(*LoadReport)(nil),     // 5: slicer.v1.LoadReport
+	(*Ack)(nil),            // 6: slicer.v1.Ack
+	(*WatchResponse)(nil),  // 7: slicer.v1.WatchResponse
+	(*Chunk)(nil),          // 8: slicer.v1.Chunk
+	(*Trailer)(nil),        // 9: slicer.v1.Trailer
+	(*Status)(nil),         // 10: slicer.v1.Status
+	(*FetchRequest)(nil),   // 11: slicer.v1.FetchRequest
+	(*Task)(nil),           // 12: slicer.v1.Task
+	(TaskState)(0),         // 13: slicer.v1.TaskState
+	(Mode)(0),              // 14: slicer.v1.Mode
+	(*OverloadConfig)(nil), // 15: slicer.v1.OverloadConfig
 }
 var file_slicer_v1_subscriber_proto_depIdxs = []int32{
 	2,  // 0: slicer.v1.WatchRequest.hello:type_name -> slicer.v1.Hello
 	3,  // 1: slicer.v1.WatchRequest.report:type_name -> slicer.v1.Report
-	5,  // 2: slicer.v1.WatchRequest.ack:type_name -> slicer.v1.Ack
+	6,  // 2: slicer.v1.WatchRequest.ack:type_name -> slicer.v1.Ack
 	0,  // 3: slicer.v1.Hello.role:type_name -> slicer.v1.Role
-	11, // 4: slicer.v1.Hello.task:type_name -> slicer.v1.Task
+	12, // 4: slicer.v1.Hello.task:type_name -> slicer.v1.Task
 	3,  // 5: slicer.v1.Hello.report:type_name -> slicer.v1.Report
-	12, // 6: slicer.v1.Report.state:type_name -> slicer.v1.TaskState
-	4,  // 7: slicer.v1.Report.load:type_name -> slicer.v1.LoadReport
-	7,  // 8: slicer.v1.WatchResponse.chunk:type_name -> slicer.v1.Chunk
-	8,  // 9: slicer.v1.WatchResponse.trailer:type_name -> slicer.v1.Trailer
-	9,  // 10: slicer.v1.WatchResponse.status:type_name -> slicer.v1.Status
-	13, // 11: slicer.v1.Status.mode:type_name -> slicer.v1.Mode
-	14, // 12: slicer.v1.Status.overload:type_name -> slicer.v1.OverloadConfig
-	1,  // 13: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
-	10, // 14: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
-	6,  // 15: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
-	6,  // 16: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
-	15, // [15:17] is the sub-list for method output_type
-	13, // [13:15] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	13, // 6: slicer.v1.Report.state:type_name -> slicer.v1.TaskState
+	5,  // 7: slicer.v1.Report.load:type_name -> slicer.v1.LoadReport
+	8,  // 8: slicer.v1.WatchResponse.chunk:type_name -> slicer.v1.Chunk
+	9,  // 9: slicer.v1.WatchResponse.trailer:type_name -> slicer.v1.Trailer
+	10, // 10: slicer.v1.WatchResponse.status:type_name -> slicer.v1.Status
+	14, // 11: slicer.v1.Status.mode:type_name -> slicer.v1.Mode
+	15, // 12: slicer.v1.Status.overload:type_name -> slicer.v1.OverloadConfig
+	4,  // 13: slicer.v1.Status.conditions:type_name -> slicer.v1.TaskCondition
+	1,  // 14: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
+	11, // 15: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
+	7,  // 16: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
+	7,  // 17: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
+	16, // [16:18] is the sub-list for method output_type
+	14, // [14:16] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_subscriber_proto_init() }
@@ -1150,19 +1283,19 @@ func file_slicer_v1_subscriber_proto_init() {
 		(*WatchRequest_Ack)(nil),
 	}
 	file_slicer_v1_subscriber_proto_msgTypes[1].OneofWrappers = []any{}
-	file_slicer_v1_subscriber_proto_msgTypes[5].OneofWrappers = []any{
+	file_slicer_v1_subscriber_proto_msgTypes[6].OneofWrappers = []any{
 		(*WatchResponse_Chunk)(nil),
 		(*WatchResponse_Trailer)(nil),
 		(*WatchResponse_Status)(nil),
 	}
-	file_slicer_v1_subscriber_proto_msgTypes[8].OneofWrappers = []any{}
+	file_slicer_v1_subscriber_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_subscriber_proto_rawDesc), len(file_slicer_v1_subscriber_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,6 +44,7 @@ const (
 // methods are safe for concurrent use. Times are since epoch.
 type Controller struct {
 	epoch   time.Time
+	clients func() int
 	signals []func() float64
 
 	asked  [overload.Priorities]atomic.Uint32
@@ -75,10 +76,13 @@ type Controller struct {
 	running sync.WaitGroup
 }
 
-// New returns one that has seen nothing. Signals are asked at each Tick; the largest counts
-// (overload.Seen.Signal).
-func New(signals ...func() float64) *Controller {
-	c := &Controller{epoch: time.Now(), signals: signals}
+// New returns one that has seen nothing. At each Tick it asks for the clients, which may be
+// nil, and signals, of which the largest counts (overload.Seen).
+func New(clients func() int, signals ...func() float64) *Controller {
+	if clients == nil {
+		clients = func() int { return 0 }
+	}
+	c := &Controller{epoch: time.Now(), clients: clients, signals: signals}
 	c.limits.Store(new(overload.Limits))
 	return c
 }
@@ -296,7 +300,7 @@ func (c *Controller) tick(at time.Duration) {
 		return
 	}
 	s := c.seen
-	s.Signal = full
+	s.Signal, s.Clients = full, c.clients()
 	c.seen = overload.Seen{}
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
 	s.Missed, s.Refused = int(c.ends[Missed].Swap(0)), int(c.ends[Refused].Swap(0))

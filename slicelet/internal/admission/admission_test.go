@@ -33,7 +33,7 @@ func TestController(t *testing.T) {
 	// Probes run when the test waits, and not beside it.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
-		c := New()
+		c := New(nil)
 		admit := func(p overload.Priority, left time.Duration, serve bool, want overload.Verdict) {
 			t.Helper()
 			if v := c.Admit(time.Now(), p, false, left, serve); v != want {
@@ -89,7 +89,7 @@ func TestController(t *testing.T) {
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		value := math.NaN()
-		c := New(func() float64 { return .5 }, func() float64 { return value })
+		c := New(nil, func() float64 { return .5 }, func() float64 { return value })
 		defer c.Close()
 		for _, x := range []struct {
 			value float64
@@ -116,7 +116,7 @@ func TestSignals(t *testing.T) {
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := func(held int) float64 {
-			c := New()
+			c := New(nil)
 			defer c.Close()
 			defer synctest.Wait()
 			time.Sleep(overload.Tick)
@@ -136,7 +136,7 @@ func TestHeld(t *testing.T) {
 // TestOrder: what one processor has started says nothing of what waits on another.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New()
+		c := New(nil)
 		defer c.Close()
 		time.Sleep(time.Second)
 		at := time.Since(c.epoch)
@@ -171,7 +171,7 @@ func TestOrder(t *testing.T) {
 // that is far ahead does not end probes and ticks.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New()
+		c := New(nil)
 		defer c.Close()
 		for range 40 {
 			c.Admit(time.Now(), 0, false, 0, false)
@@ -197,7 +197,7 @@ func TestStale(t *testing.T) {
 // TestHopeless: requests that nothing could answer in time are no demand.
 func TestHopeless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New()
+		c := New(nil)
 		defer c.Close()
 		for i := range 2000 {
 			time.Sleep(time.Millisecond)
@@ -215,7 +215,7 @@ func TestHopeless(t *testing.T) {
 
 // TestControllerRace has many ask at once.
 func TestControllerRace(t *testing.T) {
-	c := New()
+	c := New(nil)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -251,7 +251,7 @@ func sum(c *Controller) (n uint64) {
 
 // BenchmarkAdmit is what a request pays, besides its goroutine: 150 ns is the limit.
 func BenchmarkAdmit(b *testing.B) {
-	c := New()
+	c := New(nil)
 	defer c.Close()
 	b.ReportAllocs()
 	i := overload.Priority(0)
