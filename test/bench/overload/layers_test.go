@@ -138,7 +138,7 @@ func serve(t *testing.T, plane *bed.Plane, job, task string, l *layer) {
 }
 
 // client waits until all tasks own all keys.
-func client(t *testing.T, plane *bed.Plane, job string) hello.GreeterClient {
+func client(t testing.TB, plane *bed.Plane, job string) hello.GreeterClient {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -167,9 +167,9 @@ func client(t *testing.T, plane *bed.Plane, job string) hello.GreeterClient {
 	return dial(t, plane, job)
 }
 
-func dial(t *testing.T, plane *bed.Plane, job string) hello.GreeterClient {
+func dial(t testing.TB, plane *bed.Plane, job string) hello.GreeterClient {
 	t.Helper()
-	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: plane.Addrs()}})
+	opts := clerkgrpc.DialOptions(clerkgrpc.Config{Clerk: clerk.Config{Distributors: plane.Addrs()}, Keyless: clerkgrpc.AnyTask})
 	conn, err := grpc.NewClient("slicer:///"+job, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
