@@ -101,6 +101,10 @@ var breakages = []breakage{
 		},
 	},
 	{
+		what: "a server is asked for ten times what it can do", alerts: []string{"SlicerRefusesCritical", "SlicerOverloaded"}, speed: 60,
+		start: func(b *bed) { b.busy.Signal(syscall.SIGUSR1) }, mend: func(b *bed) { b.busy.Signal(syscall.SIGUSR1) },
+	},
+	{
 		what: "the assigners' clocks jump ahead by three days", alerts: []string{"SlicerClock"}, speed: 60,
 		start: func(b *bed) { b.write("offset", "72h") }, mend: func(b *bed) { b.write("offset", "0s") },
 	},

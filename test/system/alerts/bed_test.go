@@ -29,12 +29,20 @@ import (
 
 const root = "../../.."
 
-// The test binary runs again as a process with some of the job's servers.
-const tasksEnv, distributorEnv = "ALERTS_TASKS", "ALERTS_DISTRIBUTOR"
+// The test binary runs again as a process with some of the job's servers, and as one with a
+// server that is to have too much to do: the addresses of its metrics and of a Distributor.
+const tasksEnv, distributorEnv, busyEnv = "ALERTS_TASKS", "ALERTS_DISTRIBUTOR", "ALERTS_BUSY"
 
 func TestMain(m *testing.M) {
 	if names := os.Getenv(tasksEnv); names != "" {
 		if err := runTasks(strings.Split(names, ","), os.Getenv(distributorEnv)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if addrs := strings.Split(os.Getenv(busyEnv), ","); len(addrs) == 2 {
+		if err := runBusy(addrs[0], addrs[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -91,6 +99,10 @@ balance: {interval: 1s, min_slices_per_task: 10}
 mode: consistent
 lease_duration: 2s
 `
+	busyJob  = "busy"
+	busyFile = `name: busy
+overload: {admission: on}
+`
 	quota = 24 << 20 // bytes, of etcd
 )
 
@@ -102,7 +114,7 @@ type bed struct {
 
 	etcds, assigners                   []*process.Process
 	distributor, backup, prober, proxy *process.Process
-	few, many                          *process.Process // servers
+	few, many, busy                    *process.Process // servers
 	silence                            func()           // ends the silent clerk
 	etcdAddrs                          []string
 	distributorAddr, backupAddr        string
@@ -116,7 +128,7 @@ func newBed(t *testing.T) *bed {
 	process.Build(t, "assigner", "github.com/slicer-project/slicer/cmd/assigner", "steppedclock")
 	process.Build(t, "slicerproxy", "github.com/slicer-project/slicer/cmd/slicerproxy")
 	b := &bed{T: t, dir: t.TempDir(), p: newPrometheus(t, readRules(t, filepath.Join(root, "deploy", "alerts.yaml")))}
-	ports := process.FreePorts(t, 18)
+	ports := process.FreePorts(t, 19)
 	take := func() (addr string) { addr, ports = ports[0], ports[1:]; return addr }
 	scraped := func(name, addr string) string {
 		b.p.targets[name] = "http://" + addr + "/metrics"
@@ -145,11 +157,12 @@ func newBed(t *testing.T) *bed {
 	b.distributor = process.Start(t, "distributor", nil, process.Program("distributor"),
 		"--listen", b.distributorAddr, "--http", scraped("distributor", take()), "--assigners", strings.Join(assigners, ","))
 	b.backup = process.Start(t, "backupdist", nil, process.Program("backupdist"), "--listen", b.backupAddr, "--http", scraped("backupdist", take()), store)
-	for name, text := range map[string]string{"web": jobFile, "ledger": consistentFile} {
+	for name, text := range map[string]string{"web": jobFile, "ledger": consistentFile, busyJob: busyFile} {
 		file := b.write(name+".yaml", text)
 		process.Eventually(t, time.Minute, "apply "+name, func() error { return b.ctl("job", "apply", "-f", file) })
 	}
 	b.few, b.many = b.tasks("few", 5), b.tasks("many", 15)
+	b.busy = process.Start(t, "busy", []string{busyEnv + "=" + scraped("busy", take()) + "," + b.distributorAddr}, os.Args[0])
 	b.prober = process.Start(t, "probe", nil, process.Program("slicerctl"), "--server", b.distributorAddr, "--timeout", "2s", "probe", job,
 		"--target", b.distributorAddr+","+b.backupAddr, "--interval", "300ms", "--metrics-address", scraped("probe", take()))
 	b.rules = b.write("rules.yaml", "rules:\n- job: web\n  key: {header: X-User}\n")
