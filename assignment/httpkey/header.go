@@ -2,6 +2,7 @@ package httpkey
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -54,6 +55,21 @@ const (
 
 // MaxTimeout is the largest that HeaderTimeout says.
 const MaxTimeout = 24 * time.Hour
+
+// TimeoutOf is how long the sender of a request waits for the answer, by HeaderTimeout; it is
+// not ok if that says nothing, or what is out of range. What is nearest to the server has the
+// last word.
+func TimeoutOf(h http.Header) (d time.Duration, ok bool) {
+	v := h[HeaderTimeout]
+	if len(v) == 0 {
+		return 0, false
+	}
+	ms, err := strconv.ParseInt(v[len(v)-1], 10, 64)
+	if err != nil || ms <= 0 || ms > MaxTimeout.Milliseconds() {
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
 
 // What HeaderOverloaded says.
 const (

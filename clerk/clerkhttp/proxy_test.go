@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -291,7 +292,7 @@ func TestProxyLabels(t *testing.T) {
 		headers    []string
 	}{
 		{"/", "   ", nil},
-		{"/", "   ", []string{"Slicer-Criticality: critical_plus", "Slicer-Cohort: 127", "Slicer-Customer: mail", "Slicer-Timeout: 1"}},
+		{"/", "   ", []string{"Slicer-Criticality: critical_plus", "Slicer-Cohort: 127", "Slicer-Customer: mail"}},
 		{"/batch/1", "sheddable_plus   ", []string{"X-Criticality: critical_plus", "Slicer-Criticality: critical_plus"}},
 		{"/api/1", "critical   ", nil},
 		{"/api/1", "sheddable  mail ", []string{"X-Criticality: sheddable", "X-Tenant: mail", "Cookie: tenant=other"}},
@@ -308,5 +309,53 @@ func TestProxyLabels(t *testing.T) {
 	}
 	if err := (Rule{Job: "job", Criticality: 9}).Validate(); err == nil || !strings.Contains(err.Error(), "criticality: 9 is not allowed") {
 		t.Errorf("criticality 9: %v", err)
+	}
+}
+
+// TestProxyTimeout: a request ends after the rule's timeout, or its own if that is shorter, and
+// its task is told.
+func TestProxyTimeout(t *testing.T) {
+	var stuck atomic.Bool
+	f := newFront(t, 1, affinity, Rules{List: []Rule{
+		{Path: "/api/", Job: "job", Timeout: time.Minute},
+		{Path: "/soon/", Job: "job", Timeout: 30 * time.Millisecond},
+		{Job: "job"},
+	}}, func(_ http.ResponseWriter, r *http.Request) {
+		if stuck.Load() {
+			<-r.Context().Done()
+		}
+	})
+	for _, c := range []struct {
+		path, says  string
+		least, most int // ms, that the task is told; 0: nothing
+	}{
+		{"/", "", 0, 0},
+		{"/", "90000", 60_001, 90_000},
+		{"/", "-1", 0, 0},
+		{"/", "86400001", 0, 0},
+		{"/api/1", "", 30_000, 60_000},
+		{"/api/1", "90000", 30_000, 60_000},
+		{"/api/1", "20000", 1, 20_000},
+	} {
+		headers := []string{"Host: x"}
+		if c.says != "" {
+			headers = append(headers, "Slicer-Timeout: "+c.says)
+		}
+		if resp, body := f.ask("GET", c.path, nil, headers...); resp.StatusCode != 200 {
+			t.Errorf("%s %s: %d %s", c.path, c.says, resp.StatusCode, body)
+		}
+		told, ok := httpkey.TimeoutOf(f.last().Header)
+		if ms := int(told.Milliseconds()); ok != (c.most > 0) || ms < c.least || ms > c.most {
+			t.Errorf("%s %s: the task is told %v, want %d to %d ms", c.path, c.says, told, c.least, c.most)
+		}
+	}
+	stuck.Store(true)
+	if resp, body := f.ask("GET", "/soon/1", nil, "Host: x"); resp.StatusCode != 504 || !strings.Contains(body, "answered in time") {
+		t.Errorf("a task that does not answer: %d %s", resp.StatusCode, body)
+	}
+	for _, d := range []time.Duration{-1, time.Microsecond, 25 * time.Hour} {
+		if err := (Rule{Job: "job", Timeout: d}).Validate(); err == nil || !strings.Contains(err.Error(), "timeout: ") {
+			t.Errorf("timeout %v: %v", d, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
@@ -52,6 +53,10 @@ type Rule struct {
 	// Customer is where the name of the customer is that requests are charged to, in the
 	// first that has one.
 	Customer []httpkey.Source
+	// Timeout is how long a request may take altogether, 1 ms to httpkey.MaxTimeout, 0 for
+	// any time; then it is answered by 504. Tasks are told, so that they begin only what they
+	// can answer in time. A request may say a shorter one itself, in httpkey.HeaderTimeout.
+	Timeout time.Duration
 }
 
 // Upstream is a protocol that tasks speak.
@@ -138,6 +143,8 @@ func compile(r Rule) (*compiled, error) {
 		return nil, &assignment.FieldError{Field: "missing", Value: r.Missing.String(), Allowed: "any, as the rule has no key"}
 	case r.Criticality != 0 && !r.Criticality.Valid():
 		return nil, &assignment.FieldError{Field: "criticality", Value: uint8(r.Criticality), Allowed: "0, or one of package overload"}
+	case r.Timeout != 0 && (r.Timeout < time.Millisecond || r.Timeout > httpkey.MaxTimeout):
+		return nil, &assignment.FieldError{Field: "timeout", Value: r.Timeout, Allowed: "1ms to 24h"}
 	case r.Upstream > H2C:
 		return nil, &assignment.FieldError{Field: "upstream", Value: int(r.Upstream), Allowed: "http, https or h2c"}
 	}
@@ -160,6 +167,15 @@ func (c *compiled) labels(r *http.Request) (l overload.Labels) {
 		}
 	}
 	return l
+}
+
+// timeout is how long a request may take, 0 for any time.
+func (c *compiled) timeout(r *http.Request) time.Duration {
+	said, ok := httpkey.TimeoutOf(r.Header)
+	if !ok || c.Timeout > 0 && c.Timeout < said {
+		return c.Timeout
+	}
+	return said
 }
 
 // isHost reports whether a name can be a host's: a DNS name or an IP address.

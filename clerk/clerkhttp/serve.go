@@ -45,6 +45,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	begun := time.Now()
+	if d := l.rule.timeout(req); d > 0 {
+		ctx, cancel := context.WithTimeout(req.Context(), d)
+		defer cancel()
+		req = req.WithContext(ctx)
+	}
 	l.reverse.ServeHTTP(w, req)
 	l.counts.seconds.Observe(time.Since(begun).Seconds())
 }

@@ -104,7 +104,7 @@ type gate struct {
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	v := &visit{recorder: recorder{ResponseWriter: w}, gate: g, Context: r.Context(), labels: g.labels(r)}
-	if limit, ok := timeout(r); ok {
+	if limit, ok := httpkey.TimeoutOf(r.Header); ok {
 		var cancel context.CancelFunc
 		v.Context, cancel = context.WithTimeout(v.Context, limit)
 		defer cancel()

@@ -2,8 +2,6 @@ package slicelethttp
 
 import (
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -14,12 +12,6 @@ func (g *gate) labels(r *http.Request) overload.Labels {
 	l := g.slicelet.Labels(last(r, httpkey.HeaderCriticality), last(r, httpkey.HeaderCohort))
 	l.Customer = g.slicelet.CustomerOf(r.Context(), last(r, httpkey.HeaderCustomer))
 	return l
-}
-
-// timeout is how long the client waits for the answer; it is not ok if it does not say.
-func timeout(r *http.Request) (time.Duration, bool) {
-	ms, err := strconv.ParseInt(last(r, httpkey.HeaderTimeout), 10, 64)
-	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0 && ms <= httpkey.MaxTimeout.Milliseconds()
 }
 
 // last is the last value of a header, empty if there is none: what is nearest to the

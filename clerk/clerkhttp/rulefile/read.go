@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -19,7 +20,7 @@ const clientAddress = "client_address"
 
 var (
 	fileFields   = []string{"trusted_proxies", "rules"}
-	ruleFields   = []string{"host", "path", "job", "key", "missing", "upstream", "criticality", "criticality_from", "customer"}
+	ruleFields   = []string{"host", "path", "job", "key", "missing", "upstream", "criticality", "criticality_from", "customer", "timeout"}
 	sourceFields = []string{"header", "cookie", "query", "wildcard", "segment"}
 )
 
@@ -103,11 +104,11 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 	if err != nil {
 		return r, line, err
 	}
-	var missing, upstream, criticality string
+	var missing, upstream, criticality, timeout string
 	for _, t := range []struct {
 		name string
 		to   *string
-	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}, {"criticality", &criticality}} {
+	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}, {"criticality", &criticality}, {"timeout", &timeout}} {
 		if *t.to, line, err = f.text(t.name); err != nil {
 			return r, line, err
 		}
@@ -128,6 +129,11 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 	if criticality != "" {
 		if r.Criticality, err = assignment.ParseCriticality(criticality); err != nil {
 			return r, f["criticality"].Line, err
+		}
+	}
+	if timeout != "" {
+		if r.Timeout, err = time.ParseDuration(timeout); err != nil || r.Timeout == 0 {
+			return r, f["timeout"].Line, refuse("timeout", timeout, "1ms to 24h, such as 400ms")
 		}
 	}
 	for _, t := range []struct {

@@ -16,6 +16,7 @@
 //	      - header: X-Criticality
 //	    customer:                # whom a request is charged to, the first that it has
 //	      - header: X-Tenant
+//	    timeout: 2s              # how long a request may take; any time if left out
 //	  - job: web
 //	    key:
 //	      - cookie: session

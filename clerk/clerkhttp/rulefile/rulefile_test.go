@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
@@ -23,6 +24,7 @@ rules:
       - header: X-User
     missing: refuse
     upstream: h2c
+    timeout: 1.5s
   - job: web
     key: [{cookie: session}, {query: user}, {segment: 2}, client_address]
   - path: /about
@@ -37,7 +39,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules.TrustedProxies != 1 || len(rules.List) != 4 {
+	if rules.TrustedProxies != 1 || len(rules.List) != 4 || rules.List[0].Timeout != 1500*time.Millisecond || rules.List[1].Timeout != 0 {
 		t.Fatalf("%+v", rules)
 	}
 	var got []string
@@ -90,7 +92,7 @@ func TestRefused(t *testing.T) {
 		{"rules:\n- path: /a", 2, "job: \"missing\" is not allowed"},
 		{"rules:\n- path: /a\n  job: A/B", 3, "job name: \"A/B\" is not allowed"},
 		{"rules:\n- path: /a\n  job:", 3, "job: \"\" is not allowed: want a value"},
-		{rule("  jobb: x"), 3, "field of rule: \"jobb\" is not allowed: want host, path, job, key, missing, upstream, criticality, criticality_from, customer"},
+		{rule("  jobb: x"), 3, "field of rule: \"jobb\" is not allowed: want host, path, job, key, missing, upstream, criticality, criticality_from, customer, timeout"},
 		{rule("  path: /a\n  path: /b"), 4, "field: \"path\" is not allowed: want each field once; it is in line 3 already"},
 		{rule("  path: users"), 3, "path: \"users\" is not allowed: want a path that begins with a slash"},
 		{rule("  path: [a]"), 3, "path: \"a list of 1\" is not allowed"},
@@ -101,6 +103,9 @@ func TestRefused(t *testing.T) {
 		{rule("  missing: maybe"), 3, "missing: \"maybe\" is not allowed: want any or refuse"},
 		{rule("  missing: refuse"), 3, "missing: \"refuse\" is not allowed: want any, as the rule has no key"},
 		{rule("  criticality: high"), 3, "criticality: \"high\" is not allowed: want critical_plus, critical, sheddable_plus or sheddable"},
+		{rule("  timeout: soon"), 3, "timeout: \"soon\" is not allowed: want 1ms to 24h"},
+		{rule("  timeout: 0s"), 3, "timeout: \"0s\" is not allowed: want 1ms to 24h"},
+		{rule("  timeout: 25h"), 3, "timeout: 25h0m0s is not allowed: want 1ms to 24h"},
 		{rule("  criticality_from: x"), 3, "criticality_from: \"x\" is not allowed: want one of header"},
 		{rule("  customer:\n  - headr: X-B"), 4, "field of customer: \"headr\" is not allowed: want header, cookie"},
 		{rule("  upstream: ftp"), 3, "upstream: \"ftp\" is not allowed: want http, https or h2c"},

@@ -216,7 +216,7 @@ func viaProxy(b *testing.B, f *fleet, flags ...string) send {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	rules := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(rules, []byte("rules:\n  - {job: "+job+", key: {header: X-Key}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte("rules:\n  - {job: "+job+", key: {header: X-Key}, timeout: "+deadline.String()+"}\n"), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(dir, "slicerproxy"), append(flags, "--config="+rules, "--distributors="+strings.Join(f.plane.Addrs(), ","),
