@@ -132,7 +132,7 @@ func (c *Clerk) observe(s subscriber.State) {
 	if a == nil {
 		return
 	}
-	c.throttles.tell(a, s.Status.Conditions)
+	defer c.throttles.tell(a, s.Status.Conditions)
 	if index, known := c.chooser.index(s.ClientIndex); c.subset.Load().same(a, index, known) {
 		return
 	}

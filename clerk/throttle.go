@@ -24,6 +24,7 @@ type throttles struct {
 
 	mu     sync.Mutex
 	byTask map[string]*Throttle
+	newest *assignment.Assignment
 	told   []subscriber.TaskCondition // of the newest status
 
 	held   [overload.CriticalPlus + 1]atomic.Uint64
@@ -64,6 +65,11 @@ func (all *throttles) throttle(task string) *Throttle {
 	t := all.byTask[task]
 	if t == nil {
 		t = &Throttle{all: all, job: all.job, task: task}
+		if all.newest != nil {
+			if pos, ok := all.newest.Position(task); ok {
+				t.incarnation = all.newest.Task(pos).Incarnation
+			}
+		}
 		all.byTask[task] = t
 	}
 	return t
@@ -74,14 +80,16 @@ func (all *throttles) throttle(task string) *Throttle {
 func (all *throttles) keep(a *assignment.Assignment) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	all.newest = a
 	for name, t := range all.byTask {
 		pos, ok := a.Position(name)
 		if !ok {
-			t.leave()
+			t.forget(true)
 			delete(all.byTask, name)
 		} else if n := a.Task(pos).Incarnation; n != t.incarnation {
 			t.incarnation = n
 			t.draining.Store(false)
+			t.forget(false)
 		}
 	}
 }
@@ -163,10 +171,12 @@ func (t *Throttle) HearRefusal(o Overloaded) {
 	}
 }
 
-func (t *Throttle) leave() {
+// forget is for what is not known of another incarnation, and with gone for a task that is
+// not in the assignment any more.
+func (t *Throttle) forget(gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gone, t.level = true, overload.TaskLevel{}
+	t.gone, t.level = gone, overload.TaskLevel{}
 	t.setLocked(0)
 	t.setDrainsLocked(false)
 }

@@ -111,8 +111,19 @@ func TestThrottleDraining(t *testing.T) {
 		if !a.Draining() {
 			t.Error("it is forgotten with the next assignment")
 		}
+		// One that is known later than its task is not forgotten either.
+		b := r.c.Throttle("b")
+		b.HearDraining(true)
+		b.Hear(overload.Level{Below: 9, Pause: time.Second})
+		if r.put(0); !b.Draining() || !b.Holds(3) {
+			t.Error("what a task has said is forgotten with the next assignment")
+		}
 		r.tasks[0].Incarnation++
+		r.tasks[1].Incarnation++
 		r.put(0)
+		if b.Draining() || b.Holds(3) || r.c.Throttling() {
+			t.Error("what a task has said is believed of another incarnation")
+		}
 		if a.Draining() {
 			t.Error("it is still said to drain")
 		}
@@ -175,6 +186,11 @@ func TestThrottleTold(t *testing.T) {
 		if held := ask(50); held > 0 || calls["a"] > 0 {
 			t.Errorf("b has room: %v, %d held back", calls, held)
 		}
+		say(of(1, false, 200))
+		if held := ask(50); held > 0 || calls["b"] == 0 {
+			t.Errorf("b has just said that it has room: %v, %d held back", calls, held)
+		}
+		time.Sleep(4 * time.Second)
 		say(of(1, false, 200))
 		if held := ask(50); held > 0 || calls["b"] > 0 {
 			t.Errorf("b is full: %v, %d held back", calls, held)

@@ -104,7 +104,7 @@ func ParseStandsFor(s string) int {
 // backwards. It is not safe for concurrent use. The zero value knows of none.
 type TaskLevel struct {
 	heard believed      // in the task's answers, which are newer than what is told
-	at    time.Duration // when it was heard
+	fresh time.Duration // until when what was heard last counts more than what is told
 	told  believed      // by the control plane
 	next  time.Duration // when a trial request is due
 	held  [CriticalPlus + 1]int
@@ -135,11 +135,11 @@ func (t *TaskLevel) Below() Priority { return max(t.heard.Below, t.told.Below) }
 func (t *TaskLevel) Hear(now time.Duration, l Level) {
 	l = l.bounded()
 	if l.Below == 0 {
-		*t = TaskLevel{}
+		*t = TaskLevel{fresh: now + toldAfter}
 		return
 	}
 	known := t.now(now).Below > 0
-	t.heard, t.at = believed{l, now + min(max(2*l.Pause, leastBelief), mostBelief)}, now
+	t.heard, t.fresh = believed{l, now + min(max(2*l.Pause, leastBelief), mostBelief)}, now+toldAfter
 	t.plan(now, l, known)
 }
 
@@ -151,9 +151,12 @@ func (t *TaskLevel) Tell(now time.Duration, l Level) {
 	l = l.bounded()
 	if l.Below == 0 {
 		t.told = believed{}
-		if now-t.at >= toldAfter {
+		if now >= t.fresh {
 			t.heard = believed{}
 		}
+		return
+	}
+	if t.heard.Below == 0 && now < t.fresh { // it has said since that it has room
 		return
 	}
 	known := t.now(now).Below > 0

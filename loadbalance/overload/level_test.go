@@ -124,6 +124,11 @@ func TestTaskLevelTold(t *testing.T) {
 	below(25*second, 50)
 	l.Tell(26*second, Level{})
 	below(26*second, 0)
+	l.Hear(27*second, Level{})
+	l.Tell(29*second, Level{Below: 100, Pause: second})
+	below(29*second, 0)
+	l.Tell(30*second, Level{Below: 100, Pause: second})
+	below(30*second, 100)
 	// One trial request in 15 to 45 s for one that is told, and in 5 to 15 s for another.
 	for _, told := range []bool{false, true} {
 		l, n := TaskLevel{}, 0
