@@ -251,6 +251,48 @@ func TestIdleCPU(t *testing.T) {
 	})
 }
 
+// TestShed: what leaves a task that refuses requests says so, and such a task is not idle,
+// however little CPU it uses.
+func TestShed(t *testing.T) {
+	tasks := fleet(4)
+	cfg := config(1, 10)
+	cfg.LoadMetric = assignment.LoadCPU
+	keys := zipf(1000, 1.2, 1)
+	a := run(t, cfg, tasks, nil, 0)
+	l := measure(a, keys)
+	hottest := 0
+	for i := range l.Task {
+		if l.Task[i] > l.Task[hottest] {
+			hottest = i
+		}
+	}
+	l.CPU = []float64{.1, .1, .1, .1}
+	reasons := func() map[loadbalance.Reason]int {
+		n := map[loadbalance.Reason]int{}
+		for _, d := range loadbalance.Rebalance(loadbalance.Input{Prev: a, Tasks: tasks, Config: cfg, Loads: l, Elapsed: minute}).Decisions {
+			if d.From == a.Task(hottest).Name {
+				n[d.Reason]++
+			}
+		}
+		return n
+	}
+	if n := reasons(); len(n) > 0 {
+		t.Errorf("idle tasks: %v", n)
+	}
+	l.Shed = make([]float64, 4)
+	if n := reasons(); len(n) > 0 {
+		t.Errorf("idle tasks that refuse nothing: %v", n)
+	}
+	l.Shed[hottest] = 10
+	if n := reasons(); n[loadbalance.ReasonShed] == 0 || n[loadbalance.ReasonHotTask] > 0 {
+		t.Errorf("one refuses requests: %v", n)
+	}
+	l.Shed[hottest], l.Shed[(hottest+1)%4] = 0, 10
+	if n := reasons(); n[loadbalance.ReasonShed] > 0 || n[loadbalance.ReasonHotTask] == 0 {
+		t.Errorf("another refuses requests: %v", n)
+	}
+}
+
 // TestHotKeyIsCutOut checks that a key which is known to be hot is replicated
 // alone, in the round in which it is first seen.
 func TestHotKeyIsCutOut(t *testing.T) {

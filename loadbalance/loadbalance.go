@@ -27,6 +27,9 @@ type Loads struct {
 	Task []float64
 	// CPU utilization of each task, 0 to 1; nil when not known.
 	CPU []float64
+	// Shed is what each task refused for want of room, a second; nil when none did. What
+	// of it counts as load is in Slice and Task already: it only says why something moves.
+	Shed []float64
 	// Parts equal parts of each slice are known apart in Part, slice after
 	// slice; nil when they are not.
 	Parts int
@@ -127,6 +130,7 @@ const (
 	ReasonCold        Reason = "cold neighbours"
 	ReasonSameTasks   Reason = "neighbours on the same tasks"
 	ReasonHotTask     Reason = "hottest task"
+	ReasonShed        Reason = "hottest task has no room" // it refuses requests
 	ReasonHotSlice    Reason = "hot slice"
 	ReasonHotKey      Reason = "hot key"
 	ReasonRoom        Reason = "room for a hot slice"

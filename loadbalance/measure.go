@@ -238,6 +238,12 @@ func (m *meter) perTask(l *Loads) {
 			}
 			l.CPU[pos] = min(r.CPU, 1)
 		}
+		if r.Shed > 0 && !math.IsInf(r.Shed, 1) {
+			if l.Shed == nil {
+				l.Shed = make([]float64, len(l.Task))
+			}
+			l.Shed[pos] = r.Shed
+		}
 	}
 }
 

@@ -109,7 +109,7 @@ func TestMeasureParts(t *testing.T) {
 func TestMeasureHotKeys(t *testing.T) {
 	r1 := report("t1", 10, []assignment.Slice{span(2, 3)}, 3)
 	r1.Load.Hot = []assignment.HotKey{{Key: quarter(2) + 5, Rate: 2, Error: .5}, {Key: 3, Rate: 9}, {Key: quarter(2), Rate: math.NaN()}}
-	r1.Load.CPU = .5
+	r1.Load.CPU, r1.Load.Shed = .5, 7
 	r2 := report("t2", 10, []assignment.Slice{span(2, 3), span(3, 4)}, 3, 1)
 	r2.Load.Hot = []assignment.HotKey{{Key: quarter(2) + 5, Rate: 1}}
 	got := loadbalance.Measure(quarters(t), []loadbalance.Report{r1, r2})
@@ -118,6 +118,9 @@ func TestMeasureHotKeys(t *testing.T) {
 		t.Error(d)
 	}
 	if d := cmp.Diff([]float64{0, .5, 0}, got.CPU); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]float64{0, 7, 0}, got.Shed); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff([]float64{0, 3, 4}, got.Task); d != "" {

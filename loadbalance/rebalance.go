@@ -59,7 +59,8 @@ func (b *placement) idle() Reason {
 
 // idleCPU says that no task is at risk of overload, so that churn is waste.
 func (b *placement) idleCPU() bool {
-	if b.in.Loads == nil {
+	refuses := func(shed float64) bool { return shed > 0 } // what it waits for is not its CPU
+	if b.in.Loads == nil || slices.ContainsFunc(b.in.Loads.Shed, refuses) {
 		return false
 	}
 	top, known := 0.0, false

@@ -141,6 +141,18 @@ func (c *rebalancer) refresh(ts ...uint32) {
 	}
 }
 
+// whyHot is why something leaves the hottest task.
+func whyHot(in *Input, h uint32) Reason {
+	l := in.Loads
+	if l == nil || l.Shed == nil || in.Prev == nil {
+		return ReasonHotTask
+	}
+	if pos, ok := in.Prev.Position(in.Tasks[h].Name); ok && pos < len(l.Shed) && l.Shed[pos] > 0 {
+		return ReasonShed
+	}
+	return ReasonHotTask
+}
+
 // step makes the best move that cools task h; false if there is none.
 func (c *rebalancer) step(h uint32) bool {
 	c.spent = false
@@ -153,13 +165,13 @@ func (c *rebalancer) step(h uint32) bool {
 	switch best.kind {
 	case KindMove:
 		c.replace(best.piece, h, to)
-		c.say(KindMove, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
+		c.say(KindMove, c.gently(whyHot(&c.in, h), to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
 	case KindReplicate:
 		c.add(best.piece, to)
-		c.say(KindReplicate, c.gently(ReasonHotTask, to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
+		c.say(KindReplicate, c.gently(whyHot(&c.in, h), to), best.piece, int(h), int(to), best.benefit, p.width(), p.share())
 	case KindRemove:
 		c.remove(best.piece, h)
-		c.say(KindRemove, ReasonHotTask, best.piece, int(h), -1, best.benefit, 0, 0)
+		c.say(KindRemove, whyHot(&c.in, h), best.piece, int(h), -1, best.benefit, 0, 0)
 	}
 	c.refresh(h, to)
 	c.refresh(c.owners(p)...)
