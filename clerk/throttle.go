@@ -12,6 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
 // throttles is what a clerk knows of the levels of its job's tasks (overload.TaskLevel). It
@@ -47,9 +48,12 @@ type Throttle struct {
 
 	incarnation uint64 // of the newest assignment; guarded by the lock of all
 
-	mu    sync.Mutex
-	level overload.TaskLevel
-	gone  bool
+	fails atomic.Bool // some have failed lately
+
+	mu       sync.Mutex
+	level    overload.TaskLevel
+	failures policy.Failures
+	gone     bool
 }
 
 // Throttle is that of the task of this name. It is for adapters: they let it Hear what each
@@ -152,6 +156,32 @@ func (t *Throttle) Hear(l overload.Level) {
 	}
 }
 
+// Ended counts a request to the task that has ended: failed if that speaks against the task, as
+// no answer, or one that it has broken down, does. While none has failed it takes no lock.
+func (t *Throttle) Ended(failed bool) {
+	if !failed && !t.fails.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failures.Add(time.Since(t.all.epoch), failed) == 0 {
+		t.failures = policy.Failures{}
+		t.fails.Store(false)
+	} else {
+		t.fails.Store(true)
+	}
+}
+
+// Failed is what share of the requests to the task have failed lately (policy.Failures).
+func (t *Throttle) Failed() float64 {
+	if !t.fails.Load() {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures.Share(time.Since(t.all.epoch))
+}
+
 // HearDraining takes whether an answer says that the task drains.
 func (t *Throttle) HearDraining(draining bool) {
 	if draining != t.draining.Load() {
@@ -176,7 +206,8 @@ func (t *Throttle) HearRefusal(o Overloaded) {
 func (t *Throttle) forget(gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gone, t.level = gone, overload.TaskLevel{}
+	t.gone, t.level, t.failures = gone, overload.TaskLevel{}, policy.Failures{}
+	t.fails.Store(false)
 	t.setLocked(0)
 	t.setDrainsLocked(false)
 }

@@ -8,8 +8,10 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	_ "google.golang.org/grpc/orca" // makes DoneInfo.ServerLoad of the trailers
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
@@ -121,11 +123,25 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 			c.outstanding.Add(-1)
 		}
 		c.hear(info)
+		c.throttle.Ended(info.Err != nil && speaksAgainst(info.Err))
 		// It may be a nil pointer in an interface.
 		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
 			c.reported(load)
 		}
 	}
+}
+
+// speaksAgainst reports whether an error is one that a healthy task would not give: it says
+// that it has broken down, or nothing in time.
+func speaksAgainst(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable:
+		_, full := clerk.OverloadedFromStatus(err)
+		return !full
+	case codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented, codes.DeadlineExceeded:
+		return true
+	}
+	return false
 }
 
 // counts reports whether a policy goes by how many RPCs are under way.

@@ -41,8 +41,8 @@ func (e *entry) candidate(t tried, p overload.Priority) policy.Candidate {
 	return policy.Candidate{
 		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining || e.conn.throttle.Draining(), InSubset: e.inSubset,
 		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()),
-		InFlight: e.conn.underWay(),
-		Full:     e.conn.throttle.Holds(p), Tried: t.has(e.conn),
+		InFlight: e.conn.underWay(), Failed: e.conn.throttle.Failed(),
+		Full: e.conn.throttle.Holds(p), Tried: t.has(e.conn),
 	}
 }
 

@@ -3,6 +3,7 @@ package clerkgrpc
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -149,6 +152,54 @@ func TestSlowReplica(t *testing.T) {
 			if n := inTime.Load(); (n >= 760) != (kind == policy.WeightedLeastLoaded) {
 				b.t.Errorf("%s: %d of 800 RPCs were answered in time", kind, n)
 			}
+		})
+	}
+}
+
+// TestFailingReplica: of two owners one fails all at once, and neither says how loaded it is; it
+// gets few RPCs soon, and as many as the other when it has recovered.
+func TestFailingReplica(t *testing.T) {
+	for _, kind := range []policy.Kind{policy.WeightedLeastLoaded, policy.LeastLoaded, policy.Weighted, policy.RoundRobin} {
+		run(t, Config{Policy: kind}, func(b *bed) {
+			var broken atomic.Bool
+			var asked [2]atomic.Int64
+			for i, task := range three()[:2] {
+				b.serve(task, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+					if asked[i].Add(1); i == 0 && broken.Load() {
+						return nil, status.Error(codes.Internal, "broken")
+					}
+					return handle(ctx, req)
+				}))
+			}
+			b.put(three()[:2], []uint32{0, 1})
+			share := func(n int, every time.Duration) float64 {
+				asked[0].Store(0)
+				for range n {
+					_, err := b.ask(clerk.WithKey(b.t.Context(), "k"))
+					if err != nil && status.Code(err) != codes.Internal {
+						b.t.Error(err)
+					}
+					time.Sleep(every)
+				}
+				return float64(asked[0].Load()) / float64(n)
+			}
+			near := func(when string, got, want float64) {
+				b.t.Helper()
+				if math.Abs(got-want) > .1 {
+					b.t.Errorf("%s: %s: it gets %.2f of the RPCs, want about %.2f", kind, when, got, want)
+				}
+			}
+			few := .05
+			if kind == policy.RoundRobin {
+				few = .5
+			}
+			near("at first", share(500, time.Millisecond), .5)
+			broken.Store(true)
+			share(500, time.Millisecond)
+			near("when it has failed for half a second", share(500, time.Millisecond), few)
+			broken.Store(false)
+			share(2000, 10*time.Millisecond)
+			near("when it has recovered", share(500, time.Millisecond), .5)
 		})
 	}
 }

@@ -164,6 +164,7 @@ func (a *among) At(i int) policy.Candidate {
 		Draining:    a.v.a.Task(pos).State == assignment.TaskDraining || b.throttle.Draining(),
 		InSubset:    a.v.subset.Contains(pos),
 		Full:        b.throttle.Holds(a.priority),
+		Failed:      b.throttle.Failed(),
 		Tried:       a.tried.has(b),
 	}
 	// Whether there is a connection does not matter: one is made within a round

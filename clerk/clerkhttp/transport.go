@@ -449,8 +449,11 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	case err == nil:
 		b.answered()
 		b.hear(resp)
+		b.throttle.Ended(speaksAgainst(resp))
 	case isUnreached(err) && r.in.Context().Err() == nil:
 		b.failed(time.Now())
+	case !errors.Is(err, context.Canceled):
+		b.throttle.Ended(true)
 	}
 	switch {
 	case !count && f == nil:
@@ -472,6 +475,15 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 		resp.Body = c.of(resp.Body, b, count, f)
 	}
 	return resp, err
+}
+
+// speaksAgainst reports whether an answer is one that a healthy task would not give.
+func speaksAgainst(resp *http.Response) bool {
+	if resp.StatusCode < http.StatusInternalServerError {
+		return false
+	}
+	_, full := OverloadedOf(resp)
+	return !full
 }
 
 // isUnreached reports whether an error came before anything was sent.

@@ -66,7 +66,10 @@ type Candidate struct {
 	InFlight float64
 	// Outstanding is how many requests the client has sent that are not answered.
 	Outstanding int64
-	Condition   Condition
+	// Failed is what share of the client's requests to the task have failed lately (Failures).
+	// A task counts for less by it, for all kinds but RoundRobin.
+	Failed    float64
+	Condition Condition
 	// Draining tasks give their slices up: they still answer.
 	Draining bool
 	// InSubset says that the client keeps a warm connection to the task.
@@ -140,7 +143,7 @@ func Choose[C Candidates](k Kind, c C, number uint64) int {
 		for range draws {
 			i, j := pair(number, n)
 			if a, b := c.At(i), c.At(j); a.Rank() == 0 && b.Rank() == 0 {
-				return lighter(i, j, a, b)
+				return lighter(i, j, a, b, number)
 			}
 			number = mix(number + 1)
 		}
@@ -157,7 +160,7 @@ func Choose[C Candidates](k Kind, c C, number uint64) int {
 
 // chooseBest is Choose for candidates of any rank.
 func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
-	best, count, sum, known := Ranks, 0, 0., 0
+	best, count, sum, known, fails := Ranks, 0, 0., 0, false
 	for i := range n {
 		t := c.At(i)
 		rank := t.Rank()
@@ -165,9 +168,10 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 			continue
 		}
 		if rank < best {
-			best, count, sum, known = rank, 0, 0, 0
+			best, count, sum, known, fails = rank, 0, 0, 0, false
 		}
 		count++
+		fails = fails || t.Failed > 0
 		if t.weighted() {
 			sum += t.Weight
 			known++
@@ -177,17 +181,24 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 	if known == 0 || math.IsInf(mean*float64(count), 0) {
 		mean = 0 // all are alike
 	}
+	all := max(mean, 0) * float64(count)
+	if mean == 0 {
+		all = float64(count)
+	}
+	if fails {
+		all = total(c, n, best, mean)
+	}
 	switch {
 	case k == LeastLoaded && count > 1:
 		i, j := pair(number, count)
 		i, j = nth(c, n, best, i), nth(c, n, best, j)
-		return lighter(i, j, c.At(i), c.At(j))
+		return lighter(i, j, c.At(i), c.At(j), number)
 	case k == WeightedLeastLoaded && count > 1:
-		i := draw(c, n, best, mean, count, number, -1)
-		j := draw(c, n, best, mean, count, mix(number), i)
-		return emptier(i, j, c.At(i), c.At(j), mean)
+		i := draw(c, n, best, mean, all, number, -1)
+		j := draw(c, n, best, mean, all, mix(number), i)
+		return emptier(i, j, c.At(i), c.At(j), mean, number)
 	case k == Weighted:
-		return draw(c, n, best, mean, count, number, -1)
+		return draw(c, n, best, mean, all, number, -1)
 	}
 	return nth(c, n, best, below(number, count))
 }
@@ -206,13 +217,19 @@ func nth[C Candidates](c C, n, rank, i int) int {
 	return n - 1
 }
 
-// draw draws one of the count candidates of a rank, but not the one at skip, in proportion
-// to their weights, of which the known ones are mean on average.
-func draw[C Candidates](c C, n, rank int, mean float64, count int, number uint64, skip int) int {
-	all := mean * float64(count)
-	if mean == 0 {
-		all = float64(count)
+// total is the sum of what the candidates of a rank count for.
+func total[C Candidates](c C, n, rank int, mean float64) (sum float64) {
+	for i := range n {
+		if t := c.At(i); t.Rank() == rank {
+			sum += t.weight(mean)
+		}
 	}
+	return sum
+}
+
+// draw draws one of the candidates of a rank, but not the one at skip, in proportion to what
+// they count for, all together. Of their weights the known ones are mean on average.
+func draw[C Candidates](c C, n, rank int, mean, all float64, number uint64, skip int) int {
 	if skip >= 0 {
 		all -= c.At(skip).weight(mean)
 	}
@@ -236,16 +253,27 @@ func draw[C Candidates](c C, n, rank int, mean float64, count int, number uint64
 func (c Candidate) weight(mean float64) float64 {
 	switch {
 	case mean == 0:
-		return 1
+		return c.well()
 	case c.weighted():
-		return c.Weight
+		return c.Weight * c.well()
 	}
-	return mean
+	return mean * c.well()
+}
+
+// well is by how much failures leave a task to count for.
+func (c Candidate) well() float64 {
+	if c.Failed > 0 {
+		return max(1-c.Failed, leastChosen)
+	}
+	return 1
 }
 
 // emptier is the one at which a request would find less to do before it, for what it can do.
 // It prefers the first when both have as much: it was drawn at random.
-func emptier(i, j int, a, b Candidate, mean float64) int {
+func emptier(i, j int, a, b Candidate, mean float64, number uint64) int {
+	if a.tries(number) {
+		return i
+	}
 	if (b.underWay()+1)*a.weight(mean) < (a.underWay()+1)*b.weight(mean) {
 		return j
 	}
@@ -273,11 +301,20 @@ func below(random uint64, n int) int {
 }
 
 // lighter prefers the first when both have as much: it was drawn at random.
-func lighter(i, j int, a, b Candidate) int {
-	if b.Outstanding < a.Outstanding {
+func lighter(i, j int, a, b Candidate, number uint64) int {
+	switch {
+	case a.Failed > 0 || b.Failed > 0:
+		return emptier(i, j, Candidate{Outstanding: a.Outstanding, Failed: a.Failed}, Candidate{Outstanding: b.Outstanding, Failed: b.Failed}, 0, number)
+	case b.Outstanding < a.Outstanding:
 		return j
 	}
 	return i
+}
+
+// tries reports whether a task that fails gets a request whatever speaks against it, to find
+// out whether it still does.
+func (c Candidate) tries(number uint64) bool {
+	return c.Failed > 0 && float64(mix(^number)>>11)/(1<<53) < leastChosen
 }
 
 // mix is the finalizer of SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast

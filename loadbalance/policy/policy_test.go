@@ -220,3 +220,72 @@ func BenchmarkChoose(b *testing.B) {
 		}
 	}
 }
+
+// TestFailed: a task whose requests fail is chosen less, by how much the policy says, and where
+// all fail alike none is.
+func TestFailed(t *testing.T) {
+	share := func(k Kind, failed ...float64) float64 {
+		rng, n := rand.New(rand.NewPCG(1, uint64(k))), 0
+		var l List
+		for _, f := range failed {
+			l = append(l, Candidate{InSubset: true, Failed: f})
+		}
+		const all = 100_000
+		for range all {
+			if Choose(k, l, rng.Uint64()) == 0 {
+				n++
+			}
+		}
+		return float64(n) / all
+	}
+	for _, c := range []struct {
+		kind   Kind
+		failed []float64
+		want   float64
+	}{
+		{Weighted, []float64{.5, 0}, 1. / 3},
+		{Weighted, []float64{1, 0}, leastChosen / (1 + leastChosen)},
+		{Weighted, []float64{1, 1}, .5},
+		{Weighted, []float64{.9, .9, .9, .9}, .25},
+		{Weighted, []float64{.5, 0, 0, 0}, .5 / 3.5},
+		{WeightedLeastLoaded, []float64{1, 0, 0}, 0},
+		{WeightedLeastLoaded, []float64{1, 1, 1}, 1. / 3},
+		{LeastLoaded, []float64{.2, 0}, leastChosen / 2},
+		{LeastLoaded, []float64{.2, .2}, .5},
+		{RoundRobin, []float64{1, 0}, .5},
+	} {
+		if got := share(c.kind, c.failed...); math.Abs(got-c.want) > .01 {
+			t.Errorf("%s, failed %v: the first is chosen %.3f of the time, want %.3f", c.kind, c.failed, got, c.want)
+		}
+	}
+}
+
+// TestFailures: a few failures say little, many all, and they are forgotten.
+func TestFailures(t *testing.T) {
+	var f Failures
+	now := time.Duration(0)
+	add := func(n int, every time.Duration, failed bool) (share float64) {
+		for range n {
+			now += every
+			share = f.Add(now, failed)
+		}
+		return share
+	}
+	if x := add(1, 0, true); x > .1 {
+		t.Errorf("one failure: %v", x)
+	}
+	if x := add(1000, time.Millisecond, true); x < .95 {
+		t.Errorf("a second of failures: %v", x)
+	}
+	if x := add(1000, 10*time.Millisecond, false); x > .05 {
+		t.Errorf("ten seconds later: %v", x)
+	}
+	add(100, time.Millisecond, true)
+	if x := f.Share(now + 10*time.Second); x > .06 {
+		t.Errorf("ten seconds without requests later: %v", x)
+	}
+	now += time.Minute
+	if x := add(1, 0, false); x > .01 {
+		t.Errorf("a minute without requests later: %v", x)
+	}
+}

@@ -1,0 +1,49 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// failuresOver is how fast failures are forgotten, so that a task that is not chosen is
+	// tried again within seconds.
+	failuresOver = 2 * time.Second
+	// usualRequests is how many requests that did not fail are taken for granted: a few
+	// failures say little.
+	usualRequests = 10
+	// leastFailed is the share below which none count.
+	leastFailed = .01
+	// leastChosen is what a task of which all requests fail counts for at least, to others.
+	leastChosen = .05
+)
+
+// Failures is what share of a client's requests to a task have failed lately. Times are since
+// any moment. The zero value has seen none. It is not safe for concurrent use.
+type Failures struct {
+	all, failed float64
+	at          time.Duration
+}
+
+// Add counts a request that has ended, and returns the share.
+func (f *Failures) Add(now time.Duration, failed bool) float64 {
+	keep := f.keep(now)
+	f.all, f.failed, f.at = f.all*keep+1, f.failed*keep, now
+	if failed {
+		f.failed++
+	}
+	return f.Share(now)
+}
+
+// Share is what share have failed lately, 0 if next to none have.
+func (f *Failures) Share(now time.Duration) float64 {
+	keep := f.keep(now)
+	if share := f.failed * keep / (f.all*keep + usualRequests); share >= leastFailed {
+		return share
+	}
+	return 0
+}
+
+func (f *Failures) keep(now time.Duration) float64 {
+	return math.Exp(-max(now-f.at, 0).Seconds() / failuresOver.Seconds())
+}
