@@ -166,7 +166,7 @@ func TestReplicas(t *testing.T) {
 			}
 			return seen
 		}
-		if seen := count(40); seen["a"] < 8 || seen["b"] < 8 {
+		if seen := count(400); seen["a"] < 80 || seen["b"] < 80 {
 			b.t.Errorf("owners are asked %v", seen)
 		}
 		draining := append([]assignment.Task(nil), tasks...)
