@@ -14,11 +14,12 @@
 //
 //   - WeightedLeastLoaded, the default, draws two in proportion to their weights and takes
 //     the one with fewer requests under way for its weight, of all clients as far as the
-//     tasks say it, and of this one. In a simulation of tasks of unlike and changing speed
-//     it beats each of the others in the latency of the slowest hundredth, and spreads load
-//     better: a task that slows down is seen in its requests under way before its weight
-//     tells. (It joins the two policies of Site Reliability Engineering, O'Reilly 2016,
-//     chapter 20: least loaded and weighted round robin.)
+//     tasks say it, and of this one; the first, if nothing is under way at either. In a
+//     simulation of tasks of unlike and changing speed it beats each of the others in the
+//     latency of the slowest hundredth, and spreads load better: a task that slows down is
+//     seen in its requests under way before its weight tells. (It joins the two policies
+//     of Site Reliability Engineering, O'Reilly 2016, chapter 20: least loaded and weighted
+//     round robin.)
 //   - RoundRobin takes turns.
 //   - LeastLoaded draws two and takes the one with fewer requests outstanding
 //     (the power of two choices: M. Mitzenmacher, "The Power of Two Choices in

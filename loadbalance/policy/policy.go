@@ -274,7 +274,12 @@ func emptier(i, j int, a, b Candidate, mean float64, number uint64) int {
 	if a.tries(number) {
 		return i
 	}
-	if (b.underWay()+1)*a.weight(mean) < (a.underWay()+1)*b.weight(mean) {
+	atA, atB := a.underWay(), b.underWay()
+	switch {
+	case atA == 0 && atB == 0 && a.Failed == 0:
+		// Weights alone would give all to the better one, however little that is better:
+		// the draw was in proportion to them.
+	case (atB+1)*a.weight(mean) < (atA+1)*b.weight(mean):
 		return j
 	}
 	return i

@@ -200,6 +200,15 @@ func TestBlackoutAndExpiry(t *testing.T) {
 	u.Report(time.Hour, Report{Utilization: .5, Requests: 100})
 	is(time.Hour, 0)
 	is(time.Hour+Blackout, 200)
+	// With little to do what was known still holds.
+	u.Report(time.Hour+time.Minute, Report{Utilization: leastUtilization / 2, Requests: 1})
+	is(time.Hour+time.Minute+Expiry-1, 200)
+	u.Report(2*time.Hour, Report{Utilization: leastUtilization / 2, Requests: 1})
+	is(2*time.Hour+Blackout, 0)
+	u.Report(3*time.Hour, Report{Utilization: leastUtilization / 2, Requests: 1, Errors: 1})
+	if is(3*time.Hour, 0); u.Weight(3*time.Hour+Blackout) == 0 {
+		t.Error("a task that fails says nothing as long as it has little to do")
+	}
 }
 
 func BenchmarkChoose(b *testing.B) {
@@ -287,5 +296,57 @@ func TestFailures(t *testing.T) {
 	now += time.Minute
 	if x := add(1, 0, false); x > .01 {
 		t.Errorf("a minute without requests later: %v", x)
+	}
+}
+
+// TestWeightsAtRest: what tasks with little to do report is mostly what they use without any
+// request, so that weight would follow the requests that a task happens to get, and these the
+// weight. Weights do not drift then, and are learnt as soon as there is enough to do.
+func TestWeightsAtRest(t *testing.T) {
+	const tasks, idle = 4, .02
+	for _, c := range []struct {
+		name        string
+		rate, costs float64 // requests a second of all tasks, and what a task uses for one a second
+		slow        float64 // by how much the first one's cost is higher
+		least, most float64 // the first one's requests, to an equal share
+	}{
+		{"next to nothing to do", 400, .00001, 1, .8, 1.25},
+		{"much to do", 400, .005, 1, .8, 1.25},
+		{"much to do, one is slower", 400, .005, 2, .4, .7},
+	} {
+		for _, kind := range []Kind{WeightedLeastLoaded, Weighted} {
+			rng := rand.New(rand.NewPCG(7, uint64(kind)))
+			var known [tasks]Utilization
+			worst, best := 1., 1.
+			mean := [tasks]float64{}
+			for second := range 600 {
+				now := time.Duration(second) * time.Second
+				l := make(List, tasks)
+				for i := range l {
+					l[i] = Candidate{InSubset: true, Weight: known[i].Weight(now)}
+				}
+				var got [tasks]float64
+				for range int(c.rate) {
+					got[Choose(kind, l, rng.Uint64())]++
+				}
+				for i := range got {
+					cost := c.costs
+					if i == 0 {
+						cost *= c.slow
+					}
+					known[i].Report(now, Report{Utilization: idle + cost*got[i], Requests: got[i]})
+					if mean[i] = mean[i]*.9 + got[i]*.1; second > 60 && i == 0 {
+						share := mean[i] / (c.rate / tasks)
+						worst, best = max(worst, share), min(best, share)
+					}
+				}
+			}
+			if c.slow > 1 {
+				worst = best // it has less all the time
+			}
+			if worst > c.most || best < c.least {
+				t.Errorf("%s, %s: the first task gets %.2f to %.2f of an equal share, want %v to %v", kind, c.name, best, worst, c.least, c.most)
+			}
+		}
 	}
 }

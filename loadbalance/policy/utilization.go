@@ -56,10 +56,22 @@ type Utilization struct {
 	since, last time.Duration
 }
 
-// Report takes a report into account. One that says nothing is passed over.
+// leastUtilization is what a task must use for its report to say what it can carry: below
+// it, most of what it uses may be what it needs without any request, so that its weight would
+// follow the requests that it happens to get, and these the weight.
+const leastUtilization = .1
+
+// Report takes a report into account. One that says nothing is passed over, and one of a task
+// that has little to do says that what was known still holds.
 func (u *Utilization) Report(now time.Duration, r Report) {
 	w := r.Weight()
-	if w == 0 {
+	switch {
+	case w == 0:
+		return
+	case r.Utilization < leastUtilization && !(r.Errors > 0):
+		if u.weight > 0 && now-u.last < Expiry {
+			u.last = now
+		}
 		return
 	}
 	if u.weight == 0 || now-u.last >= Expiry {
