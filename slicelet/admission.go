@@ -92,12 +92,14 @@ func (a Admission) Begin() { a.s.arrivals.control.Begin() }
 // End is the end of what Begin began, whose deadline was that of ctx. refused: the handler
 // itself found no room for the request.
 func (a Admission) End(ctx context.Context, now time.Time, refused bool) {
-	const near = 20 * time.Millisecond // the client's deadline is a little earlier
+	const near = 20 * time.Millisecond // the client's deadline is a little earlier, the end a little later
 	how := admission.InTime
 	if by, ok := ctx.Deadline(); refused {
 		how = admission.Refused
 	} else if ok && ctx.Err() != nil && now.After(by.Add(-near)) {
-		how = admission.Missed
+		if how = admission.GaveUp; now.After(by.Add(near)) {
+			how = admission.Missed
+		}
 	}
 	a.s.arrivals.control.End(how)
 }

@@ -15,6 +15,13 @@ type slots struct {
 	costs time.Duration
 	admit bool
 	heavy *HeavyKeys
+	// clients hold back what they are told to, and rate is what they ask for a second, nil for
+	// what run says; by second are what was asked and answered in time.
+	clients       []TaskLevel
+	rate          func(now time.Duration) float64
+	asks, answers []int
+	told          time.Duration // as core's
+	reported      Level
 
 	pacer  Pacer
 	limits *Limits
@@ -29,6 +36,7 @@ type slots struct {
 type slotted struct {
 	began, at time.Duration
 	hot, full bool
+	client    *TaskLevel
 }
 
 const slotTakes = 40 * time.Millisecond
@@ -41,15 +49,27 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 	s.limits = new(Limits)
 	next := time.Duration(0)
 	var offered, inTime [2]float64
+	s.asks, s.answers = make([]int, lasts/time.Second), make([]int, lasts/time.Second)
+	hear := func(q slotted) {
+		if q.client != nil {
+			q.client.Hear(s.now, s.limits.Level)
+		}
+	}
 	end := func(q slotted) {
+		hear(q)
 		took := s.now - q.began
 		if q.full {
 			s.seen.Refused++
 			return
 		}
+		if took <= deadline {
+			s.answers[q.began/time.Second]++
+		}
 		s.seen.Ended++
 		if took > deadline {
-			s.seen.Missed++
+			if s.seen.Missed++; took <= deadline+20*time.Millisecond {
+				s.seen.GaveUp++
+			}
 		} else if q.began > 5*time.Second && q.began < lasts-time.Second {
 			inTime[bit(q.hot)]++
 		}
@@ -59,6 +79,13 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			s.due += Tick
 			s.seen.Over, s.seen.Asked = Tick, &s.asked
 			s.limits = s.pacer.Tick(s.seen)
+			if s.now >= s.told+time.Second {
+				s.told = s.now
+				for i := range s.clients {
+					s.clients[i].Tell(s.now, s.reported)
+				}
+				s.reported = s.limits.Level.Coarse(s.reported)
+			}
 			s.seen, s.asked = Seen{}, [Priorities]uint32{}
 		}
 		for i := 0; i < len(s.busy); i++ {
@@ -67,6 +94,9 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				s.busy = append(s.busy[:i], s.busy[i+1:]...)
 				i--
 			}
+		}
+		if s.rate != nil {
+			others = s.rate(s.now)
 		}
 		for ; next <= s.now; next += time.Duration(rng.ExpFloat64() / (hot + others) * float64(time.Second)) {
 			q := slotted{began: s.now, hot: rng.Float64() < hot/(hot+others)}
@@ -79,13 +109,28 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 			if q.hot {
 				p = s.heavy.Rank(p, 1)
 			}
-			s.asked[p]++
+			s.asks[s.now/time.Second]++
+			standsFor := 0
+			if n := len(s.clients); n > 0 {
+				q.client = &s.clients[rng.IntN(n)]
+				var ok bool
+				if standsFor, ok = q.client.Send(s.now, p); !ok {
+					continue
+				}
+			}
+			s.asked[p] += uint32(max(standsFor, 1))
+			if standsFor > 0 {
+				s.seen.Trials++
+			}
 			if !s.admit || s.limits.Admit(p, Queue{UnderWay: len(s.waiting) + len(s.busy)}, deadline) == Served {
 				if q.full = s.sheds && len(s.waiting) >= 16; q.full && s.costs == 0 {
 					end(q)
 				} else {
 					s.waiting = append(s.waiting, q)
 				}
+			} else {
+				s.seen.Shed++
+				hear(q)
 			}
 		}
 		if s.heeds {
@@ -143,6 +188,43 @@ func TestHandlersFull(t *testing.T) {
 				t.Errorf("of .8 of what it can do %.4f are answered in time", others)
 			}
 		})
+	}
+}
+
+// TestHandlersRecover: where clients hold back what handlers would be too full for, the flood
+// leaves these nothing to wait for, and two seconds after it nearly all is answered, four with
+// fifty clients that ask once in two seconds.
+func TestHandlersRecover(t *testing.T) {
+	const flood, lasts = 20, 40 // s
+	for _, heeds := range []bool{true, false} {
+		for _, clients := range []int{1, 4, 50} {
+			for _, after := range []float64{10, 25, 40} {
+				s := &slots{heeds: heeds, admit: true, clients: make([]TaskLevel, clients), rate: func(now time.Duration) float64 {
+					if now < flood*time.Second {
+						return 500
+					}
+					return after
+				}}
+				s.run(rand.New(rand.NewPCG(3, uint64(clients))), 0, 0, lasts*time.Second)
+				sum := func(of []int) (n float64) {
+					for _, x := range of {
+						n += float64(x)
+					}
+					return n
+				}
+				from := flood + 2
+				if clients == 50 {
+					from += 2
+				}
+				good := sum(s.answers[5:flood-1]) / (flood - 6) / 50
+				asked, answered := sum(s.asks[from:lasts-1]), sum(s.answers[from:lasts-1])
+				t.Logf("heeds %t, %d clients, then %v a second: %.2f of what the slots can do, then %.3f answered; by second %v of %v",
+					heeds, clients, after, good, answered/asked, s.answers[flood:flood+6], s.asks[flood:flood+6])
+				if answered < .98*asked || good < .9 {
+					t.Error("too few")
+				}
+			}
+		}
 	}
 }
 

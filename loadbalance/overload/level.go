@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -107,7 +108,7 @@ type TaskLevel struct {
 	fresh time.Duration // until when what was heard last counts more than what is told
 	told  believed      // by the control plane
 	next  time.Duration // when a trial request is due
-	held  [CriticalPlus + 1]int
+	held  [CriticalPlus + 1]held
 }
 
 // believed is a level and until when it is believed.
@@ -199,11 +200,44 @@ func (t *TaskLevel) Send(now time.Duration, p Priority) (standsFor int, ok bool)
 		return 0, true
 	}
 	held := &t.held[p.Criticality()]
-	*held = min(*held+1, MostStandsFor)
+	held.add(now)
 	if now < t.next {
 		return 0, false
 	}
 	t.next = now + spread(now, t.pause(now, t.now(now)))
-	standsFor, *held = *held, 0
-	return standsFor, true
+	return held.take(now), true
+}
+
+// held is how many requests of a criticality were not sent.
+type held struct {
+	n      int           // since the last trial request
+	since  time.Duration // when the first of them was
+	recent float64       // decayed over heldOver
+	at     time.Duration // when recent was that
+}
+
+const (
+	// heldFor is for how long what was held back counts as it is. A trial request that tells
+	// of what was asked for half a minute ago, as if it were now, keeps the level up: of more
+	// than heldFor as much counts as was asked for over the last heldOver.
+	heldFor  = 3 * time.Second
+	heldOver = time.Second
+)
+
+func (h *held) add(now time.Duration) {
+	if h.n == 0 {
+		h.since = now
+	}
+	h.recent = h.recent*math.Exp(-(now-h.at).Seconds()/heldOver.Seconds()) + 1
+	h.at, h.n = now, min(h.n+1, MostStandsFor)
+}
+
+// take returns for how many a trial request stands, itself included.
+func (h *held) take(now time.Duration) int {
+	n := h.n
+	if d := now - h.since; d > heldFor {
+		n = min(n, int(h.recent*d.Seconds()/heldOver.Seconds()+.5))
+	}
+	h.n = 0
+	return max(n, 1)
 }

@@ -43,9 +43,9 @@ const (
 	// leastRoom is what share of that is left to those of which far more is asked for than
 	// ends: so much that what handlers wait for is never idle.
 	leastRoom = .1
-	// stillAsked is what must be asked for, to what ends, for them to be full still when few
-	// are missed, as requests are refused.
-	stillAsked = 1.1
+	// leastEnds is what share of those that end is taken to have kept busy what handlers wait
+	// for, however many gave up.
+	leastEnds = .05
 	// A request is begun only if those that are under way leave it this share of its time.
 	timely = .8
 
@@ -80,8 +80,12 @@ type Pacer struct {
 
 // ends are of handlers, decayed.
 type ends struct {
-	served, missed, seconds float64
-	full                    bool // many were missed, and as much is asked for still
+	served, gaveUp, missed, seconds float64
+	ended, shed                     float64 // of just now
+	full                            bool    // many were missed, and as much is asked for still
+	// can is how many handlers can end in a second, while they are full. What does end will
+	// not do: it falls with what clients hold back.
+	can float64
 }
 
 // Seen is what has happened at a task since the last Tick.
@@ -96,6 +100,11 @@ type Seen struct {
 	// Trials is how many were trial requests.
 	Asked  *[Priorities]uint32
 	Trials int
+	// GaveUp is how many of the missed ended with their deadline: they may have waited all
+	// the time, and kept nothing busy.
+	GaveUp int
+	// Shed is how many requests were refused.
+	Shed int
 	// Ended is how many handlers ended that did not refuse, Missed how many of them after the
 	// deadline of their request, and Refused how many refused.
 	Ended, Missed, Refused int
@@ -123,6 +132,7 @@ type Limits struct {
 	// wait for.
 	Each time.Duration
 
+	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
 	signal float64
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
 }
@@ -258,7 +268,12 @@ func (l *Limits) ratioOf(p Priority) float64 {
 }
 
 // ratioAtEnd is what is asked for at a priority or above, to what handlers end.
-func (l *Limits) ratioAtEnd(p Priority) float64 { return l.Asked * l.shareOf(p) * l.Each.Seconds() }
+func (l *Limits) ratioAtEnd(p Priority) float64 {
+	if l.can == 0 {
+		return 0
+	}
+	return l.Asked * l.shareOf(p) / l.can
+}
 
 // wait is how long a request waits that comes behind a queue: by its length and, where the
 // load has risen since the last Tick, by what is known of its first.
@@ -286,19 +301,26 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.seconds = e.seconds*k + over.Seconds()
 	e.served = e.served*k + float64(max(s.Ended, 0))
 	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
+	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
+	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
+	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
 	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
 	// can do whatever is refused; what ends follows what is refused down.
 	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
 		e.full = false
 		return
 	}
-	each := e.seconds / e.served
-	if e.missed >= manyMissed*e.served {
-		e.full = true
-	} else if l.Asked*each < stillAsked {
-		e.full = false
+	rate := max(e.served-e.gaveUp, leastEnds*e.served) / e.seconds
+	switch {
+	case e.missed >= manyMissed*e.served:
+		e.full, e.can = true, rate
+	case !e.full:
+	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
+		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
+	case e.shed < trialShare*e.ended: // next to all that clients send, trial requests too
+		e.can *= math.Exp(over.Seconds())
 	}
-	if e.full {
-		l.Each = time.Duration(each * float64(time.Second))
+	if e.full = e.full && l.Asked >= e.can; e.full {
+		l.Each, l.can = time.Duration(float64(time.Second)/rate), e.can
 	}
 }

@@ -34,8 +34,10 @@ type End uint8
 
 const (
 	InTime  End = iota
-	Missed      // after the deadline of its request
+	GaveUp      // with the deadline of its request: it may have waited all the time
+	Missed      // later
 	Refused     // it had no room itself
+	shed        // it did not begin: there was no room
 	ends
 )
 
@@ -114,7 +116,9 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 		}
 	}
 	v := l.Admit(p, c.queue(at), left)
-	c.counts[p.Criticality()][v].Add(1)
+	if c.counts[p.Criticality()][v].Add(1); v == overload.Shed {
+		c.ends[shed].Add(1)
+	}
 	if serve {
 		v = overload.Served
 	}
@@ -303,8 +307,9 @@ func (c *Controller) tick(at time.Duration) {
 	s.Signal, s.Clients = full, c.clients()
 	c.seen = overload.Seen{}
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
-	s.Missed, s.Refused = int(c.ends[Missed].Swap(0)), int(c.ends[Refused].Swap(0))
-	s.Ended = int(c.ends[InTime].Swap(0)) + s.Missed
+	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
+	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
+	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }
