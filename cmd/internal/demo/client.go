@@ -19,6 +19,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 const (
@@ -39,6 +40,7 @@ type client struct {
 	clerk      *clerk.Clerk
 	meter      *meter
 	consistent bool
+	routed     *grpc.ClientConn // to the task that owns the key; nil but in the scene of overload
 	slots      chan struct{}
 	calls      sync.WaitGroup
 
@@ -46,7 +48,7 @@ type client struct {
 	conns map[string]*grpc.ClientConn // by address
 }
 
-func newClient(name, job string, plane addresses, m *meter, consistent bool) (*client, error) {
+func newClient(name, job string, plane addresses, m *meter, cfg *Config) (*client, error) {
 	ck, err := clerk.New(clerk.Config{
 		Job: job, ClientID: name, Distributors: []string{plane.distributor}, Backups: []string{plane.backup},
 		Logger: slog.New(slog.DiscardHandler), // the demo shows what happens
@@ -54,24 +56,32 @@ func newClient(name, job string, plane addresses, m *meter, consistent bool) (*c
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &client{clerk: ck, meter: m, consistent: consistent, slots: make(chan struct{}, maxCalls), conns: map[string]*grpc.ClientConn{}}, nil
+	c := &client{clerk: ck, meter: m, consistent: cfg.Consistent, slots: make(chan struct{}, maxCalls), conns: map[string]*grpc.ClientConn{}}
+	if cfg.Overload {
+		if c.routed, err = route(ck, job); err != nil {
+			ck.Close()
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return c, nil
 }
 
 // start makes a call without waiting for its answer.
-func (c *client) start(key string, load float64) {
+func (c *client) start(a arrival) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		c.meter.record(outcome{load: load})
+		c.meter.record(outcome{load: a.load, criticality: a.criticality})
 		return
 	}
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
-		c.call(key, load)
+		c.call(a)
 	})
 }
 
-func (c *client) call(key string, load float64) {
+func (c *client) call(a arrival) {
+	key, load := a.key, a.load
 	if rand.IntN(timedCalls) == 0 {
 		c.timeLookup(key)
 	}
@@ -80,23 +90,33 @@ func (c *client) call(key string, load float64) {
 	if load != 1 {
 		ctx = metadata.AppendToOutgoingContext(ctx, loadHeader, strconv.FormatFloat(load, 'g', -1, 64))
 	}
-	out := outcome{load: load}
+	out := outcome{load: load, criticality: a.criticality}
 	began := time.Now()
-	if c.consistent {
+	switch {
+	case c.consistent:
 		c.insist(ctx, key, &out)
-	} else if owners := c.clerk.Lookup(key); owners.Len() > 0 {
-		owner := owners.At(rand.IntN(owners.Len()))
-		c.try(ctx, tryLimit, key, owner, &out)
-		if !out.answered {
-			if other, ok := c.other(owners, owner); ok {
-				out.retried, out.misrouted = true, true
-				c.try(ctx, callLimit, key, other, &out)
-			}
-		}
+	case c.routed != nil:
+		c.ask(overload.WithCriticality(ctx, a.criticality), key, &out)
+	default:
+		c.choose(ctx, key, &out)
 	}
 	// An answer that comes too late is none.
 	out.answered = out.answered && time.Since(began) <= callLimit
 	c.meter.record(out)
+}
+
+// choose asks a task that owns the key, and if that does not answer one other.
+func (c *client) choose(ctx context.Context, key string, out *outcome) {
+	if owners := c.clerk.Lookup(key); owners.Len() > 0 {
+		owner := owners.At(rand.IntN(owners.Len()))
+		c.try(ctx, tryLimit, key, owner, out)
+		if !out.answered {
+			if other, ok := c.other(owners, owner); ok {
+				out.retried, out.misrouted = true, true
+				c.try(ctx, callLimit, key, other, out)
+			}
+		}
+	}
 }
 
 // timeLookup measures what a lookup of the key takes. One alone is shorter than
@@ -173,6 +193,9 @@ func (c *client) conn(addr string) (*grpc.ClientConn, error) {
 // Close waits for the calls in flight.
 func (c *client) Close() {
 	c.calls.Wait()
+	if c.routed != nil {
+		c.routed.Close()
+	}
 	c.clerk.Close()
 	for _, conn := range c.conns {
 		conn.Close()

@@ -40,11 +40,18 @@ that this costs are told apart and not held against availability. A key cannot b
 on several servers, so the hot keys are less hot, and the imbalance is judged only
 if they allow it. The run fails if any key was seen with two owners.
 
+--overload shows another scene: for five seconds there are ten times as many calls, of
+all criticalities, of which the servers could answer two fifths. They refuse the least
+critical, clients hold back what would be refused, and the summary tells what share of
+each criticality was answered. Availability is judged without the flood, of whose
+critical_plus calls at least 0.9 must have been answered; imbalance is not judged.
+
 --json prints one JSON object a line: one each second, and a last one of the form
 {"summary": {...}}.`,
 		Example: `  slicer demo
   slicer demo --duration 2m --tasks 16 --clients 8 --qps 5000
   slicer demo --consistent
+  slicer demo --overload
   slicer demo --duration 30s --json | tail -n 1
   slicer demo --trace access.log --duration 1m
   slicerctl --server ADDRESS inspect demo    # with the address that the demo prints`,
@@ -53,6 +60,9 @@ if they allow it. The run fails if any key was seen with two owners.
 			c.durationSet = cmd.Flags().Changed("duration")
 			if c.Trace != "" && cmd.Flags().Changed("qps") {
 				return run.Usagef("--qps: not with --trace, which brings its own load")
+			}
+			if c.Overload && !cmd.Flags().Changed("qps") {
+				c.QPS = overloadQPS
 			}
 			var screen func() (int, int)
 			if out, ok := cmd.OutOrStdout().(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
@@ -70,14 +80,15 @@ if they allow it. The run fails if any key was seen with two owners.
 		},
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s, 30s with --consistent; the script is spread over it")
+	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to run, at least 10s, 20s with --overload, 30s with --consistent; the script is spread over it")
 	fs.IntVar(&c.Tasks, "tasks", 8, "cache servers at the start, 3 to 200")
 	fs.IntVar(&c.Clients, "clients", 4, "clients, 1 to 200")
-	fs.IntVar(&c.QPS, "qps", 1000, "calls a second by all clients together, 100 to 200000")
+	fs.IntVar(&c.QPS, "qps", 1000, "calls a second by all clients together, 100 to 200000; 200 unless given with --overload")
 	fs.Uint64Var(&c.Seed, "seed", 1, "seed of keys, arrival times and choice of servers")
 	fs.StringVar(&c.Trace, "trace", "", "replay `FILE` as the load: CSV or .csv.gz of unix_ms,key,load, or an Apache or nginx access log")
 	fs.Float64Var(&c.Speed, "speed", 0, "how many times as fast as recorded to replay the trace; 0 fits it into --duration")
 	fs.BoolVar(&c.Consistent, "consistent", false, "run the job in consistent mode, for at least 30s")
+	fs.BoolVar(&c.Overload, "overload", false, "show what ten times as many calls for five seconds do, and nothing else; at least 20s")
 	fs.BoolVar(&c.JSON, "json", false, "print JSON lines alone")
 	fs.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`host:port` of the distributor; port 0 takes a free one")
 	return cmd

@@ -100,7 +100,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		os.RemoveAll(dir)
 		return err
 	}
-	if _, err := d.plane.db.PutJob(ctx, jobConfig(d.cfg.Tasks, d.custom, d.cfg.Consistent), store.NoVersion); err != nil {
+	if _, err := d.plane.db.PutJob(ctx, jobConfig(&d.cfg, d.custom), store.NoVersion); err != nil {
 		return err
 	}
 	if d.watch, err = newObserver(jobName, d.plane.addrs); err != nil {
@@ -112,7 +112,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		}
 	}
 	for i := range d.cfg.Clients {
-		c, err := newClient(fmt.Sprintf("client-%d", i), jobName, d.plane.addrs, d.meter, d.cfg.Consistent)
+		c, err := newClient(fmt.Sprintf("client-%d", i), jobName, d.plane.addrs, d.meter, &d.cfg)
 		if err != nil {
 			return err
 		}
@@ -128,6 +128,7 @@ func (d *demo) openLoad() error {
 			exponent = zipfConsistent
 		}
 		d.zipf = newZipf(d.cfg.QPS, d.cfg.Seed, exponent)
+		d.zipf.mixed = d.cfg.Overload
 		d.load = d.zipf
 		return nil
 	}
@@ -181,7 +182,7 @@ func (d *demo) addServer() (*server, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := fmt.Sprintf("cache-%d", d.used)
-	s, err := startServer(name, jobName, d.plane.addrs, d.custom, d.cfg.Consistent)
+	s, err := startServer(name, jobName, d.plane.addrs, d.custom, &d.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +274,7 @@ func (d *demo) pace(ctx context.Context, cancel context.CancelCauseFunc) error {
 			cancel(errOver)
 			return err
 		}
-		d.clients[n%len(d.clients)].start(a.key, a.load)
+		d.clients[n%len(d.clients)].start(a)
 	}
 }
 

@@ -81,6 +81,21 @@ func TestDemoConsistent(t *testing.T) {
 	t.Logf("%d calls, %d errors, %d refusals, %d looks", s.Requests, s.Errors, s.Refused, s.Looks)
 }
 
+// TestDemoOverload runs the scene of overload, with few calls and shorter than users may. What
+// share is answered depends on how busy the machine is.
+func TestDemoOverload(t *testing.T) {
+	t.Parallel()
+	out := &silent{}
+	s, err := newDemo(Config{Duration: MinDuration, Tasks: 4, Clients: 2, QPS: 100, Listen: "127.0.0.1:0", Overload: true}, out).run(t.Context())
+	if s == nil {
+		t.Fatal(err)
+	}
+	if len(s.Flooded) != len(mix) || s.Flooded[0].Answered == 0 || s.Flooded[3].Answered > s.Flooded[0].Answered+.1 || s.Requests == s.Errors {
+		t.Errorf("%+v", s)
+	}
+	t.Logf("%+v", s.Flooded)
+}
+
 // compare has slicerctl inspect the running demo and wants it to say what each
 // server believes.
 func compare(t *testing.T, d *demo) {

@@ -12,6 +12,9 @@
 // are not theirs, and a client goes on asking the newest owner until its call is over.
 // All the while the demo looks for a key that two servers believe in.
 //
+// The scene of overload has neither shift nor death, but ten times as many calls for five
+// seconds: servers work on so many calls at a time, and clients' calls have criticalities.
+//
 // All that is reported is measured in the clients, save lines that name another
 // source.
 package demo
@@ -37,6 +40,8 @@ type Config struct {
 	Warn func(string)
 	// Consistent runs the job in consistent mode.
 	Consistent bool
+	// Overload shows ten times as many calls for some seconds, and nothing else.
+	Overload bool
 	// JSON prints machine output alone.
 	JSON bool
 	// Listen is where the Distributor serves.
@@ -53,11 +58,13 @@ const (
 	// costs must have passed before the next thing happens.
 	MinConsistent = 30 * time.Second
 	maxDuration   = 24 * time.Hour
-	minTasks      = 3 // one is killed, one is drained
-	maxTasks      = 200
-	maxClients    = 200
-	minQPS        = 100
-	maxQPS        = 200_000
+	// MinOverload is MinDuration of the scene of overload.
+	MinOverload = 20 * time.Second
+	minTasks    = 3 // one is killed, one is drained
+	maxTasks    = 200
+	maxClients  = 200
+	minQPS      = 100
+	maxQPS      = 200_000
 )
 
 // Validate names the first flag whose value is not allowed.
@@ -67,6 +74,10 @@ func (c *Config) Validate() error {
 		return run.Usagef("--duration: %s is not allowed: want %s to %s", c.Duration, MinDuration, maxDuration)
 	case c.Consistent && c.Duration < MinConsistent:
 		return run.Usagef("--duration: %s is not allowed with --consistent: want %s to %s", c.Duration, MinConsistent, maxDuration)
+	case c.Overload && c.Duration < MinOverload:
+		return run.Usagef("--duration: %s is not allowed with --overload: want %s to %s", c.Duration, MinOverload, maxDuration)
+	case c.Overload && (c.Consistent || c.Trace != ""):
+		return run.Usagef("--overload: not with --consistent or --trace")
 	case c.Tasks < minTasks || c.Tasks > maxTasks:
 		return run.Usagef("--tasks: %d is not allowed: want %d to %d", c.Tasks, minTasks, maxTasks)
 	case c.Clients < 1 || c.Clients > maxClients:

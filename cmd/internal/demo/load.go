@@ -7,13 +7,16 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // arrival is a call that a client is to make.
 type arrival struct {
-	at   time.Duration // since the load began
-	key  string
-	load float64
+	at          time.Duration // since the load began
+	key         string
+	load        float64
+	criticality overload.Criticality // 0 if it says none
 }
 
 // source yields arrivals in order of time; ok is false after the last.
@@ -39,6 +42,8 @@ type zipf struct {
 	cdf   []float64
 	keys  []string
 	epoch atomic.Uint32
+	times atomic.Int32 // as many calls
+	mixed bool         // calls are of all criticalities
 }
 
 func newZipf(qps int, seed uint64, exponent float64) *zipf {
@@ -46,6 +51,7 @@ func newZipf(qps int, seed uint64, exponent float64) *zipf {
 		rng: rand.New(rand.NewPCG(seed, 0x5115)), gap: 1 / float64(qps),
 		cdf: make([]float64, zipfKeys), keys: make([]string, zipfKeys),
 	}
+	z.times.Store(1)
 	sum := 0.
 	for i := range z.cdf {
 		sum += math.Pow(float64(i+1), -exponent)
@@ -67,9 +73,13 @@ func (z *zipf) hottest() float64 { return z.cdf[0] }
 func (z *zipf) shift() { z.epoch.Add(1) }
 
 func (z *zipf) next() (arrival, bool, error) {
-	z.now += z.rng.ExpFloat64() * z.gap
+	z.now += z.rng.ExpFloat64() * z.gap / float64(z.times.Load())
 	rank, _ := slices.BinarySearch(z.cdf, z.rng.Float64())
 	// Each shift turns the ranking by a prime that is far from its length's divisors.
 	k := (min(rank, zipfKeys-1) + int(z.epoch.Load())*389) % zipfKeys
-	return arrival{time.Duration(z.now * float64(time.Second)), z.keys[k], 1}, true, nil
+	a := arrival{at: time.Duration(z.now * float64(time.Second)), key: z.keys[k], load: 1}
+	if z.mixed {
+		a.criticality = drawCriticality(z.rng.Float64())
+	}
+	return a, true, nil
 }

@@ -90,11 +90,12 @@ func (d *demo) tick(second int, a *assignment.Assignment, s snapshot) *tick {
 }
 
 func (d *demo) summary(first, last float64) *Summary {
-	shot := d.meter.snapshot()
+	flooded, of := d.meter.flood()
+	total := d.meter.snapshot().total.minus(of)
 	s := &Summary{
-		Requests: shot.total.Requests, Errors: shot.total.Errors, Availability: shot.total.availability(),
-		Misrouted: shot.total.Misrouted, Retried: shot.total.Retried, HitRate: shot.total.hitRate(),
-		Mode: assignment.Affinity.String(), Refused: shot.total.Refused,
+		Requests: total.Requests, Errors: total.Errors, Availability: total.availability(), Flooded: flooded,
+		Misrouted: total.Misrouted, Retried: total.Retried, HitRate: total.hitRate(),
+		Mode: assignment.Affinity.String(), Refused: total.Refused,
 		ImbalanceFirst: first, ImbalanceLast: last, StalledMS: time.Duration(d.stalled.Load()).Milliseconds(),
 	}
 	var churn float64
@@ -115,6 +116,6 @@ func (d *demo) summary(first, last float64) *Summary {
 	if d.zipf != nil {
 		hottest = d.zipf.hottest()
 	}
-	s.judge(d.cfg.Tasks, d.zipf == nil, hottest)
+	s.judge(&d.cfg, hottest)
 	return s
 }

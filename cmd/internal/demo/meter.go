@@ -3,6 +3,8 @@ package demo
 import (
 	"sync"
 	"time"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // outcome is what became of one call, as its client saw it.
@@ -14,6 +16,8 @@ type outcome struct {
 	misrouted bool // answered by a task that does not own the key, or a retry
 	hit       bool // the cache had it
 	refused   int  // times, by a task that does not own the key
+	// criticality of the call, 0 if it said none.
+	criticality overload.Criticality
 }
 
 // counts add up outcomes.
@@ -64,9 +68,24 @@ type meter struct {
 	total   counts
 	carried map[string]float64 // load by task
 	lookups []uint32           // nanoseconds
+
+	phase   phase
+	flooded map[overload.Criticality]*counts // in the flood; part of total
+	settled counts                           // after it; part of total
 }
 
-func newMeter() *meter { return &meter{carried: map[string]float64{}} }
+// phase is when a call's end is counted.
+type phase uint8
+
+const (
+	usual      phase = iota
+	inFlood          // there are far more calls
+	afterFlood       // there are not, for a moment
+)
+
+func newMeter() *meter {
+	return &meter{carried: map[string]float64{}, flooded: map[overload.Criticality]*counts{}}
+}
 
 // lookup takes the time that a lookup took.
 func (m *meter) lookup(d time.Duration) {
@@ -81,9 +100,40 @@ func (m *meter) record(o outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.total.add(o)
+	switch m.phase {
+	case afterFlood:
+		m.settled.add(o)
+	case inFlood:
+		if m.flooded[o.criticality] == nil {
+			m.flooded[o.criticality] = new(counts)
+		}
+		m.flooded[o.criticality].add(o)
+	}
 	if o.answered {
 		m.carried[o.task] += o.load
 	}
+}
+
+// enter begins a phase.
+func (m *meter) enter(p phase) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.phase = p
+}
+
+// flood is what became of calls in the flood, in order of falling criticality, and the sum of
+// these and of those just after it.
+func (m *meter) flood() (by []Flooded, sum counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum = m.settled
+	for _, x := range mix {
+		if c := m.flooded[x.criticality]; c != nil {
+			by = append(by, Flooded{x.criticality.String(), c.Requests, c.availability()})
+			sum = sum.minus(counts{}.minus(*c))
+		}
+	}
+	return by, sum
 }
 
 // snapshot is a copy of what has been counted so far.

@@ -90,6 +90,9 @@ func headline(c *Config) string {
 	if c.Consistent {
 		mode = ", consistent mode"
 	}
+	if c.Overload {
+		mode = ", overload"
+	}
 	return fmt.Sprintf("%d cache servers, %d clients, %s, %s%s", c.Tasks, c.Clients, load, c.Duration, mode)
 }
 
@@ -105,7 +108,7 @@ func (t *tick) shards() string {
 func (e event) line() string {
 	what := map[string]string{
 		evShift: "hot keys shift", evKill: "killed", evReassigned: "reassigned", evDrain: "draining",
-		evDrained: "drained", evAdd: "added", evJoined: "joined", evTrouble: "TROUBLE",
+		evFlood: "flood", evCalm: "calm", evDrained: "drained", evAdd: "added", evJoined: "joined", evTrouble: "TROUBLE",
 	}[e.Kind]
 	s := fmt.Sprintf("%6.1fs  ** %s", float64(e.AtMS)/1000, what)
 	if e.Task != "" {
@@ -130,6 +133,9 @@ func (s *Summary) text() string {
 	}
 	if s.Mode == assignment.Consistent.String() {
 		fmt.Fprintf(&b, "consistent mode: %d refusals, %d calls lost to the kill, %d overlaps in %d looks\n", s.Refused, s.KillErrors, s.Overlaps, s.Looks)
+	}
+	if len(s.Flooded) > 0 {
+		b.WriteString(s.floodText())
 	}
 	for _, f := range s.Failures {
 		fmt.Fprintf(&b, "FAILED: %s\n", f)

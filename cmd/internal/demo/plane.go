@@ -62,17 +62,20 @@ func closeAll(listeners []net.Listener) (err error) {
 
 // jobConfig is quicker than the defaults, so that half a minute shows what
 // otherwise takes minutes.
-func jobConfig(tasks int, custom, consistent bool) assignment.JobConfig {
+func jobConfig(cfg *Config, custom bool) assignment.JobConfig {
 	c := assignment.JobConfig{
 		Name: jobName,
 		// The hottest key may have to be on as many servers as there are.
-		MaxReplicas: max(10, tasks),
+		MaxReplicas: max(10, cfg.Tasks),
 		// All of it is quicker than by default, as a run is short.
 		HeartbeatTimeout: 2 * time.Second,
 		WarmUp:           4 * time.Second,
 		Balance:          assignment.BalanceConfig{Interval: time.Second, Smoothing: .5},
 	}
-	if consistent {
+	if cfg.Overload {
+		c.Overload.Admission = assignment.AdmissionOn
+	}
+	if cfg.Consistent {
 		c.Mode, c.MaxReplicas, c.LeaseDuration = assignment.Consistent, 1, leaseTTL
 	}
 	if custom {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 func TestValidate(t *testing.T) {
@@ -21,6 +23,8 @@ func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"--duration: 9s is not allowed":     func(c *Config) { c.Duration = 9 * time.Second },
 		"--duration: 29s is not allowed wi": func(c *Config) { c.Duration, c.Consistent = 29*time.Second, true },
+		"--duration: 19s is not allowed wi": func(c *Config) { c.Duration, c.Overload = 19*time.Second, true },
+		"--overload: not with --consistent": func(c *Config) { c.Overload, c.Consistent = true, true },
 		"--tasks: 2 is not allowed: want 3": func(c *Config) { c.Tasks = 2 },
 		"--clients: 0 is not allowed":       func(c *Config) { c.Clients = 0 },
 		"--qps: 1 is not allowed: want 100": func(c *Config) { c.QPS = 1 },
@@ -72,13 +76,14 @@ func TestZipf(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	for _, trace := range []bool{false, true} {
+	for _, cfg := range []Config{{}, {Trace: "x"}, {Overload: true}} {
 		last := time.Duration(0)
-		for _, s := range script(30*time.Second, trace) {
+		cfg.Duration = 30 * time.Second
+		for _, s := range script(&cfg) {
 			if s.at <= last || s.at > 20*time.Second {
 				t.Errorf("%s at %s", s.kind, s.at)
 			}
-			if last = s.at; trace && s.kind == evShift {
+			if last = s.at; cfg.Trace != "" && s.kind == evShift {
 				t.Error("a trace brings its own shifts")
 			}
 		}
@@ -118,7 +123,7 @@ func TestMeter(t *testing.T) {
 // imbalance that its keys make; a key with two owners is.
 func TestJudgeConsistent(t *testing.T) {
 	base := Summary{Mode: "consistent", Requests: 10000, Errors: 50, Availability: .995, KillErrors: 50, Looks: 1, ImbalanceFirst: 1.5, ImbalanceLast: 1.2}
-	for _, k := range expected(false) {
+	for _, k := range expected(&Config{}) {
 		base.Events = append(base.Events, event{Kind: k})
 	}
 	for name, c := range map[string]struct {
@@ -136,7 +141,7 @@ func TestJudgeConsistent(t *testing.T) {
 	} {
 		s := base
 		c.change(&s)
-		s.judge(c.tasks, false, .095)
+		s.judge(&Config{Tasks: c.tasks}, .095)
 		if got := strings.Join(s.Failures, "; "); s.OK != (c.want == "") || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -145,15 +150,57 @@ func TestJudgeConsistent(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	s := Summary{Requests: 10000, Availability: 1, ImbalanceFirst: 2.5, ImbalanceLast: 1.1}
-	for _, k := range expected(false) {
+	for _, k := range expected(&Config{}) {
 		s.Events = append(s.Events, event{Kind: k})
 	}
-	if s.judge(8, false, 0); !s.OK || s.Err() != nil {
+	if s.judge(&Config{Tasks: 8}, 0); !s.OK || s.Err() != nil {
 		t.Errorf("a good run: %v", s.Failures)
 	}
 	bad := Summary{Requests: 10000, Availability: .9997, DrainErrors: 1, ImbalanceFirst: 2, ImbalanceLast: 1.31, Events: append(s.Events[1:], event{Kind: evTrouble, Task: "x", Detail: "y"})}
-	if bad.judge(8, false, 0); bad.OK || len(bad.Failures) != 6 || bad.Err() == nil {
+	if bad.judge(&Config{Tasks: 8}, 0); bad.OK || len(bad.Failures) != 6 || bad.Err() == nil {
 		t.Errorf("a bad run: %q", bad.Failures)
+	}
+}
+
+// What becomes of calls in a flood is told by criticality, and judged apart.
+func TestJudgeFlood(t *testing.T) {
+	m := newMeter()
+	m.record(outcome{answered: true, criticality: overload.Critical})
+	m.enter(inFlood)
+	for range 100 {
+		m.record(outcome{answered: true, criticality: overload.CriticalPlus})
+		m.record(outcome{criticality: overload.Sheddable})
+	}
+	m.enter(afterFlood)
+	m.record(outcome{criticality: overload.Critical})
+	m.enter(usual)
+	m.record(outcome{criticality: overload.Critical})
+	flooded, sum := m.flood()
+	if len(flooded) != 2 || flooded[0] != (Flooded{"critical_plus", 100, 1}) || flooded[1] != (Flooded{"sheddable", 100, 0}) || sum.Requests != 201 || sum.Errors != 101 {
+		t.Errorf("%+v, %+v", flooded, sum)
+	}
+	for want, change := range map[string]func(*Summary){
+		"":                                 func(*Summary) {},
+		"there was no flood":               func(s *Summary) { s.Flooded = nil },
+		"in the flood 0.800 of the crit":   func(s *Summary) { s.Flooded = []Flooded{{"critical_plus", 100, .8}} },
+		"in the flood 0.960 of the critic": func(s *Summary) { s.Flooded = []Flooded{{"critical_plus", 100, .93}, {"critical", 100, .96}} },
+		"did not happen: flood":            func(s *Summary) { s.Events = s.Events[1:] },
+	} {
+		s := Summary{Requests: 10000, Availability: 1, ImbalanceFirst: 2.5, ImbalanceLast: 1.1, Flooded: flooded, Events: []event{{Kind: evFlood}, {Kind: evCalm}}}
+		change(&s)
+		s.judge(&Config{Tasks: 8, Overload: true}, 0)
+		if got := strings.Join(s.Failures, "; "); s.OK != (want == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	n, all := map[overload.Criticality]int{}, 1000
+	for i := range all {
+		n[drawCriticality(float64(i)/float64(all))]++
+	}
+	for _, x := range mix {
+		if got := float64(n[x.criticality]) / float64(all); math.Abs(got-x.share) > .01 {
+			t.Errorf("%s: %v of the calls, want %v", x.criticality, got, x.share)
+		}
 	}
 }
 
@@ -196,7 +243,7 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	want := []arrival{{0, "a", 1}, {4 * time.Second, "b", 2.5}, {4 * time.Second, "c", 1}}
+	want := []arrival{{key: "a", load: 1}, {at: 4 * time.Second, key: "b", load: 2.5}, {at: 4 * time.Second, key: "c", load: 1}}
 	for _, w := range want {
 		if a, ok, err := r.next(); a != w || !ok || err != nil {
 			t.Errorf("%+v %v %v, want %+v", a, ok, err, w)

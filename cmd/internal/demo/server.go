@@ -15,6 +15,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 )
 
 // drainLimit bounds how long a server may take to drain and stop.
@@ -34,18 +35,20 @@ type server struct {
 
 	mu   sync.Mutex
 	rows map[string]struct{}
+
+	room chan struct{} // a slot for each call that it works on; nil but in the scene of overload
 }
 
-func startServer(name, job string, plane addresses, custom, consistent bool) (*server, error) {
+func startServer(name, job string, plane addresses, custom bool, cfg *Config) (*server, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s := &server{
-		name: name, addr: lis.Addr().String(), cable: newCable(), grpc: grpc.NewServer(),
+		name: name, addr: lis.Addr().String(), cable: newCable(),
 		custom: custom, stopped: make(chan struct{}), rows: map[string]struct{}{},
 	}
-	if consistent {
+	if cfg.Consistent {
 		if s.leases, err = openLeases(plane.distributor, s.cable); err != nil {
 			lis.Close()
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -66,6 +69,11 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	s.slicelet.Listen(s)
+	s.grpc = grpc.NewServer()
+	if cfg.Overload {
+		s.room = make(chan struct{}, slotsOf(cfg))
+		s.grpc = grpc.NewServer(sliceletgrpc.ServerOptions(s.slicelet, sliceletgrpc.Config{})...)
+	}
 	s.grpc.RegisterService(&cacheService, s)
 	go func() {
 		defer close(s.stopped)
@@ -78,7 +86,10 @@ func startServer(name, job string, plane addresses, custom, consistent bool) (*s
 // get answers any call, as the owner or not: in affinity mode both are right. In
 // consistent mode it refuses what is not its own, from the first moment to the last.
 func (s *server) get(ctx context.Context, key string) (flags uint32, err error) {
-	h := s.slicelet.Handle(key)
+	h, counted := sliceletgrpc.HandleFrom(ctx)
+	if !counted {
+		h = s.slicelet.Handle(key)
+	}
 	if s.leases != nil {
 		if !h.Owned() {
 			return 0, errNotMine
@@ -97,6 +108,9 @@ func (s *server) get(ctx context.Context, key string) (flags uint32, err error) 
 			}
 		}
 		s.slicelet.ReportLoad(key, load)
+	}
+	if err := s.work(ctx); err != nil {
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

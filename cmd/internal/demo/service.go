@@ -30,13 +30,19 @@ var cacheService = grpc.ServiceDesc{
 	HandlerType: (*getter)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Get",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 			var key wrapperspb.StringValue
 			if err := decode(&key); err != nil {
 				return nil, err
 			}
-			flags, err := srv.(getter).get(ctx, key.Value)
-			return wrapperspb.UInt32(flags), err
+			get := func(ctx context.Context, _ any) (any, error) {
+				flags, err := srv.(getter).get(ctx, key.Value)
+				return wrapperspb.UInt32(flags), err
+			}
+			if intercept == nil {
+				return get(ctx, nil)
+			}
+			return intercept(ctx, &key, &grpc.UnaryServerInfo{Server: srv, FullMethod: methodGet}, get)
 		},
 	}},
 }

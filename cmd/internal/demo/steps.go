@@ -16,7 +16,7 @@ const afterDrain = time.Second
 
 // follow carries out the script.
 func (d *demo) follow(ctx context.Context) {
-	for _, s := range script(d.cfg.Duration, d.zipf == nil) {
+	for _, s := range script(&d.cfg) {
 		timer := time.NewTimer(time.Until(d.began.Add(s.at)))
 		select {
 		case <-timer.C:
@@ -28,6 +28,19 @@ func (d *demo) follow(ctx context.Context) {
 		case evShift:
 			d.zipf.shift()
 			d.happened(evShift, "", "the hot keys are others now")
+		case evFlood:
+			d.meter.enter(inFlood)
+			d.zipf.times.Store(floodTimes)
+			d.happened(evFlood, "", fmt.Sprintf("%d calls a second, for %s", floodTimes*d.cfg.QPS, floodLasts))
+		case evCalm:
+			d.zipf.times.Store(1)
+			d.happened(evCalm, "", "as many calls as before")
+			d.steps.Go(func() {
+				backoff.Sleep(ctx, callLimit) // until the last call of the flood is over
+				d.meter.enter(afterFlood)
+				backoff.Sleep(ctx, floodSettles)
+				d.meter.enter(usual)
+			})
 		case evKill:
 			d.steps.Go(func() { d.kill(ctx) })
 		case evDrain:

@@ -25,10 +25,13 @@ type Summary struct {
 	Availability float64 `json:"availability"`
 	Misrouted    int64   `json:"misrouted"`
 	Retried      int64   `json:"retried"`
-	Refused      int64   `json:"refused"`      // calls, once each time, by a server that does not own the key
-	KillErrors   int64   `json:"kill_errors"`  // in consistent mode, until the dead server's lease had run out
-	DrainErrors  int64   `json:"drain_errors"` // while the drained server went
-	HitRate      float64 `json:"hit_rate"`
+	// Flooded is what became of the calls of the flood, in order of falling criticality, in
+	// the scene of overload; the numbers above are without them, and those of the two seconds after.
+	Flooded     []Flooded `json:"flooded,omitempty"`
+	Refused     int64     `json:"refused"`      // calls, once each time, by a server that does not own the key
+	KillErrors  int64     `json:"kill_errors"`  // in consistent mode, until the dead server's lease had run out
+	DrainErrors int64     `json:"drain_errors"` // while the drained server went
+	HitRate     float64   `json:"hit_rate"`
 	// Overlaps is how often a key was seen with two owners, in so many Looks at
 	// some keys of all servers, in consistent mode.
 	Overlaps int64 `json:"overlaps"`
@@ -51,9 +54,9 @@ type Summary struct {
 	Failures []string `json:"failures,omitempty"`
 }
 
-// judge fills in OK and Failures, for so many servers at the start and a hottest
-// key with that share of the load.
-func (s *Summary) judge(tasks int, trace bool, hottest float64) {
+// judge fills in OK and Failures, for a hottest key with that share of the load.
+func (s *Summary) judge(cfg *Config, hottest float64) {
+	tasks, trace := cfg.Tasks, cfg.Trace != ""
 	consistent := s.Mode == assignment.Consistent.String()
 	fail := func(format string, args ...any) { s.Failures = append(s.Failures, fmt.Sprintf(format, args...)) }
 	if s.Requests == 0 {
@@ -70,8 +73,11 @@ func (s *Summary) judge(tasks int, trace bool, hottest float64) {
 	if s.DrainErrors > 0 {
 		fail("%d calls were lost while a server was drained", s.DrainErrors)
 	}
-	// What a trace's load allows is not known.
-	if !trace {
+	if cfg.Overload {
+		s.judgeFlood(fail)
+	}
+	// What a trace's load allows is not known, and a flood leaves its traces.
+	if !trace && !cfg.Overload {
 		if s.ImbalanceFirst <= wantFirst && tasks >= wantFirstTasks && !consistent {
 			fail("imbalance was %.2f at first, above %.1f is wanted to show anything", s.ImbalanceFirst, wantFirst)
 		}
@@ -80,7 +86,7 @@ func (s *Summary) judge(tasks int, trace bool, hottest float64) {
 		}
 	}
 	var missing []string
-	for _, kind := range expected(trace) {
+	for _, kind := range expected(cfg) {
 		if !slices.ContainsFunc(s.Events, func(e event) bool { return e.Kind == kind }) {
 			missing = append(missing, kind)
 		}

@@ -99,7 +99,7 @@ func (t *replay) next() (arrival, bool, error) {
 	t.n++
 	// Logs are written when requests end, so they are not quite in order.
 	t.last = max(t.last, at)
-	return arrival{t.last, rec.Key, rec.Load}, true, nil
+	return arrival{at: t.last, key: rec.Key, load: rec.Load}, true, nil
 }
 
 func (t *replay) Close() error { return t.r.Close() }
