@@ -192,7 +192,7 @@ func TestHandlersFull(t *testing.T) {
 }
 
 // TestHandlersRecover: where clients hold back what handlers would be too full for, the flood
-// leaves these nothing to wait for, and two seconds after it nearly all is answered, four with
+// leaves these nothing to wait for, and three seconds after it nearly all is answered, five with
 // fifty clients that ask once in two seconds.
 func TestHandlersRecover(t *testing.T) {
 	const flood, lasts = 20, 40 // s
@@ -212,7 +212,7 @@ func TestHandlersRecover(t *testing.T) {
 					}
 					return n
 				}
-				from := flood + 2
+				from := flood + 3
 				if clients == 50 {
 					from += 2
 				}

@@ -3,6 +3,7 @@ package overload
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -49,6 +50,8 @@ const (
 	// A request is begun only if those that are under way leave it this share of its time.
 	timely = .8
 
+	// levelTicks is for how many Ticks handlers must be too full for what clients are to hold back.
+	levelTicks = 10
 	// firstPause is that between two of a client as long as none have arrived.
 	firstPause = time.Second
 )
@@ -76,6 +79,8 @@ type Pacer struct {
 	ends         ends
 	clients      float64       // that send trial requests, by their rate and pause; decayed
 	told         time.Duration // the pause
+	levels       [levelTicks]Priority
+	ticks        int
 }
 
 // ends are of handlers, decayed.
@@ -168,15 +173,25 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	if all < 1e-9 {
 		return l
 	}
-	above := 0.
+	above, atEnd := 0., Priority(0)
 	for i := Priorities - 1; i >= 0; i-- {
 		above += p.shares[i]
 		l.share[i] = float32(above / all)
-		if p := Priority(i); l.Level.Below == 0 && max(l.ratioOf(p), l.signal*l.shareOf(p), l.ratioAtEnd(p)) > 1 {
-			l.Level.Below = p
+		q := Priority(i)
+		if l.Level.Below == 0 && max(l.ratioOf(q), l.signal*l.shareOf(q)) > 1 {
+			l.Level.Below = q
+		}
+		if atEnd == 0 && l.ratioAtEnd(q) > 1 {
+			atEnd = q
 		}
 	}
-	if k = keep(max(clientsOver, 2*p.told)); p.told == 0 {
+	// By keys it may be few that ask for too much, of which clients do not know: they are told
+	// what handlers were too full for all the while, as one trial request that stands for many
+	// makes the level jump.
+	p.levels[p.ticks%levelTicks] = atEnd
+	p.ticks++
+	l.Level.Below = max(l.Level.Below, slices.Min(p.levels[:]))
+	if k = keep(max(clientsOver, p.told)); p.told == 0 {
 		p.clients = max(p.clients, float64(s.Clients))
 	}
 	p.clients = p.clients*k + float64(max(s.Trials, 0))*p.told.Seconds()/over.Seconds()*(1-k)
