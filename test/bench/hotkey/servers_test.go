@@ -12,8 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -52,6 +50,7 @@ func (k handlers) String() string { return [...]string{"queue", "shed", "shed de
 
 // room is what a server has.
 type room struct {
+	hello.UnaryGreeterServer
 	slots   chan struct{}
 	waiting atomic.Int64
 	fleet   *fleet
@@ -87,10 +86,6 @@ func (r *room) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wra
 		return nil, sliceletgrpc.Overloaded(ctx)
 	}
 	return name, nil
-}
-
-func (r *room) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
-	return status.Error(codes.Unimplemented, "")
 }
 
 func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {

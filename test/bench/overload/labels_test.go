@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -55,6 +53,7 @@ func (s *seen) take() (by map[string][]overload.Labels, brief time.Duration) {
 
 // asking is a gRPC server that asks the next one, if there is one, for each request twice.
 type asking struct {
+	hello.UnaryGreeterServer
 	name string
 	seen *seen
 	next func(ctx context.Context, key string) error
@@ -71,10 +70,6 @@ func (a *asking) SayHello(ctx context.Context, key *wrapperspb.StringValue) (*wr
 		}
 	}
 	return key, nil
-}
-
-func (a *asking) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
-	return status.Error(codes.Unimplemented, "")
 }
 
 // TestLabels: a gRPC server asks an HTTP server, which asks a gRPC server, each twice: all
@@ -163,10 +158,7 @@ func serveHTTP(t *testing.T, plane *bed.Plane, job string, next http.Handler) fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: h}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = server.Serve(lis) }()
-	bed.CloseAtEnd(t, func() error { _ = server.Close(); <-ended; return s.Close() })
+	bed.ServeHTTP(t, lis, h, s.Close)
 	ck, err := clerk.New(clerk.Config{Job: job, Distributors: plane.Addrs()})
 	if err != nil {
 		t.Fatal(err)

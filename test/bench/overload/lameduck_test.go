@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -29,6 +27,7 @@ const (
 
 // arrivals are when each client's newest request came.
 type arrivals struct {
+	hello.UnaryGreeterServer
 	mu   sync.Mutex
 	last [lameClients]time.Time
 }
@@ -42,10 +41,6 @@ func (a *arrivals) SayHello(ctx context.Context, key *wrapperspb.StringValue) (*
 		a.mu.Unlock()
 	}
 	return key, nil
-}
-
-func (a *arrivals) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
-	return status.Error(codes.Unimplemented, "")
 }
 
 // BenchmarkLameDuck drains one of three tasks, with two Distributors, and prints how long the

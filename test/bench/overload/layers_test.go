@@ -45,6 +45,7 @@ const (
 // layer is a server that asks the next layer, or one of the last, which has room for a
 // tenth.
 type layer struct {
+	hello.UnaryGreeterServer
 	next  hello.GreeterClient
 	blind int // so often it asks, whatever the answer
 	asked *atomic.Int64
@@ -58,10 +59,6 @@ func (l *layer) SayHello(ctx context.Context, key *wrapperspb.StringValue) (*wra
 		return key, nil
 	}
 	return ask(ctx, l.next, key.GetValue(), l.blind)
-}
-
-func (l *layer) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
-	return status.Error(codes.Unimplemented, "")
 }
 
 // ask asks until there is an answer, so many times at most.

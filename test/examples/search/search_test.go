@@ -107,10 +107,7 @@ func serve(t *testing.T, handler http.Handler, signal func() float64) *http.Clie
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: h}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = server.Serve(lis) }()
-	bed.CloseAtEnd(t, func() error { _ = server.Close(); <-ended; return s.Close() })
+	bed.ServeHTTP(t, lis, h, s.Close)
 	ck, err := clerk.New(clerk.Config{Job: "search", Distributors: plane.Addrs()})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -241,6 +242,18 @@ func Serve(tb testing.TB, lis net.Listener, register func(grpc.ServiceRegistrar)
 		err := closeBehind()
 		s.Stop()
 		return errors.Join(err, <-done)
+	})
+}
+
+// ServeHTTP is Serve for an HTTP server.
+func ServeHTTP(tb testing.TB, lis net.Listener, handler http.Handler, closeBehind func() error) {
+	s := &http.Server{Handler: handler}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(lis) }()
+	CloseAtEnd(tb, func() error {
+		_ = s.Close()
+		<-done // that it was closed
+		return closeBehind()
 	})
 }
 

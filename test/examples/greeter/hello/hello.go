@@ -14,6 +14,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -27,6 +29,14 @@ const (
 type GreeterServer interface {
 	SayHello(ctx context.Context, name *wrapperspb.StringValue) (*wrapperspb.StringValue, error)
 	SayHellos(name *wrapperspb.StringValue, stream grpc.ServerStreamingServer[wrapperspb.StringValue]) error
+}
+
+// UnaryGreeterServer is for servers to embed that have no SayHellos.
+type UnaryGreeterServer struct{}
+
+// SayHellos fails with UNIMPLEMENTED.
+func (UnaryGreeterServer) SayHellos(*wrapperspb.StringValue, grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
+	return status.Error(codes.Unimplemented, "")
 }
 
 // GreeterClient is the service as its clients see it.
