@@ -78,9 +78,9 @@ func (c *conditions) worst() []*slicerv1.TaskCondition {
 		return c.told
 	}
 	c.stale = false
-	all := make([]*slicerv1.TaskCondition, 0, len(c.tasks))
-	for _, task := range slices.Sorted(maps.Keys(c.tasks)) {
-		all = append(all, c.tasks[task].is)
+	var all []*slicerv1.TaskCondition
+	for _, f := range slices.Collect(maps.Values(c.tasks)) {
+		all = append(all, f.is)
 	}
 	if all = wire.WorstConditions(all); !wire.SameConditions(all, c.told) {
 		c.told = all

@@ -21,8 +21,8 @@ func ConditionOf(t *slicerv1.Task, r *slicerv1.Report) *slicerv1.TaskCondition {
 	return &slicerv1.TaskCondition{Task: t.GetName(), Incarnation: t.GetIncarnation(), Draining: draining, Level: r.GetLevel(), PauseMs: r.GetPauseMs()}
 }
 
-// WorstConditions are at most MaxConditions of all, which it may change, in order of name:
-// those of tasks that drain, and then of those that refuse most.
+// WorstConditions are at most MaxConditions of all, which are in any order and may be changed,
+// in order of name: those of tasks that drain, and then of those that refuse most.
 func WorstConditions(all []*slicerv1.TaskCondition) []*slicerv1.TaskCondition {
 	slices.SortFunc(all, func(a, b *slicerv1.TaskCondition) int {
 		if a.Draining != b.Draining {

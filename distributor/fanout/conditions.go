@@ -65,12 +65,7 @@ func (c *conditions) changed(now time.Time, soon bool) {
 
 // all are those to be told.
 func (c *conditions) all() []*slicerv1.TaskCondition {
-	var all []*slicerv1.TaskCondition
-	for _, task := range slices.Sorted(maps.Keys(c.here)) {
-		if x := c.here[task]; x != nil {
-			all = append(all, x)
-		}
-	}
+	all := slices.DeleteFunc(slices.Collect(maps.Values(c.here)), func(x *slicerv1.TaskCondition) bool { return x == nil })
 	for _, x := range c.above {
 		if _, here := c.here[x.GetTask()]; !here {
 			all = append(all, x)

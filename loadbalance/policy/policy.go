@@ -181,12 +181,12 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 	if known == 0 || math.IsInf(mean*float64(count), 0) {
 		mean = 0 // all are alike
 	}
-	all := max(mean, 0) * float64(count)
-	if mean == 0 {
-		all = float64(count)
-	}
-	if fails {
+	all := mean * float64(count)
+	switch {
+	case fails:
 		all = total(c, n, best, mean)
+	case mean == 0:
+		all = float64(count)
 	}
 	switch {
 	case k == LeastLoaded && count > 1:

@@ -90,8 +90,8 @@ func (d *demo) tick(second int, a *assignment.Assignment, s snapshot) *tick {
 }
 
 func (d *demo) summary(first, last float64) *Summary {
-	flooded, of := d.meter.flood()
-	total := d.meter.snapshot().total.minus(of)
+	flooded, aside := d.meter.flood()
+	total := d.meter.snapshot().total.minus(aside)
 	s := &Summary{
 		Requests: total.Requests, Errors: total.Errors, Availability: total.availability(), Flooded: flooded,
 		Misrouted: total.Misrouted, Retried: total.Retried, HitRate: total.hitRate(),

@@ -70,8 +70,8 @@ type meter struct {
 	lookups []uint32           // nanoseconds
 
 	phase   phase
-	flooded map[overload.Criticality]*counts // in the flood; part of total
-	settled counts                           // after it; part of total
+	aside   counts                           // in the flood and just after it; part of total
+	flooded map[overload.Criticality]*counts // in the flood; part of aside
 }
 
 // phase is when a call's end is counted.
@@ -100,10 +100,10 @@ func (m *meter) record(o outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.total.add(o)
-	switch m.phase {
-	case afterFlood:
-		m.settled.add(o)
-	case inFlood:
+	if m.phase != usual {
+		m.aside.add(o)
+	}
+	if m.phase == inFlood {
 		if m.flooded[o.criticality] == nil {
 			m.flooded[o.criticality] = new(counts)
 		}
@@ -121,19 +121,17 @@ func (m *meter) enter(p phase) {
 	m.phase = p
 }
 
-// flood is what became of calls in the flood, in order of falling criticality, and the sum of
-// these and of those just after it.
-func (m *meter) flood() (by []Flooded, sum counts) {
+// flood is what became of calls in the flood, in order of falling criticality, and of all of
+// these and those just after it.
+func (m *meter) flood() (by []Flooded, aside counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sum = m.settled
 	for _, x := range mix {
 		if c := m.flooded[x.criticality]; c != nil {
 			by = append(by, Flooded{x.criticality.String(), c.Requests, c.availability()})
-			sum = sum.minus(counts{}.minus(*c))
 		}
 	}
-	return by, sum
+	return by, m.aside
 }
 
 // snapshot is a copy of what has been counted so far.
