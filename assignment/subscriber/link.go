@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -218,21 +220,29 @@ func (o *outbox) drain(ctx context.Context, stream grpc.BidiStreamingClient[slic
 // shared with other links, so it changes a copy.
 func aged(m outgoing, now time.Time) *slicerv1.WatchRequest {
 	with := func(r *slicerv1.Report) *slicerv1.Report {
-		return &slicerv1.Report{
-			Sequence: r.Sequence, AgeMs: max(now.Sub(m.made).Milliseconds(), 0), State: r.State, Load: r.Load,
-		}
+		r = shallow(r)
+		r.AgeMs = max(now.Sub(m.made).Milliseconds(), 0)
+		return r
 	}
 	switch x := m.msg.Message.(type) {
 	case *slicerv1.WatchRequest_Report:
 		return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Report{Report: with(x.Report)}}
 	case *slicerv1.WatchRequest_Hello:
 		if h := x.Hello; h.Report != nil {
-			return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: &slicerv1.Hello{
-				Job: h.Job, Role: h.Role, ClientId: h.ClientId, Generation: h.Generation, StoreId: h.StoreId,
-				Checksum: h.Checksum, Task: h.Task, Report: with(h.Report), Zone: h.Zone,
-				ClientIndex: h.ClientIndex,
-			}}}
+			h = shallow(h)
+			h.Report = with(h.Report)
+			return &slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}
 		}
 	}
 	return m.msg
+}
+
+// shallow copies a message, but not what it refers to.
+func shallow[M proto.Message](m M) M {
+	out := m.ProtoReflect().New()
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		out.Set(f, v)
+		return true
+	})
+	return out.Interface().(M)
 }
