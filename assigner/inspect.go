@@ -28,6 +28,7 @@ func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequ
 	defer done()
 	if r := v.a.lookup(m.GetJob()); r != nil {
 		if resp := r.inspect(); resp != nil {
+			resp.Customers = r.customers(m)
 			resp.Consistency = r.consistency(ctx)
 			return resp, nil
 		}
@@ -85,6 +86,23 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	out.VanishedMs = c.Vanished().Milliseconds()
 	if out.Preferred {
 		out.Progress = r.job.Progress(now)
+	}
+	return out
+}
+
+// customers is how those stand to their limits that are asked for.
+func (r *runner) customers(m *slicerv1.InspectJobRequest) (out []*slicerv1.CustomerStatus) {
+	if m.GetCustomers() == 0 && m.GetCustomer() == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.job.Limits(int(min(m.GetCustomers(), wire.MaxCustomers)), m.GetCustomer()) {
+		x := &slicerv1.CustomerStatus{Limit: wire.LimitToProto(c.Name, c.Limit), Asked: c.Asked, Used: c.Used}
+		for _, p := range c.Parts {
+			x.Parts = append(x.Parts, &slicerv1.CustomerPart{Distributor: p.Distributor, Asked: p.Asked, Used: p.Used, Share: p.Share})
+		}
+		out = append(out, x)
 	}
 	return out
 }

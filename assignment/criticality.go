@@ -1,5 +1,7 @@
 package assignment
 
+import "github.com/cespare/xxhash/v2"
+
 // Criticality says how bad it is if a request fails. A task without room for all serves
 // the most critical (Site Reliability Engineering, O'Reilly 2016, chapter 21,
 // "Criticality"). 0 is none: the job's default holds.
@@ -47,6 +49,9 @@ func ParseCriticality(s string) (Criticality, error) {
 // MaxCustomerLen is the most bytes that the name of a customer may have: what requests are
 // charged to.
 const MaxCustomerLen = 128
+
+// CustomerID stands for the name of a customer in what tasks report: its XXH64.
+func CustomerID(name string) uint64 { return xxhash.Sum64String(name) }
 
 // ValidCustomer reports whether a name can be a customer's: 1 to MaxCustomerLen printable
 // ASCII characters without space.

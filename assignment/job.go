@@ -74,6 +74,8 @@ type JobConfig struct {
 	Damping  DampingConfig
 	Freeze   FreezeConfig
 	Overload OverloadConfig
+	// Limits are how much each customer may use.
+	Limits Limits
 }
 
 // OverloadConfig says what becomes of requests when there are too many.

@@ -1,6 +1,7 @@
 package clerk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -30,11 +31,17 @@ type Overloaded struct {
 	// adapters return: they have asked as far as that is good, and only the layer just
 	// above the task that has no room is to send a request again.
 	Elsewhere bool
+	// Customer is what the request was charged to if it has used up its limit, whichever
+	// task is asked; else it is empty.
+	Customer string
 	// Level is what the task says that it refuses (Throttle.Hear).
 	Level overload.Level
 }
 
 func (o Overloaded) Error() string {
+	if o.Customer != "" {
+		return fmt.Sprintf("customer %q has used up its limit for job %q", o.Customer, o.Job)
+	}
 	if o.Elsewhere {
 		return fmt.Sprintf("task %q of job %q has no room for the request", o.Task, o.Job)
 	}
@@ -52,11 +59,13 @@ func (o Overloaded) final() error {
 // RESOURCE_EXHAUSTED.
 func (o Overloaded) GRPCStatus() *status.Status {
 	code, scope := codes.ResourceExhausted, slicerv1.Overloaded_SCOPE_ALL
-	if o.Elsewhere {
+	if o.Customer != "" {
+		scope = slicerv1.Overloaded_SCOPE_QUOTA
+	} else if o.Elsewhere {
 		code, scope = codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK
 	}
 	s := status.New(code, o.Error())
-	with, err := s.WithDetails(&slicerv1.Overloaded{Scope: scope, Job: o.Job, Task: o.Task, Level: uint32(o.Level.Below), PauseMs: uint32(o.Level.Pause.Milliseconds())})
+	with, err := s.WithDetails(&slicerv1.Overloaded{Scope: scope, Job: o.Job, Task: o.Task, Customer: o.Customer, Level: uint32(o.Level.Below), PauseMs: uint32(o.Level.Pause.Milliseconds())})
 	if err != nil { // a name that is not UTF-8
 		return s
 	}
@@ -75,7 +84,11 @@ func OverloadedFromStatus(err error) (o Overloaded, ok bool) {
 	if !ok {
 		return Overloaded{}, false
 	}
-	return Overloaded{Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Elsewhere: elsewhere,
+	customer := ""
+	if m.GetScope() == slicerv1.Overloaded_SCOPE_QUOTA {
+		customer = cmp.Or(assignment.Clip(m.GetCustomer(), assignment.MaxCustomerLen), "unknown")
+	}
+	return Overloaded{Customer: customer, Job: assignment.Clip(m.GetJob(), assignment.MaxNameLen), Task: assignment.Clip(m.GetTask(), assignment.MaxNameLen), Elsewhere: elsewhere,
 		Level: overload.NewLevel(uint64(m.GetLevel()), uint64(m.GetPauseMs()))}, true
 }
 

@@ -246,6 +246,10 @@ func (a *attachment) received(now time.Time, m *slicerv1.AttachResponse) {
 		if j := a.d.lookup(m.RefuseTask.GetJob()); j != nil {
 			j.step(now, fanout.TaskRefused{Refusal: m.RefuseTask})
 		}
+	case *slicerv1.AttachResponse_Quotas:
+		if j := a.d.lookup(m.Quotas.GetJob()); j != nil {
+			j.step(now, fanout.Quoted{From: a.Session, Quotas: m.Quotas.GetQuotas()})
+		}
 	case *slicerv1.AttachResponse_Acknowledged:
 		a.acknowledged(now)
 	case *slicerv1.AttachResponse_ClientIndexes:

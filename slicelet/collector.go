@@ -17,6 +17,8 @@ type collector struct {
 	requests, attempts, slices, keyspace, load, cpu, state *prometheus.Desc
 
 	admission, level, waiting, spacing *prometheus.Desc
+
+	charged, askedRate, usedRate *prometheus.Desc
 }
 
 func newCollector(s *Slicelet) *collector {
@@ -37,11 +39,15 @@ func newCollector(s *Slicelet) *collector {
 		level:     desc("admission_level", "Highest priority of which requests are refused, 0 to 511, in steps of 128 by criticality; 0 is none."),
 		waiting:   desc("admission_waiting", "Requests that have arrived and that nothing has begun to work on."),
 		spacing:   desc("admission_spacing_seconds", "Mean time between the starts of two requests while some wait: its reciprocal is what the task can do."),
+
+		charged:   desc("charged_total", "Requests of customers with a limit, by whether it let them in: served or refused.", "result"),
+		askedRate: desc("customer_asked_rate", "What a customer with a limit asks for, served or not, in units of load a second, by the last report: of the 50 that ask for most.", "customer"),
+		usedRate:  desc("customer_used_rate", "What it is charged, in units of load a second, by the last report: of the 50 that ask for most.", "customer"),
 	}
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.attempts, c.slices, c.keyspace, c.load, c.cpu, c.state, c.admission, c.level, c.waiting, c.spacing} {
+	for _, d := range []*prometheus.Desc{c.requests, c.attempts, c.slices, c.keyspace, c.load, c.cpu, c.state, c.admission, c.level, c.waiting, c.spacing, c.charged, c.askedRate, c.usedRate} {
 		ch <- d
 	}
 }
@@ -61,6 +67,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.attempts, prometheus.CounterValue, float64(c.s.arrivals.attempts.by[before].Load()), strconv.Itoa(before))
 	}
 	c.collectAdmission(ch, gauge)
+	c.collectCustomers(ch)
 	slices, share := c.s.Slices(), 0.0
 	for _, s := range slices {
 		share += s.Fraction()
@@ -76,6 +83,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		draining = 1
 	}
 	gauge(c.state, draining)
+}
+
+// maxCustomers is how many customers have metrics of their own.
+const maxCustomers = 50
+
+func (c *collector) collectCustomers(ch chan<- prometheus.Metric) {
+	a := c.s.arrivals.accounts
+	served, refused := a.Counts()
+	ch <- prometheus.MustNewConstMetric(c.charged, prometheus.CounterValue, float64(served), "served")
+	ch <- prometheus.MustNewConstMetric(c.charged, prometheus.CounterValue, float64(refused), "refused")
+	for name, u := range a.Rates(maxCustomers) {
+		ch <- prometheus.MustNewConstMetric(c.askedRate, prometheus.GaugeValue, u.Asked, name)
+		ch <- prometheus.MustNewConstMetric(c.usedRate, prometheus.GaugeValue, u.Used, name)
+	}
 }
 
 func (c *collector) collectAdmission(ch chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64)) {

@@ -44,8 +44,10 @@ type Config struct {
 	// Customer names what a request is charged to, by its context, as its server has it,
 	// and the name that its client claims, empty if none or one that is not allowed
 	// (assignment.ValidCustomer). It may return an empty name, for none, and must be safe
-	// for concurrent use. For a gRPC server the context is that of its interceptors. nil
-	// believes no claim; BelieveCustomer believes them all.
+	// for concurrent use. For a gRPC server it is called when the RPC arrives, with the context
+	// of the connection (peer.FromContext, the RPC's metadata), which it must not hold up, and
+	// again with that of the interceptors, whose answer counts. nil believes no claim;
+	// BelieveCustomer believes them all.
 	Customer func(ctx context.Context, claimed string) string
 	// Signals say how full the task is where its CPU does not: a queue, a pool of
 	// connections. 1 is as full as it may be; above it requests are refused, the least

@@ -10,6 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/slicelet/internal/admission"
+	"github.com/slicer-project/slicer/slicelet/internal/quota"
 )
 
 // arrivals is what is known of requests as such, with or without a key.
@@ -17,6 +18,7 @@ type arrivals struct {
 	attempts attempts
 	customer func(ctx context.Context, claimed string) string // Config.Customer
 	control  *admission.Controller
+	accounts *quota.Accounts
 }
 
 // attempts counts requests by how often they were sent before.

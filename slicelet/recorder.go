@@ -26,6 +26,8 @@ type recorder struct {
 	sum        counts
 	last       *assignment.Load // nil before the first
 
+	perSecond float64 // CPU time that a second's work of a handler takes, 0 if not known
+
 	heavy atomic.Pointer[overload.HeavyKeys] // of the last window, nil if there are none
 }
 
@@ -70,7 +72,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		m.cpu = max(cpu-r.cpuBefore, 0).Seconds()
 		r.cpuBefore = cpu
 	}
-	r.last = m.load()
+	r.last, r.perSecond = m.load(), m.perSecond()
 	if h := m.heavyKeys(); h != nil || m.n.shed == 0 && m.n.held == 0 {
 		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
 	}

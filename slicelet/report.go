@@ -77,6 +77,14 @@ func (m *measurement) load() *assignment.Load {
 	return l
 }
 
+// perSecond is how much CPU time a second's work of a handler takes, 0 if that is not known.
+func (m *measurement) perSecond() float64 {
+	if t := m.all(spent); t > 0 {
+		return min(m.cpu/t, 1)
+	}
+	return 0
+}
+
 // mostDemand is by how much what was refused may count for each that was served: clients say
 // what trial requests stand for.
 const mostDemand = 9

@@ -15,12 +15,13 @@ import (
 func (s *Slicelet) report() {
 	sequence := firstReport().Sequence
 	var level overload.Level // as it is told
+	var customers *slicerv1.CustomerUse
 	send := func(load *assignment.Load) {
 		sequence++
 		level = s.Admission().Level().Coarse(level)
 		r := &slicerv1.Report{
 			Sequence: sequence, State: wire.StateToProto(s.state()),
-			Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()),
+			Level: uint32(level.Below), PauseMs: uint32(level.Pause.Milliseconds()), Customers: customers,
 		}
 		if load != nil {
 			r.Load = wire.LoadToProto(load)
@@ -42,7 +43,9 @@ func (s *Slicelet) report() {
 			metric := s.sub.State().Status.LoadMetric
 			s.timed.Store(metric == assignment.LoadCPU)
 			last = time.Now()
-			send(s.recorder.measure(metric, last))
+			load := s.recorder.measure(metric, last)
+			customers = s.customers(last)
+			send(load)
 			timer.Reset(jittered(every))
 		case <-s.reportNow:
 			// The state has changed. The load is that of the last whole window: a

@@ -17,6 +17,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/slicelet/internal/admission"
+	"github.com/slicer-project/slicer/slicelet/internal/quota"
 )
 
 // Slicelet is a task's end of Slicer. All methods are safe for concurrent use.
@@ -69,6 +70,7 @@ func New(cfg Config) (*Slicelet, error) {
 	}
 	s.arrivals.attempts.began, s.arrivals.customer = time.Now(), cfg.Customer
 	s.arrivals.control = admission.New(func() int { return s.sub.State().Status.Subscribers }, cfg.signals()...)
+	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
@@ -99,6 +101,9 @@ func New(cfg Config) (*Slicelet, error) {
 func (s *Slicelet) observe(st subscriber.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.newest == nil || s.newest.Quotas != st.Quotas {
+		s.arrivals.take(time.Now(), st.Quotas)
+	}
 	s.newest = &st
 	s.joinLocked(st.Status.Mode)
 	s.lookLocked()

@@ -66,6 +66,12 @@ type (
 		Complete bool
 		Clients  []clientindex.Client
 	}
+	// Uses is what customers ask of the Distributor's tasks.
+	Uses struct {
+		Uses     []assignment.CustomerUse
+		Names    []string
+		Capacity float64 // of the tasks
+	}
 	// WantBase asks for an older assignment. ReadBase is the answer if it is not kept here.
 	WantBase struct{ Held Mark }
 )

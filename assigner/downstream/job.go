@@ -25,7 +25,9 @@ type Job struct {
 	frames   frames
 	status   *slicerv1.JobStatus // nil before the store has answered
 	tasks    conditions
+	quotas   quotas
 	attached []clientindex.Session // all streams, in order of coming
+	names    map[Session]string    // of the Distributors
 	watchers map[Session]*watcher  // those that have said something of the job
 	now      generate.Now
 	out      []Action
@@ -46,6 +48,7 @@ type watcher struct {
 	acked  *acked // nil before it has said how far its subscribers are
 	// What it is to be told: whatever is newest when its turn comes.
 	assignment, status, indexes bool
+	quotas                      quotasDue
 }
 
 // NewJob makes a job of which nothing is known yet. Each encoding goes through once: it
@@ -53,7 +56,7 @@ type watcher struct {
 func NewJob(cfg generate.Config, name string, now generate.Now, once func(Encode) Encode) *Job {
 	return &Job{
 		name: name, core: generate.New(cfg, name, now), clients: clientindex.New(clientindex.Config{}),
-		frames: frames{once: once}, watchers: make(map[Session]*watcher),
+		frames: frames{once: once}, watchers: make(map[Session]*watcher), names: make(map[Session]string), quotas: newQuotas(),
 	}
 }
 
@@ -81,11 +84,14 @@ func (j *Job) Step(now generate.Now, e Event) []Action {
 		return j.out
 	case Attached:
 		j.attached = append(j.attached, clientindex.Session(e.From))
+		j.names[e.From] = e.Name
 		j.core.Attach(now, e.From, e.Name)
 	case Detached:
 		j.attached = slices.DeleteFunc(j.attached, func(s clientindex.Session) bool { return s == clientindex.Session(e.From) })
 		delete(j.watchers, e.From)
+		delete(j.names, e.From)
 		j.tasks.detach(e.From)
+		j.quotas.claims.Set(e.From, nil, 0, nil)
 		j.core.Detach(now, e.From)
 	case Core:
 		e(j.core, now)
@@ -138,6 +144,8 @@ func (j *Job) said(from Session, w *watcher, what any) {
 	case Clients:
 		j.clients.Report(j.now.Mono, clientindex.Session(from), x.Complete, x.Clients)
 		j.giveIndexes()
+	case Uses:
+		j.uses(from, w, x)
 	case WantBase:
 		of := ReadBase{from, x.Held}
 		if a := j.frames.base(x.Held); a != nil {
@@ -161,6 +169,7 @@ func (j *Job) want(from Session, w *watcher, x Want) {
 	}
 	if w.wants {
 		w.assignment, w.status = true, true
+		w.quotas.due = w.quotas.due || j.quotas.limited()
 		j.add(Notify{from})
 	}
 	j.core.Wanted(j.now, from, w.wants, x.Newest, generate.Held{Store: x.Held.Store, Generation: x.Held.Generation})
@@ -217,6 +226,7 @@ func (j *Job) settle() {
 		return
 	}
 	turned, mine := j.frames.publish(j.now.Mono, v.Stored()), v.IsPreferred()
+	j.newQuotas(job.Config.Limits, mine && exists)
 	if status := j.newStatus(v); turned || status {
 		j.each(func(s Session, w *watcher) {
 			w.assignment, w.status = w.assignment || turned, w.status || status

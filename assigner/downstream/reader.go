@@ -22,7 +22,7 @@ type Reader struct {
 	said []saidOf
 }
 
-// Rejected is a task's report that is malformed.
+// Rejected is a task's report that is malformed, or without a task what customers ask for.
 type Rejected struct {
 	Task string
 	Err  error
@@ -59,6 +59,12 @@ func (r *Reader) Read(now time.Duration, m *slicerv1.AttachRequest) (e Said, bad
 		}}
 	case *slicerv1.AttachRequest_Clients:
 		e.What = Clients{Complete: x.Clients.GetComplete(), Clients: clientsFromProto(x.Clients.GetClients())}
+	case *slicerv1.AttachRequest_CustomerUses:
+		uses, err := usesFromProto(x.CustomerUses)
+		if err != nil {
+			bad = append(bad, Rejected{Err: err})
+		}
+		e.What = uses
 	case *slicerv1.AttachRequest_WantBase:
 		w := x.WantBase
 		e.What = WantBase{Mark{assignment.Generation(w.GetGeneration()), w.GetStoreId(), w.GetChecksum()}}

@@ -69,6 +69,9 @@ func (j *Job) next(w *watcher, s clientindex.Session) *Say {
 			return &Say{Job: j.name, message: &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: j.status}}}
 		}
 	}
+	if w.quotas.due {
+		return &Say{Job: j.name, message: j.quotasFor(Session(s), w)}
+	}
 	if w.indexes {
 		if m := j.indexes(s); m != nil {
 			return &Say{Job: j.name, message: m}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -25,16 +26,17 @@ func (j *Job) newStatus(v generate.View) bool {
 		c, tasks = v.Convergence(), j.tasks.worst()
 	}
 	n, mean := j.spread(v)
+	limited := !job.Config.Limits.Equal(assignment.Limits{})
 	heartbeat, mode := job.Config.HeartbeatTimeout.Milliseconds(), slicerv1.Mode(job.Config.Mode)
 	if st := j.status; st != nil && !st.Unknown && st.ConvergedGeneration == int64(c.Generation) && st.HeartbeatTimeoutMs == heartbeat &&
-		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && wire.OverloadFromProto(st.Overload) == job.Config.Overload && st.Distributors == n && st.MeanSubscribers == mean && slices.Equal(st.Stragglers, c.Stragglers) && wire.SameConditions(st.Conditions, tasks) {
+		st.LoadMetric == job.Config.LoadMetric && st.Mode == mode && wire.OverloadFromProto(st.Overload) == job.Config.Overload && st.Distributors == n && st.MeanSubscribers == mean && st.Limited == limited && slices.Equal(st.Stragglers, c.Stragglers) && wire.SameConditions(st.Conditions, tasks) {
 		return false
 	}
 	// It may be on its way: it is replaced, not changed.
 	j.status = &slicerv1.JobStatus{
 		Job: j.name, HeartbeatTimeoutMs: heartbeat, LoadMetric: job.Config.LoadMetric, Mode: mode, Overload: wire.OverloadToProto(job.Config.Overload),
 		ConvergedGeneration: int64(c.Generation), Stragglers: slices.Clone(c.Stragglers), Distributors: n, MeanSubscribers: mean,
-		Conditions: tasks,
+		Conditions: tasks, Limited: limited,
 	}
 	return true
 }

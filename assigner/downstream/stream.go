@@ -86,6 +86,8 @@ func (s *Stream) Received(now time.Duration, m *slicerv1.AttachRequest) (job str
 		job = x.Acks.GetJob()
 	case *slicerv1.AttachRequest_Clients:
 		job = x.Clients.GetJob()
+	case *slicerv1.AttachRequest_CustomerUses:
+		job = x.CustomerUses.GetJob()
 	case *slicerv1.AttachRequest_WantBase:
 		job = x.WantBase.GetJob()
 	default:

@@ -88,6 +88,11 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		} else if d.HasArg("config") {
 			x.config.Config.HeartbeatTimeout = 3 * time.Second
 		}
+		if d.HasArg("mail") {
+			var rate int
+			d.ScanArgs(x.t, "mail", &rate)
+			x.config.Config.Limits, _ = assignment.LimitsOf(assignment.Limit{Rate: 10}, map[string]assignment.Limit{"mail": {Rate: float64(rate)}})
+		}
 		x.step(func(c *generate.Core, now generate.Now) { c.StoreChanged(now) })
 	case "preferred":
 		var id string
@@ -138,7 +143,7 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 	// each is called with the arguments that name tasks or clients.
 	each := func(f func(name string, n int, gone bool)) {
 		for _, a := range d.CmdArgs {
-			if a.Key != "d" && a.Key != "complete" {
+			if a.Key != "d" && a.Key != "complete" && a.Key != "bad" {
 				n := -1
 				if len(a.Vals) > 0 {
 					n, _ = strconv.Atoi(a.Vals[0])
@@ -181,6 +186,22 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 			m.Reports = append(m.Reports, r)
 		})
 		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: m}}
+	case "uses":
+		m := &slicerv1.CustomerUse{}
+		var ids []uint64
+		of := map[uint64]float32{}
+		each(func(name string, n int, _ bool) {
+			id := assignment.CustomerID(name)
+			ids, of[id], m.Name = append(ids, id), float32(n), append(m.Name, name)
+		})
+		slices.Sort(ids)
+		if d.HasArg("bad") {
+			slices.Reverse(ids)
+		}
+		for _, id := range ids {
+			m.Customer, m.Asked, m.Used = append(m.Customer, id), append(m.Asked, of[id]), append(m.Used, of[id])
+		}
+		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{Job: "job", Use: m, Capacity: 2}}}
 	case "acks":
 		m := &slicerv1.Acks{Job: "job", MinGeneration: int64(held.Generation)}
 		d.MaybeScanArgs(x.t, "clerks", &m.Clerks)
@@ -376,10 +397,15 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 			}
 			words += fmt.Sprintf(", %s/%d %s", c.Task, c.Incarnation, what)
 		}
+		if s.Limited {
+			words += ", limited"
+		}
 		if s.Distributors > 0 {
 			words += fmt.Sprintf(", %d Distributors with %d subscribers each", s.Distributors, s.MeanSubscribers)
 		}
 		return words
+	case *slicerv1.AttachResponse_Quotas:
+		return quotasToText(m.Quotas.GetQuotas())
 	case *slicerv1.AttachResponse_Assignment:
 		t := m.Assignment.GetTrailer()
 		if t == nil {
@@ -409,4 +435,23 @@ func (x *transcript) told(m *slicerv1.AttachResponse) string {
 		return fmt.Sprintf("refuse %s/%d, %s: %s", r.Task, r.Incarnation, codes.Code(r.Code), r.Message)
 	}
 	return fmt.Sprint(m)
+}
+
+// quotasToText names the customers that tests have.
+func quotasToText(q *slicerv1.Quotas) string {
+	var words []string
+	if l := q.Limits; l != nil {
+		words = append(words, fmt.Sprintf("others are limited to %g", l.GetOthers().GetRate()))
+		for _, c := range l.Customers {
+			words = append(words, fmt.Sprintf("%s to %g", c.Customer, c.Rate))
+		}
+	}
+	for i, id := range q.Customer {
+		for _, name := range []string{"mail", "batch"} {
+			if id == assignment.CustomerID(name) {
+				words = append(words, fmt.Sprintf("%s may use %.3g", name, q.Share[i]))
+			}
+		}
+	}
+	return "quotas: " + strings.Join(words, ", ")
 }

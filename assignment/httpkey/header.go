@@ -75,6 +75,9 @@ func TimeoutOf(h http.Header) (d time.Duration, ok bool) {
 const (
 	OverloadedTask = "task"
 	OverloadedAll  = "all"
+	// OverloadedQuota comes with 429 Too Many Requests instead: the customer has used up
+	// its limit, whichever task is asked.
+	OverloadedQuota = "quota"
 )
 
 // Strip deletes all headers that begin with Prefix.

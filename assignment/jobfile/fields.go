@@ -77,6 +77,12 @@ func config(root *yaml.Node) (c assignment.JobConfig, line int, err error) {
 	if err != nil {
 		return c, line, err
 	}
+	if i := slices.IndexFunc(values, func(g given) bool { return g.name == limitsField }); i >= 0 {
+		if c.Limits, line, err = readLimits(values[i].value); err != nil {
+			return c, line, err
+		}
+		values = slices.Delete(values, i, i+1)
+	}
 	set := func() error {
 		for _, g := range values {
 			if err := g.set(&c, g.value); err != nil {
@@ -126,7 +132,10 @@ func collect(m *yaml.Node, prefix string, values []given) (_ []given, line int, 
 			}
 			continue
 		}
-		f, _ := find(name) // names says that there is one
+		f, ok := find(name)
+		if !ok { // names says that there is one, or it is that
+			f.name = limitsField
+		}
 		values = append(values, given{f, x.Value})
 	}
 	return values, m.Line, nil
@@ -152,6 +161,7 @@ func names(prefix string) (list []string) {
 		for _, g := range groups {
 			list = append(list, strings.TrimSuffix(g, "."))
 		}
+		list = append(list, limitsField)
 	}
 	return list
 }

@@ -29,6 +29,7 @@ func Format(c assignment.JobConfig) []byte {
 			fmt.Fprintf(&b, "%s: %s\n", name, text)
 		}
 	}
+	formatLimits(&b, c.Limits)
 	return b.Bytes()
 }
 

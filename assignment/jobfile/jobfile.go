@@ -41,6 +41,11 @@
 //	  default_criticality: critical   # of requests that do not say theirs
 //	  retry_attempts: 3         # tasks that a request is sent to, if they have no room
 //	  retry_budget: 0.1         # such attempts for each of a client's requests
+//	limits:                   # of customers, in units of load a second over all tasks
+//	  default: {rate: 5}        # of each that is not named
+//	  customers:
+//	    mail: {rate: 40}
+//	    batch: {rate: 20, max_criticality: sheddable_plus}
 //	---
 //	name: search
 //	mode: consistent

@@ -65,11 +65,18 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze, overload`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze, overload, limits`},
 		{"admission", "name: a\noverload:\n  admission: yes\n", `jobs.yaml:3: overload.admission: "yes" is not allowed: want off, report or on`},
 		{"attempts", "name: a\noverload:\n  retry_attempts: 5\n", `jobs.yaml:3: overload.retry_attempts: 5 is not allowed: want 1 to 4`},
 		{"budget", "name: a\noverload:\n  retry_budget: 1.5\n", `jobs.yaml:3: overload.retry_budget: 1.5 is not allowed: want 0 to 1, a share of the requests`},
 		{"criticality", "name: a\noverload:\n  default_criticality: high\n", `jobs.yaml:3: overload.default_criticality: "high" is not allowed: want critical_plus, critical, sheddable_plus or sheddable`},
+		{"limit", "name: a\nlimits:\n  customers:\n    b: {rate: 0}\n", `jobs.yaml:4: limits.customers.b.rate: "0" is not allowed: want above 0, to 1e+12 units of load a second`},
+		{"limit's field", "name: a\nlimits:\n  default: {cpu: 3}\n", `jobs.yaml:3: field of limits.default: "cpu" is not allowed: want rate, max_criticality`},
+		{"limit's criticality", "name: a\nlimits:\n  customers:\n    a.b:\n      max_criticality: high\n", `jobs.yaml:5: limits.customers.a.b.max_criticality: "high" is not allowed: want critical_plus`},
+		{"limits of nothing", "name: a\nlimits: []\n", `jobs.yaml:2: limits: "a list of 0" is not allowed: want fields`},
+		{"customers of nothing", "name: a\nlimits:\n  customers: 3\n", `jobs.yaml:3: limits.customers: "3" is not allowed: want customers and their limits`},
+		{"customer twice", "name: a\nlimits:\n  customers:\n    b: {}\n    b: {rate: 1}\n", `jobs.yaml:5: customer in limits: "b" is not allowed: want each customer once`},
+		{"customer's name", "name: a\nlimits:\n  customers:\n    'b c': {rate: 1}\n", `jobs.yaml:3: customer in limits: "b c" is not allowed: want 1 to 128 printable`},
 		{"unknown field of balance", "name: a\nbalance:\n  interval: 1s\n  intervall: 2s\n", `jobs.yaml:4: field of balance: "intervall" is not allowed: want min_slices_per_task, max_slices_per_task,`},
 		{"another algorithm", "name: a\nbalance:\n  algorithm: published\n", `jobs.yaml:3: field of balance: "algorithm" is not allowed: want min_slices_per_task,`},
 		{"field of balance outside of it", "name: a\ninterval: 1s\n", `jobs.yaml:2: field of job config: "interval"`},
@@ -187,6 +194,10 @@ func TestFormatRoundTrip(t *testing.T) {
 		return rapid.Map(rapid.IntRange(lo, hi), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond })
 	}
 	share := rapid.OneOf(rapid.Just(-1.), rapid.Float64Range(1e-300, 1))
+	limit := rapid.Custom(func(t *rapid.T) assignment.Limit {
+		return assignment.Limit{Rate: rapid.OneOf(rapid.Just(0.), rapid.Float64Range(1e-9, 1e12)).Draw(t, "rate"), MaxCriticality: assignment.Criticality(rapid.IntRange(0, 4).Draw(t, "highest"))}
+	})
+	customer := rapid.OneOf(token.Filter(func(s string) bool { return s != "" }), rapid.SampledFrom([]string{"spiffe://corp/ns/a", "a.rate", "customers", "default"}))
 	rapid.Check(t, func(t *rapid.T) {
 		c := assignment.JobConfig{
 			Name: name.Draw(t, "name"), Zone: token.Draw(t, "zone"), Store: token.Draw(t, "store"),
@@ -211,6 +222,10 @@ func TestFormatRoundTrip(t *testing.T) {
 				Share: rapid.Float64Range(1e-9, 1).Draw(t, "vanished"), MinTasks: rapid.IntRange(1, assignment.MaxTasks).Draw(t, "least"),
 				Window: millis(500, 3_600_000).Draw(t, "window"), For: millis(1000, 86_400_000).Draw(t, "frozen"),
 			},
+		}
+		var err error
+		if c.Limits, err = assignment.LimitsOf(limit.Draw(t, "others"), rapid.MapOfN(customer, limit, 0, 4).Draw(t, "customers")); err != nil {
+			t.Fatal(err)
 		}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
@@ -241,6 +256,10 @@ func TestDocumentedFile(t *testing.T) {
 		t.Fatalf("%v\n%s", err, example.String())
 	}
 	want := []assignment.JobConfig{{Name: "cache", Zone: "eu-1", Store: "main"}, {Name: "search", Mode: assignment.Consistent}}
+	want[0].Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "batch": {Rate: 20, MaxCriticality: assignment.SheddablePlus}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range want {
 		want[i] = want[i].WithDefaults()
 	}

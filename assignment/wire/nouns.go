@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -90,7 +91,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 			HalfLifeMs: d.HalfLife.Milliseconds(), Suppress: d.Suppress, Reuse: d.Reuse, Most: d.Most, Share: d.Share,
 		},
 		Freeze:   &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
-		Overload: OverloadToProto(c.Overload),
+		Overload: OverloadToProto(c.Overload), Limits: LimitsToProto(c.Limits),
 	}
 }
 
@@ -121,6 +122,10 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})
 	}
 	c.Mode = assignment.Mode(m.Mode)
+	var err error
+	if c.Limits, err = limitsFromProto(m.Limits); err != nil {
+		return c, malformed("job config", err)
+	}
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return c, malformed("job config", err)
@@ -142,6 +147,53 @@ func OverloadFromProto(m *slicerv1.OverloadConfig) assignment.OverloadConfig {
 		RetryAttempts:      clampInt(m.GetRetryAttempts()),
 		RetryBudget:        m.GetRetryBudget(),
 	}
+}
+
+// LimitsToProto never fails. It returns nil if there are none.
+func LimitsToProto(l assignment.Limits) *slicerv1.Limits {
+	if l == (assignment.Limits{}) {
+		return nil
+	}
+	m := new(slicerv1.Limits)
+	if x := l.Others(); x != (assignment.Limit{}) {
+		m.Others = LimitToProto("", x)
+	}
+	for name, x := range l.All() {
+		m.Customers = append(m.Customers, LimitToProto(name, x))
+	}
+	return m
+}
+
+// LimitToProto never fails.
+func LimitToProto(customer string, x assignment.Limit) *slicerv1.Limit {
+	return &slicerv1.Limit{Customer: customer, Rate: x.Rate, MaxCriticality: slicerv1.Criticality(x.MaxCriticality)}
+}
+
+// LimitsFromProto validates the limits; none are no error.
+func LimitsFromProto(m *slicerv1.Limits) (assignment.Limits, error) {
+	l, err := limitsFromProto(m)
+	if err != nil {
+		return l, malformed("limits", err)
+	}
+	return l, nil
+}
+
+func limitsFromProto(m *slicerv1.Limits) (assignment.Limits, error) {
+	limit := func(x *slicerv1.Limit) assignment.Limit {
+		return assignment.Limit{Rate: x.GetRate(), MaxCriticality: assignment.Criticality(min(uint32(x.GetMaxCriticality()), math.MaxUint8))}
+	}
+	all := m.GetCustomers()
+	if len(all) > assignment.MaxLimits {
+		return assignment.Limits{}, &assignment.FieldError{Field: "limits.customers", Value: len(all), Allowed: fmt.Sprintf("at most %d customers", assignment.MaxLimits)}
+	}
+	named := make(map[string]assignment.Limit, len(all))
+	for _, x := range all {
+		if _, twice := named[x.GetCustomer()]; twice {
+			return assignment.Limits{}, &assignment.FieldError{Field: "limits.customers", Value: x.GetCustomer(), Allowed: "each customer once"}
+		}
+		named[x.GetCustomer()] = limit(x)
+	}
+	return assignment.LimitsOf(limit(m.GetOthers()), named)
 }
 
 // clampInt keeps a number that no int can hold out of range instead of wrapping it.

@@ -44,6 +44,10 @@ func TestJobRoundTrip(t *testing.T) {
 		Freeze:   assignment.FreezeConfig{Share: .8, MinTasks: 9, Window: 3 * time.Second, For: time.Hour},
 		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Sheddable, RetryAttempts: 4, RetryBudget: assignment.NoRetries},
 	}
+	var err error
+	if full.Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "free": {}, "batch": {MaxCriticality: assignment.Sheddable}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []assignment.JobConfig{full, assignment.JobConfig{Name: "x"}.WithDefaults(), assignment.JobConfig{Name: "y", Mode: assignment.Consistent}.WithDefaults()} {
 		got, err := wire.JobFromProto(wire.JobToProto(c))
 		if err != nil {
@@ -66,6 +70,10 @@ func TestJobRefused(t *testing.T) {
 	}{
 		{&slicerv1.JobConfig{}, "job name"},
 		{&slicerv1.JobConfig{Name: "x", Mode: 7}, "mode"},
+		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Others: &slicerv1.Limit{Rate: math.Inf(1)}}}, "limits.default.rate"},
+		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Customers: []*slicerv1.Limit{{}}}}, "customer in limits"},
+		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Customers: []*slicerv1.Limit{{Customer: "a"}, {Customer: "a", Rate: 1}}}}, "limits.customers"},
+		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Customers: []*slicerv1.Limit{{Customer: "a", MaxCriticality: -1}}}}, "limits.customers.a.max_criticality"},
 		{&slicerv1.JobConfig{Name: "x", Mode: -1}, "mode"},
 		{&slicerv1.JobConfig{Name: "x", MinReplicas: math.MaxUint32}, "min_replicas"},
 		{&slicerv1.JobConfig{Name: "x", HeartbeatTimeoutMs: math.MaxInt64}, "heartbeat_timeout"},

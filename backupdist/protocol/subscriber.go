@@ -109,7 +109,7 @@ func (s *Subscriber) Next(now time.Time, st State) (send Send) {
 	switch {
 	case st.Missing, !st.Known && s.waitTill.IsZero():
 		send.Hopeless = true
-	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode) || wire.OverloadFromProto(s.said.Overload) != st.Config.Overload):
+	case st.Known && (s.said == nil || s.said.LoadMetric != st.Config.LoadMetric || s.said.Mode != slicerv1.Mode(st.Config.Mode) || wire.OverloadFromProto(s.said.Overload) != st.Config.Overload || s.said.Limited != limited(st.Config)):
 		s.said, s.repeatAt = statusMessage(st.Config), now.Add(repeatEvery)
 		send.Status = s.said
 	case st.Newest != nil:
@@ -145,6 +145,8 @@ func (s *Subscriber) Wake() time.Time {
 func statusMessage(c assignment.JobConfig) *slicerv1.Status {
 	return &slicerv1.Status{
 		LoadMetric: c.LoadMetric, Mode: slicerv1.Mode(c.Mode), TakesReports: false, RepeatMs: repeatEvery.Milliseconds(),
-		Overload: wire.OverloadToProto(c.Overload),
+		Overload: wire.OverloadToProto(c.Overload), Limited: limited(c),
 	}
 }
+
+func limited(c assignment.JobConfig) bool { return !c.Limits.Equal(assignment.Limits{}) }

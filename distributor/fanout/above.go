@@ -30,6 +30,8 @@ func (j *Job) fromAbove(now time.Time, e Event) {
 		j.down.baseOffered(e, j.up.target.Session)
 	case Answered:
 		j.up.answered(now, e)
+	case Quoted:
+		j.quoted(e)
 	case TaskRefused:
 		j.up.refuseTask(e.Refusal)
 	case Indexed:
@@ -122,6 +124,9 @@ func (u *upward) answered(now time.Time, e Answered) {
 		u.answer.status = m
 		u.down.publisher.changed(now, m)
 		u.down.tasks.hear(now, m.GetConditions())
+		if !m.GetLimited() {
+			u.down.limit(nil)
+		}
 		u.schedule.reportsEvery(now, reportInterval(m))
 	}
 	if before.by != e.From.Session || before.unknown != m.GetUnknown() {
@@ -139,6 +144,7 @@ func (u *upward) forget(from Peer) {
 	u.answer.status = nil
 	u.down.publisher.reset()
 	u.down.tasks.above = nil
+	u.down.limit(nil)
 	for _, s := range u.subs.all {
 		u.end(s, u.notFound())
 	}
@@ -233,6 +239,11 @@ func (u *upward) tell(now time.Time, to Session) {
 			if c.Complete || len(c.Clients) > 0 {
 				msgs = append(msgs, clientsRequest(c))
 			}
+		}
+	}
+	if p.uses {
+		if m := u.uses(); m != nil {
+			msgs = append(msgs, m)
 		}
 	}
 	u.due = true // other things may be due now, at other times

@@ -62,6 +62,11 @@ type (
 		From    Session
 		Indexes *slicerv1.ClientIndexes
 	}
+	// Quoted is how much of the job's limits tasks may use that are connected here.
+	Quoted struct {
+		From   Session
+		Quotas *slicerv1.Quotas
+	}
 	// PeerReady asks what a peer is to be told now, after a Notify. Tell is the answer.
 	PeerReady struct{ Session Session }
 )
@@ -137,6 +142,7 @@ func (Tick) event()          {}
 func (Peers) event()         {}
 func (Offered) event()       {}
 func (Undecodable) event()   {}
+func (Quoted) event()        {}
 func (BaseOffered) event()   {}
 func (Answered) event()      {}
 func (TaskRefused) event()   {}

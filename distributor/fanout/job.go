@@ -79,6 +79,7 @@ type downward struct {
 	bases     bases
 	publisher statusPublisher
 	tasks     conditions
+	quotas    quotas
 	home      uint64 // the store that keeps the job, as the assigners say; 0: they have not
 }
 
@@ -127,7 +128,7 @@ func NewJob(cfg Config) *Job {
 	}
 	c := &core{cfg: cfg, conv: newConvergence(), cache: deltaCache{encode: cfg.Encode}, subs: newSubscribers()}
 	j := &Job{
-		core: c, down: downward{core: c, tasks: newConditions()}, counts: counts{core: c},
+		core: c, down: downward{core: c, tasks: newConditions(), quotas: newQuotas()}, counts: counts{core: c},
 		rebalancer: newRebalancer(cfg.Distributor, cfg.Name), autosharding: make(map[uint64]*autoshardingClient),
 	}
 	j.up = upward{core: c, down: &j.down, reports: newReports(cfg.Nth), clients: newClients()}

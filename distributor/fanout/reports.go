@@ -234,7 +234,16 @@ func atMost(tr *slicerv1.TaskReport) int {
 }
 
 // ReportSize is what a report may take, bytes: at least its size, and cheaper.
-func ReportSize(r *slicerv1.Report) int { return fixed + varying(r) }
+func ReportSize(r *slicerv1.Report) int {
+	n := fixed + varying(r)
+	if c := r.GetCustomers(); c != nil {
+		n += 8*len(c.Customer) + 4*(len(c.Asked)+len(c.Used)) + len(c.ProtoReflect().GetUnknown())
+		for _, name := range c.Name {
+			n += binary.MaxVarintLen64 + len(name)
+		}
+	}
+	return n
+}
 
 // fixed is more than all takes that is of a fixed size in a task report, and tags.
 const fixed = 256

@@ -50,6 +50,8 @@ type schedule struct {
 	gap  time.Duration
 	acks due
 
+	uses due // what customers ask for
+
 	clients    due
 	allClients bool
 }
@@ -81,6 +83,7 @@ type plan struct {
 	reports  bool
 	complete bool // with reports
 	acks     bool
+	uses     bool
 	// clients, and with it whether all of them, and not only what has changed.
 	clients, allClients bool
 }
@@ -96,6 +99,7 @@ func (u *schedule) setPeers(now time.Time, preferred, target Session) {
 	if preferred != u.preferred {
 		u.reports, u.complete, u.acks = due{at: now}, true, due{at: now}
 		u.clients, u.allClients = due{at: now}, true
+		u.uses = due{}
 	}
 	u.target, u.preferred = target, preferred
 }
@@ -168,6 +172,14 @@ func (u *schedule) acksChanged(now time.Time) {
 	}
 }
 
+// usesChanged notes that there is something new of what customers ask for, in a job with
+// limits.
+func (u *schedule) usesChanged(now time.Time, limited bool) {
+	if u.preferred != 0 && limited {
+		u.uses.after(now, UsesGap)
+	}
+}
+
 // mark returns the sessions, 0 being none, that have something due and do not know it
 // yet.
 func (u *schedule) mark(now time.Time) (due [2]Session) {
@@ -194,7 +206,7 @@ func (u *schedule) wake() (at time.Time) {
 		at = u.want.at
 	}
 	if u.unaware(u.preferred) {
-		at = Sooner(at, Sooner(u.reports.at, Sooner(u.acks.at, u.clients.at)))
+		at = Sooner(at, Sooner(u.reports.at, Sooner(u.acks.at, Sooner(u.uses.at, u.clients.at))))
 	}
 	return at
 }
@@ -208,6 +220,7 @@ func (u *schedule) plan(s Session, now time.Time) (p plan) {
 		p.complete = p.reports && u.complete
 		// The assigner ignores acknowledgements until it knows the tasks.
 		p.acks = u.acks.ready(now) && (p.complete || !u.complete)
+		p.uses = u.uses.ready(now)
 		p.clients = u.clients.ready(now)
 		p.allClients = p.clients && u.allClients
 	}
@@ -232,6 +245,9 @@ func (u *schedule) take(s Session, now time.Time, asked assignment.Generation) p
 	}
 	if p.acks {
 		u.acks.sent(now)
+	}
+	if p.uses {
+		u.uses.sent(now)
 	}
 	if p.clients {
 		u.clients.sent(now)

@@ -27,7 +27,7 @@ func (d *downward) wakeAll() {
 }
 
 func (d *downward) lacks(s *subscriber) bool {
-	if d.lacksStatus(s) {
+	if d.lacksStatus(s) || d.lacksQuotas(s) {
 		return true
 	}
 	next := d.next(s)
@@ -59,6 +59,10 @@ func (d *downward) send(now time.Time, id uint64, target Session) {
 		st, version := d.publisher.newest(s.in.Role)
 		s.repeat, s.statusSeen = false, version
 		d.do(Send{id, d.statusFor(s, st), ""})
+		return
+	}
+	if d.lacksQuotas(s) {
+		d.do(Send{id, d.quotasFor(s), ""})
 		return
 	}
 	newest := d.cache.newest()

@@ -96,7 +96,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		ConvergedGeneration: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(),
 		ReportIntervalMs: reportInterval(m).Milliseconds(), LoadMetric: m.GetLoadMetric(), Mode: m.GetMode(),
 		TakesReports: true, RepeatMs: RepeatInterval.Milliseconds(), Unacknowledged: b.unacknowledged && !alwaysAcknowledged,
-		Overload: m.GetOverload(), Conditions: b.conditions, Subscribers: subscribersOf(m),
+		Overload: m.GetOverload(), Conditions: b.conditions, Subscribers: subscribersOf(m), Limited: m.GetLimited(),
 	}
 	s.Stragglers = s.Stragglers[:min(len(s.Stragglers), wire.MaxStragglers)]
 	b.next = nil
@@ -105,7 +105,7 @@ func (b *statusPublisher) changed(now time.Time, m *slicerv1.JobStatus) {
 		b.next, b.due.at = s, now
 	case s.ReportIntervalMs != b.shown.ReportIntervalMs:
 		b.next, b.due.at = s, now // tasks die of a delay
-	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || !proto.Equal(s.Overload, b.shown.Overload) || s.Unacknowledged != b.shown.Unacknowledged:
+	case s.ConvergedGeneration != b.shown.ConvergedGeneration || s.LoadMetric != b.shown.LoadMetric || s.Mode != b.shown.Mode || !proto.Equal(s.Overload, b.shown.Overload) || s.Unacknowledged != b.shown.Unacknowledged || s.Limited != b.shown.Limited:
 		b.next = s
 		b.due.after(now, StatusGap)
 	case !slices.Equal(s.Stragglers, b.shown.Stragglers) || !wire.SameConditions(s.Conditions, b.shown.Conditions) || s.Subscribers != b.shown.Subscribers:
@@ -176,7 +176,7 @@ func (b *statusPublisher) show(now time.Time) bool {
 		if i == ofSlicelets {
 			shown.Conditions = nil
 		} else {
-			shown.Subscribers = 0
+			shown.Subscribers, shown.Limited = 0, false
 		}
 		if first {
 			g.repeatAt = now.Add(intervalOf(i))

@@ -29,6 +29,7 @@ type subscriber struct {
 	flightAt   time.Time // since when an acknowledgement has been waited for
 	reportedAt time.Time // when a slicelet was last heard
 	client     *client   // nil if it is not a clerk that says which
+	quotas     quotasDue // a slicelet's
 	index      int       // a clerk's, as far as it knows, -1 if none
 }
 
@@ -82,6 +83,8 @@ func (j *Job) came(now time.Time, e Came) {
 	}
 	if slicelet {
 		j.down.tasks.report(now, j.up.reports.connect(now, s.id, s.in.Task, s.in.Report))
+		j.down.use(s, s.in.Report)
+		s.quotas = quotasDue{due: j.down.quotas.above != nil, limits: j.down.quotas.above != nil}
 		s.in.Report = nil // the next one takes its place
 		s.reportedAt = now
 		j.schedule.reportsChanged(now, true)
@@ -217,6 +220,7 @@ func (u *upward) disconnect(now time.Time, by uint64, task string) bool {
 	ok := u.reports.disconnect(by, task, u.schedule.receives())
 	if ok {
 		u.down.tasks.leave(now, task)
+		u.down.quotas.claims.Set(task, nil, 0, nil)
 	}
 	return ok
 }
@@ -248,6 +252,8 @@ func (j *Job) report(now time.Time, e Reported) {
 	told := !j.down.tasks.due.at.IsZero()
 	if t != nil {
 		j.down.tasks.report(now, t)
+		j.down.use(s, e.Report)
+		j.schedule.usesChanged(now, j.down.quotas.above != nil)
 	}
 	if changed || idle || told != !j.down.tasks.due.at.IsZero() {
 		j.due = true

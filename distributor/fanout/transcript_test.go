@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/internal/jobtest"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -149,7 +150,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	case "answer":
 		m := &slicerv1.JobStatus{
 			Job: testJob, Unknown: d.HasArg("unknown"), HeartbeatTimeoutMs: length("heartbeat").Milliseconds(),
-			ConvergedGeneration: generation(number("converged", 0)), Distributors: uint32(number("distributors", 0)), MeanSubscribers: uint32(number("mean", 0)),
+			Limited: d.HasArg("limited"), ConvergedGeneration: generation(number("converged", 0)), Distributors: uint32(number("distributors", 0)), MeanSubscribers: uint32(number("mean", 0)),
 		}
 		if d.HasArg("drains") {
 			m.Conditions = append(m.Conditions, &slicerv1.TaskCondition{Task: text("drains"), Incarnation: 1, Draining: true})
@@ -158,6 +159,17 @@ func (x *transcript) do(d *datadriven.TestData) string {
 			m.Conditions = append(m.Conditions, &slicerv1.TaskCondition{Task: text("full"), Incarnation: 1, Level: 200, PauseMs: 1000})
 		}
 		x.step(Answered{From: x.peer(text("from")), Status: m})
+	case "quotas":
+		var limits *assignment.Limits
+		if d.HasArg("limit") {
+			l, _ := assignment.LimitsOf(assignment.Limit{}, map[string]assignment.Limit{"mail": {Rate: float64(number("limit", 0))}})
+			limits = &l
+		}
+		var shares []assignment.CustomerShare
+		if d.HasArg("mail") {
+			shares = append(shares, assignment.CustomerShare{Customer: assignment.CustomerID("mail"), Share: float64(number("mail", 0))})
+		}
+		x.step(Quoted{From: x.peer(text("from")).Session, Quotas: wire.QuotasToProto(shares, limits)})
 	case "assignment":
 		x.step(Offered{From: x.peer(text("from")), Assignment: x.assignment(uint64(number("store", 1)), number("g", 0)), Age: length("age")})
 	case "base":
@@ -197,7 +209,14 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		if d.HasArg("state") {
 			state = slicerv1.TaskState(slicerv1.TaskState_value["TASK_STATE_"+strings.ToUpper(text("state"))])
 		}
-		x.step(Reported{ID: n, Report: &slicerv1.Report{State: state, Level: uint32(number("level", 0))}})
+		r := &slicerv1.Report{State: state, Level: uint32(number("level", 0))}
+		if asked := float64(number("mail", 0)); asked > 0 {
+			r.Customers = wire.UseToProto([]assignment.CustomerUse{{Customer: assignment.CustomerID("mail"), Asked: asked, Used: asked / 2}}, []string{"mail"})
+		}
+		if d.HasArg("bad") {
+			r.Customers.Asked = nil
+		}
+		x.step(Reported{ID: n, Report: r})
 	case "ack":
 		x.step(Acked{ID: n, Gen: assignment.Generation(generation(number("g", 0))), Refusal: text("refusal")})
 	case "left":
@@ -347,6 +366,19 @@ func (x *transcript) content(a Send) string {
 	if err := a.Messages.Send(&c, nil); err != nil {
 		return err.Error()
 	}
+	if q := c.m.GetQuotas(); q != nil {
+		words := "quotas:"
+		for _, l := range q.GetLimits().GetCustomers() {
+			words += fmt.Sprintf(" %s is limited to %g", l.Customer, l.Rate)
+		}
+		if q.Limits != nil && len(q.Limits.Customers) == 0 {
+			words += " no limits"
+		}
+		for _, share := range q.Share {
+			words += fmt.Sprintf(" mail may use %.3g", share)
+		}
+		return words
+	}
 	s := c.m.GetStatus()
 	words := []string{"status"}
 	if s.ConvergedGeneration != 0 {
@@ -367,6 +399,9 @@ func (x *transcript) content(a Send) string {
 			what = "drains"
 		}
 		words = append(words, fmt.Sprintf("%s/%d %s", c.Task, c.Incarnation, what))
+	}
+	if s.Limited {
+		words = append(words, "limited")
 	}
 	words = append(words, fmt.Sprintf("report every %dms", s.ReportIntervalMs))
 	return words[0] + " " + strings.Join(words[1:], ", ")
@@ -437,6 +472,13 @@ func toldOf(m *slicerv1.AttachRequest) string {
 		}
 		if a.SlowTotal > 0 {
 			words += fmt.Sprintf(", %d slow", a.SlowTotal)
+		}
+		return words
+	case m.GetCustomerUses() != nil:
+		u := m.GetCustomerUses()
+		words := fmt.Sprintf("uses of %g tasks:", u.Capacity)
+		for i, asked := range u.GetUse().GetAsked() {
+			words += fmt.Sprintf(" mail asks for %.3g, and uses %.3g", asked, u.GetUse().GetUsed()[i])
 		}
 		return words
 	case m.GetClients() != nil:

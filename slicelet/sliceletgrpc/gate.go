@@ -41,6 +41,7 @@ type call struct {
 	handle slicelet.Handle
 	keyed  bool
 	labels overload.Labels
+	charge slicelet.Charge
 	// refused is why the RPC is not begun, if tap has found that.
 	refused error
 	// full: the handler has refused the RPC by Overloaded, whichever goroutine called it.
@@ -59,7 +60,7 @@ func (c *call) Value(key any) any {
 		return c
 	case overload.LabelsKey{}:
 		return &c.labels
-	case overload.PressureKey{}:
+	case overload.PressureKey{}, overload.SpendKey{}:
 		return c
 	}
 	return c.Context.Value(key)
@@ -67,6 +68,9 @@ func (c *call) Value(key any) any {
 
 // Pressure is for overload.Pressure.
 func (c *call) Pressure() float64 { return c.gate.slicelet.Admission().Pressure(c.labels) }
+
+// Spend is for overload.Spend.
+func (c *call) Spend(units float64) { c.charge.Spend(units) }
 
 // HandleFrom returns the handle of the RPC's key; false if it has none. In a
 // stream whose key is in the first message there is none before that was received.
@@ -107,8 +111,12 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 			answer, err = nil, g.ownershipLost()
 		}
 		o = outcomeOf(status.Code(err))
+	} else {
+		c.charge.Cancel()
 	}
-	c.handle.Took(g.ended(ctx, info.FullMethod, began, err, o))
+	took := g.ended(ctx, info.FullMethod, began, err, o)
+	c.handle.Took(took)
+	c.charge.Done(took)
 	return answer, err
 }
 
@@ -117,6 +125,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	c, _ := g.callOf(ss.Context(), info.FullMethod, began)
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
+	s.call.charge.Move(&c.charge)
 	g.attempt(ss.Context(), began)
 	if c.refused != nil {
 		return c.refused
@@ -133,6 +142,8 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	if err == nil {
 		err = handler(srv, s)
 		o = outcomeOf(status.Code(err))
+	} else {
+		s.call.charge.Cancel()
 	}
 	if s.refused != nil {
 		err, o = s.refused, idle // whatever the handler made of it
@@ -140,7 +151,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 		err, o = g.ownershipLost(), idle
 	}
 	s.waits(false)
-	g.ended(ss.Context(), info.FullMethod, began, err, o)
+	s.call.charge.Done(g.ended(ss.Context(), info.FullMethod, began, err, o))
 	return err
 }
 

@@ -68,6 +68,17 @@ func (g *gate) tellState(ctx context.Context) {
 	_ = grpc.SetTrailer(ctx, md) // fails if it is too late
 }
 
+// outOfQuota is the error of an RPC that its customer's limit does not let in.
+func (g *gate) outOfQuota(customer string) error {
+	l := g.slicelet.Admission().Level()
+	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_QUOTA, Task: g.slicelet.Task(), Customer: customer,
+		Level: uint32(l.Below), PauseMs: uint32(l.Pause.Milliseconds())}
+	if a := g.slicelet.Assignment(); a != nil {
+		m.Job = a.Job()
+	}
+	return detailed(codes.ResourceExhausted, fmt.Sprintf("customer %q has used up its limit for job %q", customer, m.Job), m).Err()
+}
+
 // full is the error of an RPC that there is no room for.
 func (g *gate) full(elsewhere bool) error {
 	l := g.slicelet.Admission().Level()

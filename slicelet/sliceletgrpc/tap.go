@@ -23,8 +23,9 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	}
 	now := time.Now()
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
+	l.Customer = g.slicelet.CustomerOf(ctx, lastOf(info.Header, CustomerHeader))
 	c := &call{Context: ctx, gate: g, labels: l}
-	c.refused = g.room(ctx, now, l, lastOf(info.Header, StandsForHeader))
+	c.refused = g.room(ctx, now, c, lastOf(info.Header, StandsForHeader))
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
 		g.attempt(ctx, now)
@@ -33,17 +34,24 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	return c, nil
 }
 
-// room is the error of an RPC that there is no room for.
-func (g *gate) room(ctx context.Context, now time.Time, l overload.Labels, trial string) error {
-	a := slicelet.Arrival{Labels: l, StandsFor: overload.ParseStandsFor(trial)}
+// room is the error of an RPC that there is no room for, or that its customer's limit does
+// not let in.
+func (g *gate) room(ctx context.Context, now time.Time, c *call, trial string) error {
+	a := slicelet.Arrival{Labels: c.labels, StandsFor: overload.ParseStandsFor(trial)}
+	if !g.slicelet.Admission().Charge(now, &c.charge, &a) {
+		return g.outOfQuota(a.Labels.Customer)
+	}
+	c.labels = a.Labels
 	if a.StandsFor > 1 || g.slicelet.Admission().HeavyKeys() {
 		a.Key, a.Keyed, _ = g.keyOf(ctx)
 	}
 	switch g.slicelet.Admission().Admit(ctx, now, a) {
 	case overload.Late:
+		c.charge.Cancel()
 		return errLate
 	case overload.Shed:
-		return g.shed(ctx, l)
+		c.charge.Cancel()
+		return g.shed(ctx, c.labels)
 	}
 	return nil
 }
@@ -80,19 +88,38 @@ func lastOf(md metadata.MD, name string) string {
 	return v[len(v)-1]
 }
 
-// callOf is what tap has made of an RPC, or else a new one. Who is charged is decided here,
-// by all that interceptors have put into the context. An RPC that has not come by tap, as
-// those through grpc.Server.ServeHTTP, is refused here if there is no room for it.
+// callOf is what tap has made of an RPC, or else a new one. Who is charged is decided here
+// again, by all that interceptors have put into the context. An RPC that has not come by tap,
+// as those through grpc.Server.ServeHTTP, is refused here if there is no room for it.
 func (g *gate) callOf(ctx context.Context, method string, now time.Time) (*call, context.Context) {
 	if c, ok := ctx.Value(callOfContext{}).(*call); ok && c.gate == g {
-		c.labels = overload.LabelsOf(ctx).Or(overload.Labels{Customer: g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader))})
+		g.recharge(ctx, now, c)
 		return c, ctx
 	}
 	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}
 	if !g.cfg.NoTap && !ofGRPC(method) {
-		c.refused = g.room(ctx, now, c.labels, last(ctx, StandsForHeader))
+		c.refused = g.room(ctx, now, c, last(ctx, StandsForHeader))
 	}
 	return c, c
+}
+
+// recharge charges an RPC to another customer if what interceptors have put into the context
+// says so.
+func (g *gate) recharge(ctx context.Context, now time.Time, c *call) {
+	was := c.labels.Customer
+	c.labels = overload.LabelsOf(ctx)
+	if customer := g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader)); c.labels.Customer == was {
+		c.labels.Customer = customer
+	}
+	if c.labels.Customer == was || c.refused != nil {
+		return
+	}
+	c.charge.Cancel()
+	a := slicelet.Arrival{Labels: c.labels}
+	if !g.slicelet.Admission().Charge(now, &c.charge, &a) {
+		c.refused = g.outOfQuota(a.Labels.Customer)
+	}
+	c.labels = a.Labels
 }
 
 // ofGRPC reports whether a method is of one of gRPC's own services, which are always served.

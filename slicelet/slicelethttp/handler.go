@@ -63,8 +63,11 @@ type visit struct {
 	handle slicelet.Handle
 	keyed  bool
 	labels overload.Labels
+	charge slicelet.Charge
 	// refused: there was no room, at the latest by the handler.
 	refused atomic.Bool
+	// beyond: the customer's limit does not let it in.
+	beyond bool
 }
 
 // Value is context.Context's.
@@ -74,7 +77,7 @@ func (v *visit) Value(key any) any {
 		return v
 	case overload.LabelsKey{}:
 		return &v.labels
-	case overload.PressureKey{}:
+	case overload.PressureKey{}, overload.SpendKey{}:
 		return v
 	}
 	return v.Context.Value(key)
@@ -82,6 +85,9 @@ func (v *visit) Value(key any) any {
 
 // Pressure is for overload.Pressure.
 func (v *visit) Pressure() float64 { return v.gate.slicelet.Admission().Pressure(v.labels) }
+
+// Spend is for overload.Spend.
+func (v *visit) Spend(units float64) { v.charge.Spend(units) }
 
 // HandleFrom returns the handle of the request's key, which Handler has put into
 // the request's context. It is not ok if the request has no key.
@@ -115,12 +121,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A panic, which the server takes for the connection's end, is an error.
 		took := time.Since(begun)
 		v.handle.Took(took)
+		v.charge.Done(took)
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
 	verdict, checked := g.admit(v, r, key, ok, begun), false
 	if !ok {
 		if g.cfg.RequireKey {
+			v.charge.Cancel()
 			http.Error(rec, "slicer: the request has no key", http.StatusBadRequest)
 			return
 		}
@@ -132,6 +140,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		mode := g.slicelet.Mode()
 		consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
+			v.charge.Cancel()
 			return
 		}
 		if v.refuses(verdict) {

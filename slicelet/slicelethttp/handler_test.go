@@ -38,13 +38,19 @@ type cluster struct {
 
 func newCluster(t *testing.T, mode slicerv1.Mode, signals ...func() float64) *cluster {
 	t.Helper()
+	return newClusterWith(t, mode, func(c *slicelet.Config) { c.Signals = signals })
+}
+
+// newClusterWith has change make the slicelet's config another.
+func newClusterWith(t *testing.T, mode slicerv1.Mode, change func(*slicelet.Config)) *cluster {
+	t.Helper()
 	network := subscribertest.NewNetwork()
 	c := &cluster{t: t, server: network.Start(distributor)}
 	c.server.Say(&slicerv1.Status{TakesReports: true, Mode: mode, ReportIntervalMs: 1000})
 	var err error
-	c.s, err = slicelet.New(slicelet.Config{
-		Job: "job", Task: "me", Address: "10.9.9.9:80", Distributors: []string{distributor}, DialOptions: network.DialOptions(), Signals: signals,
-	})
+	cfg := slicelet.Config{Job: "job", Task: "me", Address: "10.9.9.9:80", Distributors: []string{distributor}, DialOptions: network.DialOptions()}
+	change(&cfg)
+	c.s, err = slicelet.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

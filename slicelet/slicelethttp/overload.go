@@ -1,6 +1,7 @@
 package slicelethttp
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -45,6 +46,11 @@ func (v *visit) full(w http.ResponseWriter) {
 
 // refuses answers a request that there is no room for, and reports whether it is one.
 func (v *visit) refuses(verdict overload.Verdict) bool {
+	if v.beyond {
+		v.recorder.Header().Set(httpkey.HeaderOverloaded, httpkey.OverloadedQuota)
+		http.Error(&v.recorder, fmt.Sprintf("slicer: customer %q has used up its limit", v.labels.Customer), http.StatusTooManyRequests)
+		return true
+	}
 	switch verdict {
 	case overload.Late:
 		http.Error(&v.recorder, "slicer: the request could not be answered in time, so it was not begun", http.StatusGatewayTimeout)
@@ -70,5 +76,13 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 	if a.Keyed {
 		a.Key = assignment.KeyOf(key)
 	}
-	return g.slicelet.Admission().Admit(v, now, a)
+	if v.beyond = !g.slicelet.Admission().Charge(now, &v.charge, &a); v.beyond {
+		return overload.Shed
+	}
+	v.labels = a.Labels
+	verdict := g.slicelet.Admission().Admit(v, now, a)
+	if verdict != overload.Served {
+		v.charge.Cancel()
+	}
+	return verdict
 }

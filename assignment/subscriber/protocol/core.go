@@ -66,6 +66,7 @@ type Core struct {
 	held   *assignment.Assignment
 	source Source
 	status Status
+	quotas *wire.Quotas
 	report stamped // newest, for the next hello
 	index  int     // the clerk's, -1 if none
 
@@ -162,7 +163,7 @@ func (c *Core) Counters() Counters { return c.count }
 
 // State is what is known.
 func (c *Core) State() State {
-	s := State{Assignment: c.held, Source: c.source, Disconnected: c.disconnected, Status: c.status, ClientIndex: c.index}
+	s := State{Assignment: c.held, Source: c.source, Disconnected: c.disconnected, Status: c.status, Quotas: c.quotas, ClientIndex: c.index}
 	switch {
 	case c.dist.phase == serving:
 		s.Link, s.Peer = Distributor, c.dist.addr()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -40,6 +41,8 @@ func (c *Core) Received(now time.Time, id Link, m *slicerv1.WatchResponse, a *as
 		c.offered(l, a, m.Trailer.GetBase() == 0, err, now)
 	case *slicerv1.WatchResponse_Status:
 		c.newStatus(l, m.Status, now)
+	case *slicerv1.WatchResponse_Quotas:
+		c.newQuotas(l, m.Quotas)
 	}
 	c.settle(now)
 }
@@ -133,6 +136,9 @@ func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 	if l == &c.dist {
 		c.given(m)
 	}
+	if !m.GetLimited() {
+		c.quotas = nil
+	}
 	mode := c.status.Mode
 	c.status = statusFromProto(m)
 	if c.status.Mode == 0 {
@@ -141,6 +147,20 @@ func (c *Core) newStatus(l *connector, m *slicerv1.Status, now time.Time) {
 	if l == &c.back {
 		c.status.Converged, c.status.Stragglers, c.status.Conditions = 0, nil, nil
 	}
+	c.do(Action{Do: Publish})
+}
+
+// newQuotas takes how much a task may use of the job's limits.
+func (c *Core) newQuotas(l *connector, m *slicerv1.Quotas) {
+	if l != &c.dist || c.cfg.Role != Slicelet {
+		return
+	}
+	q, err := wire.QuotasFromProto(m, c.quotas)
+	if err != nil {
+		c.say(slog.LevelWarn, "quotas refused", err)
+		return
+	}
+	c.quotas = q
 	c.do(Action{Do: Publish})
 }
 

@@ -61,6 +61,9 @@ type State struct {
 	Disconnected bool
 	// Status is the newest that a server has said about the job.
 	Status Status
+	// Quotas are how much of the job's limits a slicelet's task may use, nil while there
+	// are none.
+	Quotas *wire.Quotas
 	// Err says why no Distributor serves; nil while one does.
 	Err error
 }

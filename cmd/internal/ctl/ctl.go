@@ -66,7 +66,7 @@ subscribers, in time; 6 store check has found faults.`,
 	a.tls.Bind(cmd)
 	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(a.freezeCommand(), a.unfreezeCommand(), a.pinCommand(), a.unpinCommand(), a.excludeCommand(), a.includeCommand(),
-		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand())
+		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }

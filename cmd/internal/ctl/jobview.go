@@ -27,6 +27,7 @@ type jobView struct {
 	Damping          dampingView  `json:"damping"`
 	Freeze           vanishView   `json:"freeze"`
 	Overload         overloadView `json:"overload"`
+	Limits           *limitsView  `json:"limits,omitempty"`
 }
 
 type balanceView struct {
@@ -64,6 +65,32 @@ type overloadView struct {
 	RetryBudget   float64 `json:"retry_budget"`
 }
 
+// limitsView are the limits of customers. A rate of 0 is none.
+type limitsView struct {
+	Default   *limitView           `json:"default,omitempty"`
+	Customers map[string]limitView `json:"customers,omitempty"`
+}
+
+type limitView struct {
+	Rate           float64 `json:"rate,omitempty"`
+	MaxCriticality string  `json:"max_criticality,omitempty"`
+}
+
+func newLimitsView(l assignment.Limits) *limitsView {
+	if l == (assignment.Limits{}) {
+		return nil
+	}
+	v := &limitsView{Customers: make(map[string]limitView)}
+	view := func(x assignment.Limit) limitView { return limitView{x.Rate, x.MaxCriticality.String()} }
+	if x := l.Others(); x != (assignment.Limit{}) {
+		v.Default = new(view(x))
+	}
+	for name, x := range l.All() {
+		v.Customers[name] = view(x)
+	}
+	return v
+}
+
 // newJobView shows none, which the config has as -1, as 0, as a job file does.
 func newJobView(c assignment.JobConfig, version int64) jobView {
 	b, d, z := c.Balance, c.Damping, c.Freeze
@@ -76,6 +103,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String(),
 			RetryAttempts: c.Overload.RetryAttempts, RetryBudget: max(c.Overload.RetryBudget, 0)},
+		Limits: newLimitsView(c.Limits),
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,

@@ -124,6 +124,9 @@ func fromHistory(job string, orders []store.Entry) (assignment.JobConfig, string
 				return assignment.JobConfig{}, "", fmt.Errorf("order %d in the history, %.80q, cannot be read", e.Order, e.Action)
 			}
 			values[field] = strings.Trim(to, `"`)
+			if strings.HasPrefix(field, "limits.") && values[field] == "" {
+				delete(values, field)
+			}
 		}
 	}
 	if !begun {
@@ -138,16 +141,18 @@ func configOf(values map[string]string) (assignment.JobConfig, error) {
 	doc := map[string]any{}
 	for field, value := range values {
 		at := doc
-		group, name, nested := strings.Cut(field, ".")
-		if nested {
-			inner, _ := doc[group].(map[string]any)
+		groups, name := settingOf(field)
+		for _, group := range groups {
+			inner, _ := at[group].(map[string]any)
 			if inner == nil {
 				inner = map[string]any{}
-				doc[group] = inner
+				at[group] = inner
 			}
-			at, field = inner, name
+			at = inner
 		}
-		at[field] = &yaml.Node{Kind: yaml.ScalarNode, Value: value}
+		if name != "" {
+			at[name] = &yaml.Node{Kind: yaml.ScalarNode, Value: value}
+		}
 	}
 	text, err := yaml.Marshal(doc)
 	if err != nil {
@@ -158,6 +163,30 @@ func configOf(values map[string]string) (assignment.JobConfig, error) {
 		return assignment.JobConfig{}, err
 	}
 	return all[0], nil
+}
+
+// settingOf is where in a job file a setting stands. Names of customers may have dots. One
+// that has nothing but the name has no limit.
+func settingOf(field string) (groups []string, name string) {
+	rest, ok := strings.CutPrefix(field, "limits.")
+	if !ok {
+		group, name, nested := strings.Cut(field, ".")
+		if !nested {
+			return nil, field
+		}
+		return []string{group}, name
+	}
+	groups = []string{"limits"}
+	if customer, ok := strings.CutPrefix(rest, "customers."); ok {
+		groups = append(groups, "customers")
+		rest = customer
+	}
+	for _, name := range []string{"rate", "max_criticality"} {
+		if of, ok := strings.CutSuffix(rest, "."+name); ok {
+			return append(groups, of), name
+		}
+	}
+	return append(groups, rest), ""
 }
 
 func (o *storeOp) dumpCommand() *cobra.Command {

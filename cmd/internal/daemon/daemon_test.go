@@ -270,7 +270,10 @@ func TestLinks(t *testing.T) {
 		}
 		for dep := range strings.Lines(string(out)) {
 			for _, b := range bad {
-				if dep = strings.TrimSpace(dep); dep == strings.TrimSuffix(b, "/") || strings.HasPrefix(dep, strings.TrimSuffix(b, "/")+"/") {
+				if dep = strings.TrimSpace(dep); dep == ours+"loadbalance/overload" && program == "distributor" {
+					continue // it divides limits
+				}
+				if dep == strings.TrimSuffix(b, "/") || strings.HasPrefix(dep, strings.TrimSuffix(b, "/")+"/") {
 					t.Errorf("%s links %s", program, dep)
 				}
 			}

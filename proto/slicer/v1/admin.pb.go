@@ -621,8 +621,13 @@ func (x *DrainTaskResponse) GetGeneration() int64 {
 }
 
 type InspectJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// How many customers to tell about, those that ask for most; 0 for none. Those with a limit
+	// of their own are told in any case, if any are.
+	Customers uint32 `protobuf:"varint,2,opt,name=customers,proto3" json:"customers,omitempty"`
+	// Only this one.
+	Customer      string `protobuf:"bytes,3,opt,name=customer,proto3" json:"customer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -664,6 +669,20 @@ func (x *InspectJobRequest) GetJob() string {
 	return ""
 }
 
+func (x *InspectJobRequest) GetCustomers() uint32 {
+	if x != nil {
+		return x.Customers
+	}
+	return 0
+}
+
+func (x *InspectJobRequest) GetCustomer() string {
+	if x != nil {
+		return x.Customer
+	}
+	return ""
+}
+
 type InspectJobResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Job        *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -700,7 +719,9 @@ type InspectJobResponse struct {
 	// with it; decisions are taken all the same. Empty when nothing is.
 	Alarm string `protobuf:"bytes,20,opt,name=alarm,proto3" json:"alarm,omitempty"`
 	// How far the subscribers have come; absent when this assigner is not preferred.
-	Progress      *Progress `protobuf:"bytes,21,opt,name=progress,proto3" json:"progress,omitempty"`
+	Progress *Progress `protobuf:"bytes,21,opt,name=progress,proto3" json:"progress,omitempty"`
+	// As asked for, if this assigner is preferred.
+	Customers     []*CustomerStatus `protobuf:"bytes,22,rep,name=customers,proto3" json:"customers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +903,154 @@ func (x *InspectJobResponse) GetProgress() *Progress {
 	return nil
 }
 
+func (x *InspectJobResponse) GetCustomers() []*CustomerStatus {
+	if x != nil {
+		return x.Customers
+	}
+	return nil
+}
+
+// CustomerStatus is how a customer stands to its limit. Rates are load units a second.
+type CustomerStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, rate and highest criticality; nameless if no task has told the name yet.
+	Limit *Limit  `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Asked float64 `protobuf:"fixed64,2,opt,name=asked,proto3" json:"asked,omitempty"`
+	Used  float64 `protobuf:"fixed64,3,opt,name=used,proto3" json:"used,omitempty"`
+	// By Distributor.
+	Parts         []*CustomerPart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomerStatus) Reset() {
+	*x = CustomerStatus{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomerStatus) ProtoMessage() {}
+
+func (x *CustomerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomerStatus.ProtoReflect.Descriptor instead.
+func (*CustomerStatus) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CustomerStatus) GetLimit() *Limit {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *CustomerStatus) GetAsked() float64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *CustomerStatus) GetUsed() float64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *CustomerStatus) GetParts() []*CustomerPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// CustomerPart is what a customer asks of the tasks that are connected to one Distributor, and
+// how much of its limit it may use there.
+type CustomerPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Distributor   string                 `protobuf:"bytes,1,opt,name=distributor,proto3" json:"distributor,omitempty"`
+	Asked         float64                `protobuf:"fixed64,2,opt,name=asked,proto3" json:"asked,omitempty"`
+	Used          float64                `protobuf:"fixed64,3,opt,name=used,proto3" json:"used,omitempty"`
+	Share         float64                `protobuf:"fixed64,4,opt,name=share,proto3" json:"share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomerPart) Reset() {
+	*x = CustomerPart{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomerPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomerPart) ProtoMessage() {}
+
+func (x *CustomerPart) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomerPart.ProtoReflect.Descriptor instead.
+func (*CustomerPart) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CustomerPart) GetDistributor() string {
+	if x != nil {
+		return x.Distributor
+	}
+	return ""
+}
+
+func (x *CustomerPart) GetAsked() float64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *CustomerPart) GetUsed() float64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *CustomerPart) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
 type ListAssignersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -890,7 +1059,7 @@ type ListAssignersRequest struct {
 
 func (x *ListAssignersRequest) Reset() {
 	*x = ListAssignersRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1071,7 @@ func (x *ListAssignersRequest) String() string {
 func (*ListAssignersRequest) ProtoMessage() {}
 
 func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1084,7 @@ func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignersRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 type ListAssignersResponse struct {
@@ -935,7 +1104,7 @@ type ListAssignersResponse struct {
 
 func (x *ListAssignersResponse) Reset() {
 	*x = ListAssignersResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1116,7 @@ func (x *ListAssignersResponse) String() string {
 func (*ListAssignersResponse) ProtoMessage() {}
 
 func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1129,7 @@ func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignersResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListAssignersResponse) GetAssignerId() string {
@@ -1016,7 +1185,7 @@ type AssignerStatus struct {
 
 func (x *AssignerStatus) Reset() {
 	*x = AssignerStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1197,7 @@ func (x *AssignerStatus) String() string {
 func (*AssignerStatus) ProtoMessage() {}
 
 func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1210,7 @@ func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerStatus.ProtoReflect.Descriptor instead.
 func (*AssignerStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AssignerStatus) GetId() string {
@@ -1103,7 +1272,7 @@ type JobAssigners struct {
 
 func (x *JobAssigners) Reset() {
 	*x = JobAssigners{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1284,7 @@ func (x *JobAssigners) String() string {
 func (*JobAssigners) ProtoMessage() {}
 
 func (x *JobAssigners) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1297,7 @@ func (x *JobAssigners) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssigners.ProtoReflect.Descriptor instead.
 func (*JobAssigners) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobAssigners) GetJob() string {
@@ -1179,7 +1348,7 @@ type AssignerView struct {
 
 func (x *AssignerView) Reset() {
 	*x = AssignerView{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1360,7 @@ func (x *AssignerView) String() string {
 func (*AssignerView) ProtoMessage() {}
 
 func (x *AssignerView) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1373,7 @@ func (x *AssignerView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerView.ProtoReflect.Descriptor instead.
 func (*AssignerView) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AssignerView) GetAssignerId() string {
@@ -1238,7 +1407,7 @@ type AttachedDistributor struct {
 
 func (x *AttachedDistributor) Reset() {
 	*x = AttachedDistributor{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1419,7 @@ func (x *AttachedDistributor) String() string {
 func (*AttachedDistributor) ProtoMessage() {}
 
 func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1432,7 @@ func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedDistributor.ProtoReflect.Descriptor instead.
 func (*AttachedDistributor) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttachedDistributor) GetId() string {
@@ -1313,7 +1482,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1494,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1507,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Consistency) GetHead() int64 {
@@ -1464,7 +1633,7 @@ type AutoshardingClients struct {
 
 func (x *AutoshardingClients) Reset() {
 	*x = AutoshardingClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1645,7 @@ func (x *AutoshardingClients) String() string {
 func (*AutoshardingClients) ProtoMessage() {}
 
 func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1658,7 @@ func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
 func (*AutoshardingClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AutoshardingClients) GetDistributorId() string {
@@ -1586,7 +1755,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1767,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1780,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -1700,7 +1869,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1881,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1894,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -1794,7 +1963,7 @@ type GiveOrderRequest struct {
 
 func (x *GiveOrderRequest) Reset() {
 	*x = GiveOrderRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +1975,7 @@ func (x *GiveOrderRequest) String() string {
 func (*GiveOrderRequest) ProtoMessage() {}
 
 func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +1988,7 @@ func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderRequest.ProtoReflect.Descriptor instead.
 func (*GiveOrderRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GiveOrderRequest) GetJob() string {
@@ -1976,7 +2145,7 @@ type FreezeOrder struct {
 
 func (x *FreezeOrder) Reset() {
 	*x = FreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2157,7 @@ func (x *FreezeOrder) String() string {
 func (*FreezeOrder) ProtoMessage() {}
 
 func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2170,7 @@ func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeOrder.ProtoReflect.Descriptor instead.
 func (*FreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FreezeOrder) GetForMs() int64 {
@@ -2019,7 +2188,7 @@ type UnfreezeOrder struct {
 
 func (x *UnfreezeOrder) Reset() {
 	*x = UnfreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2200,7 @@ func (x *UnfreezeOrder) String() string {
 func (*UnfreezeOrder) ProtoMessage() {}
 
 func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2213,7 @@ func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeOrder.ProtoReflect.Descriptor instead.
 func (*UnfreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 type PinOrder struct {
@@ -2062,7 +2231,7 @@ type PinOrder struct {
 
 func (x *PinOrder) Reset() {
 	*x = PinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2243,7 @@ func (x *PinOrder) String() string {
 func (*PinOrder) ProtoMessage() {}
 
 func (x *PinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2256,7 @@ func (x *PinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinOrder.ProtoReflect.Descriptor instead.
 func (*PinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PinOrder) GetStart() uint64 {
@@ -2131,7 +2300,7 @@ type UnpinOrder struct {
 
 func (x *UnpinOrder) Reset() {
 	*x = UnpinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2312,7 @@ func (x *UnpinOrder) String() string {
 func (*UnpinOrder) ProtoMessage() {}
 
 func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2325,7 @@ func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinOrder.ProtoReflect.Descriptor instead.
 func (*UnpinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UnpinOrder) GetStart() uint64 {
@@ -2189,7 +2358,7 @@ type ExcludeOrder struct {
 
 func (x *ExcludeOrder) Reset() {
 	*x = ExcludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2370,7 @@ func (x *ExcludeOrder) String() string {
 func (*ExcludeOrder) ProtoMessage() {}
 
 func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2383,7 @@ func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcludeOrder.ProtoReflect.Descriptor instead.
 func (*ExcludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExcludeOrder) GetTask() string {
@@ -2233,7 +2402,7 @@ type IncludeOrder struct {
 
 func (x *IncludeOrder) Reset() {
 	*x = IncludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2414,7 @@ func (x *IncludeOrder) String() string {
 func (*IncludeOrder) ProtoMessage() {}
 
 func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2427,7 @@ func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncludeOrder.ProtoReflect.Descriptor instead.
 func (*IncludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *IncludeOrder) GetTask() string {
@@ -2280,7 +2449,7 @@ type RollbackOrder struct {
 
 func (x *RollbackOrder) Reset() {
 	*x = RollbackOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2461,7 @@ func (x *RollbackOrder) String() string {
 func (*RollbackOrder) ProtoMessage() {}
 
 func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2474,7 @@ func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOrder.ProtoReflect.Descriptor instead.
 func (*RollbackOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RollbackOrder) GetGeneration() int64 {
@@ -2340,7 +2509,7 @@ type GiveOrderResponse struct {
 
 func (x *GiveOrderResponse) Reset() {
 	*x = GiveOrderResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2521,7 @@ func (x *GiveOrderResponse) String() string {
 func (*GiveOrderResponse) ProtoMessage() {}
 
 func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2534,7 @@ func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderResponse.ProtoReflect.Descriptor instead.
 func (*GiveOrderResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GiveOrderResponse) GetOrder() int64 {
@@ -2414,7 +2583,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2595,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2608,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetHistoryRequest) GetJob() string {
@@ -2468,7 +2637,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2649,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2662,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -2520,7 +2689,7 @@ type ExplainKeyRequest struct {
 
 func (x *ExplainKeyRequest) Reset() {
 	*x = ExplainKeyRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2701,7 @@ func (x *ExplainKeyRequest) String() string {
 func (*ExplainKeyRequest) ProtoMessage() {}
 
 func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2714,7 @@ func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
 func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExplainKeyRequest) GetJob() string {
@@ -2586,7 +2755,7 @@ type ExplainKeyResponse struct {
 
 func (x *ExplainKeyResponse) Reset() {
 	*x = ExplainKeyResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2767,7 @@ func (x *ExplainKeyResponse) String() string {
 func (*ExplainKeyResponse) ProtoMessage() {}
 
 func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2780,7 @@ func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
 func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExplainKeyResponse) GetGeneration() int64 {
@@ -2693,7 +2862,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2874,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2887,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *KeyOwner) GetTask() string {
@@ -2792,9 +2961,11 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x11DrainTaskResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
-	"generation\"%\n" +
+	"generation\"_\n" +
 	"\x11InspectJobRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\xb6\x06\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
+	"\tcustomers\x18\x02 \x01(\rR\tcustomers\x12\x1a\n" +
+	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\xef\x06\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -2824,7 +2995,18 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\vvanished_ms\x18\x13 \x01(\x03R\n" +
 	"vanishedMs\x12\x14\n" +
 	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
-	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\"\x16\n" +
+	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\x127\n" +
+	"\tcustomers\x18\x16 \x03(\v2\x19.slicer.v1.CustomerStatusR\tcustomers\"\x91\x01\n" +
+	"\x0eCustomerStatus\x12&\n" +
+	"\x05limit\x18\x01 \x01(\v2\x10.slicer.v1.LimitR\x05limit\x12\x14\n" +
+	"\x05asked\x18\x02 \x01(\x01R\x05asked\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\x01R\x04used\x12-\n" +
+	"\x05parts\x18\x04 \x03(\v2\x17.slicer.v1.CustomerPartR\x05parts\"p\n" +
+	"\fCustomerPart\x12 \n" +
+	"\vdistributor\x18\x01 \x01(\tR\vdistributor\x12\x14\n" +
+	"\x05asked\x18\x02 \x01(\x01R\x05asked\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\x01R\x04used\x12\x14\n" +
+	"\x05share\x18\x04 \x01(\x01R\x05share\"\x16\n" +
 	"\x14ListAssignersRequest\"\x89\x02\n" +
 	"\x15ListAssignersResponse\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
@@ -3008,7 +3190,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
@@ -3023,94 +3205,100 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*DrainTaskResponse)(nil),     // 10: slicer.v1.DrainTaskResponse
 	(*InspectJobRequest)(nil),     // 11: slicer.v1.InspectJobRequest
 	(*InspectJobResponse)(nil),    // 12: slicer.v1.InspectJobResponse
-	(*ListAssignersRequest)(nil),  // 13: slicer.v1.ListAssignersRequest
-	(*ListAssignersResponse)(nil), // 14: slicer.v1.ListAssignersResponse
-	(*AssignerStatus)(nil),        // 15: slicer.v1.AssignerStatus
-	(*JobAssigners)(nil),          // 16: slicer.v1.JobAssigners
-	(*AssignerView)(nil),          // 17: slicer.v1.AssignerView
-	(*AttachedDistributor)(nil),   // 18: slicer.v1.AttachedDistributor
-	(*Consistency)(nil),           // 19: slicer.v1.Consistency
-	(*AutoshardingClients)(nil),   // 20: slicer.v1.AutoshardingClients
-	(*TaskStatus)(nil),            // 21: slicer.v1.TaskStatus
-	(*Round)(nil),                 // 22: slicer.v1.Round
-	(*GiveOrderRequest)(nil),      // 23: slicer.v1.GiveOrderRequest
-	(*FreezeOrder)(nil),           // 24: slicer.v1.FreezeOrder
-	(*UnfreezeOrder)(nil),         // 25: slicer.v1.UnfreezeOrder
-	(*PinOrder)(nil),              // 26: slicer.v1.PinOrder
-	(*UnpinOrder)(nil),            // 27: slicer.v1.UnpinOrder
-	(*ExcludeOrder)(nil),          // 28: slicer.v1.ExcludeOrder
-	(*IncludeOrder)(nil),          // 29: slicer.v1.IncludeOrder
-	(*RollbackOrder)(nil),         // 30: slicer.v1.RollbackOrder
-	(*GiveOrderResponse)(nil),     // 31: slicer.v1.GiveOrderResponse
-	(*GetHistoryRequest)(nil),     // 32: slicer.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),    // 33: slicer.v1.GetHistoryResponse
-	(*ExplainKeyRequest)(nil),     // 34: slicer.v1.ExplainKeyRequest
-	(*ExplainKeyResponse)(nil),    // 35: slicer.v1.ExplainKeyResponse
-	(*KeyOwner)(nil),              // 36: slicer.v1.KeyOwner
-	(*JobConfig)(nil),             // 37: slicer.v1.JobConfig
-	(*Overrides)(nil),             // 38: slicer.v1.Overrides
-	(*Progress)(nil),              // 39: slicer.v1.Progress
-	(*Task)(nil),                  // 40: slicer.v1.Task
-	(*Decision)(nil),              // 41: slicer.v1.Decision
-	(*HistoryEntry)(nil),          // 42: slicer.v1.HistoryEntry
-	(*Pin)(nil),                   // 43: slicer.v1.Pin
+	(*CustomerStatus)(nil),        // 13: slicer.v1.CustomerStatus
+	(*CustomerPart)(nil),          // 14: slicer.v1.CustomerPart
+	(*ListAssignersRequest)(nil),  // 15: slicer.v1.ListAssignersRequest
+	(*ListAssignersResponse)(nil), // 16: slicer.v1.ListAssignersResponse
+	(*AssignerStatus)(nil),        // 17: slicer.v1.AssignerStatus
+	(*JobAssigners)(nil),          // 18: slicer.v1.JobAssigners
+	(*AssignerView)(nil),          // 19: slicer.v1.AssignerView
+	(*AttachedDistributor)(nil),   // 20: slicer.v1.AttachedDistributor
+	(*Consistency)(nil),           // 21: slicer.v1.Consistency
+	(*AutoshardingClients)(nil),   // 22: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),            // 23: slicer.v1.TaskStatus
+	(*Round)(nil),                 // 24: slicer.v1.Round
+	(*GiveOrderRequest)(nil),      // 25: slicer.v1.GiveOrderRequest
+	(*FreezeOrder)(nil),           // 26: slicer.v1.FreezeOrder
+	(*UnfreezeOrder)(nil),         // 27: slicer.v1.UnfreezeOrder
+	(*PinOrder)(nil),              // 28: slicer.v1.PinOrder
+	(*UnpinOrder)(nil),            // 29: slicer.v1.UnpinOrder
+	(*ExcludeOrder)(nil),          // 30: slicer.v1.ExcludeOrder
+	(*IncludeOrder)(nil),          // 31: slicer.v1.IncludeOrder
+	(*RollbackOrder)(nil),         // 32: slicer.v1.RollbackOrder
+	(*GiveOrderResponse)(nil),     // 33: slicer.v1.GiveOrderResponse
+	(*GetHistoryRequest)(nil),     // 34: slicer.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 35: slicer.v1.GetHistoryResponse
+	(*ExplainKeyRequest)(nil),     // 36: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 37: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 38: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 39: slicer.v1.JobConfig
+	(*Overrides)(nil),             // 40: slicer.v1.Overrides
+	(*Progress)(nil),              // 41: slicer.v1.Progress
+	(*Limit)(nil),                 // 42: slicer.v1.Limit
+	(*Task)(nil),                  // 43: slicer.v1.Task
+	(*Decision)(nil),              // 44: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 45: slicer.v1.HistoryEntry
+	(*Pin)(nil),                   // 46: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	37, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	37, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	39, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	39, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	21, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	22, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	20, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
-	19, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	38, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
-	39, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
-	15, // 12: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
-	16, // 13: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
-	18, // 14: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	17, // 15: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
-	40, // 16: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	41, // 17: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	24, // 18: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
-	25, // 19: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
-	26, // 20: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
-	27, // 21: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
-	28, // 22: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
-	29, // 23: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
-	30, // 24: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	38, // 25: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
-	42, // 26: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	36, // 27: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	42, // 28: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	43, // 29: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
-	1,  // 30: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 31: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 32: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 33: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 34: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 35: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	23, // 36: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
-	32, // 37: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	34, // 38: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
-	13, // 39: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	2,  // 40: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 41: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 42: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 43: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 44: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 45: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	31, // 46: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	33, // 47: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	35, // 48: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	14, // 49: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	40, // [40:50] is the sub-list for method output_type
-	30, // [30:40] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	23, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	24, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	22, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	21, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	40, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
+	41, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	13, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
+	42, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
+	14, // 14: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
+	17, // 15: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	18, // 16: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	20, // 17: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	19, // 18: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
+	43, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	44, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	26, // 21: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
+	27, // 22: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
+	28, // 23: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
+	29, // 24: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
+	30, // 25: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
+	31, // 26: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
+	32, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
+	40, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
+	45, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	38, // 30: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	45, // 31: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	46, // 32: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	1,  // 33: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 34: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 35: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 36: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 37: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 38: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	25, // 39: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	34, // 40: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	36, // 41: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	15, // 42: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	2,  // 43: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 44: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 45: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 46: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 47: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 48: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	33, // 49: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	35, // 50: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	37, // 51: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	16, // 52: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	43, // [43:53] is the sub-list for method output_type
+	33, // [33:43] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -3121,7 +3309,7 @@ func file_slicer_v1_admin_proto_init() {
 	file_slicer_v1_assignment_proto_init()
 	file_slicer_v1_overrides_proto_init()
 	file_slicer_v1_progress_proto_init()
-	file_slicer_v1_admin_proto_msgTypes[23].OneofWrappers = []any{
+	file_slicer_v1_admin_proto_msgTypes[25].OneofWrappers = []any{
 		(*GiveOrderRequest_Freeze)(nil),
 		(*GiveOrderRequest_Unfreeze)(nil),
 		(*GiveOrderRequest_Pin)(nil),
@@ -3136,7 +3324,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,6 +34,7 @@ type AttachRequest struct {
 	//	*AttachRequest_Clients
 	//	*AttachRequest_PreferenceView
 	//	*AttachRequest_WantBase
+	//	*AttachRequest_CustomerUses
 	Message       isAttachRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -139,6 +140,15 @@ func (x *AttachRequest) GetWantBase() *WantBase {
 	return nil
 }
 
+func (x *AttachRequest) GetCustomerUses() *CustomerUses {
+	if x != nil {
+		if x, ok := x.Message.(*AttachRequest_CustomerUses); ok {
+			return x.CustomerUses
+		}
+	}
+	return nil
+}
+
 type isAttachRequest_Message interface {
 	isAttachRequest_Message()
 }
@@ -171,6 +181,10 @@ type AttachRequest_WantBase struct {
 	WantBase *WantBase `protobuf:"bytes,7,opt,name=want_base,json=wantBase,proto3,oneof"`
 }
 
+type AttachRequest_CustomerUses struct {
+	CustomerUses *CustomerUses `protobuf:"bytes,8,opt,name=customer_uses,json=customerUses,proto3,oneof"`
+}
+
 func (*AttachRequest_Hello) isAttachRequest_Message() {}
 
 func (*AttachRequest_Want) isAttachRequest_Message() {}
@@ -184,6 +198,8 @@ func (*AttachRequest_Clients) isAttachRequest_Message() {}
 func (*AttachRequest_PreferenceView) isAttachRequest_Message() {}
 
 func (*AttachRequest_WantBase) isAttachRequest_Message() {}
+
+func (*AttachRequest_CustomerUses) isAttachRequest_Message() {}
 
 type DistributorHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -674,6 +690,124 @@ func (x *Acks) GetSlowTotal() uint32 {
 	return 0
 }
 
+// CustomerUses is what customers of a job ask of a Distributor's tasks together, for the
+// job's preferred assigner to divide their limits: each second while there is any. At most
+// 4096 customers.
+type CustomerUses struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Use   *CustomerUse           `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
+	// How many tasks there are, by weight.
+	Capacity      float64 `protobuf:"fixed64,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomerUses) Reset() {
+	*x = CustomerUses{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomerUses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomerUses) ProtoMessage() {}
+
+func (x *CustomerUses) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomerUses.ProtoReflect.Descriptor instead.
+func (*CustomerUses) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CustomerUses) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *CustomerUses) GetUse() *CustomerUse {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
+func (x *CustomerUses) GetCapacity() float64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+// JobQuotas are those of all tasks of a job that are connected to a Distributor, from its
+// preferred assigner.
+type JobQuotas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobQuotas) Reset() {
+	*x = JobQuotas{}
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobQuotas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobQuotas) ProtoMessage() {}
+
+func (x *JobQuotas) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobQuotas.ProtoReflect.Descriptor instead.
+func (*JobQuotas) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *JobQuotas) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *JobQuotas) GetQuotas() *Quotas {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
 // Clients names the clerks of a job that are connected to a Distributor, for
 // the job's preferred assigner to give them indexes. As with TaskReports the
 // first for a job is complete.
@@ -688,7 +822,7 @@ type Clients struct {
 
 func (x *Clients) Reset() {
 	*x = Clients{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +834,7 @@ func (x *Clients) String() string {
 func (*Clients) ProtoMessage() {}
 
 func (x *Clients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[7]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +847,7 @@ func (x *Clients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clients.ProtoReflect.Descriptor instead.
 func (*Clients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Clients) GetJob() string {
@@ -753,7 +887,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +899,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[8]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +912,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Client) GetClientId() string {
@@ -821,6 +955,7 @@ type AttachResponse struct {
 	//	*AttachResponse_ClientIndexes
 	//	*AttachResponse_Base
 	//	*AttachResponse_Acknowledged
+	//	*AttachResponse_Quotas
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -828,7 +963,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +975,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[9]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +988,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachResponse) GetMessage() isAttachResponse_Message {
@@ -935,6 +1070,15 @@ func (x *AttachResponse) GetAcknowledged() *Acknowledged {
 	return nil
 }
 
+func (x *AttachResponse) GetQuotas() *JobQuotas {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Quotas); ok {
+			return x.Quotas
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -972,6 +1116,10 @@ type AttachResponse_Acknowledged struct {
 	Acknowledged *Acknowledged `protobuf:"bytes,8,opt,name=acknowledged,proto3,oneof"`
 }
 
+type AttachResponse_Quotas struct {
+	Quotas *JobQuotas `protobuf:"bytes,9,opt,name=quotas,proto3,oneof"`
+}
+
 func (*AttachResponse_Hello) isAttachResponse_Message() {}
 
 func (*AttachResponse_Preference) isAttachResponse_Message() {}
@@ -988,6 +1136,8 @@ func (*AttachResponse_Base) isAttachResponse_Message() {}
 
 func (*AttachResponse_Acknowledged) isAttachResponse_Message() {}
 
+func (*AttachResponse_Quotas) isAttachResponse_Message() {}
+
 type AssignerHello struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	AssignerId string                 `protobuf:"bytes,1,opt,name=assigner_id,json=assignerId,proto3" json:"assigner_id,omitempty"`
@@ -1001,7 +1151,7 @@ type AssignerHello struct {
 
 func (x *AssignerHello) Reset() {
 	*x = AssignerHello{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1163,7 @@ func (x *AssignerHello) String() string {
 func (*AssignerHello) ProtoMessage() {}
 
 func (x *AssignerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[10]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1176,7 @@ func (x *AssignerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerHello.ProtoReflect.Descriptor instead.
 func (*AssignerHello) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AssignerHello) GetAssignerId() string {
@@ -1061,7 +1211,7 @@ type Acknowledged struct {
 
 func (x *Acknowledged) Reset() {
 	*x = Acknowledged{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1223,7 @@ func (x *Acknowledged) String() string {
 func (*Acknowledged) ProtoMessage() {}
 
 func (x *Acknowledged) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[11]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1236,7 @@ func (x *Acknowledged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acknowledged.ProtoReflect.Descriptor instead.
 func (*Acknowledged) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
 }
 
 // Preference says which assigner is preferred for which job of one store, as the
@@ -1107,7 +1257,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1269,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[12]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1282,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Preference) GetRevision() int64 {
@@ -1174,7 +1324,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1336,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[13]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1349,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Candidate) GetAssignerId() string {
@@ -1234,7 +1384,7 @@ type JobPreference struct {
 
 func (x *JobPreference) Reset() {
 	*x = JobPreference{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1396,7 @@ func (x *JobPreference) String() string {
 func (*JobPreference) ProtoMessage() {}
 
 func (x *JobPreference) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[14]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1409,7 @@ func (x *JobPreference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPreference.ProtoReflect.Descriptor instead.
 func (*JobPreference) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobPreference) GetJob() string {
@@ -1294,7 +1444,7 @@ type JobAssignment struct {
 
 func (x *JobAssignment) Reset() {
 	*x = JobAssignment{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1456,7 @@ func (x *JobAssignment) String() string {
 func (*JobAssignment) ProtoMessage() {}
 
 func (x *JobAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[15]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1469,7 @@ func (x *JobAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssignment.ProtoReflect.Descriptor instead.
 func (*JobAssignment) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobAssignment) GetJob() string {
@@ -1397,14 +1547,16 @@ type JobStatus struct {
 	Overload        *OverloadConfig `protobuf:"bytes,10,opt,name=overload,proto3" json:"overload,omitempty"`
 	// What all Distributors' tasks have said of themselves, as in Status. Empty when the
 	// sender is not preferred.
-	Conditions    []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	Conditions []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// As in Status.
+	Limited       bool `protobuf:"varint,12,opt,name=limited,proto3" json:"limited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1568,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[16]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1581,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -1509,6 +1661,13 @@ func (x *JobStatus) GetConditions() []*TaskCondition {
 	return nil
 }
 
+func (x *JobStatus) GetLimited() bool {
+	if x != nil {
+		return x.Limited
+	}
+	return false
+}
+
 // RefuseTask ends the stream of one incarnation of a task.
 type RefuseTask struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1524,7 +1683,7 @@ type RefuseTask struct {
 
 func (x *RefuseTask) Reset() {
 	*x = RefuseTask{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1695,7 @@ func (x *RefuseTask) String() string {
 func (*RefuseTask) ProtoMessage() {}
 
 func (x *RefuseTask) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[17]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1708,7 @@ func (x *RefuseTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseTask.ProtoReflect.Descriptor instead.
 func (*RefuseTask) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RefuseTask) GetJob() string {
@@ -1599,7 +1758,7 @@ type ClientIndexes struct {
 
 func (x *ClientIndexes) Reset() {
 	*x = ClientIndexes{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1770,7 @@ func (x *ClientIndexes) String() string {
 func (*ClientIndexes) ProtoMessage() {}
 
 func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[18]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1783,7 @@ func (x *ClientIndexes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndexes.ProtoReflect.Descriptor instead.
 func (*ClientIndexes) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{18}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClientIndexes) GetJob() string {
@@ -1651,7 +1810,7 @@ type ClientIndex struct {
 
 func (x *ClientIndex) Reset() {
 	*x = ClientIndex{}
-	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1822,7 @@ func (x *ClientIndex) String() string {
 func (*ClientIndex) ProtoMessage() {}
 
 func (x *ClientIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assigner_proto_msgTypes[19]
+	mi := &file_slicer_v1_assigner_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1835,7 @@ func (x *ClientIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientIndex.ProtoReflect.Descriptor instead.
 func (*ClientIndex) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{19}
+	return file_slicer_v1_assigner_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClientIndex) GetClientId() string {
@@ -1697,7 +1856,7 @@ var File_slicer_v1_assigner_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\n" +
-	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\x1a\x1aslicer/v1/subscriber.proto\"\xfb\x02\n" +
+	"\x18slicer/v1/assigner.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x18slicer/v1/progress.proto\x1a\x1aslicer/v1/subscriber.proto\"\xbb\x03\n" +
 	"\rAttachRequest\x123\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1b.slicer.v1.DistributorHelloH\x00R\x05hello\x12%\n" +
 	"\x04want\x18\x02 \x01(\v2\x0f.slicer.v1.WantH\x00R\x04want\x122\n" +
@@ -1705,7 +1864,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x04acks\x18\x04 \x01(\v2\x0f.slicer.v1.AcksH\x00R\x04acks\x12.\n" +
 	"\aclients\x18\x05 \x01(\v2\x12.slicer.v1.ClientsH\x00R\aclients\x12D\n" +
 	"\x0fpreference_view\x18\x06 \x01(\v2\x19.slicer.v1.PreferenceViewH\x00R\x0epreferenceView\x122\n" +
-	"\twant_base\x18\a \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBaseB\t\n" +
+	"\twant_base\x18\a \x01(\v2\x13.slicer.v1.WantBaseH\x00R\bwantBase\x12>\n" +
+	"\rcustomer_uses\x18\b \x01(\v2\x17.slicer.v1.CustomerUsesH\x00R\fcustomerUsesB\t\n" +
 	"\amessage\"M\n" +
 	"\x10DistributorHello\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x12\n" +
@@ -1750,7 +1910,14 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x04slow\x18\t \x03(\v2\x19.slicer.v1.SlowSubscriberR\x04slow\x12\x1d\n" +
 	"\n" +
 	"slow_total\x18\n" +
-	" \x01(\rR\tslowTotal\"d\n" +
+	" \x01(\rR\tslowTotal\"f\n" +
+	"\fCustomerUses\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12(\n" +
+	"\x03use\x18\x02 \x01(\v2\x16.slicer.v1.CustomerUseR\x03use\x12\x1a\n" +
+	"\bcapacity\x18\x03 \x01(\x01R\bcapacity\"H\n" +
+	"\tJobQuotas\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
+	"\x06quotas\x18\x02 \x01(\v2\x11.slicer.v1.QuotasR\x06quotas\"d\n" +
 	"\aClients\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12+\n" +
@@ -1760,7 +1927,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\rH\x00R\x05index\x88\x01\x01\x12\x15\n" +
 	"\x06age_ms\x18\x03 \x01(\x03R\x05ageMs\x12\"\n" +
 	"\fdisconnected\x18\x04 \x01(\bR\fdisconnectedB\b\n" +
-	"\x06_index\"\xde\x03\n" +
+	"\x06_index\"\x8e\x04\n" +
 	"\x0eAttachResponse\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.slicer.v1.AssignerHelloH\x00R\x05hello\x127\n" +
 	"\n" +
@@ -1774,7 +1941,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"refuseTask\x12A\n" +
 	"\x0eclient_indexes\x18\x06 \x01(\v2\x18.slicer.v1.ClientIndexesH\x00R\rclientIndexes\x12.\n" +
 	"\x04base\x18\a \x01(\v2\x18.slicer.v1.JobAssignmentH\x00R\x04base\x12=\n" +
-	"\facknowledged\x18\b \x01(\v2\x17.slicer.v1.AcknowledgedH\x00R\facknowledgedB\t\n" +
+	"\facknowledged\x18\b \x01(\v2\x17.slicer.v1.AcknowledgedH\x00R\facknowledged\x12.\n" +
+	"\x06quotas\x18\t \x01(\v2\x14.slicer.v1.JobQuotasH\x00R\x06quotasB\t\n" +
 	"\amessage\"h\n" +
 	"\rAssignerHello\x12\x1f\n" +
 	"\vassigner_id\x18\x01 \x01(\tR\n" +
@@ -1804,7 +1972,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\xc2\x03\n" +
+	"\x05piece\"\xdc\x03\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -1822,7 +1990,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	" \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x128\n" +
 	"\n" +
 	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
-	"conditions\"\x82\x01\n" +
+	"conditions\x12\x18\n" +
+	"\alimited\x18\f \x01(\bR\alimited\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -1851,7 +2020,7 @@ func file_slicer_v1_assigner_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_assigner_proto_rawDescData
 }
 
-var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_slicer_v1_assigner_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*AttachRequest)(nil),    // 0: slicer.v1.AttachRequest
 	(*DistributorHello)(nil), // 1: slicer.v1.DistributorHello
@@ -1860,69 +2029,77 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(*TaskReports)(nil),      // 4: slicer.v1.TaskReports
 	(*TaskReport)(nil),       // 5: slicer.v1.TaskReport
 	(*Acks)(nil),             // 6: slicer.v1.Acks
-	(*Clients)(nil),          // 7: slicer.v1.Clients
-	(*Client)(nil),           // 8: slicer.v1.Client
-	(*AttachResponse)(nil),   // 9: slicer.v1.AttachResponse
-	(*AssignerHello)(nil),    // 10: slicer.v1.AssignerHello
-	(*Acknowledged)(nil),     // 11: slicer.v1.Acknowledged
-	(*Preference)(nil),       // 12: slicer.v1.Preference
-	(*Candidate)(nil),        // 13: slicer.v1.Candidate
-	(*JobPreference)(nil),    // 14: slicer.v1.JobPreference
-	(*JobAssignment)(nil),    // 15: slicer.v1.JobAssignment
-	(*JobStatus)(nil),        // 16: slicer.v1.JobStatus
-	(*RefuseTask)(nil),       // 17: slicer.v1.RefuseTask
-	(*ClientIndexes)(nil),    // 18: slicer.v1.ClientIndexes
-	(*ClientIndex)(nil),      // 19: slicer.v1.ClientIndex
-	(*PreferenceView)(nil),   // 20: slicer.v1.PreferenceView
-	(*Task)(nil),             // 21: slicer.v1.Task
-	(*Report)(nil),           // 22: slicer.v1.Report
-	(*Holders)(nil),          // 23: slicer.v1.Holders
-	(*Spread)(nil),           // 24: slicer.v1.Spread
-	(*SlowSubscriber)(nil),   // 25: slicer.v1.SlowSubscriber
-	(*Chunk)(nil),            // 26: slicer.v1.Chunk
-	(*Trailer)(nil),          // 27: slicer.v1.Trailer
-	(Mode)(0),                // 28: slicer.v1.Mode
-	(*OverloadConfig)(nil),   // 29: slicer.v1.OverloadConfig
-	(*TaskCondition)(nil),    // 30: slicer.v1.TaskCondition
+	(*CustomerUses)(nil),     // 7: slicer.v1.CustomerUses
+	(*JobQuotas)(nil),        // 8: slicer.v1.JobQuotas
+	(*Clients)(nil),          // 9: slicer.v1.Clients
+	(*Client)(nil),           // 10: slicer.v1.Client
+	(*AttachResponse)(nil),   // 11: slicer.v1.AttachResponse
+	(*AssignerHello)(nil),    // 12: slicer.v1.AssignerHello
+	(*Acknowledged)(nil),     // 13: slicer.v1.Acknowledged
+	(*Preference)(nil),       // 14: slicer.v1.Preference
+	(*Candidate)(nil),        // 15: slicer.v1.Candidate
+	(*JobPreference)(nil),    // 16: slicer.v1.JobPreference
+	(*JobAssignment)(nil),    // 17: slicer.v1.JobAssignment
+	(*JobStatus)(nil),        // 18: slicer.v1.JobStatus
+	(*RefuseTask)(nil),       // 19: slicer.v1.RefuseTask
+	(*ClientIndexes)(nil),    // 20: slicer.v1.ClientIndexes
+	(*ClientIndex)(nil),      // 21: slicer.v1.ClientIndex
+	(*PreferenceView)(nil),   // 22: slicer.v1.PreferenceView
+	(*Task)(nil),             // 23: slicer.v1.Task
+	(*Report)(nil),           // 24: slicer.v1.Report
+	(*Holders)(nil),          // 25: slicer.v1.Holders
+	(*Spread)(nil),           // 26: slicer.v1.Spread
+	(*SlowSubscriber)(nil),   // 27: slicer.v1.SlowSubscriber
+	(*CustomerUse)(nil),      // 28: slicer.v1.CustomerUse
+	(*Quotas)(nil),           // 29: slicer.v1.Quotas
+	(*Chunk)(nil),            // 30: slicer.v1.Chunk
+	(*Trailer)(nil),          // 31: slicer.v1.Trailer
+	(Mode)(0),                // 32: slicer.v1.Mode
+	(*OverloadConfig)(nil),   // 33: slicer.v1.OverloadConfig
+	(*TaskCondition)(nil),    // 34: slicer.v1.TaskCondition
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
 	2,  // 1: slicer.v1.AttachRequest.want:type_name -> slicer.v1.Want
 	4,  // 2: slicer.v1.AttachRequest.reports:type_name -> slicer.v1.TaskReports
 	6,  // 3: slicer.v1.AttachRequest.acks:type_name -> slicer.v1.Acks
-	7,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
-	20, // 5: slicer.v1.AttachRequest.preference_view:type_name -> slicer.v1.PreferenceView
+	9,  // 4: slicer.v1.AttachRequest.clients:type_name -> slicer.v1.Clients
+	22, // 5: slicer.v1.AttachRequest.preference_view:type_name -> slicer.v1.PreferenceView
 	3,  // 6: slicer.v1.AttachRequest.want_base:type_name -> slicer.v1.WantBase
-	5,  // 7: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
-	21, // 8: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
-	22, // 9: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
-	23, // 10: slicer.v1.Acks.holders:type_name -> slicer.v1.Holders
-	24, // 11: slicer.v1.Acks.spreads:type_name -> slicer.v1.Spread
-	25, // 12: slicer.v1.Acks.slow:type_name -> slicer.v1.SlowSubscriber
-	8,  // 13: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
-	10, // 14: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
-	12, // 15: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
-	15, // 16: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
-	16, // 17: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
-	17, // 18: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
-	18, // 19: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
-	15, // 20: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
-	11, // 21: slicer.v1.AttachResponse.acknowledged:type_name -> slicer.v1.Acknowledged
-	13, // 22: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
-	14, // 23: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
-	26, // 24: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
-	27, // 25: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
-	28, // 26: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
-	29, // 27: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
-	30, // 28: slicer.v1.JobStatus.conditions:type_name -> slicer.v1.TaskCondition
-	19, // 29: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 30: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	9,  // 31: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	31, // [31:32] is the sub-list for method output_type
-	30, // [30:31] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	7,  // 7: slicer.v1.AttachRequest.customer_uses:type_name -> slicer.v1.CustomerUses
+	5,  // 8: slicer.v1.TaskReports.reports:type_name -> slicer.v1.TaskReport
+	23, // 9: slicer.v1.TaskReport.task:type_name -> slicer.v1.Task
+	24, // 10: slicer.v1.TaskReport.report:type_name -> slicer.v1.Report
+	25, // 11: slicer.v1.Acks.holders:type_name -> slicer.v1.Holders
+	26, // 12: slicer.v1.Acks.spreads:type_name -> slicer.v1.Spread
+	27, // 13: slicer.v1.Acks.slow:type_name -> slicer.v1.SlowSubscriber
+	28, // 14: slicer.v1.CustomerUses.use:type_name -> slicer.v1.CustomerUse
+	29, // 15: slicer.v1.JobQuotas.quotas:type_name -> slicer.v1.Quotas
+	10, // 16: slicer.v1.Clients.clients:type_name -> slicer.v1.Client
+	12, // 17: slicer.v1.AttachResponse.hello:type_name -> slicer.v1.AssignerHello
+	14, // 18: slicer.v1.AttachResponse.preference:type_name -> slicer.v1.Preference
+	17, // 19: slicer.v1.AttachResponse.assignment:type_name -> slicer.v1.JobAssignment
+	18, // 20: slicer.v1.AttachResponse.status:type_name -> slicer.v1.JobStatus
+	19, // 21: slicer.v1.AttachResponse.refuse_task:type_name -> slicer.v1.RefuseTask
+	20, // 22: slicer.v1.AttachResponse.client_indexes:type_name -> slicer.v1.ClientIndexes
+	17, // 23: slicer.v1.AttachResponse.base:type_name -> slicer.v1.JobAssignment
+	13, // 24: slicer.v1.AttachResponse.acknowledged:type_name -> slicer.v1.Acknowledged
+	8,  // 25: slicer.v1.AttachResponse.quotas:type_name -> slicer.v1.JobQuotas
+	15, // 26: slicer.v1.Preference.candidates:type_name -> slicer.v1.Candidate
+	16, // 27: slicer.v1.Preference.jobs:type_name -> slicer.v1.JobPreference
+	30, // 28: slicer.v1.JobAssignment.chunk:type_name -> slicer.v1.Chunk
+	31, // 29: slicer.v1.JobAssignment.trailer:type_name -> slicer.v1.Trailer
+	32, // 30: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
+	33, // 31: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
+	34, // 32: slicer.v1.JobStatus.conditions:type_name -> slicer.v1.TaskCondition
+	21, // 33: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 34: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	11, // 35: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	35, // [35:36] is the sub-list for method output_type
+	34, // [34:35] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }
@@ -1941,9 +2118,10 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachRequest_Clients)(nil),
 		(*AttachRequest_PreferenceView)(nil),
 		(*AttachRequest_WantBase)(nil),
+		(*AttachRequest_CustomerUses)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[8].OneofWrappers = []any{}
-	file_slicer_v1_assigner_proto_msgTypes[9].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[10].OneofWrappers = []any{}
+	file_slicer_v1_assigner_proto_msgTypes[11].OneofWrappers = []any{
 		(*AttachResponse_Hello)(nil),
 		(*AttachResponse_Preference)(nil),
 		(*AttachResponse_Assignment)(nil),
@@ -1952,8 +2130,9 @@ func file_slicer_v1_assigner_proto_init() {
 		(*AttachResponse_ClientIndexes)(nil),
 		(*AttachResponse_Base)(nil),
 		(*AttachResponse_Acknowledged)(nil),
+		(*AttachResponse_Quotas)(nil),
 	}
-	file_slicer_v1_assigner_proto_msgTypes[15].OneofWrappers = []any{
+	file_slicer_v1_assigner_proto_msgTypes[17].OneofWrappers = []any{
 		(*JobAssignment_Chunk)(nil),
 		(*JobAssignment_Trailer)(nil),
 	}
@@ -1963,7 +2142,7 @@ func file_slicer_v1_assigner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assigner_proto_rawDesc), len(file_slicer_v1_assigner_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -681,8 +681,10 @@ type JobConfig struct {
 	Damping *DampingConfig `protobuf:"bytes,12,opt,name=damping,proto3" json:"damping,omitempty"`
 	Freeze  *FreezeConfig  `protobuf:"bytes,13,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	// Of new tasks; -1 is none.
-	WarmUpMs      int64           `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
-	Overload      *OverloadConfig `protobuf:"bytes,15,opt,name=overload,proto3" json:"overload,omitempty"`
+	WarmUpMs int64           `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
+	Overload *OverloadConfig `protobuf:"bytes,15,opt,name=overload,proto3" json:"overload,omitempty"`
+	// Missing when there are none.
+	Limits        *Limits `protobuf:"bytes,16,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -822,6 +824,131 @@ func (x *JobConfig) GetOverload() *OverloadConfig {
 	return nil
 }
 
+func (x *JobConfig) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// Limits are those of a job's customers.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of each customer that has none of its own; missing when there is none. It has no name.
+	Others *Limit `protobuf:"bytes,1,opt,name=others,proto3" json:"others,omitempty"`
+	// At most 1000, none named twice.
+	Customers     []*Limit `protobuf:"bytes,2,rep,name=customers,proto3" json:"customers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Limits) GetOthers() *Limit {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *Limits) GetCustomers() []*Limit {
+	if x != nil {
+		return x.Customers
+	}
+	return nil
+}
+
+// Limit is how much of a job one customer may use.
+type Limit struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Customer string                 `protobuf:"bytes,1,opt,name=customer,proto3" json:"customer,omitempty"`
+	// Load units a second, over all tasks; 0 is no limit.
+	Rate float64 `protobuf:"fixed64,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	// The highest of its requests; unspecified is any.
+	MaxCriticality Criticality `protobuf:"varint,3,opt,name=max_criticality,json=maxCriticality,proto3,enum=slicer.v1.Criticality" json:"max_criticality,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Limit) Reset() {
+	*x = Limit{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limit) ProtoMessage() {}
+
+func (x *Limit) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limit.ProtoReflect.Descriptor instead.
+func (*Limit) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Limit) GetCustomer() string {
+	if x != nil {
+		return x.Customer
+	}
+	return ""
+}
+
+func (x *Limit) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *Limit) GetMaxCriticality() Criticality {
+	if x != nil {
+		return x.MaxCriticality
+	}
+	return Criticality_CRITICALITY_UNSPECIFIED
+}
+
 // OverloadConfig says what becomes of requests when there are too many.
 type OverloadConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -840,7 +967,7 @@ type OverloadConfig struct {
 
 func (x *OverloadConfig) Reset() {
 	*x = OverloadConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +979,7 @@ func (x *OverloadConfig) String() string {
 func (*OverloadConfig) ProtoMessage() {}
 
 func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +992,7 @@ func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadConfig.ProtoReflect.Descriptor instead.
 func (*OverloadConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OverloadConfig) GetDefaultCriticality() Criticality {
@@ -909,7 +1036,7 @@ type FreezeConfig struct {
 
 func (x *FreezeConfig) Reset() {
 	*x = FreezeConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1048,7 @@ func (x *FreezeConfig) String() string {
 func (*FreezeConfig) ProtoMessage() {}
 
 func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1061,7 @@ func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
 func (*FreezeConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FreezeConfig) GetShare() float64 {
@@ -980,7 +1107,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1119,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1132,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -1063,7 +1190,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1202,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1215,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1203,7 +1330,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xbb\x04\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xe6\x04\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1222,7 +1349,15 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x06freeze\x18\r \x01(\v2\x17.slicer.v1.FreezeConfigR\x06freeze\x12\x1c\n" +
 	"\n" +
 	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\x125\n" +
-	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\"\xd7\x01\n" +
+	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x12)\n" +
+	"\x06limits\x18\x10 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\"b\n" +
+	"\x06Limits\x12(\n" +
+	"\x06others\x18\x01 \x01(\v2\x10.slicer.v1.LimitR\x06others\x12.\n" +
+	"\tcustomers\x18\x02 \x03(\v2\x10.slicer.v1.LimitR\tcustomers\"x\n" +
+	"\x05Limit\x12\x1a\n" +
+	"\bcustomer\x18\x01 \x01(\tR\bcustomer\x12\x12\n" +
+	"\x04rate\x18\x02 \x01(\x01R\x04rate\x12?\n" +
+	"\x0fmax_criticality\x18\x03 \x01(\x0e2\x16.slicer.v1.CriticalityR\x0emaxCriticality\"\xd7\x01\n" +
 	"\x0eOverloadConfig\x12G\n" +
 	"\x13default_criticality\x18\x01 \x01(\x0e2\x16.slicer.v1.CriticalityR\x12defaultCriticality\x122\n" +
 	"\tadmission\x18\x02 \x01(\x0e2\x14.slicer.v1.AdmissionR\tadmission\x12%\n" +
@@ -1289,7 +1424,7 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),         // 0: slicer.v1.TaskState
 	(Mode)(0),              // 1: slicer.v1.Mode
@@ -1300,10 +1435,12 @@ var file_slicer_v1_assignment_proto_goTypes = []any{
 	(*Assignment)(nil),     // 6: slicer.v1.Assignment
 	(*Delta)(nil),          // 7: slicer.v1.Delta
 	(*JobConfig)(nil),      // 8: slicer.v1.JobConfig
-	(*OverloadConfig)(nil), // 9: slicer.v1.OverloadConfig
-	(*FreezeConfig)(nil),   // 10: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil),  // 11: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil),  // 12: slicer.v1.BalanceConfig
+	(*Limits)(nil),         // 9: slicer.v1.Limits
+	(*Limit)(nil),          // 10: slicer.v1.Limit
+	(*OverloadConfig)(nil), // 11: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 12: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 13: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 14: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
@@ -1312,17 +1449,21 @@ var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	4,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
 	5,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	12, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	11, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	10, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	9,  // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
-	3,  // 10: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
-	2,  // 11: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	14, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	13, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	12, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	11, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	9,  // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
+	10, // 11: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
+	10, // 12: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
+	3,  // 13: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
+	3,  // 14: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
+	2,  // 15: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1336,7 +1477,7 @@ func file_slicer_v1_assignment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -32,6 +32,8 @@ const (
 	// There is no other owner, or so many requests are sent again already that one more
 	// would add to what there is too much of.
 	Overloaded_SCOPE_ALL Overloaded_Scope = 2
+	// The customer has used up its limit, whichever task is asked.
+	Overloaded_SCOPE_QUOTA Overloaded_Scope = 3
 )
 
 // Enum value maps for Overloaded_Scope.
@@ -40,11 +42,13 @@ var (
 		0: "SCOPE_UNSPECIFIED",
 		1: "SCOPE_TASK",
 		2: "SCOPE_ALL",
+		3: "SCOPE_QUOTA",
 	}
 	Overloaded_Scope_value = map[string]int32{
 		"SCOPE_UNSPECIFIED": 0,
 		"SCOPE_TASK":        1,
 		"SCOPE_ALL":         2,
+		"SCOPE_QUOTA":       3,
 	}
 )
 
@@ -266,8 +270,10 @@ type Overloaded struct {
 	Task string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	// The priority below which it refuses, 1 to 511, and the time between two trial requests
 	// of a client, if it says so: what metadata "slicer-level" says in other answers.
-	Level         uint32 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
-	PauseMs       uint32 `protobuf:"varint,5,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
+	Level   uint32 `protobuf:"varint,4,opt,name=level,proto3" json:"level,omitempty"`
+	PauseMs uint32 `protobuf:"varint,5,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
+	// With SCOPE_QUOTA.
+	Customer      string `protobuf:"bytes,6,opt,name=customer,proto3" json:"customer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +343,13 @@ func (x *Overloaded) GetPauseMs() uint32 {
 	return 0
 }
 
+func (x *Overloaded) GetCustomer() string {
+	if x != nil {
+		return x.Customer
+	}
+	return ""
+}
+
 var File_slicer_v1_refusal_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_refusal_proto_rawDesc = "" +
@@ -356,19 +369,21 @@ const file_slicer_v1_refusal_proto_rawDesc = "" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generation\"\xd5\x01\n" +
+	"generation\"\x82\x02\n" +
 	"\n" +
 	"Overloaded\x121\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1b.slicer.v1.Overloaded.ScopeR\x05scope\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x14\n" +
 	"\x05level\x18\x04 \x01(\rR\x05level\x12\x19\n" +
-	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"=\n" +
+	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\x12\x1a\n" +
+	"\bcustomer\x18\x06 \x01(\tR\bcustomer\"N\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"SCOPE_TASK\x10\x01\x12\r\n" +
-	"\tSCOPE_ALL\x10\x02B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"\tSCOPE_ALL\x10\x02\x12\x0f\n" +
+	"\vSCOPE_QUOTA\x10\x03B;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_refusal_proto_rawDescOnce sync.Once

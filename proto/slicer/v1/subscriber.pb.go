@@ -310,8 +310,11 @@ type Report struct {
 	// What the task has no room for, as its answers say: the priority below which it
 	// refuses, 0 for none, and the pause between a client's trial requests. Both change
 	// only now and then.
-	Level         uint32 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
-	PauseMs       uint32 `protobuf:"varint,6,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
+	Level   uint32 `protobuf:"varint,5,opt,name=level,proto3" json:"level,omitempty"`
+	PauseMs uint32 `protobuf:"varint,6,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
+	// What customers that have a limit ask of the task: at most 256 of them, those that ask
+	// for most.
+	Customers     *CustomerUse `protobuf:"bytes,7,opt,name=customers,proto3" json:"customers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +391,151 @@ func (x *Report) GetPauseMs() uint32 {
 	return 0
 }
 
+func (x *Report) GetCustomers() *CustomerUse {
+	if x != nil {
+		return x.Customers
+	}
+	return nil
+}
+
+// CustomerUse is what customers ask for. The lists are of one length, but for names.
+type CustomerUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// XXH64 of their names, in ascending order.
+	Customer []uint64 `protobuf:"fixed64,1,rep,packed,name=customer,proto3" json:"customer,omitempty"`
+	// Load units a second, served or not.
+	Asked []float32 `protobuf:"fixed32,2,rep,packed,name=asked,proto3" json:"asked,omitempty"`
+	// Load units a second, of what was served.
+	Used []float32 `protobuf:"fixed32,3,rep,packed,name=used,proto3" json:"used,omitempty"`
+	// Names of some, others each time.
+	Name          []string `protobuf:"bytes,4,rep,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomerUse) Reset() {
+	*x = CustomerUse{}
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomerUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomerUse) ProtoMessage() {}
+
+func (x *CustomerUse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomerUse.ProtoReflect.Descriptor instead.
+func (*CustomerUse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CustomerUse) GetCustomer() []uint64 {
+	if x != nil {
+		return x.Customer
+	}
+	return nil
+}
+
+func (x *CustomerUse) GetAsked() []float32 {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *CustomerUse) GetUsed() []float32 {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *CustomerUse) GetName() []string {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+// Quotas say how much of the limits of a job its receiver may use: a task, or a Distributor
+// with all its tasks.
+type Quotas struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Missing when they are as said before in this stream.
+	Limits *Limits `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	// XXH64 of names of customers, in ascending order, and how many load units a second each
+	// may use here, in place of all that was said before. As said before if there is none.
+	Customer      []uint64  `protobuf:"fixed64,2,rep,packed,name=customer,proto3" json:"customer,omitempty"`
+	Share         []float32 `protobuf:"fixed32,3,rep,packed,name=share,proto3" json:"share,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quotas) Reset() {
+	*x = Quotas{}
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quotas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quotas) ProtoMessage() {}
+
+func (x *Quotas) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quotas.ProtoReflect.Descriptor instead.
+func (*Quotas) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Quotas) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Quotas) GetCustomer() []uint64 {
+	if x != nil {
+		return x.Customer
+	}
+	return nil
+}
+
+func (x *Quotas) GetShare() []float32 {
+	if x != nil {
+		return x.Share
+	}
+	return nil
+}
+
 // TaskCondition is what clients of a task need to know before an assignment, or an answer
 // of the task, says it.
 type TaskCondition struct {
@@ -405,7 +553,7 @@ type TaskCondition struct {
 
 func (x *TaskCondition) Reset() {
 	*x = TaskCondition{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +565,7 @@ func (x *TaskCondition) String() string {
 func (*TaskCondition) ProtoMessage() {}
 
 func (x *TaskCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[3]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +578,7 @@ func (x *TaskCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCondition.ProtoReflect.Descriptor instead.
 func (*TaskCondition) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TaskCondition) GetTask() string {
@@ -501,7 +649,7 @@ type LoadReport struct {
 
 func (x *LoadReport) Reset() {
 	*x = LoadReport{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +661,7 @@ func (x *LoadReport) String() string {
 func (*LoadReport) ProtoMessage() {}
 
 func (x *LoadReport) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[4]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +674,7 @@ func (x *LoadReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadReport.ProtoReflect.Descriptor instead.
 func (*LoadReport) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LoadReport) GetGeneration() int64 {
@@ -638,7 +786,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +798,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[5]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +811,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Ack) GetGeneration() int64 {
@@ -687,6 +835,7 @@ type WatchResponse struct {
 	//	*WatchResponse_Chunk
 	//	*WatchResponse_Trailer
 	//	*WatchResponse_Status
+	//	*WatchResponse_Quotas
 	Message       isWatchResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -694,7 +843,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +855,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[6]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +868,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchResponse) GetMessage() isWatchResponse_Message {
@@ -756,6 +905,15 @@ func (x *WatchResponse) GetStatus() *Status {
 	return nil
 }
 
+func (x *WatchResponse) GetQuotas() *Quotas {
+	if x != nil {
+		if x, ok := x.Message.(*WatchResponse_Quotas); ok {
+			return x.Quotas
+		}
+	}
+	return nil
+}
+
 type isWatchResponse_Message interface {
 	isWatchResponse_Message()
 }
@@ -772,11 +930,18 @@ type WatchResponse_Status struct {
 	Status *Status `protobuf:"bytes,3,opt,name=status,proto3,oneof"`
 }
 
+type WatchResponse_Quotas struct {
+	// To slicelets of jobs with limits.
+	Quotas *Quotas `protobuf:"bytes,4,opt,name=quotas,proto3,oneof"`
+}
+
 func (*WatchResponse_Chunk) isWatchResponse_Message() {}
 
 func (*WatchResponse_Trailer) isWatchResponse_Message() {}
 
 func (*WatchResponse_Status) isWatchResponse_Message() {}
+
+func (*WatchResponse_Quotas) isWatchResponse_Message() {}
 
 // Chunk is a piece of an encoded Assignment or Delta; pieces arrive in order.
 type Chunk struct {
@@ -788,7 +953,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +965,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[7]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +978,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -839,7 +1004,7 @@ type Trailer struct {
 
 func (x *Trailer) Reset() {
 	*x = Trailer{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1016,7 @@ func (x *Trailer) String() string {
 func (*Trailer) ProtoMessage() {}
 
 func (x *Trailer) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[8]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1029,7 @@ func (x *Trailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trailer.ProtoReflect.Descriptor instead.
 func (*Trailer) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Trailer) GetGeneration() int64 {
@@ -927,14 +1092,17 @@ type Status struct {
 	Conditions []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// To slicelets: how many clerks and slicelets the job has, rounded up to a power of two; 0
 	// when it is not known.
-	Subscribers   uint32 `protobuf:"varint,12,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	Subscribers uint32 `protobuf:"varint,12,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	// To slicelets: the job's config limits what customers may use. What was said of limits
+	// holds no more if it does not.
+	Limited       bool `protobuf:"varint,13,opt,name=limited,proto3" json:"limited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1114,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[9]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1127,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Status) GetConvergedGeneration() int64 {
@@ -1046,6 +1214,13 @@ func (x *Status) GetSubscribers() uint32 {
 	return 0
 }
 
+func (x *Status) GetLimited() bool {
+	if x != nil {
+		return x.Limited
+	}
+	return false
+}
+
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1057,7 +1232,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1244,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_subscriber_proto_msgTypes[10]
+	mi := &file_slicer_v1_subscriber_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1257,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_subscriber_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FetchRequest) GetJob() string {
@@ -1123,14 +1298,24 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12&\n" +
 	"\fclient_index\x18\n" +
 	" \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
-	"\r_client_index\"\xc3\x01\n" +
+	"\r_client_index\"\xf9\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
 	"\x06age_ms\x18\x02 \x01(\x03R\x05ageMs\x12*\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x14.slicer.v1.TaskStateR\x05state\x12)\n" +
 	"\x04load\x18\x04 \x01(\v2\x15.slicer.v1.LoadReportR\x04load\x12\x14\n" +
 	"\x05level\x18\x05 \x01(\rR\x05level\x12\x19\n" +
-	"\bpause_ms\x18\x06 \x01(\rR\apauseMs\"\x92\x01\n" +
+	"\bpause_ms\x18\x06 \x01(\rR\apauseMs\x124\n" +
+	"\tcustomers\x18\a \x01(\v2\x16.slicer.v1.CustomerUseR\tcustomers\"g\n" +
+	"\vCustomerUse\x12\x1a\n" +
+	"\bcustomer\x18\x01 \x03(\x06R\bcustomer\x12\x14\n" +
+	"\x05asked\x18\x02 \x03(\x02R\x05asked\x12\x12\n" +
+	"\x04used\x18\x03 \x03(\x02R\x04used\x12\x12\n" +
+	"\x04name\x18\x04 \x03(\tR\x04name\"e\n" +
+	"\x06Quotas\x12)\n" +
+	"\x06limits\x18\x01 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\x12\x1a\n" +
+	"\bcustomer\x18\x02 \x03(\x06R\bcustomer\x12\x14\n" +
+	"\x05share\x18\x03 \x03(\x02R\x05share\"\x92\x01\n" +
 	"\rTaskCondition\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
@@ -1163,11 +1348,12 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\x12\x18\n" +
-	"\arefusal\x18\x02 \x01(\tR\arefusal\"\xa1\x01\n" +
+	"\arefusal\x18\x02 \x01(\tR\arefusal\"\xce\x01\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x02 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12+\n" +
-	"\x06status\x18\x03 \x01(\v2\x11.slicer.v1.StatusH\x00R\x06statusB\t\n" +
+	"\x06status\x18\x03 \x01(\v2\x11.slicer.v1.StatusH\x00R\x06status\x12+\n" +
+	"\x06quotas\x18\x04 \x01(\v2\x11.slicer.v1.QuotasH\x00R\x06quotasB\t\n" +
 	"\amessage\"\x1b\n" +
 	"\x05Chunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"m\n" +
@@ -1177,7 +1363,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\x85\x04\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"\x9f\x04\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1196,7 +1382,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
 	"conditions\x12 \n" +
-	"\vsubscribers\x18\f \x01(\rR\vsubscribersB\x0f\n" +
+	"\vsubscribers\x18\f \x01(\rR\vsubscribers\x12\x18\n" +
+	"\alimited\x18\r \x01(\bR\alimitedB\x0f\n" +
 	"\r_client_index\"@\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
@@ -1226,49 +1413,55 @@ func file_slicer_v1_subscriber_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_subscriber_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_slicer_v1_subscriber_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_slicer_v1_subscriber_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_slicer_v1_subscriber_proto_goTypes = []any{
 	(Role)(0),              // 0: slicer.v1.Role
 	(*WatchRequest)(nil),   // 1: slicer.v1.WatchRequest
 	(*Hello)(nil),          // 2: slicer.v1.Hello
 	(*Report)(nil),         // 3: slicer.v1.Report
-	(*TaskCondition)(nil),  // 4: slicer.v1.TaskCondition
-	(*LoadReport)(nil),     // 5: slicer.v1.LoadReport
-	(*Ack)(nil),            // 6: slicer.v1.Ack
-	(*WatchResponse)(nil),  // 7: slicer.v1.WatchResponse
-	(*Chunk)(nil),          // 8: slicer.v1.Chunk
-	(*Trailer)(nil),        // 9: slicer.v1.Trailer
-	(*Status)(nil),         // 10: slicer.v1.Status
-	(*FetchRequest)(nil),   // 11: slicer.v1.FetchRequest
-	(*Task)(nil),           // 12: slicer.v1.Task
-	(TaskState)(0),         // 13: slicer.v1.TaskState
-	(Mode)(0),              // 14: slicer.v1.Mode
-	(*OverloadConfig)(nil), // 15: slicer.v1.OverloadConfig
+	(*CustomerUse)(nil),    // 4: slicer.v1.CustomerUse
+	(*Quotas)(nil),         // 5: slicer.v1.Quotas
+	(*TaskCondition)(nil),  // 6: slicer.v1.TaskCondition
+	(*LoadReport)(nil),     // 7: slicer.v1.LoadReport
+	(*Ack)(nil),            // 8: slicer.v1.Ack
+	(*WatchResponse)(nil),  // 9: slicer.v1.WatchResponse
+	(*Chunk)(nil),          // 10: slicer.v1.Chunk
+	(*Trailer)(nil),        // 11: slicer.v1.Trailer
+	(*Status)(nil),         // 12: slicer.v1.Status
+	(*FetchRequest)(nil),   // 13: slicer.v1.FetchRequest
+	(*Task)(nil),           // 14: slicer.v1.Task
+	(TaskState)(0),         // 15: slicer.v1.TaskState
+	(*Limits)(nil),         // 16: slicer.v1.Limits
+	(Mode)(0),              // 17: slicer.v1.Mode
+	(*OverloadConfig)(nil), // 18: slicer.v1.OverloadConfig
 }
 var file_slicer_v1_subscriber_proto_depIdxs = []int32{
 	2,  // 0: slicer.v1.WatchRequest.hello:type_name -> slicer.v1.Hello
 	3,  // 1: slicer.v1.WatchRequest.report:type_name -> slicer.v1.Report
-	6,  // 2: slicer.v1.WatchRequest.ack:type_name -> slicer.v1.Ack
+	8,  // 2: slicer.v1.WatchRequest.ack:type_name -> slicer.v1.Ack
 	0,  // 3: slicer.v1.Hello.role:type_name -> slicer.v1.Role
-	12, // 4: slicer.v1.Hello.task:type_name -> slicer.v1.Task
+	14, // 4: slicer.v1.Hello.task:type_name -> slicer.v1.Task
 	3,  // 5: slicer.v1.Hello.report:type_name -> slicer.v1.Report
-	13, // 6: slicer.v1.Report.state:type_name -> slicer.v1.TaskState
-	5,  // 7: slicer.v1.Report.load:type_name -> slicer.v1.LoadReport
-	8,  // 8: slicer.v1.WatchResponse.chunk:type_name -> slicer.v1.Chunk
-	9,  // 9: slicer.v1.WatchResponse.trailer:type_name -> slicer.v1.Trailer
-	10, // 10: slicer.v1.WatchResponse.status:type_name -> slicer.v1.Status
-	14, // 11: slicer.v1.Status.mode:type_name -> slicer.v1.Mode
-	15, // 12: slicer.v1.Status.overload:type_name -> slicer.v1.OverloadConfig
-	4,  // 13: slicer.v1.Status.conditions:type_name -> slicer.v1.TaskCondition
-	1,  // 14: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
-	11, // 15: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
-	7,  // 16: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
-	7,  // 17: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	15, // 6: slicer.v1.Report.state:type_name -> slicer.v1.TaskState
+	7,  // 7: slicer.v1.Report.load:type_name -> slicer.v1.LoadReport
+	4,  // 8: slicer.v1.Report.customers:type_name -> slicer.v1.CustomerUse
+	16, // 9: slicer.v1.Quotas.limits:type_name -> slicer.v1.Limits
+	10, // 10: slicer.v1.WatchResponse.chunk:type_name -> slicer.v1.Chunk
+	11, // 11: slicer.v1.WatchResponse.trailer:type_name -> slicer.v1.Trailer
+	12, // 12: slicer.v1.WatchResponse.status:type_name -> slicer.v1.Status
+	5,  // 13: slicer.v1.WatchResponse.quotas:type_name -> slicer.v1.Quotas
+	17, // 14: slicer.v1.Status.mode:type_name -> slicer.v1.Mode
+	18, // 15: slicer.v1.Status.overload:type_name -> slicer.v1.OverloadConfig
+	6,  // 16: slicer.v1.Status.conditions:type_name -> slicer.v1.TaskCondition
+	1,  // 17: slicer.v1.SubscriberService.Watch:input_type -> slicer.v1.WatchRequest
+	13, // 18: slicer.v1.SubscriberService.Fetch:input_type -> slicer.v1.FetchRequest
+	9,  // 19: slicer.v1.SubscriberService.Watch:output_type -> slicer.v1.WatchResponse
+	9,  // 20: slicer.v1.SubscriberService.Fetch:output_type -> slicer.v1.WatchResponse
+	19, // [19:21] is the sub-list for method output_type
+	17, // [17:19] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_subscriber_proto_init() }
@@ -1283,19 +1476,20 @@ func file_slicer_v1_subscriber_proto_init() {
 		(*WatchRequest_Ack)(nil),
 	}
 	file_slicer_v1_subscriber_proto_msgTypes[1].OneofWrappers = []any{}
-	file_slicer_v1_subscriber_proto_msgTypes[6].OneofWrappers = []any{
+	file_slicer_v1_subscriber_proto_msgTypes[8].OneofWrappers = []any{
 		(*WatchResponse_Chunk)(nil),
 		(*WatchResponse_Trailer)(nil),
 		(*WatchResponse_Status)(nil),
+		(*WatchResponse_Quotas)(nil),
 	}
-	file_slicer_v1_subscriber_proto_msgTypes[9].OneofWrappers = []any{}
+	file_slicer_v1_subscriber_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_subscriber_proto_rawDesc), len(file_slicer_v1_subscriber_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
