@@ -17,7 +17,7 @@ import (
 // names each has.
 const (
 	UsesGap  = time.Second
-	maxNames = 256
+	maxNames = 64
 )
 
 // quotas are how much of the job's limits tasks may use that are connected here: of what the
