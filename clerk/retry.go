@@ -225,11 +225,15 @@ func (c *Clerk) callOnce(ctx context.Context, l overload.Labels, task assignment
 	standsFor := 0
 	if c.Throttling() {
 		var err error
-		if standsFor, err = c.Throttle(task.Name).Send(c.Priority(l)); err != nil {
+		if standsFor, err = c.Throttle(task.Name).Send(c.Priority(l), l.Customer); err != nil {
 			return err
 		}
 	}
 	err := call(withStandsFor(ctx, standsFor), task)
+	if err != nil || c.Throttling() {
+		t := c.Throttle(task.Name)
+		t.Answered(c.Priority(l), l.Customer, err != nil && t.Refused(err))
+	}
 	var full Overloaded
 	switch {
 	case err == nil && standsFor > 0:

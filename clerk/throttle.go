@@ -48,11 +48,13 @@ type Throttle struct {
 
 	incarnation uint64 // of the newest assignment; guarded by the lock of all
 
-	fails atomic.Bool // some have failed lately
+	fails   atomic.Bool // some have failed lately
+	refuses atomic.Bool // some were refused lately since a customer has used up its limit
 
 	mu       sync.Mutex
 	level    overload.TaskLevel
 	failures policy.Failures
+	accepts  map[payer]*overload.Accepts // while it refuses
 	gone     bool
 }
 
@@ -140,7 +142,7 @@ func (t *Throttle) setDrainsLocked(drains bool) {
 }
 
 // Throttling reports whether any task has said that it has no room for all that is asked of
-// it: only then Throttle need be asked at all. It costs next to nothing.
+// it, or refuses requests of a customer that has used up its limit: only then Throttle need be asked at all. It costs next to nothing.
 func (c *Clerk) Throttling() bool { return c.throttles.some.Load() > 0 }
 
 // Hear takes what an answer of the task says; the zero value is an answer that says nothing.
@@ -196,7 +198,7 @@ func (t *Throttle) Draining() bool { return t.draining.Load() || t.drains.Load()
 // HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
 // it on.
 func (t *Throttle) HearRefusal(o Overloaded) {
-	if o.Level.Below > 0 && (o.Job == t.job || o.Job == "") && (o.Task == t.task || o.Task == "") {
+	if o.Level.Below > 0 && t.said(o) {
 		t.Hear(o.Level)
 	}
 }
@@ -208,6 +210,7 @@ func (t *Throttle) forget(gone bool) {
 	defer t.mu.Unlock()
 	t.gone, t.level, t.failures = gone, overload.TaskLevel{}, policy.Failures{}
 	t.fails.Store(false)
+	t.trustLocked()
 	t.setLocked(0)
 	t.setDrainsLocked(false)
 }
@@ -232,16 +235,23 @@ func (t *Throttle) Holds(p overload.Priority) bool {
 	return t.level.Holds(time.Since(t.all.epoch), p)
 }
 
-// Send decides whether a request is sent to the task (overload.TaskLevel.Send), and counts
-// it if it is not: then the error is an Overloaded, with which it fails. A trial request says
+// Send decides whether a request of a customer, empty for none, is sent to the task
+// (overload.TaskLevel.Send, overload.Accepts), and counts it if it is not: then the error is an Overloaded, with which it fails. A trial request says
 // for how many it stands (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor).
-func (t *Throttle) Send(p overload.Priority) (standsFor int, err error) {
-	if uint32(p) >= t.below.Load() {
+func (t *Throttle) Send(p overload.Priority, customer string) (standsFor int, err error) {
+	if uint32(p) >= t.below.Load() && !t.refuses.Load() {
 		return 0, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Since(t.all.epoch)
+	if t.holdsLocked(now, p, customer) {
+		t.all.held[p.Criticality()].Add(1)
+		return 0, Overloaded{Job: t.job, Task: t.task}
+	}
+	if uint32(p) >= t.below.Load() {
+		return 0, nil
+	}
 	standsFor, ok := t.level.Send(now, p)
 	switch {
 	case !ok:

@@ -87,7 +87,7 @@ func TestThrottle(t *testing.T) {
 		// What is not heard again is forgotten.
 		r.c.Throttle("b").Hear(l)
 		time.Sleep(2 * time.Second)
-		if _, err := r.c.Throttle("b").Send(0); err != nil || r.c.Throttling() {
+		if _, err := r.c.Throttle("b").Send(0, ""); err != nil || r.c.Throttling() {
 			t.Errorf("after two pauses: %v", err)
 		}
 		// Another job's task says nothing of this one's.

@@ -124,6 +124,9 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 		}
 		c.hear(info)
 		c.throttle.Ended(info.Err != nil && speaksAgainst(info.Err))
+		if info.Err != nil && c.throttle.Refused(info.Err) {
+			c.throttle.Watch()
+		}
 		// It may be a nil pointer in an interface.
 		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
 			c.reported(load)

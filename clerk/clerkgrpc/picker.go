@@ -173,7 +173,11 @@ func (t *table) pickAny(r *route, p overload.Priority) (balancer.PickResult, err
 // send sends an RPC to a task, unless that would refuse it.
 func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (balancer.PickResult, error) {
 	c := e.conn
-	standsFor, err := c.throttle.Send(p)
+	customer := ""
+	if r != nil {
+		customer = r.labels.Customer
+	}
+	standsFor, err := c.throttle.Send(p, customer)
 	if err != nil {
 		return balancer.PickResult{}, err
 	}
@@ -204,7 +208,14 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 	if counts(t.kind) {
 		c.outstanding.Add(1)
 	}
-	return balancer.PickResult{SubConn: sub.sc, Done: c.done, Metadata: md}, nil
+	done := c.done
+	if c.throttle.Watched() {
+		done = func(info balancer.DoneInfo) {
+			c.done(info)
+			c.throttle.Answered(p, customer, info.Err != nil && c.throttle.Refused(info.Err))
+		}
+	}
+	return balancer.PickResult{SubConn: sub.sc, Done: done, Metadata: md}, nil
 }
 
 // trial adds what goes with an RPC only while there are tasks without room.

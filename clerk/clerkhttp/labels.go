@@ -47,6 +47,14 @@ func (r *trip) priority() overload.Priority {
 	return ck.Priority(l)
 }
 
+// customerIn is whom a request is charged to.
+func customerIn(h http.Header) string {
+	if v := h[httpkey.HeaderCustomer]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
 // hear takes what an answer says of the task.
 func (b *backend) hear(resp *http.Response) {
 	if !isGRPC(resp.Header) {

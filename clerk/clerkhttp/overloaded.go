@@ -54,6 +54,12 @@ func overloaded(job string, resp *http.Response) (o clerk.Overloaded, ok bool) {
 	return clerk.Overloaded{Job: job, Elsewhere: says == httpkey.OverloadedTask, Level: overload.ParseLevel(resp.Header.Get(httpkey.HeaderLevel))}, true
 }
 
+// outOfQuota reports whether an answer refuses a request because its customer has used up its
+// limit.
+func outOfQuota(resp *http.Response) bool {
+	return resp != nil && resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get(httpkey.HeaderOverloaded) == httpkey.OverloadedQuota
+}
+
 // noMore makes an answer say that there should be no retry: only the layer just above the
 // task that has no room is to send a request again.
 func noMore(resp *http.Response, o clerk.Overloaded) {

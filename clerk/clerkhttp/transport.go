@@ -256,7 +256,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.counted = true
 			t.clerk.Requested()
 		}
-		standsFor, err := b.throttle.Send(p)
+		standsFor, err := b.throttle.Send(p, customerIn(r.out.Header))
 		if err != nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
@@ -266,6 +266,9 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.out.Header[httpkey.HeaderStandsFor] = []string{strconv.Itoa(standsFor)}
 		}
 		resp, err := r.send(v, b, consistent)
+		if refused := outOfQuota(resp); refused || resp != nil && b.throttle.Watched() {
+			b.throttle.Answered(p, customerIn(r.out.Header), refused)
+		}
 		refused, isRefused := refusal(v.a.Job(), resp)
 		lost, isLost := loss(v.a.Job(), resp)
 		isLost = isLost && idempotent(r.in)
