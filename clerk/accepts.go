@@ -14,18 +14,20 @@ type payer struct {
 	of       overload.Criticality
 }
 
-// maxPayers bounds those of one task.
-const maxPayers = 64
+const (
+	// maxPayers bounds those of one task.
+	maxPayers = 64
+	// watchFor is how long the answers of a task are counted after the last refusal.
+	watchFor = 30 * time.Second
+)
 
 // Watch is for an answer by which the task refuses a request because its customer has used up
-// its limit: from now on Answered counts, until all is accepted, or nothing asked for, for some
-// seconds.
+// its limit: from now on Answered counts, until all is accepted for some seconds, or nothing of
+// the customer asked for.
 func (t *Throttle) Watch() {
-	if t.refuses.Load() {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.refusedAt = time.Since(t.all.epoch)
 	if !t.gone && !t.refuses.Load() {
 		t.accepts = make(map[payer]*overload.Accepts)
 		t.refuses.Store(true)
@@ -61,6 +63,10 @@ func (t *Throttle) Answered(p overload.Priority, customer string, refused bool) 
 		return
 	}
 	now := time.Since(t.all.epoch)
+	if now-t.refusedAt > watchFor {
+		t.trustLocked()
+		return
+	}
 	a := t.accepts[who]
 	if a == nil {
 		if !refused || len(t.accepts) >= maxPayers {

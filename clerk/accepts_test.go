@@ -84,6 +84,15 @@ func TestAccepts(t *testing.T) {
 			if sent, _ := ask(time.Second, "flood", overload.Critical); sent != 100 || throttle.Watched() || r.c.Throttling() {
 				t.Errorf("%s: %d of 100 were sent when there was room again, still watched: %v", what, sent, throttle.Watched())
 			}
+			// So is what is not asked for again.
+			throttle.Watch()
+			ask(25*time.Second, "mail", overload.Critical)
+			if !throttle.Watched() {
+				t.Errorf("%s: not watched for 25 s", what)
+			}
+			if ask(10*time.Second, "mail", overload.Critical); throttle.Watched() {
+				t.Errorf("%s: still watched when nothing is refused any more", what)
+			}
 			// A task that leaves is forgotten.
 			if throttle.Watch(); !r.c.Throttling() {
 				t.Errorf("%s: not watched", what)

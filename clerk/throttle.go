@@ -55,7 +55,9 @@ type Throttle struct {
 	level    overload.TaskLevel
 	failures policy.Failures
 	accepts  map[payer]*overload.Accepts // while it refuses
-	gone     bool
+	// refusedAt is when a request was last refused that counts there.
+	refusedAt time.Duration
+	gone      bool
 }
 
 // Throttle is that of the task of this name. It is for adapters: they let it Hear what each
