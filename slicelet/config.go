@@ -30,6 +30,9 @@ type Config struct {
 	// Weight is the task's capacity relative to the job's others: a task of weight 2
 	// should carry twice the load. 1e-6 to 1e6; 0 stands for 1.
 	Weight float64
+	// Starting: the task is not ready for requests yet, as one that has caches to fill. Clients
+	// connect to it and send it none, and it owns nothing, until Slicelet.Started is called.
+	Starting bool
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
 	// each and at least one altogether.
 	Distributors, Backups []string
@@ -73,6 +76,9 @@ func (c *Config) task() assignment.Task {
 	}
 	if t.Weight == 0 {
 		t.Weight = 1
+	}
+	if c.Starting {
+		t.State = assignment.TaskStarting
 	}
 	for t.Incarnation == 0 {
 		t.Incarnation = rand.Uint64()

@@ -70,6 +70,12 @@
 // departure has returned, and a server that goes on serving after Drain can be asked. The state
 // of a task that dies is gone.
 //
+// # Starting
+//
+// A server that has to load or to compute something before it can answer is a task with
+// Config.Starting: it joins, clients connect to it, and nothing is sent to it until it says
+// that it has Started.
+//
 // # Shutting down
 //
 // Drain, which moves the slices away and waits until clients and

@@ -61,7 +61,7 @@ func (e *DrainError) Unwrap() error { return e.Err }
 // assignment has shown for 5 s no other task that is running or starting: there is
 // nothing to wait for, and the task keeps its slices until it is closed.
 func (s *Slicelet) Drain(ctx context.Context) error {
-	s.draining.Store(true)
+	s.stage.Store(uint32(assignment.TaskDraining))
 	notify(s.reportNow)
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
@@ -95,7 +95,7 @@ func (s *Slicelet) Drain(ctx context.Context) error {
 
 // Draining reports whether the task drains: new requests are better sent to others, if these
 // own the key or there is none. It still serves.
-func (s *Slicelet) Draining() bool { return s.draining.Load() }
+func (s *Slicelet) Draining() bool { return s.state() == assignment.TaskDraining }
 
 // served counts all requests so far.
 func (s *Slicelet) served() uint64 {

@@ -13,7 +13,7 @@ import (
 // report reports the task's state and load, in the interval that the job asks
 // for, until the slicelet closes.
 func (s *Slicelet) report() {
-	sequence := firstReport().Sequence
+	sequence := firstReport(s.me.State).Sequence
 	var level overload.Level // as it is told
 	var customers *slicerv1.CustomerUse
 	send := func(load *assignment.Load) {
@@ -59,15 +59,18 @@ func (s *Slicelet) report() {
 }
 
 // firstReport goes with the first hello: there is no load yet.
-func firstReport() *slicerv1.Report {
-	return &slicerv1.Report{Sequence: 1, State: wire.StateToProto(assignment.TaskRunning)}
+func firstReport(s assignment.TaskState) *slicerv1.Report {
+	return &slicerv1.Report{Sequence: 1, State: wire.StateToProto(s)}
 }
 
-func (s *Slicelet) state() assignment.TaskState {
-	if s.draining.Load() {
-		return assignment.TaskDraining
+func (s *Slicelet) state() assignment.TaskState { return assignment.TaskState(s.stage.Load()) }
+
+// Started says that the task is ready for requests (Config.Starting): it is given slices from
+// now on. In a task that was not starting it does nothing.
+func (s *Slicelet) Started() {
+	if s.stage.CompareAndSwap(uint32(assignment.TaskStarting), uint32(assignment.TaskRunning)) {
+		notify(s.reportNow)
 	}
-	return assignment.TaskRunning
 }
 
 // jittered is an interval a tenth longer or shorter, lest all tasks report at the

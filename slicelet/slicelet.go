@@ -46,7 +46,7 @@ type Slicelet struct {
 	closing  bool
 
 	listeners listeners
-	draining  atomic.Bool
+	stage     atomic.Uint32 // an assignment.TaskState
 	timed     atomic.Bool   // the time that requests take is load
 	reportNow chan struct{} // of capacity 1: the reporter has something to do
 
@@ -72,11 +72,12 @@ func New(cfg Config) (*Slicelet, error) {
 	s.arrivals.control = admission.New(func() int { return s.sub.State().Status.Subscribers }, cfg.signals()...)
 	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
+	s.stage.Store(uint32(s.me.State))
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
-		Zone: cfg.Zone, Task: s.me, First: firstReport(), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
+		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
 		Logger: log, DialOptions: cfg.DialOptions, Observe: s.observe,
 	})
 	if err != nil {

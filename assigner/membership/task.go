@@ -229,7 +229,9 @@ func (r *roster) report(k *task, s assignment.TaskState) {
 		k.draining = true
 	}
 	k.state = s
-	if k.state == assignment.TaskRunning && !k.indexed && !r.number(k) {
+	// Clients connect to one that starts before it is sent anything.
+	known := k.state == assignment.TaskRunning || k.state == assignment.TaskStarting
+	if known && !k.indexed && !r.number(k) {
 		return
 	}
 	if now := k.shown(); now != before {

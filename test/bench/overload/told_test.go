@@ -92,3 +92,63 @@ func TestTold(t *testing.T) {
 		t.Errorf("%v", c)
 	}
 }
+
+// TestStarting: a task that starts is known to clients, and owns nothing until it has started.
+func TestStarting(t *testing.T) {
+	plane := bed.Start(t, bed.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := plane.PutJob(ctx, assignment.JobConfig{Name: "job"}.WithDefaults()); err != nil {
+		t.Fatal(err)
+	}
+	join := func(task string, starting bool) *slicelet.Slicelet {
+		s, err := slicelet.New(slicelet.Config{Job: "job", Task: task, Address: bed.Listen(t).Addr().String(), Distributors: plane.Addrs(), Starting: starting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bed.CloseAtEnd(t, s.Close)
+		if err := s.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	join("runs", false)
+	ck, err := clerk.New(clerk.Config{Job: "job", Distributors: plane.Addrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.CloseAtEnd(t, ck.Close)
+	await := func(want assignment.TaskState) *assignment.Assignment {
+		t.Helper()
+		for {
+			changed := ck.Changed()
+			if a := ck.Assignment(); a != nil {
+				if pos, ok := a.Position("starts"); ok && a.Task(pos).State == want {
+					return a
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				t.Fatalf("the task is not shown as %s", want)
+			}
+		}
+	}
+	s := join("starts", true)
+	a := await(assignment.TaskStarting)
+	for slice, owners := range a.All() {
+		for owner := range owners.All() {
+			if owner.Name == "starts" {
+				t.Fatalf("it owns %v before it has started", slice)
+			}
+		}
+	}
+	s.Started()
+	await(assignment.TaskRunning)
+	for len(s.Slices()) == 0 {
+		if ctx.Err() != nil {
+			t.Fatal("it owns nothing after it has started")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
