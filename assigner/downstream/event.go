@@ -71,6 +71,7 @@ type (
 		Uses     []assignment.CustomerUse
 		Names    []string
 		Capacity float64 // of the tasks
+		Asks     bool    // for the limits
 	}
 	// WantBase asks for an older assignment. ReadBase is the answer if it is not kept here.
 	WantBase struct{ Held Mark }

@@ -74,7 +74,7 @@ func (j *Job) uses(from Session, w *watcher, x Uses) {
 		return
 	}
 	j.quotas.claims.Set(from, x.Uses, x.Capacity, x.Names)
-	w.quotas.due = true
+	w.quotas.due, w.quotas.limits = true, w.quotas.limits || x.Asks
 	j.add(Notify{from})
 }
 
@@ -153,6 +153,7 @@ func (j *Job) Limits(n int, only string) (all []Customer) {
 
 // usesFromProto reads what comes from the network.
 func usesFromProto(m *slicerv1.CustomerUses) (u Uses, err error) {
+	u.Asks = m.GetAsks()
 	u.Uses, u.Names, err = wire.UseFromProto(m.GetUse(), wire.MaxCustomers)
 	if c := m.GetCapacity(); c > 0 && c <= assignment.MaxTasks*assignment.MaxWeight {
 		u.Capacity = c

@@ -143,7 +143,7 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 	// each is called with the arguments that name tasks or clients.
 	each := func(f func(name string, n int, gone bool)) {
 		for _, a := range d.CmdArgs {
-			if a.Key != "d" && a.Key != "complete" && a.Key != "bad" {
+			if a.Key != "d" && a.Key != "complete" && a.Key != "bad" && a.Key != "asks" {
 				n := -1
 				if len(a.Vals) > 0 {
 					n, _ = strconv.Atoi(a.Vals[0])
@@ -201,7 +201,7 @@ func (x *transcript) message(d *datadriven.TestData) *slicerv1.AttachRequest {
 		for _, id := range ids {
 			m.Customer, m.Asked, m.Used = append(m.Customer, id), append(m.Asked, of[id]), append(m.Used, of[id])
 		}
-		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{Job: "job", Use: m, Capacity: 2}}}
+		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{Job: "job", Use: m, Capacity: 2, Asks: d.HasArg("asks")}}}
 	case "acks":
 		m := &slicerv1.Acks{Job: "job", MinGeneration: int64(held.Generation)}
 		d.MaybeScanArgs(x.t, "clerks", &m.Clerks)

@@ -109,10 +109,17 @@ func (d *downward) quotasFor(s *subscriber) *prepared.Messages {
 	})
 }
 
-// uses are what customers ask of all tasks here, for the assigner; nil if there are no limits.
+// limited reports whether there are limits, whether or not they are known here.
+func (u *upward) limited() bool { return u.answer.status.GetLimited() }
+
+// uses are what customers ask of all tasks here, for the assigner, or that the limits are not
+// known here; nil if there are none.
 func (u *upward) uses() *slicerv1.AttachRequest {
-	if u.down.quotas.above == nil {
+	switch {
+	case !u.limited():
 		return nil
+	case u.down.quotas.above == nil:
+		return &slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_CustomerUses{CustomerUses: &slicerv1.CustomerUses{Job: u.cfg.Name, Asks: true}}}
 	}
 	all, names := u.down.quotas.claims.Sum(maxNames)
 	capacity := 0.

@@ -253,7 +253,7 @@ func (j *Job) report(now time.Time, e Reported) {
 	if t != nil {
 		j.down.tasks.report(now, t)
 		j.down.use(s, e.Report)
-		j.schedule.usesChanged(now, j.down.quotas.above != nil)
+		j.schedule.usesChanged(now, j.up.limited())
 	}
 	if changed || idle || told != !j.down.tasks.due.at.IsZero() {
 		j.due = true

@@ -476,6 +476,9 @@ func toldOf(m *slicerv1.AttachRequest) string {
 		return words
 	case m.GetCustomerUses() != nil:
 		u := m.GetCustomerUses()
+		if u.Asks {
+			return "what are the limits?"
+		}
 		words := fmt.Sprintf("uses of %g tasks:", u.Capacity)
 		for i, asked := range u.GetUse().GetAsked() {
 			words += fmt.Sprintf(" mail asks for %.3g, and uses %.3g", asked, u.GetUse().GetUsed()[i])

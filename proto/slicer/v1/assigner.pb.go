@@ -698,7 +698,10 @@ type CustomerUses struct {
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Use   *CustomerUse           `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
 	// How many tasks there are, by weight.
-	Capacity      float64 `protobuf:"fixed64,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity float64 `protobuf:"fixed64,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// The Distributor does not know the limits of a job that has some: they came before it took
+	// the assigner for preferred.
+	Asks          bool `protobuf:"varint,4,opt,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,6 +755,13 @@ func (x *CustomerUses) GetCapacity() float64 {
 		return x.Capacity
 	}
 	return 0
+}
+
+func (x *CustomerUses) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
 }
 
 // JobQuotas are those of all tasks of a job that are connected to a Distributor, from its
@@ -1910,11 +1920,12 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x04slow\x18\t \x03(\v2\x19.slicer.v1.SlowSubscriberR\x04slow\x12\x1d\n" +
 	"\n" +
 	"slow_total\x18\n" +
-	" \x01(\rR\tslowTotal\"f\n" +
+	" \x01(\rR\tslowTotal\"z\n" +
 	"\fCustomerUses\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12(\n" +
 	"\x03use\x18\x02 \x01(\v2\x16.slicer.v1.CustomerUseR\x03use\x12\x1a\n" +
-	"\bcapacity\x18\x03 \x01(\x01R\bcapacity\"H\n" +
+	"\bcapacity\x18\x03 \x01(\x01R\bcapacity\x12\x12\n" +
+	"\x04asks\x18\x04 \x01(\bR\x04asks\"H\n" +
 	"\tJobQuotas\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
 	"\x06quotas\x18\x02 \x01(\v2\x11.slicer.v1.QuotasR\x06quotas\"d\n" +
