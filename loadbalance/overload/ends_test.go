@@ -118,6 +118,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 					continue
 				}
 			}
+			s.seen.Arrived++
 			s.asked[p] += uint32(max(standsFor, 1))
 			if standsFor > 0 {
 				s.seen.Trials++

@@ -29,6 +29,12 @@ const (
 	// mostFull is the largest signal that counts.
 	mostFull = 1e6
 
+	// What arrives counts at once as far as that many hardly ever do by chance: what the last
+	// one to so many Ticks have seen, less so many standard deviations of Poisson arrivals. With
+	// a mean over askedOver alone the queue of a sudden load stays for three times as long.
+	burstTicks = 4
+	burstSigma = 2.5
+
 	// The means decay by these.
 	spacingOver = time.Second
 	askedOver   = 500 * time.Millisecond
@@ -75,6 +81,7 @@ const (
 type Pacer struct {
 	busy, starts float64 // s, and how many; decayed
 	asked        float64 // decayed
+	burst        [burstTicks]burst
 	shares       [Priorities]float64
 	ends         ends
 	clients      float64       // that send trial requests, by their rate and pause; decayed
@@ -82,6 +89,9 @@ type Pacer struct {
 	levels       [levelTicks]Priority
 	ticks        int
 }
+
+// burst is how many requests arrived between two Ticks.
+type burst struct{ arrived, seconds float64 }
 
 // ends are of handlers, decayed.
 type ends struct {
@@ -102,9 +112,9 @@ type Seen struct {
 	Busy   time.Duration
 	Starts int
 	// Asked is how many requests arrived, by priority, with those for which they stand.
-	// Trials is how many were trial requests.
-	Asked  *[Priorities]uint32
-	Trials int
+	// Arrived is how many they are without those, and Trials how many trial requests.
+	Asked           *[Priorities]uint32
+	Arrived, Trials int
 	// GaveUp is how many of the missed ended with their deadline: they may have waited all
 	// the time, and kept nothing busy.
 	GaveUp int
@@ -166,10 +176,12 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	}
 	k = keep(askedOver)
 	p.asked = p.asked*k + now
+	p.burst[p.ticks%burstTicks] = burst{float64(max(s.Arrived, 0)), over.Seconds()}
 	l := &Limits{
-		Spacing: time.Duration(spacing * float64(time.Second)), Asked: p.asked * (1 - k) / over.Seconds(), signal: s.Signal,
+		Spacing: time.Duration(spacing * float64(time.Second)), Asked: max(p.asked*(1-k)/over.Seconds(), p.atLeast()), signal: s.Signal,
 	}
 	p.ends.tick(s, over, keep(endsOver), l)
+	p.ticks++
 	if all < 1e-9 {
 		return l
 	}
@@ -189,7 +201,6 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	// what handlers were too full for all the while, as one trial request that stands for many
 	// makes the level jump.
 	p.levels[p.ticks%levelTicks] = atEnd
-	p.ticks++
 	l.Level.Below = max(l.Level.Below, slices.Min(p.levels[:]))
 	if k = keep(max(clientsOver, p.told)); p.told == 0 {
 		p.clients = max(p.clients, float64(s.Clients))
@@ -207,6 +218,19 @@ func (p *Pacer) Tick(s Seen) *Limits {
 		p.told = l.Level.Pause
 	}
 	return l
+}
+
+// atLeast is how many requests arrive of late, a second, and not by chance. Those for which
+// others stand say nothing of that: one may stand for hundreds.
+func (p *Pacer) atLeast() float64 {
+	var all burst
+	least := 0.
+	for i := range p.burst {
+		b := p.burst[(p.ticks-i+burstTicks)%burstTicks]
+		all.arrived, all.seconds = all.arrived+b.arrived, all.seconds+max(b.seconds, Tick.Seconds())
+		least = max(least, (all.arrived-burstSigma*math.Sqrt(all.arrived))/all.seconds)
+	}
+	return least
 }
 
 // Verdict is what becomes of a request.

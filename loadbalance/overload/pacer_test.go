@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,7 +29,11 @@ type core struct {
 	tell     bool
 	told     time.Duration
 	reported Level
+
+	after time.Duration // what arrives from then on counts, 0 for 1 s
 }
+
+func (c *core) settles() time.Duration { return cmp.Or(c.after, time.Second) }
 
 type queued struct {
 	arrived   time.Duration
@@ -56,7 +61,7 @@ var everything = []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}
 const deadline = 500 * time.Millisecond
 
 // run offers so many times what the core could do if requests cost nothing to take in, and
-// counts what arrives after the first second.
+// counts what arrives after the first second, or c.after.
 func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Duration) *outcome {
 	o := new(outcome)
 	begin := c.now
@@ -78,7 +83,7 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 		if next <= c.now {
 			at := next
 			next += time.Duration(rng.ExpFloat64() * float64(c.takes) / times)
-			q, counts := queued{arrived: at, p: draw()}, at-begin > time.Second
+			q, counts := queued{arrived: at, p: draw()}, at-begin > c.settles()
 			if counts {
 				o.asked[q.p.Criticality()]++
 			}
@@ -131,6 +136,7 @@ func (c *core) waiting() Queue {
 
 func (c *core) take(o *outcome, q queued, counts bool) {
 	c.now += c.intake
+	c.seen.Arrived++
 	c.asked[q.p] += uint32(max(q.standsFor, 1))
 	if q.standsFor > 0 {
 		c.seen.Trials++
@@ -160,7 +166,7 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 	}
 	c.now += c.takes
 	c.answer(q)
-	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > time.Second {
+	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > c.settles() {
 		o.inTime[q.p.Criticality()]++
 		o.latencies = append(o.latencies, took)
 	}
@@ -240,6 +246,38 @@ func TestPacerFlood(t *testing.T) {
 		t.Errorf("%d of %d critical requests are served", served, asked)
 	}
 	t.Logf("%d of %d critical requests and %d of %d sheddable ones are served", served, asked, o.inTime[Sheddable], o.asked[Sheddable])
+}
+
+// TestPacerBurst: after a third of a second the queue of a sudden load is gone. A burst that
+// takes less than grace lets requests wait is served.
+func TestPacerBurst(t *testing.T) {
+	usual := [4]float64{.2, .2, .5, .1}
+	rng := rand.New(rand.NewPCG(4, 4))
+	for _, takes := range []time.Duration{500 * time.Microsecond, 2 * time.Millisecond, 5 * time.Millisecond} {
+		c := core{takes: takes, admit: true}
+		atOne := p99(c.run(rng, 1, usual, 20*time.Second).latencies)
+		c.run(rng, .2, usual, 5*time.Second)
+		c.after = 350 * time.Millisecond
+		o := c.run(rng, 10, usual, 1350*time.Millisecond)
+		t.Logf("%v: p99 %v of %d, and at 1x %v", takes, p99(o.latencies), len(o.latencies), atOne)
+		if p99(o.latencies) > 2*atOne {
+			t.Errorf("requests that take %v: p99 %v a third of a second after the load has risen from .2x to 10x, at 1x %v", takes, p99(o.latencies), atOne)
+		}
+		c.after = 0
+		c.run(rng, .2, usual, 5*time.Second)
+		n := int(150 * time.Millisecond / takes)
+		o = new(outcome)
+		for range n {
+			c.take(o, queued{arrived: c.now, p: Labels{Criticality: Critical}.Priority()}, true)
+		}
+		for len(c.queue) > 0 {
+			c.tick()
+			c.serve(o, c.now-time.Minute)
+		}
+		if o.shed[Critical] > 0 {
+			t.Errorf("of a burst of %d requests that take %v, %d are refused", n, takes, o.shed[Critical])
+		}
+	}
 }
 
 // TestPacerRecovers: when an overload is over, nothing is refused any more.

@@ -49,8 +49,7 @@ type Controller struct {
 	clients func() int
 	signals []func() float64
 
-	asked  [overload.Priorities]atomic.Uint32
-	trials atomic.Uint32
+	demand demand
 
 	underWay atomic.Int64 // handlers
 	ends     [ends]atomic.Uint32
@@ -76,6 +75,12 @@ type Controller struct {
 	closed bool
 
 	running sync.WaitGroup
+}
+
+// demand is what was asked for since the last Tick (overload.Seen).
+type demand struct {
+	asked           [overload.Priorities]atomic.Uint32
+	arrived, trials atomic.Uint32
 }
 
 // New returns one that has seen nothing. At each Tick it asks for the clients, which may be
@@ -111,8 +116,9 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 	p = min(p, overload.Priorities-1)
 	l := c.limits.Load()
 	if !l.Hopeless(left) { // which costs next to nothing, so that it is no demand
-		if c.asked[p].Add(1); trial {
-			c.trials.Add(1)
+		c.demand.arrived.Add(1)
+		if c.demand.asked[p].Add(1); trial {
+			c.demand.trials.Add(1)
 		}
 	}
 	v := l.Admit(p, c.queue(at), left)
@@ -135,7 +141,7 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 
 // Held counts requests that clients have not sent.
 func (c *Controller) Held(p overload.Priority, n int) {
-	c.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
+	c.demand.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
 }
 
 // Begin counts a handler that begins to work on a request that was served.
@@ -288,8 +294,8 @@ func due(next *atomic.Int64, at, every time.Duration) bool {
 func (c *Controller) tick(at time.Duration) {
 	var asked [overload.Priorities]uint32
 	for i := range asked {
-		if c.asked[i].Load() > 0 {
-			asked[i] = c.asked[i].Swap(0)
+		if c.demand.asked[i].Load() > 0 {
+			asked[i] = c.demand.asked[i].Swap(0)
 		}
 	}
 	full := 0.
@@ -306,7 +312,7 @@ func (c *Controller) tick(at time.Duration) {
 	s := c.seen
 	s.Signal, s.Clients = full, c.clients()
 	c.seen = overload.Seen{}
-	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.trials.Swap(0))
+	s.Over, s.Asked, s.Arrived, s.Trials = at-c.ticked, &asked, int(c.demand.arrived.Swap(0)), int(c.demand.trials.Swap(0))
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
