@@ -3,7 +3,6 @@ package overload
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,16 +22,11 @@ import (
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/bed"
+	"github.com/slicer-project/slicer/test/kit/onecore"
 )
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(serverEnv); spec != "" {
-		if err := serveAlone(spec); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	onecore.Serve(servers)
 	goleak.VerifyTestMain(m)
 }
 

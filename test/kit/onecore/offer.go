@@ -1,0 +1,157 @@
+package onecore
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
+	"github.com/slicer-project/slicer/test/examples/greeter/hello"
+)
+
+// patience is how long after its time a request is answered in time.
+const patience = 500 * time.Millisecond
+
+// result is what was offered and what came of it, by criticality.
+type result struct {
+	offered, inTime, refused [overload.CriticalPlus + 1]int
+	latencies                []time.Duration
+	latenciesPlus            []time.Duration // of critical_plus
+	late                     []time.Duration // that requests were sent after their time
+	cpu                      time.Duration
+}
+
+func (r *result) good() (n int) {
+	for _, k := range r.inTime {
+		n += k
+	}
+	return n
+}
+
+func (r *result) share(c overload.Criticality) float64 {
+	return float64(r.inTime[c]) / float64(max(r.offered[c], 1))
+}
+
+func (r *result) report(b *testing.B, good, cpu float64) {
+	all, refused := 0, 0
+	for c := range r.offered {
+		all, refused = all+r.offered[c], refused+r.refused[c]
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(good, "good/CPU")
+	b.ReportMetric(cpu, "CPU/CPU")
+	b.ReportMetric(float64(refused)/float64(all), "refused")
+	b.ReportMetric(p99(r.latencies), "p99-ms")
+	b.ReportMetric(p99(r.latenciesPlus), "critical_plus-p99-ms")
+	b.ReportMetric(p99(r.late), "load-late-p99-ms")
+	b.ReportMetric(float64(r.refused[overload.Critical]+r.refused[overload.CriticalPlus]), "critical-refused")
+	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
+		b.ReportMetric(r.share(c), c.String())
+	}
+}
+
+// p99 in milliseconds, 0 of none.
+func p99(of []time.Duration) float64 {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return float64(of[len(of)*99/100].Microseconds()) / 1000
+}
+
+// offer sends requests at times that were drawn before, whatever becomes of them.
+func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error), seed uint64, rate float64, lasts time.Duration) *result {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(seed, 7))
+	type request struct {
+		at time.Duration
+		l  overload.Labels
+	}
+	var all []request
+	for at := time.Duration(0); at < lasts; at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)) {
+		l := overload.Labels{Criticality: overload.Sheddable}
+		switch x := rng.Float64(); {
+		case x < .1:
+			l.Criticality = overload.CriticalPlus
+		case x < .6:
+			l.Criticality = overload.Critical
+		case x < .8:
+			l.Criticality = overload.SheddablePlus
+		}
+		l.SetCohort(rng.IntN(overload.Cohorts))
+		all = append(all, request{at, l})
+	}
+	const conns = 8
+	var stubs []hello.GreeterClient
+	for range conns {
+		conn, err := dial(p.place)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer conn.Close()
+		stub := hello.NewGreeterClient(conn)
+		if _, err := stub.SayHello(context.Background(), wrapperspb.String("first")); err != nil && status.Code(err) != codes.ResourceExhausted {
+			tb.Fatal(err)
+		}
+		stubs = append(stubs, stub)
+	}
+	r := new(result)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	before := p.cpu(tb)
+	begin := time.Now()
+	for i, q := range all {
+		if wait := q.at - time.Since(begin); wait > 0 {
+			time.Sleep(wait)
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithDeadline(context.Background(), begin.Add(q.at+patience))
+			defer cancel()
+			late := time.Since(begin) - q.at
+			ctx = overload.WithLabels(ctx, q.l)
+			_, err := stubs[i%conns].SayHello(ctx, wrapperspb.String("x"))
+			took := time.Since(begin.Add(q.at))
+			mu.Lock()
+			defer mu.Unlock()
+			r.offered[q.l.Criticality]++
+			r.late = append(r.late, late)
+			switch {
+			case err == nil && took <= patience:
+				r.inTime[q.l.Criticality]++
+				r.latencies = append(r.latencies, took)
+				if q.l.Criticality == overload.CriticalPlus {
+					r.latenciesPlus = append(r.latenciesPlus, took)
+				}
+			case status.Code(err) == codes.ResourceExhausted, status.Code(err) == codes.Unavailable:
+				r.refused[q.l.Criticality]++
+			}
+		})
+	}
+	wg.Wait()
+	r.cpu = p.cpu(tb) - before
+	p.settle(tb)
+	return r
+}
+
+// dialPlain dials as a client does that does not know Slicer, but for the headers.
+func dialPlain(p Place) (*grpc.ClientConn, error) {
+	label := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		l := overload.LabelsOf(ctx)
+		cohort, _ := l.Cohort()
+		ctx = metadata.AppendToOutgoingContext(ctx, sliceletgrpc.CriticalityHeader, l.Criticality.String(), sliceletgrpc.CohortHeader, strconv.Itoa(cohort))
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	return grpc.NewClient(p.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithUnaryInterceptor(label))
+}
