@@ -44,22 +44,24 @@ func (r *result) share(c overload.Criticality) float64 {
 	return float64(r.inTime[c]) / float64(max(r.offered[c], 1))
 }
 
-func (r *result) report(b *testing.B, good, cpu float64) {
+// sample is what a table shows of it. good and used are those of the same server at the least
+// load and of the one without admission.
+func (r *result) sample(perCPU, least float64, used time.Duration) sample {
+	s := sample{perCPU: perCPU, good: perCPU / least, cpu: r.cpu.Seconds() / used.Seconds(), p99: p99(r.latencies)}
 	all, refused := 0, 0
 	for c := range r.offered {
 		all, refused = all+r.offered[c], refused+r.refused[c]
+		s.served[c] = r.share(overload.Criticality(c))
 	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(good, "good/CPU")
-	b.ReportMetric(cpu, "CPU/CPU")
-	b.ReportMetric(float64(refused)/float64(all), "refused")
-	b.ReportMetric(p99(r.latencies), "p99-ms")
+	s.refused = float64(refused) / float64(all)
+	return s
+}
+
+// report reports what no table shows.
+func (r *result) report(b *testing.B) {
 	b.ReportMetric(p99(r.latenciesPlus), "critical_plus-p99-ms")
 	b.ReportMetric(p99(r.late), "load-late-p99-ms")
 	b.ReportMetric(float64(r.refused[overload.Critical]+r.refused[overload.CriticalPlus]), "critical-refused")
-	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
-		b.ReportMetric(r.share(c), c.String())
-	}
 }
 
 // p99 in milliseconds, 0 of none.

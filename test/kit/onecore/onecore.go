@@ -100,8 +100,8 @@ func Slicer(name string) Kind {
 	}}
 }
 
-// Run measures all servers with all loads, each as a benchmark of its own. The test's TestMain
-// has called Serve with the same kinds.
+// Run measures all servers with all loads, each as a benchmark of its own, and prints medians
+// over the turns at the end. The test's TestMain has called Serve with the same kinds.
 func Run(b *testing.B, cfg Config) {
 	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
 		// The load and the control plane take the other core.
@@ -121,15 +121,17 @@ func Run(b *testing.B, cfg Config) {
 		}
 	}
 	for _, takes := range cfg.Takes {
+		var all []sample
 		for turn := range cfg.Turns {
-			cfg.turn(b, plane, takes, turn)
+			all = append(all, cfg.turn(b, plane, takes, turn)...)
 		}
+		fmt.Printf("Requests of %v, medians of %d turns of %v a cell.\n%s", takes, cfg.Turns, cfg.Cell, table(all))
 	}
 }
 
 // turn measures each server once with each load.
-func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, turn int) {
-	base := map[string]float64{}
+func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, turn int) (all []sample) {
+	base := map[string]float64{} // answers in time a CPU-second, at the least load
 	servers := map[string]*process{}
 	for _, k := range cfg.Kinds {
 		p := startProcess(b, Place{Job: k.Name, Distributors: plane.Addrs()}, takes)
@@ -139,6 +141,7 @@ func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, tur
 	for _, load := range cfg.Loads {
 		var used time.Duration // by the server without admission
 		for i, k := range cfg.Kinds {
+			var s sample // the last, if the benchmark is run again
 			b.Run(fmt.Sprintf("takes=%v/load=%v/server=%s", takes, load, k.Name), func(b *testing.B) {
 				p := servers[k.Name]
 				dial := dialPlain
@@ -153,8 +156,15 @@ func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, tur
 				if i == 0 {
 					used = r.cpu
 				}
-				r.report(b, perCPU/base[k.Name], r.cpu.Seconds()/used.Seconds())
+				s = r.sample(perCPU, base[k.Name], used)
+				s.server, s.load = k.Name, load
+				s.report(b)
+				r.report(b)
 			})
+			if s.server != "" {
+				all = append(all, s)
+			}
 		}
 	}
+	return all
 }
