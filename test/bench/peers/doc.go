@@ -1,5 +1,5 @@
-// Package peers measures Slicer's lookup beside what a program would use in its
-// place. It is a module of its own, so that the peers stay out of Slicer's go.mod.
+// Package peers measures Slicer's lookup and admission beside what a program would use in
+// their place. It is a module of its own, so that the peers stay out of Slicer's go.mod.
 //
 //	cd test/bench/peers && go test -run=NONE -bench=. -count=5
 //
@@ -24,4 +24,25 @@
 // clerk.WithKey has put it, theirs in the outgoing metadata, as it must; ours hashes
 // it and looks it up in 10,000 slices, theirs in a ring of 4096 entries, the most
 // that it takes.
+//
+// BenchmarkAdmission measures admission, on a server of one core that is offered up to ten
+// times what it can do, beside other libraries, with their defaults:
+//
+//	cd test/bench/peers && go test -run '^$' -bench Admission -benchtime 1x -timeout 12h -cell 60s -turns 10
+//
+// The servers are:
+//
+//   - nothing: no admission.
+//   - limit: 16 RPCs at a time, counted in an interceptor.
+//   - streams: grpc.MaxConcurrentStreams, which makes clients wait and refuses nobody.
+//   - gradient2: Gradient2 of github.com/platinummonkey/go-concurrency-limits. It can
+//     guarantee each criticality a part of its limit.
+//   - bbr: ratelimit/bbr of github.com/go-kratos/aegis. It knows no criticality.
+//   - failsafe: the adaptive limiter of github.com/failsafe-go/failsafe-go with a queue,
+//     from whose length it works out which priorities it refuses.
+//   - slicer: this project's, clients not knowing it.
+//
+// -kinds also takes limit-tap, gradient2-tap, bbr-tap and failsafe-tap (without queue and
+// priorities), which count RPCs from gRPC's tap on, and not only when their goroutine has
+// run, and failsafe-queue-tap, which is failsafe with what it lets in at once counted there.
 package peers
