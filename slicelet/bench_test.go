@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/serve"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // benchSlicelet owns 100 of 10,000 slices; keys are of 16 bytes and all its own,
@@ -33,7 +34,7 @@ func benchSlicelet(b *testing.B, mode assignment.Mode) (*Slicelet, []string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.recorder = newRecorder(s.meter, processCPU, time.Now())
+	s.recorder = newRecorder(s.meter, admission.New(nil), processCPU, time.Now())
 	s.newest = stateOf(a)
 	s.newest.Status.Mode = mode
 	s.view.Store(emptyView())

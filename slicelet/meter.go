@@ -204,6 +204,26 @@ func (m *meter) relay(lay *layout) (cells [metrics][]float64, hot [metrics][]hea
 	return cells, hot
 }
 
+// hot is what sketches have seen since the last take, and all requests since.
+func (m *meter) hot() (hot [metrics][]heavy, n counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var copies [metrics][]*sketch
+	m.each(func(s *stripe) {
+		n.add(s.n)
+		for i := range s.load {
+			if t := &s.load[i]; t.used {
+				c := t.sketch
+				copies[i] = append(copies[i], &c)
+			}
+		}
+	})
+	for i := range hot {
+		hot[i] = merge(copies[i])
+	}
+	return hot, n
+}
+
 // taken is what take returns, by metric where there are several.
 type taken struct {
 	cells [metrics][]float64 // of the layout in use, nil if nothing was counted

@@ -87,6 +87,7 @@ func (s *Slicelet) Shed(h Handle, l overload.Labels) (elsewhere bool) {
 		return s.Elsewhere()
 	}
 	h.shed(isDemand(l))
+	h.s.recorder.refused(time.Now())
 	return h.Elsewhere()
 }
 

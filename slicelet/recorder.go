@@ -8,13 +8,15 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // recorder turns what the meter counts into load reports, and carries it over
 // when the slices change. Its methods take the time.
 type recorder struct {
-	meter *meter
-	cpu   func() (time.Duration, bool) // of the process so far; false if not known
+	meter   *meter
+	control *admission.Controller
+	cpu     func() (time.Duration, bool) // of the process so far; false if not known
 
 	mu         sync.Mutex
 	window     window
@@ -28,13 +30,43 @@ type recorder struct {
 
 	perSecond float64 // CPU time that a second's work of a handler takes, 0 if not known
 
-	heavy atomic.Pointer[overload.HeavyKeys] // of the last window, nil if there are none
+	heavy  atomic.Pointer[overload.HeavyKeys] // of the last window, nil if there are none
+	lookAt atomic.Int64                       // unix ns; when refused is to look for them again
 }
 
-func newRecorder(m *meter, cpu func() (time.Duration, bool), now time.Time) *recorder {
-	r := &recorder{meter: m, cpu: cpu, window: newWindow(newLayout(nil)), began: now, laid: now}
+func newRecorder(m *meter, c *admission.Controller, cpu func() (time.Duration, bool), now time.Time) *recorder {
+	r := &recorder{meter: m, control: c, cpu: cpu, window: newWindow(newLayout(nil)), began: now, laid: now}
 	r.cpuBefore, _ = cpu()
 	return r
+}
+
+// lookEvery is how often refused looks for heavy keys, and how long a window must be for that.
+const lookEvery = 200 * time.Millisecond
+
+// refused takes that there was no room for a request. If it is handlers that are full, it does
+// not wait for the end of the window to look for heavy keys: else clients would be told first
+// to hold back whatever key.
+func (r *recorder) refused(now time.Time) {
+	due := r.lookAt.Load()
+	if now.UnixNano() < due || !r.lookAt.CompareAndSwap(due, now.Add(lookEvery).UnixNano()) {
+		return
+	}
+	can := r.control.Limits().Can()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := (measurement{elapsed: now.Sub(r.began)}); can > 0 && m.elapsed >= lookEvery {
+		m.hot, m.n = r.meter.hot()
+		if h := m.heavyKeys(can); h != nil {
+			r.setHeavy(h)
+		}
+	}
+}
+
+// setHeavy takes which keys are heavy by a measurement.
+func (r *recorder) setHeavy(h *overload.HeavyKeys) {
+	if was := r.heavy.Swap(h); was == nil && h != nil {
+		r.control.Reranked()
+	}
 }
 
 // follow meters by a view's slices from now on.
@@ -73,8 +105,8 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		r.cpuBefore = cpu
 	}
 	r.last, r.perSecond = m.load(), m.perSecond()
-	if h := m.heavyKeys(); h != nil || m.n.shed == 0 && m.n.held == 0 {
-		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
+	if h := m.heavyKeys(r.control.Limits().Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
+		r.setHeavy(h) // else the window does not tell: what was refused in it had come before
 	}
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)

@@ -6,11 +6,13 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/slicelet/internal/admission"
 )
 
 // bench is a recorder with a clock and a CPU clock of its own.
@@ -25,7 +27,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, m: newMeter(), now: time.Unix(1e9, 0), v: emptyView()}
-	b.r = newRecorder(b.m, func() (time.Duration, bool) { return b.cpu, true }, b.now)
+	b.r = newRecorder(b.m, admission.New(nil), func() (time.Duration, bool) { return b.cpu, true }, b.now)
 	return b
 }
 
@@ -207,6 +209,37 @@ func TestMeasureDemand(t *testing.T) {
 	if l := b.measure(assignment.LoadCPU); !near(rateOf(l, eighth(2)), .2) || !near(l.Total, .7) {
 		t.Errorf("%v of %v", rateOf(l, eighth(2)), l.Total)
 	}
+}
+
+// TestHeavyAtOnce: as soon as handlers are known to be full a key that asks for too much is heavy,
+// by what they can do and not by what was let in before.
+func TestHeavyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.own(1, [2]int{0, 1}, [2]int{2, 3})
+		b.requests(eighth(0)+5, 10)
+		b.requests(eighth(2)+7, 300)
+		b.shed(eighth(2)+7, 1, 1)
+		b.pass(600 * time.Millisecond)
+		if b.r.refused(b.now); b.r.heavy.Load() != nil {
+			t.Error("a key is heavy although handlers are not full")
+		}
+		for range 60 { // 10 a second that end too late, of 500
+			for range 25 {
+				b.r.control.Admit(time.Now(), overload.Cohorts*2+5, false, time.Second, true)
+			}
+			b.r.control.Begin()
+			b.r.control.End(admission.Missed)
+			time.Sleep(overload.Tick)
+		}
+		b.pass(lookEvery)
+		b.r.refused(b.now)
+		heavy := b.r.heavy.Load()
+		if top := overload.Priority(2 * overload.Cohorts); heavy.Rank(top+120, eighth(2)+7) != top || heavy.Rank(top+120, eighth(0)+5) != top+120 {
+			t.Errorf("heavy keys %+v, want one that keeps next to nothing", heavy)
+		}
+		b.r.control.Close()
+	})
 }
 
 func TestMeasureCarriesOver(t *testing.T) {

@@ -74,7 +74,7 @@ func New(cfg Config) (*Slicelet, error) {
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.stage.Store(uint32(s.me.State))
 	s.view.Store(emptyView())
-	s.recorder = newRecorder(s.meter, processCPU, time.Now())
+	s.recorder = newRecorder(s.meter, s.arrivals.control, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
 		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,

@@ -229,6 +229,37 @@ func TestHandlersRecover(t *testing.T) {
 	}
 }
 
+// TestHandlersFullAtOnce: what handlers that were idle until just now can do is known as soon as
+// they are full, so that what is light is not taken to be too much.
+func TestHandlersFullAtOnce(t *testing.T) {
+	var p Pacer
+	var asked [Priorities]uint32
+	for range 60 {
+		p.Tick(Seen{Over: Tick})
+	}
+	asked[300] = 25
+	var l *Limits
+	for i := range 20 { // two slots of 40 ms; the first that have waited for too long end after 400 ms
+		s := Seen{Over: Tick, Asked: &asked, Arrived: 25, Ended: 2 + i%2}
+		if i >= 8 {
+			s.Missed = s.Ended
+		}
+		l = p.Tick(s)
+		if can := l.Can(); i < 8 && can != 0 || i > 8 && (can < 22 || can > 55) {
+			t.Errorf("%d: %v can end in a second, want at least 22 of 50 as soon as many miss their deadlines", i, can)
+		}
+	}
+	// Then they rank lower, all but few, and these are what clients are told not to hold back.
+	p.Reranked()
+	asked[256], asked[300] = 24, 1
+	for range levelTicks {
+		l = p.Tick(Seen{Over: Tick, Asked: &asked, Arrived: 25, Ended: 3, Missed: 3})
+	}
+	if l.Level.Below != 256 {
+		t.Errorf("level %v, want 256", l.Level)
+	}
+}
+
 // TestCPUFull: where requests wait to be started, what handlers end counts for nothing,
 // however late.
 func TestCPUFull(t *testing.T) {

@@ -96,7 +96,7 @@ type burst struct{ arrived, seconds float64 }
 // ends are of handlers, decayed.
 type ends struct {
 	served, gaveUp, missed, seconds float64
-	ended, shed                     float64 // of just now
+	ended, kept, shed               float64 // of just now; kept: ended, and did not give up
 	full                            bool    // many were missed, and as much is asked for still
 	// can is how many handlers can end in a second, while they are full. What does end will
 	// not do: it falls with what clients hold back.
@@ -233,6 +233,13 @@ func (p *Pacer) atLeast() float64 {
 	return least
 }
 
+// Reranked forgets how much is asked for at each priority: requests like those before have
+// others from now on.
+func (p *Pacer) Reranked() { p.shares = [Priorities]float64{} }
+
+// Can is how many handlers can end in a second, 0 unless it is they that are full.
+func (l *Limits) Can() float64 { return l.can }
+
 // Verdict is what becomes of a request.
 type Verdict uint8
 
@@ -343,13 +350,16 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
 	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
+	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
 	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
 	// can do whatever is refused; what ends follows what is refused down.
 	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
 		e.full = false
 		return
 	}
-	rate := max(e.served-e.gaveUp, leastEnds*e.served) / e.seconds
+	// What ends just now, less what may be chance, counts where it is more: a task that had little
+	// to do before ended little.
+	rate := max(max(e.served-e.gaveUp, leastEnds*e.served)/e.seconds, (e.kept-math.Sqrt(e.kept))/askedOver.Seconds())
 	switch {
 	case e.missed >= manyMissed*e.served:
 		e.full, e.can = true, rate

@@ -144,6 +144,13 @@ func (c *Controller) Held(p overload.Priority, n int) {
 	c.demand.asked[min(p, overload.Priorities-1)].Add(uint32(max(n, 0)))
 }
 
+// Reranked takes that requests like those before have other priorities from now on.
+func (c *Controller) Reranked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pacer.Reranked()
+}
+
 // Begin counts a handler that begins to work on a request that was served.
 func (c *Controller) Begin() { c.underWay.Add(1) }
 
