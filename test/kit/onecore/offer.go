@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -27,6 +28,7 @@ const patience = 500 * time.Millisecond
 // result is what was offered and what came of it, by criticality.
 type result struct {
 	offered, inTime, refused [overload.CriticalPlus + 1]int
+	held                     int // of the refused, by the client
 	latencies                []time.Duration
 	latenciesPlus            []time.Duration // of critical_plus
 	late                     []time.Duration // that requests were sent after their time
@@ -47,19 +49,18 @@ func (r *result) share(c overload.Criticality) float64 {
 // sample is what a table shows of it. good and used are those of the same server at the least
 // load and of the one without admission.
 func (r *result) sample(perCPU, least float64, used time.Duration) sample {
-	s := sample{perCPU: perCPU, good: perCPU / least, cpu: r.cpu.Seconds() / used.Seconds(), p99: p99(r.latencies)}
+	s := sample{perCPU: perCPU, good: perCPU / least, cpu: r.cpu.Seconds() / used.Seconds(), p99: p99(r.latencies), p99Plus: p99(r.latenciesPlus)}
 	all, refused := 0, 0
 	for c := range r.offered {
 		all, refused = all+r.offered[c], refused+r.refused[c]
 		s.served[c] = r.share(overload.Criticality(c))
 	}
-	s.refused = float64(refused) / float64(all)
+	s.refused, s.held = float64(refused-r.held)/float64(all), float64(r.held)/float64(all)
 	return s
 }
 
 // report reports what no table shows.
 func (r *result) report(b *testing.B) {
-	b.ReportMetric(p99(r.latenciesPlus), "critical_plus-p99-ms")
 	b.ReportMetric(p99(r.late), "load-late-p99-ms")
 	b.ReportMetric(float64(r.refused[overload.Critical]+r.refused[overload.CriticalPlus]), "critical-refused")
 }
@@ -123,7 +124,8 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 			defer cancel()
 			late := time.Since(begin) - q.at
 			ctx = overload.WithLabels(ctx, q.l)
-			_, err := stubs[i%conns].SayHello(ctx, wrapperspb.String("x"))
+			var server peer.Peer // none if the request was not sent
+			_, err := stubs[i%conns].SayHello(ctx, wrapperspb.String("x"), grpc.Peer(&server))
 			took := time.Since(begin.Add(q.at))
 			mu.Lock()
 			defer mu.Unlock()
@@ -137,7 +139,9 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 					r.latenciesPlus = append(r.latenciesPlus, took)
 				}
 			case status.Code(err) == codes.ResourceExhausted, status.Code(err) == codes.Unavailable:
-				r.refused[q.l.Criticality]++
+				if r.refused[q.l.Criticality]++; server.Addr == nil {
+					r.held++
+				}
 			}
 		})
 	}

@@ -22,8 +22,10 @@ type sample struct {
 	perCPU  float64 // answers in time a CPU-second
 	good    float64 // that, by what it was at the least load
 	cpu     float64 // used, by what the server without admission used
-	refused float64 // share
+	refused float64 // share, by the server
+	held    float64 // share, by the client
 	p99     float64 // ms, of what was answered in time
+	p99Plus float64 // of that, what is critical_plus
 	served  [overload.CriticalPlus + 1]float64
 }
 
@@ -32,18 +34,20 @@ func (s *sample) report(b *testing.B) {
 	b.ReportMetric(s.good, "good/CPU")
 	b.ReportMetric(s.cpu, "CPU/CPU")
 	b.ReportMetric(s.refused, "refused")
+	b.ReportMetric(s.held, "held")
 	b.ReportMetric(s.p99, "p99-ms")
+	b.ReportMetric(s.p99Plus, "critical_plus-p99-ms")
 	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
 		b.ReportMetric(s.served[c], c.String())
 	}
 }
 
 // table shows medians over turns for each load and server, in the order in which these come,
-// and which servers are void. The first load is the least.
+// and which servers are void. What clients held back was not sent. The first load is the least.
 func table(all []sample) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "load\tserver\tgood/CPU\tCPU/CPU\trefused\tp99 ms")
+	fmt.Fprint(w, "load\tserver\tgood/CPU\tCPU/CPU\trefused\theld\tp99 ms\tof critical_plus")
 	for c := overload.CriticalPlus; c >= overload.Sheddable; c-- {
 		fmt.Fprint(w, "\t", c)
 	}
@@ -62,9 +66,10 @@ func table(all []sample) string {
 			}
 			return median(values)
 		}
-		fmt.Fprintf(w, "%v\t%s\t%.2f\t%.2f\t%.2f\t%.0f", s.load, s.server,
+		fmt.Fprintf(w, "%v\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f", s.load, s.server,
 			of(func(s sample) float64 { return s.good }), of(func(s sample) float64 { return s.cpu }),
-			of(func(s sample) float64 { return s.refused }), of(func(s sample) float64 { return s.p99 }))
+			of(func(s sample) float64 { return s.refused }), of(func(s sample) float64 { return s.held }),
+			of(func(s sample) float64 { return s.p99 }), of(func(s sample) float64 { return s.p99Plus }))
 		for c := overload.CriticalPlus; c >= overload.Sheddable; c-- {
 			fmt.Fprintf(w, "\t%.2f", of(func(s sample) float64 { return s.served[c] }))
 		}
