@@ -51,21 +51,14 @@ func (r *recorder) refused(now time.Time) {
 	if now.UnixNano() < due || !r.lookAt.CompareAndSwap(due, now.Add(lookEvery).UnixNano()) {
 		return
 	}
-	can := r.control.Limits().Can()
+	can := r.control.Can()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := (measurement{elapsed: now.Sub(r.began)}); can > 0 && m.elapsed >= lookEvery {
 		m.hot, m.n = r.meter.hot()
-		if h := m.heavyKeys(can); h != nil {
-			r.setHeavy(h)
+		if h := m.heavyKeys(can); h != nil && r.heavy.Swap(h) == nil {
+			r.control.Reranked()
 		}
-	}
-}
-
-// setHeavy takes which keys are heavy by a measurement.
-func (r *recorder) setHeavy(h *overload.HeavyKeys) {
-	if was := r.heavy.Swap(h); was == nil && h != nil {
-		r.control.Reranked()
 	}
 }
 
@@ -105,8 +98,8 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		r.cpuBefore = cpu
 	}
 	r.last, r.perSecond = m.load(), m.perSecond()
-	if h := m.heavyKeys(r.control.Limits().Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
-		r.setHeavy(h) // else the window does not tell: what was refused in it had come before
+	if h := m.heavyKeys(r.control.Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
+		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before
 	}
 	r.sum.add(t.n)
 	r.window = newWindow(r.window.lay)

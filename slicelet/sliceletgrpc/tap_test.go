@@ -2,6 +2,7 @@ package sliceletgrpc
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,11 +110,18 @@ func TestAdmission(t *testing.T) {
 // TestShedAndMisrouted: a task without room that does not own the key says that it does not
 // own it, so that the client asks the owner.
 func TestShedAndMisrouted(t *testing.T) {
-	full := 0.
-	runWith(t, Config{Consistent: true}, func(cfg *slicelet.Config) { cfg.Signals = []func() float64{func() float64 { return full }} }, func(b *bed) {
+	var full atomic.Bool // the reporter asks, too
+	runWith(t, Config{Consistent: true}, func(cfg *slicelet.Config) {
+		cfg.Signals = []func() float64{func() float64 {
+			if full.Load() {
+				return 1e9
+			}
+			return 0
+		}}
+	}, func(b *bed) {
 		b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_CONSISTENT, Overload: &slicerv1.OverloadConfig{Admission: slicerv1.Admission_ADMISSION_ON}})
 		b.assign(5, 0, 1)
-		full = 1e9
+		full.Store(true)
 		for range 3 {
 			time.Sleep(overload.Tick)
 			err := b.ask(b.with(KeyHeader, keyOf(1)), "x")
@@ -133,8 +141,15 @@ func TestShedAndMisrouted(t *testing.T) {
 // served or refused; not if the task does not refuse.
 func TestLevel(t *testing.T) {
 	for _, mode := range []slicerv1.Admission{slicerv1.Admission_ADMISSION_ON, slicerv1.Admission_ADMISSION_REPORT} {
-		full := 0.
-		runWith(t, Config{}, func(cfg *slicelet.Config) { cfg.Signals = []func() float64{func() float64 { return full }} }, func(b *bed) {
+		var full atomic.Bool // the reporter asks, too
+		runWith(t, Config{}, func(cfg *slicelet.Config) {
+			cfg.Signals = []func() float64{func() float64 {
+				if full.Load() {
+					return 1.8
+				}
+				return 0
+			}}
+		}, func(b *bed) {
 			b.plane.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{Admission: mode}})
 			b.assign(5, 0, 1)
 			ask := func(criticality string) (said overload.Level, err error) {
@@ -154,7 +169,7 @@ func TestLevel(t *testing.T) {
 					}
 				}
 			}
-			full = 1.8
+			full.Store(true)
 			time.Sleep(overload.Tick)
 			for _, criticality := range []string{"sheddable", "critical_plus", "sheddable"} {
 				l, err := ask(criticality)
