@@ -40,6 +40,9 @@ func (j *Job) quoted(e Quoted) {
 	if e.From != j.up.preferred.Session {
 		return // it is not for it to say, not any more
 	}
+	if j.down.quotas.above == nil && e.Quotas.GetLimits() == nil {
+		return // the limits that these shares are of were missed; they are asked for
+	}
 	q, err := wire.QuotasFromProto(e.Quotas, j.down.quotas.above)
 	if err != nil {
 		j.say(slog.LevelError, "quotas from the assigner refused", "error", err)
