@@ -77,6 +77,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.apply("name: web\n")
+	w.eventually("an assigner is preferred", func() bool { return w.ctl("drain", "web", "nobody").code != 4 })
 	for _, c := range []struct {
 		name string
 		in   string
