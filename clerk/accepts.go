@@ -2,7 +2,11 @@ package clerk
 
 import (
 	"errors"
+	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
@@ -19,11 +23,13 @@ const (
 	maxPayers = 64
 	// watchFor is how long the answers of a task are counted after the last refusal.
 	watchFor = 30 * time.Second
+	// levelFor is how long a task that has said a level is taken for one that says it whenever
+	// it has no room: its level counts then, and not what else it refuses.
+	levelFor = 10 * time.Second
 )
 
-// Watch is for an answer by which the task refuses a request because its customer has used up
-// its limit: from now on Answered counts, until all is accepted for some seconds, or nothing of
-// the customer asked for.
+// Watch is for an answer by which the task refuses a request (Refused): from now on Answered
+// counts, until all is accepted for some seconds, or nothing of the customer asked for.
 func (t *Throttle) Watch() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +54,9 @@ func (t *Throttle) trustLocked() {
 }
 
 // Answered counts a request of a customer, empty for none, that the task has answered, and
-// refused as for Watch. Of the first one that is refused the priority need not be known.
+// Refused or not. Of the first one that is refused the priority need not be known. What the
+// task has not answered, as its connection broke or its client waited no longer, is not
+// counted.
 func (t *Throttle) Answered(p overload.Priority, customer string, refused bool) {
 	if refused {
 		t.Watch()
@@ -75,7 +83,7 @@ func (t *Throttle) Answered(p overload.Priority, customer string, refused bool) 
 		a = new(overload.Accepts)
 		t.accepts[who] = a
 	}
-	if a.Count(now, !refused); a.Quiet(now) {
+	if a.Answered(now, !refused); a.Quiet(now) {
 		delete(t.accepts, who)
 		if len(t.accepts) == 0 {
 			t.trustLocked()
@@ -83,26 +91,39 @@ func (t *Throttle) Answered(p overload.Priority, customer string, refused bool) 
 	}
 }
 
-// holdsLocked reports whether a request is held back since such are refused. Of those of one
-// criticality the last cohorts go first, so that of one user's all or none are sent.
-func (t *Throttle) holdsLocked(now time.Duration, p overload.Priority, customer string) bool {
-	a := t.accepts[payer{customer, p.Criticality()}]
-	if a == nil || (float64(p%overload.Cohorts)+.5)/overload.Cohorts >= a.Hold(now) {
-		return false
-	}
-	a.Count(now, false)
-	return true
-}
-
-// Refused reports whether an error says that the task has refused a request because its
-// customer has used up its limit, as for Watch. Other owners of the key would, too, so there is
-// no choice to be made among them.
+// Refused reports whether an error is one by which the task refuses a request and does not
+// say which it would refuse as well (Level): it is RESOURCE_EXHAUSTED, and
+//
+//   - says that the customer has used up its limit. Other owners of the key would refuse it,
+//     too.
+//   - or says nothing that a slicelet says, and the task has said no level for 10 s: it is a
+//     server without one, or a handler's own.
+//
+// It is to be the task's own answer. UNAVAILABLE is none: mostly it comes from what connects
+// to a task, which has refused nothing then. Nor is a message that is too large.
 func (t *Throttle) Refused(err error) bool {
 	full, ok := errors.AsType[Overloaded](err)
 	if !ok {
 		full, ok = OverloadedFromStatus(err)
 	}
-	return ok && full.Customer != "" && t.said(full)
+	if ok {
+		return full.Customer != "" && t.said(full)
+	}
+	s, ok := status.FromError(err)
+	return ok && s.Code() == codes.ResourceExhausted && !tooLarge(s.Message()) && !t.saysLevels()
+}
+
+// tooLarge reports whether RESOURCE_EXHAUSTED is for the size of a message, in the words of
+// gRPC for Go, for C++ and what is built on it, and for Java.
+func tooLarge(message string) bool {
+	return strings.Contains(message, "larger than max") || strings.Contains(message, "exceeds maximum size")
+}
+
+// saysLevels reports whether the task has said a level lately.
+func (t *Throttle) saysLevels() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.levelAt > 0 && time.Since(t.all.epoch)-t.levelAt < levelFor
 }
 
 // said reports whether a refusal is of this task.

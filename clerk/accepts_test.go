@@ -15,9 +15,8 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// TestAccepts: of a customer that has used up its limit a task is sent about twice what it
-// accepts; others lose nothing, and half a minute after it has
-// room all is sent again.
+// TestAccepts: of a customer that a task refuses it is sent about twice what it accepts;
+// others lose nothing, and within 3 s of there being room all is sent again.
 func TestAccepts(t *testing.T) {
 	for what, refusal := range map[string]error{
 		"quota":            Overloaded{Job: "job", Customer: "flood"},
@@ -25,9 +24,11 @@ func TestAccepts(t *testing.T) {
 		"of another job":   Overloaded{Job: "another", Task: "x", Customer: "flood"},
 		"no room":          Overloaded{Job: "job", Task: "a"},
 		"a stock server's": status.Error(codes.ResourceExhausted, "no room"),
+		"too large":        status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)"),
+		"not its own":      status.Error(codes.Unavailable, "connection refused"),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			counts := what == "quota" || what == "as a status"
+			counts := what == "quota" || what == "as a status" || what == "a stock server's"
 			r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
 			defer r.stop()
 			r.share(0)
@@ -79,10 +80,16 @@ func TestAccepts(t *testing.T) {
 			if throttle.Watched() != counts || r.c.Throttling() != counts {
 				t.Errorf("%s: the task is watched: %v", what, throttle.Watched())
 			}
+			if held := r.c.throttles.held[byRefusals][overload.Critical].Load(); counts != (held > 4000) {
+				t.Errorf("%s: %d were held back", what, held)
+			}
 			refusal = nil
-			ask(40*time.Second, "flood", overload.Critical)
-			if sent, _ := ask(time.Second, "flood", overload.Critical); sent != 100 || throttle.Watched() || r.c.Throttling() {
-				t.Errorf("%s: %d of 100 were sent when there was room again, still watched: %v", what, sent, throttle.Watched())
+			ask(3*time.Second, "flood", overload.Critical)
+			if sent, _ := ask(time.Second, "flood", overload.Critical); sent != 100 {
+				t.Errorf("%s: %d of 100 were sent when there was room again", what, sent)
+			}
+			if ask(20*time.Second, "flood", overload.Critical); throttle.Watched() || r.c.Throttling() {
+				t.Errorf("%s: still watched", what)
 			}
 			// So is what is not asked for again.
 			throttle.Watch()
@@ -118,7 +125,9 @@ func TestAcceptsBounded(t *testing.T) {
 		for i := range 1000 {
 			name := string(rune('a' + i))
 			for range 30 {
-				throttle.Answered(0, name, true)
+				if _, err := throttle.Send(0, name); err == nil {
+					throttle.Answered(0, name, true)
+				}
 			}
 		}
 		if n := len(throttle.accepts); n != maxPayers {
@@ -130,6 +139,73 @@ func TestAcceptsBounded(t *testing.T) {
 		var full Overloaded
 		if _, err := throttle.Send(0, "a"); !errors.As(err, &full) {
 			t.Error("what is refused always is sent")
+		}
+	})
+}
+
+// TestAcceptsOwners: of several owners of a key one that refuses is sent next to nothing, and
+// what it would refuse goes to the others; where all refuse requests fail at once.
+func TestAcceptsOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		r.share(0, 1, 2)
+		refuses := map[string]bool{"a": true}
+		calls := map[string]int{}
+		ask := func() (failed int) {
+			clear(calls)
+			for range 10_000 {
+				time.Sleep(time.Millisecond)
+				if r.c.Do(t.Context(), "k", func(_ context.Context, task assignment.Task) error {
+					if calls[task.Name]++; refuses[task.Name] {
+						return status.Error(codes.ResourceExhausted, "no room")
+					}
+					return nil
+				}) != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		if failed := ask(); failed > 60 || calls["a"] != failed {
+			t.Errorf("%d of 10000 failed, of which the task has refused %d", failed, calls["a"])
+		}
+		refuses["b"], refuses["c"] = true, true
+		ask()
+		if failed := ask(); failed != 10_000 || calls["a"]+calls["b"]+calls["c"] > 120 {
+			t.Errorf("%d failed when all refuse: %v", failed, calls)
+		}
+		clear(refuses)
+		time.Sleep(3 * time.Second)
+		if failed := ask(); failed > 0 || min(calls["a"], calls["b"], calls["c"]) < 2500 {
+			t.Errorf("%d failed when there was room again: %v", failed, calls)
+		}
+	})
+}
+
+// TestAcceptsLevel: of a task that says levels what it refuses without one is not counted.
+func TestAcceptsLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRetrial(t, slicerv1.Mode_MODE_AFFINITY, 0)
+		defer r.stop()
+		throttle, refusal := r.c.Throttle("a"), status.Error(codes.ResourceExhausted, "no room")
+		if !throttle.Refused(refusal) {
+			t.Error("it has said none")
+		}
+		throttle.Hear(overload.Level{Below: 5, Pause: time.Second})
+		throttle.Hear(overload.Level{})
+		time.Sleep(levelFor - 1)
+		if throttle.Refused(refusal) {
+			t.Error("it has said one")
+		}
+		time.Sleep(time.Millisecond)
+		if !throttle.Refused(refusal) {
+			t.Error("it has said none for long")
+		}
+		throttle.Hear(overload.Level{Below: 5, Pause: time.Second})
+		r.tasks[0].Incarnation++
+		if r.put(0); !throttle.Refused(refusal) {
+			t.Error("another incarnation has said one")
 		}
 	})
 }

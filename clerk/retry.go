@@ -132,7 +132,9 @@ func names(r assignment.Replicas, task string) bool {
 //     the end, the error is an Overloaded that says that there should be no retry.
 //   - Lost: the task lost the key while the request ran. If ctx is of WithIdempotent,
 //     the request is sent again as one that was refused; otherwise it is returned.
-//   - Any other error is returned as it is: the request may have been carried out.
+//   - Any other error is returned as it is: the request may have been carried out. One that
+//     is gRPC's RESOURCE_EXHAUSTED is a refusal all the same (Throttle.Refused): return it for
+//     what an HTTP server answers with 429 or 503.
 //
 // Do goes on until ctx ends, so give it a deadline. Its error then matches ctx's and
 // the last error of call, or the first that is a Lost if there was one. It waits for the first assignment if there is none
@@ -232,7 +234,9 @@ func (c *Clerk) callOnce(ctx context.Context, l overload.Labels, task assignment
 	err := call(withStandsFor(ctx, standsFor), task)
 	if err != nil || c.Throttling() {
 		t := c.Throttle(task.Name)
-		t.Answered(c.Priority(l), l.Customer, err != nil && t.Refused(err))
+		if _, unreached := errors.AsType[Unreached](err); err == nil || !unreached && ctx.Err() == nil {
+			t.Answered(c.Priority(l), l.Customer, err != nil && t.Refused(err))
+		}
 	}
 	var full Overloaded
 	switch {
@@ -285,7 +289,7 @@ func (c *Clerk) pickOwner(a *assignment.Assignment, key string, tried []string, 
 		p := c.Priority(l)
 		t, ok = pick(owners.Len(), owners.At, func(t assignment.Task) bool {
 			throttle := c.Throttle(t.Name)
-			return untried(t) && !throttle.Draining() && !throttle.Holds(p)
+			return untried(t) && !throttle.Draining() && !throttle.Holds(p, l.Customer)
 		})
 	}
 	if !ok {

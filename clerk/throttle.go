@@ -28,9 +28,20 @@ type throttles struct {
 	newest *assignment.Assignment
 	told   []subscriber.TaskCondition // of the newest status
 
-	held   [overload.CriticalPlus + 1]atomic.Uint64
+	held   [numCauses][overload.CriticalPlus + 1]atomic.Uint64
 	trials atomic.Uint64
 }
+
+// cause is why a request was not sent.
+type cause uint8
+
+const (
+	byLevel    cause = iota // the task has said that it refuses such
+	byRefusals              // it refuses many of the customer and does not say which
+	numCauses
+)
+
+var causeNames = [numCauses]string{byLevel: "level", byRefusals: "refusals"}
 
 func newThrottles(job string) *throttles {
 	return &throttles{job: job, epoch: time.Now(), byTask: map[string]*Throttle{}}
@@ -49,7 +60,7 @@ type Throttle struct {
 	incarnation uint64 // of the newest assignment; guarded by the lock of all
 
 	fails   atomic.Bool // some have failed lately
-	refuses atomic.Bool // some were refused lately since a customer has used up its limit
+	refuses atomic.Bool // some were refused lately, and no level said
 
 	mu       sync.Mutex
 	level    overload.TaskLevel
@@ -57,6 +68,7 @@ type Throttle struct {
 	accepts  map[payer]*overload.Accepts // while it refuses
 	// refusedAt is when a request was last refused that counts there.
 	refusedAt time.Duration
+	levelAt   time.Duration // when it last said a level, 0 if it never has
 	gone      bool
 }
 
@@ -144,7 +156,8 @@ func (t *Throttle) setDrainsLocked(drains bool) {
 }
 
 // Throttling reports whether any task has said that it has no room for all that is asked of
-// it, or refuses requests of a customer that has used up its limit: only then Throttle need be asked at all. It costs next to nothing.
+// it, or refuses requests without saying which: only then Throttle need be asked at all. It
+// costs next to nothing.
 func (c *Clerk) Throttling() bool { return c.throttles.some.Load() > 0 }
 
 // Hear takes what an answer of the task says; the zero value is an answer that says nothing.
@@ -155,7 +168,11 @@ func (t *Throttle) Hear(l overload.Level) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.gone {
-		t.level.Hear(time.Since(t.all.epoch), l)
+		now := time.Since(t.all.epoch)
+		if l.Below > 0 {
+			t.levelAt = max(now, 1)
+		}
+		t.level.Hear(now, l)
 		t.setLocked(t.level.Below())
 	}
 }
@@ -210,7 +227,7 @@ func (t *Throttle) HearRefusal(o Overloaded) {
 func (t *Throttle) forget(gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gone, t.level, t.failures = gone, overload.TaskLevel{}, policy.Failures{}
+	t.gone, t.level, t.levelAt, t.failures = gone, overload.TaskLevel{}, 0, policy.Failures{}
 	t.fails.Store(false)
 	t.trustLocked()
 	t.setLocked(0)
@@ -227,44 +244,59 @@ func (t *Throttle) setLocked(below overload.Priority) {
 	}
 }
 
-// Holds reports whether the task would refuse a request, as far as is known.
-func (t *Throttle) Holds(p overload.Priority) bool {
-	if uint32(p) >= t.below.Load() {
+// Holds reports whether a request of a customer, empty for none, would be held back: the task
+// would refuse it, as far as is known. Of a task that says no level it is known by what it has
+// accepted. Asking changes nothing, so all owners of a key can be asked before one is chosen.
+func (t *Throttle) Holds(p overload.Priority, customer string) bool {
+	if p >= overload.Priorities || uint32(p) >= t.below.Load() && !t.refuses.Load() {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.level.Holds(time.Since(t.all.epoch), p)
+	now := time.Since(t.all.epoch)
+	if a := t.accepts[payer{customer, p.Criticality()}]; a != nil && a.Holds(now, p) {
+		return true
+	}
+	return t.level.Holds(now, p)
 }
 
 // Send decides whether a request of a customer, empty for none, is sent to the task
-// (overload.TaskLevel.Send, overload.Accepts), and counts it if it is not: then the error is an Overloaded, with which it fails. A trial request says
-// for how many it stands (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor).
+// (overload.TaskLevel.Send, overload.Accepts), and counts it. If it is not, the error is an
+// Overloaded, with which it fails. A trial request says for how many it stands
+// (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor).
 func (t *Throttle) Send(p overload.Priority, customer string) (standsFor int, err error) {
-	if uint32(p) >= t.below.Load() && !t.refuses.Load() {
+	if p >= overload.Priorities || uint32(p) >= t.below.Load() && !t.refuses.Load() {
 		return 0, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Since(t.all.epoch)
-	if t.holdsLocked(now, p, customer) {
-		t.all.held[p.Criticality()].Add(1)
-		return 0, Overloaded{Job: t.job, Task: t.task}
+	a := t.accepts[payer{customer, p.Criticality()}]
+	if a != nil && a.Holds(now, p) {
+		return 0, t.hold(byRefusals, p)
 	}
-	if uint32(p) >= t.below.Load() {
-		return 0, nil
+	if uint32(p) < t.below.Load() {
+		var ok bool
+		standsFor, ok = t.level.Send(now, p)
+		switch {
+		case !ok:
+			return 0, t.hold(byLevel, p)
+		case standsFor > 0:
+			t.all.trials.Add(1)
+		case !t.level.Holds(now, 0): // it is too long ago
+			t.setLocked(0)
+		}
 	}
-	standsFor, ok := t.level.Send(now, p)
-	switch {
-	case !ok:
-		t.all.held[p.Criticality()].Add(1)
-		return 0, Overloaded{Job: t.job, Task: t.task}
-	case standsFor > 0:
-		t.all.trials.Add(1)
-	case !t.level.Holds(now, 0): // it is too long ago
-		t.setLocked(0)
+	if a != nil {
+		a.Sent(now)
 	}
 	return standsFor, nil
+}
+
+// hold counts a request that is not sent, and returns the error with which it fails.
+func (t *Throttle) hold(why cause, p overload.Priority) error {
+	t.all.held[why][p.Criticality()].Add(1)
+	return Overloaded{Job: t.job, Task: t.task}
 }
 
 // Priority is that of a request with these labels. One that says no criticality has the
@@ -307,11 +339,11 @@ func StandsForOf(ctx context.Context) int {
 
 var (
 	throttledDesc = prometheus.NewDesc("slicer_clerk_throttled_total",
-		"Requests that were not sent, since the task has said that it refuses such, by criticality.", []string{"criticality"}, nil)
+		"Requests that were not sent, by criticality, and why: the task has said that it refuses such (level), or refuses many of this customer and criticality without saying which (refusals).", []string{"criticality", "why"}, nil)
 	trialsDesc = prometheus.NewDesc("slicer_clerk_trials_total",
 		"Trial requests: sent although the task has said that it refuses such, to find out whether it still does.", nil, nil)
 	fullTasksDesc = prometheus.NewDesc("slicer_clerk_tasks_without_room",
-		"Tasks that have said that they have no room for all that is asked of them.", nil, nil)
+		"Tasks that have said that they have no room for all that is asked of them, or refuse requests without saying which.", nil, nil)
 )
 
 // Describe is prometheus.Collector's.
@@ -324,7 +356,9 @@ func (all *throttles) Describe(ch chan<- *prometheus.Desc) {
 // Collect is prometheus.Collector's.
 func (all *throttles) Collect(ch chan<- prometheus.Metric) {
 	for c := overload.Sheddable; c <= overload.CriticalPlus; c++ {
-		ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, float64(all.held[c].Load()), c.String())
+		for why, name := range causeNames {
+			ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, float64(all.held[why][c].Load()), c.String(), name)
+		}
 	}
 	ch <- prometheus.MustNewConstMetric(trialsDesc, prometheus.CounterValue, float64(all.trials.Load()))
 	ch <- prometheus.MustNewConstMetric(fullTasksDesc, prometheus.GaugeValue, float64(all.some.Load()))

@@ -62,7 +62,7 @@ func TestThrottle(t *testing.T) {
 		if err := ask(overload.Critical); err != nil {
 			t.Errorf("what the tasks do not refuse: %v", err)
 		}
-		if n := r.c.throttles.held[overload.Sheddable].Load(); n < 9 || n > 12 {
+		if n := r.c.throttles.held[byLevel][overload.Sheddable].Load(); n < 9 || n > 12 {
 			t.Errorf("%v were held back", n)
 		}
 		clear(level)
@@ -115,13 +115,13 @@ func TestThrottleDraining(t *testing.T) {
 		b := r.c.Throttle("b")
 		b.HearDraining(true)
 		b.Hear(overload.Level{Below: 9, Pause: time.Second})
-		if r.put(0); !b.Draining() || !b.Holds(3) {
+		if r.put(0); !b.Draining() || !b.Holds(3, "") {
 			t.Error("what a task has said is forgotten with the next assignment")
 		}
 		r.tasks[0].Incarnation++
 		r.tasks[1].Incarnation++
 		r.put(0)
-		if b.Draining() || b.Holds(3) || r.c.Throttling() {
+		if b.Draining() || b.Holds(3, "") || r.c.Throttling() {
 			t.Error("what a task has said is believed of another incarnation")
 		}
 		if a.Draining() {
@@ -178,7 +178,7 @@ func TestThrottleTold(t *testing.T) {
 			t.Errorf("a is full: %v, %d held back", calls, held)
 		}
 		say(of(0, false, 200), of(1, false, 2000))
-		if held := ask(50); held < 49 || !r.c.Throttle("b").Holds(overload.Priorities-2) {
+		if held := ask(50); held < 49 || !r.c.Throttle("b").Holds(overload.Priorities-2, "") {
 			t.Errorf("both are full: %v, %d held back", calls, held)
 		}
 		// b knows better.

@@ -69,6 +69,7 @@ type server struct {
 	level    string         // what it says in trailers
 	levelOf  overload.Level // what refusals say
 	block    chan struct{}
+	stock    func() bool // reports whether a server that is not Slicer's has room
 }
 
 func run(t *testing.T, cfg Config, test func(b *bed)) {
@@ -178,6 +179,9 @@ func (s *server) hear(ctx context.Context) error {
 	}
 	if s.level != "" {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(LevelHeader, s.level))
+	}
+	if s.stock != nil && !s.stock() {
+		return status.Error(codes.ResourceExhausted, "no room")
 	}
 	if s.full > 0 {
 		s.full--

@@ -123,10 +123,11 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 			c.outstanding.Add(-1)
 		}
 		c.hear(info)
-		c.throttle.Ended(info.Err != nil && speaksAgainst(info.Err))
-		if info.Err != nil && c.throttle.Refused(info.Err) {
+		refused := c.refused(info)
+		if refused {
 			c.throttle.Watch()
 		}
+		c.throttle.Ended(info.Err != nil && speaksAgainst(info.Err, refused))
 		// It may be a nil pointer in an interface.
 		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
 			c.reported(load)
@@ -134,14 +135,20 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 	}
 }
 
+// refused reports whether the task itself has refused an RPC, and has not said which others
+// it would.
+func (c *conn) refused(info balancer.DoneInfo) bool {
+	return info.Err != nil && info.BytesReceived && c.throttle.Refused(info.Err)
+}
+
 // speaksAgainst reports whether an error is one that a healthy task would not give: it says
-// that it has broken down, or nothing in time.
-func speaksAgainst(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable:
+// that it has broken down, or nothing in time, or refuses what another might not.
+func speaksAgainst(err error, refused bool) bool {
+	switch code := status.Code(err); {
+	case code == codes.Unavailable, refused:
 		_, full := clerk.OverloadedFromStatus(err)
 		return !full
-	case codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented, codes.DeadlineExceeded:
+	case code == codes.Unknown, code == codes.Internal, code == codes.DataLoss, code == codes.Unimplemented, code == codes.DeadlineExceeded:
 		return true
 	}
 	return false

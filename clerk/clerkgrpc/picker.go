@@ -37,12 +37,12 @@ type entry struct {
 	draining, inSubset, warm bool
 }
 
-func (e *entry) candidate(t tried, p overload.Priority) policy.Candidate {
+func (e *entry) candidate(t tried, p overload.Priority, customer string) policy.Candidate {
 	return policy.Candidate{
 		Condition: policy.Condition(e.conn.condition.Load()), Draining: e.draining || e.conn.throttle.Draining(), InSubset: e.inSubset,
 		Outstanding: e.conn.outstanding.Load(), Weight: math.Float64frombits(e.conn.weight.Load()),
 		InFlight: e.conn.underWay(), Failed: e.conn.throttle.Failed(),
-		Full: e.conn.throttle.Holds(p), Tried: t.has(e.conn),
+		Full: e.conn.throttle.Holds(p, customer), Tried: t.has(e.conn),
 	}
 }
 
@@ -52,11 +52,12 @@ type owners struct {
 	of       assignment.Replicas
 	tried    tried
 	priority overload.Priority
+	customer string
 }
 
 func (o owners) Len() int { return o.of.Len() }
 func (o owners) At(i int) policy.Candidate {
-	return o.t.entries[o.of.Position(i)].candidate(o.tried, o.priority)
+	return o.t.entries[o.of.Position(i)].candidate(o.tried, o.priority, o.customer)
 }
 
 // anyTask are the candidates when there is no key.
@@ -64,11 +65,12 @@ type anyTask struct {
 	t        *table
 	tried    tried
 	priority overload.Priority
+	customer string
 }
 
 func (o anyTask) Len() int { return len(o.t.any) }
 func (o anyTask) At(i int) policy.Candidate {
-	return o.t.entries[o.t.any[i]].candidate(o.tried, o.priority)
+	return o.t.entries[o.t.any[i]].candidate(o.tried, o.priority, o.customer)
 }
 
 // Pick is balancer.Picker's. It takes no lock, save for RPCs that may be carried out
@@ -103,7 +105,7 @@ func (t *table) pickOwner(k assignment.SliceKey, r *route, p overload.Priority) 
 	of := t.assignment.Lookup(k)
 	i := 0
 	if of.Len() > 1 {
-		i = policy.Choose(t.kind, owners{t, of, r.tried(), p}, t.turns.next(k, t.kind, rand.Uint64))
+		i = policy.Choose(t.kind, owners{t, of, r.tried(), p, r.customer()}, t.turns.next(k, t.kind, rand.Uint64))
 	}
 	e := &t.entries[of.Position(i)]
 	if sub := e.conn.ready.Load(); sub != nil {
@@ -157,7 +159,7 @@ func (t *table) pickElsewhere(k assignment.SliceKey, r *route, p overload.Priori
 
 func (t *table) pickAny(r *route, p overload.Priority) (balancer.PickResult, error) {
 	t.job.tally.keyless.Add(1)
-	if i := policy.Choose(t.kind, anyTask{t, r.tried(), p}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
+	if i := policy.Choose(t.kind, anyTask{t, r.tried(), p, r.customer()}, t.turns.next(0, t.kind, rand.Uint64)); i >= 0 {
 		e := &t.entries[t.any[i]]
 		if sub := e.conn.ready.Load(); sub != nil {
 			return t.send(e, sub, r, p)
@@ -173,10 +175,7 @@ func (t *table) pickAny(r *route, p overload.Priority) (balancer.PickResult, err
 // send sends an RPC to a task, unless that would refuse it.
 func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (balancer.PickResult, error) {
 	c := e.conn
-	customer := ""
-	if r != nil {
-		customer = r.labels.Customer
-	}
+	customer := r.customer()
 	standsFor, err := c.throttle.Send(p, customer)
 	if err != nil {
 		return balancer.PickResult{}, err
@@ -212,7 +211,9 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 	if c.throttle.Watched() {
 		done = func(info balancer.DoneInfo) {
 			c.done(info)
-			c.throttle.Answered(p, customer, info.Err != nil && c.throttle.Refused(info.Err))
+			if info.Err == nil || info.BytesReceived {
+				c.throttle.Answered(p, customer, c.refused(info))
+			}
 		}
 	}
 	return balancer.PickResult{SubConn: sub.sc, Done: done, Metadata: md}, nil

@@ -58,6 +58,14 @@ func (r *route) tried() tried {
 	return tried{r.last.Load(), r.full}
 }
 
+// customer may be called of nil.
+func (r *route) customer() string {
+	if r == nil {
+		return ""
+	}
+	return r.labels.Customer
+}
+
 // routed is the context of an RPC. It is the route as well, to spare an allocation.
 type routed struct {
 	context.Context

@@ -31,21 +31,22 @@ func isGRPC(h http.Header) bool {
 	return len(v) == 1 && strings.HasPrefix(v[0], grpcType)
 }
 
-// grpcFailure is the status of an answer without messages, of this code and with
-// details: its status is in the header. It is nil if the answer is no such.
+// grpcFailure is the status of an answer without messages, of this code: its status is in
+// the header. It is nil if the answer is no such, and without details if they are bad.
 func grpcFailure(resp *http.Response, code codes.Code) error {
 	v := resp.Header[grpcStatus]
 	if len(v) != 1 || v[0] != strconv.Itoa(int(code)) || !isGRPC(resp.Header) {
 		return nil
 	}
+	plain := status.Error(code, resp.Header.Get(grpcMessage))
 	text := strings.TrimRight(resp.Header.Get(grpcDetails), "=")
 	if text == "" || len(text) > maxDetails {
-		return nil
+		return plain
 	}
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	s := status.New(code, "").Proto()
 	if err != nil || proto.Unmarshal(raw, s) != nil {
-		return nil
+		return plain
 	}
 	return status.FromProto(s).Err()
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment/httpkey"
@@ -57,7 +58,27 @@ func overloaded(job string, resp *http.Response) (o clerk.Overloaded, ok bool) {
 // outOfQuota reports whether an answer refuses a request because its customer has used up its
 // limit.
 func outOfQuota(resp *http.Response) bool {
-	return resp != nil && resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get(httpkey.HeaderOverloaded) == httpkey.OverloadedQuota
+	return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get(httpkey.HeaderOverloaded) == httpkey.OverloadedQuota
+}
+
+// errRefused is what clerk.Throttle.Refused takes of an answer that is not gRPC's.
+var errRefused = status.Error(codes.ResourceExhausted, "")
+
+// refused reports whether the task has refused a request and has not said which others it
+// would (clerk.Throttle.Refused): by a limit of the customer's, or with 429, 503 or, of gRPC,
+// RESOURCE_EXHAUSTED and nothing that a slicelet says.
+func (b *backend) refused(resp *http.Response) bool {
+	if resp == nil {
+		return false
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		err := grpcFailure(resp, codes.ResourceExhausted)
+		return err != nil && b.throttle.Refused(err)
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return outOfQuota(resp) || resp.Header[httpkey.HeaderOverloaded] == nil && b.throttle.Refused(errRefused)
+	}
+	return false
 }
 
 // noMore makes an answer say that there should be no retry: only the layer just above the

@@ -139,6 +139,7 @@ type among struct {
 	positions []int // if there are no owners
 	tried     *tried
 	priority  overload.Priority
+	customer  string
 	now       time.Time
 }
 
@@ -163,7 +164,7 @@ func (a *among) At(i int) policy.Candidate {
 		Outstanding: b.outstanding.Load(),
 		Draining:    a.v.a.Task(pos).State == assignment.TaskDraining || b.throttle.Draining(),
 		InSubset:    a.v.subset.Contains(pos),
-		Full:        b.throttle.Holds(a.priority),
+		Full:        b.throttle.Holds(a.priority, a.customer),
 		Failed:      b.throttle.Failed(),
 		Tried:       a.tried.has(b),
 	}
@@ -180,7 +181,7 @@ func bad(c policy.Candidate) bool { return c.Tried || c.Condition == policy.Fail
 
 // pick chooses the task for a request, nil if there is none left to try. Only
 // owners will do when they are asked for alone.
-func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, p overload.Priority, now time.Time) (b *backend, owner bool) {
+func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignment.Replicas, alone bool, t *tried, p overload.Priority, customer string, now time.Time) (b *backend, owner bool) {
 	if owners.Len() == 1 && t.n == 0 { // which is usual
 		if b := v.backends[owners.Position(0)]; alone || !b.failing(now) {
 			return b, true
@@ -196,7 +197,7 @@ func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignmen
 		}
 		return a.position(i), a.At(i), true
 	}
-	pos, c, ok := choose(among{v: v, owners: owners, tried: t, priority: p, now: now})
+	pos, c, ok := choose(among{v: v, owners: owners, tried: t, priority: p, customer: customer, now: now})
 	switch {
 	case alone && !ok:
 		return nil, false
@@ -205,7 +206,7 @@ func (v *snapshot) pick(kind policy.Kind, number func() uint64, owners assignmen
 	}
 	best, bestCandidate, owner := pos, c, ok
 	for _, positions := range [][]int{v.near, v.all} {
-		other, oc, found := choose(among{v: v, positions: positions, tried: t, priority: p, now: now})
+		other, oc, found := choose(among{v: v, positions: positions, tried: t, priority: p, customer: customer, now: now})
 		if !found {
 			continue
 		}

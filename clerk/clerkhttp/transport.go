@@ -245,8 +245,8 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			t.clerk.Selected(true)
 			owners = v.a.Lookup(assignment.KeyOf(r.key))
 		}
-		p := r.priority()
-		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, p, time.Now())
+		p, customer := r.priority(), customerIn(r.out.Header)
+		b, owner := v.pick(t.cfg.Policy, t.number, owners, consistent, &r.tried, p, customer, time.Now())
 		if b == nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
@@ -256,7 +256,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.counted = true
 			t.clerk.Requested()
 		}
-		standsFor, err := b.throttle.Send(p, customerIn(r.out.Header))
+		standsFor, err := b.throttle.Send(p, customer)
 		if err != nil {
 			closeBody(r.out)
 			t.tally.requests[unanswered].Add(1)
@@ -266,8 +266,8 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 			r.out.Header[httpkey.HeaderStandsFor] = []string{strconv.Itoa(standsFor)}
 		}
 		resp, err := r.send(v, b, consistent)
-		if refused := outOfQuota(resp); refused || resp != nil && b.throttle.Watched() {
-			b.throttle.Answered(p, customerIn(r.out.Header), refused)
+		if refused := b.refused(resp); refused || resp != nil && b.throttle.Watched() {
+			b.throttle.Answered(p, customer, refused)
 		}
 		refused, isRefused := refusal(v.a.Job(), resp)
 		lost, isLost := loss(v.a.Job(), resp)
@@ -452,7 +452,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	case err == nil:
 		b.answered()
 		b.hear(resp)
-		b.throttle.Ended(speaksAgainst(resp))
+		b.throttle.Ended(b.speaksAgainst(resp))
 	case isUnreached(err) && r.in.Context().Err() == nil:
 		b.failed(time.Now())
 	case !errors.Is(err, context.Canceled):
@@ -480,10 +480,11 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	return resp, err
 }
 
-// speaksAgainst reports whether an answer is one that a healthy task would not give.
-func speaksAgainst(resp *http.Response) bool {
+// speaksAgainst reports whether an answer is one that a healthy task would not give, or refuses
+// what another might not.
+func (b *backend) speaksAgainst(resp *http.Response) bool {
 	if resp.StatusCode < http.StatusInternalServerError {
-		return false
+		return resp.StatusCode == http.StatusTooManyRequests && !outOfQuota(resp) && b.refused(resp)
 	}
 	_, full := OverloadedOf(resp)
 	return !full
