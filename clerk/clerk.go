@@ -2,6 +2,7 @@ package clerk
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,15 @@ type Config struct {
 	// Criticality is that of requests whose context says none; 0 leaves it to the job's
 	// default. See package overload.
 	Criticality overload.Criticality
+	// MaxOutstanding is how many requests may be under way at a task that all that use the
+	// clerk have sent: up to 1,000,000, and 0, the default, is any number. A task that has so
+	// many gets no more: another owner of the key does, and where there is none below it the
+	// request fails at once, as an Overloaded. (The flow control of Site Reliability
+	// Engineering, chapter 20.) It is off by default, as how many requests are under way
+	// says little of how much a task has to do: where they last long, as streams and long
+	// polls do, a task is at the limit that has much to spare, and where they are short it is
+	// overloaded long before.
+	MaxOutstanding int
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
@@ -45,6 +55,8 @@ type Config struct {
 	// transport.
 	DialOptions []grpc.DialOption
 }
+
+const maxOutstanding = 1_000_000
 
 // What Ready's error may match.
 var (
@@ -83,6 +95,9 @@ func (c Config) Validate() error {
 	if c.Criticality != 0 && !c.Criticality.Valid() {
 		return &assignment.FieldError{Field: "criticality", Value: uint8(c.Criticality), Allowed: "0, or one of package overload"}
 	}
+	if c.MaxOutstanding < 0 || c.MaxOutstanding > maxOutstanding {
+		return &assignment.FieldError{Field: "max_outstanding", Value: c.MaxOutstanding, Allowed: fmt.Sprintf("0 to %d", maxOutstanding)}
+	}
 	if _, err := newChooser(c.Subset, c.ClientID); err != nil {
 		return err
 	}
@@ -107,11 +122,14 @@ func New(cfg Config) (*Clerk, error) {
 	if cfg.ClientID == "" {
 		cfg.ClientID = subscriber.NewClientID("")
 	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
 	chooser, err := newChooser(cfg.Subset, cfg.ClientID)
 	if err != nil {
 		return nil, err
 	}
-	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), throttles: newThrottles(cfg.Job), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
+	c := &Clerk{job: cfg.Job, tally: newTally(), budgets: newBudgets(), throttles: newThrottles(cfg.Job, cfg.MaxOutstanding), chooser: chooser, criticality: cfg.Criticality, changed: make(chan struct{})}
 	sub := cfg.subscriber()
 	sub.Observe = c.observe
 	if c.sub, err = subscriber.New(sub); err != nil {

@@ -195,6 +195,14 @@ func TestConfigRefused(t *testing.T) {
 	if _, err := New(Config{Job: "job"}); !errors.As(err, &fe) || fe.Field != "distributors" {
 		t.Errorf("no server to ask: %v", err)
 	}
+	for _, n := range []int{-1, maxOutstanding + 1} {
+		if _, err := New(Config{Job: "job", Distributors: []string{"h:1"}, MaxOutstanding: n}); !errors.As(err, &fe) || fe.Field != "max_outstanding" {
+			t.Errorf("max_outstanding %d: %v", n, err)
+		}
+	}
+	if _, err := New(Config{Job: "job", Distributors: []string{"h:1"}, Criticality: 9}); !errors.As(err, &fe) || fe.Field != "criticality" {
+		t.Errorf("a criticality that there is none of: %v", err)
+	}
 }
 
 func TestLookupDoesNotAllocate(t *testing.T) {

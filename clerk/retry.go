@@ -225,11 +225,13 @@ func (c *Clerk) Do(ctx context.Context, key string, call func(ctx context.Contex
 // callOnce is call, unless the task has said that it refuses such requests.
 func (c *Clerk) callOnce(ctx context.Context, l overload.Labels, task assignment.Task, call func(context.Context, assignment.Task) error) error {
 	standsFor := 0
-	if c.Throttling() {
+	if c.mayHold() {
 		var err error
-		if standsFor, err = c.Throttle(task.Name).Send(c.Priority(l), l.Customer); err != nil {
+		t := c.Throttle(task.Name)
+		if standsFor, err = t.Send(c.Priority(l), l.Customer); err != nil {
 			return err
 		}
+		defer t.Over()
 	}
 	err := call(withStandsFor(ctx, standsFor), task)
 	if err != nil || c.Throttling() {
@@ -285,7 +287,7 @@ func (c *Clerk) pickOwner(a *assignment.Assignment, key string, tried []string, 
 	owners := a.Lookup(assignment.KeyOf(key))
 	untried := func(t assignment.Task) bool { return !slices.Contains(tried, t.Name) }
 	t, ok := assignment.Task{}, false
-	if owners.Len() > 1 && (c.Throttling() || c.throttles.drains.Load() > 0) {
+	if owners.Len() > 1 && (c.mayHold() || c.throttles.drains.Load() > 0) {
 		p := c.Priority(l)
 		t, ok = pick(owners.Len(), owners.At, func(t assignment.Task) bool {
 			throttle := c.Throttle(t.Name)

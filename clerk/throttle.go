@@ -19,6 +19,7 @@ import (
 // is a prometheus.Collector.
 type throttles struct {
 	job    string
+	most   int64        // requests under way at a task; 0 is any number
 	epoch  time.Time    // which times count from
 	some   atomic.Int64 // tasks that have said a level, or of which one is told
 	drains atomic.Int64 // tasks that are told to drain
@@ -36,15 +37,16 @@ type throttles struct {
 type cause uint8
 
 const (
-	byLevel    cause = iota // the task has said that it refuses such
-	byRefusals              // it refuses many of the customer and does not say which
+	byLevel       cause = iota // the task has said that it refuses such
+	byRefusals                 // it refuses many of the customer and does not say which
+	byOutstanding              // Config.MaxOutstanding are under way
 	numCauses
 )
 
-var causeNames = [numCauses]string{byLevel: "level", byRefusals: "refusals"}
+var causeNames = [numCauses]string{byLevel: "level", byRefusals: "refusals", byOutstanding: "outstanding"}
 
-func newThrottles(job string) *throttles {
-	return &throttles{job: job, epoch: time.Now(), byTask: map[string]*Throttle{}}
+func newThrottles(job string, most int) *throttles {
+	return &throttles{job: job, most: int64(most), epoch: time.Now(), byTask: map[string]*Throttle{}}
 }
 
 // Throttle holds back what a task would refuse. All that use a clerk share one for each
@@ -54,6 +56,7 @@ type Throttle struct {
 	all       *throttles
 	job, task string
 	below     atomic.Uint32 // that the task has said
+	underWay  atomic.Int64  // sent and not ended, if that is limited
 	draining  atomic.Bool   // by its answers
 	drains    atomic.Bool   // by the control plane
 
@@ -74,7 +77,7 @@ type Throttle struct {
 
 // Throttle is that of the task of this name. It is for adapters: they let it Hear what each
 // answer says, choose a task that does not hold the request back, if there is one, and then
-// ask whether to Send. Do does so by itself.
+// ask whether to Send; a request that was sent is Over at some time. Do does so by itself.
 func (c *Clerk) Throttle(task string) *Throttle {
 	return c.throttles.throttle(task)
 }
@@ -156,9 +159,16 @@ func (t *Throttle) setDrainsLocked(drains bool) {
 }
 
 // Throttling reports whether any task has said that it has no room for all that is asked of
-// it, or refuses requests without saying which: only then Throttle need be asked at all. It
-// costs next to nothing.
+// it, or refuses requests without saying which: only then a request's cohort matters. It costs
+// next to nothing.
 func (c *Clerk) Throttling() bool { return c.throttles.some.Load() > 0 }
+
+// mayHold reports whether a request may be held back.
+func (c *Clerk) mayHold() bool { return c.throttles.most > 0 || c.Throttling() }
+
+// LimitsOutstanding reports whether Config.MaxOutstanding is set, so that it matters when a
+// request is Over.
+func (c *Clerk) LimitsOutstanding() bool { return c.throttles.most > 0 }
 
 // Hear takes what an answer of the task says; the zero value is an answer that says nothing.
 func (t *Throttle) Hear(l overload.Level) {
@@ -248,6 +258,9 @@ func (t *Throttle) setLocked(below overload.Priority) {
 // would refuse it, as far as is known. Of a task that says no level it is known by what it has
 // accepted. Asking changes nothing, so all owners of a key can be asked before one is chosen.
 func (t *Throttle) Holds(p overload.Priority, customer string) bool {
+	if most := t.all.most; most > 0 && t.underWay.Load() >= most {
+		return true
+	}
 	if p >= overload.Priorities || uint32(p) >= t.below.Load() && !t.refuses.Load() {
 		return false
 	}
@@ -263,8 +276,29 @@ func (t *Throttle) Holds(p overload.Priority, customer string) bool {
 // Send decides whether a request of a customer, empty for none, is sent to the task
 // (overload.TaskLevel.Send, overload.Accepts), and counts it. If it is not, the error is an
 // Overloaded, with which it fails. A trial request says for how many it stands
-// (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor).
+// (sliceletgrpc.StandsForHeader, httpkey.HeaderStandsFor). A request that is sent is Over when
+// it has ended. Where the last place of several owners is chosen for two requests at the same
+// time one of them fails.
 func (t *Throttle) Send(p overload.Priority, customer string) (standsFor int, err error) {
+	if most := t.all.most; most > 0 && t.underWay.Add(1) > most {
+		t.Over()
+		return 0, t.hold(byOutstanding, p)
+	}
+	if standsFor, err = t.send(p, customer); err != nil {
+		t.Over()
+	}
+	return standsFor, err
+}
+
+// Over is for the end of a request that Send has let pass, whatever has become of it.
+func (t *Throttle) Over() {
+	if t.all.most > 0 {
+		t.underWay.Add(-1)
+	}
+}
+
+// send is Send without regard to how many are under way.
+func (t *Throttle) send(p overload.Priority, customer string) (standsFor int, err error) {
 	if p >= overload.Priorities || uint32(p) >= t.below.Load() && !t.refuses.Load() {
 		return 0, nil
 	}
@@ -300,9 +334,9 @@ func (t *Throttle) hold(why cause, p overload.Priority) error {
 }
 
 // Priority is that of a request with these labels. One that says no criticality has the
-// job's default. While no task has said what it refuses it is above all priorities.
+// job's default. While there is nothing to decide by it, it is above all priorities.
 func (c *Clerk) Priority(l overload.Labels) overload.Priority {
-	if !c.Throttling() {
+	if !c.mayHold() {
 		return overload.Priorities
 	}
 	if l.Criticality == 0 {
@@ -339,7 +373,7 @@ func StandsForOf(ctx context.Context) int {
 
 var (
 	throttledDesc = prometheus.NewDesc("slicer_clerk_throttled_total",
-		"Requests that were not sent, by criticality, and why: the task has said that it refuses such (level), or refuses many of this customer and criticality without saying which (refusals).", []string{"criticality", "why"}, nil)
+		"Requests that were not sent, by criticality, and why: the task has said that it refuses such (level), or refuses many of this customer and criticality without saying which (refusals), or as many as are allowed are under way there (outstanding).", []string{"criticality", "why"}, nil)
 	trialsDesc = prometheus.NewDesc("slicer_clerk_trials_total",
 		"Trial requests: sent although the task has said that it refuses such, to find out whether it still does.", nil, nil)
 	fullTasksDesc = prometheus.NewDesc("slicer_clerk_tasks_without_room",

@@ -1,8 +1,11 @@
 package clerkgrpc
 
 import (
+	"context"
 	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -138,5 +141,64 @@ func TestStockUnanswered(t *testing.T) {
 		if c.throttle.Watched() != answered {
 			t.Errorf("answered: %v, it is taken for a refusal: %v", answered, c.throttle.Watched())
 		}
+	}
+}
+
+// TestMaxOutstanding: owners with as many RPCs as they may have are not chosen; where all have
+// so many an RPC fails at once, also one that would wait, and a stream counts until it ends.
+func TestMaxOutstanding(t *testing.T) {
+	for _, kind := range []policy.Kind{policy.WeightedLeastLoaded, policy.RoundRobin} {
+		run(t, Config{Clerk: clerk.Config{MaxOutstanding: 2}, Policy: kind, Keyless: AnyTask}, func(b *bed) {
+			tasks, servers := b.serveThree()
+			b.put(tasks, []uint32{0, 1, 2})
+			for _, ctx := range []context.Context{clerk.WithKey(b.t.Context(), "k"), b.t.Context()} {
+				b.ask(ctx) // connects
+				block := make(chan struct{})
+				before := make([]int, len(servers))
+				for i, s := range servers {
+					s.blocks(block)
+					before[i] = s.count()
+				}
+				var wg sync.WaitGroup
+				for range 6 {
+					wg.Go(func() {
+						if _, err := b.ask(ctx); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait() // or two may choose the same last place
+				}
+				for i, s := range servers {
+					if n := s.count() - before[i]; n != 2 {
+						t.Errorf("%s: %s was sent %d of 6", kind, s.name, n)
+					}
+				}
+				at := time.Now()
+				_, err := b.stub.SayHello(ctx, wrapperspb.String("x"), grpc.WaitForReady(true))
+				b.fails(err, codes.ResourceExhausted, "no room")
+				if time.Since(at) > 0 {
+					t.Error("it has waited")
+				}
+				close(block)
+				wg.Wait()
+			}
+			// Streams, whose clients go.
+			ctx, cancel := context.WithCancel(clerk.WithKey(b.t.Context(), "k"))
+			for range 6 {
+				if _, err := b.stub.SayHellos(ctx, wrapperspb.String("x")); err != nil {
+					t.Error(err)
+				}
+			}
+			synctest.Wait()
+			_, err := b.ask(clerk.WithKey(b.t.Context(), "k"))
+			b.fails(err, codes.ResourceExhausted, "no room")
+			cancel()
+			synctest.Wait()
+			for range 20 {
+				if _, err := b.ask(clerk.WithKey(b.t.Context(), "k")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }

@@ -236,6 +236,13 @@ func (s *server) SayHello(ctx context.Context, _ *wrapperspb.StringValue) (*wrap
 	return wrapperspb.String(s.name), nil
 }
 
+// blocks holds RPCs back until the channel is closed.
+func (s *server) blocks(until chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.block = until
+}
+
 func (s *server) newest() metadata.MD {
 	s.mu.Lock()
 	defer s.mu.Unlock()

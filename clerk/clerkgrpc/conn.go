@@ -122,6 +122,7 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 		if counts {
 			c.outstanding.Add(-1)
 		}
+		c.throttle.Over()
 		c.hear(info)
 		refused := c.refused(info)
 		if refused {

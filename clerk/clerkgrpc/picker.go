@@ -211,7 +211,7 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 	if c.throttle.Watched() {
 		done = func(info balancer.DoneInfo) {
 			c.done(info)
-			if info.Err == nil || info.BytesReceived {
+			if info.BytesReceived {
 				c.throttle.Answered(p, customer, c.refused(info))
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/overload"
+	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
 // perSecond is a server that can do so much, and has counted what it has refused and served.
@@ -134,6 +135,64 @@ func TestStockOwners(t *testing.T) {
 			s.refused = 0
 			if held := flood(t, tr, "", 20*time.Second); held > 0 || s.refused > 60 || s.refused+s.served < 10 {
 				t.Errorf("%+v: of 4000 requests %d were not sent and %d refused, %d served by the one that refuses", c, held, s.refused, s.served)
+			}
+			j.stop(tr)
+		})
+	}
+}
+
+// TestMaxOutstanding: owners with as many requests as they may have are not chosen; where all
+// have so many a request fails at once. One counts until its answer has been read or closed.
+func TestMaxOutstanding(t *testing.T) {
+	for _, kind := range []policy.Kind{policy.WeightedLeastLoaded, policy.RoundRobin} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newTestJobOf(t, affinity, "abc", clerk.Config{MaxOutstanding: 2})
+			tr := j.transport(func(c *Config) { c.Policy = kind })
+			j.replicate(2, 2) // a and b own all
+			ask := func() (*http.Response, error) {
+				req, err := http.NewRequestWithContext(clerk.WithKey(overload.WithCriticality(t.Context(), overload.Sheddable), "k"), "GET", "http://profiles", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return tr.RoundTrip(req)
+			}
+			for range 3 {
+				var open []*http.Response
+				for range 4 {
+					resp, err := ask()
+					if err != nil {
+						t.Fatal(err)
+					}
+					open = append(open, resp)
+				}
+				for range 5 {
+					if _, err := ask(); !errors.As(err, new(clerk.Overloaded)) {
+						t.Errorf("%s: %v, want an error as no owner may have more", kind, err)
+					}
+				}
+				for _, resp := range open {
+					resp.Body.Close()
+				}
+			}
+			if a, b := j.task("a").served(), j.task("b").served(); a != 6 || b != 6 {
+				t.Errorf("%s: a was sent %d and b %d", kind, a, b)
+			}
+			// Nor do those count that have failed.
+			j.metric("slicer_clerk_throttled_total{criticality=sheddable,why=outstanding} 15")
+			j.kill("a")
+			j.kill("b")
+			for range 9 {
+				time.Sleep(2 * longBackoff)
+				resp, err := ask()
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+			}
+			for _, task := range []string{"a", "b", "c"} {
+				if j.clerk.Throttle(task).Holds(overload.Priorities, "") {
+					t.Errorf("%s: requests that have failed are under way at %s", kind, task)
+				}
 			}
 			j.stop(tr)
 		})

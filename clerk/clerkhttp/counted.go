@@ -48,7 +48,7 @@ func (c *counted) Close() error {
 func (c *counted) end() {
 	if c.over.CompareAndSwap(false, true) {
 		if c.b != nil {
-			c.b.outstanding.Add(-1)
+			c.b.over()
 		}
 		if c.flight != nil {
 			c.flight.End()

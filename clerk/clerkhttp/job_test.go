@@ -58,6 +58,12 @@ type testTask struct {
 // as owners says.
 func newTestJob(t *testing.T, mode slicerv1.Mode, owners string) *testJob {
 	t.Helper()
+	return newTestJobOf(t, mode, owners, clerk.Config{})
+}
+
+// newTestJobOf is newTestJob with a clerk that is not the usual one.
+func newTestJobOf(t *testing.T, mode slicerv1.Mode, owners string, cfg clerk.Config) *testJob {
+	t.Helper()
 	j := &testJob{t: t, net: subscribertest.NewNetwork(), metrics: prometheus.NewRegistry(), tasks: map[string]*testTask{}}
 	j.server = j.net.Start(distributor)
 	j.server.Say(&slicerv1.Status{TakesReports: true, Mode: mode})
@@ -65,7 +71,8 @@ func newTestJob(t *testing.T, mode slicerv1.Mode, owners string) *testJob {
 		j.start(string(name))
 	}
 	var err error
-	j.clerk, err = clerk.New(clerk.Config{Job: "job", Distributors: []string{distributor}, DialOptions: j.net.DialOptions(), Registerer: j.metrics})
+	cfg.Job, cfg.Distributors, cfg.DialOptions, cfg.Registerer = "job", []string{distributor}, j.net.DialOptions(), j.metrics
+	j.clerk, err = clerk.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func labelsIn(h http.Header) (l overload.Labels) {
 // priority is that of the request. Its cohort is drawn here if that matters now.
 func (r *trip) priority() overload.Priority {
 	ck, l := r.t.clerk, overload.Labels{}
-	if ck.Throttling() {
+	if ck.Throttling() || ck.LimitsOutstanding() {
 		l = ck.DrawCohort(labelsIn(r.out.Header))
 		setLabels(r.out.Header, l)
 	}

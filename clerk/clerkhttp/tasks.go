@@ -36,6 +36,12 @@ type backend struct {
 	throttle *clerk.Throttle
 }
 
+// over is for the end of a request that counts.
+func (b *backend) over() {
+	b.outstanding.Add(-1)
+	b.throttle.Over()
+}
+
 // failed notes that the task was not reached.
 func (b *backend) failed(now time.Time) {
 	n := min(b.failures.Add(1), 10)

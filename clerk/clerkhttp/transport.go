@@ -413,7 +413,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	setTimeout(r.in.Context(), r.out.Header)
 	b.probe(r.begun)
 	r.sent++
-	count := r.t.cfg.Policy != policy.RoundRobin
+	count := r.t.cfg.Policy != policy.RoundRobin || r.t.clerk.LimitsOutstanding()
 	if count {
 		b.outstanding.Add(1)
 	}
@@ -462,7 +462,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	case !count && f == nil:
 	case err != nil:
 		if count {
-			b.outstanding.Add(-1)
+			b.over()
 		}
 		if f != nil {
 			f.End()

@@ -26,6 +26,7 @@ type flags struct {
 	distributors, backups []string
 	policy                string
 	subset, index         int
+	outstanding           int
 	patience, headers     time.Duration
 }
 
@@ -79,6 +80,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.StringVar(&f.policy, "policy", policy.LeastLoaded.String(), "`kind` of choice among the owners of a key, and for requests without one: least_loaded or round_robin")
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
 	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; with -1 the control plane gives one")
+	fs.IntVar(&f.outstanding, "max-outstanding", 0, "`number` of requests that may be under way at a task; where all owners of a key have so many a request is answered by 429. 0 is any: where requests last long many are under way at a task that has little to do")
 	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
 	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
@@ -121,6 +123,8 @@ func (f *flags) validate() error {
 		return run.Usagef("--subset: %d is not allowed: want 0 to %d", f.subset, maxNumber)
 	case f.index < -1 || f.index >= maxNumber:
 		return run.Usagef("--client-index: %d is not allowed: want -1 to %d", f.index, maxNumber-1)
+	case f.outstanding < 0 || f.outstanding > maxOutstanding:
+		return run.Usagef("--max-outstanding: %d is not allowed: want 0 to %d", f.outstanding, maxOutstanding)
 	case f.headers < 0:
 		return run.Usagef("--response-timeout: %s is not allowed: want 0 or more", f.headers)
 	case f.patience <= 0 || f.patience > time.Hour:
@@ -133,6 +137,9 @@ func (f *flags) validate() error {
 	}
 	return nil
 }
+
+// maxOutstanding is clerk.Config's.
+const maxOutstanding = 1_000_000
 
 // maxNumber bounds sizes and indexes of subsets, as clerk.SubsetConfig does.
 const maxNumber = 1 << 24

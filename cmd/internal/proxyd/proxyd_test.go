@@ -291,6 +291,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--config=" + good, "--backups=h:1", "--policy=weighted"}, 2, "", "--policy: \"weighted\" is not allowed"},
 		{[]string{"--config=" + good, "--backups=h:1", "--subset=-1"}, 2, "", "--subset: -1 is not allowed"},
 		{[]string{"--config=" + good, "--backups=h:1", "--client-index=-2"}, 2, "", "--client-index: -2 is not allowed"},
+		{[]string{"--config=" + good, "--backups=h:1", "--max-outstanding=1000001"}, 2, "", "--max-outstanding: 1000001 is not allowed: want 0 to 1000000"},
 		{[]string{"--config=" + good, "--backups=h:1", "--patience=2h"}, 2, "", "--patience: 2h0m0s is not allowed"},
 		{[]string{"--config=" + good, "--backups=h:1", "--response-timeout=-1s"}, 2, "", "--response-timeout: -1s is not allowed"},
 		{[]string{"--config=" + good, "--backups=h:1", "--listen=x"}, 2, "", "--listen: \"x\" is not allowed"},

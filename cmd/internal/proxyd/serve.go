@@ -148,7 +148,7 @@ func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Prox
 		Clerk: func(job string) (*clerk.Clerk, error) {
 			return clerk.New(clerk.Config{
 				Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
-				Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, Logger: p.Log, Registerer: p.Registry,
+				Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, MaxOutstanding: f.outstanding, Logger: p.Log, Registerer: p.Registry,
 				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 			})
 		},
