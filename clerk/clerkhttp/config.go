@@ -10,38 +10,31 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
-// Missing says what becomes of a request without a key.
-type Missing uint8
-
-const (
-	// AnyTask: it goes to a task of the clerk's subset.
-	AnyTask Missing = iota
-	// Refuse: it is an error that matches ErrNoKey.
-	Refuse
+// What proxies go by is package front's.
+type (
+	Rules    = front.Rules
+	Rule     = front.Rule
+	Upstream = front.Upstream
+	Missing  = front.Missing
+	Limit    = front.Limit
 )
 
-var missingNames = [...]string{AnyTask: "any", Refuse: "refuse"}
-
-func (m Missing) String() string { return missingNames[min(int(m), len(missingNames)-1)] }
-
-// ParseMissing reads what String prints.
-func ParseMissing(s string) (Missing, error) {
-	for m, name := range missingNames {
-		if s == name {
-			return Missing(m), nil
-		}
-	}
-	return 0, &assignment.FieldError{Field: "missing", Value: s, Allowed: "any or refuse"}
-}
+const (
+	HTTP, HTTPS, H2C = front.HTTP, front.HTTPS, front.H2C
+	// AnyTask and Refuse say what becomes of a request without a key: it goes to a task of
+	// the clerk's subset, or it is an error that matches ErrNoKey.
+	AnyTask, Refuse = front.AnyTask, front.Refuse
+)
 
 // What errors of RoundTrip may match, besides clerk.Refused and the network's.
 var (
 	ErrNoKey  = errors.New("the request has no key")
 	ErrNoTask = errors.New("the job has no assignment, or no task that could be asked")
-	ErrClosed = errors.New("the transport is closed")
+	ErrClosed = front.ErrClosed
 )
 
 const (

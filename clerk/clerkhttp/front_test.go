@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,8 +23,8 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// front is a proxy on a real port, with the real HTTP servers of a job behind it.
-type front struct {
+// proxyBed is a proxy on a real port, with the real HTTP servers of a job behind it.
+type proxyBed struct {
 	t       *testing.T
 	proxy   *Proxy
 	srv     *httptest.Server
@@ -36,9 +37,9 @@ type front struct {
 
 // newFront has tasks t0, t1 and so on run the handler, which may be nil. Each
 // owns one slice of equal width.
-func newFront(t *testing.T, tasks int, mode slicerv1.Mode, rules Rules, handler http.HandlerFunc) *front {
+func newFront(t *testing.T, tasks int, mode slicerv1.Mode, rules Rules, handler http.HandlerFunc) *proxyBed {
 	t.Helper()
-	f := &front{t: t, metrics: prometheus.NewRegistry()}
+	f := &proxyBed{t: t, metrics: prometheus.NewRegistry()}
 	network := subscribertest.NewNetwork()
 	server := network.Start(distributor)
 	server.Say(&slicerv1.Status{TakesReports: true, Mode: mode})
@@ -67,18 +68,21 @@ func newFront(t *testing.T, tasks int, mode slicerv1.Mode, rules Rules, handler 
 		server.Put(f.a)
 	}
 	var err error
+	var clerks []*clerk.Clerk
 	f.proxy, err = NewProxy(ProxyConfig{
 		Rules: rules, Registerer: f.metrics, Patience: 50 * time.Millisecond,
 		Clerk: func(job string) (*clerk.Clerk, error) {
-			return clerk.New(clerk.Config{Job: job, Distributors: []string{distributor}, DialOptions: network.DialOptions(), Registerer: f.metrics})
+			ck, err := clerk.New(clerk.Config{Job: job, Distributors: []string{distributor}, DialOptions: network.DialOptions(), Registerer: f.metrics})
+			clerks = append(clerks, ck)
+			return ck, err
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if tasks > 0 {
-		for _, j := range f.proxy.jobs {
-			if err := j.clerk.Ready(t.Context()); err != nil {
+		for _, ck := range clerks {
+			if err := ck.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -104,7 +108,7 @@ func protocols() *http.Protocols {
 }
 
 // ask sends a request to the proxy.
-func (f *front) ask(method, target string, body io.Reader, headers ...string) (*http.Response, string) {
+func (f *proxyBed) ask(method, target string, body io.Reader, headers ...string) (*http.Response, string) {
 	f.t.Helper()
 	req, err := http.NewRequest(method, f.srv.URL+target, body)
 	if err != nil {
@@ -131,7 +135,7 @@ func (f *front) ask(method, target string, body io.Reader, headers ...string) (*
 }
 
 // last is the newest request that a task has seen.
-func (f *front) last() *http.Request {
+func (f *proxyBed) last() *http.Request {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,12 +145,50 @@ func (f *front) last() *http.Request {
 	return f.seen[len(f.seen)-1]
 }
 
-func (f *front) owner(key string) string { return f.a.Lookup(assignment.KeyOf(key)).At(0).Name }
+// count is a counter of the proxy's, 0 if it has none.
+func (f *proxyBed) count(name string, labels ...string) (n float64) {
+	f.t.Helper()
+	families, err := f.metrics.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var has []string
+			for _, l := range m.GetLabel() {
+				has = append(has, l.GetName()+"="+l.GetValue())
+			}
+			if family.GetName() == name && slices.Equal(has, labels) {
+				n = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// jobs are those that the rules in force name.
+func (f *proxyBed) jobs() (names []string) {
+	f.t.Helper()
+	families, err := f.metrics.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "slicer_proxy_request_seconds" {
+				names = append(names, m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	return names
+}
+
+func (f *proxyBed) owner(key string) string { return f.a.Lookup(assignment.KeyOf(key)).At(0).Name }
 
 func anyPath(keys ...httpkey.Source) Rules { return Rules{List: []Rule{{Job: "job", Key: keys}}} }
 
 // raw speaks to the proxy in bytes.
-func (f *front) raw(text string) (net.Conn, *bufio.Reader) {
+func (f *proxyBed) raw(text string) (net.Conn, *bufio.Reader) {
 	f.t.Helper()
 	u, err := url.Parse(f.srv.URL)
 	if err != nil {

@@ -66,13 +66,15 @@ func greet(t *testing.T, mode slicerv1.Mode, rules Rules, patience time.Duration
 	task.Address = lis.Addr().String()
 	server.Put(subscribertest.Equal(t, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, []assignment.Task{task}, 0))
 	rules.List[0].Upstream = H2C
-	proxy, err := NewProxy(ProxyConfig{Rules: rules, Patience: patience, Clerk: func(job string) (*clerk.Clerk, error) {
-		return clerk.New(clerk.Config{Job: job, Distributors: []string{distributor}, DialOptions: network.DialOptions()})
+	var ck *clerk.Clerk
+	proxy, err := NewProxy(ProxyConfig{Rules: rules, Patience: patience, Clerk: func(job string) (_ *clerk.Clerk, err error) {
+		ck, err = clerk.New(clerk.Config{Job: job, Distributors: []string{distributor}, DialOptions: network.DialOptions()})
+		return ck, err
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := proxy.jobs["job"].clerk.Ready(t.Context()); err != nil {
+	if err := ck.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewUnstartedServer(proxy)

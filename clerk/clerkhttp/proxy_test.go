@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,7 +71,7 @@ func TestProxyRoutesByEachKindOfKey(t *testing.T) {
 			t.Errorf("%s%s: %d %s", c.host, c.path, resp.StatusCode, body)
 		}
 	}
-	if n := testutil.ToFloat64(f.proxy.metrics.noRule); n != 4 {
+	if n := f.count("slicer_proxy_no_rule_total"); n != 4 {
 		t.Errorf("%v counted as without a rule", n)
 	}
 	if problems, err := testutil.GatherAndLint(f.metrics); err != nil || len(problems) > 0 {
@@ -184,7 +185,7 @@ func TestProxySmuggling(t *testing.T) {
 }
 
 func TestProxyErrors(t *testing.T) {
-	code := func(f *front, method string, body io.Reader, want int, words string) {
+	code := func(f *proxyBed, method string, body io.Reader, want int, words string) {
 		t.Helper()
 		resp, text := f.ask(method, "/a", body)
 		if resp.StatusCode != want || !strings.HasPrefix(text, "slicer: ") || !strings.Contains(text, words) {
@@ -232,7 +233,7 @@ func TestProxyErrors(t *testing.T) {
 	if n := tries.Load(); n < 3 {
 		t.Errorf("a GET was sent %d times", n-1)
 	}
-	if n := testutil.ToFloat64(refusing.proxy.metrics.counts["job"].of(503)); n != 2 {
+	if n := refusing.count("slicer_proxy_requests_total", "job=job", "result=5xx"); n != 2 {
 		t.Errorf("%v counted as 5xx", n)
 	}
 }
@@ -246,7 +247,7 @@ func TestSetRules(t *testing.T) {
 	if err := f.proxy.SetRules(Rules{List: []Rule{{Job: "other"}, {Job: "x", Path: "y"}}}); !errors.As(err, &fe) || !strings.HasPrefix(err.Error(), "rule 2: path: ") {
 		t.Errorf("bad rules: %v", err)
 	}
-	if len(f.proxy.jobs) != 1 {
+	if !slices.Equal(f.jobs(), []string{"job"}) {
 		t.Error("a half of bad rules is in force")
 	}
 	if resp, _ := f.ask("GET", "/", nil, "X-User: anna"); resp.Header.Get("Task") != f.owner("anna") {
@@ -258,13 +259,13 @@ func TestSetRules(t *testing.T) {
 	if resp, _ := f.ask("GET", "/", nil, "X-Other: ben"); resp.Header.Get("Task") != f.owner("ben") {
 		t.Error("the new rules are not in force")
 	}
-	if len(f.proxy.jobs) != 2 {
-		t.Errorf("%d jobs", len(f.proxy.jobs))
+	if !slices.Equal(f.jobs(), []string{"job", "other"}) {
+		t.Errorf("jobs %v", f.jobs())
 	}
 	if err := f.proxy.SetRules(Rules{List: []Rule{{Job: "other"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := f.proxy.jobs["job"]; ok || len(f.proxy.jobs) != 1 {
+	if !slices.Equal(f.jobs(), []string{"other"}) {
 		t.Error("a job that no rule names any more is kept")
 	}
 	if err := f.proxy.Close(); err != nil {
@@ -278,12 +279,59 @@ func TestSetRules(t *testing.T) {
 	}
 }
 
+// TestProxyLimit: what is above a rule's limit is refused, and holds up nothing else.
+func TestProxyLimit(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	f := newFront(t, 1, affinity, Rules{List: []Rule{
+		{Path: "/one/", Job: "job", Limit: Limit{UnderWay: 1}},
+		{Path: "/slow/", Job: "job", Limit: Limit{Rate: .001}, CriticalityFrom: []httpkey.Source{httpkey.Header("X-Criticality")}},
+		{Job: "job"},
+	}}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/one/a" {
+			inside <- struct{}{}
+			<-release
+		}
+	})
+	done := make(chan int)
+	go func() {
+		resp, _ := f.ask("GET", "/one/a", nil)
+		done <- resp.StatusCode
+	}()
+	<-inside
+	if resp, body := f.ask("GET", "/one/b", nil); resp.StatusCode != 429 || !strings.Contains(body, "lets 1 requests at a time through to job \"job\"") {
+		t.Errorf("a second one: %d %s", resp.StatusCode, body)
+	}
+	if resp, _ := f.ask("GET", "/", nil); resp.StatusCode != 200 {
+		t.Errorf("by another rule: %d", resp.StatusCode)
+	}
+	close(release)
+	if code := <-done; code != 200 {
+		t.Errorf("the first one: %d", code)
+	}
+	if resp, _ := f.ask("GET", "/one/b", nil); resp.StatusCode != 200 {
+		t.Errorf("when the first one has ended: %d", resp.StatusCode)
+	}
+	// Three may come at once; the less critical leave some to the others.
+	for _, c := range []struct {
+		criticality string
+		want        int
+	}{{"sheddable", 200}, {"sheddable", 200}, {"sheddable", 429}, {"critical", 200}, {"critical", 429}} {
+		if resp, body := f.ask("GET", "/slow/", nil, "X-Criticality: "+c.criticality); resp.StatusCode != c.want || c.want == 429 && !strings.Contains(body, "lets 0.001 requests a second through") {
+			t.Errorf("%s: %d %s, want %d", c.criticality, resp.StatusCode, body, c.want)
+		}
+	}
+	if n := f.count("slicer_proxy_requests_total", "job=job", "result=limited"); n != 3 {
+		t.Errorf("%v counted as limited", n)
+	}
+}
+
 // TestProxyLabels: the rules say how critical requests are and whom they are charged to;
 // what requests say in Slicer's own headers counts for nothing.
 func TestProxyLabels(t *testing.T) {
 	users := []httpkey.Source{httpkey.Header("X-Tenant"), httpkey.Cookie("tenant")}
 	f := newFront(t, 1, affinity, Rules{List: []Rule{
 		{Path: "/batch/", Job: "job", Criticality: overload.SheddablePlus},
+		{Path: "/ours/", Job: "job", Customer: users, DefaultCustomer: "batch"},
 		{Path: "/api/", Job: "job", CriticalityFrom: []httpkey.Source{httpkey.Header("X-Criticality")}, Criticality: overload.Critical, Customer: users},
 		{Job: "job"},
 	}}, nil)
@@ -294,6 +342,8 @@ func TestProxyLabels(t *testing.T) {
 		{"/", "   ", nil},
 		{"/", "   ", []string{"Slicer-Criticality: critical_plus", "Slicer-Cohort: 127", "Slicer-Customer: mail"}},
 		{"/batch/1", "sheddable_plus   ", []string{"X-Criticality: critical_plus", "Slicer-Criticality: critical_plus"}},
+		{"/ours/1", "  batch ", nil},
+		{"/ours/1", "  mail ", []string{"X-Tenant: mail"}},
 		{"/api/1", "critical   ", nil},
 		{"/api/1", "sheddable  mail ", []string{"X-Criticality: sheddable", "X-Tenant: mail", "Cookie: tenant=other"}},
 		{"/api/1", "critical  other ", []string{"X-Criticality: high", "Cookie: tenant=other"}},

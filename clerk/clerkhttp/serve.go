@@ -13,24 +13,27 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/front"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
 // handler brings the requests of one rule to the tasks of its route.
 type handler struct {
 	*route
-	rule    *compiled
+	rule    *front.Matcher
+	counts  *front.Counts
 	trusted bool // what proxies before this one say
 	reverse httputil.ReverseProxy
 }
 
-func (p *Proxy) newHandler(c *compiled, r *route, trusted bool) *handler {
-	l := &handler{route: r, rule: c, trusted: trusted}
+func (p *Proxy) newHandler(rules *Rules, m *front.Matcher, r *route, counts *front.Counts) *handler {
+	l := &handler{route: r, rule: m, counts: counts, trusted: rules.TrustedProxies > 0}
 	l.reverse = httputil.ReverseProxy{
 		Rewrite:        l.rewrite,
-		Transport:      byHeader{r.transport, c.Missing == Refuse},
+		Transport:      byHeader{r.transport, m.Missing == Refuse},
 		BufferPool:     &p.buffers,
-		ModifyResponse: r.answer,
-		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { r.fail(p, w, req, err) },
+		ModifyResponse: l.answer,
+		ErrorHandler:   func(w http.ResponseWriter, req *http.Request, err error) { l.fail(p, w, req, err) },
 		ErrorLog:       slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	return l
@@ -38,31 +41,35 @@ func (p *Proxy) newHandler(c *compiled, r *route, trusted bool) *handler {
 
 // ServeHTTP is http.Handler's.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	l := p.table.Load().find(req)
-	if l == nil {
-		p.metrics.noRule.Inc()
+	l, ok := p.front.Find(req)
+	if !ok {
 		http.Error(w, fmt.Sprintf("slicer: no rule fits host %q and path %q", assignment.Clip(req.Host, 100), assignment.Clip(req.URL.Path, 100)), http.StatusNotFound)
 		return
 	}
+	if err := l.rule.Enter(req, overload.Critical); err != nil {
+		l.counts.Limited.Inc()
+		reply(w, req, "slicer: "+err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	defer l.rule.Leave()
 	begun := time.Now()
-	if d := l.rule.timeout(req); d > 0 {
+	if d := l.rule.TimeoutOf(req); d > 0 {
 		ctx, cancel := context.WithTimeout(req.Context(), d)
 		defer cancel()
 		req = req.WithContext(ctx)
 	}
 	l.reverse.ServeHTTP(w, req)
-	l.counts.seconds.Observe(time.Since(begun).Seconds())
+	l.counts.Seconds.Observe(time.Since(begun).Seconds())
 }
 
-func (t *table) find(req *http.Request) *handler {
-	if t != nil {
-		for i, c := range t.rules {
-			if c.fits(req) {
-				return t.handlers[i]
-			}
-		}
+var classNames = [5]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+
+// count counts an answer.
+func (l *handler) count(code int) {
+	if code < 100 || code > 599 {
+		code = http.StatusInternalServerError
 	}
-	return nil
+	l.counts.Results[code/100-1].Inc()
 }
 
 // rewrite makes the request that goes to a task. Which one, the transport says, by
@@ -71,16 +78,16 @@ func (t *table) find(req *http.Request) *handler {
 func (l *handler) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out.Header
 	httpkey.Strip(out)
-	pr.Out.URL.Scheme = l.rule.Upstream.scheme()
-	if finder := l.rule.finder; finder != nil {
-		if key, ok := finder.Find(pr.In); ok {
-			out[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
-		} else if l.rule.Missing == Refuse {
-			pr.Out = pr.Out.WithContext(context.WithValue(pr.Out.Context(), refusedOfContext{}, &noKeyError{finder.Explain(pr.In)}))
-			return
-		}
+	pr.Out.URL.Scheme = l.rule.Upstream.Scheme()
+	key, ok, err := l.rule.Key(pr.In)
+	if err != nil {
+		pr.Out = pr.Out.WithContext(context.WithValue(pr.Out.Context(), refusedOfContext{}, err))
+		return
 	}
-	setLabels(out, l.rule.labels(pr.In).Or(l.clerk.Labels(pr.In.Context())))
+	if ok {
+		out[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
+	}
+	setLabels(out, l.rule.Labels(pr.In).Or(l.clerk.Labels(pr.In.Context())))
 	if l.trusted {
 		for _, name := range [...]string{"X-Forwarded-For", "Forwarded"} {
 			if v, ok := pr.In.Header[name]; ok {
@@ -101,11 +108,6 @@ func (l *handler) rewrite(pr *httputil.ProxyRequest) {
 // refusedOfContext is where rewrite leaves why a request goes nowhere.
 type refusedOfContext struct{}
 
-// noKeyError is that of a request that has no key, by a rule that wants one.
-type noKeyError struct{ why error }
-
-func (e *noKeyError) Error() string { return e.why.Error() }
-
 // byHeader is a Transport for requests that it may change, and whose key, if they
 // have one, is in httpkey.HeaderKey.
 type byHeader struct {
@@ -116,7 +118,7 @@ type byHeader struct {
 func (h byHeader) RoundTrip(req *http.Request) (*http.Response, error) {
 	v := req.Header[httpkey.HeaderKey]
 	if len(v) == 0 && h.refuse {
-		if err, ok := req.Context().Value(refusedOfContext{}).(*noKeyError); ok {
+		if err, ok := req.Context().Value(refusedOfContext{}).(error); ok {
 			closeBody(req)
 			return nil, err
 		}
@@ -129,33 +131,33 @@ func (h byHeader) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // answer looks at a task's answer before it goes to the client.
-func (r *route) answer(resp *http.Response) error {
+func (l *handler) answer(resp *http.Response) error {
 	// A gRPC client reads a refusal as it is.
-	if refused, ok := refusal(r.job, resp); ok && !isGRPC(resp.Header) {
+	if refused, ok := refusal(l.job, resp); ok && !isGRPC(resp.Header) {
 		return refused
 	}
-	if lost, ok := loss(r.job, resp); ok && !isGRPC(resp.Header) {
+	if lost, ok := loss(l.job, resp); ok && !isGRPC(resp.Header) {
 		return lost
 	}
 	httpkey.Strip(resp.Header)
-	r.counts.of(resp.StatusCode).Inc()
+	l.count(resp.StatusCode)
 	return nil
 }
 
 // fail answers a request that no task has answered.
-func (r *route) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
-	if none, ok := errors.AsType[*noKeyError](err); ok {
-		r.counts.noKey.Inc()
+func (l *handler) fail(p *Proxy, w http.ResponseWriter, req *http.Request, err error) {
+	if none, ok := errors.AsType[*front.NoKeyError](err); ok {
+		l.counts.NoKey.Inc()
 		reply(w, req, "slicer: "+none.Error(), http.StatusBadRequest)
 		return
 	}
-	code, text := verdict(r.job, err)
+	code, text := verdict(l.job, err)
 	if req.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		r.counts.gone.Inc() // the client has gone
+		l.counts.Gone.Inc() // the client has gone
 	} else {
-		r.counts.of(code).Inc()
+		l.count(code)
 	}
-	p.log.Debug("request failed", "job", r.job, "code", code, "error", err)
+	p.log.Debug("request failed", "job", l.job, "code", code, "error", err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}

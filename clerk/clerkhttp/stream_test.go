@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -115,9 +116,8 @@ func TestProxyUpgrade(t *testing.T) {
 				_ = rw.Flush()
 			}
 		})
-		for _, j := range f.proxy.jobs {
-			j.routes[HTTP].transport.cfg.Policy = kind
-		}
+		l, _ := f.proxy.front.Find(httptest.NewRequest("GET", "/", nil))
+		l.transport.cfg.Policy = kind
 		c, r := f.raw("GET /room HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {

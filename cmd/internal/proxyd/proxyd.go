@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
-	"github.com/slicer-project/slicer/clerk/clerkhttp/rulefile"
+	"github.com/slicer-project/slicer/clerk/front/rulefile"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )

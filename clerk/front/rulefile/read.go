@@ -12,7 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/strictyaml"
-	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 )
 
 // clientAddress is the source that takes no argument.
@@ -20,7 +20,8 @@ const clientAddress = "client_address"
 
 var (
 	fileFields   = []string{"trusted_proxies", "rules"}
-	ruleFields   = []string{"host", "path", "job", "key", "missing", "upstream", "criticality", "criticality_from", "customer", "timeout"}
+	ruleFields   = []string{"host", "path", "job", "key", "missing", "upstream", "criticality", "criticality_from", "customer", "default_customer", "timeout", "limit"}
+	limitFields  = []string{"rate", "under_way"}
 	sourceFields = []string{"header", "cookie", "query", "wildcard", "segment"}
 )
 
@@ -65,7 +66,7 @@ func (f fields) number(name string) (int, int, error) {
 }
 
 // readRules returns the line of the error.
-func readRules(root *yaml.Node) (rules clerkhttp.Rules, line int, err error) {
+func readRules(root *yaml.Node) (rules front.Rules, line int, err error) {
 	f, line, err := mapping(root, "file", fileFields)
 	if err != nil {
 		return rules, line, err
@@ -80,8 +81,8 @@ func readRules(root *yaml.Node) (rules clerkhttp.Rules, line int, err error) {
 	switch {
 	case list == nil:
 		return rules, root.Line, refuse("rules", "missing", "a list of rules")
-	case list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > clerkhttp.MaxRules:
-		return rules, list.Line, refuse("rules", strictyaml.Describe(list), fmt.Sprintf("a list of 1 to %d rules", clerkhttp.MaxRules))
+	case list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > front.MaxRules:
+		return rules, list.Line, refuse("rules", strictyaml.Describe(list), fmt.Sprintf("a list of 1 to %d rules", front.MaxRules))
 	}
 	lines := map[[2]string]int{}
 	for _, n := range list.Content {
@@ -99,7 +100,7 @@ func readRules(root *yaml.Node) (rules clerkhttp.Rules, line int, err error) {
 	return rules, 0, rules.Validate()
 }
 
-func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error) {
+func readRule(n *yaml.Node, trusted int) (r front.Rule, line int, err error) {
 	f, line, err := mapping(n, "rule", ruleFields)
 	if err != nil {
 		return r, line, err
@@ -108,7 +109,7 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 	for _, t := range []struct {
 		name string
 		to   *string
-	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}, {"criticality", &criticality}, {"timeout", &timeout}} {
+	}{{"host", &r.Host}, {"path", &r.Path}, {"job", &r.Job}, {"missing", &missing}, {"upstream", &upstream}, {"criticality", &criticality}, {"timeout", &timeout}, {"default_customer", &r.DefaultCustomer}} {
 		if *t.to, line, err = f.text(t.name); err != nil {
 			return r, line, err
 		}
@@ -117,12 +118,12 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 		return r, n.Line, refuse("job", "missing", "the name of the job that serves these requests")
 	}
 	if missing != "" {
-		if r.Missing, err = clerkhttp.ParseMissing(missing); err != nil {
+		if r.Missing, err = front.ParseMissing(missing); err != nil {
 			return r, f["missing"].Line, err
 		}
 	}
 	if upstream != "" {
-		if r.Upstream, err = clerkhttp.ParseUpstream(upstream); err != nil {
+		if r.Upstream, err = front.ParseUpstream(upstream); err != nil {
 			return r, f["upstream"].Line, err
 		}
 	}
@@ -146,6 +147,11 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 			}
 		}
 	}
+	if n := f["limit"]; n != nil {
+		if r.Limit, line, err = readLimit(n); err != nil {
+			return r, line, err
+		}
+	}
 	line = n.Line
 	if err = r.Validate(); err != nil {
 		if wrong, ok := errors.AsType[*assignment.FieldError](err); ok {
@@ -159,6 +165,27 @@ func readRule(n *yaml.Node, trusted int) (r clerkhttp.Rule, line int, err error)
 		}
 	}
 	return r, line, err
+}
+
+func readLimit(n *yaml.Node) (l front.Limit, line int, err error) {
+	f, line, err := mapping(n, "limit", limitFields)
+	if err != nil {
+		return l, line, err
+	}
+	if len(f) == 0 {
+		return l, n.Line, refuse("limit", "no fields", strings.Join(limitFields, " or ")+", or both")
+	}
+	if n := f["rate"]; n != nil {
+		if l.Rate, err = strconv.ParseFloat(n.Value, 64); err != nil || n.Kind != yaml.ScalarNode || !(l.Rate > 0 && l.Rate <= front.MaxRate) {
+			return l, n.Line, refuse("rate", strictyaml.Describe(n), fmt.Sprintf("requests a second, above 0 and at most %d", int(front.MaxRate)))
+		}
+	}
+	if n := f["under_way"]; n != nil {
+		if l.UnderWay, line, err = f.number("under_way"); err == nil && (l.UnderWay < 1 || l.UnderWay > front.MaxUnderWay) {
+			line, err = n.Line, refuse("under_way", l.UnderWay, fmt.Sprintf("1 to %d requests", front.MaxUnderWay))
+		}
+	}
+	return l, line, err
 }
 
 // readSources reads one source, or a list of them.

@@ -16,7 +16,11 @@
 //	      - header: X-Criticality
 //	    customer:                # whom a request is charged to, the first that it has
 //	      - header: X-Tenant
+//	    default_customer: web    # if it has none
 //	    timeout: 2s              # how long a request may take; any time if left out
+//	    limit:                   # what this proxy lets through; anything if left out
+//	      rate: 500              # requests a second
+//	      under_way: 200         # requests at a time
 //	  - job: web
 //	    key:
 //	      - cookie: session
@@ -35,7 +39,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/strictyaml"
-	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 )
 
 // MaxSize bounds a file, bytes.
@@ -47,14 +51,14 @@ type Error = strictyaml.Error
 
 // Parse reads the rules in a file's content. The file's name is for errors, which
 // are of type *Error.
-func Parse(file string, data []byte) (clerkhttp.Rules, error) {
-	fail := func(line int, err error) (clerkhttp.Rules, error) {
-		return clerkhttp.Rules{}, &Error{File: file, Line: line, Err: err}
+func Parse(file string, data []byte) (front.Rules, error) {
+	fail := func(line int, err error) (front.Rules, error) {
+		return front.Rules{}, &Error{File: file, Line: line, Err: err}
 	}
 	docs, err := strictyaml.Documents(file, data)
 	switch {
 	case err != nil:
-		return clerkhttp.Rules{}, err
+		return front.Rules{}, err
 	case len(docs) == 0:
 		return fail(0, errors.New("there are no rules in it"))
 	case len(docs) > 1:

@@ -3,7 +3,7 @@ package rulefile_test
 import (
 	"fmt"
 
-	"github.com/slicer-project/slicer/clerk/clerkhttp/rulefile"
+	"github.com/slicer-project/slicer/clerk/front/rulefile"
 )
 
 func ExampleParse() {

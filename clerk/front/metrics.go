@@ -1,39 +1,34 @@
-package clerkhttp
+package front
 
 import (
-	"net/http"
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// proxyMetrics are those of all jobs of a proxy.
-type proxyMetrics struct {
+// metrics are those of all jobs of a proxy.
+type metrics struct {
 	unregister func()
+	results    []string
 	noRule     prometheus.Counter
 	reloads    *prometheus.CounterVec
 	since      prometheus.Gauge
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
-
-	mu     sync.Mutex
-	counts map[string]*routeCounts
-	users  map[string]int
 }
 
-// routeCounts are those of one job, found once.
-type routeCounts struct {
-	classes     [5]prometheus.Counter // 1xx to 5xx
-	noKey, gone prometheus.Counter
-	seconds     prometheus.Observer
+// Counts are the metrics of one job, found once.
+type Counts struct {
+	// Results are by Config.Results.
+	Results []prometheus.Counter
+	// NoKey are requests refused for want of a key, Limited those above the rule's limit, and
+	// Gone those whose clients did not wait.
+	NoKey, Limited, Gone prometheus.Counter
+	// Seconds are how long requests took.
+	Seconds prometheus.Observer
 }
 
-var classNames = [5]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
-
-func newProxyMetrics(reg prometheus.Registerer) (*proxyMetrics, error) {
-	m := &proxyMetrics{
-		unregister: func() {},
-		counts:     map[string]*routeCounts{}, users: map[string]int{},
+func newMetrics(reg prometheus.Registerer, results []string) (*metrics, error) {
+	m := &metrics{
+		unregister: func() {}, results: results,
 		noRule: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slicer_proxy_no_rule_total", Help: "Requests that no rule fits.",
 		}),
@@ -46,7 +41,7 @@ func newProxyMetrics(reg prometheus.Registerer) (*proxyMetrics, error) {
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slicer_proxy_requests_total",
-			Help: "Requests that a rule fits, by the class of the answer's code, no_key for those refused for want of one, and gone for clients that did not wait.",
+			Help: "Requests that a rule fits, by the class of the answer's code, or the code with --grpc; no_key for those refused for want of one, limited for those above the rule's limit, and gone for clients that did not wait.",
 		}, []string{"job", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "slicer_proxy_request_seconds", Help: "How long requests that a rule fits took, body included.",
@@ -76,42 +71,20 @@ func newProxyMetrics(reg prometheus.Registerer) (*proxyMetrics, error) {
 	return m, nil
 }
 
-func (m *proxyMetrics) close() { m.unregister() }
-
-func (m *proxyMetrics) of(job string) *routeCounts {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.users[job]++
-	c := m.counts[job]
-	if c == nil {
-		c = &routeCounts{
-			noKey: m.requests.WithLabelValues(job, "no_key"), gone: m.requests.WithLabelValues(job, "gone"),
-			seconds: m.seconds.WithLabelValues(job),
-		}
-		for i, name := range classNames {
-			c.classes[i] = m.requests.WithLabelValues(job, name)
-		}
-		m.counts[job] = c
+// of makes a job's.
+func (m *metrics) of(job string) *Counts {
+	c := &Counts{
+		NoKey: m.requests.WithLabelValues(job, "no_key"), Limited: m.requests.WithLabelValues(job, "limited"), Gone: m.requests.WithLabelValues(job, "gone"),
+		Seconds: m.seconds.WithLabelValues(job),
+	}
+	for _, name := range m.results {
+		c.Results = append(c.Results, m.requests.WithLabelValues(job, name))
 	}
 	return c
 }
 
-// drop forgets a job's metrics with its last user.
-func (m *proxyMetrics) drop(job string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.users[job]--; m.users[job] > 0 {
-		return
-	}
-	delete(m.users, job)
-	delete(m.counts, job)
+// drop forgets a job's.
+func (m *metrics) drop(job string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"job": job})
 	m.seconds.DeletePartialMatch(prometheus.Labels{"job": job})
-}
-
-func (c *routeCounts) of(code int) prometheus.Counter {
-	if code < 100 || code > 599 {
-		code = http.StatusInternalServerError
-	}
-	return c.classes[code/100-1]
 }

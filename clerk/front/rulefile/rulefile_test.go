@@ -10,7 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
-	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 )
 
 const all = `
@@ -25,6 +25,8 @@ rules:
     missing: refuse
     upstream: h2c
     timeout: 1.5s
+    default_customer: batch
+    limit: {rate: .5, under_way: 20}
   - job: web
     key: [{cookie: session}, {query: user}, {segment: 2}, client_address]
   - path: /about
@@ -39,7 +41,8 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules.TrustedProxies != 1 || len(rules.List) != 4 || rules.List[0].Timeout != 1500*time.Millisecond || rules.List[1].Timeout != 0 {
+	if rules.TrustedProxies != 1 || len(rules.List) != 4 || rules.List[0].Timeout != 1500*time.Millisecond || rules.List[1].Timeout != 0 ||
+		rules.List[0].Limit != (front.Limit{Rate: .5, UnderWay: 20}) || rules.List[0].DefaultCustomer != "batch" || rules.List[1].Limit != (front.Limit{}) {
 		t.Fatalf("%+v", rules)
 	}
 	var got []string
@@ -92,7 +95,7 @@ func TestRefused(t *testing.T) {
 		{"rules:\n- path: /a", 2, "job: \"missing\" is not allowed"},
 		{"rules:\n- path: /a\n  job: A/B", 3, "job name: \"A/B\" is not allowed"},
 		{"rules:\n- path: /a\n  job:", 3, "job: \"\" is not allowed: want a value"},
-		{rule("  jobb: x"), 3, "field of rule: \"jobb\" is not allowed: want host, path, job, key, missing, upstream, criticality, criticality_from, customer, timeout"},
+		{rule("  jobb: x"), 3, "field of rule: \"jobb\" is not allowed: want host, path, job, key, missing, upstream, criticality, criticality_from, customer, default_customer, timeout, limit"},
 		{rule("  path: /a\n  path: /b"), 4, "field: \"path\" is not allowed: want each field once; it is in line 3 already"},
 		{rule("  path: users"), 3, "path: \"users\" is not allowed: want a path that begins with a slash"},
 		{rule("  path: [a]"), 3, "path: \"a list of 1\" is not allowed"},
@@ -106,6 +109,15 @@ func TestRefused(t *testing.T) {
 		{rule("  timeout: soon"), 3, "timeout: \"soon\" is not allowed: want 1ms to 24h"},
 		{rule("  timeout: 0s"), 3, "timeout: \"0s\" is not allowed: want 1ms to 24h"},
 		{rule("  timeout: 25h"), 3, "timeout: 25h0m0s is not allowed: want 1ms to 24h"},
+		{rule("  limit: 5"), 3, "limit: \"5\" is not allowed: want fields"},
+		{rule("  limit: {}"), 3, "limit: \"no fields\" is not allowed: want rate or under_way, or both"},
+		{rule("  limit: {rates: 5}"), 3, "field of limit: \"rates\" is not allowed: want rate, under_way"},
+		{rule("  limit:\n    rate: fast"), 4, "rate: \"fast\" is not allowed: want requests a second, above 0 and at most 1000000"},
+		{rule("  limit:\n    rate: 0"), 4, "rate: \"0\" is not allowed"},
+		{rule("  limit:\n    rate: NaN"), 4, "rate: \"NaN\" is not allowed"},
+		{rule("  limit:\n    rate: 1\n    under_way: 1.5"), 5, "under_way: \"1.5\" is not allowed: want a whole number"},
+		{rule("  limit:\n    under_way: 0"), 4, "under_way: 0 is not allowed: want 1 to 1000000 requests"},
+		{rule("  default_customer: 'a,b\tc'"), 3, "default_customer: "},
 		{rule("  criticality_from: x"), 3, "criticality_from: \"x\" is not allowed: want one of header"},
 		{rule("  customer:\n  - headr: X-B"), 4, "field of customer: \"headr\" is not allowed: want header, cookie"},
 		{rule("  upstream: ftp"), 3, "upstream: \"ftp\" is not allowed: want http, https or h2c"},
@@ -157,7 +169,7 @@ func FuzzParse(f *testing.F) {
 		if err := rules.Validate(); err != nil {
 			t.Fatalf("%q: accepted, but %v", text, err)
 		}
-		if len(rules.List) == 0 || len(rules.List) > clerkhttp.MaxRules {
+		if len(rules.List) == 0 || len(rules.List) > front.MaxRules {
 			t.Fatalf("%q: %d rules", text, len(rules.List))
 		}
 	})

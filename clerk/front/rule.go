@@ -1,4 +1,4 @@
-package clerkhttp
+package front
 
 import (
 	"fmt"
@@ -51,15 +51,43 @@ type Rule struct {
 	Criticality     overload.Criticality
 	CriticalityFrom []httpkey.Source
 	// Customer is where the name of the customer is that requests are charged to, in the
-	// first that has one.
-	Customer []httpkey.Source
+	// first that has one; else it is DefaultCustomer, empty for none.
+	Customer        []httpkey.Source
+	DefaultCustomer string
 	// Timeout is how long a request may take altogether, 1 ms to httpkey.MaxTimeout, 0 for
-	// any time; then it is answered by 504. Tasks are told, so that they begin only what they
-	// can answer in time. A request may say a shorter one itself, in httpkey.HeaderTimeout.
+	// any time; then it is answered by 504, or DEADLINE_EXCEEDED. Tasks are told, so that they
+	// begin only what they can answer in time. A request may say a shorter one itself, in
+	// httpkey.HeaderTimeout or as gRPC does.
 	Timeout time.Duration
+	// Limit is what this proxy lets through.
+	Limit Limit
 }
 
-// Upstream is a protocol that tasks speak.
+// Missing says what becomes of a request without a key.
+type Missing uint8
+
+const (
+	// AnyTask: it goes to a task of the clerk's subset.
+	AnyTask Missing = iota
+	// Refuse: it is refused.
+	Refuse
+)
+
+var missingNames = [...]string{AnyTask: "any", Refuse: "refuse"}
+
+func (m Missing) String() string { return missingNames[min(int(m), len(missingNames)-1)] }
+
+// ParseMissing reads what String prints.
+func ParseMissing(s string) (Missing, error) {
+	for m, name := range missingNames {
+		if s == name {
+			return Missing(m), nil
+		}
+	}
+	return 0, &assignment.FieldError{Field: "missing", Value: s, Allowed: "any or refuse"}
+}
+
+// Upstream is a protocol that tasks speak, for proxies of HTTP.
 type Upstream uint8
 
 const (
@@ -85,7 +113,8 @@ func ParseUpstream(s string) (Upstream, error) {
 	return 0, &assignment.FieldError{Field: "upstream", Value: s, Allowed: "http, https or h2c"}
 }
 
-func (u Upstream) scheme() string {
+// Scheme is that of URLs.
+func (u Upstream) Scheme() string {
 	if u == HTTPS {
 		return "https"
 	}
@@ -99,19 +128,20 @@ func (r Rule) Validate() error {
 	return err
 }
 
-// compiled is a rule that is ready to be matched.
-type compiled struct {
+// Matcher is a rule that is ready to be matched.
+type Matcher struct {
 	Rule
-	host   string // in lower case, without the *
-	below  bool   // the host begins with *.
-	path   *httpkey.Pattern
-	finder *httpkey.Finder
+	limiter *limiter // nil for none
+	host    string   // in lower case, without the *
+	below   bool     // the host begins with *.
+	path    *httpkey.Pattern
+	finder  *httpkey.Finder
 	// Each is nil if the rule has no such sources.
 	criticality, customer *httpkey.Finder
 }
 
-func compile(r Rule) (*compiled, error) {
-	c := &compiled{Rule: r}
+func compile(r Rule) (*Matcher, error) {
+	c := &Matcher{Rule: r}
 	var err error
 	c.host, c.below = strings.CutPrefix(strings.ToLower(r.Host), "*")
 	name := strings.TrimPrefix(c.host, ".")
@@ -143,37 +173,57 @@ func compile(r Rule) (*compiled, error) {
 		return nil, &assignment.FieldError{Field: "missing", Value: r.Missing.String(), Allowed: "any, as the rule has no key"}
 	case r.Criticality != 0 && !r.Criticality.Valid():
 		return nil, &assignment.FieldError{Field: "criticality", Value: uint8(r.Criticality), Allowed: "0, or one of package overload"}
+	case r.DefaultCustomer != "" && !assignment.ValidCustomer(r.DefaultCustomer):
+		return nil, &assignment.FieldError{Field: "default_customer", Value: r.DefaultCustomer, Allowed: fmt.Sprintf("1 to %d printable ASCII characters without space", assignment.MaxCustomerLen)}
 	case r.Timeout != 0 && (r.Timeout < time.Millisecond || r.Timeout > httpkey.MaxTimeout):
 		return nil, &assignment.FieldError{Field: "timeout", Value: r.Timeout, Allowed: "1ms to 24h"}
 	case r.Upstream > H2C:
 		return nil, &assignment.FieldError{Field: "upstream", Value: int(r.Upstream), Allowed: "http, https or h2c"}
 	}
-	return c, nil
+	c.limiter, err = newLimiter(r.Limit)
+	return c, err
 }
 
-// labels are those of a request.
-func (c *compiled) labels(r *http.Request) (l overload.Labels) {
-	l.Criticality = c.Criticality
-	if c.criticality != nil {
-		if text, ok := c.criticality.Find(r); ok {
+// Key finds the key of a request. It is not ok if there is none; the error is not nil if
+// the rule refuses such requests, and says why there is none.
+func (m *Matcher) Key(r *http.Request) (key string, ok bool, err error) {
+	if m.finder == nil {
+		return "", false, nil
+	}
+	if key, ok = m.finder.Find(r); !ok && m.Missing == Refuse {
+		err = &NoKeyError{m.finder.Explain(r)}
+	}
+	return key, ok, err
+}
+
+// NoKeyError is that of a request that has no key, by a rule that wants one.
+type NoKeyError struct{ Why error }
+
+func (e *NoKeyError) Error() string { return e.Why.Error() }
+
+// Labels are those of a request, as far as the rule says.
+func (m *Matcher) Labels(r *http.Request) (l overload.Labels) {
+	l.Criticality, l.Customer = m.Criticality, m.DefaultCustomer
+	if m.criticality != nil {
+		if text, ok := m.criticality.Find(r); ok {
 			if said, err := assignment.ParseCriticality(text); err == nil {
 				l.Criticality = said
 			}
 		}
 	}
-	if c.customer != nil {
-		if name, ok := c.customer.Find(r); ok && assignment.ValidCustomer(name) {
+	if m.customer != nil {
+		if name, ok := m.customer.Find(r); ok && assignment.ValidCustomer(name) {
 			l.Customer = name
 		}
 	}
 	return l
 }
 
-// timeout is how long a request may take, 0 for any time.
-func (c *compiled) timeout(r *http.Request) time.Duration {
+// TimeoutOf is how long a request may take, 0 for any time.
+func (m *Matcher) TimeoutOf(r *http.Request) time.Duration {
 	said, ok := httpkey.TimeoutOf(r.Header)
-	if !ok || c.Timeout > 0 && c.Timeout < said {
-		return c.Timeout
+	if !ok || m.Timeout > 0 && m.Timeout < said {
+		return m.Timeout
 	}
 	return said
 }
@@ -196,21 +246,30 @@ func isHost(s string) bool {
 // Validate returns an error for the first rule that is not allowed, or that can
 // never fit since one before it has the same host and path.
 func (r Rules) Validate() error {
-	_, err := r.compile()
+	_, err := r.compile(nil)
 	return err
 }
 
-func (r Rules) compile() ([]*compiled, error) {
+// Check is Validate with a check of each rule beside.
+func (r Rules) Check(rule func(Rule) error) error {
+	_, err := r.compile(rule)
+	return err
+}
+
+func (r Rules) compile(check func(Rule) error) ([]*Matcher, error) {
 	if r.TrustedProxies < 0 || r.TrustedProxies > httpkey.MaxProxies {
 		return nil, &assignment.FieldError{Field: "trusted_proxies", Value: r.TrustedProxies, Allowed: fmt.Sprintf("0 to %d", httpkey.MaxProxies)}
 	}
 	if n := len(r.List); n == 0 || n > MaxRules {
 		return nil, &assignment.FieldError{Field: "rules", Value: n, Allowed: fmt.Sprintf("1 to %d of them", MaxRules)}
 	}
-	var list []*compiled
+	var list []*Matcher
 	seen := map[[2]string]int{}
 	for i, rule := range r.List {
 		c, err := compile(rule)
+		if err == nil && check != nil {
+			err = check(rule)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("rule %d: %w", i+1, err)
 		}
@@ -225,14 +284,14 @@ func (r Rules) compile() ([]*compiled, error) {
 }
 
 // fits reports whether the rule is for the request.
-func (c *compiled) fits(r *http.Request) bool {
-	if c.host != "" {
+func (m *Matcher) fits(r *http.Request) bool {
+	if m.host != "" {
 		host := hostOf(r.Host)
-		if c.below && !(len(host) > len(c.host) && strings.HasSuffix(host, c.host)) || !c.below && host != c.host {
+		if m.below && !(len(host) > len(m.host) && strings.HasSuffix(host, m.host)) || !m.below && host != m.host {
 			return false
 		}
 	}
-	return c.path == nil || c.path.Match(r.URL)
+	return m.path == nil || m.path.Match(r.URL)
 }
 
 // hostOf is the name alone, in lower case, without port and final dot.
