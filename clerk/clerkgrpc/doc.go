@@ -29,8 +29,8 @@
 // An RPC that may have reached a task is not sent again, unless the retry policy
 // of Config.ServiceConfig says so, or unless the task has refused it, in
 // consistent mode: then it is sent to the newest owner until its deadline. A
-// stream is sent again only if the task refuses it before the first message has
-// come back and before more than eight have been sent.
+// stream is sent again only if the task refuses it, there or for want of room, before the
+// first message has come back and before more than eight have been sent.
 //
 // In consistent mode a task holds its answer back if it lost the key while it worked
 // for it: the RPC fails with ABORTED (clerk.LostFromStatus), and has perhaps been
@@ -47,6 +47,12 @@
 // to go there, and lose it when it is not used for Config.IdleClose. With
 // Config.HealthCheck, a server that says NOT_SERVING in gRPC's health service gets
 // no new RPCs, as if it could not be reached. Connections opened and closed are metrics of the clerk.
+//
+// # Clients that do not link it
+//
+// A Proxy takes RPCs of any service from stock clients in any language, finds their keys by
+// rules, and sends them on: batch jobs dial it, so that they are sheddable, limited, and cost
+// tasks no connections of their own.
 //
 // # What it stands on
 //

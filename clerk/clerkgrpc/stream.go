@@ -8,16 +8,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 // maxReplay is how many messages of a stream are kept until an answer arrives, to
-// be sent again if the task refuses the stream.
-const maxReplay = 8
+// be sent again if the task refuses the stream; of a Proxy's at most maxReplayBytes, or one.
+const maxReplay, maxReplayBytes = 8, 256 << 10
 
-// stream gives a streaming RPC its route. Where tasks may refuse it, in consistent
-// mode, it is one that can be opened again.
+// stream gives a streaming RPC its route, and makes it one that can be opened again.
 func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	c, err := s.start(ctx, method, nil)
 	if err != nil {
@@ -27,9 +24,6 @@ func (s *source) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	first, err := reopen()
 	if err != nil {
 		return nil, s.explain(targetJob(cc), &c.route, err)
-	}
-	if j := s.jobOf(targetJob(cc)); !c.route.keyed || j == nil || j.clerk.Mode() == assignment.Affinity {
-		return first, nil
 	}
 	again := func(failed error, times int) (bool, error) { return s.again(c, cc, method, failed, times) }
 	return &stream{cs: first, reopen: reopen, again: again}, nil
@@ -50,6 +44,7 @@ type stream struct {
 	mu      sync.Mutex
 	cs      grpc.ClientStream
 	sent    []any
+	bytes   int  // of sent, as far as they are frames
 	closed  bool // for sending
 	settled bool // it will not be replaced any more
 	times   int
@@ -73,7 +68,7 @@ func (s *stream) SendMsg(m any) error {
 	defer s.sending.Unlock()
 	s.mu.Lock()
 	cs := s.cs
-	if !s.settled && len(s.sent) < maxReplay {
+	if !s.settled && s.keepsLocked(m) {
 		s.sent = append(s.sent, m)
 	} else {
 		s.settled, s.sent = true, nil
@@ -86,6 +81,14 @@ func (s *stream) SendMsg(m any) error {
 		return nil
 	}
 	return err
+}
+
+// keepsLocked reports whether a message is kept.
+func (s *stream) keepsLocked(m any) bool {
+	if f, ok := m.(*frame); ok {
+		s.bytes += len(f.data)
+	}
+	return len(s.sent) == 0 || len(s.sent) < maxReplay && s.bytes <= maxReplayBytes
 }
 
 // CloseSend is grpc.ClientStream's.
