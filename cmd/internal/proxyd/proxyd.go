@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/clerkgrpc"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/clerk/front/rulefile"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/loadbalance/policy"
@@ -21,25 +22,31 @@ import (
 type flags struct {
 	run.Flags
 	tls                   run.TLS
-	plain, check          bool
+	plain, check, grpc    bool
 	config, cacheDir      string
 	distributors, backups []string
 	policy                string
 	subset, index         int
 	outstanding           int
 	patience, headers     time.Duration
+	maxMessage            int
 }
 
-// Command returns the program, which is the HTTP front end.
+// Command returns the program, which is the front end of HTTP or gRPC.
 func Command() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "slicerproxy --config FILE --distributors HOST:PORT,... [flags]",
-		Short: "Send HTTP requests to the tasks that own their keys",
+		Short: "Send HTTP requests or gRPC to the tasks that own their keys",
 		Long: `A reverse proxy. Rules in a YAML file say, by host and path, which job's tasks serve
 a request and where its key is: in a header, a cookie, a query parameter, a part of
 the path, the client's address, or the first of these that the request has. It
 takes HTTP/1.1 and HTTP/2, with TLS or without, and passes streams and WebSockets.
+
+With --grpc it takes gRPC instead, of any service, and passes it on as it is, with
+another criticality: sheddable_plus where the rule says none. It is for batch jobs, and
+for clients in languages without a library: with "limit" in a rule it is their fuse. Hosts
+are :authority, paths are methods, such as /helloworld.Greeter/, and headers are metadata.
 
 On SIGHUP it reads the file again, and its certificate. What is wrong there leaves in
 force what was read before. On SIGTERM it ends the requests that it has.
@@ -47,7 +54,8 @@ force what was read before. On SIGTERM it ends the requests that it has.
 With --tls-cert it serves HTTPS, shows that certificate to Distributors and tasks, and
 by --tls-ca checks theirs. Its own clients need none.`,
 		Example: `  slicerproxy --config rules.yaml --check
-  slicerproxy --config rules.yaml --distributors slicer-1:4720,slicer-2:4720 --backups slicer-backup:4730`,
+  slicerproxy --config rules.yaml --distributors slicer-1:4720,slicer-2:4720 --backups slicer-backup:4730
+  slicerproxy --grpc --config batch.yaml --distributors slicer-1:4720,slicer-2:4720`,
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -57,6 +65,11 @@ by --tls-ca checks theirs. Its own clients need none.`,
 		rules, err := readRules(f.config)
 		if err != nil {
 			return &run.UsageError{Err: fmt.Errorf("--config: %w", err)}
+		}
+		if f.grpc {
+			if err := rules.Check(clerkgrpc.CheckRule); err != nil {
+				return run.Usagef("--config: %s: %w", f.config, err)
+			}
 		}
 		if f.check {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.config, summary(rules))
@@ -72,22 +85,24 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.config, "config", "", "YAML `file` with the rules; read again on SIGHUP")
 	fs.BoolVar(&f.check, "check", false, "only check the rules: exit 2 if they are not in order")
-	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or HTTPS with --tls-cert; port 0 takes a free one")
+	fs.BoolVar(&f.grpc, "grpc", false, "take gRPC of any service, not HTTP")
+	fs.IntVar(&f.maxMessage, "max-message", clerkgrpc.DefaultMaxMessage, "most `bytes` of a message with --grpc, not compressed, in either direction: 1 to 1073741824")
+	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or gRPC with --grpc, in TLS with --tls-cert; port 0 takes a free one")
 	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP; empty for none")
 	fs.StringSliceVar(&f.distributors, "distributors", nil, "`host:port,...` of distributors")
 	fs.StringSliceVar(&f.backups, "backups", nil, "`host:port,...` of backup distributors")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when no server answers; empty for none")
-	fs.StringVar(&f.policy, "policy", policy.LeastLoaded.String(), "`kind` of choice among the owners of a key, and for requests without one: least_loaded or round_robin")
+	fs.StringVar(&f.policy, "policy", policy.WeightedLeastLoaded.String(), "`kind` of choice among the owners of a key, and for requests without one: weighted_least_loaded, which is least_loaded without --grpc, least_loaded, round_robin, or with --grpc weighted")
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
 	fs.IntVar(&f.index, "client-index", -1, "this proxy's `number` among all clients of its jobs, from 0, which its subset is chosen by; with -1 the control plane gives one")
-	fs.IntVar(&f.outstanding, "max-outstanding", 0, "`number` of requests that may be under way at a task; where all owners of a key have so many a request is answered by 429. 0 is any: where requests last long many are under way at a task that has little to do")
-	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode for the owner of its key: at most 1h")
-	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any")
+	fs.IntVar(&f.outstanding, "max-outstanding", 0, "`number` of requests that may be under way at a task; where all owners of a key have so many a request is answered by 429, or RESOURCE_EXHAUSTED with --grpc. 0 is any: where requests last long many are under way at a task that has little to do")
+	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode without --grpc for the owner of its key: at most 1h")
+	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any; not with --grpc")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	f.BindLog(cmd)
 	f.tls.Bind(cmd)
 	cmd.PersistentFlags().Lookup("tls-ca").Usage = "PEM `file` with the authorities that must have signed the certificates of distributors and tasks"
-	fs.BoolVar(&f.plain, "plain", false, "serve HTTP though there is a --tls-cert")
+	fs.BoolVar(&f.plain, "plain", false, "serve without TLS though there is a --tls-cert")
 }
 
 func (f *flags) validate() error {
@@ -117,8 +132,12 @@ func (f *flags) validate() error {
 		}
 	}
 	switch kind, err := policy.ParseKind(f.policy); {
-	case err != nil || kind != policy.LeastLoaded && kind != policy.RoundRobin:
-		return run.Usagef("--policy: %q is not allowed: want %s or %s", f.policy, policy.LeastLoaded, policy.RoundRobin)
+	case err != nil || kind == policy.Weighted && !f.grpc:
+		return run.Usagef("--policy: %q is not allowed: want %s, %s or %s, or %s with --grpc", f.policy, policy.WeightedLeastLoaded, policy.LeastLoaded, policy.RoundRobin, policy.Weighted)
+	case f.grpc && (f.maxMessage < 1 || f.maxMessage > clerkgrpc.MaxMaxMessage):
+		return run.Usagef("--max-message: %d is not allowed: want 1 to %d", f.maxMessage, clerkgrpc.MaxMaxMessage)
+	case f.grpc && f.headers != 0:
+		return run.Usagef("--response-timeout: %s is not allowed with --grpc: RPCs have deadlines, and rules timeouts", f.headers)
 	case f.subset < 0 || f.subset > maxNumber:
 		return run.Usagef("--subset: %d is not allowed: want 0 to %d", f.subset, maxNumber)
 	case f.index < -1 || f.index >= maxNumber:
@@ -144,23 +163,23 @@ const maxOutstanding = 1_000_000
 // maxNumber bounds sizes and indexes of subsets, as clerk.SubsetConfig does.
 const maxNumber = 1 << 24
 
-func readRules(file string) (clerkhttp.Rules, error) {
+func readRules(file string) (front.Rules, error) {
 	info, err := os.Stat(file)
 	if err == nil && info.Size() > rulefile.MaxSize {
 		err = fmt.Errorf("%s: %d bytes, at most %d are allowed", file, info.Size(), rulefile.MaxSize)
 	}
 	if err != nil {
-		return clerkhttp.Rules{}, err
+		return front.Rules{}, err
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return clerkhttp.Rules{}, err
+		return front.Rules{}, err
 	}
 	return rulefile.Parse(file, data)
 }
 
 // summary says in words what rules there are.
-func summary(rules clerkhttp.Rules) string {
+func summary(rules front.Rules) string {
 	var jobs []string
 	for _, r := range rules.List {
 		jobs = append(jobs, r.Job)

@@ -200,21 +200,14 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestTLS: all speak TLS with one another: HTTP/2 clients that show no certificate, the
-// Distributor and the tasks.
-func TestTLS(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	authority := runtest.NewAuthority(t, "ours")
-	files := func(name string) run.TLS {
-		cert, key := authority.Issue(name)
-		return run.TLS{Cert: cert, Key: key, CA: authority.CA}
-	}
-	plane := bed.Start(t, bed.Config{})
-	if err := plane.PutJob(ctx, assignment.JobConfig{Name: "web"}); err != nil {
-		t.Fatal(err)
-	}
-	mine := files("distributor")
+func certificate(authority *runtest.Authority, name string) run.TLS {
+	cert, key := authority.Issue(name)
+	return run.TLS{Cert: cert, Key: key, CA: authority.CA}
+}
+
+// tlsDistributor starts a Distributor that speaks TLS and returns its address.
+func tlsDistributor(t *testing.T, plane *bed.Plane, mine run.TLS) string {
+	t.Helper()
 	creds, err := mine.Server()
 	if err != nil {
 		t.Fatal(err)
@@ -225,8 +218,21 @@ func TestTLS(t *testing.T) {
 	}
 	lis := bed.Listen(t)
 	bed.Serve(t, lis, d.Register, d.Close, append(distributor.ServerOptions(), grpc.Creds(creds))...)
+	return lis.Addr().String()
+}
 
-	task := files("task")
+// TestTLS: all speak TLS with one another: HTTP/2 clients that show no certificate, the
+// Distributor and the tasks.
+func TestTLS(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	authority := runtest.NewAuthority(t, "ours")
+	plane := bed.Start(t, bed.Config{})
+	if err := plane.PutJob(ctx, assignment.JobConfig{Name: "web"}); err != nil {
+		t.Fatal(err)
+	}
+	distributors := []string{tlsDistributor(t, plane, certificate(authority, "distributor"))}
+	task := certificate(authority, "task")
 	serving, err := task.ServerConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -235,12 +241,12 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startTask(t, "web-0", []string{lis.Addr().String()}, nil, serving, grpc.WithTransportCredentials(credentials.NewTLS(asClient)))
+	startTask(t, "web-0", distributors, nil, serving, grpc.WithTransportCredentials(credentials.NewTLS(asClient)))
 
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules:\n- job: web\n  upstream: https\n  key: {header: X-User}\n")
-	shown := files("proxy")
-	p := runtest.Start(t, "slicerproxy", "--config="+rules, "--distributors="+lis.Addr().String(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
+	shown := certificate(authority, "proxy")
+	p := runtest.Start(t, "slicerproxy", "--config="+rules, "--distributors="+distributors[0], "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
 		"--tls-cert="+shown.Cert, "--tls-key="+shown.Key, "--tls-ca="+shown.CA)
 	w := p.Where()
 	pool := x509.NewCertPool()
@@ -271,7 +277,8 @@ func TestTLS(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
-	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	good, bad, upstream := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "upstream.yaml")
+	write(t, upstream, "rules:\n- {job: web, upstream: h2c}\n")
 	write(t, good, "rules:\n- {job: web, path: /a}\n- {job: web}\n- {job: api, host: h}\n")
 	write(t, bad, "rules:\n- job: web\n  key:\n  - header: X-User\n  - segment: none\n")
 	for _, c := range []struct {
@@ -284,6 +291,11 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--config=" + bad, "--distributors=h:1"}, 2, "", bad + ":5: segment"},
 		{[]string{"--config=/no/such", "--check"}, 2, "", "/no/such"},
 		{[]string{"--config=" + dir, "--check"}, 2, "", dir},
+		{[]string{"--grpc", "--config=" + good, "--check"}, 0, good + ": 3 rules for 2 jobs: api, web\n", ""},
+		{[]string{"--grpc", "--config=" + upstream, "--check"}, 2, "", "--config: " + upstream + ": rule 1: upstream: \"h2c\" is not allowed: want none"},
+		{[]string{"--grpc", "--config=" + good, "--backups=h:1", "--max-message=0"}, 2, "", "--max-message: 0 is not allowed: want 1 to 1073741824"},
+		{[]string{"--grpc", "--config=" + good, "--backups=h:1", "--response-timeout=1s"}, 2, "", "--response-timeout: 1s is not allowed with --grpc"},
+		{[]string{"--grpc", "--config=" + good, "--backups=h:1", "--http=", "--log-level=error", "--listen=203.0.113.1:1"}, 1, "", "--listen: listen tcp 203.0.113.1:1"},
 		{nil, 2, "", "--config is missing"},
 		{[]string{"--config=" + good}, 2, "", "--distributors is missing"},
 		{[]string{"--config=" + good, "--distributors=h"}, 2, "", "--distributors: \"h\" is not allowed"},

@@ -17,8 +17,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
@@ -30,8 +33,15 @@ const (
 	idleLimit     = 3 * time.Minute  // of clients' connections
 )
 
+// proxy is one of HTTP or of gRPC.
+type proxy interface {
+	Reload(read func() (front.Rules, error)) error
+	Ready() error
+	Close() error
+}
+
 // serve is the process from its flags to its end.
-func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
+func serve(cmd *cobra.Command, f *flags, rules front.Rules) error {
 	p, err := run.Start(cmd.Name(), &f.Flags, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -43,23 +53,56 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
 	if err != nil {
 		return err
 	}
-	proxy, err := f.newProxy(p, rules)
+	asClient, err := f.tls.ClientConfig()
 	if err != nil {
 		return err
 	}
+	kind, err := policy.ParseKind(f.policy)
+	if err != nil {
+		return err
+	}
+	start := f.serveHTTP
+	if f.grpc {
+		start = f.serveGRPC
+	}
+	s, err := start(p, rules, kind, serving, asClient)
+	if err != nil {
+		return err
+	}
+	p.Rereads(func() { reread(f.config, s.proxy, p.Log) })
+	p.Status.SetReady(s.proxy.Ready)
+	p.Log.Info("serving", "listen", s.addr.String(), "grpc", f.grpc, "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
+	return p.Wait(cmd.Context(), s.stop, s.ending)
+}
+
+// server is a proxy that serves.
+type server struct {
+	proxy  proxy
+	addr   net.Addr
+	stop   func() error
+	ending run.Ending
+}
+
+func (f *flags) serveHTTP(p *run.Process, rules front.Rules, kind policy.Kind, serving, asClient *tls.Config) (*server, error) {
+	base := clerkhttp.DefaultBase()
+	base.TLSClientConfig = asClient
+	h, err := clerkhttp.NewProxy(clerkhttp.ProxyConfig{
+		Rules: rules, Policy: kind, Patience: f.patience, ResponseTimeout: f.headers, Base: base, Logger: p.Log, Registerer: p.Registry,
+		Clerk: f.clerks(p, asClient),
+	})
+	if err != nil {
+		return nil, err
+	}
 	lis, err := run.Listen("--listen", f.Listen)
 	if err != nil {
-		return errors.Join(err, proxy.Close())
+		return nil, errors.Join(err, h.Close())
 	}
-	srv := newServer(proxy, serving, p.Log)
+	srv := newServer(h, serving, p.Log)
 	done, served := make(chan struct{}), error(nil)
 	go func() {
 		defer close(done)
 		served = serveOn(srv, lis)
 	}()
-	p.Rereads(func() { reread(f.config, proxy, p.Log) })
-	p.Status.SetReady(proxy.Ready)
-	p.Log.Info("serving", "listen", lis.Addr().String(), "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
 	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 		defer cancel()
@@ -68,11 +111,52 @@ func serve(cmd *cobra.Command, f *flags, rules clerkhttp.Rules) error {
 			srv.Close()
 		}
 		<-done
-		return proxy.Close()
+		return h.Close()
 	}
-	return p.Wait(cmd.Context(), stop, run.Ending{Done: done, Err: func() error {
+	return &server{h, lis.Addr(), stop, run.Ending{Done: done, Err: func() error {
 		return fmt.Errorf("the HTTP server at %s has ended: %w", lis.Addr(), served)
-	}})
+	}}}, nil
+}
+
+func (f *flags) serveGRPC(p *run.Process, rules front.Rules, kind policy.Kind, serving, asClient *tls.Config) (*server, error) {
+	g, err := clerkgrpc.NewProxy(clerkgrpc.ProxyConfig{
+		Rules: rules, Policy: kind, Patience: f.patience, MaxMessage: f.maxMessage, Logger: p.Log, Registerer: p.Registry,
+		Clerk: f.clerks(p, asClient), Authority: func(t assignment.Task) string { return t.Address },
+		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(transportCredentials(asClient))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	lis, err := run.Listen("--listen", f.Listen)
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	srv := run.Serve(lis, transportCredentials(serving), func(grpc.ServiceRegistrar) {}, g.ServerOptions()...)
+	stop := func() error { return errors.Join(srv.Stop(nil), g.Close()) }
+	return &server{g, lis.Addr(), stop, srv.Ending()}, nil
+}
+
+// transportCredentials are those of a config, nil for none.
+func transportCredentials(cfg *tls.Config) credentials.TransportCredentials {
+	if cfg == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(cfg)
+}
+
+// clerks makes the clerks of jobs.
+func (f *flags) clerks(p *run.Process, asClient *tls.Config) func(job string) (*clerk.Clerk, error) {
+	var index *int
+	if f.index >= 0 {
+		index = &f.index
+	}
+	return func(job string) (*clerk.Clerk, error) {
+		return clerk.New(clerk.Config{
+			Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
+			Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, MaxOutstanding: f.outstanding, Logger: p.Log, Registerer: p.Registry,
+			DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(transportCredentials(asClient))},
+		})
+	}
 }
 
 // ballastSize is what the garbage that each request leaves is measured against: a
@@ -124,41 +208,10 @@ func (f *flags) serverTLS() (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (f *flags) newProxy(p *run.Process, rules clerkhttp.Rules) (*clerkhttp.Proxy, error) {
-	asClient, err := f.tls.ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	creds := insecure.NewCredentials()
-	if asClient != nil {
-		creds = credentials.NewTLS(asClient)
-	}
-	kind, err := policy.ParseKind(f.policy)
-	if err != nil {
-		return nil, err
-	}
-	var index *int
-	if f.index >= 0 {
-		index = &f.index
-	}
-	base := clerkhttp.DefaultBase()
-	base.TLSClientConfig = asClient
-	return clerkhttp.NewProxy(clerkhttp.ProxyConfig{
-		Rules: rules, Policy: kind, Patience: f.patience, ResponseTimeout: f.headers, Base: base, Logger: p.Log, Registerer: p.Registry,
-		Clerk: func(job string) (*clerk.Clerk, error) {
-			return clerk.New(clerk.Config{
-				Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
-				Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, MaxOutstanding: f.outstanding, Logger: p.Log, Registerer: p.Registry,
-				DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
-			})
-		},
-	})
-}
-
 // reread puts the rules of the file in force.
-func reread(file string, proxy *clerkhttp.Proxy, log *slog.Logger) {
-	var rules clerkhttp.Rules
-	err := proxy.Reload(func() (_ clerkhttp.Rules, err error) {
+func reread(file string, proxy proxy, log *slog.Logger) {
+	var rules front.Rules
+	err := proxy.Reload(func() (_ front.Rules, err error) {
 		rules, err = readRules(file)
 		return rules, err
 	})
