@@ -42,10 +42,13 @@ const (
 	CloseFailed
 	// CloseShutdown: the client ends.
 	CloseShutdown
+	// CloseInactive: the task is in the subset, and the client has sent nothing to any task
+	// for a while.
+	CloseInactive
 	numCloseCauses
 )
 
-var closeCauseNames = [numCloseCauses]string{"idle", "left_subset", "task_gone", "failed", "shutdown"}
+var closeCauseNames = [numCloseCauses]string{"idle", "left_subset", "task_gone", "failed", "shutdown", "inactive"}
 
 func (c CloseCause) String() string {
 	if c < numCloseCauses {

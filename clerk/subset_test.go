@@ -261,7 +261,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for why, n := range map[OpenCause]int{OpenWarm: 20, OpenOnDemand: 3, numOpenCauses: 1} {
+		for why, n := range map[OpenCause]int{OpenWarm: 26, OpenOnDemand: 3, numOpenCauses: 1} {
 			for range n {
 				c.ConnectionOpened(why)
 			}
@@ -279,13 +279,14 @@ slicer_clerk_connections{clerk="0",job="job"} 8
 # TYPE slicer_clerk_connections_closed_total counter
 slicer_clerk_connections_closed_total{cause="failed",clerk="0",job="job"} 4
 slicer_clerk_connections_closed_total{cause="idle",clerk="0",job="job"} 1
+slicer_clerk_connections_closed_total{cause="inactive",clerk="0",job="job"} 6
 slicer_clerk_connections_closed_total{cause="left_subset",clerk="0",job="job"} 2
 slicer_clerk_connections_closed_total{cause="shutdown",clerk="0",job="job"} 5
 slicer_clerk_connections_closed_total{cause="task_gone",clerk="0",job="job"} 3
 # HELP slicer_clerk_connections_opened_total Connections to tasks opened, by why.
 # TYPE slicer_clerk_connections_opened_total counter
 slicer_clerk_connections_opened_total{cause="on_demand",clerk="0",job="job"} 3
-slicer_clerk_connections_opened_total{cause="warm",clerk="0",job="job"} 20
+slicer_clerk_connections_opened_total{cause="warm",clerk="0",job="job"} 26
 `
 		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "slicer_clerk_connections",
 			"slicer_clerk_connections_opened_total", "slicer_clerk_connections_closed_total"); err != nil {

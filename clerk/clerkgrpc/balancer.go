@@ -50,7 +50,14 @@ type keyBalancer struct {
 	conns  map[connKey]*conn
 	table  *table
 	swept  time.Time
-	ended  bool
+	quiet  int // sweeps that found nothing used
+	// inactive: nothing has been sent for so long that all connections are closed. When
+	// something is, it connects to that task, and to the others at warmAt, zero at all other
+	// times, or after as many RPCs as few counts down from.
+	inactive bool
+	warmAt   time.Time
+	few      atomic.Int32
+	ended    bool
 }
 
 var errResolver = errors.New("the slicer balancer needs the slicer resolver: see clerkgrpc.DialOptions")
@@ -81,7 +88,7 @@ func (b *keyBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group) {
 	a := s.Assignment()
 	t := &table{
-		job: b.job, kind: b.config.Policy, turns: &b.turns, wake: b.wake, assignment: a,
+		job: b.job, kind: b.config.Policy, turns: &b.turns, wake: b.wake, few: &b.few, assignment: a,
 		entries: make([]entry, a.NumTasks()), generation: newGeneration(a.Generation()),
 	}
 	if b.table != nil && b.table.assignment == a {
@@ -112,7 +119,7 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group
 		if over := b.fit(c, task, in && settled && task.State != assignment.TaskDead, now); over != nil {
 			dead = append(dead, over)
 		}
-		t.entries[pos] = entry{conn: c, flights: c.flights, draining: task.State == assignment.TaskDraining, inSubset: in, warm: c.warm}
+		t.entries[pos] = entry{conn: c, flights: c.flights, draining: task.State == assignment.TaskDraining, inSubset: in}
 		if in && task.State == assignment.TaskRunning {
 			t.any = append(t.any, uint32(pos))
 		}
@@ -136,11 +143,18 @@ func (b *keyBalancer) fit(c *conn, task assignment.Task, warm bool, now time.Tim
 	over = c.follows(task)
 	c.left = !warm && (c.warm || c.left)
 	c.warm = warm
-	if warm && (c.sub == nil || c.state == connectivity.Idle) {
-		b.connect(c, now)
+	if warm && !b.inactive && b.warmAt.IsZero() {
+		b.heat(c, now)
 	}
 	c.follow()
 	return over
+}
+
+// heat connects to a task of the subset.
+func (b *keyBalancer) heat(c *conn, now time.Time) {
+	if c.sub == nil || c.state == connectivity.Idle {
+		b.connect(c, now)
+	}
 }
 
 // connect begins to connect, unless gRPC is waiting before it tries again.
@@ -258,8 +272,16 @@ func (b *keyBalancer) ResolverError(err error) {
 // UpdateSubConnState is balancer.Balancer's, for balancers without listeners.
 func (b *keyBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle is balancer.Balancer's. Warm connections need no telling.
-func (b *keyBalancer) ExitIdle() {}
+// ExitIdle is balancer.Balancer's. Warm connections need no telling, unless there are none
+// since nothing is sent: grpc.ClientConn.Connect opens them.
+func (b *keyBalancer) ExitIdle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inactive {
+		b.inactive, b.quiet, b.warmAt = false, 0, time.Now()
+		notify(b.wake)
+	}
+}
 
 // Close is balancer.Balancer's.
 func (b *keyBalancer) Close() {

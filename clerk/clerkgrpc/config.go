@@ -60,7 +60,8 @@ const (
 // its connection is given up, and the RPCs on it fail with UNAVAILABLE.
 const silence = 2 * time.Second
 
-// DefaultIdleClose is how long a connection outside the subset may be unused.
+// DefaultIdleClose is how long a connection outside the subset may be unused, and a client
+// inactive.
 const DefaultIdleClose = 2 * time.Minute
 
 // Config says how RPCs are routed. Give either Clerk or Shared.
@@ -92,7 +93,8 @@ type Config struct {
 	// for RPCs without a key. The default is policy.WeightedLeastLoaded.
 	Policy policy.Kind
 	// IdleClose is how long a connection to a task outside the subset may be unused
-	// before it is closed: 1 s to 24 h, 0 stands for DefaultIdleClose.
+	// before it is closed, and how long nothing may be sent to any task, and nothing be under
+	// way, before those to the subset are, too: 1 s to 24 h, 0 stands for DefaultIdleClose.
 	IdleClose time.Duration
 	// HealthCheck has gRPC's health service asked on each connection: a task that says
 	// NOT_SERVING gets no new RPCs. gRPC logs an error for servers that do not have

@@ -34,7 +34,7 @@ type conn struct {
 	// nanoseconds since epoch.
 	inFlight, inFlightAt atomic.Int64
 	// What picks leave behind: a call waits for a connection, or would use it if
-	// it could be had; and, where it is not kept warm, that it was used.
+	// it could be had; and that it was used or asked for.
 	wanted, used atomic.Bool
 	// done is told of each RPC's end.
 	done func(balancer.DoneInfo)
@@ -76,7 +76,17 @@ func (c *conn) follows(task assignment.Task) (over *flight.Group) {
 }
 
 // want asks for a connection. It reports whether it is the first to ask.
-func (c *conn) want() bool { return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true) }
+func (c *conn) want() bool {
+	c.use()
+	return !c.wanted.Load() && c.wanted.CompareAndSwap(false, true)
+}
+
+// use says that there is something to send.
+func (c *conn) use() {
+	if !c.used.Load() {
+		c.used.Store(true)
+	}
+}
 
 // follow makes the condition that picks see fit the state.
 func (c *conn) follow() {

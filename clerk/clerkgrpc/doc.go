@@ -44,7 +44,11 @@
 // # Connections
 //
 // Tasks of the clerk's subset have a warm connection. Others get one when an RPC is
-// to go there, and lose it when it is not used for Config.IdleClose. With
+// to go there, and lose it when it is not used for Config.IdleClose. A client that sends nothing
+// at all for so long closes the warm ones, too, and costs tasks nothing: from the control plane it
+// knows which there are, and which drain or have no room. Its next RPC connects to its owner
+// alone, and within a second all of the subset is connected to again, as it is at once by
+// grpc.ClientConn.Connect. With
 // Config.HealthCheck, a server that says NOT_SERVING in gRPC's health service gets
 // no new RPCs, as if it could not be reached. Connections opened and closed are metrics of the clerk.
 //

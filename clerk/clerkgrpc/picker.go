@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
@@ -23,6 +24,7 @@ type table struct {
 	kind       policy.Kind
 	turns      *turns
 	wake       chan struct{}
+	few        *atomic.Int32 // see keyBalancer
 	assignment *assignment.Assignment
 	entries    []entry // by position in the assignment
 	// any holds the positions of the running tasks of the subset: for RPCs without
@@ -32,9 +34,9 @@ type table struct {
 }
 
 type entry struct {
-	conn                     *conn
-	flights                  *flight.Group // of the incarnation that the assignment names
-	draining, inSubset, warm bool
+	conn               *conn
+	flights            *flight.Group // of the incarnation that the assignment names
+	draining, inSubset bool
 }
 
 func (e *entry) candidate(t tried, p overload.Priority, customer string) policy.Candidate {
@@ -180,8 +182,9 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 	if err != nil {
 		return balancer.PickResult{}, err
 	}
-	if !e.warm && !c.used.Load() {
-		c.used.Store(true)
+	c.use()
+	if t.few.Load() > 0 && t.few.Add(-1) == 0 {
+		notify(t.wake)
 	}
 	var md metadata.MD
 	if r == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -52,6 +55,7 @@ func TestPool(t *testing.T) {
 			b.expect(r, map[string]float64{"slicer_clerk_connections": want})
 		}
 		connections(size)
+		warm := slices.IndexFunc(tasks, func(t assignment.Task) bool { return b.dialsOf(t) > 0 })
 		for i := range n {
 			b.answers(keyOf(i, n), tasks[i].Name)
 		}
@@ -69,7 +73,10 @@ func TestPool(t *testing.T) {
 			}
 		}
 		// The rest, and then all but the subset, goes.
-		time.Sleep(2 * time.Minute)
+		for range 6 {
+			time.Sleep(20 * time.Second)
+			b.answers(keyOf(warm, n), tasks[warm].Name)
+		}
 		connections(size)
 		b.expect(r, map[string]float64{
 			"slicer_clerk_connections_opened_total warm": size, "slicer_clerk_connections_opened_total on_demand": n - size,
@@ -83,6 +90,126 @@ func TestPool(t *testing.T) {
 		// Tasks that are gone take their connections with them.
 		b.put(tasks[:n-1], owners[:n-1]...)
 		connections(n - 1)
+	})
+}
+
+// counter counts a server's connections.
+type counter struct{ open, ever atomic.Int64 }
+
+func (*counter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*counter) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*counter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (c *counter) HandleConn(_ context.Context, s stats.ConnStats) {
+	switch s.(type) {
+	case *stats.ConnBegin:
+		c.open.Add(1)
+		c.ever.Add(1)
+	case *stats.ConnEnd:
+		c.open.Add(-1)
+	}
+}
+
+// TestInactive: a client that sends nothing closes all connections, whatever the control plane
+// says meanwhile; then the first RPC connects to its owner alone, and the rest of the subset
+// follows within a second.
+func TestInactive(t *testing.T) {
+	const n, size = 10, 6
+	index := 0
+	r := prometheus.NewRegistry()
+	cfg := Config{Clerk: clerk.Config{Registerer: r, Subset: clerk.SubsetConfig{Size: size, Index: &index}}, IdleClose: time.Minute}
+	run(t, cfg, func(b *bed) {
+		tasks, owners := many(n)
+		servers, counts := make([]*server, n), make([]counter, n)
+		for i, task := range tasks {
+			servers[i] = b.serve(task, grpc.StatsHandler(&counts[i]), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+		}
+		b.put(tasks, owners...)
+		at := func(when string, want ...int) { // servers
+			b.t.Helper()
+			synctest.Wait()
+			var open []int
+			for i := range counts {
+				if n := counts[i].open.Load(); n == 1 {
+					open = append(open, i)
+				} else if n != 0 {
+					b.t.Errorf("%s server %d has %d connections", when, i, n)
+				}
+			}
+			if !slices.Equal(open, want) {
+				b.t.Errorf("%s servers %v are connected to, want %v", when, open, want)
+			}
+		}
+		var subset, outside []int
+		for i := range counts {
+			synctest.Wait()
+			if counts[i].open.Load() == 1 {
+				subset = append(subset, i)
+			} else {
+				outside = append(outside, i)
+			}
+		}
+		if len(subset) != size {
+			b.t.Fatalf("the subset is %v", subset)
+		}
+		at("at first", subset...)
+		b.answers(keyOf(outside[0], n), tasks[outside[0]].Name)
+		at("with one outside", slices.Sorted(slices.Values(append([]int{outside[0]}, subset...)))...)
+		// What is sent to one task keeps the connections to the others.
+		for range 10 {
+			time.Sleep(30 * time.Second)
+			b.answers(keyOf(subset[0], n), tasks[subset[0]].Name)
+		}
+		at("while one task is asked", subset...)
+		// So does what is under way.
+		hold := make(chan struct{})
+		servers[subset[0]].mu.Lock()
+		servers[subset[0]].block = hold
+		servers[subset[0]].mu.Unlock()
+		slow := make(chan error, 1)
+		go func() {
+			_, err := b.stub.SayHello(clerk.WithKey(b.t.Context(), keyOf(subset[0], n)), wrapperspb.String("n"))
+			slow <- err
+		}()
+		time.Sleep(10 * time.Minute)
+		at("while an RPC is under way", subset...)
+		close(hold)
+		if err := <-slow; err != nil {
+			b.t.Error(err)
+		}
+		time.Sleep(55 * time.Second)
+		at("before it is inactive", subset...)
+		time.Sleep(30 * time.Second)
+		at("when it is inactive")
+		b.expect(r, map[string]float64{"slicer_clerk_connections": 0, "slicer_clerk_connections_closed_total inactive": size})
+		b.plane.Put(subscribertest.Equal(b.t, b.last, assignment.Header{Job: jobName, StoreID: 1, Generation: 2}, tasks, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0))
+		time.Sleep(time.Hour)
+		at("after an hour, and with another assignment")
+
+		began := time.Now()
+		own := subset[1]
+		b.answers(keyOf(9-own, n), tasks[own].Name)
+		if waited := time.Since(began); waited > 0 {
+			b.t.Errorf("the first RPC took %s", waited)
+		}
+		at("with the first RPC", own)
+		time.Sleep(time.Second)
+		at("a second later", subset...)
+		for _, i := range subset {
+			if ever := counts[i].ever.Load(); ever != 2 {
+				b.t.Errorf("server %d has seen %d connections", i, ever)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		at("when it is inactive again")
+		for range warmAfter {
+			b.answers(keyOf(9-own, n), tasks[own].Name)
+		}
+		at("with as many RPCs at once", subset...)
+		time.Sleep(2 * time.Minute)
+		at("when it is inactive for the third time")
+		b.conn.Connect()
+		at("when it is told to connect", subset...)
 	})
 }
 
@@ -315,6 +442,8 @@ func TestWeighted(t *testing.T) {
 			b.t.Errorf("share %.2f, want 2/3", s)
 		}
 		time.Sleep(policy.Expiry + DefaultIdleClose)
+		share(1) // it was inactive
+		time.Sleep(time.Second)
 		if s := share(400); s < .4 || s > .6 {
 			b.t.Errorf("share %.2f when all reports are old", s)
 		}

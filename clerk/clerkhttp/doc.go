@@ -37,7 +37,7 @@
 // # Connections
 //
 // Each task has a pool of connections, an http.Transport. Those of tasks in the
-// clerk's subset stay open; those of other tasks are opened on demand and closed
+// clerk's subset stay open until nothing was asked of them for 5 minutes; those of other tasks are opened on demand and closed
 // when they have been idle for a short while; those of tasks that leave are
 // closed. The clerk counts them by cause.
 package clerkhttp

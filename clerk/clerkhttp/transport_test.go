@@ -3,8 +3,10 @@ package clerkhttp
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,6 +225,51 @@ func TestConnections(t *testing.T) {
 		synctest.Wait()
 		j.metric("slicer_clerk_connections_closed_total{cause=shutdown} 1")
 		j.metric("slicer_clerk_connections{job=job} 0")
+		j.stop(tr)
+	})
+}
+
+// TestInactive: a client that sends nothing has no connections in the end; the next request
+// connects to its owner alone.
+func TestInactive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newTestJob(t, affinity, "abcd")
+		var open atomic.Int64
+		for _, task := range j.tasks {
+			task.srv.ConnState = func(_ net.Conn, s http.ConnState) {
+				switch s {
+				case http.StateNew:
+					open.Add(1)
+				case http.StateClosed:
+					open.Add(-1)
+				}
+			}
+		}
+		tr := j.transport(func(c *Config) {
+			c.Base = DefaultBase()
+			c.Base.DialContext = j.dial
+		})
+		at := func(when string, want int64) {
+			t.Helper()
+			synctest.Wait()
+			if n := open.Load(); n != want {
+				t.Errorf("%s the servers have %d connections, want %d", when, n, want)
+			}
+		}
+		for i := range 4 {
+			if _, err := get(t, tr, keyIn(i, 4)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at("with requests to all", 4)
+		time.Sleep(idleWarm - time.Second)
+		at("before they are idle", 4)
+		time.Sleep(2 * time.Second)
+		at("when they are idle", 0)
+		if _, err := get(t, tr, keyIn(2, 4)); err != nil {
+			t.Fatal(err)
+		}
+		at("with the next request", 1)
 		j.stop(tr)
 	})
 }

@@ -1,6 +1,7 @@
 package subsetting
 
 import (
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
@@ -149,7 +151,8 @@ func (p *pool) Close() error {
 	return nil
 }
 
-// newGRPCFleet has clients of package clerkgrpc.
+// newGRPCFleet has clients of package clerkgrpc. Each asks some task of its subset now and then,
+// or it would close its connections.
 func newGRPCFleet(tb testing.TB, c scale) *fleet {
 	g := grpc.NewServer()
 	f := newFleet(tb, c, g.Serve, g.Stop)
@@ -157,10 +160,42 @@ func newGRPCFleet(tb testing.TB, c scale) *fleet {
 		conn, err := grpc.NewClient("slicer:///"+job, append(
 			clerkgrpc.DialOptions(clerkgrpc.Config{Shared: ck, Keyless: clerkgrpc.AnyTask, IdleClose: time.Second}),
 			grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		if err == nil {
-			conn.Connect()
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		conn.Connect()
+		a := &asking{ClientConn: conn}
+		a.ctx, a.end = context.WithCancel(context.Background())
+		a.wg.Go(a.ask)
+		return a, nil
 	}
 	return f
+}
+
+// asking is a client that asks.
+type asking struct {
+	*grpc.ClientConn
+	ctx context.Context
+	end context.CancelFunc
+	wg  sync.WaitGroup
+}
+
+func (a *asking) ask() {
+	every := time.NewTicker(250 * time.Millisecond)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			// There is no such method: that is an answer.
+			_ = a.Invoke(a.ctx, "/none/None", &emptypb.Empty{}, &emptypb.Empty{})
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *asking) Close() error {
+	a.end()
+	a.wg.Wait()
+	return a.ClientConn.Close()
 }
