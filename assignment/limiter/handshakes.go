@@ -31,6 +31,8 @@ const (
 	// PauseFor is how long a change holds others up at most: by then it is to have
 	// reached all, and what does not read it is not to be waited for.
 	PauseFor = time.Second
+	// busyFor is how often HandshakesConfig.Busy is asked while connections wait.
+	busyFor = 100 * time.Millisecond
 	// silentFor is how long a connection may take to send its first byte.
 	silentFor = 10 * time.Second
 	// maxSilent are waited for at a time, maxSilentEach of them of one client: then the
@@ -53,6 +55,14 @@ type HandshakesConfig struct {
 	// Most are under way at once, and Few while a change is on its way. Defaults:
 	// DefaultHandshakes, DefaultFew.
 	Most, Few int
+	// Busy, if not nil, reports whether hardly any are to be begun for now, as while a change is on
+	// its way: asked when one begins or is released, and from time to time.
+	Busy func() bool
+	// UntilSetUp: a Handshake is released when gRPC has set the connection up, handshake of TLS
+	// and settings of HTTP/2 included, whatever comes then, and is not the connection's
+	// address. grpc.Server takes the connection's deadline off then; were it not to, the pace
+	// would be that of HandshakeFor.
+	UntilSetUp bool
 	// UnderWay, if not nil, is told how many are whenever that changes.
 	UnderWay func(int)
 	// Dropped, if not nil, is told why a connection was dropped.
@@ -122,6 +132,7 @@ func (s *Handshake) Release() {
 	h := s.of
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.paceLocked(time.Now())
 	h.fair.Release(time.Now(), s.id)
 	delete(h.conns, s.id)
 	h.settleLocked()
@@ -172,12 +183,21 @@ func (h *Handshakes) pausedUntilLocked(now time.Time) (until time.Time) {
 }
 
 func (h *Handshakes) limitLocked(now time.Time) {
-	if h.pausedUntilLocked(now).IsZero() {
+	if h.pausedUntilLocked(now).IsZero() && !h.busy() {
 		h.fair.Limit(now, h.cfg.Most)
 	} else {
 		h.fair.Limit(now, h.cfg.Few)
 	}
 	h.settleLocked()
+}
+
+func (h *Handshakes) busy() bool { return h.cfg.Busy != nil && h.cfg.Busy() }
+
+// paceLocked is limitLocked if nothing else says when to look.
+func (h *Handshakes) paceLocked(now time.Time) {
+	if h.cfg.Busy != nil {
+		h.limitLocked(now)
+	}
 }
 
 // settleLocked hands out the connections whose handshake may begin, and is called again
@@ -205,6 +225,9 @@ func (h *Handshakes) settleLocked() {
 	if until := h.pausedUntilLocked(now); !until.IsZero() && (next.IsZero() || until.Before(next)) {
 		next = until
 	}
+	if soon := now.Add(busyFor); h.cfg.Busy != nil && h.fair.Waiting() > 0 && (next.IsZero() || soon.Before(next)) {
+		next = soon
+	}
 	switch {
 	case next.IsZero() && h.timer != nil:
 		h.timer.Stop()
@@ -227,6 +250,7 @@ func (h *Handshakes) late() {
 func (h *Handshakes) begin(s *Handshake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.paceLocked(time.Now())
 	if h.fair.Acquire(time.Now(), s.id, s.key, 0, 1) {
 		s.listener.deliver(s)
 	} else {

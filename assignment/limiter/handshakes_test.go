@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,12 +77,17 @@ type bench struct {
 }
 
 func newBench(t *testing.T, most, few int) *bench {
+	return newBenchOf(t, limiter.HandshakesConfig{Most: most, Few: few})
+}
+
+func newBenchOf(t *testing.T, cfg limiter.HandshakesConfig) *bench {
 	b := &bench{t: t, in: newPipes(), dropped: map[string]int{}}
-	b.h = limiter.NewHandshakes(limiter.HandshakesConfig{Most: most, Few: few, Dropped: func(why string) {
+	cfg.Dropped = func(why string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.dropped[why]++
-	}})
+	}
+	b.h = limiter.NewHandshakes(cfg)
 	lis := b.h.Listener(b.in, 0)
 	ended := make(chan error, 1)
 	go func() {
@@ -274,4 +280,45 @@ func TestKeyOf(t *testing.T) {
 	if got := limiter.KeyOf(nil); got != "" {
 		t.Errorf("none: %q", got)
 	}
+}
+
+// With UntilSetUp one is over when its server takes the deadline off the connection, which keeps
+// its address; while its server is busy hardly any are begun.
+func TestUntilSetUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var busy atomic.Bool
+		b := newBenchOf(t, limiter.HandshakesConfig{Most: 3, Few: 1, UntilSetUp: true, Busy: busy.Load})
+		for range 20 {
+			b.in.speak("10.0.0.1:1")
+		}
+		in := b.accepted(3, "at first")
+		if _, ok := in[0].RemoteAddr().(named); !ok {
+			t.Errorf("the address is %T", in[0].RemoteAddr())
+		}
+		setUp := func(c net.Conn) {
+			t.Helper()
+			if err := errors.Join(c.SetDeadline(time.Now().Add(time.Minute)), c.SetDeadline(time.Time{})); err != nil {
+				t.Error(err)
+			}
+		}
+		setUp(in[0])
+		setUp(in[0])
+		in = b.accepted(4, "when one is set up, which counts once,")
+		busy.Store(true)
+		setUp(in[1])
+		setUp(in[2])
+		b.accepted(4, "when two of three are set up and the server is busy")
+		setUp(in[3])
+		b.accepted(5, "when the third is, too,")
+		busy.Store(false)
+		time.Sleep(200 * time.Millisecond)
+		in = b.accepted(7, "when it is not busy any more")
+		busy.Store(true)
+		for _, c := range in {
+			setUp(c)
+		}
+		b.accepted(8, "when it is again")
+		time.Sleep(limiter.HandshakeFor)
+		b.accepted(9, "a second later")
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -161,18 +162,33 @@ func (l *listener) take(c net.Conn) {
 		l.silentOf[s.key] = of
 	}
 	s.all, s.of = l.silent.PushBack(s), of.PushBack(s)
-	manyOf, many := of.Len() > maxSilentEach, l.silent.Len() > maxSilent
+	over := l.tooManyLocked(s.key)
 	l.wg.Add(1)
 	l.mu.Unlock()
 	go func() {
 		defer l.wg.Done()
 		l.listen(s)
 	}()
+	if !over {
+		return
+	}
+	// In a burst connections are taken faster than goroutines look: let these find that
+	// something has come.
+	runtime.Gosched()
+	l.mu.Lock()
+	manyOf, many := l.silentOf[s.key] != nil && l.silentOf[s.key].Len() > maxSilentEach, l.tooManyLocked(s.key)
+	l.mu.Unlock()
 	if manyOf {
 		l.dropOldest(s.key)
 	} else if many {
 		l.dropOldest("")
 	}
+}
+
+// tooManyLocked reports whether too many connections are silent, altogether or of a key.
+func (l *listener) tooManyLocked(key string) bool {
+	of := l.silentOf[key]
+	return of != nil && of.Len() > maxSilentEach || l.silent.Len() > maxSilent
 }
 
 // dropOldest drops the silent connection that is the oldest of a key, or of all with "".
@@ -272,7 +288,20 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // RemoteAddr is where the handlers of its streams find the handshake.
-func (c *conn) RemoteAddr() net.Addr { return c.handshake }
+func (c *conn) RemoteAddr() net.Addr {
+	if c.handshake.of.cfg.UntilSetUp {
+		return c.handshake.Addr
+	}
+	return c.handshake
+}
+
+// SetDeadline is called without one when gRPC has set the connection up.
+func (c *conn) SetDeadline(t time.Time) error {
+	if t.IsZero() && c.handshake.of.cfg.UntilSetUp {
+		c.handshake.Release()
+	}
+	return c.Conn.SetDeadline(t)
+}
 
 func (c *conn) Close() error {
 	c.handshake.Release()
