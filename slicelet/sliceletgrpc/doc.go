@@ -17,6 +17,9 @@
 //
 // Listen before slicelet.New: from then on clients may come.
 //
+// To be served at an even pace while very many clients connect at once, serve on what Listener
+// makes of the listener.
+//
 // Each RPC with a key is counted as load (Slicelet.Handle), and its handler finds
 // the slicelet.Handle with HandleFrom. The key is in the metadata that
 // clerkgrpc sends, or in other metadata, or a function finds it in the request:

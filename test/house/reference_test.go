@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -258,6 +259,13 @@ func TestDocsMetrics(t *testing.T) {
 				sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{Registerer: d})
 			}
 			return s, err
+		},
+		func() (interface{ Close() error }, error) {
+			lis, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return nil, err
+			}
+			return sliceletgrpc.Listener(lis, nil, sliceletgrpc.ListenerConfig{Registerer: d})
 		},
 		func() (interface{ Close() error }, error) {
 			conn, err := grpc.NewClient("slicer:///j", append(clerkgrpc.DialOptions(clerkgrpc.Config{
