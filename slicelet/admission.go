@@ -23,6 +23,10 @@ type Arrival struct {
 	// StandsFor is what a trial request says of itself (overload.TaskLevel.Send), 0 for
 	// others.
 	StandsFor int
+	// Peer tells apart what requests come from, such as connections: a hash of their addresses,
+	// say. Trial requests of a peer stand for at most ten times what comes from it, or one client
+	// could make a task refuse what there is room for. 0 is one of them.
+	Peer uint64
 	// Key is the request's if Keyed. It need not be given unless StandsFor is above 1, or
 	// HeavyKeys says so.
 	Key   assignment.SliceKey
@@ -51,7 +55,7 @@ func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload
 		}
 	}
 	c, p := a.s.arrivals.control, r.Labels.Priority()
-	if r.StandsFor > 1 {
+	if a.s.arrivals.peers.arrived(r.Peer); r.StandsFor > 1 {
 		a.held(c, p, r)
 	}
 	return c.Admit(now, a.rank(p, r), r.StandsFor > 0, left, mode != assignment.AdmissionOn)
@@ -65,21 +69,18 @@ func (a Admission) rank(p overload.Priority, r Arrival) overload.Priority {
 	return a.s.recorder.heavy.Load().Rank(p, r.Key)
 }
 
-// held counts what a trial request stands for besides itself, as requests for its key, of its
-// criticality, and evenly of the cohorts that are held back. All of the trial request's own
-// would make the level jump.
+// held counts what a trial request stands for besides itself, as requests for its key and of
+// its criticality.
 func (a Admission) held(c *admission.Controller, p overload.Priority, r Arrival) {
-	const parts = 8
-	n := min(r.StandsFor, overload.MostStandsFor) - 1
-	if r.Keyed && isDemand(r.Labels) {
+	n := a.s.arrivals.peers.standsFor(r.Peer, min(r.StandsFor, overload.MostStandsFor)-1)
+	held := false
+	c.Limits().StandIns(p, n, func(at overload.Priority, n int) {
+		c.Held(a.rank(at, r), n)
+		held = true
+	})
+	if held && r.Keyed && isDemand(r.Labels) {
 		v := a.s.view.Load()
 		a.s.meter.held(r.Key, v.metered, v.metered.find(r.Key), float64(n))
-	}
-	first := p - p%overload.Cohorts
-	cohorts := min(max(c.Limits().Level.Below, first+1)-first, overload.Cohorts)
-	for i := range parts {
-		at := first + cohorts*overload.Priority(2*i+1)/(2*parts)
-		c.Held(a.rank(at, r), (n+parts-1-i)/parts)
 	}
 }
 

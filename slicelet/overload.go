@@ -19,31 +19,39 @@ type arrivals struct {
 	customer func(ctx context.Context, claimed string) string // Config.Customer
 	control  *admission.Controller
 	accounts *quota.Accounts
+	peers    peers
 }
 
 // attempts counts requests by how often they were sent before.
 type attempts struct {
 	began time.Time        // which times count from
 	by    [3]atomic.Uint64 // 0, 1, and more
-	due   atomic.Int64     // when the next sample is, nanoseconds since began
+	// believed are those of the latter two that are not more than a client may say.
+	believed atomic.Uint64
+	due      atomic.Int64 // when the next sample is, nanoseconds since began
 
 	mu     sync.Mutex
 	recent overload.Attempts
 }
 
-// count counts one that was sent so often before.
-func (a *attempts) count(now time.Time, before int) {
+// count counts one that was sent so often before, which is believed or not.
+func (a *attempts) count(now time.Time, before int, believed bool) {
 	since := now.Sub(a.began)
 	if due := a.due.Load(); int64(since) >= due && a.due.CompareAndSwap(due, int64(since+overload.SampleEvery)) {
 		a.mu.Lock()
 		a.recent.Sample(since, a.first(), a.again())
 		a.mu.Unlock()
 	}
-	a.by[before].Add(1)
+	if a.by[before].Add(1); before > 0 && believed {
+		a.believed.Add(1)
+	}
 }
 
-func (a *attempts) first() uint64 { return a.by[0].Load() }
-func (a *attempts) again() uint64 { return a.by[1].Load() + a.by[2].Load() }
+func (a *attempts) again() uint64 { return a.believed.Load() }
+func (a *attempts) first() uint64 {
+	again := a.again() // the others only grow meanwhile
+	return a.by[0].Load() + a.by[1].Load() + a.by[2].Load() - again
+}
 
 // many reports whether many were sent before.
 func (a *attempts) many(now time.Time) bool {
@@ -53,11 +61,15 @@ func (a *attempts) many(now time.Time) bool {
 }
 
 // CountAttempt counts a request that has arrived, by how often its client has sent it
-// before: 0 is a first attempt, and so is what is below. The handlers of packages
-// sliceletgrpc and slicelethttp call it. It does not allocate, and takes a lock four times a
-// second.
-func (s *Slicelet) CountAttempt(now time.Time, before int) {
-	s.arrivals.attempts.count(now, min(max(before, 0), len(s.arrivals.attempts.by)-1))
+// before: 0 is a first attempt, and so is what is below. peer tells apart what requests come
+// from (Arrival.Peer): of each a tenth of the requests count as retries at most, which is what
+// a client sends that keeps its budget, or one that says so of all would forbid the others
+// theirs (Elsewhere). The handlers of packages sliceletgrpc and slicelethttp call it. It does
+// not allocate, and takes a lock four times a second.
+func (s *Slicelet) CountAttempt(now time.Time, peer uint64, before int) {
+	a := &s.arrivals
+	before = min(max(before, 0), len(a.attempts.by)-1)
+	a.attempts.count(now, before, a.peers.attempt(peer, before > 0))
 }
 
 // Elsewhere reports whether a request without a key, for which this task has no room, may

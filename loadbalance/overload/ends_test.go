@@ -119,7 +119,8 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 				}
 			}
 			s.seen.Arrived++
-			s.asked[p] += uint32(max(standsFor, 1))
+			s.asked[p]++
+			s.limits.StandIns(p, standsFor-1, func(at Priority, n int) { s.asked[at] += uint32(max(n, 0)) })
 			if standsFor > 0 {
 				s.seen.Trials++
 			}

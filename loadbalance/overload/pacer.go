@@ -60,6 +60,10 @@ const (
 	levelTicks = 10
 	// firstPause is that between two of a client as long as none have arrived.
 	firstPause = time.Second
+
+	// believedFor is for how long after a level was told requests below it may stand for
+	// others.
+	believedFor = 2 * time.Second
 )
 
 // Pacer decides which requests a task has no room for, so that it goes on serving what it
@@ -88,6 +92,8 @@ type Pacer struct {
 	told         time.Duration // the pause
 	levels       [levelTicks]Priority
 	ticks        int
+	highest      believed // of the levels of the last believedFor, about
+	now          time.Duration
 }
 
 // burst is how many requests arrived between two Ticks.
@@ -149,6 +155,7 @@ type Limits struct {
 
 	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
 	signal float64
+	lately Priority            // the highest level that was told lately
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
 }
 
@@ -182,6 +189,7 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	}
 	p.ends.tick(s, over, keep(endsOver), l)
 	p.ticks++
+	p.now += over
 	if all < 1e-9 {
 		return l
 	}
@@ -217,6 +225,10 @@ func (p *Pacer) Tick(s Seen) *Limits {
 		l.Level = l.Level.bounded()
 		p.told = l.Level.Pause
 	}
+	if l.Level.Below >= p.highest.Below || p.now >= p.highest.until {
+		p.highest = believed{l.Level, p.now + believedFor}
+	}
+	l.lately = p.highest.Below
 	return l
 }
 
@@ -239,6 +251,23 @@ func (p *Pacer) Reranked() { p.shares = [Priorities]float64{} }
 
 // Can is how many handlers can end in a second, 0 unless it is they that are full.
 func (l *Limits) Can() float64 { return l.can }
+
+// StandIns calls count with the priorities at which those requests count that a trial request
+// of a priority stands for, besides itself, and how many count there: evenly at those of its
+// criticality that are refused, as all of the trial request's own would make the level jump.
+// One of a priority that was not refused lately stands for none: its client has nothing to hold
+// back, whatever it says.
+func (l *Limits) StandIns(p Priority, n int, count func(Priority, int)) {
+	const parts = 8
+	if p >= l.lately {
+		return
+	}
+	first := p - p%Cohorts
+	cohorts := min(max(l.Level.Below, first+1)-first, Cohorts)
+	for i := range parts {
+		count(first+cohorts*Priority(2*i+1)/(2*parts), (n+parts-1-i)/parts)
+	}
+}
 
 // Verdict is what becomes of a request.
 type Verdict uint8

@@ -31,6 +31,7 @@ type core struct {
 	reported Level
 
 	after time.Duration // what arrives from then on counts, 0 for 1 s
+	liar  *liar         // nil if there is none
 }
 
 func (c *core) settles() time.Duration { return cmp.Or(c.after, time.Second) }
@@ -40,6 +41,7 @@ type queued struct {
 	p         Priority
 	from      *TaskLevel
 	standsFor int
+	lies      bool // it counts for nothing
 }
 
 // outcome counts requests by criticality.
@@ -80,6 +82,11 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 	}
 	for c.now < begin+lasts {
 		c.tick()
+		if l := c.liar; l != nil && l.next <= c.now {
+			c.take(o, queued{arrived: max(l.next, begin), p: l.p, standsFor: l.standsFor, lies: true}, false)
+			l.next = max(l.next, begin) + time.Duration(rng.ExpFloat64()*float64(c.takes)/l.rate)
+			continue
+		}
 		if next <= c.now {
 			at := next
 			next += time.Duration(rng.ExpFloat64() * float64(c.takes) / times)
@@ -101,6 +108,9 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 		}
 		if len(c.queue) == 0 {
 			c.now = min(next, c.ticked+Tick)
+			if c.liar != nil {
+				c.now = min(c.now, c.liar.next)
+			}
 			continue
 		}
 		c.serve(o, begin)
@@ -137,7 +147,8 @@ func (c *core) waiting() Queue {
 func (c *core) take(o *outcome, q queued, counts bool) {
 	c.now += c.intake
 	c.seen.Arrived++
-	c.asked[q.p] += uint32(max(q.standsFor, 1))
+	c.asked[q.p]++
+	c.limits.StandIns(q.p, q.standsFor-1, func(at Priority, n int) { c.asked[at] += uint32(max(n, 0)) })
 	if q.standsFor > 0 {
 		c.seen.Trials++
 	}
@@ -166,7 +177,7 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 	}
 	c.now += c.takes
 	c.answer(q)
-	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > c.settles() {
+	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > c.settles() && !q.lies {
 		o.inTime[q.p.Criticality()]++
 		o.latencies = append(o.latencies, took)
 	}

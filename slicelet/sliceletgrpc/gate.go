@@ -42,6 +42,7 @@ type call struct {
 	keyed  bool
 	labels overload.Labels
 	charge slicelet.Charge
+	peer   uint64 // tells apart what RPCs come from
 	// refused is why the RPC is not begun, if tap has found that.
 	refused error
 	// full: the handler has refused the RPC by Overloaded, whichever goroutine called it.
@@ -88,7 +89,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	defer g.load.underWay.Add(-1)
 	var answer any
 	c, inner := g.callOf(ctx, info.FullMethod, began)
-	g.attempt(ctx, began)
+	g.attempt(ctx, began, c.peer)
 	if c.refused != nil {
 		return nil, c.refused
 	}
@@ -126,7 +127,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
 	s.call.charge.Move(&c.charge)
-	g.attempt(ss.Context(), began)
+	g.attempt(ss.Context(), began, c.peer)
 	if c.refused != nil {
 		return c.refused
 	}

@@ -20,8 +20,8 @@ const (
 )
 
 // attempt counts an RPC by how often it was sent before.
-func (g *gate) attempt(ctx context.Context, now time.Time) {
-	g.slicelet.CountAttempt(now, max(number(ctx, AttemptHeader), number(ctx, previousAttempts)))
+func (g *gate) attempt(ctx context.Context, now time.Time, from uint64) {
+	g.slicelet.CountAttempt(now, from, max(number(ctx, AttemptHeader), number(ctx, previousAttempts)))
 }
 
 // number is what metadata says, 0 if that is no number.

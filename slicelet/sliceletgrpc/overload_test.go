@@ -73,7 +73,7 @@ func TestOverloaded(t *testing.T) {
 			refused("two owners", key(), "1", codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK, false)
 			time.Sleep(3 * time.Second)
 		}
-		for range 20 {
+		for range 40 {
 			_ = b.ask(b.with(AttemptHeader, "2"), "x")
 		}
 		refused("many retries", key(), "", codes.ResourceExhausted, slicerv1.Overloaded_SCOPE_ALL, true)
@@ -85,7 +85,7 @@ func TestOverloaded(t *testing.T) {
 			_ = b.ask(b.with(AttemptHeader, "many"), "x")
 		}
 		refused("no numbers", key(), "-1", codes.Unavailable, slicerv1.Overloaded_SCOPE_TASK, false)
-		for range 5 {
+		for range 40 {
 			_ = b.ask(b.with(previousAttempts, "1"), "x")
 		}
 		refused("retries of gRPC's own", key(), "", codes.ResourceExhausted, slicerv1.Overloaded_SCOPE_ALL, true)

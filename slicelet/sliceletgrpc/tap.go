@@ -2,11 +2,14 @@ package sliceletgrpc
 
 import (
 	"context"
+	"hash/maphash"
+	"reflect"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -24,11 +27,11 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	now := time.Now()
 	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
 	l.Customer = g.slicelet.CustomerOf(ctx, lastOf(info.Header, CustomerHeader))
-	c := &call{Context: ctx, gate: g, labels: l}
+	c := &call{Context: ctx, gate: g, labels: l, peer: peerOf(ctx)}
 	c.refused = g.room(ctx, now, c, lastOf(info.Header, StandsForHeader))
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
-		g.attempt(ctx, now)
+		g.attempt(ctx, now, c.peer)
 		return ctx, c.refused
 	}
 	return c, nil
@@ -37,7 +40,7 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 // room is the error of an RPC that there is no room for, or that its customer's limit does
 // not let in.
 func (g *gate) room(ctx context.Context, now time.Time, c *call, trial string) error {
-	a := slicelet.Arrival{Labels: c.labels, StandsFor: overload.ParseStandsFor(trial)}
+	a := slicelet.Arrival{Labels: c.labels, StandsFor: overload.ParseStandsFor(trial), Peer: c.peer}
 	if !g.slicelet.Admission().Charge(now, &c.charge, &a) {
 		return g.outOfQuota(a.Labels.Customer)
 	}
@@ -54,6 +57,17 @@ func (g *gate) room(ctx context.Context, now time.Time, c *call, trial string) e
 		return g.shed(ctx, c.labels)
 	}
 	return nil
+}
+
+var seed = maphash.MakeSeed()
+
+// peerOf tells connections apart, of which each has a net.Addr of its own; 0 if it is not known.
+func peerOf(ctx context.Context) uint64 {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil || !reflect.TypeOf(p.Addr).Comparable() {
+		return 0
+	}
+	return maphash.Comparable(seed, p.Addr)
 }
 
 // longestHeld is the longest deadline that the tap refuses. An RPC with a longer one is
@@ -96,7 +110,7 @@ func (g *gate) callOf(ctx context.Context, method string, now time.Time) (*call,
 		g.recharge(ctx, now, c)
 		return c, ctx
 	}
-	c := &call{Context: ctx, gate: g, labels: g.labels(ctx)}
+	c := &call{Context: ctx, gate: g, labels: g.labels(ctx), peer: peerOf(ctx)}
 	if !g.cfg.NoTap && !ofGRPC(method) {
 		c.refused = g.room(ctx, now, c, last(ctx, StandsForHeader))
 	}

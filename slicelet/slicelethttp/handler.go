@@ -115,7 +115,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.Context, cancel = context.WithTimeout(v.Context, limit)
 		defer cancel()
 	}
-	g.attempt(r, begun)
+	from := peerOf(r)
+	g.attempt(r, begun, from)
 	rec := &v.recorder
 	defer func() {
 		// A panic, which the server takes for the connection's end, is an error.
@@ -125,7 +126,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.answered(rec.code, took)
 	}()
 	key, ok := g.keyOf(r)
-	verdict, checked := g.admit(v, r, key, ok, begun), false
+	verdict, checked := g.admit(v, r, key, ok, begun, from), false
 	if !ok {
 		if g.cfg.RequireKey {
 			v.charge.Cancel()

@@ -2,6 +2,7 @@ package slicelethttp
 
 import (
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,10 +14,15 @@ import (
 )
 
 // attempt counts a request by how often it was sent before.
-func (g *gate) attempt(r *http.Request, now time.Time) {
+func (g *gate) attempt(r *http.Request, now time.Time, from uint64) {
 	before, _ := strconv.Atoi(last(r, httpkey.HeaderAttempt))
-	g.slicelet.CountAttempt(now, before)
+	g.slicelet.CountAttempt(now, from, before)
 }
+
+var seed = maphash.MakeSeed()
+
+// peerOf tells connections apart.
+func peerOf(r *http.Request) uint64 { return maphash.String(seed, r.RemoteAddr) }
 
 // Overloaded answers a request that the handler has no room for, before it has done
 // anything, with 503 Service Unavailable, and reports whether the client may send it to
@@ -64,7 +70,7 @@ func (v *visit) refuses(verdict overload.Verdict) bool {
 
 // admit decides whether there is room for a request. Its goroutine has begun already, so
 // that of what it has waited only the last part is known.
-func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time.Time) overload.Verdict {
+func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time.Time, from uint64) overload.Verdict {
 	if l := g.slicelet.Admission().Level(); l.Below > 0 {
 		v.Header().Set(httpkey.HeaderLevel, l.String())
 	}
@@ -72,7 +78,7 @@ func (g *gate) admit(v *visit, r *http.Request, key string, keyed bool, now time
 		v.Header().Set(httpkey.HeaderDraining, "1")
 	}
 	standsFor := overload.ParseStandsFor(last(r, httpkey.HeaderStandsFor))
-	a := slicelet.Arrival{Labels: v.labels, StandsFor: standsFor, Keyed: keyed && (standsFor > 1 || g.slicelet.Admission().HeavyKeys())}
+	a := slicelet.Arrival{Labels: v.labels, StandsFor: standsFor, Peer: from, Keyed: keyed && (standsFor > 1 || g.slicelet.Admission().HeavyKeys())}
 	if a.Keyed {
 		a.Key = assignment.KeyOf(key)
 	}

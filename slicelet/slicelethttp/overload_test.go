@@ -60,7 +60,7 @@ func TestOverloaded(t *testing.T) {
 			says("no numbers", keyIn(0), "many", httpkey.OverloadedTask)
 		}
 		time.Sleep(3 * time.Second)
-		for range 3 {
+		for range 40 {
 			h.ServeHTTP(httptest.NewRecorder(), func() *http.Request {
 				r := request(keyIn(0), "")
 				r.Header.Set(httpkey.HeaderAttempt, "2")
