@@ -107,7 +107,7 @@ func (t *Throttle) Refused(err error) bool {
 		full, ok = OverloadedFromStatus(err)
 	}
 	if ok {
-		return full.Customer != "" && t.said(full)
+		return full.Customer != "" && t.Of(full)
 	}
 	s, ok := status.FromError(err)
 	return ok && s.Code() == codes.ResourceExhausted && !tooLarge(s.Message()) && !t.saysLevels()
@@ -126,7 +126,7 @@ func (t *Throttle) saysLevels() bool {
 	return t.levelAt > 0 && time.Since(t.all.epoch)-t.levelAt < levelFor
 }
 
-// said reports whether a refusal is of this task.
-func (t *Throttle) said(o Overloaded) bool {
+// Of reports whether a refusal is of this task.
+func (t *Throttle) Of(o Overloaded) bool {
 	return (o.Job == t.job || o.Job == "") && (o.Task == t.task || o.Task == "")
 }

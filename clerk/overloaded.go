@@ -54,6 +54,18 @@ func (o Overloaded) final() error {
 	return o
 }
 
+// Said reports whether the task says with the refusal that it refuses requests of this
+// priority, so that clients do not send them again; if the priority is not known, whether it
+// says that of any. A refusal for want of room that is not said speaks against the task
+// (Throttle.Ended): one that refuses what it does not say is chosen the more, the less it has to
+// do.
+func (o Overloaded) Said(p overload.Priority) bool {
+	if p >= overload.Priorities {
+		p = 0
+	}
+	return o.Customer != "" || p < o.Level.Below
+}
+
 // GRPCStatus makes gRPC send it as it travels from a slicelet, with a
 // slicerv1.Overloaded: as UNAVAILABLE where another task may be asked, else as
 // RESOURCE_EXHAUSTED.

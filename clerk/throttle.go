@@ -188,7 +188,8 @@ func (t *Throttle) Hear(l overload.Level) {
 }
 
 // Ended counts a request to the task that has ended: failed if that speaks against the task, as
-// no answer, or one that it has broken down, does. While none has failed it takes no lock.
+// no answer, or one that it has broken down, or a refusal that is not Overloaded.Said, does.
+// While none has failed it takes no lock.
 func (t *Throttle) Ended(failed bool) {
 	if !failed && !t.fails.Load() {
 		return
@@ -227,7 +228,7 @@ func (t *Throttle) Draining() bool { return t.draining.Load() || t.drains.Load()
 // HearRefusal is Hear for a refusal, which need not be of this task: another may have passed
 // it on.
 func (t *Throttle) HearRefusal(o Overloaded) {
-	if o.Level.Below > 0 && t.said(o) {
+	if o.Level.Below > 0 && t.Of(o) {
 		t.Hear(o.Level)
 	}
 }
@@ -253,6 +254,10 @@ func (t *Throttle) setLocked(below overload.Priority) {
 		t.all.some.Add(-1)
 	}
 }
+
+// Says reports whether the task has said that it refuses anything, as far as that may be
+// believed still.
+func (t *Throttle) Says() bool { return t.below.Load() > 0 }
 
 // Holds reports whether a request of a customer, empty for none, would be held back: the task
 // would refuse it, as far as is known. Of a task that says no level it is known by what it has

@@ -135,9 +135,9 @@ func TestStockUnanswered(t *testing.T) {
 	}
 	defer ck.Close()
 	c := &conn{throttle: ck.Throttle("a")}
-	done := c.measure(policy.RoundRobin)
+	c.measure(policy.RoundRobin)
 	for _, answered := range []bool{false, true} {
-		done(balancer.DoneInfo{Err: status.Error(codes.ResourceExhausted, "no room"), BytesReceived: answered})
+		c.done(balancer.DoneInfo{Err: status.Error(codes.ResourceExhausted, "no room"), BytesReceived: answered})
 		if c.throttle.Watched() != answered {
 			t.Errorf("answered: %v, it is taken for a refusal: %v", answered, c.throttle.Watched())
 		}

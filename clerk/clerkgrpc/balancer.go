@@ -110,7 +110,7 @@ func (b *keyBalancer) take(s *clerk.Subset, now time.Time) (dead []*flight.Group
 		delete(before, key)
 		if !ok {
 			c = &conn{task: task, state: connectivity.Idle, flights: new(flight.Group), throttle: b.job.clerk.Throttle(task.Name)}
-			c.done = c.measure(b.config.Policy)
+			c.measure(b.config.Policy)
 		}
 		b.conns[key] = c
 		in := s.Contains(pos)

@@ -36,8 +36,9 @@ type conn struct {
 	// What picks leave behind: a call waits for a connection, or would use it if
 	// it could be had; and that it was used or asked for.
 	wanted, used atomic.Bool
-	// done is told of each RPC's end.
-	done func(balancer.DoneInfo)
+	// done is told of each RPC's end, and ended of its priority, too.
+	done  func(balancer.DoneInfo)
+	ended func(balancer.DoneInfo, overload.Priority)
 	// throttle is what the task has said that it refuses.
 	throttle *clerk.Throttle
 
@@ -125,10 +126,11 @@ func (c *conn) closed(ck *clerk.Clerk, why clerk.CloseCause) {
 // epoch is where the times of utilization count from.
 var epoch = time.Now()
 
-// measure is what done is for a policy.
-func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
+// measure sets done and ended for a policy.
+func (c *conn) measure(k policy.Kind) {
+	c.done = func(info balancer.DoneInfo) { c.ended(info, overload.Priorities) }
 	counts, weighs := counts(k), k == policy.Weighted || k == policy.WeightedLeastLoaded
-	return func(info balancer.DoneInfo) {
+	c.ended = func(info balancer.DoneInfo, p overload.Priority) {
 		if counts {
 			c.outstanding.Add(-1)
 		}
@@ -138,7 +140,7 @@ func (c *conn) measure(k policy.Kind) func(balancer.DoneInfo) {
 		if refused {
 			c.throttle.Watch()
 		}
-		c.throttle.Ended(info.Err != nil && speaksAgainst(info.Err, refused))
+		c.throttle.Ended(info.Err != nil && c.speaksAgainst(info.Err, p, refused))
 		// It may be a nil pointer in an interface.
 		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
 			c.reported(load)
@@ -152,14 +154,18 @@ func (c *conn) refused(info balancer.DoneInfo) bool {
 	return info.Err != nil && info.BytesReceived && c.throttle.Refused(info.Err)
 }
 
-// speaksAgainst reports whether an error is one that a healthy task would not give: it says
-// that it has broken down, or nothing in time, or refuses what another might not.
-func speaksAgainst(err error, refused bool) bool {
-	switch code := status.Code(err); {
-	case code == codes.Unavailable, refused:
-		_, full := clerk.OverloadedFromStatus(err)
-		return !full
-	case code == codes.Unknown, code == codes.Internal, code == codes.DataLoss, code == codes.Unimplemented, code == codes.DeadlineExceeded:
+// speaksAgainst reports whether an error is one that a healthy task would not give to an RPC of
+// this priority, if that is known: it says that it has broken down, or nothing in time, or that
+// it has no room for what it does not say that it refuses.
+func (c *conn) speaksAgainst(err error, p overload.Priority, refused bool) bool {
+	switch code := status.Code(err); code {
+	case codes.Unavailable, codes.ResourceExhausted:
+		full, ok := clerk.OverloadedFromStatus(err)
+		if !ok {
+			return code == codes.Unavailable || refused
+		}
+		return c.throttle.Of(full) && !full.Said(p)
+	case codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented, codes.DeadlineExceeded:
 		return true
 	}
 	return false

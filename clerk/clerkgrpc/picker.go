@@ -211,9 +211,9 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 		c.outstanding.Add(1)
 	}
 	done := c.done
-	if c.throttle.Watched() {
+	if c.throttle.Watched() || c.throttle.Says() {
 		done = func(info balancer.DoneInfo) {
-			c.done(info)
+			c.ended(info, p)
 			if info.BytesReceived {
 				c.throttle.Answered(p, customer, c.refused(info))
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/internal/flight"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -265,7 +266,7 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 		if delete(r.out.Header, httpkey.HeaderStandsFor); standsFor > 0 {
 			r.out.Header[httpkey.HeaderStandsFor] = []string{strconv.Itoa(standsFor)}
 		}
-		resp, err := r.send(v, b, consistent)
+		resp, err := r.send(v, b, consistent, p)
 		if refused := b.refused(resp); refused || resp != nil && b.throttle.Watched() {
 			b.throttle.Answered(p, customer, refused)
 		}
@@ -404,7 +405,7 @@ func (r *trip) patience() context.Context {
 }
 
 // send sends the request to a task once.
-func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, error) {
+func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priority) (*http.Response, error) {
 	r.out.URL.Host = b.address
 	r.out.Header[httpkey.HeaderGeneration] = v.generation
 	if before := clerk.AttemptOf(r.in.Context()) + r.sent; before > 0 {
@@ -452,7 +453,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	case err == nil:
 		b.answered()
 		b.hear(resp)
-		b.throttle.Ended(b.speaksAgainst(resp))
+		b.throttle.Ended(b.speaksAgainst(v.a.Job(), resp, p))
 	case isUnreached(err) && r.in.Context().Err() == nil:
 		b.failed(time.Now())
 	case !errors.Is(err, context.Canceled):
@@ -480,14 +481,17 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool) (*http.Response, e
 	return resp, err
 }
 
-// speaksAgainst reports whether an answer is one that a healthy task would not give, or refuses
-// what another might not.
-func (b *backend) speaksAgainst(resp *http.Response) bool {
-	if resp.StatusCode < http.StatusInternalServerError {
-		return resp.StatusCode == http.StatusTooManyRequests && !outOfQuota(resp) && b.refused(resp)
+// speaksAgainst reports whether an answer is one that a healthy task would not give to a
+// request of this priority: it says that it has broken down, or that it has no room for what it
+// does not say that it refuses.
+func (b *backend) speaksAgainst(job string, resp *http.Response, p overload.Priority) bool {
+	if full, ok := overloaded(job, resp); ok {
+		return !full.Said(p)
 	}
-	_, full := OverloadedOf(resp)
-	return !full
+	if resp.StatusCode == http.StatusTooManyRequests {
+		return !outOfQuota(resp) && b.refused(resp)
+	}
+	return resp.StatusCode >= http.StatusInternalServerError
 }
 
 // isUnreached reports whether an error came before anything was sent.

@@ -16,6 +16,10 @@ const (
 	leastFailed = .01
 	// leastChosen is what a task of which all requests fail counts for at least, to others.
 	leastChosen = .05
+	// mostFailing is how often the least weight of those to choose among a task counts for at
+	// most that fails, to begin with: else one that says a large weight, and fails, would get
+	// all.
+	mostFailing = 4
 )
 
 // Failures is what share of a client's requests to a task have failed lately. Times are since

@@ -160,7 +160,7 @@ func Choose[C Candidates](k Kind, c C, number uint64) int {
 
 // chooseBest is Choose for candidates of any rank.
 func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
-	best, count, sum, known, fails := Ranks, 0, 0., 0, false
+	best, count, sum, least, known, fails := Ranks, 0, 0., 0., 0, false
 	for i := range n {
 		t := c.At(i)
 		rank := t.Rank()
@@ -168,12 +168,14 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 			continue
 		}
 		if rank < best {
-			best, count, sum, known, fails = rank, 0, 0, 0, false
+			best, count, sum, least, known, fails = rank, 0, 0, 0, 0, false
 		}
 		count++
 		fails = fails || t.Failed > 0
 		if t.weighted() {
-			sum += t.Weight
+			if sum += t.Weight; known == 0 || t.Weight < least {
+				least = t.Weight
+			}
 			known++
 		}
 	}
@@ -181,10 +183,10 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 	if known == 0 || math.IsInf(mean*float64(count), 0) {
 		mean = 0 // all are alike
 	}
-	all := mean * float64(count)
+	all, usual := mean*float64(count), scale{mean, mostFailing * least}
 	switch {
 	case fails:
-		all = total(c, n, best, mean)
+		all = total(c, n, best, usual)
 	case mean == 0:
 		all = float64(count)
 	}
@@ -194,11 +196,11 @@ func chooseBest[C Candidates](k Kind, c C, n int, number uint64) int {
 		i, j = nth(c, n, best, i), nth(c, n, best, j)
 		return lighter(i, j, c.At(i), c.At(j), number)
 	case k == WeightedLeastLoaded && count > 1:
-		i := draw(c, n, best, mean, all, number, -1)
-		j := draw(c, n, best, mean, all, mix(number), i)
-		return emptier(i, j, c.At(i), c.At(j), mean, number)
+		i := draw(c, n, best, usual, all, number, -1)
+		j := draw(c, n, best, usual, all, mix(number), i)
+		return emptier(i, j, c.At(i), c.At(j), usual, number)
 	case k == Weighted:
-		return draw(c, n, best, mean, all, number, -1)
+		return draw(c, n, best, usual, all, number, -1)
 	}
 	return nth(c, n, best, below(number, count))
 }
@@ -218,20 +220,20 @@ func nth[C Candidates](c C, n, rank, i int) int {
 }
 
 // total is the sum of what the candidates of a rank count for.
-func total[C Candidates](c C, n, rank int, mean float64) (sum float64) {
+func total[C Candidates](c C, n, rank int, usual scale) (sum float64) {
 	for i := range n {
 		if t := c.At(i); t.Rank() == rank {
-			sum += t.weight(mean)
+			sum += t.weight(usual)
 		}
 	}
 	return sum
 }
 
 // draw draws one of the candidates of a rank, but not the one at skip, in proportion to what
-// they count for, all together. Of their weights the known ones are mean on average.
-func draw[C Candidates](c C, n, rank int, mean, all float64, number uint64, skip int) int {
+// they count for, all together.
+func draw[C Candidates](c C, n, rank int, usual scale, all float64, number uint64, skip int) int {
 	if skip >= 0 {
-		all -= c.At(skip).weight(mean)
+		all -= c.At(skip).weight(usual)
 	}
 	left := float64(number>>11) / (1 << 53) * all
 	last := n - 1
@@ -241,23 +243,30 @@ func draw[C Candidates](c C, n, rank int, mean, all float64, number uint64, skip
 			continue
 		}
 		last = i
-		if left -= t.weight(mean); left < 0 {
+		if left -= t.weight(usual); left < 0 {
 			break
 		}
 	}
 	return last
 }
 
-// weight is what a candidate counts for where those that are known are mean on average, or
-// all are alike if that is 0.
-func (c Candidate) weight(mean float64) float64 {
+// scale is what the weights that are known are on average, 0 if all count alike, and the most
+// that one of a task that fails counts for: it says its weight itself.
+type scale struct{ mean, failing float64 }
+
+// weight is what a candidate counts for.
+func (c Candidate) weight(usual scale) float64 {
+	w := usual.mean
 	switch {
-	case mean == 0:
-		return c.well()
+	case w == 0:
+		w = 1
 	case c.weighted():
-		return c.Weight * c.well()
+		w = c.Weight
 	}
-	return mean * c.well()
+	if c.Failed > 0 && usual.mean > 0 {
+		w = min(w, usual.failing)
+	}
+	return w * c.well()
 }
 
 // well is by how much failures leave a task to count for.
@@ -270,7 +279,7 @@ func (c Candidate) well() float64 {
 
 // emptier is the one at which a request would find less to do before it, for what it can do.
 // It prefers the first when both have as much: it was drawn at random.
-func emptier(i, j int, a, b Candidate, mean float64, number uint64) int {
+func emptier(i, j int, a, b Candidate, usual scale, number uint64) int {
 	if a.tries(number) {
 		return i
 	}
@@ -279,7 +288,7 @@ func emptier(i, j int, a, b Candidate, mean float64, number uint64) int {
 	case atA == 0 && atB == 0 && a.Failed == 0:
 		// Weights alone would give all to the better one, however little that is better:
 		// the draw was in proportion to them.
-	case (atB+1)*a.weight(mean) < (atA+1)*b.weight(mean):
+	case (atB+1)*a.weight(usual) < (atA+1)*b.weight(usual):
 		return j
 	}
 	return i
@@ -309,7 +318,7 @@ func below(random uint64, n int) int {
 func lighter(i, j int, a, b Candidate, number uint64) int {
 	switch {
 	case a.Failed > 0 || b.Failed > 0:
-		return emptier(i, j, Candidate{Outstanding: a.Outstanding, Failed: a.Failed}, Candidate{Outstanding: b.Outstanding, Failed: b.Failed}, 0, number)
+		return emptier(i, j, Candidate{Outstanding: a.Outstanding, Failed: a.Failed}, Candidate{Outstanding: b.Outstanding, Failed: b.Failed}, scale{}, number)
 	case b.Outstanding < a.Outstanding:
 		return j
 	}

@@ -350,3 +350,13 @@ func TestWeightsAtRest(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedWeight: a task that fails is not believed that it can do more than others.
+func TestFailedWeight(t *testing.T) {
+	for _, k := range []Kind{WeightedLeastLoaded, Weighted} {
+		list := List{{InSubset: true, Weight: 1e300, Failed: .9}, {InSubset: true, Weight: 100}, {InSubset: true, Weight: 200}}
+		if got := shares(k, list)[0]; got > .3 || got == 0 {
+			t.Errorf("%s: it gets %.3f", k, got)
+		}
+	}
+}
