@@ -206,3 +206,24 @@ func TestThrottled(t *testing.T) {
 		j.stop(tr)
 	})
 }
+
+// FuzzHeaders: whatever headers a task sends, what is made of them is bounded.
+func FuzzHeaders(f *testing.F) {
+	for _, says := range []string{"", httpkey.OverloadedTask, httpkey.OverloadedAll, httpkey.OverloadedQuota, "x"} {
+		f.Add(uint16(503), says, "511;1000")
+		f.Add(uint16(429), says, "99999;0")
+		f.Add(uint16(200), says, "-1;NaN")
+	}
+	f.Fuzz(func(t *testing.T, code uint16, says, level string) {
+		resp := &http.Response{StatusCode: int(code), Header: http.Header{httpkey.HeaderOverloaded: {says}, httpkey.HeaderLevel: {level}}}
+		o, ok := overloaded("job", resp)
+		if ok != (code == 503 && says != "") || ok && outOfQuota(resp) || o.Elsewhere != (ok && says == httpkey.OverloadedTask) || o.Level.Below >= overload.Priorities || o.Level.Pause > overload.MostPause {
+			t.Errorf("%+v, %v", o, ok)
+		}
+		noMore(resp, o)
+		if again, ok := overloaded("job", resp); ok && again.Elsewhere {
+			t.Errorf("it may be sent again: %+v", again)
+		}
+		new(backend).speaksAgainst("job", resp, 0)
+	})
+}

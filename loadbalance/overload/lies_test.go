@@ -2,7 +2,10 @@ package overload
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -61,4 +64,17 @@ func TestLies(t *testing.T) {
 // share is what share of the requests of a criticality is served.
 func share(o *outcome, c Criticality) float64 {
 	return float64(o.inTime[c]) / float64(o.asked[c])
+}
+
+// FuzzParseStandsFor: whatever a header says, it is no number below 0, and none is larger than
+// 16 bits have room for.
+func FuzzParseStandsFor(f *testing.F) {
+	for _, s := range []string{"", "0", "1", "10000", "65535", "65536", "-1", "1e4", "+3", "NaN", "0x10", "1_000"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n := ParseStandsFor(s); n < 0 || n > math.MaxUint16 || n > 0 && strings.TrimLeft(s, "0") != strconv.Itoa(n) {
+			t.Errorf("%q: %d", s, n)
+		}
+	})
 }

@@ -2,6 +2,8 @@ package protocol
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -225,7 +227,10 @@ func FuzzReceive(f *testing.F) {
 		for _, m := range []*slicerv1.WatchResponse{
 			{Message: &slicerv1.WatchResponse_Status{Status: &slicerv1.Status{
 				ConvergedGeneration: gen, Stragglers: []string{text}, ReportIntervalMs: ms, LoadMetric: text, Mode: slicerv1.Mode(ms), RepeatMs: ms,
+				Conditions: slices.Repeat([]*slicerv1.TaskCondition{nil, {Task: text, Incarnation: sum, Draining: ms < 0, Level: uint32(ms), PauseMs: uint32(size)}}, int(size%1000)), Subscribers: uint32(size), Limited: true,
+				Overload: &slicerv1.OverloadConfig{Admission: slicerv1.Admission(ms), DefaultCriticality: slicerv1.Criticality(gen), RetryAttempts: uint32(size), RetryBudget: math.Float64frombits(sum)},
 			}}},
+			{Message: &slicerv1.WatchResponse_Quotas{Quotas: &slicerv1.Quotas{Customer: []uint64{sum, size}, Share: []float32{math.Float32frombits(uint32(ms)), 1}}}},
 			{Message: &slicerv1.WatchResponse_Chunk{Chunk: &slicerv1.Chunk{Data: data}}},
 			{Message: &slicerv1.WatchResponse_Trailer{Trailer: &slicerv1.Trailer{Generation: gen, Base: base, Checksum: sum, Size: size}}},
 			{Message: &slicerv1.WatchResponse_Trailer{}}, {Message: &slicerv1.WatchResponse_Chunk{}}, {Message: &slicerv1.WatchResponse_Status{}}, {}, nil,
@@ -235,7 +240,7 @@ func FuzzReceive(f *testing.F) {
 			c.Tick(now)
 		}
 		s := c.State()
-		if s.Assignment.Job() != "job" || s.Status.ReportInterval < minReportInterval || s.Status.ReportInterval > maxReportInterval {
+		if s.Assignment.Job() != "job" || len(s.Status.Conditions) > wire.MaxConditions || s.Status.ReportInterval < minReportInterval || s.Status.ReportInterval > maxReportInterval {
 			t.Fatalf("took %v", s)
 		}
 	})
