@@ -29,6 +29,7 @@ type gate struct {
 	bin      string // the header for keys that are not printable
 	metrics  *metrics
 	load     load
+	refusals atomic.Pointer[refusals]
 }
 
 type callOfContext struct{}

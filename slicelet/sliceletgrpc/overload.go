@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -79,18 +80,31 @@ func (g *gate) outOfQuota(customer string) error {
 	return detailed(codes.ResourceExhausted, fmt.Sprintf("customer %q has used up its limit for job %q", customer, m.Job), m).Err()
 }
 
-// full is the error of an RPC that there is no room for.
+// refusals are the errors of RPCs that there is no room for while the task says this level.
+type refusals struct {
+	level            overload.Level
+	job              string
+	final, elsewhere error
+}
+
+// full is the error of an RPC that there is no room for, made once for each level.
 func (g *gate) full(elsewhere bool) error {
-	l := g.slicelet.Admission().Level()
-	m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: g.slicelet.Task(),
-		Level: uint32(l.Below), PauseMs: uint32(l.Pause.Milliseconds())}
+	l, job := g.slicelet.Admission().Level(), ""
 	if a := g.slicelet.Assignment(); a != nil {
-		m.Job = a.Job()
+		job = a.Job()
 	}
-	text := fmt.Sprintf("task %q of job %q has no room for the RPC", m.Task, m.Job)
-	if elsewhere {
+	r := g.refusals.Load()
+	if r == nil || r.level != l || r.job != job {
+		m := &slicerv1.Overloaded{Scope: slicerv1.Overloaded_SCOPE_ALL, Task: g.slicelet.Task(), Job: job,
+			Level: uint32(l.Below), PauseMs: uint32(l.Pause.Milliseconds())}
+		text := fmt.Sprintf("task %q of job %q has no room for the RPC", m.Task, m.Job)
+		r = &refusals{level: l, job: job, final: detailed(codes.ResourceExhausted, text+", and it should not be sent again", m).Err()}
 		m.Scope = slicerv1.Overloaded_SCOPE_TASK
-		return detailed(codes.Unavailable, text, m).Err()
+		r.elsewhere = detailed(codes.Unavailable, text, m).Err()
+		g.refusals.Store(r)
 	}
-	return detailed(codes.ResourceExhausted, text+", and it should not be sent again", m).Err()
+	if elsewhere {
+		return r.elsewhere
+	}
+	return r.final
 }
