@@ -54,6 +54,9 @@ func (a Admission) Admit(ctx context.Context, now time.Time, r Arrival) overload
 			left = -1
 		}
 	}
+	if most := a.s.arrivals.patience; most > 0 && (left == 0 || left > most) {
+		left = most
+	}
 	c, p := a.s.arrivals.control, r.Labels.Priority()
 	if a.s.arrivals.peers.arrived(r.Peer); r.StandsFor > 1 {
 		a.held(c, p, r)

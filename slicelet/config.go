@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -59,6 +60,12 @@ type Config struct {
 	// They are called 20 times a second, while requests arrive, and must be quick and safe
 	// for concurrent use.
 	Signals []func() float64
+	// Patience is for how long the client of a request is believed to wait at most: longer
+	// deadlines, and none, count as this when it is decided whether there is room; 0 believes
+	// all. Where requests wait for something else than the CPU, those that wait for longer
+	// leave no room for the others, so set it where clients may choose their deadlines and
+	// gain by that, to what requests take or wait for usually, and not below.
+	Patience time.Duration
 	// Logger may be nil: then it is slog.Default() as it is at New, and for WARN and
 	// above only. Silence is slog.New(slog.DiscardHandler).
 	Logger *slog.Logger
@@ -93,6 +100,9 @@ func (c *Config) validate() error {
 	t := c.task()
 	if err := t.Validate(); err != nil {
 		return err
+	}
+	if c.Patience < 0 {
+		return &assignment.FieldError{Field: "patience", Value: c.Patience, Allowed: "0 or more"}
 	}
 	host, port, err := net.SplitHostPort(t.Address)
 	// With the address of a server that listens on all interfaces each client would call

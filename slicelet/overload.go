@@ -17,6 +17,7 @@ import (
 type arrivals struct {
 	attempts attempts
 	customer func(ctx context.Context, claimed string) string // Config.Customer
+	patience time.Duration                                    // Config.Patience
 	control  *admission.Controller
 	accounts *quota.Accounts
 	peers    peers

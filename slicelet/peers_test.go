@@ -1,7 +1,9 @@
 package slicelet
 
 import (
+	"context"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -135,6 +137,63 @@ func TestRetryLies(t *testing.T) {
 			}
 			if got := c.s.Elsewhere(); got != x.want {
 				t.Errorf("%s of %d clients call all their requests retries: another task may be asked: %v", strconv.Itoa(x.liars), x.of, got)
+			}
+		})
+	}
+}
+
+// TestPatience: where requests wait for a pool, a flood of those that say to wait for ever takes
+// no more than its part, if they are not believed.
+func TestPatience(t *testing.T) {
+	for _, x := range []struct {
+		patience, flood time.Duration // how long is believed, and said; 0 says nothing
+		least, most     float64
+	}{{0, 400 * time.Millisecond, .25, .5}, {0, time.Hour, 0, .1}, {0, 0, 0, .1}, {400 * time.Millisecond, time.Hour, .25, .5}, {400 * time.Millisecond, 0, .25, .5}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, func(cfg *Config) { cfg.Patience = x.patience })
+			defer c.stop()
+			c.server.Say(&slicerv1.Status{TakesReports: true, Mode: slicerv1.Mode_MODE_AFFINITY, Overload: &slicerv1.OverloadConfig{Admission: slicerv1.Admission_ADMISSION_ON}})
+			synctest.Wait()
+			pool := make(chan struct{}, 2) // can do 50 a second
+			var asked, served atomic.Int64
+			var calls sync.WaitGroup
+			for i := range 20 * 140 { // in 20 s
+				time.Sleep(time.Second / 140)
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+				if honest := i%7 < 2; !honest {
+					if cancel(); x.flood == 0 {
+						ctx, cancel = context.WithCancel(t.Context())
+					} else {
+						ctx, cancel = context.WithTimeout(t.Context(), x.flood)
+					}
+				} else if i > 1400 {
+					asked.Add(1)
+				}
+				l := overload.Labels{Criticality: overload.Critical}
+				l.SetCohort(i * 37 % overload.Cohorts)
+				if c.s.Admission().Admit(ctx, time.Now(), Arrival{Labels: l}) != overload.Served {
+					cancel()
+					continue
+				}
+				calls.Go(func() {
+					defer cancel()
+					c.s.Admission().Begin()
+					select {
+					case pool <- struct{}{}:
+						time.Sleep(40 * time.Millisecond)
+						<-pool
+					case <-ctx.Done():
+					}
+					if i%7 < 2 && i > 1400 && ctx.Err() == nil {
+						served.Add(1)
+					}
+					c.s.Admission().End(ctx, time.Now(), false)
+				})
+			}
+			calls.Wait()
+			if share := float64(served.Load()) / float64(asked.Load()); share < x.least || share > x.most {
+				t.Errorf("%v are believed, the flood says %v: of the others %.2f are served, want %v to %v", x.patience, x.flood, share, x.least, x.most)
 			}
 		})
 	}

@@ -68,7 +68,7 @@ func New(cfg Config) (*Slicelet, error) {
 		meter: newMeter(), job: cfg.Job, me: cfg.task(), log: log.With("job", cfg.Job, "task", cfg.Task), leases: cfg.Leases,
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-	s.arrivals.attempts.began, s.arrivals.customer = time.Now(), cfg.Customer
+	s.arrivals.attempts.began, s.arrivals.customer, s.arrivals.patience = time.Now(), cfg.Customer, cfg.Patience
 	s.arrivals.control = admission.New(func() int { return s.sub.State().Status.Subscribers }, cfg.signals()...)
 	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
