@@ -113,7 +113,7 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 	r := new(result)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	before := p.cpu(tb)
+	before := p.CPU(tb)
 	begin := time.Now()
 	for i, q := range all {
 		if wait := q.at - time.Since(begin); wait > 0 {
@@ -146,7 +146,7 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 		})
 	}
 	wg.Wait()
-	r.cpu = p.cpu(tb) - before
+	r.cpu = p.CPU(tb) - before
 	p.settle(tb)
 	return r
 }

@@ -13,10 +13,6 @@ package onecore
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -103,16 +99,7 @@ func Slicer(name string) Kind {
 // Run measures all servers with all loads, each as a benchmark of its own, and prints medians
 // over the turns at the end. The test's TestMain has called Serve with the same kinds.
 func Run(b *testing.B, cfg Config) {
-	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
-		// The load and the control plane take the other core.
-		pin := func(cores string) {
-			if out, err := exec.Command(taskset, "-a", "-c", "-p", cores, strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
-				b.Fatalf("%v: %s", err, out)
-			}
-		}
-		pin("0")
-		defer pin(fmt.Sprintf("0-%d", runtime.NumCPU()-1))
-	}
+	Apart(b)
 	plane := bed.Start(b, bed.Config{})
 	for _, k := range cfg.Kinds {
 		job := assignment.JobConfig{Name: k.Name, Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}
@@ -135,7 +122,7 @@ func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, tur
 	servers := map[string]*process{}
 	for _, k := range cfg.Kinds {
 		p := startProcess(b, Place{Job: k.Name, Distributors: plane.Addrs()}, takes)
-		defer p.end()
+		defer p.Stop()
 		servers[k.Name] = p
 	}
 	for _, load := range cfg.Loads {

@@ -32,7 +32,8 @@ type burner struct {
 
 var sink atomic.Uint64
 
-func burn(loops int) {
+// Burn takes CPU time.
+func Burn(loops int) {
 	x := uint64(1)
 	for range loops {
 		x ^= x << 13
@@ -42,20 +43,20 @@ func burn(loops int) {
 	sink.Store(x)
 }
 
-// calibrate finds out how many loops take so long on an idle core.
-func calibrate(takes time.Duration) int {
+// Loops are how many loops of Burn take so long on an idle core.
+func Loops(takes time.Duration) int {
 	const loops = 1 << 20
 	best := time.Hour
 	for range 20 {
 		begin := time.Now()
-		burn(loops)
+		Burn(loops)
 		best = min(best, time.Since(begin))
 	}
 	return int(float64(loops) * float64(takes) / float64(best))
 }
 
 func (b *burner) SayHello(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-	burn(b.loops)
+	Burn(b.loops)
 	return in, nil
 }
 
@@ -86,7 +87,7 @@ func serveAlone(kinds []Kind, spec string) error {
 		return err
 	}
 	place.Addr = lis.Addr().String()
-	b := &burner{loops: calibrate(takes)}
+	b := &burner{loops: Loops(takes)}
 	var opts []grpc.ServerOption
 	for _, k := range kinds {
 		if k.Name != place.Job || k.Options == nil {
@@ -107,30 +108,27 @@ func serveAlone(kinds []Kind, spec string) error {
 	return server.Serve(lis)
 }
 
-// process is such a server, on one core.
-type process struct {
-	place Place
-	cmd   *exec.Cmd
-	stdin io.Closer
+// Process is this program once more, as a server, on the servers' core.
+type Process struct {
+	Addr string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
 }
 
-// onCore is a command that runs on one core, where that can be had.
-func onCore(n int, args ...string) *exec.Cmd {
-	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
-		args = append([]string{taskset, "-c", strconv.Itoa(n)}, args...)
-	}
-	return exec.Command(args[0], args[1:]...)
-}
-
-func startProcess(tb testing.TB, place Place, takes time.Duration) *process {
+// Start starts this program with more in its environment, by which it knows what to do. It is
+// to print the address that it serves, and to end with its standard input.
+func Start(tb testing.TB, env ...string) *Process {
 	tb.Helper()
-	p := &process{place: place, cmd: onCore(1, os.Args[0])}
-	spec := append([]string{place.Job, takes.String()}, place.Distributors...)
-	p.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", serverEnv+"="+strings.Join(spec, ","))
+	p := &Process{cmd: exec.Command(os.Args[0])}
+	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
+		p.cmd = exec.Command(taskset, "-c", "1", os.Args[0])
+	}
+	p.cmd.Env = append(append(os.Environ(), "GOMAXPROCS=1"), env...)
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {
-		p.stdin, err = p.cmd.StdinPipe()
+		p.in, err = p.cmd.StdinPipe()
 	}
 	if err == nil {
 		err = p.cmd.Start()
@@ -138,28 +136,58 @@ func startProcess(tb testing.TB, place Place, takes time.Duration) *process {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(p.end)
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		tb.Fatal("the server has not said its address: ", err)
+	tb.Cleanup(p.Stop)
+	if p.out = bufio.NewScanner(out); !p.out.Scan() {
+		tb.Fatal("the server has not said its address")
 	}
-	p.place.Addr = strings.TrimSpace(addr)
+	p.Addr = p.out.Text()
 	return p
 }
 
-func (p *process) end() {
-	_ = p.stdin.Close()
+// Apart keeps the load and the control plane off the servers' core until the benchmark ends.
+func Apart(b *testing.B) {
+	taskset, err := exec.LookPath("taskset")
+	if err != nil || runtime.NumCPU() < 2 {
+		return
+	}
+	pin := func(cores string) {
+		if out, err := exec.Command(taskset, "-a", "-c", "-p", cores, strconv.Itoa(os.Getpid())).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	}
+	pin("0")
+	b.Cleanup(func() { pin(fmt.Sprintf("0-%d", runtime.NumCPU()-1)) })
+}
+
+// Stop ends it, and may be called again.
+func (p *Process) Stop() {
+	_ = p.in.Close()
 	_ = p.cmd.Wait()
 }
 
-// cpu is what the process has used.
-func (p *process) cpu(tb testing.TB) time.Duration {
+// Ask is what it answers to a line of input, in one line.
+func (p *Process) Ask(tb testing.TB, what string) string {
 	tb.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if _, err := fmt.Fprintln(p.in, what); err != nil || !p.out.Scan() {
+		tb.Fatal("the server has ended")
+	}
+	return p.out.Text()
+}
+
+func (p *Process) proc(tb testing.TB, file string) string {
+	tb.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, file))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	return string(text)
+}
+
+// CPU is what it has used.
+func (p *Process) CPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	text := p.proc(tb, "stat")
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	user, err := strconv.Atoi(fields[11])
 	system, err2 := strconv.Atoi(fields[12])
 	if err := errors.Join(err, err2); err != nil {
@@ -168,13 +196,38 @@ func (p *process) cpu(tb testing.TB) time.Duration {
 	return time.Duration(user+system) * (time.Second / 100)
 }
 
+// MostMemory is the most that it has had resident, bytes.
+func (p *Process) MostMemory(tb testing.TB) int64 {
+	tb.Helper()
+	_, after, _ := strings.Cut(p.proc(tb, "status"), "VmHWM:")
+	var kib int64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		tb.Fatal(err)
+	}
+	return kib << 10
+}
+
+// process is a server of a Kind.
+type process struct {
+	*Process
+	place Place
+}
+
+func startProcess(tb testing.TB, place Place, takes time.Duration) *process {
+	tb.Helper()
+	spec := append([]string{place.Job, takes.String()}, place.Distributors...)
+	p := &process{Start(tb, serverEnv+"="+strings.Join(spec, ",")), place}
+	p.place.Addr = p.Addr
+	return p
+}
+
 // settle waits until the process has done what nothing waits for any more: an unprotected
 // server works on for long after a load, and would take the core from the next one.
 func (p *process) settle(tb testing.TB) {
 	tb.Helper()
-	for before := p.cpu(tb); ; {
+	for before := p.CPU(tb); ; {
 		time.Sleep(300 * time.Millisecond)
-		now := p.cpu(tb)
+		now := p.CPU(tb)
 		if now-before < 30*time.Millisecond {
 			return
 		}
