@@ -96,7 +96,8 @@ func (f *fleet) load(hot bool, s send) (r result) {
 //
 //	go test ./test/bench/hotkey -run '^$' -bench HotKey -benchtime 1x
 func BenchmarkHotKey(b *testing.B) {
-	f := newFleet(b)
+	// Nothing is rebalanced: this is about the seconds before that.
+	f := newFleet(b, assignment.JobConfig{MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour}})
 	for _, way := range []struct {
 		name string
 		make func(b *testing.B, f *fleet) send

@@ -35,6 +35,7 @@ const (
 	maxQueue = 16
 	costs    = 4 * time.Millisecond
 	servers  = 4
+	slower   = 20
 )
 
 // handlers are of a kind.
@@ -54,6 +55,7 @@ type room struct {
 	slots   chan struct{}
 	waiting atomic.Int64
 	fleet   *fleet
+	name    string
 }
 
 // serve does the work, and reports false if there is no room for it. What has been
@@ -75,6 +77,9 @@ func (r *room) serve(ctx context.Context) bool {
 	case <-ctx.Done():
 		r.waiting.Add(-1)
 		return false
+	}
+	if name := r.fleet.slow.Load(); name != nil && *name == r.name {
+		time.Sleep((slower - 1) * takes)
 	}
 	time.Sleep(takes)
 	<-r.slots
@@ -98,20 +103,20 @@ func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // HTTP/1.1 at one address by HTTP/2 without TLS and with it left out.
 type fleet struct {
 	plane    *bed.Plane
-	kind     atomic.Int32 // handlers
-	attempts atomic.Int64 // at all servers
+	kind     atomic.Int32           // handlers
+	slow     atomic.Pointer[string] // the server that is slower times as slow as the others, nil if none is
+	attempts atomic.Int64           // at all servers
 	hot      string
 	others   []string // keys that the owner of hot does not own
 	beside   []string // keys that it owns
 }
 
-func newFleet(tb testing.TB) *fleet {
+func newFleet(tb testing.TB, cfg assignment.JobConfig) *fleet {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	f := &fleet{plane: bed.Start(tb, bed.Config{})}
-	// Nothing is rebalanced: this is about the seconds before that.
-	if err := f.plane.PutJob(ctx, assignment.JobConfig{Name: job, MaxReplicas: 1, Balance: assignment.BalanceConfig{Interval: time.Hour},
-		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn}}); err != nil {
+	cfg.Name, cfg.Overload.Admission = job, assignment.AdmissionOn
+	if err := f.plane.PutJob(ctx, cfg); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range servers {
@@ -164,7 +169,7 @@ func (f *fleet) start(tb testing.TB, name string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &room{slots: make(chan struct{}, slots), fleet: f}
+	r := &room{slots: make(chan struct{}, slots), fleet: f, name: name}
 	g := grpc.NewServer(sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{})...)
 	hello.RegisterGreeterServer(g, r)
 	h, err := slicelethttp.Handler(s, r, slicelethttp.Config{})

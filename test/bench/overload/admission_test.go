@@ -47,3 +47,18 @@ func BenchmarkAdmission(b *testing.B) {
 		Turns: *turns,
 	})
 }
+
+// BenchmarkFlood offers a server of one core .5 of what it can do that is critical and .1 that is
+// critical_plus, while all else of the load is sheddable: 99.5 % of the former are to be served.
+//
+//	go test ./test/bench/overload -run '^$' -bench Flood -benchtime 1x -cell 30s -turns 3
+func BenchmarkFlood(b *testing.B) {
+	onecore.Run(b, onecore.Config{
+		Kinds: []onecore.Kind{onecore.Nothing(), onecore.Slicer("slicer"), levels()},
+		Takes: []time.Duration{2 * time.Millisecond, 5 * time.Millisecond},
+		Loads: []float64{.6, 10},
+		Mix:   func(load float64) [4]float64 { return [4]float64{1 - .6/load, 0, .5 / load, .1 / load} },
+		Cell:  *cell,
+		Turns: *turns,
+	})
+}

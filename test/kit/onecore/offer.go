@@ -75,7 +75,7 @@ func p99(of []time.Duration) float64 {
 }
 
 // offer sends requests at times that were drawn before, whatever becomes of them.
-func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error), seed uint64, rate float64, lasts time.Duration) *result {
+func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error), seed uint64, rate float64, mix [4]float64, lasts time.Duration) *result {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))
 	type request struct {
@@ -84,14 +84,13 @@ func (p *process) offer(tb testing.TB, dial func(Place) (*grpc.ClientConn, error
 	}
 	var all []request
 	for at := time.Duration(0); at < lasts; at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)) {
-		l := overload.Labels{Criticality: overload.Sheddable}
-		switch x := rng.Float64(); {
-		case x < .1:
-			l.Criticality = overload.CriticalPlus
-		case x < .6:
-			l.Criticality = overload.Critical
-		case x < .8:
-			l.Criticality = overload.SheddablePlus
+		var l overload.Labels
+		x := rng.Float64()
+		for i, share := range mix {
+			if l.Criticality = overload.Sheddable + overload.Criticality(i); x < share {
+				break
+			}
+			x -= share
 		}
 		l.SetCohort(rng.IntN(overload.Cohorts))
 		all = append(all, request{at, l})

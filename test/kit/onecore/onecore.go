@@ -53,6 +53,9 @@ type Config struct {
 	// Loads are what is offered, 1 being what one core can do without overhead. The first
 	// is the least.
 	Loads []float64
+	// Mix is what shares of a load are sheddable, sheddable_plus, critical and critical_plus;
+	// nil is .2, .2, .5 and .1.
+	Mix func(load float64) [4]float64
 	// Cell is how long each load is offered.
 	Cell time.Duration
 	// Turns is how often each server is measured.
@@ -126,6 +129,10 @@ func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, tur
 		servers[k.Name] = p
 	}
 	for _, load := range cfg.Loads {
+		mix := [4]float64{.2, .2, .5, .1}
+		if cfg.Mix != nil {
+			mix = cfg.Mix(load)
+		}
 		var used time.Duration // by the server without admission
 		for i, k := range cfg.Kinds {
 			var s sample // the last, if the benchmark is run again
@@ -135,7 +142,7 @@ func (cfg *Config) turn(b *testing.B, plane *bed.Plane, takes time.Duration, tur
 				if k.Dial != nil {
 					dial = k.Dial
 				}
-				r := p.offer(b, dial, uint64(turn), load/takes.Seconds(), cfg.Cell)
+				r := p.offer(b, dial, uint64(turn), load/takes.Seconds(), mix, cfg.Cell)
 				perCPU := float64(r.good()) / r.cpu.Seconds()
 				if load == cfg.Loads[0] {
 					base[k.Name] = perCPU
