@@ -20,6 +20,14 @@ const (
 	// .86 refuses 2.5 % of them, with 10 1 %, with 20 .25 %, as they come in bursts; with 40
 	// the latencies at ten times the load double (TestPacerFlood and TestPacer).
 	grace = 20
+	// Where more is asked for than can be done there is always something to be read, so a queue
+	// is no reserve, and what is read waits for all that was started before. So as the ratio goes
+	// from 1 to 1 + mostCrowd each may wait for so much less, in units of leastWait, and those
+	// that may wait for long for at most crowding less for each 1 of it. With a mostCrowd of 2
+	// critical requests suffer in a flood (TestPacerFlood), with a crowding that leaves 5 units
+	// instead of 7 critical_plus ones do at three times the load (TestPacerBatches).
+	crowding  = 17
+	mostCrowd = .8
 	// waits is how often a request waits, each time about as long: to be read, to be
 	// started, and for its answer to be written.
 	waits = 3
@@ -351,23 +359,26 @@ func (l *Limits) ratioAtEnd(p Priority) float64 {
 }
 
 // wait is how long a request waits that comes behind a queue: by its length and, where the
-// load has risen since the last Tick, by what is known of its first.
+// load has risen since the last Tick, by what is known of its first. That does not count as if
+// each took longer than leastWait: when a process that was stopped goes on, few have waited for
+// long.
 func (l *Limits) wait(q Queue) time.Duration {
 	if q.Len <= 0 {
 		return 0
 	}
-	return max(time.Duration(min(float64(q.Len)*float64(l.Spacing), math.MaxInt64/2)), q.First)
+	return max(time.Duration(min(float64(q.Len)*float64(l.Spacing), math.MaxInt64/2)), min(q.First, time.Duration(q.Len)*leastWait))
 }
 
 // may is how long a request of a priority may wait. It is below 0 if what is asked for
 // there and above is more than twice what can be done: then it is served only while none
 // waits.
 func (l *Limits) may(p Priority) time.Duration {
-	r := l.ratioOf(p)
+	r, crowd := l.ratioOf(p), min(max(l.ratioOf(0)-1, 0), mostCrowd)
 	room := 2 - r
 	if r < 1 {
-		room = 1 + grace*(1-r)
+		room = min(1+grace*(1-r), 1+grace-crowding*crowd)
 	}
+	room -= crowd
 	return time.Duration(float64(max(leastWait, leastStarts*l.Spacing)) * max(room, -1))
 }
 
