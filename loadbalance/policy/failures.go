@@ -6,9 +6,11 @@ import (
 )
 
 const (
-	// failuresOver is how fast failures are forgotten, so that a task that is not chosen is
-	// tried again within seconds.
+	// failuresOver is how fast failures are forgotten once a request has not failed, and
+	// brokenOver until then: of a task that is chosen less there are few new ones, and it is to
+	// be tried again within seconds all the same.
 	failuresOver = 2 * time.Second
+	brokenOver   = 10 * time.Second
 	// usualRequests is how many requests that did not fail are taken for granted: a few
 	// failures say little.
 	usualRequests = 10
@@ -27,12 +29,13 @@ const (
 type Failures struct {
 	all, failed float64
 	at          time.Duration
+	broken      bool // the last one failed
 }
 
 // Add counts a request that has ended, and returns the share.
 func (f *Failures) Add(now time.Duration, failed bool) float64 {
 	keep := f.keep(now)
-	f.all, f.failed, f.at = f.all*keep+1, f.failed*keep, now
+	f.all, f.failed, f.at, f.broken = f.all*keep+1, f.failed*keep, now, failed
 	if failed {
 		f.failed++
 	}
@@ -49,5 +52,9 @@ func (f *Failures) Share(now time.Duration) float64 {
 }
 
 func (f *Failures) keep(now time.Duration) float64 {
-	return math.Exp(-max(now-f.at, 0).Seconds() / failuresOver.Seconds())
+	over := failuresOver
+	if f.broken {
+		over = brokenOver
+	}
+	return math.Exp(-max(now-f.at, 0).Seconds() / over.Seconds())
 }

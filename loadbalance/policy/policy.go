@@ -269,10 +269,11 @@ func (c Candidate) weight(usual scale) float64 {
 	return w * c.well()
 }
 
-// well is by how much failures leave a task to count for.
+// well is by how much failures leave a task to count for. With 1 - Failed one of two of which
+// all requests fail gets a tenth of them, as it has nothing to do.
 func (c Candidate) well() float64 {
 	if c.Failed > 0 {
-		return max(1-c.Failed, leastChosen)
+		return max((1-c.Failed)*(1-c.Failed), leastChosen)
 	}
 	return 1
 }
