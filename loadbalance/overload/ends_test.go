@@ -118,7 +118,7 @@ func (s *slots) run(rng *rand.Rand, hot, others float64, lasts time.Duration) (h
 					continue
 				}
 			}
-			s.seen.Arrived++
+			s.seen.Arrived[p.Criticality()-Sheddable]++
 			s.asked[p]++
 			s.limits.StandIns(p, standsFor-1, func(at Priority, n int) { s.asked[at] += uint32(max(n, 0)) })
 			if standsFor > 0 {
@@ -241,7 +241,7 @@ func TestHandlersFullAtOnce(t *testing.T) {
 	asked[300] = 25
 	var l *Limits
 	for i := range 20 { // two slots of 40 ms; the first that have waited for too long end after 400 ms
-		s := Seen{Over: Tick, Asked: &asked, Arrived: 25, Ended: 2 + i%2}
+		s := Seen{Over: Tick, Asked: &asked, Arrived: [CriticalPlus]int{Critical - Sheddable: 25}, Ended: 2 + i%2}
 		if i >= 8 {
 			s.Missed = s.Ended
 		}
@@ -254,7 +254,7 @@ func TestHandlersFullAtOnce(t *testing.T) {
 	p.Reranked()
 	asked[256], asked[300] = 24, 1
 	for range levelTicks {
-		l = p.Tick(Seen{Over: Tick, Asked: &asked, Arrived: 25, Ended: 3, Missed: 3})
+		l = p.Tick(Seen{Over: Tick, Asked: &asked, Arrived: [CriticalPlus]int{Critical - Sheddable: 25}, Ended: 3, Missed: 3})
 	}
 	if l.Level.Below != 256 {
 		t.Errorf("level %v, want 256", l.Level)

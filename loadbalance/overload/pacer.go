@@ -43,6 +43,11 @@ const (
 	burstTicks = 4
 	burstSigma = 2.5
 
+	// While little is asked for those that wait are started soon, so the spacing is less than
+	// what is so when all wait. Two Ticks in which some waited all the time tell, if it was
+	// suddenly times the mean or more in both; in one the process may have been stopped.
+	suddenly = 1.5
+
 	// The means decay by these.
 	spacingOver = time.Second
 	askedOver   = 500 * time.Millisecond
@@ -92,8 +97,8 @@ const (
 // The zero value has seen nothing. It is not safe for concurrent use; what it returns is.
 type Pacer struct {
 	busy, starts float64 // s, and how many; decayed
-	asked        float64 // decayed
-	burst        [burstTicks]burst
+	slow         starts  // of the last Tick, if some waited all the time in it, and for long
+	rates        rates
 	shares       [Priorities]float64
 	ends         ends
 	clients      float64       // that send trial requests, by their rate and pause; decayed
@@ -104,8 +109,79 @@ type Pacer struct {
 	now          time.Duration
 }
 
+// starts are how many requests were started while some waited, and for how many seconds some
+// did.
+type starts struct{ busy, n float64 }
+
+// byCriticality has a value for each, Sheddable first.
+type byCriticality [CriticalPlus]float64
+
+func (b *byCriticality) sum() (sum float64) {
+	for _, v := range b {
+		sum += v
+	}
+	return sum
+}
+
+// rates say how many requests are asked for.
+type rates struct {
+	asked byCriticality // decayed
+	burst [burstTicks]burst
+	ticks int
+}
+
 // burst is how many requests arrived between two Ticks.
-type burst struct{ arrived, seconds float64 }
+type burst struct {
+	arrived byCriticality
+	seconds float64
+}
+
+// sure is how many of so many do not arrive by chance.
+func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arrived) }
+
+// tick takes how many arrived in a time, and how many were asked for, and returns how many are
+// asked for a second. usual is the same over a longer time. What is asked for more or less than
+// that counts for the criticalities of which more or less is, and not by chance: a flood of one
+// is not taken for more of the others. What arrived is what says whether there are suddenly more;
+// those for which others stand say nothing of that: one may stand for hundreds.
+func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64) (rate byCriticality) {
+	r.ticks++
+	b := &r.burst[r.ticks%burstTicks]
+	b.seconds = over.Seconds()
+	var more, less byCriticality
+	all := 0.
+	for i := range rate {
+		b.arrived[i] = float64(max(arrived[i], 0))
+		r.asked[i] = r.asked[i]*keep + asked[i]
+		now := r.asked[i] * (1 - keep) / over.Seconds()
+		all += now
+		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean
+		more[i], less[i] = max(now-chance-usual[i], 0), max(usual[i]-now-chance, 0)
+	}
+	var window burst
+	for i := range burstTicks {
+		b := r.burst[(r.ticks-i+burstTicks)%burstTicks]
+		window.seconds += max(b.seconds, Tick.Seconds())
+		for i, n := range b.arrived {
+			window.arrived[i] += n
+			more[i] = max(more[i], sure(window.arrived[i])/window.seconds-usual[i])
+		}
+		all = max(all, sure(window.arrived.sum())/window.seconds)
+	}
+	differs, by := all-usual.sum(), usual
+	switch {
+	case differs > 0 && more.sum() > 0:
+		by = more
+	case differs < 0 && less.sum() > 0:
+		by = less
+	case usual.sum() <= 0:
+		return rate
+	}
+	for i := range rate {
+		rate[i] = max(usual[i]+differs*by[i]/by.sum(), 0)
+	}
+	return rate
+}
 
 // ends are of handlers, decayed.
 type ends struct {
@@ -126,9 +202,11 @@ type Seen struct {
 	Busy   time.Duration
 	Starts int
 	// Asked is how many requests arrived, by priority, with those for which they stand.
-	// Arrived is how many they are without those, and Trials how many trial requests.
-	Asked           *[Priorities]uint32
-	Arrived, Trials int
+	// Arrived is how many they are without those, by criticality, Sheddable first, and Trials
+	// how many trial requests.
+	Asked   *[Priorities]uint32
+	Arrived [CriticalPlus]int
+	Trials  int
 	// GaveUp is how many of the missed ended with their deadline: they may have waited all
 	// the time, and kept nothing busy.
 	GaveUp int
@@ -174,38 +252,47 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	keep := func(time time.Duration) float64 { return math.Exp(-over.Seconds() / time.Seconds()) }
 	k := keep(spacingOver)
 	p.busy, p.starts = p.busy*k+s.Busy.Seconds(), p.starts*k+float64(s.Starts)
+	was := p.slow
+	p.slow = starts{}
+	if s.Starts > 0 && s.Busy > over*9/10 && s.Busy.Seconds()*p.starts > suddenly*p.busy*float64(s.Starts) {
+		if p.slow = (starts{s.Busy.Seconds(), float64(s.Starts)}); was.n > 0 {
+			p.busy, p.starts = p.slow.busy+was.busy, p.slow.n+was.n
+		}
+	}
 	spacing := 0.
 	if p.starts > 0 {
 		spacing = p.busy / p.starts
 	}
-	now, all := 0., 0.
+	var now, all byCriticality
 	k = keep(sharesOver)
 	for i := range p.shares {
-		n := 0.
+		n, c := 0., Priority(i).Criticality()-Sheddable
 		if s.Asked != nil {
 			n = float64(s.Asked[i])
 		}
-		now += n
+		now[c] += n
 		p.shares[i] = p.shares[i]*k + n
-		all += p.shares[i]
+		all[c] += p.shares[i]
 	}
-	k = keep(askedOver)
-	p.asked = p.asked*k + now
-	p.burst[p.ticks%burstTicks] = burst{float64(max(s.Arrived, 0)), over.Seconds()}
-	l := &Limits{
-		Spacing: time.Duration(spacing * float64(time.Second)), Asked: max(p.asked*(1-k)/over.Seconds(), p.atLeast()), signal: s.Signal,
+	usual := all
+	for i := range usual {
+		usual[i] *= (1 - k) / over.Seconds()
 	}
+	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver))
+	l := &Limits{Spacing: time.Duration(spacing * float64(time.Second)), Asked: rate.sum(), signal: s.Signal}
 	p.ends.tick(s, over, keep(endsOver), l)
 	p.ticks++
 	p.now += over
-	if all < 1e-9 {
+	if all.sum() < 1e-9 || l.Asked <= 0 {
 		return l
 	}
 	above, atEnd := 0., Priority(0)
 	for i := Priorities - 1; i >= 0; i-- {
-		above += p.shares[i]
-		l.share[i] = float32(above / all)
 		q := Priority(i)
+		if c := q.Criticality() - Sheddable; all[c] > 0 {
+			above += rate[c] * p.shares[i] / all[c]
+		}
+		l.share[i] = float32(above / l.Asked)
 		if l.Level.Below == 0 && max(l.ratioOf(q), l.signal*l.shareOf(q)) > 1 {
 			l.Level.Below = q
 		}
@@ -238,19 +325,6 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	}
 	l.lately = p.highest.Below
 	return l
-}
-
-// atLeast is how many requests arrive of late, a second, and not by chance. Those for which
-// others stand say nothing of that: one may stand for hundreds.
-func (p *Pacer) atLeast() float64 {
-	var all burst
-	least := 0.
-	for i := range p.burst {
-		b := p.burst[(p.ticks-i+burstTicks)%burstTicks]
-		all.arrived, all.seconds = all.arrived+b.arrived, all.seconds+max(b.seconds, Tick.Seconds())
-		least = max(least, (all.arrived-burstSigma*math.Sqrt(all.arrived))/all.seconds)
-	}
-	return least
 }
 
 // Reranked forgets how much is asked for at each priority: requests like those before have

@@ -152,7 +152,7 @@ func (c *core) waiting() Queue {
 
 func (c *core) take(o *outcome, q queued, counts bool) {
 	c.now += c.intake
-	c.seen.Arrived++
+	c.seen.Arrived[q.p.Criticality()-Sheddable]++
 	c.asked[q.p]++
 	c.limits.StandIns(q.p, q.standsFor-1, func(at Priority, n int) { c.asked[at] += uint32(max(n, 0)) })
 	if q.standsFor > 0 {
@@ -284,6 +284,40 @@ func TestPacerFlood(t *testing.T) {
 		t.Errorf("%d of %d critical requests are served", served, asked)
 	}
 	t.Logf("%d of %d critical requests and %d of %d sheddable ones are served", served, asked, o.inTime[Sheddable], o.asked[Sheddable])
+}
+
+// TestPacerStalls: a server at .8 of what it can do that is stopped for a moment now and then
+// refuses next to nothing for that, and nothing that is critical.
+func TestPacerStalls(t *testing.T) {
+	c := core{takes: 2 * time.Millisecond, intake: 40 * time.Microsecond, admit: true, after: 1}
+	rng := rand.New(rand.NewPCG(9, 9))
+	asked, refused, critical := 0, 0, 0
+	for range 60 {
+		o := c.run(rng, .8, [4]float64{.2, .2, .5, .1}, time.Second)
+		c.now += 40 * time.Millisecond
+		asked, refused, critical = asked+o.of(o.asked, everything...), refused+o.of(o.shed, everything...), critical+o.of(o.shed, Critical, CriticalPlus)
+	}
+	t.Logf("of %d requests %d are refused, of them %d critical", asked, refused, critical)
+	if float64(refused) > .003*float64(asked) || critical > 0 {
+		t.Error("that is too many")
+	}
+}
+
+// TestPacerFloodBegins: what floods in of one criticality is not taken for more of another, so as
+// soon as the queue of its first moment is gone all that is critical is served.
+func TestPacerFloodBegins(t *testing.T) {
+	asked, served := 0, 0
+	for seed := range uint64(20) {
+		c := core{takes: 2 * time.Millisecond, intake: 40 * time.Microsecond, admit: true, after: 600 * time.Millisecond}
+		rng := rand.New(rand.NewPCG(seed, 6))
+		c.run(rng, .6, [4]float64{0, 0, .83, .17}, 5*time.Second)
+		o := c.run(rng, 10, [4]float64{.94, 0, .05, .01}, 2100*time.Millisecond)
+		asked, served = asked+o.of(o.asked, Critical, CriticalPlus), served+o.of(o.inTime, Critical, CriticalPlus)
+	}
+	t.Logf("%d of %d critical requests are served", served, asked)
+	if float64(served) < .98*float64(asked) {
+		t.Error("that is too few")
+	}
 }
 
 // TestPacerBurst: after a third of a second the queue of a sudden load is gone. A burst that

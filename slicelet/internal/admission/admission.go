@@ -79,8 +79,9 @@ type Controller struct {
 
 // demand is what was asked for since the last Tick (overload.Seen).
 type demand struct {
-	asked           [overload.Priorities]atomic.Uint32
-	arrived, trials atomic.Uint32
+	asked   [overload.Priorities]atomic.Uint32
+	arrived [overload.CriticalPlus]atomic.Uint32
+	trials  atomic.Uint32
 }
 
 // New returns one that has seen nothing. At each Tick it asks for the clients, which may be
@@ -116,7 +117,7 @@ func (c *Controller) Admit(now time.Time, p overload.Priority, trial bool, left 
 	p = min(p, overload.Priorities-1)
 	l := c.limits.Load()
 	if !l.Hopeless(left) { // which costs next to nothing, so that it is no demand
-		c.demand.arrived.Add(1)
+		c.demand.arrived[p.Criticality()-overload.Sheddable].Add(1)
 		if c.demand.asked[p].Add(1); trial {
 			c.demand.trials.Add(1)
 		}
@@ -322,7 +323,10 @@ func (c *Controller) tick(at time.Duration) {
 	s := c.seen
 	s.Signal, s.Clients = full, c.clients()
 	c.seen = overload.Seen{}
-	s.Over, s.Asked, s.Arrived, s.Trials = at-c.ticked, &asked, int(c.demand.arrived.Swap(0)), int(c.demand.trials.Swap(0))
+	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.demand.trials.Swap(0))
+	for i := range s.Arrived {
+		s.Arrived[i] = int(c.demand.arrived[i].Swap(0))
+	}
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
