@@ -40,18 +40,27 @@ func validParts(r *assignment.Load) bool {
 	return r.Parts > 1 && len(r.PartRate) == r.Parts*len(r.Rate)
 }
 
-// meter gathers reports. New holds what was measured under the assignment by
-// its owners, old the rest.
+// meter gathers reports.
 type meter struct {
 	a       *assignment.Assignment
 	n       int
 	parts   int
 	reports []*assignment.Load // by position in the task table, nil if there is none
 
-	newRate, oldRate []float64               // by slice and part
-	newCover         []float64               // by slice: share covered, summed over tasks
-	oldCover         []float64               // the same
-	newest           []assignment.Generation // by slice: of the owners' older reports
+	now    measured                // under the assignment, by the owners
+	before measured                // the rest
+	newest []assignment.Generation // by slice: of the owners' older reports; nil if there are none
+}
+
+// measured is what reports say of the slices, summed over tasks.
+type measured struct {
+	rate  []float64 // by slice and part; nil while there is nothing
+	cover []float64 // by slice: share covered
+}
+
+func (s *measured) add(at, slice int, rate, cover float64) {
+	s.rate[at] += rate
+	s.cover[slice] += cover
 }
 
 func (m *meter) pick(reports []Report) {
@@ -81,66 +90,129 @@ func (m *meter) pick(reports []Report) {
 }
 
 func (m *meter) gather() {
-	room, rates := make([]float64, 2*m.n*(m.parts+1)), m.n*m.parts
-	m.newRate, m.oldRate, room = room[:rates], room[rates:2*rates], room[2*rates:]
-	m.newCover, m.oldCover = room[:m.n], room[m.n:]
-	m.newest = make([]assignment.Generation, m.n)
+	m.now = m.none()
 	for pos, l := range m.reports {
-		if l.Generation < m.a.Generation() {
-			m.visit(l, func(i, _ int, _, _ float64) {
-				if m.a.Replicas(i).Has(pos) {
-					m.newest[i] = max(m.newest[i], l.Generation)
-				}
-			})
+		if l.Generation >= m.a.Generation() || len(l.Ranges) == 0 {
+			continue
 		}
+		if m.newest == nil {
+			m.newest = make([]assignment.Generation, m.n)
+		}
+		owned := func(i int) {
+			if m.a.Replicas(i).Has(pos) {
+				m.newest[i] = max(m.newest[i], l.Generation)
+			}
+		}
+		m.visit(l, func(i, _ int) { owned(i) }, func(i, _ int, _, _ float64) { owned(i) })
 	}
 	for pos, l := range m.reports {
-		m.visit(l, func(i, part int, rate, cover float64) {
-			switch owner := m.a.Replicas(i).Has(pos); {
-			case owner && l.Generation >= m.a.Generation():
-				m.newRate[i*m.parts+part] += rate
-				m.newCover[i] += cover
-			case owner || l.Generation >= m.newest[i]:
-				m.oldRate[i*m.parts+part] += rate
-				m.oldCover[i] += cover
+		m.visit(l, func(i, k int) {
+			if s := m.counts(i, pos, l); s != nil {
+				m.addWhole(s, i, k, l)
+			}
+		}, func(i, part int, rate, cover float64) {
+			if s := m.counts(i, pos, l); s != nil {
+				s.add(i*m.parts+part, i, rate, cover)
 			}
 		})
 	}
 }
 
-// visit calls f for each part of each slice of a that a report covers, with the
-// rate that falls into the part and the share of the slice that it is.
-func (m *meter) visit(l *assignment.Load, f func(slice, part int, rate, cover float64)) {
+func (m *meter) none() measured {
+	room := make([]float64, m.n*(m.parts+1))
+	return measured{room[m.n:], room[:m.n]}
+}
+
+// counts is what a task's report on slice i counts in, nil if it does not.
+func (m *meter) counts(i, pos int, l *assignment.Load) *measured {
+	owner := m.a.Replicas(i).Has(pos)
+	switch {
+	case owner && l.Generation >= m.a.Generation():
+		return &m.now
+	case !owner && m.newest != nil && l.Generation < m.newest[i]:
+		return nil
+	case m.before.rate == nil:
+		m.before = m.none()
+	}
+	return &m.before
+}
+
+// visit goes through the ranges of a report. It calls whole for each that is a slice of
+// a, with its number, and f for each part of each slice of a that another covers, with
+// the rate that falls into the part and the share of the slice that it is.
+func (m *meter) visit(l *assignment.Load, whole func(slice, k int), f func(slice, part int, rate, cover float64)) {
 	parts := 1
 	if validParts(l) {
 		parts = l.Parts
 	}
 	var last assignment.SliceKey
 	for k, r := range l.Ranges {
-		if r.Valid() != nil || r.Start < last {
+		if r.Start >= r.End || r.End > assignment.KeyspaceEnd || r.Start < last {
 			continue
 		}
 		last = r.End
 		if !fine(l.Rate[k]) {
 			continue
 		}
-		rate, sum := l.Rate[k], 0.0
-		if parts > 1 {
-			for _, v := range l.PartRate[k*parts : (k+1)*parts] {
-				sum += sane(v)
-			}
+		i := m.a.Find(r.Start)
+		if r == m.a.Slice(i) && (parts == m.parts || parts == 1) {
+			whole(i, k)
+			continue
 		}
+		sum := sumOfParts(l, k, parts)
 		for p := range parts {
-			cell := part(r, p, parts)
-			v := rate / float64(parts)
-			if sum > 0 { // parts say how, the range says how much
-				v = rate * sane(l.PartRate[k*parts+p]) / sum
-			}
-			if cell.Start < cell.End {
-				m.spread(cell, v, f)
+			if cell := part(r, p, parts); cell.Start < cell.End {
+				m.spread(cell, rateOfPart(l, k, p, parts, sum), f)
 			}
 		}
 	}
+}
+
+// sumOfParts is that of the rates of the parts of range k, 0 when there are none.
+func sumOfParts(l *assignment.Load, k, parts int) (sum float64) {
+	if parts > 1 {
+		for _, v := range l.PartRate[k*parts : (k+1)*parts] {
+			sum += sane(v)
+		}
+	}
+	return sum
+}
+
+// rateOfPart is the rate of part p of range k: parts say how, the range says how much.
+func rateOfPart(l *assignment.Load, k, p, parts int, sum float64) float64 {
+	if sum > 0 {
+		return l.Rate[k] * sane(l.PartRate[k*parts+p]) / sum
+	}
+	return l.Rate[k] / float64(parts)
+}
+
+// addWhole adds range k of a report, which is slice i, as spread would do part by part,
+// to the last bit.
+func (m *meter) addWhole(to *measured, i, k int, l *assignment.Load) {
+	s, parts := l.Ranges[k], 1
+	if validParts(l) {
+		parts = l.Parts
+	}
+	width, even := float64(s.Width()), s.Width()%uint64(m.parts) == 0
+	sum := sumOfParts(l, k, parts)
+	rates, cover := to.rate[i*m.parts:(i+1)*m.parts], to.cover[i]
+	w := float64(s.Width() / uint64(m.parts)) // of a part
+	of := w / width
+	for p := range rates {
+		if !even {
+			if w = float64(part(s, p, m.parts).Width()); w == 0 {
+				continue
+			}
+			of = w / width
+		}
+		if parts == m.parts {
+			rates[p] += rateOfPart(l, k, p, parts, sum) * w / w
+		} else {
+			rates[p] += l.Rate[k] * w / width
+		}
+		cover += of
+	}
+	to.cover[i] = cover
 }
 
 // spread shares out the rate of a cell among the parts of slices it lies on.
@@ -196,31 +268,29 @@ func fine(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
 func (m *meter) loads() *Loads {
 	l := &Loads{Slice: make([]float64, m.n), Task: make([]float64, m.a.NumTasks())}
 	if m.parts > 1 {
-		l.Parts, l.Part = m.parts, make([]float64, m.n*m.parts)
+		l.Parts, l.Part = m.parts, m.now.rate // in place
 	}
 	factor := make([]float64, m.n)
 	for i := range m.n {
-		rates := m.newRate[i*m.parts : (i+1)*m.parts]
+		out := m.now.rate[i*m.parts : (i+1)*m.parts]
+		rates := out
 		switch {
-		case m.newCover[i] > .5:
-			factor[i] = float64(m.a.Replicas(i).Len()) / m.newCover[i]
-		case m.oldCover[i] > .5:
-			rates = m.oldRate[i*m.parts : (i+1)*m.parts]
-			factor[i] = 1 / min(m.oldCover[i], 1)
+		case m.now.cover[i] > .5:
+			factor[i] = float64(m.a.Replicas(i).Len()) / m.now.cover[i]
+		case m.before.rate != nil && m.before.cover[i] > .5:
+			rates = m.before.rate[i*m.parts : (i+1)*m.parts]
+			factor[i] = 1 / min(m.before.cover[i], 1)
 		default:
 			l.Slice[i] = math.NaN()
+			clear(out)
 			continue
 		}
 		sum := 0.0
-		for _, v := range rates {
+		for p, v := range rates {
 			sum += v
+			out[p] = min(v*factor[i], maxLoad)
 		}
 		l.Slice[i] = min(sum*factor[i], maxLoad)
-		if m.parts > 1 {
-			for p, v := range rates {
-				l.Part[i*m.parts+p] = min(v*factor[i], maxLoad)
-			}
-		}
 	}
 	m.perTask(l)
 	m.hot(l, factor)
@@ -260,7 +330,7 @@ func (m *meter) hot(l *Loads, factor []float64) {
 			i := m.a.Find(h.Key)
 			owner := m.a.Replicas(i).Has(pos)
 			fresh := owner && r.Generation >= m.a.Generation()
-			if factor[i] == 0 || fresh != (m.newCover[i] > .5) || !owner && r.Generation < m.newest[i] {
+			if factor[i] == 0 || fresh != (m.now.cover[i] > .5) || !owner && m.newest != nil && r.Generation < m.newest[i] {
 				continue
 			}
 			s := by[h.Key]
