@@ -21,11 +21,14 @@ var Algorithms = []string{WeightedMove, Published, "static", "consistent-hash", 
 type decision struct {
 	job   assignment.JobConfig
 	tasks []assignment.Task
+	ages  []time.Duration        // of the tasks, nil if all are old
 	prev  *assignment.Assignment // nil in the first round
 	loads *loadbalance.Loads
 	// elapsed is the time since the window before began: windows without traffic are
 	// left out.
 	elapsed time.Duration
+	// membership says that only the tasks have changed: there are no loads.
+	membership bool
 }
 
 // decider makes one decision after another; an empty placement changes nothing.
@@ -45,7 +48,7 @@ func newDecider(algorithm string) decider {
 	var state *loadbalance.State
 	return func(d decision) (assignment.Placement, []loadbalance.Decision) {
 		out := loadbalance.Rebalance(loadbalance.Input{
-			Prev: d.prev, Tasks: d.tasks, Config: d.job, Loads: d.loads, Elapsed: d.elapsed, State: state,
+			Prev: d.prev, Tasks: d.tasks, Ages: d.ages, MembershipOnly: d.membership, Config: d.job, Loads: d.loads, Elapsed: d.elapsed, State: state,
 			Published: algorithm == Published,
 		})
 		state = out.State

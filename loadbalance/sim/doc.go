@@ -1,4 +1,4 @@
-// Package sim replays traces and generated workloads through sharding
+// Package sim replays traces, generated workloads and scenes through sharding
 // algorithms, as fast as it can: the production code of package loadbalance and
 // those of package baseline that users would choose otherwise. It is how the
 // algorithms are judged, and how an operator finds out how many tasks a traffic

@@ -114,12 +114,20 @@ func (s setting) judge(tb testing.TB) {
 		}
 		within(tb, "published: excess", p.MeanPostOverFloor-1, .049-slack*.015, .049+slack*.015)
 		within(tb, "published: key churn", p.MeanKeyChurn, .0092-slack*.0025, .0092+slack*.0025)
-		within(tb, "excess", w.MeanPostOverFloor-1, 0, .03)
-		within(tb, "key churn", w.MeanKeyChurn, 0, .0030)
-		within(tb, "load churn", w.MeanLoadChurn, 0, .0055)
+		excess, keys, load := .019, .0012, .0040
+		if len(s.tasks) < 4 {
+			excess, keys, load = .03, .0030, .0055
+		}
+		within(tb, "excess", w.MeanPostOverFloor-1, 0, excess)
+		within(tb, "key churn", w.MeanKeyChurn, 0, keys)
+		within(tb, "load churn", w.MeanLoadChurn, 0, load)
 		return
 	}
-	within(tb, "excess", w.MeanPostOverFloor-1, 0, .013)
+	excess := .009
+	if len(s.tasks) < 4 {
+		excess = .013
+	}
+	within(tb, "excess", w.MeanPostOverFloor-1, 0, excess)
 	within(tb, "rest", w.MeanRest-1, 0, .15)
 }
 

@@ -32,7 +32,7 @@ func (g *generator) fill() (shifted bool) {
 			put(i, v)
 		}
 	case "c":
-		day := float64(g.round) * float64(g.w.IntervalMS) / 86_400_000
+		day := float64(g.round) * float64(g.w.IntervalMS) / 86_400_000 * max(g.speed, 1)
 		sum := 0.0
 		for i, v := range g.base {
 			v *= 1 + .5*math.Sin(2*math.Pi*(day+g.state[i]))

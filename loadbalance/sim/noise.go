@@ -18,6 +18,10 @@ type Noise struct {
 	// Poisson says that the loads of a window are means, and what is counted is
 	// drawn. The loads of a recorded trace are counts already.
 	Poisson bool
+	// Cost is the exponent of the Pareto distribution that the costs of requests have,
+	// with a mean of 1: above 1, the less the heavier their tail. Loads are costs then;
+	// 0 if all cost the same. It goes with Poisson only.
+	Cost float64
 }
 
 // DefaultNoise is what metering is assumed to have.
@@ -45,8 +49,13 @@ func (m *meter) measure(v *windowLoads, a *assignment.Assignment) *loadbalance.L
 	m.cell = v.sliceLoads(cells, m.cell)
 	parts := len(m.cell) / len(starts)
 	off := make([]float64, a.NumTasks())
+	carries := v.carries(a)
 	for t := range off {
 		off[t] = m.error(m.noise.Task)
+		if carries != nil {
+			off[t] *= carries[t].share
+			l.CPU = append(l.CPU, min(carries[t].demand*carries[t].share*m.error(m.noise.Task), 1))
+		}
 	}
 	for i := range starts {
 		r := a.Replicas(i)
@@ -63,7 +72,7 @@ func (m *meter) measure(v *windowLoads, a *assignment.Assignment) *loadbalance.L
 			}
 		}
 	}
-	l.Hot = m.hot(v, a.NumTasks())
+	l.Hot = m.hot(v, a, carries)
 	return l
 }
 
@@ -81,13 +90,22 @@ func (m *meter) cut(a *assignment.Assignment) []assignment.SliceKey {
 }
 
 // hot finds the keys that a sketch would: those above a fiftieth of the mean task.
-func (m *meter) hot(v *windowLoads, tasks int) []assignment.HotKey {
+func (m *meter) hot(v *windowLoads, a *assignment.Assignment, carries []carried) []assignment.HotKey {
 	var hot []assignment.HotKey
-	least := v.total / float64(tasks) / 50
+	least := v.total / float64(a.NumTasks()) / 50
 	for i, x := range v.w.Load {
-		if x > least {
-			hot = append(hot, assignment.HotKey{Key: v.w.Keys[i], Rate: m.count(x) * m.error(m.noise.Slice) / m.seconds})
+		if x <= least {
+			continue
 		}
+		rate := m.count(x) * m.error(m.noise.Slice) / m.seconds
+		if carries != nil {
+			r, sum := a.Lookup(v.w.Keys[i]), 0.0
+			for j := range r.Len() {
+				sum += carries[r.Position(j)].share
+			}
+			rate *= sum / float64(r.Len())
+		}
+		hot = append(hot, assignment.HotKey{Key: v.w.Keys[i], Rate: rate})
 	}
 	slices.SortFunc(hot, func(a, b assignment.HotKey) int {
 		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Key, b.Key))
@@ -102,8 +120,21 @@ func (m *meter) error(sd float64) float64 {
 	return max(1+sd*m.rng.NormFloat64(), 0)
 }
 
-// count draws how many requests came when mean were to be expected.
+// count draws what the requests cost that came when mean were to be expected.
 func (m *meter) count(mean float64) float64 {
+	n := m.poisson(mean)
+	if m.noise.Cost <= 1 || !m.noise.Poisson {
+		return n
+	}
+	sum := 0.0
+	for range int(n) {
+		sum += math.Pow(1-m.rng.Float64(), -1/m.noise.Cost)
+	}
+	return sum * (m.noise.Cost - 1) / m.noise.Cost
+}
+
+// poisson draws how many requests came.
+func (m *meter) poisson(mean float64) float64 {
 	switch {
 	case !m.noise.Poisson || mean <= 0:
 		return mean

@@ -27,12 +27,17 @@ type Round struct {
 	// keyspace that no boundary of slices before or after cuts, how many owners it got
 	// or how many it lost, whichever are more.
 	Moves int `json:"moves"`
+	// Changed says that slices or owners changed: a generation would be written.
+	Changed bool `json:"changed"`
 	// Splits and Merges are decisions of weighted-move and published; 0 of others.
 	Splits   int     `json:"splits"`
 	Merges   int     `json:"merges"`
 	Slices   int     `json:"slices"`
 	Replicas int     `json:"replicas"` // owners of all slices together
 	DecideMS float64 `json:"decide_ms"`
+
+	// Demand is the largest load of a task by what it can carry; 0 if that is not known.
+	Demand float64 `json:"demand,omitempty"`
 
 	shifted bool
 }
@@ -49,6 +54,8 @@ type Summary struct {
 	MeanKeyChurn      float64 `json:"mean_key_churn"`
 	MeanLoadChurn     float64 `json:"mean_load_churn"`
 	MaxSlicesPerTask  float64 `json:"max_slices_per_task"`
+	// ChangedRounds is the share of the rounds that changed slices or owners.
+	ChangedRounds float64 `json:"changed_rounds"`
 }
 
 // Result is one replay through one algorithm.
@@ -57,6 +64,8 @@ type Result struct {
 	Tasks     int     `json:"tasks"`
 	Rounds    []Round `json:"rounds"`
 	Summary   Summary `json:"summary"`
+	// Motion is of the replay of a scene, set by its caller.
+	Motion *Motion `json:"motion,omitempty"`
 }
 
 // Summarize is over some rounds of a job of n tasks; all zero if there are none.
@@ -74,9 +83,12 @@ func Summarize(rounds []Round, n int) Summary {
 		s.MeanRest += r.Rest
 		s.MeanKeyChurn += r.KeyChurn
 		s.MeanLoadChurn += r.LoadChurn
+		if r.Changed {
+			s.ChangedRounds++
+		}
 		s.MaxSlicesPerTask = max(s.MaxSlicesPerTask, float64(r.Slices)/float64(max(n, 1)))
 	}
-	for _, m := range []*float64{&s.MeanImbalance, &s.MeanOverFloor, &s.MeanPostOverFloor, &s.MeanRest, &s.MeanKeyChurn, &s.MeanLoadChurn} {
+	for _, m := range []*float64{&s.MeanImbalance, &s.MeanOverFloor, &s.MeanPostOverFloor, &s.MeanRest, &s.MeanKeyChurn, &s.MeanLoadChurn, &s.ChangedRounds} {
 		*m /= float64(len(rounds))
 	}
 	s.FinalImbalance = rounds[len(rounds)-1].Imbalance

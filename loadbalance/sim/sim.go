@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ import (
 type Config struct {
 	// Algorithm is one of Algorithms.
 	Algorithm string
-	// Tasks is how many servers there are, of equal capacity.
+	// Tasks is how many servers there are at most, of equal capacity.
 	Tasks int
 	// MinReplicas and MaxReplicas bound the tasks of a slice. Defaults 1 and 10,
 	// the most of a job.
@@ -27,6 +28,8 @@ type Config struct {
 	// interval of jobs. Default 300,000.
 	IntervalMS int64
 	Noise      Noise
+	// LoadMetric is the job's; requests by default.
+	LoadMetric string
 	// Parts is into how many parts of a slice load is metered. Default 8.
 	Parts int
 	// Seed of the noise.
@@ -45,7 +48,7 @@ func (c *Config) validInterval() bool {
 }
 
 func (c *Config) job() (assignment.JobConfig, error) {
-	job := assignment.JobConfig{Name: "simulation", MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas, Balance: c.Balance}
+	job := assignment.JobConfig{Name: "simulation", MinReplicas: c.MinReplicas, MaxReplicas: c.MaxReplicas, LoadMetric: c.LoadMetric, Balance: c.Balance}
 	if c.IntervalMS == 0 {
 		c.IntervalMS = 300_000
 	}
@@ -78,16 +81,13 @@ func Run(c Config, src Source) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{c: c, job: job, tasks: makeTasks(c.Tasks), decide: newDecider(c.Algorithm)}
+	r := &replay{c: c, job: job, decide: newDecider(c.Algorithm)}
 	r.meter = meter{noise: c.Noise, parts: c.Parts, rng: rand.New(rand.NewPCG(c.Seed, 1)), seconds: float64(c.IntervalMS) / 1000}
 	return r.play(src)
 }
 
-// play makes a first assignment, and plays all windows.
+// play plays all windows, from a first assignment on.
 func (r *replay) play(src Source) (*Result, error) {
-	if err := r.adopt(r.decide(decision{job: r.job, tasks: r.tasks})); err != nil {
-		return nil, err
-	}
 	res := &Result{Algorithm: r.c.Algorithm, Tasks: r.c.Tasks, Rounds: []Round{}}
 	for {
 		w, err := src.Next()
@@ -125,21 +125,31 @@ type replay struct {
 	windowLoads windowLoads
 	a           *assignment.Assignment
 	slice       []float64
-	last        *int64 // when the last window began, nil before the first
+	last        *int64  // when the last window began, nil before the first
+	came        []int64 // when the tasks did, in ms of the source; nil if none came since
 }
 
 // round plays one window: it is served as assigned, measured, and answered.
 func (r *replay) round(w Window) (Round, error) {
 	v := &r.windowLoads
 	v.look(w)
+	was := r.a
+	if err := r.join(w); err != nil {
+		return Round{}, err
+	}
+	if was == nil {
+		was = r.a
+	}
 	r.slice = v.sliceLoads(r.a.Columns().Starts, r.slice)
 	out := Round{
 		StartMS: w.StartMS, Requests: v.total, shifted: w.Shifted,
 		Imbalance: imbalance(taskLoads(r.a, r.slice)),
-		Floor:     Floor(w.Load, r.c.Tasks, r.job.MaxReplicas),
+		Floor:     Floor(w.Load, len(r.tasks), r.job.MaxReplicas),
 	}
-	before := r.a
-	in := decision{job: r.job, tasks: r.tasks, prev: r.a, loads: r.meter.measure(v, r.a), elapsed: r.job.Balance.Interval}
+	for _, c := range v.carries(r.a) {
+		out.Demand = max(out.Demand, c.demand)
+	}
+	in := decision{job: r.job, tasks: r.tasks, ages: r.ages(w.StartMS + r.c.IntervalMS), prev: r.a, loads: r.meter.measure(v, r.a), elapsed: r.job.Balance.Interval}
 	in.loads.Window = r.job.Balance.Interval // of windows without traffic nothing was measured
 	if r.last != nil {
 		in.elapsed = time.Duration(w.StartMS-*r.last) * time.Millisecond
@@ -156,8 +166,9 @@ func (r *replay) round(w Window) (Round, error) {
 	if err := r.adopt(p, did); err != nil {
 		return out, err
 	}
-	if r.a != before {
-		out.KeyChurn, out.LoadChurn, out.Moves = v.churn(before, r.a)
+	if r.a != was {
+		out.KeyChurn, out.LoadChurn, out.Moves = v.churn(was, r.a)
+		out.Changed = out.Moves > 0 || !slices.Equal(was.Columns().Starts, r.a.Columns().Starts)
 	}
 	out.Splits, out.Merges = tally(did)
 	r.slice = v.sliceLoads(r.a.Columns().Starts, r.slice)
@@ -165,6 +176,48 @@ func (r *replay) round(w Window) (Round, error) {
 	out.Post, out.Rest = imbalance(load), v.rest(r.a, load)
 	out.Slices, out.Replicas = r.a.NumSlices(), r.a.NumOwners()
 	return out, nil
+}
+
+// join makes the first assignment, and lets tasks come and go, which is answered at once.
+func (r *replay) join(w Window) error {
+	n := w.Running
+	if n == 0 {
+		n = r.c.Tasks
+	}
+	if r.a == nil {
+		r.tasks = makeTasks(n)
+		return r.adopt(r.decide(decision{job: r.job, tasks: r.tasks}))
+	}
+	if n == len(r.tasks) {
+		return nil
+	}
+	if r.came == nil {
+		r.came = slices.Repeat([]int64{math.MinInt64}, len(r.tasks))
+	}
+	r.came = r.came[:min(len(r.came), n)]
+	for len(r.came) < n {
+		r.came = append(r.came, w.StartMS)
+	}
+	r.tasks = makeTasks(n)
+	for i, ms := range r.came {
+		if ms != math.MinInt64 { // another process than the one of that name before
+			r.tasks[i].Incarnation = uint64(ms) + 2
+		}
+	}
+	in := decision{job: r.job, tasks: r.tasks, ages: r.ages(w.StartMS), prev: r.a, membership: true}
+	return r.adopt(r.decide(in))
+}
+
+// ages are those of the tasks at some time, nil if all are as old as the job.
+func (r *replay) ages(ms int64) (ages []time.Duration) {
+	for _, came := range r.came {
+		age := time.Duration(-1)
+		if came != math.MinInt64 {
+			age = time.Duration(ms-came) * time.Millisecond
+		}
+		ages = append(ages, age)
+	}
+	return ages
 }
 
 func tally(did []loadbalance.Decision) (splits, merges int) {

@@ -64,20 +64,20 @@ func TestJSON(t *testing.T) {
 	var got struct {
 		Algorithm *string
 		Tasks     *int
-		Rounds    []map[string]float64
+		Rounds    []map[string]any
 		Summary   map[string]float64
 	}
 	if err := json.Unmarshal(b, &got); err != nil || got.Algorithm == nil || got.Tasks == nil {
 		t.Fatalf("%v: %s", err, b)
 	}
-	for _, k := range strings.Fields("start_ms requests imbalance post floor rest key_churn load_churn moves splits merges slices replicas decide_ms") {
-		if _, ok := got.Rounds[1][k]; !ok || len(got.Rounds[1]) != 14 {
+	for _, k := range strings.Fields("start_ms requests imbalance post floor rest key_churn load_churn moves changed splits merges slices replicas decide_ms") {
+		if _, ok := got.Rounds[1][k]; !ok || len(got.Rounds[1]) != 15 {
 			t.Errorf("round: no %s in %v", k, got.Rounds[1])
 		}
 	}
 	for _, k := range strings.Fields("mean_imbalance p95_imbalance max_imbalance final_imbalance mean_over_floor " +
-		"mean_post_over_floor mean_rest mean_key_churn mean_load_churn max_slices_per_task") {
-		if _, ok := got.Summary[k]; !ok || len(got.Summary) != 10 {
+		"mean_post_over_floor mean_rest mean_key_churn mean_load_churn max_slices_per_task changed_rounds") {
+		if _, ok := got.Summary[k]; !ok || len(got.Summary) != 11 {
 			t.Errorf("summary: no %s in %v", k, got.Summary)
 		}
 	}
@@ -86,11 +86,11 @@ func TestJSON(t *testing.T) {
 func TestSummarize(t *testing.T) {
 	rounds := make([]sim.Round, 40)
 	for i := range rounds {
-		rounds[i] = sim.Round{Imbalance: float64(i + 1), Post: 2, Floor: 2, Rest: 1, KeyChurn: .5, LoadChurn: .25, Slices: 10 * i}
+		rounds[i] = sim.Round{Imbalance: float64(i + 1), Post: 2, Floor: 2, Rest: 1, KeyChurn: .5, LoadChurn: .25, Changed: i%4 == 0, Slices: 10 * i}
 	}
 	want := sim.Summary{
 		MeanImbalance: 20.5, P95Imbalance: 38, MaxImbalance: 40, FinalImbalance: 40, MeanOverFloor: 10.25, MeanPostOverFloor: 1,
-		MeanRest: 1, MeanKeyChurn: .5, MeanLoadChurn: .25, MaxSlicesPerTask: 39,
+		MeanRest: 1, MeanKeyChurn: .5, MeanLoadChurn: .25, MaxSlicesPerTask: 39, ChangedRounds: .25,
 	}
 	if d := cmp.Diff(want, sim.Summarize(rounds, 10)); d != "" {
 		t.Error(d)

@@ -73,6 +73,25 @@ func taskLoads(a *assignment.Assignment, slice []float64) []float64 {
 	return load
 }
 
+// carried is what becomes of the load of a task.
+type carried struct {
+	demand float64 // by what it can carry
+	share  float64 // of its load that it does carry
+}
+
+// carries is what the tasks of a can carry of what they get; nil when it is all.
+func (v *windowLoads) carries(a *assignment.Assignment) []carried {
+	if v.w.Able == nil {
+		return nil
+	}
+	c := make([]carried, a.NumTasks())
+	for t, load := range taskLoads(a, v.sliceLoads(a.Columns().Starts, nil)) {
+		demand := load / v.w.Able[t]
+		c[t] = carried{demand, 1 / max(demand, 1)}
+	}
+	return c
+}
+
 // imbalance is max over mean; 1 without load.
 func imbalance(load []float64) float64 {
 	sum := 0.0

@@ -17,6 +17,11 @@ type Window struct {
 	Load []float64
 	// Shifted says that hot keys moved at the start of this window.
 	Shifted bool
+	// Running is how many of the tasks run, those that were there first; 0 is all.
+	Running int
+	// Able is what each task can carry, as Load; nil when it is as much as it gets.
+	// Of what exceeds it nothing is measured.
+	Able []float64
 }
 
 // Source yields the windows of a replay one after the other. The columns of a
@@ -67,7 +72,8 @@ type generator struct {
 	state []float64 // by rank: what the workload remembers
 	load  []float64
 	round int
-	fixed bool // load does not change from round to round
+	fixed bool    // load does not change from round to round
+	speed float64 // of a drift; 0 is 1
 }
 
 // Open starts generating. It fails on an unknown name and on numbers that make

@@ -121,12 +121,35 @@ func TestSimulateJSON(t *testing.T) {
 		want string
 	}{
 		{r, "algorithm tasks rounds summary"},
-		{rounds[0].(map[string]any), "start_ms requests imbalance post floor rest key_churn load_churn moves splits merges slices replicas decide_ms"},
-		{r["summary"].(map[string]any), "mean_imbalance p95_imbalance max_imbalance final_imbalance mean_over_floor mean_post_over_floor mean_rest mean_key_churn mean_load_churn max_slices_per_task"},
+		{rounds[0].(map[string]any), "start_ms requests imbalance post floor rest key_churn load_churn moves changed splits merges slices replicas decide_ms"},
+		{r["summary"].(map[string]any), "mean_imbalance p95_imbalance max_imbalance final_imbalance mean_over_floor mean_post_over_floor mean_rest mean_key_churn mean_load_churn max_slices_per_task changed_rounds"},
 	} {
 		if diff := cmp.Diff(words(c.want), keys(c.got)); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+// The answer about a scene says what was moved a minute, beside the published algorithm.
+func TestSimulateScene(t *testing.T) {
+	for name, columns := range map[string]string{"steps": "", "flash-crowd": "half <1.2", "saturated": "<1.05 after"} {
+		out := must(t, "simulate", "--scene", name)
+		for _, want := range []string{"scene " + name + " (", "20 tasks", "load churn/min", "changed", "weighted-move", columns} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in %s", want, out)
+			}
+		}
+	}
+	var r struct {
+		Motion map[string]any
+		Rounds []map[string]any
+	}
+	if err := json.Unmarshal([]byte(must(t, "simulate", "--scene", "saturated", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	want := words("over_floor max_over_floor key_churn_minute load_churn_minute changed_rounds within_ms demand")
+	if diff := cmp.Diff(want, keys(r.Motion)); diff != "" || r.Rounds[0]["demand"] == nil {
+		t.Error(diff)
 	}
 }
 
@@ -242,8 +265,11 @@ func TestBadInput(t *testing.T) {
 		{1, "plot: ", "subset --size 245 --plot /nosuch/f.svg"},
 		{1, "it is a directory", "simulate --trace nosuch --plot " + full},
 		{1, "bad.csv: line 2", "simulate --trace " + bad + " --plot " + filepath.Join(dir, "f.svg")},
-		{2, "--trace FILE or --workload", "simulate"},
-		{2, "and not both", "simulate --trace x --workload a"},
+		{2, "want one of --trace FILE, --workload a..h and --scene NAME", "simulate"},
+		{2, "want one of --trace FILE", "simulate --trace x --workload a"},
+		{2, "want one of --trace FILE", "simulate --scene steps --workload a"},
+		{2, `--scene: "x" is not allowed: want one of stationary, low-rate, steps, `, "simulate --scene x"},
+		{2, "a scene has its own --interval", "simulate --scene steps --interval 1s"},
 		{2, `--workload: "z"`, "simulate --workload z"},
 		{2, "--tasks: 0 is not allowed: want 1 to", "simulate --workload a --tasks 0"},
 		{2, "--interval: ", "simulate --workload a --interval 1us"},

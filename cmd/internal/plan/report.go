@@ -33,22 +33,25 @@ func (s *simulation) print(w io.Writer, results []*sim.Result, skipped int) erro
 		fmt.Fprintf(w, "%s left out\n", lacking(skipped))
 	}
 	switch {
-	case len(rounds) >= fewRounds || s.workload != "":
+	case len(rounds) >= fewRounds || s.trace == "":
 	case s.interval > sim.MinInterval:
 		fmt.Fprintln(w, "so few rounds say little: choose a shorter --interval")
 	default:
 		fmt.Fprintln(w, "so few rounds say little: take a longer trace")
 	}
 	fmt.Fprintln(w)
+	if s.scene != "" {
+		return printMotion(w, results)
+	}
 	if len(results) == 1 {
 		return s.printOne(w, results[0])
 	}
-	table := [][]string{{"algorithm", "imbalance", "p95", "max", "over floor", "rest", "key churn", "load churn", "slices/task", "peak/s"}}
+	table := [][]string{{"algorithm", "imbalance", "p95", "max", "over floor", "rest", "key churn", "load churn", "changed", "slices/task", "peak/s"}}
 	for _, r := range results {
 		m := r.Summary
 		table = append(table, []string{
 			r.Algorithm, fmt.Sprintf("%.3f", m.MeanImbalance), fmt.Sprintf("%.3f", m.P95Imbalance), fmt.Sprintf("%.3f", m.MaxImbalance),
-			fmt.Sprintf("%.3f", m.MeanOverFloor), fmt.Sprintf("%.3f", m.MeanRest), percent(m.MeanKeyChurn), percent(m.MeanLoadChurn),
+			fmt.Sprintf("%.3f", m.MeanOverFloor), fmt.Sprintf("%.3f", m.MeanRest), percent(m.MeanKeyChurn), percent(m.MeanLoadChurn), percent(m.ChangedRounds),
 			number(m.MaxSlicesPerTask), number(s.peak(r.Rounds).load),
 		})
 	}
@@ -61,12 +64,38 @@ func (s *simulation) printOne(w io.Writer, r *sim.Result) error {
   imbalance   %.3f on average, above %.3f in one round of twenty, %.3f at most, %.3f in the end
   over floor  %.3f; %.3f right after deciding
   rest        %.3f
-  key churn   %s a round, load churn %s
+  key churn   %s a round, load churn %s; %s of the rounds changed something
   slices      at most %s a task
   peak        %s/s on one task, in the round that began %s
 `, r.Algorithm, m.MeanImbalance, m.P95Imbalance, m.MaxImbalance, m.FinalImbalance, m.MeanOverFloor, m.MeanPostOverFloor, m.MeanRest,
-		percent(m.MeanKeyChurn), percent(m.MeanLoadChurn), number(m.MaxSlicesPerTask), number(p.load), s.moment(p.startMS))
+		percent(m.MeanKeyChurn), percent(m.MeanLoadChurn), percent(m.ChangedRounds), number(m.MaxSlicesPerTask), number(p.load), s.moment(p.startMS))
 	return nil
+}
+
+// printMotion is the answer about a scene.
+func printMotion(w io.Writer, results []*sim.Result) error {
+	head := []string{"algorithm", "over floor", "max", "key churn/min", "load churn/min", "changed"}
+	first := results[0].Motion
+	shifts, limited := len(first.RecoveredMS) > 0, first.Demand > 0
+	if shifts {
+		head = append(head, "half <1.2", ".9 <1.2")
+	}
+	if limited {
+		head = append(head, "<1.05 after", "demand")
+	}
+	table := [][]string{head}
+	for _, r := range results {
+		m := r.Motion
+		row := []string{r.Algorithm, fmt.Sprintf("%.3f", m.OverFloor), fmt.Sprintf("%.3f", m.MaxOverFloor), percent(m.KeyChurn), percent(m.LoadChurn), percent(m.Changed)}
+		if shifts {
+			row = append(row, span(m.Recovered(.5)), span(m.Recovered(.9)))
+		}
+		if limited {
+			row = append(row, span(time.Duration(m.WithinMS)*time.Millisecond), fmt.Sprintf("%.2f", m.Demand))
+		}
+		table = append(table, row)
+	}
+	return printTable(w, table)
 }
 
 // peak is the most that one task had to bear.
@@ -101,6 +130,9 @@ func (s *simulation) replicas() string {
 func (s *simulation) subject() string {
 	if s.workload != "" {
 		return "workload " + s.workload + " (" + sim.Workloads[s.workload] + ")"
+	}
+	if s.scene != "" {
+		return "scene " + s.scene + " (" + s.motion.About + ")"
 	}
 	if s.trace == stdin {
 		return "standard input"
@@ -142,6 +174,9 @@ func (s *simulation) figure(results []*sim.Result) plot.Figure {
 		note += fmt.Sprintf("; means of %d rounds", n)
 	}
 	title := "workload " + s.workload
+	if s.scene != "" {
+		title = "scene " + s.scene
+	}
 	if s.trace != "" {
 		title = filepath.Base(s.subject())
 		if r := []rune(title); len(r) > maxTitle {

@@ -19,7 +19,8 @@ import (
 
 // simulation is what the flags of simulate say.
 type simulation struct {
-	trace, workload          string
+	trace, workload, scene   string
+	motion                   sim.Scene // that of the name
 	tasks                    int
 	interval                 time.Duration
 	minReplicas, maxReplicas int
@@ -41,9 +42,9 @@ const perSecond = 8000
 func Simulate(asJSON *bool) *cobra.Command {
 	var s simulation
 	cmd := &cobra.Command{
-		Use:   "simulate (--trace FILE | --workload a..h) [flags]",
+		Use:   "simulate (--trace FILE | --workload a..h | --scene NAME) [flags]",
 		Short: "Replay traffic through sharding algorithms, to plan capacity; needs no server",
-		Long: `Replays a trace of your traffic, or a generated workload, through Slicer's sharding
+		Long: `Replays a trace of your traffic, a generated workload or scene, through Slicer's sharding
 and through what you might use instead. Answers how evenly a number of tasks would
 share the load, what the hottest would have to bear, and how many keys would move.
 
@@ -91,6 +92,8 @@ READING THE ANSWER
               alone is more than a mean task's load
   key churn   share of the keyspace that a round gave to tasks that did not own it:
               what caches lose. load churn: share of the load, for the same reason
+  changed     share of the rounds that changed slices or owners: as many generations
+              are written and sent
   peak        the most load a second that one task had, as the mean over a round. The
               first round, which is served before anything was measured, does not
               count unless it is the only one
@@ -119,25 +122,37 @@ owners, such as of 100 tasks with --min-replicas 50. --all and --plot replay all
 WORKLOADS are of 288 rounds, a day by default, and 8,000 requests a second:
 
 ` + workloads() + `
+SCENES are what balancing does in motion, each in some minutes, with its own tasks and
+rounds: 20, of 5 s, and 400 requests/s a task unless they say otherwise.
+
+` + scenes() + `
+Of a scene the answer has key churn, load churn and changed rounds a minute, without
+the first minutes; in how long half and nine tenths of shifts of hot keys are below 1.2
+of the floor; or when the imbalance is below 1.05 of it for good, and the largest
+demand of a task in the end, as a share of what it can carry.
+
 --json prints one object for the algorithm, with --all an array of them in the order
 above:
 
   {"algorithm", "tasks",
    "rounds": [{"start_ms", "requests", "imbalance", "post", "floor", "rest",
-     "key_churn", "load_churn", "moves", "splits", "merges", "slices", "replicas",
-     "decide_ms"}],
+     "key_churn", "load_churn", "moves", "changed", "splits", "merges",
+     "slices", "replicas", "decide_ms"}],
    "summary": {"mean_imbalance", "p95_imbalance", "max_imbalance", "final_imbalance",
      "mean_over_floor", "mean_post_over_floor", "mean_rest", "mean_key_churn",
-     "mean_load_churn", "max_slices_per_task"}}
+     "mean_load_churn", "max_slices_per_task", "changed_rounds"}}
 
 where post is the imbalance of the round's load under the assignment that was decided
 after it, and moves counts changes of owners, whatever the algorithm: an owner that came
 for one that went, came besides or went, of each piece of the keyspace within one slice
-before and after. Shares are of 1. All but decide_ms follow from the arguments.`,
+before and after. Of a scene there is "motion" besides: {"over_floor", "max_over_floor",
+"key_churn_minute", "load_churn_minute", "changed_rounds", "recovered_ms", "within_ms",
+"demand"}, the last three where they apply, and "demand" in rounds. Shares are of 1. All but decide_ms follow from the arguments.`,
 		Example: `  slicerctl simulate --trace access.log --tasks 10 --interval 10m
   slicerctl simulate --trace access.log.gz --tasks 10 --interval 1h --all --plot load.svg
   slicerctl simulate --trace clients.csv.gz --tasks 50 --max-replicas 1 --json
-  slicerctl simulate --workload e --tasks 20 --all`,
+  slicerctl simulate --workload e --tasks 20 --all
+  slicerctl simulate --scene flash-crowd --all`,
 		Args: run.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.check(cmd); err != nil {
@@ -149,6 +164,7 @@ before and after. Shares are of 1. All but decide_ms follow from the arguments.`
 	fs := cmd.Flags()
 	fs.StringVar(&s.trace, "trace", "", "replay `FILE`, or - for standard input: CSV of unix_ms,key,load or an access log, gzipped or not")
 	fs.StringVar(&s.workload, "workload", "", "replay a generated workload, `a..h`")
+	fs.StringVar(&s.scene, "scene", "", "replay the generated scene of this `NAME`: "+strings.Join(sim.SceneNames(), ", "))
 	fs.IntVar(&s.tasks, "tasks", 10, "how many tasks share the load")
 	fs.DurationVar(&s.interval, "interval", 5*time.Minute, "length of a round in the trace's time, such as 10s or 1h, 100ms to 1h; shorter by default if the trace is less than 100 rounds long")
 	fs.IntVar(&s.minReplicas, "min-replicas", 1, "tasks that each slice has at least; not above --tasks")
@@ -160,6 +176,7 @@ before and after. Shares are of 1. All but decide_ms follow from the arguments.`
 	fs.StringVar(&s.plot, "plot", "", "draw imbalance and churn over time, of all algorithms, into `FILE.svg`")
 	complete(cmd, "algorithm", sim.Algorithms)
 	complete(cmd, "workload", workloadNames())
+	complete(cmd, "scene", sim.SceneNames())
 	return cmd
 }
 
@@ -186,16 +203,50 @@ func workloads() string {
 	return b.String()
 }
 
+func scenes() string {
+	var b strings.Builder
+	for _, s := range sim.Scenes {
+		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
+	}
+	return b.String()
+}
+
+// stage takes from the scene, if one is replayed, what it says.
+func (s *simulation) stage(cmd *cobra.Command) (err error) {
+	if !cmd.Flags().Changed("scene") {
+		return nil
+	}
+	if s.motion, err = sim.FindScene(s.scene); err != nil {
+		return explain(err, cmd)
+	}
+	for _, flag := range []string{"tasks", "interval"} {
+		if cmd.Flags().Changed(flag) {
+			return run.Usagef("simulate: a scene has its own --%s", flag)
+		}
+	}
+	s.tasks, s.interval = s.motion.Tasks, s.motion.Interval
+	return nil
+}
+
 // check finds what is wrong with the flags before anything is read.
 func (s *simulation) check(cmd *cobra.Command) error {
-	if (s.trace == "") == (s.workload == "") {
-		return run.Usagef("simulate: want --trace FILE or --workload a..h, and not both")
+	given := 0
+	for _, what := range []string{"trace", "workload", "scene"} {
+		if cmd.Flags().Changed(what) {
+			given++
+		}
+	}
+	if given != 1 {
+		return run.Usagef("simulate: want one of --trace FILE, --workload a..h and --scene NAME")
+	}
+	if err := s.stage(cmd); err != nil {
+		return err
 	}
 	if !cmd.Flags().Changed("max-replicas") {
 		s.maxReplicas = max(s.maxReplicas, s.minReplicas)
 	}
 	for _, err := range []error{
-		check(s.workload == "" || sim.Workloads[s.workload] != "", "workload", s.workload, "one of a to h"),
+		check(!cmd.Flags().Changed("workload") || sim.Workloads[s.workload] != "", "workload", s.workload, "one of a to h"),
 		check(s.tasks >= 1 && s.tasks <= assignment.MaxTasks, "tasks", s.tasks, fmt.Sprintf("1 to %d", assignment.MaxTasks)),
 		check(s.interval >= sim.MinInterval && s.interval <= sim.MaxInterval && s.interval%time.Millisecond == 0, "interval", s.interval.String(), "100ms to 1h, in whole milliseconds"),
 		check(s.minReplicas >= 1 && s.minReplicas <= assignment.MaxReplicas, "min-replicas", s.minReplicas, fmt.Sprintf("1 to %d", assignment.MaxReplicas)),
@@ -217,6 +268,9 @@ func (s *simulation) intervalMS() int64 { return s.interval.Milliseconds() }
 // source opens what is replayed. The input is to be closed, and nil for a workload,
 // as the reader is.
 func (s *simulation) source(cmd *cobra.Command) (src sim.Source, in *input, r *sim.TraceReader, err error) {
+	if s.scene != "" {
+		return s.motion.Open(s.seed), nil, nil, nil
+	}
 	if s.workload != "" {
 		src, err = sim.Workload{
 			Name: s.workload, Tasks: s.tasks, IntervalMS: s.intervalMS(), Seed: s.seed,
@@ -241,12 +295,14 @@ func (s *simulation) source(cmd *cobra.Command) (src sim.Source, in *input, r *s
 }
 
 func (s *simulation) config(algorithm string) sim.Config {
-	return sim.Config{
-		Algorithm: algorithm, Tasks: s.tasks, MinReplicas: s.minReplicas, MaxReplicas: s.maxReplicas,
-		IntervalMS: s.intervalMS(), Seed: s.seed, Clock: time.Now,
-		// The loads of a trace are counts already; those of a workload are means.
-		Noise: sim.Noise{Slice: s.noise, Task: s.noise * taskNoise, Poisson: s.workload != "" && s.noise > 0},
+	c := sim.Config{Tasks: s.tasks, IntervalMS: s.intervalMS(), Seed: s.seed}
+	if s.scene != "" {
+		c = s.motion.Config(s.seed)
 	}
+	c.Algorithm, c.MinReplicas, c.MaxReplicas, c.Clock = algorithm, s.minReplicas, s.maxReplicas, time.Now
+	// The loads of a trace are counts already; those of a workload are means.
+	c.Noise.Slice, c.Noise.Task, c.Noise.Poisson = s.noise, s.noise*taskNoise, s.trace == "" && s.noise > 0
+	return c
 }
 
 // run replays and prints.
@@ -289,6 +345,12 @@ func (s *simulation) run(cmd *cobra.Command, asJSON bool) error {
 	}
 	if !s.all {
 		results = results[slices.Index(algorithms, s.algorithm):][:1]
+	}
+	if s.scene != "" {
+		for _, r := range results {
+			m := s.motion.Motion(r)
+			r.Motion = &m
+		}
 	}
 	if asJSON {
 		if s.all {
