@@ -26,7 +26,7 @@ func (b *placement) worthMoving() float64 {
 	// of no more counts than its slowest gain lets in, and the first two may have
 	// been jumps that no other has confirmed.
 	heard := min(float64(max(b.smooth.trust.rounds-2, 1)), 1/(slowest*min(max(b.cfg.Smoothing, .01), 1)))
-	sigma = max(sigma, math.Sqrt(float64(len(b.live))*b.countNoise()/(b.total*heard)))
+	sigma = max(sigma, math.Sqrt(float64(len(b.live))*countNoise(&b.in)/(b.total*heard)))
 	if !(sigma > calm) {
 		return 1
 	}

@@ -34,7 +34,8 @@
 //     Each slice's smoothing adapts to whether its errors keep their sign, a
 //     jump is believed at once as far as jumps have been found to last, and
 //     where measurements foretell little the width of a slice counts instead.
-//   - It moves nothing while the imbalance is within a band. The band is wider,
+//   - It moves nothing while the imbalance is within a band, and then splits, merges
+//     and drops nothing either unless there is much of it (rest.go). The band is wider,
 //     and the budget for moving keyspace smaller, the less of the load can be
 //     foretold. Only tasks that long known keys keep hot may give away a little
 //     more of what lies beside these (bursts.go).

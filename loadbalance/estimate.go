@@ -1,6 +1,9 @@
 package loadbalance
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // estimate is what is known of the load of one slice, in load units a second.
 type estimate struct {
@@ -37,6 +40,10 @@ const (
 	firstUnrest = .16
 	// slowest is the smallest gain, as a part of the configured one.
 	slowest = .2
+	// memory is at least how long levels reach back where load stays as it is, however
+	// short rounds are, and unhurried the length of rounds from which on a gain follows as
+	// fast as it can: in shorter ones there is more time.
+	memory, unhurried = 10 * time.Minute, 5 * time.Minute
 	// drift is by how much of itself a load is taken to change from one
 	// measurement to the next without a jump, at most: a measurement that is less
 	// certain than that counts accordingly less, as in a Kalman filter.
@@ -98,6 +105,8 @@ type trust struct {
 	// kept over leapt is how much of a jump has been found to last until the next
 	// measurement, recent jumps counting most.
 	kept, leapt float64
+	// pace is the share of memory, and tempo that of unhurried, that a round takes, at most 1.
+	pace, tempo float64
 }
 
 const (
@@ -282,11 +291,11 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 	}
 	if c.mean > 0 {
 		rho := min(max(err*c.last/c.mean, -1), 1)
-		c.gain += learn * (rho - tolerate + 4*t.rho)
+		c.gain += t.tempo * learn * (rho - tolerate + 4*t.rho)
 		t.rhos += rho * c.level
 		t.rhoLoad += c.level
 	}
-	c.gain = min(max(c.gain, weight*slowest), 1)
+	c.gain = min(max(c.gain, min(weight*slowest, t.pace)), 1)
 	c.mean += trackWeight * (err*err - c.mean)
 	c.last = err
 	c.level += max(min(c.gain, t.surest(level)), 1/float64(c.age)) * err

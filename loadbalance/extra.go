@@ -9,22 +9,31 @@ func (b *placement) dropExtraReplicas() {
 	}
 	level := b.aim()
 	for i := b.head; i >= 0; i = b.pieces[i].next {
-		p := &b.pieces[i]
-		for p.replicas() > b.min && !p.fixed {
-			owners := b.owners(p)
-			hot := owners[0]
-			for _, t := range owners[1:] {
-				if b.ratio(t) > b.ratio(hot) {
-					hot = t
-				}
-			}
-			if !b.spare(i, hot, level) {
+		for {
+			hot, ok := b.hottestOwner(i)
+			if !ok || !b.spare(i, hot, level) {
 				break
 			}
 			b.remove(i, hot)
 			b.say(KindRemove, ReasonSurplus, i, int(hot), -1, 1, 0, 0)
 		}
 	}
+}
+
+// hottestOwner is the owner of piece i to drop, if it may have fewer.
+func (b *placement) hottestOwner(i int32) (hot uint32, ok bool) {
+	p := &b.pieces[i]
+	if p.replicas() <= b.min || p.fixed {
+		return 0, false
+	}
+	owners := b.owners(p)
+	hot = owners[0]
+	for _, t := range owners[1:] {
+		if b.ratio(t) > b.ratio(hot) {
+			hot = t
+		}
+	}
+	return hot, true
 }
 
 // spare says that piece i can do without owner t.

@@ -31,7 +31,7 @@ func (b *placement) narrow() {
 // that of their slice.
 func (b *placement) cutOut(worth func(load, share float64) bool) {
 	limit := b.maxSlices()
-	for _, h := range b.hotKeys() {
+	for _, h := range hotKeys(&b.in) {
 		if b.n+2 > limit {
 			return
 		}
@@ -77,11 +77,11 @@ func (b *placement) cut(i int32, k assignment.SliceKey, share float64) {
 
 // hotKeys are the keys worth a look: those that were measured in slices that
 // still are as they were measured.
-func (b *placement) hotKeys() []assignment.HotKey {
-	if b.in.Loads == nil || len(b.in.Loads.Slice) != b.in.Prev.NumSlices() {
+func hotKeys(in *Input) []assignment.HotKey {
+	if in.Loads == nil || len(in.Loads.Slice) != in.Prev.NumSlices() {
 		return nil
 	}
-	return b.in.Loads.Hot
+	return in.Loads.Hot
 }
 
 // pieceOf finds the piece that holds a key, if it is a slice of Prev as it was.

@@ -54,15 +54,23 @@ func (b *placement) mergeCold(least int) {
 func (b *placement) mergeSame() {
 	least := b.cfg.MinSlicesPerTask * len(b.live)
 	for i := b.head; i >= 0 && b.pieces[i].next >= 0 && b.n > least; {
-		next := b.pieces[i].next
-		p, q := &b.pieces[i], &b.pieces[next]
-		if p.fixed || q.fixed || (b.peak(i)+b.peak(next))*float64(b.n) >= b.total || !sameOwners(b.owners(p), b.owners(q)) {
-			i = next
+		if !b.mergeable(i) {
+			i = b.pieces[i].next
 			continue
 		}
 		b.merge(i, i)
 		b.say(KindMerge, ReasonSameTasks, i, -1, -1, 1, 0, 0)
 	}
+}
+
+// mergeable reports whether piece i and the next are cold and on the same tasks.
+func (b *placement) mergeable(i int32) bool {
+	p := &b.pieces[i]
+	if p.next < 0 {
+		return false
+	}
+	q := &b.pieces[p.next]
+	return !p.fixed && !q.fixed && (b.peak(i)+b.peak(p.next))*float64(b.n) < b.total && sameOwners(b.owners(p), b.owners(q))
 }
 
 // pair is the entry of a piece and its right neighbour; ok is false when they

@@ -31,8 +31,7 @@ type placement struct {
 
 	byName   map[string]uint32 // position in Tasks
 	prevTask []int32           // by position in Prev: the same process in Tasks, or -1
-	known    bool              // loads were measured and are not all 0
-	total    float64           // load of all slices
+	total    float64           // load of all slices; 0 when none is known
 	fine     *subSliceLoad     // what is known within slices
 	smooth   *smoother         // nil when nothing is to be remembered
 
@@ -249,7 +248,7 @@ func (b *placement) carry(p *piece) {
 // ofLoad is the share of all load that one owner of a piece carries, of the keyspace
 // while no load is known.
 func (b *placement) ofLoad(p *piece) float64 {
-	if b.known {
+	if b.total > 0 {
 		return p.share() / b.total
 	}
 	return p.width() / float64(p.replicas())

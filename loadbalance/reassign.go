@@ -15,7 +15,7 @@ const keyShare = .05
 // worth is what a piece weighs when tasks come or go: mostly its share of the
 // load, and all its share of the keyspace when no load is known.
 func (b *placement) worth(p *piece) float64 {
-	if !b.known {
+	if b.total <= 0 {
 		return p.width()
 	}
 	return (1-keyShare)*p.load/b.total + keyShare*p.width()

@@ -21,7 +21,7 @@ func rebalance(in Input, most int) Output {
 			Decisions: []Decision{{Kind: KindSkip, Reason: ReasonNoTask}}}
 	}
 	before := 0.0
-	if b.known {
+	if b.total > 0 {
 		before = b.imbalance()
 	}
 	if in.Prev != nil {
@@ -49,27 +49,27 @@ func (b *placement) idle() Reason {
 	switch {
 	case b.in.MembershipOnly:
 		return ReasonMembership
-	case !b.known:
+	case b.total <= 0:
 		return ReasonNoLoad
-	case b.in.Config.LoadMetric == assignment.LoadCPU && b.idleCPU():
+	case b.in.Config.LoadMetric == assignment.LoadCPU && idleCPU(&b.in):
 		return ReasonIdleCPU
 	}
 	return ""
 }
 
 // idleCPU says that no task is at risk of overload, so that churn is waste.
-func (b *placement) idleCPU() bool {
+func idleCPU(in *Input) bool {
 	refuses := func(shed float64) bool { return shed > 0 } // what it waits for is not its CPU
-	if b.in.Loads == nil || slices.ContainsFunc(b.in.Loads.Shed, refuses) {
+	if in.Loads == nil || slices.ContainsFunc(in.Loads.Shed, refuses) {
 		return false
 	}
 	top, known := 0.0, false
-	for _, u := range b.in.Loads.CPU {
+	for _, u := range in.Loads.CPU {
 		if u > 0 {
 			top, known = max(top, u), true
 		}
 	}
-	return known && top < b.cfg.CPUThreshold
+	return known && top < in.Config.Balance.CPUThreshold
 }
 
 func (b *placement) skip(why Reason) {
@@ -112,12 +112,15 @@ func (b *placement) output() Output {
 	out := Output{Changed: d.changed, Placement: p, Decisions: b.decisions, State: b.in.State}
 	if b.smooth != nil {
 		out.State = &State{starts: slices.Clone(p.Starts), cells: cells, trust: b.smooth.trust}
+		if !d.changed {
+			out.State.still = still(&b.in)
+		}
 	}
 	out.Stats = Stats{
 		Slices: b.n, Owners: b.ownerships, Skipped: b.skipped,
 		Floor: b.floorOf(whole), KeyChurn: d.keys, LoadChurn: d.load,
 	}
-	if b.known {
+	if b.total > 0 {
 		out.Stats.ImbalanceAfter = b.imbalance()
 	}
 	return out
@@ -127,7 +130,7 @@ func (b *placement) output() Output {
 // lies on at most max tasks. A slice that cannot be split is a key, too; top is
 // the load of the hottest such. That light keys come whole, too, is not heeded.
 func (b *placement) floorOf(top float64) float64 {
-	if !b.known || b.total <= 0 {
+	if b.total <= 0 {
 		return 1
 	}
 	if b.in.Loads != nil {

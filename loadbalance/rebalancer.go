@@ -27,11 +27,8 @@ func (b *placement) cool() {
 	c := &rebalancer{placement: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
-	start, stop := b.band(c.level)
-	limit := start * c.level // until something is worth moving
-	if start == b.cfg.BandStart && c.ratio(c.cold.warm.top()) < (1-coldBand*(start-1))*c.level {
-		limit = stop * c.level
-	}
+	start, _ := b.band(c.level)
+	limit, stop := b.limits(c.level, c.ratio(c.cold.warm.top()))
 	if b.ratio(c.hot.top()) > limit && b.smooth != nil && b.smooth.trust.foretold() >= steady {
 		b.narrow()
 	}
@@ -51,7 +48,7 @@ func (b *placement) cool() {
 			continue
 		}
 		if c.step(h) {
-			limit = stop * c.level
+			limit = stop
 			continue
 		}
 		c.hot.drop(h)
@@ -61,6 +58,17 @@ func (b *placement) cool() {
 		}
 		b.note(Decision{Kind: KindSkip, Reason: why, From: b.in.Tasks[h].Name, Benefit: b.ratio(h)/c.level - 1})
 	}
+}
+
+// limits are the load by capacity above which something has to move, and the one that
+// is then gone down to; coldest is the least that a task has.
+func (b *placement) limits(level, coldest float64) (limit, stop float64) {
+	start, end := b.band(level)
+	limit, stop = start*level, end*level
+	if start == b.cfg.BandStart && coldest < (1-coldBand*(start-1))*level {
+		limit = stop
+	}
+	return limit, stop
 }
 
 // coldBand is how far below the level a task may be, beside how far above it another

@@ -17,7 +17,7 @@ func (b *placement) seedNewTasks() {
 			guests = append(guests, t)
 		}
 	}
-	if len(guests) == 0 && b.known {
+	if len(guests) == 0 && b.total > 0 {
 		return
 	}
 	s := b.newScale()
@@ -26,10 +26,10 @@ func (b *placement) seedNewTasks() {
 		sum += s.worth[t]
 	}
 	fair := sum / float64(len(b.live))
-	if few && b.known {
+	if few && b.total > 0 {
 		fair *= b.aim() / b.mean() // tasks that nothing can cool are no reason to leave the others without
 	}
-	if !b.known {
+	if b.total <= 0 {
 		guests = guests[:0]
 		for _, t := range b.live {
 			if s.ratio(t) < .5*fair || fresh(t) {
@@ -100,7 +100,7 @@ func (b *placement) transfer(s *scale, from, to uint32, fair float64, few bool) 
 		p := &b.pieces[i]
 		w := b.worth(p) / float64(p.replicas())
 		width := p.width()
-		if p.fixed || b.has(p, to) || b.moved+width > b.moveBudget() || few && b.known && b.thin(i) {
+		if p.fixed || b.has(p, to) || b.moved+width > b.moveBudget() || few && b.total > 0 && b.thin(i) {
 			continue
 		}
 		if w < leastWorth && s.worth[from]-w/2 >= fair*b.capacity[from] {

@@ -32,7 +32,7 @@ func (b *placement) splitHot() {
 			i = parts.pop().id
 		}
 		p := &b.pieces[i]
-		if p.load*float64(b.n) < 2*b.total || p.load <= 0 {
+		if p.load*float64(b.n) < tooHot*b.total || p.load <= 0 {
 			return
 		}
 		if !b.roomFor(p.replicas()) {
@@ -52,8 +52,11 @@ func (b *placement) splitHot() {
 // gets colder while slices are split, later in the round.
 func (b *placement) splittable(i int32, limit int) bool {
 	p := &b.pieces[i]
-	return p.end-p.start > 1 && !p.fixed && p.load > 0 && p.load*float64(limit) >= 2*b.total
+	return p.end-p.start > 1 && !p.fixed && p.load > 0 && p.load*float64(limit) >= tooHot*b.total
 }
+
+// tooHot is how many times as hot as the mean slice one must be to be split.
+const tooHot = 2
 
 // maxSlices bounds how many slices there may be.
 func (b *placement) maxSlices() int {

@@ -2,6 +2,7 @@ package loadbalance
 
 import (
 	"math"
+	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 )
@@ -12,6 +13,7 @@ type State struct {
 	starts []assignment.SliceKey
 	cells  []estimate
 	trust  trust
+	still  time.Duration // since slices or owners changed
 }
 
 func (s *State) end(i int) assignment.SliceKey {
@@ -38,8 +40,14 @@ func (b *placement) sliceLoads() []float64 {
 	} else {
 		b.smooth = b.recall()
 		if measured && (b.in.Elapsed > 0 && !b.in.MembershipOnly || b.smooth.trust.rounds == 0) {
-			b.smooth.trust.count = b.countNoise()
-			b.smooth.update(l.Slice, b.widths(), b.weightOfNew(), .25/float64(len(b.live)))
+			t := &b.smooth.trust
+			t.count = countNoise(&b.in)
+			t.pace = min(float64(b.in.Elapsed)/float64(memory), 1)
+			t.tempo = math.Sqrt(min(float64(b.in.Elapsed)/float64(unhurried), 1))
+			if b.in.Elapsed <= 0 {
+				t.pace, t.tempo = 1, 1
+			}
+			b.smooth.update(l.Slice, widths(&b.in), weightOfNew(&b.in), .25/float64(len(b.live)))
 		}
 		sum := 0.0
 		for i := range b.smooth.cells {
@@ -58,31 +66,31 @@ func (b *placement) sliceLoads() []float64 {
 
 // weightOfNew is the configured weight of a measurement, adjusted to how long
 // ago the last one was.
-func (b *placement) weightOfNew() float64 {
-	if b.in.Elapsed <= 0 {
+func weightOfNew(in *Input) float64 {
+	if in.Elapsed <= 0 {
 		return 1
 	}
-	intervals := float64(b.in.Elapsed) / float64(max(b.cfg.Interval, 1))
-	return 1 - math.Pow(1-min(max(b.cfg.Smoothing, 0), 1), min(max(intervals, .01), 100))
+	intervals := float64(in.Elapsed) / float64(max(in.Config.Balance.Interval, 1))
+	return 1 - math.Pow(1-min(max(in.Config.Balance.Smoothing, 0), 1), min(max(intervals, .01), 100))
 }
 
 // countNoise is the variance of a measured rate of 1 a second when all that is
 // measured is how many requests came.
-func (b *placement) countNoise() float64 {
-	window := b.in.Elapsed
-	if b.in.Loads != nil && b.in.Loads.Window > 0 {
-		window = b.in.Loads.Window
+func countNoise(in *Input) float64 {
+	window := in.Elapsed
+	if in.Loads != nil && in.Loads.Window > 0 {
+		window = in.Loads.Window
 	}
-	if b.in.Config.LoadMetric != assignment.LoadRequests || window <= 0 {
+	if in.Config.LoadMetric != assignment.LoadRequests || window <= 0 {
 		return 0
 	}
 	return 1 / window.Seconds()
 }
 
-func (b *placement) widths() []float64 {
-	w := make([]float64, b.in.Prev.NumSlices())
+func widths(in *Input) []float64 {
+	w := make([]float64, in.Prev.NumSlices())
 	for i := range w {
-		w[i] = b.in.Prev.Slice(i).Fraction()
+		w[i] = in.Prev.Slice(i).Fraction()
 	}
 	return w
 }
@@ -106,7 +114,7 @@ func (b *placement) fill(rate []float64) {
 		}
 		b.total += rate[i]
 	}
-	if b.known = b.total > 0; b.known {
+	if b.total > 0 {
 		b.fine = newSubSliceLoad(&b.in, rate)
 	}
 }

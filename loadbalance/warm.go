@@ -128,7 +128,7 @@ func (b *placement) held() []float64 {
 		for j := range r.Len() {
 			if t := at[r.Position(j)]; t >= 0 {
 				worth[t] += b.worth(p) / float64(r.Len())
-				if b.known {
+				if b.total > 0 {
 					load[t] += p.load / b.total / float64(r.Len())
 				}
 			}

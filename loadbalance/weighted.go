@@ -7,6 +7,9 @@ package loadbalance
 // needed.
 func (b *placement) weightedMove() {
 	b.seedNewTasks()
+	if atRest(b) {
+		return
+	}
 	b.mergeSame()
 	// Merging on to other tasks costs churn, so it waits until room is short.
 	b.mergeCold(max(b.maxSlices()*2/3, b.cfg.MinSlicesPerTask*len(b.live)))

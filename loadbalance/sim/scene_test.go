@@ -24,16 +24,55 @@ func motion(tb testing.TB, s sim.Scene, algorithm string, replicas int, seed uin
 	return m
 }
 
+// atMost are the limits of weighted-move in each scene.
+var atMost = map[string]sim.Motion{
+	"stationary": {OverFloor: 1.021, MaxOverFloor: 1.04, LoadChurn: .004, Changed: 1. / 12},
+}
+
+// judgeMotion asserts them.
+func judgeMotion(tb testing.TB, scene string, m sim.Motion) {
+	tb.Helper()
+	most, ok := atMost[scene]
+	if !ok {
+		return
+	}
+	for _, x := range []struct {
+		name      string
+		got, most float64
+	}{
+		{"over floor", m.OverFloor, most.OverFloor},
+		{"largest over floor", m.MaxOverFloor, most.MaxOverFloor},
+		{"load churn a minute", m.LoadChurn, most.LoadChurn},
+		{"share of rounds that change something", m.Changed, most.Changed},
+		{"demand", m.Demand, most.Demand},
+	} {
+		if x.most > 0 && !(x.got <= x.most) {
+			tb.Errorf("%s: %s is %.4f, want at most %.4f", scene, x.name, x.got, x.most)
+		}
+	}
+}
+
 // BenchmarkScenes is the table of figures of balancing in motion. Run it with
 // -benchtime 1x.
 func BenchmarkScenes(b *testing.B) {
 	for _, s := range sim.Scenes {
 		b.Run(s.Name, func(b *testing.B) {
 			for b.Loop() {
-				motion(b, s, weighted, 10, 1)
-				motion(b, s, published, 10, 1)
+				judgeMotion(b, s.Name, motion(b, s, weighted, 10, 1))
+				if !testing.Short() {
+					motion(b, s, published, 10, 1)
+				}
 			}
 		})
+	}
+}
+
+// TestMotion plays the scenes that have limits.
+func TestMotion(t *testing.T) {
+	for _, s := range sim.Scenes {
+		if _, ok := atMost[s.Name]; ok {
+			judgeMotion(t, s.Name, motion(t, s, weighted, 10, 2))
+		}
 	}
 }
 
