@@ -20,6 +20,8 @@ type Load struct {
 	// Misrouted is the rate of requests for keys that the task does not own and
 	// Shed that of requests it refused for want of room.
 	Misrouted, Shed float64
+	// Unserved is what of Total was asked for and not served, as there was no room for it.
+	Unserved float64
 	// Total is all that the task carried, misrouted requests included.
 	Total float64
 	// CPU is the process's CPU as a share of what it may use, 0 to 1; 0 when not known.

@@ -30,6 +30,9 @@ type Loads struct {
 	// Shed is what each task refused for want of room, a second; nil when none did. What
 	// of it counts as load is in Slice and Task already: it only says why something moves.
 	Shed []float64
+	// Unserved is what of Task each task was asked for and did not serve, as there was no
+	// room for it; nil when there is none. It says what a task can carry.
+	Unserved []float64
 	// Parts equal parts of each slice are known apart in Part, slice after
 	// slice; nil when they are not.
 	Parts int

@@ -302,18 +302,18 @@ func (m *meter) perTask(l *Loads) {
 		for _, v := range r.Rate {
 			l.Task[pos] += sane(v)
 		}
-		if r.CPU > 0 && !math.IsInf(r.CPU, 1) {
-			if l.CPU == nil {
-				l.CPU = make([]float64, len(l.Task))
+		set := func(to *[]float64, v, most float64) {
+			if !(v > 0) || math.IsInf(v, 1) {
+				return
 			}
-			l.CPU[pos] = min(r.CPU, 1)
-		}
-		if r.Shed > 0 && !math.IsInf(r.Shed, 1) {
-			if l.Shed == nil {
-				l.Shed = make([]float64, len(l.Task))
+			if *to == nil {
+				*to = make([]float64, len(l.Task))
 			}
-			l.Shed[pos] = r.Shed
+			(*to)[pos] = min(v, most)
 		}
+		set(&l.CPU, r.CPU, 1)
+		set(&l.Shed, r.Shed, math.MaxFloat64)
+		set(&l.Unserved, r.Unserved, l.Task[pos])
 	}
 }
 

@@ -99,12 +99,12 @@ func newPlacement(in Input, most int) (b *placement, ok bool) {
 // that make no sense count as the smallest allowed.
 func (b *placement) weigh() {
 	b.capacity = make([]float64, len(b.in.Tasks))
-	sum := 0.0
+	sum, able := 0.0, ableTasks(&b.in)
 	for i, t := range b.in.Tasks {
 		if t.State != assignment.TaskRunning {
 			continue
 		}
-		w := capacity(t)
+		w := capacity(t) * shareOf(able, t)
 		b.capacity[i] = w
 		b.live = append(b.live, uint32(i))
 		sum += w

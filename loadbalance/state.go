@@ -14,6 +14,7 @@ type State struct {
 	cells  []estimate
 	trust  trust
 	still  time.Duration // since slices or owners changed
+	able   []able
 }
 
 func (s *State) end(i int) assignment.SliceKey {

@@ -68,7 +68,7 @@ func (m *measurement) load() *assignment.Load {
 		}
 	}
 	extra, more := m.demand(which, unit, all, served)
-	l.Total = rate(all*unit+more, secs)
+	l.Total, l.Unserved = rate(all*unit+more, secs), rate(more, secs)
 	if m.metric == assignment.LoadCPU {
 		l.Total = rate(m.cpu+more, secs)
 	}

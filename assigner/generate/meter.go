@@ -101,6 +101,7 @@ func (g *gauge) mix(l *assignment.Load, weight time.Duration) {
 	g.load.Hot = mixHot(g.load.Hot, l.Hot, w)
 	g.load.Misrouted += w * (l.Misrouted - g.load.Misrouted)
 	g.load.Shed += w * (l.Shed - g.load.Shed)
+	g.load.Unserved += w * (l.Unserved - g.load.Unserved)
 	g.load.Total += w * (l.Total - g.load.Total)
 	g.load.CPU += w * (l.CPU - g.load.CPU)
 	g.weight = min(g.weight+weight, 24*time.Hour)

@@ -29,7 +29,7 @@ func LoadToProto(l *assignment.Load) *slicerv1.LoadReport {
 	m := &slicerv1.LoadReport{
 		Generation: int64(l.Generation), WindowSeconds: l.Window.Seconds(),
 		Rate: rates32(l.Rate), Parts: uint32(max(l.Parts, 1)), PartRate: rates32(l.PartRate),
-		MisroutedRate: rate32(l.Misrouted), ShedRate: rate32(l.Shed), TotalRate: rate32(l.Total),
+		MisroutedRate: rate32(l.Misrouted), ShedRate: rate32(l.Shed), UnservedRate: rate32(l.Unserved), TotalRate: rate32(l.Total),
 		CpuUtilization: rate32(l.CPU),
 	}
 	m.RangeSkip, m.RangeWidth = rangesToColumns(l.Ranges)
@@ -49,7 +49,7 @@ func LoadFromProto(m *slicerv1.LoadReport) (*assignment.Load, error) {
 	l := &assignment.Load{
 		Generation: assignment.Generation(m.Generation),
 		Window:     time.Duration(math.Round(m.WindowSeconds * float64(time.Second))),
-		Parts:      int(max(m.Parts, 1)), Misrouted: float64(m.MisroutedRate), Shed: float64(m.ShedRate),
+		Parts:      int(max(m.Parts, 1)), Misrouted: float64(m.MisroutedRate), Shed: float64(m.ShedRate), Unserved: float64(m.UnservedRate),
 		Total: float64(m.TotalRate), CPU: float64(m.CpuUtilization),
 		Ranges: columnsToRanges(m.RangeSkip, m.RangeWidth), Rate: rates64(m.Rate),
 	}
@@ -100,7 +100,7 @@ func checkLoad(m *slicerv1.LoadReport) error {
 			return fmt.Errorf("hot key %d is past the keyspace", i)
 		}
 	}
-	scalars := [...]float32{m.MisroutedRate, m.ShedRate, m.TotalRate, m.CpuUtilization}
+	scalars := [...]float32{m.MisroutedRate, m.ShedRate, m.UnservedRate, m.TotalRate, m.CpuUtilization}
 	for _, rates := range [...][]float32{m.Rate, m.PartRate, m.HotRate, m.HotError, scalars[:]} {
 		for _, r := range rates {
 			if !(r >= 0 && r <= MaxRate) {

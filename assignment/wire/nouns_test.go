@@ -99,7 +99,7 @@ func sampleLoad() *assignment.Load {
 		Ranges: []assignment.Slice{{Start: 0, End: 10}, {Start: 10, End: 11}, {Start: 1 << 62, End: assignment.KeyspaceEnd}},
 		Rate:   []float64{1, 2.5, 0}, Parts: 2, PartRate: []float64{.5, .5, 2, .5, 0, 0},
 		Hot:       []assignment.HotKey{{Key: 10, Rate: 2, Error: .25}, {Key: assignment.KeyspaceEnd - 1, Rate: 1}},
-		Misrouted: .125, Shed: 4, Total: 8, CPU: .5,
+		Misrouted: .125, Shed: 4, Unserved: 3, Total: 8, CPU: .5,
 	}
 }
 
@@ -167,6 +167,7 @@ func TestLoadRefused(t *testing.T) {
 		{"absurd", func(m *slicerv1.LoadReport) { m.TotalRate = 1e30 }, "rate 1e+30"},
 		{"misrouted", func(m *slicerv1.LoadReport) { m.MisroutedRate = nan }, "rate NaN"},
 		{"shed", func(m *slicerv1.LoadReport) { m.ShedRate = -1 }, "rate -1"},
+		{"unserved", func(m *slicerv1.LoadReport) { m.UnservedRate = -1 }, "rate -1"},
 		{"cpu", func(m *slicerv1.LoadReport) { m.CpuUtilization = nan }, "rate NaN"},
 		{"hot rate", func(m *slicerv1.LoadReport) { m.HotRate[0] = inf }, "rate +Inf"},
 		{"hot error", func(m *slicerv1.LoadReport) { m.HotError[1] = nan }, "rate NaN"},

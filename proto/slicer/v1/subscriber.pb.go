@@ -643,8 +643,10 @@ type LoadReport struct {
 	TotalRate float32 `protobuf:"fixed32,13,opt,name=total_rate,json=totalRate,proto3" json:"total_rate,omitempty"`
 	// Process CPU as a share of what the task may use, 0 when not known.
 	CpuUtilization float32 `protobuf:"fixed32,14,opt,name=cpu_utilization,json=cpuUtilization,proto3" json:"cpu_utilization,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What of total_rate was asked for and not served, as there was no room for it.
+	UnservedRate  float32 `protobuf:"fixed32,15,opt,name=unserved_rate,json=unservedRate,proto3" json:"unserved_rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoadReport) Reset() {
@@ -771,6 +773,13 @@ func (x *LoadReport) GetTotalRate() float32 {
 func (x *LoadReport) GetCpuUtilization() float32 {
 	if x != nil {
 		return x.CpuUtilization
+	}
+	return 0
+}
+
+func (x *LoadReport) GetUnservedRate() float32 {
+	if x != nil {
+		return x.UnservedRate
 	}
 	return 0
 }
@@ -1321,7 +1330,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x14\n" +
 	"\x05level\x18\x04 \x01(\rR\x05level\x12\x19\n" +
-	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"\xb7\x03\n" +
+	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"\xdc\x03\n" +
 	"\n" +
 	"LoadReport\x12\x1e\n" +
 	"\n" +
@@ -1343,7 +1352,8 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\tshed_rate\x18\f \x01(\x02R\bshedRate\x12\x1d\n" +
 	"\n" +
 	"total_rate\x18\r \x01(\x02R\ttotalRate\x12'\n" +
-	"\x0fcpu_utilization\x18\x0e \x01(\x02R\x0ecpuUtilization\"?\n" +
+	"\x0fcpu_utilization\x18\x0e \x01(\x02R\x0ecpuUtilization\x12#\n" +
+	"\runserved_rate\x18\x0f \x01(\x02R\funservedRate\"?\n" +
 	"\x03Ack\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
