@@ -1,5 +1,7 @@
 package loadbalance
 
+import "slices"
+
 // taskHeap is an indexed heap of tasks, smallest key first; equal keys by
 // position, so that the order depends on nothing else.
 type taskHeap struct {
@@ -136,6 +138,19 @@ func (k pieceKey) compare(l pieceKey) int {
 		return 1
 	}
 	return int(k.id - l.id)
+}
+
+// sortedOut moves the keys that ok accepts to the front, in order.
+func sortedOut(keys []pieceKey, ok func(pieceKey) bool) (sorted, rest []pieceKey) {
+	n := 0
+	for i, k := range keys {
+		if ok(k) {
+			keys[i], keys[n] = keys[n], k
+			n++
+		}
+	}
+	slices.SortFunc(keys[:n], pieceKey.compare)
+	return keys[:n], keys[n:]
 }
 
 func (h pieceHeap) less(i, j int) bool { return h[i].compare(h[j]) < 0 }

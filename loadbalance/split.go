@@ -1,10 +1,6 @@
 package loadbalance
 
-import (
-	"slices"
-
-	"github.com/slicer-project/slicer/assignment"
-)
+import "github.com/slicer-project/slicer/assignment"
 
 // splitHot is phase 5: slices at least twice as hot as the mean one are split
 // in the middle, hottest first, without changing owners, up to the largest
@@ -15,20 +11,29 @@ func (b *placement) splitHot() {
 	if b.n >= limit {
 		return
 	}
-	var whole []pieceKey
+	var rest []pieceKey
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		if b.splittable(i, limit) {
-			whole = append(whole, pieceKey{-b.pieces[i].load, i, 0})
+			rest = append(rest, pieceKey{-b.pieces[i].load, i, 0})
 		}
 	}
-	// Most are split once and their parts are not: those few go through the heap.
-	slices.SortFunc(whole, pieceKey.compare)
+	// Most are split once and their parts are not: those few go through the heap. Whole are
+	// those that are hot enough by the time that there are upTo slices: as there are seldom
+	// many more than before, only these are sorted.
+	var whole []pieceKey
 	var parts pieceHeap
-	for len(whole)+len(parts) > 0 && b.n < limit {
+	for upTo := 0; b.n < limit; {
+		if len(whole) == 0 && b.n > upTo {
+			upTo = min(b.n+b.n/16, limit)
+			whole, rest = sortedOut(rest, func(k pieceKey) bool { return -k.key*float64(upTo) >= 2*b.total })
+		}
 		var i int32
-		if len(parts) == 0 || len(whole) > 0 && whole[0].compare(parts[0]) < 0 {
+		switch {
+		case len(whole)+len(parts) == 0:
+			return
+		case len(parts) == 0 || len(whole) > 0 && whole[0].compare(parts[0]) < 0:
 			i, whole = whole[0].id, whole[1:]
-		} else {
+		default:
 			i = parts.pop().id
 		}
 		p := &b.pieces[i]
