@@ -2,6 +2,7 @@ package loadbalance
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -105,6 +106,9 @@ type trust struct {
 	// kept over leapt is how much of a jump has been found to last until the next
 	// measurement, recent jumps counting most.
 	kept, leapt float64
+	// sigma is by how many standard deviations of what is counted a load must have changed to
+	// count as a change, where it is at least large; that is a tenth of what a task carries.
+	sigma, large float64
 	// pace is the share of memory, and tempo that of unhurried, that a round takes, at most 1.
 	pace, tempo float64
 }
@@ -117,6 +121,28 @@ const (
 // lasting is the share of a jump to believe in: all of it until shown otherwise.
 func (t *trust) lasting() float64 {
 	return min(max((t.kept+trustPrior)/(t.leapt+trustPrior), .05), 1)
+}
+
+// doubt sets how much evidence a jump takes: the more, the more slices there are, of which
+// some will seem to jump by chance, and the less of a task's load, mean, hangs on it.
+func (t *trust) doubt(slices int, mean float64) {
+	t.sigma = max(jumpSigma, math.Sqrt(2*math.Log(float64(max(slices, 1)))))
+	t.large = mean / 10
+}
+
+// mostDoubt is by how much more evidence counts for the smallest slices.
+const mostDoubt = 5
+
+// jumped reports whether a load that was level can only have been measured as x because
+// it changed. How much a measurement is off besides what is counted is always held against it.
+func (t *trust) jumped(level, x float64) bool {
+	err := math.Abs(x - level)
+	if err <= jump*max(level, x) {
+		return false
+	}
+	sigma := t.sigma * min(max(t.large/max(level, x), 1), mostDoubt)
+	counted := max(t.scale, t.count) * max(level, (level+x)/2)
+	return err*err > jumpSigma*jumpSigma*sliceNoise*level*sliceNoise*level+sigma*sigma*counted
 }
 
 func (t *trust) variance(level float64) float64 {
@@ -143,9 +169,11 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 		return
 	}
 	s.trust.rounds = min(s.trust.rounds+1, 1<<20)
+	s.scale(s.common(rate))
 	s.judge(rate, total)
 	s.compare(rate, width, total/known, small*total)
 	lasting := s.trust.lasting()
+	s.trust.doubt(len(rate), 4*small*total)
 	var errs, levels, unrest, bursts float64
 	for i, x := range rate {
 		if x != x {
@@ -183,6 +211,72 @@ func (s *smoother) update(rate, width []float64, weight, small float64) {
 		t.scale += w * (errs/levels - t.scale)
 		t.unrest += .2 * (unrest/(total*total) - t.unrest)
 		t.bursts += .2 * (bursts/(total*total) - t.bursts)
+	}
+}
+
+const (
+	// groups is into how many runs of slices of equal load the load is divided to see
+	// whether all of it has changed, fewGroups is how many of them are too few to tell,
+	// and commonSigma by how many standard deviations it must have.
+	groups, fewGroups = 32, 8
+	commonSigma       = 4
+	mostCommon        = 1000 // the largest factor, and the smallest the other way
+)
+
+// common is the factor by which all of the load has changed since the last round: the
+// median of those of groups of slices, which a few hot keys do not move; 1 unless these
+// agree so well that it cannot be chance, as it may be when requests are few.
+func (s *smoother) common(rate []float64) float64 {
+	sum := 0.0
+	for i, x := range rate {
+		if c := &s.cells[i]; x == x && c.age > 0 {
+			sum += c.level
+		}
+	}
+	if sum <= 0 {
+		return 1
+	}
+	var factors [groups]float64
+	n, was, is := 0, 0.0, 0.0
+	for i, x := range rate {
+		c := &s.cells[i]
+		if x != x || c.age == 0 {
+			continue
+		}
+		was += c.level
+		is += sane(x)
+		if was >= sum/groups && n < groups {
+			factors[n] = is / was
+			n++
+			was, is = 0, 0
+		}
+	}
+	if n < fewGroups {
+		return 1
+	}
+	f := factors[:n]
+	slices.Sort(f)
+	middle := f[n/2]
+	for i, x := range f {
+		f[i] = math.Abs(x - middle)
+	}
+	slices.Sort(f)
+	// The standard error of a median, from the median absolute deviation.
+	err := 1.2533 * 1.4826 * f[n/2] / math.Sqrt(float64(n))
+	if middle <= 0 || math.Abs(middle-1) <= commonSigma*err {
+		return 1
+	}
+	return min(max(middle, 1/mostCommon), mostCommon)
+}
+
+// scale multiplies all that is known.
+func (s *smoother) scale(by float64) {
+	if by == 1 {
+		return
+	}
+	for i := range s.cells {
+		c := &s.cells[i]
+		*c = c.part(by, c.age)
 	}
 }
 
@@ -279,7 +373,7 @@ func (t *trust) step(c *estimate, x, weight, lasting float64) (excess, level flo
 		square = min(square, 9*noise)
 	}
 	excess = max(square-sliceNoise*level*sliceNoise*level, 0)
-	if math.Abs(err) > jump*max(c.level, x) && err*err > jumpSigma*jumpSigma*noise {
+	if t.jumped(level, x) {
 		// As far as the jump is doubted, what was measured before still counts.
 		age := 1 + int32((1-lasting)*float64(min(c.age, longest)))
 		*c = estimate{level: level + lasting*err, gain: c.gain, peak: c.peak, from: level, leap: err, age: age, fromAge: c.age}

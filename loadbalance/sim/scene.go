@@ -206,7 +206,7 @@ type Motion struct {
 	// Of a scene in which it is known what tasks can carry, WithinMS is after how long
 	// the imbalance was below 1.05 of the floor for good, and Demand the largest load of a
 	// task by what it can carry in the last round; 0 in others.
-	WithinMS int64   `json:"within_ms,omitempty"`
+	WithinMS int64   `json:"within_ms"`
 	Demand   float64 `json:"demand,omitempty"`
 }
 

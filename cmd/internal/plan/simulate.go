@@ -147,7 +147,7 @@ after it, and moves counts changes of owners, whatever the algorithm: an owner t
 for one that went, came besides or went, of each piece of the keyspace within one slice
 before and after. Of a scene there is "motion" besides: {"over_floor", "max_over_floor",
 "key_churn_minute", "load_churn_minute", "changed_rounds", "recovered_ms", "within_ms",
-"demand"}, the last three where they apply, and "demand" in rounds. Shares are of 1. All but decide_ms follow from the arguments.`,
+"demand"}, "recovered_ms" and "demand" where they apply, the latter in rounds too. Shares are of 1. All but decide_ms follow from the arguments.`,
 		Example: `  slicerctl simulate --trace access.log --tasks 10 --interval 10m
   slicerctl simulate --trace access.log.gz --tasks 10 --interval 1h --all --plot load.svg
   slicerctl simulate --trace clients.csv.gz --tasks 50 --max-replicas 1 --json
