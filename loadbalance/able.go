@@ -1,83 +1,123 @@
 package loadbalance
 
 import (
-	"math"
+	"cmp"
 	"slices"
-	"strings"
-	"time"
-
-	"github.com/slicer-project/slicer/assignment"
 )
 
 const (
-	// leastUnserved is the share of its load that a task must leave unserved for that to say
-	// what it can carry.
-	leastUnserved = .05
-	// lessAble is what of the usual a task must carry at most for its weight not to count in
-	// full: where all are asked for too much, all carry about as much. leastAble is the
-	// smallest part of its weight that counts.
-	lessAble, leastAble = .8, .02
-	// recovers is how long a task that serves all takes to be believed to carry e times as
-	// much: it may have been mended, or have been given less than it can carry.
-	recovers = 5 * time.Minute
+	// full is the utilization from which on a task is given nothing more: it may be asked
+	// for more than it carries already, and what it is measured to carry does not show that.
+	full = .9
+	// slow is the load by utilization, as a share of what tasks of its weight usually have,
+	// below which a full task is taken to be able to do less than is declared, and
+	// recovered from which on no longer.
+	slow, recovered = .8, .9
+	// leastUsed is the utilization below which most of it may be what a task needs without
+	// any load.
+	leastUsed = .1
+	// abilityWeight is that of a new measurement.
+	abilityWeight = .5
+	// leastAble is the least share of what is declared that a task is taken to be able to do.
+	leastAble = .05
+	// fewTasks is how many tasks are too few to tell what is usual.
+	fewTasks = 3
 )
 
-// able is a task that can carry less than its weight says: a machine may have become slow, or
-// what its handlers wait for. It is seen by what the task serves while it has no room for all.
-type able struct {
-	task        string
+// ability is what is known of how much a task can carry.
+type ability struct {
+	name        string
 	incarnation uint64
-	can         float64 // units of load a second
-	share       float64 // of its weight, below 1
+	used        float64 // utilization, smoothed
+	able        float64 // load by utilization and declared weight, as a share of the usual, smoothed
+	slow        bool    // it can do less than is declared
+	task        uint32  // where it is in Input.Tasks
 }
 
-// ableTasks are such tasks, in order of name: those of the round before, or as the loads say.
-func ableTasks(in *Input) (all []able) {
-	l := in.Loads
-	if in.State != nil {
-		all = in.State.able
-	}
-	if in.Published || l == nil || in.Prev == nil || len(l.Task) != in.Prev.NumTasks() || in.MembershipOnly || in.Elapsed <= 0 {
+// abilities are those of the live tasks about which anything is known.
+type abilities struct {
+	known []ability
+	full  []uint32 // tasks that are given nothing more, in order
+}
+
+// learnAbilities finds out what tasks can do, from what they carry and how much of them
+// that takes.
+func learnAbilities(in *Input, live []uint32) (all abilities) {
+	if in.Published || in.Prev == nil {
 		return all
 	}
-	before := all
-	all = nil
-	served := make([]float64, len(l.Task)) // by weight
-	for i, t := range in.Prev.Tasks() {
-		now := able{task: t.Name, incarnation: t.Incarnation, can: sane(l.Task[i])}
-		lacks := 0.0
-		if i < len(l.Unserved) {
-			lacks = min(sane(l.Unserved[i]), now.can)
+	known := make(map[string]ability)
+	if in.State != nil {
+		for _, a := range in.State.abilities {
+			known[a.name] = a
 		}
-		at, known := slices.BinarySearchFunc(before, t.Name, func(a able, name string) int { return strings.Compare(a.task, name) })
-		known = known && before[at].incarnation == t.Incarnation
-		switch {
-		case lacks > leastUnserved*now.can:
-			if now.can -= lacks; known {
-				now.can = (now.can + before[at].can) / 2
-			}
-			all = append(all, now)
-		case known:
-			now.can = before[at].can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
-			all = append(all, now)
+	}
+	measured := in.Elapsed > 0 && !in.MembershipOnly && in.Loads != nil &&
+		len(in.Loads.CPU) == in.Prev.NumTasks() && len(in.Loads.Task) == in.Prev.NumTasks()
+	if !measured && len(known) == 0 {
+		return all
+	}
+	used, able := make([]float64, len(live)), make([]float64, len(live))
+	var ables []float64
+	for i, t := range live {
+		pos, ok := in.Prev.Position(in.Tasks[t].Name)
+		if !measured || !ok || !in.Prev.Task(pos).Same(in.Tasks[t]) || !(in.Loads.CPU[pos] >= leastUsed) {
+			continue
 		}
-		served[i] = (sane(l.Task[i]) - lacks) / capacity(t)
+		used[i] = min(in.Loads.CPU[pos], 1)
+		able[i] = in.Loads.served(pos) / used[i] / capacity(in.Tasks[t])
+		ables = append(ables, able[i])
 	}
-	slices.Sort(served)
-	usual := served[len(served)/2]
-	for i := range all {
-		pos, _ := in.Prev.Position(all[i].task)
-		all[i].share = all[i].can / (usual * capacity(in.Prev.Task(pos)))
+	slices.SortFunc(ables, cmp.Compare[float64])
+	for i, t := range live {
+		a, ok := known[in.Tasks[t].Name]
+		if !ok || a.incarnation != in.Tasks[t].Incarnation {
+			a = ability{name: in.Tasks[t].Name, incarnation: in.Tasks[t].Incarnation}
+		}
+		if used[i] > 0 && len(ables) >= fewTasks && ables[len(ables)/2] > 0 {
+			a.learn(used[i], able[i]/ables[len(ables)/2])
+		}
+		if a.used == 0 {
+			continue
+		}
+		a.task = t
+		all.known = append(all.known, a)
+		if a.used >= full {
+			all.full = append(all.full, t)
+		}
 	}
-	slices.SortFunc(all, func(a, b able) int { return strings.Compare(a.task, b.task) })
-	return slices.DeleteFunc(all, func(a able) bool { return !(a.share < lessAble) })
+	if 2*len(all.full) > len(live) {
+		all.full = nil // there are not the tasks that could carry it instead
+	}
+	return all
 }
 
-// shareOf is the part of its weight that a task counts for.
-func shareOf(all []able, t assignment.Task) float64 {
-	at, ok := slices.BinarySearchFunc(all, t.Name, func(a able, name string) int { return strings.Compare(a.task, name) })
-	if !ok || all[at].incarnation != t.Incarnation {
-		return 1
+// learn takes in a measurement.
+func (a *ability) learn(used, able float64) {
+	if a.used == 0 {
+		a.used, a.able = used, able
 	}
-	return max(all[at].share, leastAble)
+	a.used += abilityWeight * (used - a.used)
+	a.able += abilityWeight * (able - a.able)
+	switch {
+	case a.used >= full && a.able < slow:
+		a.slow = true
+	case a.able >= recovered:
+		a.slow = false
+	}
+}
+
+// limit takes off the capacities of tasks what they have been found not to be able to do.
+func (l *abilities) limit(capacity []float64) {
+	for _, a := range l.known {
+		if a.slow {
+			capacity[a.task] *= min(max(a.able, leastAble), 1)
+		}
+	}
+}
+
+// isFull reports whether task t is to be given nothing more.
+func (l *abilities) isFull(t uint32) bool {
+	_, found := slices.BinarySearch(l.full, t)
+	return found
 }

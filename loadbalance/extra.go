@@ -41,7 +41,7 @@ func (b *placement) spare(i int32, t uint32, level float64) bool {
 	p := &b.pieces[i]
 	more := p.load/float64(p.replicas()-1) - p.share()
 	for _, o := range b.owners(p) {
-		if o != t && (b.load[o]+more)/b.weight[o] > level {
+		if o != t && ((b.load[o]+more)/b.weight[o] > level || b.abilities.isFull(o)) {
 			return false
 		}
 	}

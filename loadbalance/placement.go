@@ -29,6 +29,8 @@ type placement struct {
 	young    []bool    // by task: it is to warm up; nil when none is
 	live     []uint32  // tasks that may own, in order
 
+	abilities abilities // of the live, beyond what is declared
+
 	byName   map[string]uint32 // position in Tasks
 	prevTask []int32           // by position in Prev: the same process in Tasks, or -1
 	total    float64           // load of all slices; 0 when none is known
@@ -99,15 +101,19 @@ func newPlacement(in Input, most int) (b *placement, ok bool) {
 // that make no sense count as the smallest allowed.
 func (b *placement) weigh() {
 	b.capacity = make([]float64, len(b.in.Tasks))
-	sum, able := 0.0, ableTasks(&b.in)
 	for i, t := range b.in.Tasks {
-		if t.State != assignment.TaskRunning {
-			continue
+		if t.State == assignment.TaskRunning {
+			b.capacity[i] = capacity(t)
+			b.live = append(b.live, uint32(i))
 		}
-		w := capacity(t) * shareOf(able, t)
-		b.capacity[i] = w
-		b.live = append(b.live, uint32(i))
-		sum += w
+	}
+	b.abilities = learnAbilities(&b.in, b.live)
+	declared, less := slices.Clone(b.capacity), unserving(&b.in)
+	b.abilities.limit(b.capacity)
+	sum := 0.0
+	for _, t := range b.live {
+		b.capacity[t] = min(b.capacity[t], declared[t]*shareOf(less, b.in.Tasks[t]))
+		sum += b.capacity[t]
 	}
 	for _, t := range b.live {
 		b.capacity[t] *= float64(len(b.live)) / sum

@@ -27,6 +27,11 @@ func (b *placement) cool() {
 	c := &rebalancer{placement: b, level: b.aim()}
 	c.hot = newTaskHeap(len(b.load), b.live, func(t uint32) float64 { return -b.ratio(t) })
 	c.cold = b.newTakers(b.mean(), func(t uint32) float64 { return b.load[t] })
+	for _, t := range b.abilities.full {
+		if c.cold.warm.len() > 1 { // the others may be warming up
+			c.cold.warm.drop(t)
+		}
+	}
 	start, _ := b.band(c.level)
 	limit, stop := b.limits(c.level, c.ratio(c.cold.warm.top()))
 	if b.ratio(c.hot.top()) > limit && b.smooth != nil && b.smooth.trust.foretold() >= steady {

@@ -10,11 +10,12 @@ import (
 // State is what smoothing remembers from round to round: an estimate a slice of
 // the assignment that the round decided. It is immutable.
 type State struct {
-	starts []assignment.SliceKey
-	cells  []estimate
-	trust  trust
-	still  time.Duration // since slices or owners changed
-	able   []able
+	starts    []assignment.SliceKey
+	cells     []estimate
+	trust     trust
+	abilities []ability
+	still     time.Duration // since slices or owners changed
+	carries   []carries
 }
 
 func (s *State) end(i int) assignment.SliceKey {

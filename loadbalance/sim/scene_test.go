@@ -30,6 +30,7 @@ var atMost = map[string]sim.Motion{
 	"low-rate":    {OverFloor: 1.10, LoadChurn: .10},
 	"steps":       {OverFloor: 1.025, LoadChurn: .005},
 	"pauses":      {MaxOverFloor: 1.04, LoadChurn: .005},
+	"saturated":   {WithinMS: 45_000, Demand: .95},
 	"flash-crowd": {OverFloor: 1.29, LoadChurn: .18},
 }
 

@@ -1,0 +1,87 @@
+package loadbalance
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+const (
+	// leastUnserved is the share of its load that a task must leave unserved for that to say
+	// what it can carry.
+	leastUnserved = .05
+	// muchLess is what of the usual a task must carry at most for its weight not to count in
+	// full: where all are asked for too much, all carry about as much.
+	muchLess = .8
+	// recovers is how long a task that serves all takes to be believed to carry e times as
+	// much: it may have been mended, or have been given less than it can carry.
+	recovers = 5 * time.Minute
+)
+
+// carries is a task that can carry less than its weight says: a machine may have become slow, or
+// what its handlers wait for. It is seen by what the task serves while it has no room for all.
+type carries struct {
+	task        string
+	incarnation uint64
+	can         float64 // units of load a second
+	share       float64 // of its weight, below 1
+}
+
+// served is what of its load the task at a position has served.
+func (l *Loads) served(pos int) float64 {
+	load := sane(l.Task[pos])
+	if pos < len(l.Unserved) {
+		load -= min(sane(l.Unserved[pos]), load)
+	}
+	return load
+}
+
+// unserving are such tasks, in order of name: those of the round before, or as the loads say.
+func unserving(in *Input) (all []carries) {
+	l := in.Loads
+	if in.State != nil {
+		all = in.State.carries
+	}
+	if in.Published || l == nil || in.Prev == nil || len(l.Task) != in.Prev.NumTasks() || in.MembershipOnly || in.Elapsed <= 0 {
+		return all
+	}
+	before := all
+	all = nil
+	served := make([]float64, len(l.Task)) // by weight
+	for i, t := range in.Prev.Tasks() {
+		now := carries{task: t.Name, incarnation: t.Incarnation, can: l.served(i)}
+		at, known := slices.BinarySearchFunc(before, t.Name, func(a carries, name string) int { return strings.Compare(a.task, name) })
+		known = known && before[at].incarnation == t.Incarnation
+		switch {
+		case sane(l.Task[i])-now.can > leastUnserved*sane(l.Task[i]):
+			if known {
+				now.can = (now.can + before[at].can) / 2
+			}
+			all = append(all, now)
+		case known:
+			now.can = before[at].can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
+			all = append(all, now)
+		}
+		served[i] = l.served(i) / capacity(t)
+	}
+	slices.Sort(served)
+	usual := served[len(served)/2]
+	for i := range all {
+		pos, _ := in.Prev.Position(all[i].task)
+		all[i].share = all[i].can / (usual * capacity(in.Prev.Task(pos)))
+	}
+	slices.SortFunc(all, func(a, b carries) int { return strings.Compare(a.task, b.task) })
+	return slices.DeleteFunc(all, func(a carries) bool { return !(a.share < muchLess) })
+}
+
+// shareOf is the part of its weight that a task counts for.
+func shareOf(all []carries, t assignment.Task) float64 {
+	at, ok := slices.BinarySearchFunc(all, t.Name, func(a carries, name string) int { return strings.Compare(a.task, name) })
+	if !ok || all[at].incarnation != t.Incarnation {
+		return 1
+	}
+	return max(all[at].share, leastAble)
+}
