@@ -18,9 +18,9 @@ type metrics struct {
 	reg    prometheus.Registerer
 	stores *storeMetrics
 
-	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, freezes, bytes *prometheus.CounterVec
-	rejected                                                                                       prometheus.Counter
-	roundSeconds                                                                                   prometheus.Histogram
+	generations, conflicts, decisions, skipped, keyChurn, loadChurn, ahead, deaths, freezes, bytes, early *prometheus.CounterVec
+	rejected                                                                                              prometheus.Counter
+	roundSeconds                                                                                          prometheus.Histogram
 
 	lease  leaseMetrics
 	gauges gaugeDescs
@@ -58,6 +58,7 @@ func newMetrics(a *Assigner) *metrics {
 		conflicts:   counter("conflicts_total", "Writes that lost against another assigner's.", "job"),
 		decisions:   counter("decisions_total", "Decisions of rounds that were written, by kind and reason.", "job", "kind", "reason"),
 		skipped:     counter("rounds_skipped_total", "Rounds that did nothing for the sake of load, by reason.", "job", "reason"),
+		early:       counter("rounds_early_total", "Rounds held at once, because a task carried far more than the last one had foretold.", "job"),
 		keyChurn:    counter("key_churn_total", "Share of the keyspace that came to another task, summed over rounds.", "job"),
 		loadChurn:   counter("load_churn_total", "Share of the load that came to another task, summed over rounds.", "job"),
 		ahead:       counter("generations_ahead_total", "Generations and clocks found to be too far ahead, by whose: clock or stored (more than a day), or reported (more than a minute). They number no generation, and the job goes on.", "job", "whose"),
@@ -93,7 +94,7 @@ func newMetrics(a *Assigner) *metrics {
 }
 
 func (m *metrics) vectors() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.freezes, m.bytes,
+	return []*prometheus.CounterVec{m.generations, m.conflicts, m.decisions, m.skipped, m.keyChurn, m.loadChurn, m.ahead, m.deaths, m.freezes, m.bytes, m.early,
 		m.lease.changes, m.lease.held, m.lease.deposed, m.lease.lost}
 }
 
@@ -230,6 +231,9 @@ func (m *metrics) observe(job string, e generate.Outputs) {
 		}
 	}
 	for _, r := range e.Rounds {
+		if r.Why == generate.ReasonEarly {
+			m.of(m.early, job).Inc()
+		}
 		if r.Label != "" {
 			m.of(m.skipped, job, r.Label).Inc()
 		}

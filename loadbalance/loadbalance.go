@@ -93,6 +93,9 @@ type Output struct {
 	Placement assignment.Placement
 	Decisions []Decision
 	Stats     Stats
+	// Load is what each of Input.Tasks is expected to carry by that; nil while no load is
+	// known.
+	Load []float64
 	// State is for the next round.
 	State *State
 }

@@ -121,6 +121,7 @@ func (b *placement) output() Output {
 		Floor: b.floorOf(whole), KeyChurn: d.keys, LoadChurn: d.load,
 	}
 	if b.total > 0 {
+		out.Load = b.load
 		out.Stats.ImbalanceAfter = b.imbalance()
 	}
 	return out

@@ -28,6 +28,8 @@ const (
 	// Distributors may know sooner than itself that it is, and do not repeat which tasks
 	// they carry.
 	straysFor = 30 * time.Second
+	// earlyLeast is the least time from a round by load to an early one.
+	earlyLeast = time.Second
 	// warmSteps is in how many steps new tasks warm up, if rounds by load are rarer.
 	warmSteps = 5
 	// holdFor is how long a round is put off that may not be held.
@@ -126,6 +128,9 @@ func (c *Core) Reports(now Now, s membership.Session, complete bool, reports []R
 		c.sched.planned = c.members.table.Version()
 	}
 	c.members.report(s, complete, reports, c.now.Mono-c.sched.roundLast)
+	if early := c.members.meter.takeUnforeseen(); early != "" && c.sched.early == "" {
+		c.sched.early = early
+	}
 	c.listen()
 }
 

@@ -8,8 +8,10 @@
 // assigners may run it at once. Only the preferred one decides; the others follow
 // what is stored.
 //
-// A job is decided on at once when a task came, went or drains, and at its
-// balancing interval for the sake of load. Every round says why it was held, what
+// A job is decided on at once when a task came, went or drains, and for the sake of
+// load at its balancing interval, or early: when the last two reports of a task agree
+// that it carries far more than the last round foretold, a round is held on the newest
+// reports alone. Every round says why it was held, what
 // it decided and for what reason, or why it did nothing.
 //
 // The caller's part, for a Core c of a job, with a lock around c:

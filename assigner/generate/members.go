@@ -119,6 +119,7 @@ func (m *members) report(s membership.Session, complete bool, reports []Report, 
 	for i := range reports {
 		if r := &reports[i]; r.Load != nil && !r.Disconnected {
 			m.meter.add(r.Task.Name, r.Task.Incarnation, s, r.Sequence, r.Load, since)
+			m.meter.watch(m.now.Mono, r.Task.Name)
 		}
 	}
 }

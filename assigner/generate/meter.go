@@ -2,6 +2,7 @@ package generate
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -19,6 +20,12 @@ import (
 type meter struct {
 	tasks map[string]*gauge
 	fresh int // gauges with something new since the last round
+
+	deviation      loadbalance.Deviation
+	foretold, sums float64 // of all tasks of which something was foretold: that, and their newest loads
+	top            float64 // what was foretold of the hottest task, by weight
+	watched        int     // how many such tasks there are
+	unforeseen     string  // a task that carries more, in words; "" if there is none
 }
 
 // gauge is the mean of a task's reports since the last round, weighted by how much
@@ -35,6 +42,11 @@ type gauge struct {
 	smooth      float64            // total load, a moving mean over about smoothOver
 	fresh       bool
 	shared      bool // load's slices are in use by a round: not to be written
+
+	foretold, capacity float64               // by the last round, 0 if nothing was
+	from               time.Duration         // reports on earlier times say nothing about that
+	of                 assignment.Generation // nor do those of earlier generations
+	before, now        assignment.Load       // ranges and rates of the last two reports that do
 }
 
 // smoothOver is how far back the load that is shown to people reaches.
@@ -63,6 +75,9 @@ func (m *meter) add(task string, incarnation uint64, session membership.Session,
 		w = 1
 	}
 	g.smooth += w * (l.Total - g.smooth)
+	if g.foretold > 0 {
+		m.sums += l.Total - g.last.Total
+	}
 	g.session, g.sequence, g.last = session, sequence, *l
 	if !g.fresh {
 		m.fresh++
@@ -138,6 +153,74 @@ func (m *meter) reports() []loadbalance.Report {
 		out = append(out, loadbalance.Report{Task: name, Incarnation: g.incarnation, Load: g.load})
 	}
 	return out
+}
+
+// newest are the newest reports of all tasks, in order of name, and over what time they were
+// measured.
+func (m *meter) newest() (out []loadbalance.Report, window time.Duration) {
+	for _, name := range slices.Sorted(maps.Keys(m.tasks)) {
+		g := m.tasks[name]
+		out = append(out, loadbalance.Report{Task: name, Incarnation: g.incarnation, Load: g.last})
+		window = max(window, g.last.Window)
+	}
+	return out, min(window, smoothOver)
+}
+
+// foretell takes in what tasks are expected to carry from now on. Of those of which
+// something else was expected before, older reports say nothing about it.
+func (m *meter) foretell(now time.Duration, of assignment.Generation, tasks []assignment.Task, load []float64) {
+	m.foretold, m.sums, m.top, m.watched, m.unforeseen = 0, 0, 0, 0, ""
+	for _, g := range m.tasks {
+		g.capacity = 0
+	}
+	for i, t := range tasks {
+		g := m.tasks[t.Name]
+		if g == nil || i >= len(load) || g.incarnation != t.Incarnation || !(load[i] > 0) {
+			continue
+		}
+		if math.Abs(load[i]-g.foretold) > .1*load[i] {
+			g.from, g.of, g.before, g.now = now, of, assignment.Load{}, assignment.Load{}
+		}
+		g.foretold, g.capacity = load[i], t.Weight
+		m.foretold += g.foretold
+		m.sums += g.last.Total
+		m.top = max(m.top, g.foretold/g.capacity)
+		m.watched++
+	}
+	for _, g := range m.tasks {
+		if g.capacity == 0 {
+			g.foretold = 0
+		}
+	}
+}
+
+// watch compares a task's newest report, and the one before, with what was foretold, and
+// with what all of them report by now: that more comes to all is nothing that a round
+// could answer.
+func (m *meter) watch(now time.Duration, task string) {
+	g := m.tasks[task]
+	if g == nil || g.foretold <= 0 || g.last.Window <= 0 || now-g.last.Window < g.from || g.last.Generation < g.of {
+		return
+	}
+	g.before, g.now = g.now, assignment.Load{Ranges: g.last.Ranges, Rate: g.last.Rate}
+	if !(m.sums > 0) || !(m.foretold > 0) {
+		return
+	}
+	all := m.sums / m.foretold
+	m.deviation.Learn(g.last.Total/all, g.foretold, m.watched)
+	if !m.deviation.Unforeseen(g.last.Total/all, g.foretold, m.watched) {
+		return
+	}
+	if load := loadbalance.Common(&g.before, &g.now); load/g.capacity > m.top*all && m.deviation.Unforeseen(load/all, g.foretold, m.watched) {
+		m.unforeseen = fmt.Sprintf("%s carries %.4g, %.4g was foretold", task, load, g.foretold*all)
+	}
+}
+
+// takeUnforeseen returns which task has been found to carry more than was foretold, once.
+func (m *meter) takeUnforeseen() string {
+	s := m.unforeseen
+	m.unforeseen = ""
+	return s
 }
 
 // begin starts new means. Tasks that are not in keep are forgotten.

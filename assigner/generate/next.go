@@ -126,7 +126,7 @@ func (c *Core) plan() *Plan {
 	if restricted {
 		why = ReasonOrder
 	}
-	full := why == ReasonLoad || why == ReasonConfig || why == ReasonFirst
+	full := why.forLoad() || why == ReasonConfig || why == ReasonFirst
 	if full {
 		c.members.table.Compact()
 		c.listen()
@@ -148,6 +148,13 @@ func (c *Core) plan() *Plan {
 		p.away = c.overrides.away(c.members.table)
 	}
 	switch {
+	case why == ReasonEarly:
+		if p.taskChanges != "" {
+			p.taskChanges = ", " + p.taskChanges
+		}
+		p.taskChanges = c.sched.early + p.taskChanges
+		p.reports, p.in.Elapsed = c.members.meter.newest()
+		p.in.Elapsed = min(c.now.Mono-c.sched.roundLast, p.in.Elapsed)
 	case full && (c.members.meter.fresh > 0 || c.rounds.balance == nil):
 		p.in.Elapsed = c.now.Mono - c.sched.roundLast
 	case c.rounds.balance == nil:
@@ -180,7 +187,7 @@ func held(m *members, o *overrides, why Reason) (label, held string) {
 		return labelFrozen, skipFrozen
 	case o.frozen():
 		return labelFrozen, o.frozenBy()
-	case why == ReasonLoad:
+	case why.forLoad():
 		return labelWaiting, m.table.Listening()
 	}
 	return "", ""

@@ -19,12 +19,16 @@ const (
 	ReasonFirst      Reason = "first"      // there is no assignment yet
 	ReasonMembership Reason = "membership" // a task came, went, drains or has changed
 	ReasonLoad       Reason = "load"       // the balancing interval has passed
+	ReasonEarly      Reason = "early"      // a task carries far more than the last round foretold
 	ReasonConfig     Reason = "config"     // the job's config has changed
 	ReasonReported   Reason = "reported"   // a subscriber holds a newer generation than is stored
 	ReasonTakeover   Reason = "takeover"   // this assigner has just become preferred
 	ReasonOrder      Reason = "order"      // an operator has ordered something
 	ReasonWarming    Reason = "warming"    // new tasks are warm enough for more
 )
+
+// forLoad reports whether a round is held for the sake of load alone.
+func (r Reason) forLoad() bool { return r == ReasonLoad || r == ReasonEarly }
 
 // Plan is a round to be worked out, away from the Core: it is a value of its own.
 type Plan struct {

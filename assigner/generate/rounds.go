@@ -26,10 +26,10 @@ func (rs *rounds) finish(r Round) {
 		}
 		rs.say(level, "round skipped", "round", string(r.Why), "reason", r.Skipped)
 		rs.lastSkip = r.Label
-	} else if r.Why == ReasonLoad || r.Generation != 0 {
+	} else if r.Why.forLoad() || r.Generation != 0 {
 		rs.lastSkip = ""
 	}
-	if skipped || r.Why == ReasonLoad || r.Generation != 0 {
+	if skipped || r.Why.forLoad() || r.Generation != 0 {
 		rs.last = r
 	}
 	if r.Stats.Floor > 0 {

@@ -18,6 +18,9 @@ type schedule struct {
 	decided   time.Duration // when a round was last carried out
 	warming   bool          // that has given new tasks only a part of their share
 	nextRound time.Duration // no round before that, for the sake of roundGap
+	early     string        // which task carries more than was foretold, "" if none
+	earlyFrom time.Duration // no early round before that
+	earlyGap  time.Duration // between the last round and that
 }
 
 // round is the next one and when it is due.
@@ -47,6 +50,9 @@ func (s *schedule) round(first bool, warmUp time.Duration) (why Reason, due time
 	if at := max(s.decided+warmUp/warmSteps, gap); s.warming && at < due {
 		why, due = ReasonWarming, at
 	}
+	if at := max(s.earlyFrom, gap); s.early != "" && at < due {
+		why, due = ReasonEarly, at
+	}
 	if s.hurry != "" { // which goes before all else that is due, so that it keeps its name
 		why, due = s.hurry, gap
 		if why == ReasonOrder && s.changed && s.urgent {
@@ -60,15 +66,28 @@ func (s *schedule) round(first bool, warmUp time.Duration) (why Reason, due time
 func (s *schedule) begin(now, interval time.Duration, version uint64) {
 	s.hurry, s.planned, s.running, s.changed = ReasonTakeover, version, false, false
 	s.roundAt, s.roundLast, s.holdUntil = now+interval, now, 0
+	s.calm(now, interval, false)
 }
 
 // putOff notes that a round is left out.
 func (s *schedule) putOff(now, interval time.Duration, why Reason) {
-	if why == ReasonLoad {
-		s.roundAt = now + interval
+	if why.forLoad() {
+		s.roundAt, s.early = now+interval, ""
 	} else {
 		s.holdUntil = now + holdFor
 	}
+}
+
+// calm notes that a round has answered the newest loads. From one early round to the next
+// the time doubles, up to the interval, until one is held for another reason: what comes
+// and goes faster than that cannot be answered.
+func (s *schedule) calm(now, interval time.Duration, early bool) {
+	gap := time.Duration(0)
+	if early {
+		gap = min(2*s.earlyGap, interval)
+	}
+	s.earlyGap = max(gap, earlyLeast)
+	s.early, s.earlyFrom = "", now+s.earlyGap
 }
 
 // noteRunning keeps since when a task is there to own a first assignment.

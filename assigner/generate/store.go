@@ -184,6 +184,7 @@ func (c *Core) Planned(now Now, d *Planned) {
 	case d.Err != nil:
 		c.say(levelError, "decision makes no assignment", "round", string(d.Why), "error", d.Err)
 		r.Skipped, r.Label = d.Err.Error(), labelDefect
+		d.Out.Load = nil
 		c.rounds.finish(r)
 		c.complete(d)
 	case d.Next == nil:
@@ -191,6 +192,7 @@ func (c *Core) Planned(now Now, d *Planned) {
 		c.complete(d)
 	case d.quiet(c.store.job.Config.Mode):
 		r.Skipped, r.Label = skipQuiet, labelQuiet
+		d.Out.Load = nil // it does not come about
 		c.rounds.finish(r)
 		c.complete(d)
 	default:
@@ -276,7 +278,7 @@ func (c *Core) wrote(d *Planned) {
 	} // else what it says is news to the table
 	r := d.round
 	r.Generation = d.Next.Generation()
-	if d.Why != ReasonLoad {
+	if !d.Why.forLoad() {
 		r.Skipped, r.Label = "", "" // it was not held for the sake of load
 	}
 	s := r.Stats
@@ -309,6 +311,12 @@ func (c *Core) complete(d *Planned) {
 	c.sched.decided, c.sched.warming = c.now.Mono, loadbalance.Warming(d.in)
 	if !d.in.MembershipOnly {
 		c.sched.roundLast, c.sched.roundAt = c.now.Mono, c.now.Mono+c.store.interval()
+		c.sched.calm(c.now.Mono, c.store.interval(), d.Why == ReasonEarly)
 		c.members.meter.begin(c.members.has)
 	}
+	of := generation(c.store.newest)
+	if d.Next != nil {
+		of = d.Next.Generation()
+	}
+	c.members.meter.foretell(c.now.Mono, of, d.in.Tasks, d.Out.Load)
 }
