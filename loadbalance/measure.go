@@ -189,13 +189,19 @@ func rateOfPart(l *assignment.Load, k, p, parts int, sum float64) float64 {
 // addWhole adds range k of a report, which is slice i, as spread would do part by part,
 // to the last bit.
 func (m *meter) addWhole(to *measured, i, k int, l *assignment.Load) {
-	s, parts := l.Ranges[k], 1
-	if validParts(l) {
-		parts = l.Parts
-	}
-	width, even := float64(s.Width()), s.Width()%uint64(m.parts) == 0
-	sum := sumOfParts(l, k, parts)
+	s, rate, width := l.Ranges[k], l.Rate[k], float64(l.Ranges[k].Width())
 	rates, cover := to.rate[i*m.parts:(i+1)*m.parts], to.cover[i]
+	var known []float64
+	sum := 0.0
+	if validParts(l) {
+		var room [maxParts]float64
+		known = room[:len(rates)]
+		for p, v := range l.PartRate[k*m.parts:][:len(rates)] {
+			known[p] = sane(v)
+			sum += known[p]
+		}
+	}
+	even := s.Width()%uint64(m.parts) == 0
 	w := float64(s.Width() / uint64(m.parts)) // of a part
 	of := w / width
 	for p := range rates {
@@ -205,10 +211,13 @@ func (m *meter) addWhole(to *measured, i, k int, l *assignment.Load) {
 			}
 			of = w / width
 		}
-		if parts == m.parts {
-			rates[p] += rateOfPart(l, k, p, parts, sum) * w / w
-		} else {
-			rates[p] += l.Rate[k] * w / width
+		switch {
+		case sum > 0:
+			rates[p] += rate * known[p] / sum * w / w
+		case len(rates) == 1 || known != nil:
+			rates[p] += rate / float64(m.parts) * w / w
+		default:
+			rates[p] += rate * w / width
 		}
 		cover += of
 	}
