@@ -43,8 +43,9 @@
 //     more of what lies beside these (bursts.go).
 //   - The benefit of a move is the fall of squared overload, so that it is not
 //     stuck when two tasks are equally hot.
-//   - When no single move helps, a compound one makes room for a hot slice
-//     (eject.go). When nothing helps, it goes on with the next task.
+//   - When no single move helps, the compound one that gains most for what it
+//     moves makes room for a hot slice (eject.go). When nothing helps, it goes on
+//     with the next task.
 //   - Heavy keys are cut out into slices of their own (isolate.go), which are
 //     next to no part of the keyspace and so can be moved and replicated at no
 //     churn of other keys. So are lighter ones that carry most of their slice,

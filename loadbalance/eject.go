@@ -8,8 +8,10 @@ import (
 // eject makes room for a slice of task h that is too hot for any task as they
 // are: one more task takes it, none that warms up, as a replica if that is allowed and instead of h
 // otherwise, and pushes its densest small slices on to other tasks that have
-// room. All of it is one move with one weight.
+// room. All of it is one move with one weight, and of all such the one with the largest
+// is made.
 func (c *rebalancer) eject(h uint32) bool {
+	var best ejection
 	// The heaviest slices are the ones for which no task has room.
 	heavy := slices.Clone(c.own[h])
 	slices.SortFunc(heavy, func(x, y int32) int {
@@ -34,14 +36,31 @@ func (c *rebalancer) eject(h uint32) bool {
 					break
 				}
 				tried = append(tried, t)
-				if c.makeRoom(i, h, t, k) {
-					return true
+				if e, ok := c.makeRoom(i, h, t, k); ok && (best.kind == "" || e.weight() > best.weight()) {
+					best = e
 				}
 			}
 		}
 	}
-	return false
+	if best.kind == "" {
+		return false
+	}
+	c.makeEjection(h, &best)
+	return true
 }
+
+// ejection is a compound move: piece goes to a task as well, or instead, and pushes with it.
+type ejection struct {
+	option
+	to     uint32
+	pushes []push
+}
+
+// leastCost is the share of the keyspace that a compound move costs at least: among those
+// that move next to no keys the one that gains most is made.
+const leastCost = .001
+
+func (e *ejection) weight() float64 { return e.benefit / (e.cost + leastCost) }
 
 // push is a slice that goes from one task to another.
 type push struct {
@@ -114,8 +133,8 @@ func (c *rebalancer) pushable(t uint32, i int32, excess float64) []dense {
 // small says that pushing on so much leaves a task with hardly too little.
 func (c *rebalancer) small(share, excess float64) bool { return share <= excess+.02*c.level }
 
-// makeRoom tries to put piece i on task t, too, or instead of on h.
-func (c *rebalancer) makeRoom(i int32, h, t uint32, k Kind) bool {
+// makeRoom weighs putting piece i on task t, too, or instead of on h.
+func (c *rebalancer) makeRoom(i int32, h, t uint32, k Kind) (e ejection, ok bool) {
 	p := &c.pieces[i]
 	s := p.share()
 	cost := p.width()
@@ -166,27 +185,33 @@ func (c *rebalancer) makeRoom(i int32, h, t uint32, k Kind) bool {
 	}
 	if c.moved+cost > c.budget {
 		c.spent = true
-		return false
+		return e, false
 	}
 	if gain <= 1e-6+1e-6*c.over(h, c.load[h]) {
-		return false
+		return e, false
 	}
-	if k == KindReplicate {
+	return ejection{option{k, i, gain, cost}, t, pushes}, true
+}
+
+// makeEjection makes the move.
+func (c *rebalancer) makeEjection(h uint32, e *ejection) {
+	i, t := e.piece, e.to
+	if e.kind == KindReplicate {
 		c.add(i, t)
 	} else {
 		c.replace(i, h, t)
 	}
-	c.say(KindEject, ReasonHotSlice, i, int(h), int(t), gain, p.width(), p.share())
-	for _, x := range pushes {
+	p := &c.pieces[i]
+	c.say(KindEject, ReasonHotSlice, i, int(h), int(t), e.benefit, p.width(), p.share())
+	for _, x := range e.pushes {
 		c.replace(x.i, x.from, x.to)
 		q := &c.pieces[x.i]
-		c.say(KindEject, ReasonRoom, x.i, int(x.from), int(x.to), gain, q.width(), q.share())
+		c.say(KindEject, ReasonRoom, x.i, int(x.from), int(x.to), e.benefit, q.width(), q.share())
 		c.refresh(x.from, x.to)
 	}
-	c.moved += cost
+	c.moved += e.cost
 	c.refresh(h, t)
 	c.refresh(c.owners(p)...)
-	return true
 }
 
 // fitting looks for a cold task, among the few coldest.

@@ -114,7 +114,7 @@ func (s setting) judge(tb testing.TB) {
 		}
 		within(tb, "published: excess", p.MeanPostOverFloor-1, .049-slack*.015, .049+slack*.015)
 		within(tb, "published: key churn", p.MeanKeyChurn, .0092-slack*.0025, .0092+slack*.0025)
-		excess, keys, load := .019, .0012, .0040
+		excess, keys, load := .019, .0010, .0039
 		if len(s.tasks) < 4 {
 			excess, keys, load = .03, .0030, .0055
 		}
@@ -123,11 +123,12 @@ func (s setting) judge(tb testing.TB) {
 		within(tb, "load churn", w.MeanLoadChurn, 0, load)
 		return
 	}
-	excess := .009
+	excess, keys := .009, .16
 	if len(s.tasks) < 4 {
-		excess = .013
+		excess, keys = .013, .25
 	}
 	within(tb, "excess", w.MeanPostOverFloor-1, 0, excess)
+	within(tb, "key churn, of published's", w.MeanKeyChurn/p.MeanKeyChurn, 0, keys)
 	within(tb, "rest", w.MeanRest-1, 0, .15)
 }
 
