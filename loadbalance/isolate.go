@@ -41,7 +41,7 @@ func (b *placement) cutOut(worth func(load, share float64) bool) {
 		}
 		p := &b.pieces[i]
 		rate := sane(h.Rate) - sane(h.Error)
-		share := min(rate/b.in.Loads.Slice[b.in.Prev.Find(h.Key)], 1)
+		share := min(rate/b.in.Loads.Slice[i], 1)
 		if p.end-p.start == 1 || p.fixed || !b.roomFor(2*p.replicas()) || !worth(share*p.load, share) {
 			continue
 		}
