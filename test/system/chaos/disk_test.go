@@ -3,9 +3,11 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -56,6 +58,7 @@ func TestFullDisk(t *testing.T) {
 			fill(t, ballast)
 			process.Eventually(t, time.Minute, "slicer serve ends", func() error {
 				if !slicer.Ended() {
+					b.write() // a balanced job writes nothing for long
 					return errors.New("it runs")
 				}
 				return nil
@@ -98,5 +101,23 @@ func fill(t *testing.T, file string) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// write makes the control plane write some kilobytes, if it still can.
+func (b *bed) write() {
+	var job strings.Builder
+	fmt.Fprintf(&job, "name: other\nlimits:\n  customers:\n")
+	for i := range 200 {
+		fmt.Fprintf(&job, "    customer-%d-of-those-that-have-a-limit: {rate: %d}\n", i, 1+time.Now().UnixNano()%1000)
+	}
+	file := filepath.Join(b.dir, "other.yaml")
+	if err := os.WriteFile(file, []byte(job.String()), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, process.Program("slicerctl"), "--server", b.distAddrs[0], "--timeout", "2s", "job", "apply", "-f", file).CombinedOutput(); err != nil {
+		b.t.Logf("another job: %v, %s", err, out)
 	}
 }
