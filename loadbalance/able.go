@@ -3,6 +3,8 @@ package loadbalance
 import (
 	"cmp"
 	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 const (
@@ -38,11 +40,13 @@ type ability struct {
 type abilities struct {
 	known []ability
 	full  []uint32 // tasks that are given nothing more, in order
+	less  []carries
 }
 
 // learnAbilities finds out what tasks can do, from what they carry and how much of them
 // that takes.
 func learnAbilities(in *Input, live []uint32) (all abilities) {
+	all.less = unserving(in)
 	if in.Published || in.Prev == nil {
 		return all
 	}
@@ -108,10 +112,16 @@ func (a *ability) learn(used, able float64) {
 }
 
 // limit takes off the capacities of tasks what they have been found not to be able to do.
-func (l *abilities) limit(capacity []float64) {
+func (l *abilities) limit(capacity []float64, tasks []assignment.Task) {
+	declared := slices.Clone(capacity)
 	for _, a := range l.known {
 		if a.slow {
 			capacity[a.task] *= min(max(a.able, leastAble), 1)
+		}
+	}
+	for i, t := range tasks {
+		if c, ok := carriesOf(l.less, t); ok {
+			capacity[i] = min(capacity[i], declared[i]*max(c.share, leastAble))
 		}
 	}
 }

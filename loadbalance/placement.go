@@ -108,11 +108,9 @@ func (b *placement) weigh() {
 		}
 	}
 	b.abilities = learnAbilities(&b.in, b.live)
-	declared, less := slices.Clone(b.capacity), unserving(&b.in)
-	b.abilities.limit(b.capacity)
+	b.abilities.limit(b.capacity, b.in.Tasks)
 	sum := 0.0
 	for _, t := range b.live {
-		b.capacity[t] = min(b.capacity[t], declared[t]*shareOf(less, b.in.Tasks[t]))
 		sum += b.capacity[t]
 	}
 	for _, t := range b.live {

@@ -111,7 +111,7 @@ func (b *placement) output() Output {
 	}
 	out := Output{Changed: d.changed, Placement: p, Decisions: b.decisions, State: b.in.State}
 	if b.smooth != nil {
-		out.State = &State{starts: slices.Clone(p.Starts), cells: cells, trust: b.smooth.trust, abilities: b.abilities.known, carries: unserving(&b.in)}
+		out.State = &State{starts: slices.Clone(p.Starts), cells: cells, trust: b.smooth.trust, abilities: b.abilities.known, carries: b.abilities.less}
 		if !d.changed {
 			out.State.still = still(&b.in)
 		}

@@ -25,7 +25,7 @@ func (b *placement) splitHot() {
 	for upTo := 0; b.n < limit; {
 		if len(whole) == 0 && b.n > upTo {
 			upTo = min(b.n+b.n/16, limit)
-			whole, rest = sortedOut(rest, func(k pieceKey) bool { return -k.key*float64(upTo) >= 2*b.total })
+			whole, rest = sortedOut(rest, func(k pieceKey) bool { return -k.key*float64(upTo) >= tooHot*b.total })
 		}
 		var i int32
 		switch {

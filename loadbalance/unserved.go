@@ -53,16 +53,15 @@ func unserving(in *Input) (all []carries) {
 	served := make([]float64, len(l.Task)) // by weight
 	for i, t := range in.Prev.Tasks() {
 		now := carries{task: t.Name, incarnation: t.Incarnation, can: l.served(i)}
-		at, known := slices.BinarySearchFunc(before, t.Name, func(a carries, name string) int { return strings.Compare(a.task, name) })
-		known = known && before[at].incarnation == t.Incarnation
+		was, known := carriesOf(before, t)
 		switch {
 		case sane(l.Task[i])-now.can > leastUnserved*sane(l.Task[i]):
 			if known {
-				now.can = (now.can + before[at].can) / 2
+				now.can = (now.can + was.can) / 2
 			}
 			all = append(all, now)
 		case known:
-			now.can = before[at].can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
+			now.can = was.can * math.Exp(min(in.Elapsed.Seconds()/recovers.Seconds(), 10))
 			all = append(all, now)
 		}
 		served[i] = l.served(i) / capacity(t)
@@ -77,11 +76,11 @@ func unserving(in *Input) (all []carries) {
 	return slices.DeleteFunc(all, func(a carries) bool { return !(a.share < muchLess) })
 }
 
-// shareOf is the part of its weight that a task counts for.
-func shareOf(all []carries, t assignment.Task) float64 {
-	at, ok := slices.BinarySearchFunc(all, t.Name, func(a carries, name string) int { return strings.Compare(a.task, name) })
+// carriesOf finds a task.
+func carriesOf(all []carries, t assignment.Task) (c carries, ok bool) {
+	at, ok := slices.BinarySearchFunc(all, t.Name, func(c carries, name string) int { return strings.Compare(c.task, name) })
 	if !ok || all[at].incarnation != t.Incarnation {
-		return 1
+		return c, false
 	}
-	return max(all[at].share, leastAble)
+	return all[at], true
 }
