@@ -76,6 +76,11 @@ type JobConfig struct {
 	Overload OverloadConfig
 	// Limits are how much each customer may use.
 	Limits Limits
+	// MaxTasks is how many tasks may live at once, 1 to the constant MaxTasks, default
+	// 10,000.
+	MaxTasks int
+	// Access says who may do what with the job.
+	Access Access
 }
 
 // OverloadConfig says what becomes of requests when there are too many.
@@ -211,6 +216,7 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.LeaseDuration, 5*time.Second)
 	setDefault(&c.WarmUp, 30*time.Second)
 	setDefault(&c.History, 100)
+	setDefault(&c.MaxTasks, 10000)
 	c.Damping.setDefaults()
 	setDefault(&c.Freeze.Share, .5)
 	setDefault(&c.Freeze.MinTasks, 4)
@@ -292,6 +298,7 @@ func (c JobConfig) Validate() error {
 		{within(c.LeaseDuration, time.Second, 10*time.Minute) && whole(c.LeaseDuration), "lease_duration", c.LeaseDuration, "1s to 10m, in whole milliseconds"},
 		{(within(c.WarmUp, 0, time.Hour) || c.WarmUp == NoWarmUp) && whole(c.WarmUp), "warm_up", c.WarmUp, "0 to 1h, in whole milliseconds"},
 		{within(c.History, 1, MaxHistory), "history", c.History, fmt.Sprintf("1 to %d", MaxHistory)},
+		{within(c.MaxTasks, 1, MaxTasks), "max_tasks", c.MaxTasks, fmt.Sprintf("1 to %d", MaxTasks)},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
 		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
 		{b.MinSlicesPerTask <= b.MaxSlicesPerTask, "balance.min_slices_per_task", b.MinSlicesPerTask, fmt.Sprintf("at most max_slices_per_task, which is %d", b.MaxSlicesPerTask)},

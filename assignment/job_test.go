@@ -17,7 +17,7 @@ func TestJobDefaults(t *testing.T) {
 	}
 	want := assignment.JobConfig{
 		Name: "cache", MinReplicas: 1, MaxReplicas: 10, Mode: assignment.Affinity, LoadMetric: "requests",
-		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100,
+		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100, MaxTasks: 10000,
 		Balance: assignment.BalanceConfig{
 			MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,

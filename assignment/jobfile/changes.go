@@ -28,5 +28,5 @@ func Changes(old, next assignment.JobConfig) (all []Change) {
 			all = append(all, Change{f.name, from, to})
 		}
 	}
-	return append(all, limitChanges(old.Limits, next.Limits)...)
+	return append(append(all, limitChanges(old.Limits, next.Limits)...), accessChanges(old.Access, next.Access)...)
 }

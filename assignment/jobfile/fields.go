@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/strictyaml"
 )
 
@@ -36,6 +37,7 @@ var fields = []field{
 	{name: "lease_duration", at: func(c *assignment.JobConfig) any { return &c.LeaseDuration }},
 	{name: "warm_up", at: func(c *assignment.JobConfig) any { return &c.WarmUp }, orNone: true},
 	{name: "history", at: func(c *assignment.JobConfig) any { return &c.History }},
+	{name: "max_tasks", at: func(c *assignment.JobConfig) any { return &c.MaxTasks }},
 	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
 	{name: "balance.max_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MaxSlicesPerTask }},
 	{name: "balance.merge_budget", at: func(c *assignment.JobConfig) any { return &c.Balance.MergeBudget }, orNone: true},
@@ -79,6 +81,12 @@ func config(root *yaml.Node) (c assignment.JobConfig, line int, err error) {
 	}
 	if i := slices.IndexFunc(values, func(g given) bool { return g.name == limitsField }); i >= 0 {
 		if c.Limits, line, err = readLimits(values[i].value); err != nil {
+			return c, line, err
+		}
+		values = slices.Delete(values, i, i+1)
+	}
+	if i := slices.IndexFunc(values, func(g given) bool { return g.name == accessField }); i >= 0 {
+		if c.Access, line, err = access.ReadAccess(values[i].value, accessField); err != nil {
 			return c, line, err
 		}
 		values = slices.Delete(values, i, i+1)
@@ -133,8 +141,8 @@ func collect(m *yaml.Node, prefix string, values []given) (_ []given, line int, 
 			continue
 		}
 		f, ok := find(name)
-		if !ok { // names says that there is one, or it is that
-			f.name = limitsField
+		if !ok { // names says that there is one, or it is one of those
+			f.name = name
 		}
 		values = append(values, given{f, x.Value})
 	}
@@ -161,7 +169,7 @@ func names(prefix string) (list []string) {
 		for _, g := range groups {
 			list = append(list, strings.TrimSuffix(g, "."))
 		}
-		list = append(list, limitsField)
+		list = append(list, limitsField, accessField)
 	}
 	return list
 }

@@ -30,6 +30,7 @@ func Format(c assignment.JobConfig) []byte {
 		}
 	}
 	formatLimits(&b, c.Limits)
+	formatAccess(&b, c.Access)
 	return b.Bytes()
 }
 

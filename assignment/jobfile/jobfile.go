@@ -46,6 +46,11 @@
 //	  customers:
 //	    mail: {rate: 40}
 //	    batch: {rate: 20, max_criticality: sheddable_plus}
+//	max_tasks: 10000          # that may live at once
+//	access:                   # who may do what; see package assignment/access
+//	  own: ["spiffe://corp/ns/cache/task/{task}"]
+//	  watch: ["spiffe://corp/**"]
+//	  configure: ["spiffe://corp/ns/cache/deployer"]
 //	---
 //	name: search
 //	mode: consistent

@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, balance, damping, freeze, overload, limits`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, max_tasks, balance, damping, freeze, overload, limits, access`},
 		{"admission", "name: a\noverload:\n  admission: yes\n", `jobs.yaml:3: overload.admission: "yes" is not allowed: want off, report or on`},
 		{"attempts", "name: a\noverload:\n  retry_attempts: 5\n", `jobs.yaml:3: overload.retry_attempts: 5 is not allowed: want 1 to 4`},
 		{"budget", "name: a\noverload:\n  retry_budget: 1.5\n", `jobs.yaml:3: overload.retry_budget: 1.5 is not allowed: want 0 to 1, a share of the requests`},
@@ -155,6 +155,7 @@ heartbeat_timeout: 10m
 lease_duration: 5s
 warm_up: 30s
 history: 100
+max_tasks: 10000
 balance:
   min_slices_per_task: 50
   max_slices_per_task: 150
@@ -227,6 +228,14 @@ func TestFormatRoundTrip(t *testing.T) {
 		if c.Limits, err = assignment.LimitsOf(limit.Draw(t, "others"), rapid.MapOfN(customer, limit, 0, 4).Draw(t, "customers")); err != nil {
 			t.Fatal(err)
 		}
+		c.MaxTasks = rapid.IntRange(1, assignment.MaxTasks).Draw(t, "tasks")
+		patterns := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"**", "spiffe://corp/*/x", "a.b", "{job}.corp", "spiffe://corp/'\"#/**"}), 0, 3, rapid.ID[string])
+		given := map[assignment.Verb][]string{assignment.Own: patterns.Draw(t, "own"), assignment.Order: patterns.Draw(t, "order")}
+		if len(given[assignment.Own])+len(given[assignment.Order]) > 0 {
+			if c.Access, err = assignment.AccessOf(given); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -257,6 +266,12 @@ func TestDocumentedFile(t *testing.T) {
 	}
 	want := []assignment.JobConfig{{Name: "cache", Zone: "eu-1", Store: "main"}, {Name: "search", Mode: assignment.Consistent}}
 	want[0].Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "batch": {Rate: 20, MaxCriticality: assignment.SheddablePlus}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[0].Access, err = assignment.AccessOf(map[assignment.Verb][]string{
+		assignment.Own: {"spiffe://corp/ns/cache/task/{task}"}, assignment.Watch: {"spiffe://corp/**"}, assignment.Configure: {"spiffe://corp/ns/cache/deployer"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

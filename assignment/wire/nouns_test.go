@@ -48,6 +48,10 @@ func TestJobRoundTrip(t *testing.T) {
 	if full.Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "free": {}, "batch": {MaxCriticality: assignment.Sheddable}}); err != nil {
 		t.Fatal(err)
 	}
+	full.MaxTasks = 7
+	if full.Access, err = assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: {"spiffe://corp/{task}", "a.b"}, assignment.Configure: {"**"}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []assignment.JobConfig{full, assignment.JobConfig{Name: "x"}.WithDefaults(), assignment.JobConfig{Name: "y", Mode: assignment.Consistent}.WithDefaults()} {
 		got, err := wire.JobFromProto(wire.JobToProto(c))
 		if err != nil {
@@ -75,6 +79,10 @@ func TestJobRefused(t *testing.T) {
 		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Customers: []*slicerv1.Limit{{Customer: "a"}, {Customer: "a", Rate: 1}}}}, "limits.customers"},
 		{&slicerv1.JobConfig{Name: "x", Limits: &slicerv1.Limits{Customers: []*slicerv1.Limit{{Customer: "a", MaxCriticality: -1}}}}, "limits.customers.a.max_criticality"},
 		{&slicerv1.JobConfig{Name: "x", Mode: -1}, "mode"},
+		{&slicerv1.JobConfig{Name: "x", MaxTasks: math.MaxUint32}, "max_tasks"},
+		{&slicerv1.JobConfig{Name: "x", Access: &slicerv1.Access{}}, "access"},
+		{&slicerv1.JobConfig{Name: "x", Access: &slicerv1.Access{Own: []string{"a b"}}}, "access.own"},
+		{&slicerv1.JobConfig{Name: "x", Access: &slicerv1.Access{Read: make([]string, 101)}}, "access.read"},
 		{&slicerv1.JobConfig{Name: "x", MinReplicas: math.MaxUint32}, "min_replicas"},
 		{&slicerv1.JobConfig{Name: "x", HeartbeatTimeoutMs: math.MaxInt64}, "heartbeat_timeout"},
 		{&slicerv1.JobConfig{Name: "x", HeartbeatTimeoutMs: math.MinInt64}, "heartbeat_timeout"},

@@ -19,7 +19,7 @@ var pure = map[string][]string{
 	"loadbalance/sim":                {"os"},      // reads traces
 	"loadbalance/overload":           {"context"}, // labels travel in it
 	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "assignment/limiter/fair": nil,
-	"assigner/downstream": nil, "assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
+	"assignment/access": nil, "assigner/downstream": nil, "assigner/generate": nil, "assigner/membership": nil, "assigner/preference": nil, "assigner/clientindex": nil,
 }
 
 // impure is what they may neither import nor call.

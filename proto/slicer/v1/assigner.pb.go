@@ -1559,7 +1559,9 @@ type JobStatus struct {
 	// sender is not preferred.
 	Conditions []*TaskCondition `protobuf:"bytes,11,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// As in Status.
-	Limited       bool `protobuf:"varint,12,opt,name=limited,proto3" json:"limited,omitempty"`
+	Limited bool `protobuf:"varint,12,opt,name=limited,proto3" json:"limited,omitempty"`
+	// The rights that the job's config says, missing when it says none.
+	Access        *Access `protobuf:"bytes,13,opt,name=access,proto3" json:"access,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1676,6 +1678,13 @@ func (x *JobStatus) GetLimited() bool {
 		return x.Limited
 	}
 	return false
+}
+
+func (x *JobStatus) GetAccess() *Access {
+	if x != nil {
+		return x.Access
+	}
+	return nil
 }
 
 // RefuseTask ends the stream of one incarnation of a task.
@@ -1983,7 +1992,7 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2\x10.slicer.v1.ChunkH\x00R\x05chunk\x12.\n" +
 	"\atrailer\x18\x03 \x01(\v2\x12.slicer.v1.TrailerH\x00R\atrailer\x12\x15\n" +
 	"\x06age_us\x18\x04 \x01(\x03R\x05ageUsB\a\n" +
-	"\x05piece\"\xdc\x03\n" +
+	"\x05piece\"\x87\x04\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\aunknown\x18\x02 \x01(\bR\aunknown\x121\n" +
@@ -2002,7 +2011,8 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\v \x03(\v2\x18.slicer.v1.TaskConditionR\n" +
 	"conditions\x12\x18\n" +
-	"\alimited\x18\f \x01(\bR\alimited\"\x82\x01\n" +
+	"\alimited\x18\f \x01(\bR\alimited\x12)\n" +
+	"\x06access\x18\r \x01(\v2\x11.slicer.v1.AccessR\x06access\"\x82\x01\n" +
 	"\n" +
 	"RefuseTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -2068,6 +2078,7 @@ var file_slicer_v1_assigner_proto_goTypes = []any{
 	(Mode)(0),                // 32: slicer.v1.Mode
 	(*OverloadConfig)(nil),   // 33: slicer.v1.OverloadConfig
 	(*TaskCondition)(nil),    // 34: slicer.v1.TaskCondition
+	(*Access)(nil),           // 35: slicer.v1.Access
 }
 var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	1,  // 0: slicer.v1.AttachRequest.hello:type_name -> slicer.v1.DistributorHello
@@ -2103,14 +2114,15 @@ var file_slicer_v1_assigner_proto_depIdxs = []int32{
 	32, // 30: slicer.v1.JobStatus.mode:type_name -> slicer.v1.Mode
 	33, // 31: slicer.v1.JobStatus.overload:type_name -> slicer.v1.OverloadConfig
 	34, // 32: slicer.v1.JobStatus.conditions:type_name -> slicer.v1.TaskCondition
-	21, // 33: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
-	0,  // 34: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
-	11, // 35: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
-	35, // [35:36] is the sub-list for method output_type
-	34, // [34:35] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	35, // 33: slicer.v1.JobStatus.access:type_name -> slicer.v1.Access
+	21, // 34: slicer.v1.ClientIndexes.indexes:type_name -> slicer.v1.ClientIndex
+	0,  // 35: slicer.v1.AssignerService.Attach:input_type -> slicer.v1.AttachRequest
+	11, // 36: slicer.v1.AssignerService.Attach:output_type -> slicer.v1.AttachResponse
+	36, // [36:37] is the sub-list for method output_type
+	35, // [35:36] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assigner_proto_init() }

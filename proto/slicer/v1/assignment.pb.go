@@ -684,7 +684,11 @@ type JobConfig struct {
 	WarmUpMs int64           `protobuf:"varint,14,opt,name=warm_up_ms,json=warmUpMs,proto3" json:"warm_up_ms,omitempty"`
 	Overload *OverloadConfig `protobuf:"bytes,15,opt,name=overload,proto3" json:"overload,omitempty"`
 	// Missing when there are none.
-	Limits        *Limits `protobuf:"bytes,16,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,16,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Missing when it is for the policy of the processes to say.
+	Access *Access `protobuf:"bytes,17,opt,name=access,proto3" json:"access,omitempty"`
+	// How many tasks may live at once.
+	MaxTasks      uint32 `protobuf:"varint,18,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,6 +835,97 @@ func (x *JobConfig) GetLimits() *Limits {
 	return nil
 }
 
+func (x *JobConfig) GetAccess() *Access {
+	if x != nil {
+		return x.Access
+	}
+	return nil
+}
+
+func (x *JobConfig) GetMaxTasks() uint32 {
+	if x != nil {
+		return x.MaxTasks
+	}
+	return 0
+}
+
+// Access is which identities may do what with a job: patterns, at most 100 for each verb.
+type Access struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Own           []string               `protobuf:"bytes,1,rep,name=own,proto3" json:"own,omitempty"`
+	Watch         []string               `protobuf:"bytes,2,rep,name=watch,proto3" json:"watch,omitempty"`
+	Read          []string               `protobuf:"bytes,3,rep,name=read,proto3" json:"read,omitempty"`
+	Order         []string               `protobuf:"bytes,4,rep,name=order,proto3" json:"order,omitempty"`
+	Configure     []string               `protobuf:"bytes,5,rep,name=configure,proto3" json:"configure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Access) Reset() {
+	*x = Access{}
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Access) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Access) ProtoMessage() {}
+
+func (x *Access) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Access.ProtoReflect.Descriptor instead.
+func (*Access) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Access) GetOwn() []string {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *Access) GetWatch() []string {
+	if x != nil {
+		return x.Watch
+	}
+	return nil
+}
+
+func (x *Access) GetRead() []string {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *Access) GetOrder() []string {
+	if x != nil {
+		return x.Order
+	}
+	return nil
+}
+
+func (x *Access) GetConfigure() []string {
+	if x != nil {
+		return x.Configure
+	}
+	return nil
+}
+
 // Limits are those of a job's customers.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -844,7 +939,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +951,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[5]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +964,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Limits) GetOthers() *Limit {
@@ -900,7 +995,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1007,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[6]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1020,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Limit) GetCustomer() string {
@@ -967,7 +1062,7 @@ type OverloadConfig struct {
 
 func (x *OverloadConfig) Reset() {
 	*x = OverloadConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1074,7 @@ func (x *OverloadConfig) String() string {
 func (*OverloadConfig) ProtoMessage() {}
 
 func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[7]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1087,7 @@ func (x *OverloadConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverloadConfig.ProtoReflect.Descriptor instead.
 func (*OverloadConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OverloadConfig) GetDefaultCriticality() Criticality {
@@ -1036,7 +1131,7 @@ type FreezeConfig struct {
 
 func (x *FreezeConfig) Reset() {
 	*x = FreezeConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1143,7 @@ func (x *FreezeConfig) String() string {
 func (*FreezeConfig) ProtoMessage() {}
 
 func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[8]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1156,7 @@ func (x *FreezeConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeConfig.ProtoReflect.Descriptor instead.
 func (*FreezeConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FreezeConfig) GetShare() float64 {
@@ -1107,7 +1202,7 @@ type DampingConfig struct {
 
 func (x *DampingConfig) Reset() {
 	*x = DampingConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1214,7 @@ func (x *DampingConfig) String() string {
 func (*DampingConfig) ProtoMessage() {}
 
 func (x *DampingConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[9]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1227,7 @@ func (x *DampingConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DampingConfig.ProtoReflect.Descriptor instead.
 func (*DampingConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DampingConfig) GetHalfLifeMs() int64 {
@@ -1190,7 +1285,7 @@ type BalanceConfig struct {
 
 func (x *BalanceConfig) Reset() {
 	*x = BalanceConfig{}
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1297,7 @@ func (x *BalanceConfig) String() string {
 func (*BalanceConfig) ProtoMessage() {}
 
 func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_assignment_proto_msgTypes[10]
+	mi := &file_slicer_v1_assignment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1310,7 @@ func (x *BalanceConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BalanceConfig.ProtoReflect.Descriptor instead.
 func (*BalanceConfig) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_assignment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BalanceConfig) GetMinSlicesPerTask() uint32 {
@@ -1330,7 +1425,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xe6\x04\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xae\x05\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1350,7 +1445,15 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\n" +
 	"warm_up_ms\x18\x0e \x01(\x03R\bwarmUpMs\x125\n" +
 	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x12)\n" +
-	"\x06limits\x18\x10 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\"b\n" +
+	"\x06limits\x18\x10 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\x12)\n" +
+	"\x06access\x18\x11 \x01(\v2\x11.slicer.v1.AccessR\x06access\x12\x1b\n" +
+	"\tmax_tasks\x18\x12 \x01(\rR\bmaxTasks\"x\n" +
+	"\x06Access\x12\x10\n" +
+	"\x03own\x18\x01 \x03(\tR\x03own\x12\x14\n" +
+	"\x05watch\x18\x02 \x03(\tR\x05watch\x12\x12\n" +
+	"\x04read\x18\x03 \x03(\tR\x04read\x12\x14\n" +
+	"\x05order\x18\x04 \x03(\tR\x05order\x12\x1c\n" +
+	"\tconfigure\x18\x05 \x03(\tR\tconfigure\"b\n" +
 	"\x06Limits\x12(\n" +
 	"\x06others\x18\x01 \x01(\v2\x10.slicer.v1.LimitR\x06others\x12.\n" +
 	"\tcustomers\x18\x02 \x03(\v2\x10.slicer.v1.LimitR\tcustomers\"x\n" +
@@ -1424,7 +1527,7 @@ func file_slicer_v1_assignment_proto_rawDescGZIP() []byte {
 }
 
 var file_slicer_v1_assignment_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_slicer_v1_assignment_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_slicer_v1_assignment_proto_goTypes = []any{
 	(TaskState)(0),         // 0: slicer.v1.TaskState
 	(Mode)(0),              // 1: slicer.v1.Mode
@@ -1435,12 +1538,13 @@ var file_slicer_v1_assignment_proto_goTypes = []any{
 	(*Assignment)(nil),     // 6: slicer.v1.Assignment
 	(*Delta)(nil),          // 7: slicer.v1.Delta
 	(*JobConfig)(nil),      // 8: slicer.v1.JobConfig
-	(*Limits)(nil),         // 9: slicer.v1.Limits
-	(*Limit)(nil),          // 10: slicer.v1.Limit
-	(*OverloadConfig)(nil), // 11: slicer.v1.OverloadConfig
-	(*FreezeConfig)(nil),   // 12: slicer.v1.FreezeConfig
-	(*DampingConfig)(nil),  // 13: slicer.v1.DampingConfig
-	(*BalanceConfig)(nil),  // 14: slicer.v1.BalanceConfig
+	(*Access)(nil),         // 9: slicer.v1.Access
+	(*Limits)(nil),         // 10: slicer.v1.Limits
+	(*Limit)(nil),          // 11: slicer.v1.Limit
+	(*OverloadConfig)(nil), // 12: slicer.v1.OverloadConfig
+	(*FreezeConfig)(nil),   // 13: slicer.v1.FreezeConfig
+	(*DampingConfig)(nil),  // 14: slicer.v1.DampingConfig
+	(*BalanceConfig)(nil),  // 15: slicer.v1.BalanceConfig
 }
 var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	0,  // 0: slicer.v1.Task.state:type_name -> slicer.v1.TaskState
@@ -1449,21 +1553,22 @@ var file_slicer_v1_assignment_proto_depIdxs = []int32{
 	4,  // 3: slicer.v1.Delta.put_tasks:type_name -> slicer.v1.Task
 	5,  // 4: slicer.v1.Delta.slices:type_name -> slicer.v1.SliceColumns
 	1,  // 5: slicer.v1.JobConfig.mode:type_name -> slicer.v1.Mode
-	14, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
-	13, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
-	12, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
-	11, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
-	9,  // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
-	10, // 11: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
-	10, // 12: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
-	3,  // 13: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
-	3,  // 14: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
-	2,  // 15: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	15, // 6: slicer.v1.JobConfig.balance:type_name -> slicer.v1.BalanceConfig
+	14, // 7: slicer.v1.JobConfig.damping:type_name -> slicer.v1.DampingConfig
+	13, // 8: slicer.v1.JobConfig.freeze:type_name -> slicer.v1.FreezeConfig
+	12, // 9: slicer.v1.JobConfig.overload:type_name -> slicer.v1.OverloadConfig
+	10, // 10: slicer.v1.JobConfig.limits:type_name -> slicer.v1.Limits
+	9,  // 11: slicer.v1.JobConfig.access:type_name -> slicer.v1.Access
+	11, // 12: slicer.v1.Limits.others:type_name -> slicer.v1.Limit
+	11, // 13: slicer.v1.Limits.customers:type_name -> slicer.v1.Limit
+	3,  // 14: slicer.v1.Limit.max_criticality:type_name -> slicer.v1.Criticality
+	3,  // 15: slicer.v1.OverloadConfig.default_criticality:type_name -> slicer.v1.Criticality
+	2,  // 16: slicer.v1.OverloadConfig.admission:type_name -> slicer.v1.Admission
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_assignment_proto_init() }
@@ -1477,7 +1582,7 @@ func file_slicer_v1_assignment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_assignment_proto_rawDesc), len(file_slicer_v1_assignment_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

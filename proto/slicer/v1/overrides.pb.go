@@ -27,13 +27,15 @@ const (
 // Stamp says who gave an order, from where, when and why.
 type Stamp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As the operator's tool says.
+	// A comment: as the operator's tool says.
 	Who string `protobuf:"bytes,1,opt,name=who,proto3" json:"who,omitempty"`
 	// The network address that the order came from.
 	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
 	// By the assigner's wall clock.
-	UnixMs        int64  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
-	Why           string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	UnixMs int64  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Why    string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// That of the caller's certificate; empty in what was stored before there was one.
+	Identity      string `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,6 +94,13 @@ func (x *Stamp) GetUnixMs() int64 {
 func (x *Stamp) GetWhy() string {
 	if x != nil {
 		return x.Why
+	}
+	return ""
+}
+
+func (x *Stamp) GetIdentity() string {
+	if x != nil {
+		return x.Identity
 	}
 	return ""
 }
@@ -850,12 +859,13 @@ var File_slicer_v1_overrides_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_overrides_proto_rawDesc = "" +
 	"\n" +
-	"\x19slicer/v1/overrides.proto\x12\tslicer.v1\"X\n" +
+	"\x19slicer/v1/overrides.proto\x12\tslicer.v1\"t\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03who\x18\x01 \x01(\tR\x03who\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x17\n" +
 	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\x97\x02\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12\x1a\n" +
+	"\bidentity\x18\x05 \x01(\tR\bidentity\"\x97\x02\n" +
 	"\tOverrides\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12)\n" +
 	"\x06freeze\x18\x02 \x01(\v2\x11.slicer.v1.FreezeR\x06freeze\x12\"\n" +

@@ -90,8 +90,10 @@ func (x *StoredIdentity) GetWrites() uint64 {
 type StoredJob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Increases by one with each write.
-	Version       int64      `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Config        *JobConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	Version int64      `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Config  *JobConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	// The identity that has created it; empty when that was not known.
+	CreatedBy     string `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,6 +140,13 @@ func (x *StoredJob) GetConfig() *JobConfig {
 		return x.Config
 	}
 	return nil
+}
+
+func (x *StoredJob) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
 }
 
 // What remains of a deleted job, so that its numbers do not start again.
@@ -502,10 +511,12 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\x0eStoredIdentity\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\x06R\astoreId\x12\x16\n" +
 	"\x06opened\x18\x02 \x01(\x04R\x06opened\x12\x16\n" +
-	"\x06writes\x18\x03 \x01(\x04R\x06writes\"S\n" +
+	"\x06writes\x18\x03 \x01(\x04R\x06writes\"r\n" +
 	"\tStoredJob\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12,\n" +
-	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\"i\n" +
+	"\x06config\x18\x02 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x03 \x01(\tR\tcreatedBy\"i\n" +
 	"\x0fStoredTombstone\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1e\n" +
 	"\n" +

@@ -1,0 +1,230 @@
+package enforce_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// authority signs certificates for TLS between loopback addresses.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key, pool: x509.NewCertPool()}
+	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, &key.PublicKey)
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+func (a *authority) sign(c, parent *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
+	c.SerialNumber, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
+	if parent == nil {
+		parent = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, key, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return made
+}
+
+func (a *authority) issue(id string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	if id != "" {
+		u, err := url.Parse(id)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		c.URIs = []*url.URL{u}
+	}
+	return tls.Certificate{Certificate: [][]byte{a.sign(c, a.cert, &key.PublicKey).Raw}, PrivateKey: key}
+}
+
+// ask calls a server that answers with what handle returns.
+func ask(t *testing.T, lis string, creds credentials.TransportCredentials, md ...string) error {
+	conn, err := grpc.NewClient(lis, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	return conn.Invoke(metadata.AppendToOutgoingContext(ctx, md...), "/x.X/Y", new(emptypb.Empty), new(emptypb.Empty))
+}
+
+func serve(t *testing.T, creds credentials.TransportCredentials, handle func(ctx context.Context) error) string {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer(grpc.Creds(creds), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		if err := s.RecvMsg(new(emptypb.Empty)); err != nil {
+			return err
+		}
+		if err := handle(s.Context()); err != nil {
+			return err
+		}
+		return s.SendMsg(new(emptypb.Empty))
+	}))
+	done := make(chan struct{})
+	go func() { defer close(done); srv.Serve(lis) }()
+	t.Cleanup(func() { srv.Stop(); <-done })
+	return lis.Addr().String()
+}
+
+func policy(t *testing.T, text string) *access.Policy {
+	p, err := access.Parse("policy", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Identities come from certificates; a forwarded one counts only if the peer is of the
+// control plane.
+func TestCaller(t *testing.T) {
+	a := newAuthority(t)
+	r, err := enforce.New(enforce.Config{Policy: policy(t, "plane: [spiffe://corp/distributor]\nproxies: [spiffe://corp/proxy]\nadmin: [spiffe://corp/ann]\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, within enforce.Caller
+	handle := func(ctx context.Context) error {
+		got, within = r.Caller(ctx), r.Within().Caller(ctx)
+		return nil
+	}
+	server := a.issue("spiffe://corp/server")
+	tlsAt := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: a.pool, ClientAuth: tls.VerifyClientCertIfGiven}), handle)
+	// One that asks for a certificate and does not look at it.
+	laxAt := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequestClientCert}), handle)
+	plainAt := serve(t, insecure.NewCredentials(), handle)
+	as := func(id string) credentials.TransportCredentials {
+		cfg := &tls.Config{RootCAs: a.pool}
+		if id != "none" {
+			cfg.Certificates = []tls.Certificate{a.issue(id)}
+		}
+		return credentials.NewTLS(cfg)
+	}
+	for _, tc := range []struct {
+		name  string
+		at    string
+		creds credentials.TransportCredentials
+		md    []string
+		want  enforce.Caller
+		// forwards is the identity for a server that only this process reaches.
+		within access.Identity
+	}{
+		{"plain", plainAt, insecure.NewCredentials(), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: access.Anonymous}, "spiffe://corp/ann"},
+		{"no certificate", tlsAt, as("none"), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"not verified", laxAt, as("spiffe://corp/ann"), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"no name", tlsAt, as(""), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"a client", tlsAt, as("spiffe://corp/bob"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/bob"}, "spiffe://corp/ann"},
+		{"a proxy", tlsAt, as("spiffe://corp/proxy"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/proxy", Carrier: true}, "spiffe://corp/ann"},
+		{"plane", tlsAt, as("spiffe://corp/distributor"), nil, enforce.Caller{Identity: "spiffe://corp/distributor", Plane: true, Carrier: true}, "spiffe://corp/distributor"},
+		{"plane forwards", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/ann", Plane: true, Carrier: true}, "spiffe://corp/ann"},
+		{"plane forwards nonsense", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/a b"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
+		{"plane forwards two", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann", "slicer-identity", "spiffe://corp/bob"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
+	} {
+		if err := ask(t, tc.at, tc.creds, tc.md...); err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		if !strings.HasPrefix(got.Address, "127.0.0.1:") {
+			t.Errorf("%s: from %q", tc.name, got.Address)
+		}
+		if got.Address = ""; got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+		if !within.Plane || within.Identity != tc.within {
+			t.Errorf("%s: within the process %+v, want %s", tc.name, within, tc.within)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	var log bytes.Buffer
+	r, err := enforce.New(enforce.Config{Policy: policy(t, "jobs: {watch: [spiffe://corp/bob]}\n"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := enforce.Caller{Identity: "spiffe://corp/bob", Address: "1.2.3.4:5"}
+	if err := r.Check(bob, access.Question{Verb: assignment.Watch, Job: "cache"}); err != nil || log.Len() > 0 {
+		t.Errorf("%v, %s", err, log.String())
+	}
+	// The identity is the caller's whatever the question says.
+	err = r.Check(bob, access.Question{Identity: "spiffe://corp/ann", Verb: assignment.Own, Job: "cache", Task: "t-1"})
+	if want := "identity spiffe://corp/bob may not own job cache as task t-1"; status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, want := range []string{"audit=refused", "identity=spiffe://corp/bob", "peer=1.2.3.4:5", "verb=own", "job=cache", "task=t-1", `rule="policy jobs, no pattern"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+	if err := r.CheckPlane(bob, "Attach"); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+	// Too many leave no line each.
+	for range 1000 {
+		r.CheckPlane(bob, "Attach")
+	}
+	if n := strings.Count(log.String(), "\n"); n < 2 || n > 100 {
+		t.Errorf("%d lines for 1,002 refusals", n)
+	}
+	_, changed := r.Within().Policy()
+	r.SetPolicy(nil)
+	select {
+	case <-changed:
+	default:
+		t.Error("a new policy is not told")
+	}
+	if err := r.Check(bob, access.Question{Verb: assignment.Configure, Job: "cache"}); err != nil {
+		t.Errorf("after the policy has gone: %v", err)
+	}
+	var none *enforce.Rights
+	if err := none.Check(bob, access.Question{Verb: assignment.Configure}); err != nil || none.CheckPlane(none.Caller(t.Context()), "x") != nil || none.Within() != nil {
+		t.Error("no rights refuse something")
+	}
+}
