@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,7 +42,7 @@ readable by its owner alone. - is standard output.`,
 				if args[0] == "-" {
 					return maintenance.WriteBackup(cmd.OutOrStdout(), h, s)
 				}
-				size, err := writeFile(args[0], func(w io.Writer) error { return maintenance.WriteBackup(w, h, s) })
+				size, err := run.WriteFile(args[0], func(w io.Writer) error { return maintenance.WriteBackup(w, h, s) })
 				if err != nil {
 					return err
 				}
@@ -55,38 +54,6 @@ readable by its owner alone. - is standard output.`,
 			})
 		},
 	}
-}
-
-// writeFile puts a file in its place once it is whole and on disk.
-func writeFile(name string, write func(io.Writer) error) (size int64, err error) {
-	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(name)+".*") // readable by its owner alone
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		size, err = f.Seek(0, io.SeekEnd)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return 0, err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return 0, err
-	}
-	return size, errors.Join(d.Sync(), d.Close())
 }
 
 func (o *storeOp) restoreCommand() *cobra.Command {
