@@ -22,7 +22,8 @@ import (
 // client is a connection to the server.
 type client struct {
 	server string
-	named  string // what says where the server is, for errors
+	at     *target // what it was chosen by
+	named  string  // what says where the server is, for errors
 	// anonymous: it speaks TLS, and has no certificate to show.
 	anonymous bool
 	timeout   time.Duration
@@ -31,38 +32,46 @@ type client struct {
 	sub       slicerv1.SubscriberServiceClient
 }
 
-func (a *app) dial() (*client, error) { return a.dialAs("") }
-
-// dialAs is dial of a server whose certificate is for name, if that is not empty.
-func (a *app) dialAs(name string) (*client, error) {
-	if err := run.CheckDialable("--server", a.server); err != nil {
+func (a *app) dial() (*client, error) {
+	t, err := a.locator.target()
+	if err != nil {
 		return nil, err
 	}
+	return a.dialTo(t, t.server.Value, "")
+}
+
+// dialTo connects to one server of a control plane, whose certificate is for name if that
+// is not empty.
+func (a *app) dialTo(t *target, server, name string) (*client, error) {
 	if a.timeout <= 0 {
 		return nil, run.Usagef("--timeout: %s is not allowed: want more than 0", a.timeout)
 	}
-	opts, err := a.dialOptions()
+	opts, err := t.dialOptions()
 	if err != nil {
 		return nil, err
 	}
 	if name != "" {
 		opts = append(opts, grpc.WithAuthority(name))
 	}
-	conn, err := grpc.NewClient(a.server, opts...)
+	conn, err := grpc.NewClient(server, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("--server: %w", err)
 	}
+	named := t.server.From
+	if named == byDefault || named == "--"+serverFlag {
+		named = "--server, " + ServerEnv + " or a context"
+	}
 	return &client{
-		server: a.server, named: "--server or " + ServerEnv, anonymous: a.tls.CA != "" && a.tls.Cert == "",
+		server: server, at: t, named: named, anonymous: t.ca.Value != "" && t.cert.Value == "",
 		timeout: a.timeout, conn: conn,
 		admin: slicerv1.NewAdminServiceClient(conn), sub: slicerv1.NewSubscriberServiceClient(conn),
 	}, nil
 }
 
-func (a *app) dialOptions() ([]grpc.DialOption, error) {
-	creds, err := a.tls.Client()
+func (t *target) dialOptions() ([]grpc.DialOption, error) {
+	creds, err := t.tls().Client()
 	if err != nil {
-		return nil, err
+		return nil, t.blame(err)
 	}
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

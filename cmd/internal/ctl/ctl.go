@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -22,15 +21,11 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
-// ServerEnv names the server when --server does not.
-const ServerEnv = "SLICER_SERVER"
-
 // app is what the commands share.
 type app struct {
-	server  string
 	json    bool
 	timeout time.Duration
-	tls     run.TLS
+	locator locator
 }
 
 // New returns slicerctl.
@@ -41,11 +36,12 @@ func New() *cobra.Command {
 		Short: "See and steer Slicer's jobs",
 		Long: `slicerctl shows and changes Slicer's jobs by asking a Distributor. Commands that
 only read (inspect, lookup, watch, probe, job get, job list) work against a Backup
-Distributor too, without what only an assigner knows. simulate and subset need no
-server, and store goes to the store itself.
+Distributor too, without what only an assigner knows. simulate, subset and context need no
+server, and store goes to the store itself. Where there are several control planes, name
+them: slicerctl context --help.
 
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
-no such job, task or assignment; 4 the server cannot be reached or did not answer
+no such job, task, assignment or context; 4 the server cannot be reached or did not answer
 in time; 5 an order is in force, but was not carried out, or not acknowledged by all
 subscribers, in time; 6 store check has found faults.`,
 		Example: `  slicerctl job apply -f job.yaml
@@ -55,18 +51,13 @@ subscribers, in time; 6 store check has found faults.`,
   slicerctl simulate --trace access.log --tasks 10 --all
   source <(slicerctl completion bash)`,
 	}
-	def := os.Getenv(ServerEnv)
-	if def == "" {
-		def = net.JoinHostPort("localhost", strconv.Itoa(run.DistributorPort))
-	}
+	a.locator.bind(cmd, net.JoinHostPort("localhost", strconv.Itoa(run.DistributorPort)))
 	fs := cmd.PersistentFlags()
-	fs.StringVar(&a.server, "server", def, "`host:port` of a Distributor, or of a Backup Distributor; the environment's "+ServerEnv+" sets the default")
 	fs.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
-	a.tls.Bind(cmd)
 	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(a.freezeCommand(), a.unfreezeCommand(), a.pinCommand(), a.unpinCommand(), a.excludeCommand(), a.includeCommand(),
-		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand())
+		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand(), a.contextCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }

@@ -23,7 +23,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Unsetenv(ctl.ServerEnv)
+	for _, env := range []string{ctl.ServerEnv, ctl.CertEnv, ctl.KeyEnv, ctl.CAEnv, ctl.ContextEnv, ctl.ConfigEnv} {
+		os.Unsetenv(env)
+	}
+	os.Setenv("XDG_CONFIG_HOME", "/nonexistent") // not that of the developer
 	os.Setenv("USER", "ada")
 	waittest.SideBySide()
 	goleak.VerifyTestMain(m)
@@ -88,13 +91,19 @@ func (w *world) eventually(what string, ok func() bool) {
 type result struct {
 	code      int
 	out, errs string
+	// told is the line that says where something is about to be changed, before errs.
+	told string
 }
 
 // ctlAt runs slicerctl against a server, with a standard input.
 func (w *world) ctlAt(server, in string, args ...string) result {
 	var out, errs bytes.Buffer
 	code := run.Execute(context.Background(), ctl.New(), append([]string{"--server", server}, args...), strings.NewReader(in), &out, &errs)
-	return result{code, out.String(), errs.String()}
+	r := result{code: code, out: out.String(), errs: errs.String()}
+	if line := "slicerctl: server " + server + "\n"; strings.HasPrefix(r.errs, line) {
+		r.told, r.errs = line, r.errs[len(line):]
+	}
+	return r
 }
 
 func (w *world) ctl(args ...string) result { return w.ctlAt(w.distributor, "", args...) }

@@ -53,8 +53,12 @@ a round earlier.`,
 					return err
 				}
 			}
+			at, err := a.locator.target()
+			if err != nil {
+				return err
+			}
 			if len(targets) == 0 {
-				targets = []string{a.server}
+				targets = []string{at.server.Value}
 			}
 			if interval != 0 && interval < minInterval {
 				return run.Usagef("--interval: %s is not allowed: want at least %s, or 0 for once", interval, minInterval)
@@ -70,7 +74,7 @@ a round earlier.`,
 			reg := prometheus.NewRegistry()
 			p := &prober{jobs: args, newest: map[string]int64{}, m: newProbeMetrics(reg), errs: cmd.ErrOrStderr()}
 			defer p.close()
-			if err := a.dialAll(cmd.Context(), p, targets); err != nil {
+			if err := a.dialAll(cmd.Context(), p, at, targets); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("target") {

@@ -83,16 +83,14 @@ func newProbeMetrics(r prometheus.Registerer) *probeMetrics {
 }
 
 // dialAll makes a client of every address of every target.
-func (a *app) dialAll(ctx context.Context, p *prober, targets []string) error {
+func (a *app) dialAll(ctx context.Context, p *prober, at *target, targets []string) error {
 	for _, t := range targets {
 		for _, addr := range addresses(ctx, t, a.timeout) {
 			if len(p.clients) == maxTargets {
 				return run.Usagef("--target: more than %d are too many", maxTargets)
 			}
-			b := *a
-			b.server = addr
 			host, _, _ := net.SplitHostPort(t)
-			c, err := b.dialAs(host)
+			c, err := a.dialTo(at, addr, host)
 			if err != nil {
 				return err
 			}

@@ -70,14 +70,14 @@ SIGINT or SIGTERM.`,
 }
 
 func (a *app) watch(ctx context.Context, c *client, cmd *cobra.Command, job string) error {
-	opts, err := a.dialOptions()
+	opts, err := c.at.dialOptions()
 	if err != nil {
 		return err
 	}
 	states := make(chan subscriber.State, 64)
 	sub, err := subscriber.New(subscriber.Config{
 		Job: job, Role: subscriber.Observer, ClientID: subscriber.NewClientID("slicerctl"),
-		Distributors: []string{a.server}, DialOptions: opts,
+		Distributors: []string{c.server}, DialOptions: opts,
 		Observe: func(s subscriber.State) { offer(states, s) },
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) watch(ctx context.Context, c *client, cmd *cobra.Command, job stri
 		case <-patience.C:
 			// A job without tasks has no assignment: that is worth waiting for.
 			if err := sub.State().Err; held == nil && err != nil {
-				return &codedError{fmt.Sprintf("no assignment of job %q from %s within %s: %s", job, a.server, a.timeout, reason(err)), exitUnreachable}
+				return &codedError{fmt.Sprintf("no assignment of job %q from %s within %s: %s", job, c.server, a.timeout, reason(err)), exitUnreachable}
 			}
 			continue
 		case s = <-states:

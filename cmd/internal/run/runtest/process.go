@@ -31,6 +31,7 @@ func Main(m *testing.M, programs map[string]func() *cobra.Command) {
 	if program := programs[os.Getenv(programEnv)]; program != nil {
 		os.Exit(run.Main(program()))
 	}
+	os.Setenv("XDG_CONFIG_HOME", "/nonexistent") // slicerctl's contexts there are the developer's
 	waittest.SideBySide()
 	goleak.VerifyTestMain(m)
 }
