@@ -29,6 +29,7 @@ type applied struct {
 	Version int64            `json:"version,omitempty"`
 	Changes []jobfile.Change `json:"changes,omitempty"`
 	DryRun  bool             `json:"dry_run,omitempty"` // it is only what would be done
+	reached
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -62,6 +63,7 @@ first ones stay written: run it again.`,
 				return err
 			}
 			return a.with(func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+				tell(cmd.ErrOrStderr(), c.at.String())
 				return a.apply(ctx, c, cmd.OutOrStdout(), configs, by, dry)
 			})(cmd, args)
 		},
@@ -121,7 +123,7 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 	}
 	results := make([]applied, 0, len(all))
 	for _, p := range all {
-		p.DryRun = dry
+		p.DryRun, p.reached = dry, c.at.reached()
 		if results = append(results, p.applied); !a.json {
 			p.print(w)
 		}

@@ -24,6 +24,7 @@ type drainView struct {
 	Generation int64    `json:"generation"`
 	Converged  bool     `json:"converged"`
 	Stragglers []string `json:"stragglers,omitempty"`
+	reached
 }
 
 func (a *app) drainCommand() *cobra.Command {
@@ -54,13 +55,14 @@ A server that is linked with slicelet does the same by itself with Slicelet.Drai
 			if limit <= 0 {
 				return run.Usagef("--timeout: %s is not allowed: want more than 0", limit)
 			}
+			tell(cmd.ErrOrStderr(), c.at.String())
 			begun := time.Now()
 			c.timeout = limit
 			resp, err := call(ctx, c, c.admin.DrainTask, &slicerv1.DrainTaskRequest{Job: args[0], Task: args[1], Undo: undo, Who: by.who, Why: by.why})
 			if err != nil {
 				return err
 			}
-			v := drainView{Job: args[0], Task: args[1], Undone: undo, Generation: resp.Generation}
+			v := drainView{Job: args[0], Task: args[1], Undone: undo, Generation: resp.Generation, reached: c.at.reached()}
 			if wait && !undo {
 				err = c.waitConverged(ctx, &v, begun.Add(limit), limit)
 			}

@@ -107,16 +107,14 @@ slicerctl history JOB goes on to say who deleted it, why, and what came before.`
 			if err := checkJob(args[0]); err != nil {
 				return err
 			}
-			if !yes {
-				if err := confirm(cmd, args[0]); err != nil {
-					return err
-				}
+			if err := confirm(cmd, yes, args[0], c.at.String()); err != nil {
+				return err
 			}
 			if _, err := call(ctx, c, c.admin.DeleteJob, &slicerv1.DeleteJobRequest{Name: args[0], Who: by.who, Why: by.why}); err != nil {
 				return err
 			}
 			if a.json {
-				return printJSON(cmd.OutOrStdout(), applied{Job: args[0], Result: "deleted"})
+				return printJSON(cmd.OutOrStdout(), applied{Job: args[0], Result: "deleted", reached: c.at.reached()})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "job %s deleted\n", args[0])
 			return nil
@@ -127,12 +125,16 @@ slicerctl history JOB goes on to say who deleted it, why, and what came before.`
 	return cmd
 }
 
-// confirm asks on a terminal. The answer is the job's name: deleting the wrong
-// one would stop balancing a service.
-func confirm(cmd *cobra.Command, job string) error {
+// confirm names where the job is, and asks on a terminal unless yes is set. The answer is
+// the job's name: deleting the wrong one would stop balancing a service.
+func confirm(cmd *cobra.Command, yes bool, job, where string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	if !yes && (!ok || !term.IsTerminal(int(in.Fd()))) {
 		return run.Usagef("job delete: --yes is needed where there is no terminal to ask at")
+	}
+	tell(cmd.ErrOrStderr(), where)
+	if yes {
+		return nil
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Delete job %s and all its assignments? Type its name: ", job)
 	answer, err := bufio.NewReader(in).ReadString('\n')

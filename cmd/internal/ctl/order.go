@@ -49,6 +49,7 @@ type orderView struct {
 	Generation int64  `json:"generation"`
 	Pending    string `json:"pending,omitempty"`
 	Note       string `json:"note,omitempty"`
+	reached
 }
 
 // orderCommand makes a command that gives one order. want makes it of the
@@ -67,11 +68,12 @@ func (a *app) orderCommand(cmd *cobra.Command, want func(args []string) (*slicer
 			return err
 		}
 		m.Job, m.Who, m.Why = args[0], by.who, by.why
+		tell(cmd.ErrOrStderr(), c.at.String())
 		resp, err := call(ctx, c, c.admin.GiveOrder, m)
 		if err != nil {
 			return err
 		}
-		v := &orderView{Job: args[0], Order: resp.Order, Generation: resp.Generation, Pending: resp.Pending, Note: resp.Note}
+		v := &orderView{Job: args[0], Order: resp.Order, Generation: resp.Generation, Pending: resp.Pending, Note: resp.Note, reached: c.at.reached()}
 		if a.json {
 			err = printJSON(cmd.OutOrStdout(), v)
 		} else {

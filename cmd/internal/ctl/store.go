@@ -103,14 +103,15 @@ func progress(w io.Writer) func(records int) {
 
 const progressEvery = 3 * time.Second
 
-// agree asks on a terminal, unless yes is set.
-func agree(cmd *cobra.Command, yes bool, question string) error {
+// agree names what is to be changed, and asks on a terminal unless yes is set.
+func agree(cmd *cobra.Command, yes bool, where, question string) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !yes && (!ok || !term.IsTerminal(int(in.Fd()))) {
+		return run.Usagef("%s: --yes is needed where there is no terminal to ask at", cmd.CommandPath())
+	}
+	tell(cmd.ErrOrStderr(), where)
 	if yes {
 		return nil
-	}
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return run.Usagef("%s: --yes is needed where there is no terminal to ask at", cmd.CommandPath())
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Type yes: ", question)
 	answer, err := bufio.NewReader(in).ReadString('\n')

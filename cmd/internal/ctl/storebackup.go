@@ -134,7 +134,10 @@ func (o *storeOp) restore(cmd *cobra.Command, m maintenance.Medium, s *maintenan
 		return nil, err
 	}
 	if o.app.json {
-		err = printJSON(cmd.OutOrStdout(), r)
+		err = printJSON(cmd.OutOrStdout(), struct {
+			*maintenance.Restored
+			Store string `json:"store"`
+		}{r, m.Where()})
 	} else {
 		printRestored(cmd.OutOrStdout(), m.Where(), r)
 	}
@@ -149,6 +152,7 @@ func (o *storeOp) restore(cmd *cobra.Command, m maintenance.Medium, s *maintenan
 			return nil, fmt.Errorf("%s holds %s; --force replaces them", m.Where(), plural(r.Replaces, "record"))
 		}
 	}
+	tell(cmd.ErrOrStderr(), "store "+m.Where())
 	// Before, so that nothing acquires what is to go; and after, since by then the last
 	// keepalive of what was acquired before may be no older than this moment.
 	if _, pebble := m.(*pebblestore.Medium); r.Consistent && !pebble {

@@ -291,7 +291,7 @@ func (o *storeOp) repair(cmd *cobra.Command, m maintenance.Medium, s *maintenanc
 		return err
 	}
 	if mendable > 0 && !dry {
-		if err := agree(cmd, yes, fmt.Sprintf("Mend %s?", plural(mendable, "fault"))); err != nil {
+		if err := agree(cmd, yes, "store "+m.Where(), fmt.Sprintf("Mend %s?", plural(mendable, "fault"))); err != nil {
 			return err
 		}
 		if mendable, err = o.mend(cmd.Context(), m, r); err != nil {

@@ -32,6 +32,15 @@ func command(t *testing.T, code int, words string, args ...string) string {
 	return out
 }
 
+// changes is command for what changes a store, which it has to name on standard error.
+func changes(t *testing.T, words, url string, args ...string) {
+	t.Helper()
+	got, out, errs := slicerctl(t, append(args, "--store="+url)...)
+	if got != 0 || !strings.Contains(out, words) || !strings.Contains(errs, "slicerctl: store "+url+"\n") {
+		t.Fatalf("slicerctl %s: exit %d\n%s%s\nwant %q, and the name of the store", strings.Join(args, " "), got, out, errs, words)
+	}
+}
+
 func jobsFile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jobs.yaml")
@@ -82,7 +91,8 @@ func corrupt(t *testing.T, m maintenance.Medium, key string) {
 func TestStoreOfServe(t *testing.T) {
 	t.Parallel()
 	dir, backup := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "backup")
-	at := "--store=pebble://" + dir
+	url := "pebble://" + dir
+	at := "--store=" + url
 	command(t, 1, "there is no store in it", "store", "check", at)
 	p := runtest.Start(t, "serve", serveArgs(dir)...)
 	w := p.Where()
@@ -115,7 +125,7 @@ func TestStoreOfServe(t *testing.T) {
 	command(t, 0, "1 would be mended", "store", "repair", at, "--dry-run")
 	command(t, 6, "1 fault", "store", "check", at)
 	command(t, 2, "--yes is needed", "store", "repair", at)
-	command(t, 0, "1 mended", "store", "repair", at, "--yes")
+	changes(t, "1 mended", url, "store", "repair", "--yes")
 	command(t, 0, "2 jobs", "store", "check", at)
 	p = runtest.Start(t, "serve", serveArgs(dir)...)
 	w = p.Where()
@@ -128,7 +138,8 @@ func TestStoreOfServe(t *testing.T) {
 
 	command(t, 1, "--force replaces them", "store", "restore", backup, at)
 	command(t, 0, "nothing is granted for", "store", "restore", backup, at, "--dry-run")
-	command(t, 0, "restored", "store", "restore", backup, at, "--force", "--reason=test")
+	command(t, 0, `"store": "`+url+`"`, "store", "restore", backup, at, "--dry-run", "--json")
+	changes(t, "restored", url, "store", "restore", backup, "--force", "--reason=test")
 	command(t, 0, "2 jobs", "store", "check", at)
 	p = runtest.Start(t, "serve", serveArgs(dir)...)
 	w = p.Where()
