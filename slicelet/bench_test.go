@@ -34,7 +34,7 @@ func benchSlicelet(b *testing.B, mode assignment.Mode) (*Slicelet, []string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.recorder = newRecorder(s.meter, admission.New(nil), processCPU, time.Now())
+	s.recorder = newRecorder(s.meter, admission.New(admission.Config{}), processCPU, time.Now())
 	s.newest = stateOf(a)
 	s.newest.Status.Mode = mode
 	s.view.Store(emptyView())

@@ -27,7 +27,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, m: newMeter(), now: time.Unix(1e9, 0), v: emptyView()}
-	b.r = newRecorder(b.m, admission.New(nil), func() (time.Duration, bool) { return b.cpu, true }, b.now)
+	b.r = newRecorder(b.m, admission.New(admission.Config{}), func() (time.Duration, bool) { return b.cpu, true }, b.now)
 	return b
 }
 

@@ -69,7 +69,9 @@ func New(cfg Config) (*Slicelet, error) {
 		reportNow: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	s.arrivals.attempts.began, s.arrivals.customer, s.arrivals.patience = time.Now(), cfg.Customer, cfg.Patience
-	s.arrivals.control = admission.New(func() int { return s.sub.State().Status.Subscribers }, cfg.signals()...)
+	s.arrivals.control = admission.New(admission.Config{
+		CPU: processCPU, Clients: func() int { return s.sub.State().Status.Subscribers }, Signals: cfg.signals(),
+	})
 	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.stage.Store(uint32(s.me.State))

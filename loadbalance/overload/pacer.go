@@ -96,8 +96,9 @@ const (
 //
 // The zero value has seen nothing. It is not safe for concurrent use; what it returns is.
 type Pacer struct {
-	busy, starts float64 // s, and how many; decayed
+	busy, starts float64 // s that the process computed while some waited, and how many; decayed
 	slow         starts  // of the last Tick, if some waited all the time in it, and for long
+	taken        taken
 	rates        rates
 	shares       [Priorities]float64
 	ends         ends
@@ -109,89 +110,9 @@ type Pacer struct {
 	now          time.Duration
 }
 
-// starts are how many requests were started while some waited, and for how many seconds some
-// did.
+// starts are how many requests were started while some waited, and for how many seconds the
+// process computed meanwhile.
 type starts struct{ busy, n float64 }
-
-// byCriticality has a value for each, Sheddable first.
-type byCriticality [CriticalPlus]float64
-
-func (b *byCriticality) sum() (sum float64) {
-	for _, v := range b {
-		sum += v
-	}
-	return sum
-}
-
-// rates say how many requests are asked for.
-type rates struct {
-	asked byCriticality // decayed
-	burst [burstTicks]burst
-	ticks int
-}
-
-// burst is how many requests arrived between two Ticks.
-type burst struct {
-	arrived byCriticality
-	seconds float64
-}
-
-// sure is how many of so many do not arrive by chance.
-func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arrived) }
-
-// tick takes how many arrived in a time, and how many were asked for, and returns how many are
-// asked for a second. usual is the same over a longer time. What is asked for more or less than
-// that counts for the criticalities of which more or less is, and not by chance: a flood of one
-// is not taken for more of the others. What arrived is what says whether there are suddenly more;
-// those for which others stand say nothing of that: one may stand for hundreds.
-func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64) (rate byCriticality) {
-	r.ticks++
-	b := &r.burst[r.ticks%burstTicks]
-	b.seconds = over.Seconds()
-	var more, less byCriticality
-	all := 0.
-	for i := range rate {
-		b.arrived[i] = float64(max(arrived[i], 0))
-		r.asked[i] = r.asked[i]*keep + asked[i]
-		now := r.asked[i] * (1 - keep) / over.Seconds()
-		all += now
-		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean
-		more[i], less[i] = max(now-chance-usual[i], 0), max(usual[i]-now-chance, 0)
-	}
-	var window burst
-	for i := range burstTicks {
-		b := r.burst[(r.ticks-i+burstTicks)%burstTicks]
-		window.seconds += max(b.seconds, Tick.Seconds())
-		for i, n := range b.arrived {
-			window.arrived[i] += n
-			more[i] = max(more[i], sure(window.arrived[i])/window.seconds-usual[i])
-		}
-		all = max(all, sure(window.arrived.sum())/window.seconds)
-	}
-	differs, by := all-usual.sum(), usual
-	switch {
-	case differs > 0 && more.sum() > 0:
-		by = more
-	case differs < 0 && less.sum() > 0:
-		by = less
-	case usual.sum() <= 0:
-		return rate
-	}
-	for i := range rate {
-		rate[i] = max(usual[i]+differs*by[i]/by.sum(), 0)
-	}
-	return rate
-}
-
-// ends are of handlers, decayed.
-type ends struct {
-	served, gaveUp, missed, seconds float64
-	ended, kept, shed               float64 // of just now; kept: ended, and did not give up
-	full                            bool    // many were missed, and as much is asked for still
-	// can is how many handlers can end in a second, while they are full. What does end will
-	// not do: it falls with what clients hold back.
-	can float64
-}
 
 // Seen is what has happened at a task since the last Tick.
 type Seen struct {
@@ -201,6 +122,10 @@ type Seen struct {
 	// many were started after they had waited.
 	Busy   time.Duration
 	Starts int
+	// Computed is for how long of Over the process ran, of each of its processors: its CPU time
+	// by how many these are. 0 is not known: then what others take of the CPU counts as if each
+	// request took longer.
+	Computed time.Duration
 	// Asked is how many requests arrived, by priority, with those for which they stand.
 	// Arrived is how many they are without those, by criticality, Sheddable first, and Trials
 	// how many trial requests.
@@ -226,7 +151,8 @@ type Seen struct {
 // Limits say what a task has room for, until the next Tick. It does not change, so any
 // number of goroutines may ask it. The zero value refuses nothing but what is late.
 type Limits struct {
-	// Spacing is the mean time between two starts while a request waits.
+	// Spacing is the mean time between two starts while a request waits, without what others
+	// take of the CPU for a moment.
 	Spacing time.Duration
 	// Asked is how many requests are asked for, a second.
 	Asked float64
@@ -239,6 +165,7 @@ type Limits struct {
 	// wait for.
 	Each time.Duration
 
+	given  float64 // what share of the CPU the process has while others take some of it for long, else 1
 	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
 	signal float64
 	lately Priority            // the highest level that was told lately
@@ -251,17 +178,19 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	s.Signal = min(max(s.Signal, 0), mostFull)
 	keep := func(time time.Duration) float64 { return math.Exp(-over.Seconds() / time.Seconds()) }
 	k := keep(spacingOver)
-	p.busy, p.starts = p.busy*k+s.Busy.Seconds(), p.starts*k+float64(s.Starts)
+	given := p.taken.tick(s, over)
+	busy := s.computed()
+	p.busy, p.starts = p.busy*k+busy.Seconds(), p.starts*k+float64(s.Starts)
 	was := p.slow
 	p.slow = starts{}
-	if s.Starts > 0 && s.Busy > over*9/10 && s.Busy.Seconds()*p.starts > suddenly*p.busy*float64(s.Starts) {
-		if p.slow = (starts{s.Busy.Seconds(), float64(s.Starts)}); was.n > 0 {
+	if s.Starts > 0 && s.Busy > over*9/10 && busy.Seconds()*p.starts > suddenly*p.busy*float64(s.Starts) {
+		if p.slow = (starts{busy.Seconds(), float64(s.Starts)}); was.n > 0 {
 			p.busy, p.starts = p.slow.busy+was.busy, p.slow.n+was.n
 		}
 	}
 	spacing := 0.
 	if p.starts > 0 {
-		spacing = p.busy / p.starts
+		spacing = p.busy / p.starts / given
 	}
 	var now, all byCriticality
 	k = keep(sharesOver)
@@ -278,8 +207,8 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	for i := range usual {
 		usual[i] *= (1 - k) / over.Seconds()
 	}
-	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver))
-	l := &Limits{Spacing: time.Duration(spacing * float64(time.Second)), Asked: rate.sum(), signal: s.Signal}
+	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver), s.stood(over))
+	l := &Limits{Spacing: time.Duration(spacing * float64(time.Second)), Asked: rate.sum(), given: given, signal: s.Signal}
 	p.ends.tick(s, over, keep(endsOver), l)
 	p.ticks++
 	p.now += over
@@ -366,8 +295,9 @@ const (
 // String is served, late or shed.
 func (v Verdict) String() string { return [...]string{"served", "late", "shed"}[min(v, Shed)] }
 
-// Queue is what waits to be started: how many requests, and how long the first of them has
-// waited; and how many handlers are under way.
+// Queue is what waits to be started: how many requests, and how long the process has computed,
+// as Seen.Computed says it, since the first of them came (if that is not known, how long it has
+// waited); and how many handlers are under way.
 type Queue struct {
 	Len      int
 	First    time.Duration
@@ -435,12 +365,13 @@ func (l *Limits) ratioAtEnd(p Priority) float64 {
 // wait is how long a request waits that comes behind a queue: by its length and, where the
 // load has risen since the last Tick, by what is known of its first. That does not count as if
 // each took longer than leastWait: when a process that was stopped goes on, few have waited for
-// long.
+// long, and its CPU time may not be known.
 func (l *Limits) wait(q Queue) time.Duration {
 	if q.Len <= 0 {
 		return 0
 	}
-	return max(time.Duration(min(float64(q.Len)*float64(l.Spacing), math.MaxInt64/2)), min(q.First, time.Duration(q.Len)*leastWait))
+	first := time.Duration(min(float64(q.First)/cmp.Or(l.given, 1), math.MaxInt64/2))
+	return max(time.Duration(min(float64(q.Len)*float64(l.Spacing), math.MaxInt64/2)), min(first, time.Duration(q.Len)*leastWait))
 }
 
 // may is how long a request of a priority may wait. It is below 0 if what is asked for
@@ -454,36 +385,4 @@ func (l *Limits) may(p Priority) time.Duration {
 	}
 	room -= crowd
 	return time.Duration(float64(max(leastWait, leastStarts*l.Spacing)) * max(room, -1))
-}
-
-// tick takes what has ended, and says in l what follows if many were missed.
-func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
-	e.seconds = e.seconds*k + over.Seconds()
-	e.served = e.served*k + float64(max(s.Ended, 0))
-	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
-	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
-	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
-	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
-	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
-	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
-	// can do whatever is refused; what ends follows what is refused down.
-	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
-		e.full = false
-		return
-	}
-	// What ends just now, less what may be chance, counts where it is more: a task that had little
-	// to do before ended little.
-	rate := max(max(e.served-e.gaveUp, leastEnds*e.served)/e.seconds, (e.kept-math.Sqrt(e.kept))/askedOver.Seconds())
-	switch {
-	case e.missed >= manyMissed*e.served:
-		e.full, e.can = true, rate
-	case !e.full:
-	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
-		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
-	case e.shed < trialShare*e.ended: // next to all that clients send, trial requests too
-		e.can *= math.Exp(over.Seconds())
-	}
-	if e.full = e.full && l.Asked >= e.can; e.full {
-		l.Each, l.can = time.Duration(float64(time.Second)/rate), e.can
-	}
 }

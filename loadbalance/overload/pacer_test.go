@@ -19,6 +19,8 @@ type core struct {
 	limits        *Limits
 
 	now, ticked, mark time.Duration
+	computed, before  time.Duration // in all, and at the last Tick
+	others            *others       // who take the CPU, nil if there are none
 	queue             []queued
 	seen              Seen
 	asked             [Priorities]uint32
@@ -30,16 +32,19 @@ type core struct {
 	told     time.Duration
 	reported Level
 
+	waits time.Duration // how long clients do, 0 for half a second
 	after time.Duration // what arrives from then on counts, 0 for 1 s
 	reads int           // what has arrived is seen when the queue is empty, or so many have been started; 0 is at once
 	begun int           // since that was seen
 	liar  *liar         // nil if there is none
 }
 
-func (c *core) settles() time.Duration { return cmp.Or(c.after, time.Second) }
+func (c *core) settles() time.Duration  { return cmp.Or(c.after, time.Second) }
+func (c *core) deadline() time.Duration { return cmp.Or(c.waits, 500*time.Millisecond) }
 
 type queued struct {
 	arrived   time.Duration
+	computed  time.Duration // by then
 	p         Priority
 	from      *TaskLevel
 	standsFor int
@@ -61,8 +66,6 @@ func (o *outcome) of(counts [CriticalPlus + 1]int, of ...Criticality) (n int) {
 }
 
 var everything = []Criticality{Sheddable, SheddablePlus, Critical, CriticalPlus}
-
-const deadline = 500 * time.Millisecond
 
 // run offers so many times what the core could do if requests cost nothing to take in, and
 // counts what arrives after the first second, or c.after.
@@ -113,9 +116,13 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 			continue
 		}
 		if len(c.queue) == 0 {
-			c.now = min(next, c.ticked+Tick)
+			was := c.now
+			c.now = max(min(next, c.ticked+Tick), c.now)
 			if c.liar != nil {
 				c.now = min(c.now, c.liar.next)
+			}
+			if c.others != nil && c.now == next {
+				c.now += c.others.wake(c.now - was)
 			}
 			continue
 		}
@@ -128,9 +135,13 @@ func (c *core) tick() {
 	if c.limits == nil {
 		c.limits = c.pacer.Tick(Seen{Over: Tick})
 	}
-	for c.now >= c.ticked+Tick {
-		c.ticked += Tick
-		c.seen.Over, c.seen.Asked, c.seen.Clients = Tick, &c.asked, len(c.clients)
+	if c.now >= c.ticked+Tick {
+		if len(c.queue) > 0 {
+			c.seen.Busy += c.now - c.mark
+			c.mark = c.now
+		}
+		c.seen.Over, c.seen.Computed, c.seen.Asked, c.seen.Clients = c.now-c.ticked, c.computed-c.before, &c.asked, len(c.clients)
+		c.ticked, c.before = c.now, c.computed
 		c.limits = c.pacer.Tick(c.seen)
 		c.seen, c.asked = Seen{}, [Priorities]uint32{}
 		if c.tell && c.now >= c.told+time.Second {
@@ -147,11 +158,11 @@ func (c *core) waiting() Queue {
 	if len(c.queue) == 0 {
 		return Queue{}
 	}
-	return Queue{Len: len(c.queue), First: c.now - c.queue[0].arrived}
+	return Queue{Len: len(c.queue), First: c.computed - c.queue[0].computed}
 }
 
 func (c *core) take(o *outcome, q queued, counts bool) {
-	c.now += c.intake
+	c.compute(c.intake)
 	c.seen.Arrived[q.p.Criticality()-Sheddable]++
 	c.asked[q.p]++
 	c.limits.StandIns(q.p, q.standsFor-1, func(at Priority, n int) { c.asked[at] += uint32(max(n, 0)) })
@@ -159,7 +170,7 @@ func (c *core) take(o *outcome, q queued, counts bool) {
 		c.seen.Trials++
 	}
 	crit := q.p.Criticality()
-	if c.admit && c.limits.Admit(q.p, c.waiting(), q.arrived+deadline-c.now) != Served {
+	if c.admit && c.limits.Admit(q.p, c.waiting(), q.arrived+c.deadline()-c.now) != Served {
 		if counts {
 			o.shed[crit]++
 		}
@@ -169,6 +180,7 @@ func (c *core) take(o *outcome, q queued, counts bool) {
 	if len(c.queue) == 0 {
 		c.mark = c.now
 	}
+	q.computed = c.computed
 	c.queue = append(c.queue, q)
 }
 
@@ -179,12 +191,12 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 	c.mark = c.now
 	c.seen.Starts++
 	c.begun++
-	if c.now > q.arrived+deadline { // the handler finds that its context has ended
+	if c.now > q.arrived+c.deadline() { // the handler finds that its context has ended
 		return
 	}
-	c.now += c.takes
+	c.compute(c.takes)
 	c.answer(q)
-	if took := c.now - q.arrived; took <= deadline && q.arrived-begin > c.settles() && !q.lies {
+	if took := c.now - q.arrived; took <= c.deadline() && q.arrived-begin > c.settles() && !q.lies {
 		o.inTime[q.p.Criticality()]++
 		o.latencies = append(o.latencies, took)
 	}

@@ -45,9 +45,9 @@ const (
 // is due is done when one does, as a timer would have to wait behind the requests. All
 // methods are safe for concurrent use. Times are since epoch.
 type Controller struct {
-	epoch   time.Time
-	clients func() int
-	signals []func() float64
+	epoch time.Time
+	cfg   Config
+	cpu   cpu
 
 	demand demand
 
@@ -60,6 +60,7 @@ type Controller struct {
 	admitted atomic.Int64 // requests
 	started  atomic.Int64 // of these, as far as is known
 	first    atomic.Int64 // when the first that may wait was admitted, 0 if it is not known
+	computed atomic.Int64 // by then
 	open     atomic.Int64 // probes that have not run
 	probeAt  atomic.Int64 // when the next probe is due
 	tickAt   atomic.Int64 // when the next Tick is due
@@ -84,13 +85,22 @@ type demand struct {
 	trials  atomic.Uint32
 }
 
-// New returns one that has seen nothing. At each Tick it asks for the clients, which may be
-// nil, and signals, of which the largest counts (overload.Seen).
-func New(clients func() int, signals ...func() float64) *Controller {
-	if clients == nil {
-		clients = func() int { return 0 }
+// Config is what a Controller asks for. All may be left out.
+type Config struct {
+	// CPU is the CPU time of the process so far; false if it is not known. It is called at most
+	// once a millisecond.
+	CPU func() (time.Duration, bool)
+	// Clients and Signals, of which the largest counts, are called at each Tick (overload.Seen).
+	Clients func() int
+	Signals []func() float64
+}
+
+// New returns one that has seen nothing.
+func New(cfg Config) *Controller {
+	if cfg.Clients == nil {
+		cfg.Clients = func() int { return 0 }
 	}
-	c := &Controller{epoch: time.Now(), clients: clients, signals: signals}
+	c := &Controller{epoch: time.Now(), cfg: cfg, cpu: cpu{read: cfg.CPU}}
 	c.limits.Store(new(overload.Limits))
 	return c
 }
@@ -165,7 +175,11 @@ func (c *Controller) End(how End) {
 func (c *Controller) queue(at time.Duration) (q overload.Queue) {
 	q.Len, q.UnderWay = int(max(c.admitted.Load()-c.started.Load(), 0)), int(max(c.underWay.Load(), 0))
 	if first := c.first.Load(); first > 0 {
-		q.First = max(at-time.Duration(first), 0)
+		if q.First = max(at-time.Duration(first), 0); q.First > cpuEvery {
+			if now, ok := c.cpu.computed(at); ok {
+				q.First = min(q.First, max(now-time.Duration(c.computed.Load()), 0))
+			}
+		}
 	} else if c.open.Load() == 0 && int64(at) >= c.probeAt.Load() {
 		q.Len = 0 // those that came after the last probe, which has long run
 	}
@@ -191,10 +205,11 @@ func (c *Controller) Count(of overload.Criticality, v overload.Verdict) uint64 {
 
 // probe is for the first n requests, the last of which was admitted at a time.
 type probe struct {
-	n     int64
-	at    time.Duration
-	alone bool
-	ran   bool
+	n        int64
+	at       time.Duration
+	computed time.Duration // by then
+	alone    bool
+	ran      bool
 }
 
 // probe finds out when the first n requests have been started, the last of which was
@@ -220,6 +235,7 @@ func (c *Controller) probe(n int64, at time.Duration, alone bool) {
 // awaitLocked adds a probe that has not run.
 func (c *Controller) awaitLocked(n int64, at time.Duration, alone bool) *probe {
 	p := &probe{n: n, at: at, alone: alone}
+	p.computed, _ = c.cpu.computed(at)
 	c.probes = append(c.probes, p)
 	c.tellFirstLocked()
 	return p
@@ -227,14 +243,15 @@ func (c *Controller) awaitLocked(n int64, at time.Duration, alone bool) *probe {
 
 // tellFirstLocked brings first and open up to date.
 func (c *Controller) tellFirstLocked() {
-	first := time.Duration(0)
+	var first probe
 	for _, p := range c.probes {
 		if !p.alone && !p.ran {
-			first = p.at
+			first = *p
 			break
 		}
 	}
-	c.first.Store(int64(first))
+	c.computed.Store(int64(first.computed))
+	c.first.Store(int64(first.at))
 	c.open.Store(int64(len(c.probes)))
 }
 
@@ -288,6 +305,23 @@ func (c *Controller) ranLocked(p *probe, now time.Duration) {
 	}
 }
 
+// waitedLocked counts how long those have waited by now that still wait.
+func (c *Controller) waitedLocked(at time.Duration) {
+	if len(c.probes) == 0 {
+		return
+	}
+	from := c.last
+	if !c.behind {
+		if from = time.Duration(c.first.Load()); from == 0 {
+			return
+		}
+	}
+	if at > from {
+		c.seen.Busy += at - from
+		c.last, c.behind = at, true
+	}
+}
+
 func (c *Controller) tickIfDue(at time.Duration) {
 	if due(&c.tickAt, at, overload.Tick) {
 		c.tick(at)
@@ -310,7 +344,7 @@ func (c *Controller) tick(at time.Duration) {
 		}
 	}
 	full := 0.
-	for _, signal := range c.signals {
+	for _, signal := range c.cfg.Signals {
 		if v := signal(); v > full { // which NaN is not
 			full = v
 		}
@@ -320,9 +354,11 @@ func (c *Controller) tick(at time.Duration) {
 	if c.closed {
 		return
 	}
+	c.waitedLocked(at)
 	s := c.seen
-	s.Signal, s.Clients = full, c.clients()
+	s.Signal, s.Clients = full, c.cfg.Clients()
 	c.seen = overload.Seen{}
+	s.Computed = c.cpu.since(at)
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.demand.trials.Swap(0))
 	for i := range s.Arrived {
 		s.Arrived[i] = int(c.demand.arrived[i].Swap(0))

@@ -33,7 +33,7 @@ func TestController(t *testing.T) {
 	// Probes run when the test waits, and not beside it.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
-		c := New(nil)
+		c := New(Config{})
 		admit := func(p overload.Priority, left time.Duration, serve bool, want overload.Verdict) {
 			t.Helper()
 			if v := c.Admit(time.Now(), p, false, left, serve); v != want {
@@ -89,7 +89,7 @@ func TestController(t *testing.T) {
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		value := math.NaN()
-		c := New(nil, func() float64 { return .5 }, func() float64 { return value })
+		c := New(Config{Signals: []func() float64{func() float64 { return .5 }, func() float64 { return value }}})
 		defer c.Close()
 		for _, x := range []struct {
 			value float64
@@ -116,7 +116,7 @@ func TestSignals(t *testing.T) {
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := func(held int) float64 {
-			c := New(nil)
+			c := New(Config{})
 			defer c.Close()
 			defer synctest.Wait()
 			time.Sleep(overload.Tick)
@@ -136,7 +136,7 @@ func TestHeld(t *testing.T) {
 // TestOrder: what one processor has started says nothing of what waits on another.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(nil)
+		c := New(Config{})
 		defer c.Close()
 		time.Sleep(time.Second)
 		at := time.Since(c.epoch)
@@ -167,11 +167,46 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+// TestTaken: while others have the CPU, requests that wait say nothing of how much the process
+// can do, and how long they wait does not count.
+func TestTaken(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	for _, x := range []struct {
+		known              bool
+		first, least, most time.Duration // most: that each takes
+	}{{true, 3 * time.Millisecond, 50 * time.Microsecond, 100 * time.Microsecond}, {false, 600 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond}} {
+		used := time.Second
+		c := New(Config{CPU: func() (time.Duration, bool) { return used, x.known }})
+		c.tick(time.Second)
+		c.mu.Lock()
+		c.admitted.Store(30)
+		p := c.awaitLocked(30, time.Second, false)
+		c.mu.Unlock()
+		at := time.Second
+		for range 2 { // they wait in all of two Ticks
+			at += 300 * time.Millisecond
+			used += 3 * time.Millisecond // on two processors
+			c.tick(at)
+		}
+		if q := c.queue(at); q.Len != 30 || q.First != x.first {
+			t.Errorf("CPU time known %v: %+v waits, want 30, %v", x.known, q, x.first)
+		}
+		c.mu.Lock()
+		c.ranLocked(p, at)
+		c.mu.Unlock()
+		c.tick(at + overload.Tick)
+		if each := c.limits.Load().Spacing; each < x.least || each > x.most {
+			t.Errorf("CPU time known %v: each takes %v, want %v to %v", x.known, each, x.least, x.most)
+		}
+		c.Close()
+	}
+}
+
 // TestStale: what came after the last probe does not count as waiting for ever, and a time
 // that is far ahead does not end probes and ticks.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(nil)
+		c := New(Config{})
 		defer c.Close()
 		for range 40 {
 			c.Admit(time.Now(), 0, false, 0, false)
@@ -197,7 +232,7 @@ func TestStale(t *testing.T) {
 // TestHopeless: requests that nothing could answer in time are no demand.
 func TestHopeless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(nil)
+		c := New(Config{})
 		defer c.Close()
 		for i := range 2000 {
 			time.Sleep(time.Millisecond)
@@ -215,7 +250,7 @@ func TestHopeless(t *testing.T) {
 
 // TestControllerRace has many ask at once.
 func TestControllerRace(t *testing.T) {
-	c := New(nil)
+	c := New(Config{})
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -251,7 +286,7 @@ func sum(c *Controller) (n uint64) {
 
 // BenchmarkAdmit is what a request pays, besides its goroutine: 150 ns is the limit.
 func BenchmarkAdmit(b *testing.B) {
-	c := New(nil)
+	c := New(Config{})
 	defer c.Close()
 	b.ReportAllocs()
 	i := overload.Priority(0)

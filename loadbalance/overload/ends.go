@@ -1,0 +1,48 @@
+package overload
+
+import (
+	"math"
+	"time"
+)
+
+// ends are of handlers, decayed.
+type ends struct {
+	served, gaveUp, missed, seconds float64
+	ended, kept, shed               float64 // of just now; kept: ended, and did not give up
+	full                            bool    // many were missed, and as much is asked for still
+	// can is how many handlers can end in a second, while they are full. What does end will
+	// not do: it falls with what clients hold back.
+	can float64
+}
+
+// tick takes what has ended, and says in l what follows if many were missed.
+func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
+	e.seconds = e.seconds*k + over.Seconds()
+	e.served = e.served*k + float64(max(s.Ended, 0))
+	e.missed = e.missed*k + float64(max(s.Missed+s.Refused, 0))
+	e.gaveUp = e.gaveUp*k + float64(max(s.GaveUp, 0))
+	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
+	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
+	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
+	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
+	// can do whatever is refused; what ends follows what is refused down.
+	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
+		e.full = false
+		return
+	}
+	// What ends just now, less what may be chance, counts where it is more: a task that had little
+	// to do before ended little.
+	rate := max(max(e.served-e.gaveUp, leastEnds*e.served)/e.seconds, (e.kept-math.Sqrt(e.kept))/askedOver.Seconds())
+	switch {
+	case e.missed >= manyMissed*e.served:
+		e.full, e.can = true, rate
+	case !e.full:
+	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
+		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
+	case e.shed < trialShare*e.ended: // next to all that clients send, trial requests too
+		e.can *= math.Exp(over.Seconds())
+	}
+	if e.full = e.full && l.Asked >= e.can; e.full {
+		l.Each, l.can = time.Duration(float64(time.Second)/rate), e.can
+	}
+}

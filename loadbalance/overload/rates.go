@@ -1,0 +1,82 @@
+package overload
+
+import (
+	"math"
+	"time"
+)
+
+// byCriticality has a value for each, Sheddable first.
+type byCriticality [CriticalPlus]float64
+
+func (b *byCriticality) sum() (sum float64) {
+	for _, v := range b {
+		sum += v
+	}
+	return sum
+}
+
+// rates say how many requests are asked for.
+type rates struct {
+	asked byCriticality // decayed
+	burst [burstTicks]burst
+	ticks int
+	stood bool // the process did not run in much of the last Tick
+}
+
+// burst is how many requests arrived between two Ticks.
+type burst struct {
+	arrived byCriticality
+	seconds float64
+}
+
+// sure is how many of so many do not arrive by chance.
+func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arrived) }
+
+// tick takes how many arrived in a time, and how many were asked for, and returns how many are
+// asked for a second. usual is the same over a longer time. What is asked for more or less than
+// that counts for the criticalities of which more or less is, and not by chance: a flood of one
+// is not taken for more of the others. What arrived is what says whether there are suddenly more;
+// those for which others stand say nothing of that: one may stand for hundreds. What arrives
+// after the process has stood still arrived over that time, too.
+func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64, stood bool) (rate byCriticality) {
+	if !r.stood {
+		r.ticks++
+		r.burst[r.ticks%burstTicks] = burst{}
+	}
+	r.stood = stood && !r.stood
+	b := &r.burst[r.ticks%burstTicks]
+	b.seconds += over.Seconds()
+	var more, less byCriticality
+	all := 0.
+	for i := range rate {
+		b.arrived[i] += float64(max(arrived[i], 0))
+		r.asked[i] = r.asked[i]*keep + asked[i]
+		now := r.asked[i] * (1 - keep) / over.Seconds()
+		all += now
+		chance := burstSigma * math.Sqrt(now/(2*askedOver.Seconds())) // of such a mean
+		more[i], less[i] = max(now-chance-usual[i], 0), max(usual[i]-now-chance, 0)
+	}
+	var window burst
+	for i := range burstTicks {
+		b := r.burst[(r.ticks-i+burstTicks)%burstTicks]
+		window.seconds += max(b.seconds, Tick.Seconds())
+		for i, n := range b.arrived {
+			window.arrived[i] += n
+			more[i] = max(more[i], sure(window.arrived[i])/window.seconds-usual[i])
+		}
+		all = max(all, sure(window.arrived.sum())/window.seconds)
+	}
+	differs, by := all-usual.sum(), usual
+	switch {
+	case differs > 0 && more.sum() > 0:
+		by = more
+	case differs < 0 && less.sum() > 0:
+		by = less
+	case usual.sum() <= 0:
+		return rate
+	}
+	for i := range rate {
+		rate[i] = max(usual[i]+differs*by[i]/by.sum(), 0)
+	}
+	return rate
+}
