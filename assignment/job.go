@@ -88,7 +88,7 @@ type OverloadConfig struct {
 	// DefaultCriticality is that of requests that do not say theirs; default Critical.
 	DefaultCriticality Criticality
 	// Admission is whether tasks refuse requests that they have no room for; default
-	// AdmissionReport.
+	// AdmissionOn.
 	Admission Admission
 	// RetryAttempts is how many tasks a request is sent to at most since they have no room,
 	// 1 to MaxRetryAttempts, default 3. RetryBudget is how many such attempts, and those
@@ -117,7 +117,7 @@ func (c OverloadConfig) OrDefaults() OverloadConfig {
 		c.DefaultCriticality = Critical
 	}
 	if !c.Admission.Valid() {
-		c.Admission = AdmissionReport
+		c.Admission = AdmissionOn
 	}
 	// (Site Reliability Engineering, chapter 21, "Deciding to Retry".)
 	if !c.validAttempts() {

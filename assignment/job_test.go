@@ -24,7 +24,7 @@ func TestJobDefaults(t *testing.T) {
 		},
 		Damping:  assignment.DampingConfig{HalfLife: time.Minute, Suppress: 3, Reuse: 1.5, Most: 6, Share: .25},
 		Freeze:   assignment.FreezeConfig{Share: .5, MinTasks: 4, Window: 10 * time.Second, For: 3 * time.Minute},
-		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionReport, DefaultCriticality: assignment.Critical, RetryAttempts: 3, RetryBudget: .1},
+		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOn, DefaultCriticality: assignment.Critical, RetryAttempts: 3, RetryBudget: .1},
 	}
 	if c != want {
 		t.Errorf("%+v, want %+v", c, want)

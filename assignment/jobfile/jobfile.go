@@ -37,7 +37,7 @@
 //	  window: 10s               # within which they fall silent
 //	  for: 3m                   # unless they return
 //	overload:
-//	  admission: report               # of what tasks have no room for; or "off", "on"
+//	  admission: on                   # refuse what tasks have no room for; or "report", "off"
 //	  default_criticality: critical   # of requests that do not say theirs
 //	  retry_attempts: 3         # tasks that a request is sent to, if they have no room
 //	  retry_budget: 0.1         # such attempts for each of a client's requests

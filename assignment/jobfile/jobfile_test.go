@@ -178,7 +178,7 @@ freeze:
   window: 20m
   for: 3m
 overload:
-  admission: report
+  admission: "on"
   default_criticality: critical
   retry_attempts: 3
   retry_budget: 0.1

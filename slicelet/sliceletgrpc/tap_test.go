@@ -33,7 +33,7 @@ func TestAdmission(t *testing.T) {
 		{slicerv1.Admission_ADMISSION_ON, false, true},
 		{slicerv1.Admission_ADMISSION_ON, true, false},
 		{slicerv1.Admission_ADMISSION_REPORT, false, false},
-		{slicerv1.Admission_ADMISSION_UNSPECIFIED, false, false},
+		{slicerv1.Admission_ADMISSION_UNSPECIFIED, false, true},
 		{slicerv1.Admission_ADMISSION_OFF, false, false},
 	} {
 		full = 0
@@ -77,7 +77,7 @@ func TestAdmission(t *testing.T) {
 				if status.Code(err) != x.code || scope != x.scope {
 					t.Errorf("%s, %s: %v, scope %v, want %s, %s", c.mode, x.what, err, scope, x.code, x.scope)
 				}
-				if want := x.criticality == "sheddable" && c.mode == slicerv1.Admission_ADMISSION_REPORT; x.code == codes.OK && !c.noTap && (b.service.pressure == 1) != want && c.mode != slicerv1.Admission_ADMISSION_UNSPECIFIED {
+				if want := x.criticality == "sheddable" && c.mode == slicerv1.Admission_ADMISSION_REPORT; x.code == codes.OK && !c.noTap && (b.service.pressure == 1) != want {
 					t.Errorf("%s, %s: pressure %v", c.mode, x.what, b.service.pressure)
 				}
 				if x.code == codes.ResourceExhausted && b.service.keyed {
