@@ -65,6 +65,10 @@ func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequ
 	return passOn(ctx, s.d, "ExplainKey", r.GetJob(), r, slicerv1.AdminServiceClient.ExplainKey)
 }
 
+func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
+}
+
 // caller is the address that a call comes from, for the assigner to note.
 func caller(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
