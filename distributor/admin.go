@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -69,6 +70,16 @@ func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRe
 	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
 }
 
+// callerOf is who a call is passed on for. Without a policy it is not known which peers pass
+// on what others ask: then it is the peer itself, since the assigner, which may have a policy,
+// believes what a Distributor says.
+func (d *Distributor) callerOf(ctx context.Context) enforce.Caller {
+	if policy, _ := d.cfg.Rights.Policy(); policy == nil {
+		return d.cfg.Rights.Peer(ctx)
+	}
+	return d.cfg.Rights.Caller(ctx)
+}
+
 // caller is the address that a call comes from, for the assigner to note.
 func caller(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
@@ -111,6 +122,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
 	defer context.AfterFunc(d.handlers.Life(), cancel)()
+	ctx = enforce.Forward(ctx, d.callerOf(ctx))
 	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.cfg.asked())
 	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {
