@@ -208,3 +208,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkLook is what a handshake pays for files that may have changed.
+func BenchmarkLook(b *testing.B) {
+	ours := certstest.NewAuthority(b, "ours")
+	cert, key := ours.Issue("server")
+	long := time.Now().Add(-time.Hour)
+	for _, f := range []string{cert, key, ours.CA} {
+		if err := os.Chtimes(f, long, long); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s, err := New(Config{Cert: cert, Key: key, CA: ours.CA})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s.material()
+	}
+}

@@ -27,12 +27,9 @@ type Flags struct {
 	Listen, Advertise, HTTP string
 	ID, Zone                string
 	LogLevel, LogFormat     string
-	// HTTPTLS is how --http is secured, and Insecure allows gRPC that is not.
-	HTTPTLS  string
-	Insecure bool
-	TLS      TLS
-
-	plain []string // where gRPC is served in plain text by --insecure
+	HTTPTLS                 string // how --http is secured
+	TLS                     TLS
+	Plain                   PlainText
 }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
@@ -44,7 +41,7 @@ func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
-	fs.BoolVar(&f.Insecure, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")
+	fs.BoolVar(&f.Plain.Allowed, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")
 	f.BindLog(cmd)
 	f.BindTLS(cmd)
 }

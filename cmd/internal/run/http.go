@@ -25,13 +25,8 @@ type Status struct {
 }
 
 // NewStatus listens on addr at once, and on nothing when addr is empty. The
-// process is not ready until SetReady says how to know.
-func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
-	return newStatus(addr, reg, nil)
-}
-
-// newStatus does it in TLS, unless secured is nil.
-func newStatus(addr string, reg prometheus.Gatherer, secured *statusTLS) (*Status, error) {
+// process is not ready until SetReady says how to know. It is in plain HTTP if secured is nil.
+func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Status, error) {
 	s := &Status{done: make(chan struct{})}
 	s.NotReady("starting")
 	if addr == "" {

@@ -36,22 +36,22 @@ func (f *Flags) validateHTTP() error {
 	return nil
 }
 
-// statusTLS is how the HTTP port is secured; nil is plain text.
-type statusTLS struct {
+// StatusTLS is how the HTTP port is secured; nil is plain text.
+type StatusTLS struct {
 	source *certs.Source
 	mutual bool
 	log    *slog.Logger
 }
 
 // statusTLS returns what --http-tls says, once the files have been read.
-func (f *Flags) statusTLS(log *slog.Logger) *statusTLS {
+func (f *Flags) statusTLS(log *slog.Logger) *StatusTLS {
 	if f.HTTPTLS == "" || f.HTTPTLS == httpPlain {
 		return nil
 	}
-	return &statusTLS{f.TLS.source, f.HTTPTLS == httpMutual, log}
+	return &StatusTLS{f.TLS.source, f.HTTPTLS == httpMutual, log}
 }
 
-func (s *statusTLS) serve(srv *http.Server, lis net.Listener) error {
+func (s *StatusTLS) serve(srv *http.Server, lis net.Listener) error {
 	if s == nil {
 		return srv.Serve(lis)
 	}
@@ -64,7 +64,7 @@ func (s *statusTLS) serve(srv *http.Server, lis net.Listener) error {
 }
 
 // forKnown lets those to h alone whose certificate was verified, if that is asked for.
-func (s *statusTLS) forKnown(h http.Handler) http.Handler {
+func (s *StatusTLS) forKnown(h http.Handler) http.Handler {
 	if s == nil || !s.mutual {
 		return h
 	}

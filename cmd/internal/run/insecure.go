@@ -8,6 +8,12 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
+// PlainText is whether gRPC may be served without TLS where other machines may connect.
+type PlainText struct {
+	Allowed bool     // by --insecure
+	at      []string // addresses where it is
+}
+
 // CheckPlain refuses an address to serve gRPC on in plain text, unless only this machine can
 // reach it or --insecure was given, of which Start then logs a warning. Of a name it is not
 // asked what it stands for: localhost alone is sure to stay what it is.
@@ -15,16 +21,16 @@ func (f *Flags) CheckPlain(flag, addr string) error {
 	switch {
 	case f.TLS.serves() || isLoopback(addr):
 		return nil
-	case !f.Insecure:
+	case !f.Plain.Allowed:
 		return Usagef("%s: %q is not allowed in plain text, since other machines may reach it: set --tls-cert, --tls-key and --tls-ca, or --insecure to serve what connects all the same", flag, assignment.Clip(addr, 80))
 	}
-	f.plain = append(f.plain, addr)
+	f.Plain.at = append(f.Plain.at, addr)
 	return nil
 }
 
-func (f *Flags) warnPlain(log *slog.Logger) {
-	if len(f.plain) > 0 {
-		log.Warn("--insecure: gRPC is served in plain text, and what reaches the port may do everything", "listen", strings.Join(f.plain, ", "))
+func (p *PlainText) warn(log *slog.Logger) {
+	if len(p.at) > 0 {
+		log.Warn("--insecure: gRPC is served in plain text, and what reaches the port may do everything", "listen", strings.Join(p.at, ", "))
 	}
 }
 

@@ -24,7 +24,7 @@ func TestInsecure(t *testing.T) {
 		if (err == nil) != loopback || err != nil && (!errors.As(err, &usage) || !strings.Contains(err.Error(), "--insecure")) {
 			t.Errorf("%s: %v", addr, err)
 		}
-		for _, f := range []*run.Flags{{Insecure: true}, {TLS: run.TLS{Cert: cert, Key: key}}} {
+		for _, f := range []*run.Flags{{Plain: run.PlainText{Allowed: true}}, {TLS: run.TLS{Cert: cert, Key: key}}} {
 			if err := f.CheckPlain("--listen", addr); err != nil {
 				t.Errorf("%s with %+v: %v", addr, f, err)
 			}
@@ -39,7 +39,7 @@ func TestInsecure(t *testing.T) {
 func TestInsecureLogged(t *testing.T) {
 	for addr, lines := range map[string]int{"127.0.0.1:0": 0, "0.0.0.0:0": 1} {
 		var log bytes.Buffer
-		f := &run.Flags{Listen: addr, Insecure: true, LogLevel: "info", LogFormat: "text"}
+		f := &run.Flags{Listen: addr, Plain: run.PlainText{Allowed: true}, LogLevel: "info", LogFormat: "text"}
 		p, err := run.Open("test", f, &log)
 		if err != nil {
 			t.Fatal(err)

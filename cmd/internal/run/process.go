@@ -45,7 +45,7 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 		p.rereader.close()
 		return nil, err
 	}
-	f.warnPlain(log)
+	f.Plain.warn(log)
 	log.Info("starting", "program", name, "version", Version())
 	return p, nil
 }
@@ -54,7 +54,7 @@ func (p *Process) open(f *Flags) (err error) {
 	if err := p.opensTLS(&f.TLS); err != nil {
 		return err
 	}
-	p.Status, err = newStatus(f.HTTP, p.Registry, f.statusTLS(p.Log))
+	p.Status, err = NewStatus(f.HTTP, p.Registry, f.statusTLS(p.Log))
 	return err
 }
 
