@@ -1,6 +1,7 @@
 package clerkhttp
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -74,6 +75,12 @@ type Config struct {
 	// http.DefaultTransport without proxies, with a dial timeout of 2 s, and with up
 	// to 256 idle connections a task, for 5 min.
 	Base *http.Transport
+	// TLS, if not nil, returns the config of a connection in TLS that is about to be made,
+	// such as certs.Source.ClientConfig, whose files may change meanwhile: it takes the
+	// place of Base.TLSClientConfig and Base.DialTLSContext. Where the config names no
+	// server, the task's address is what its certificate has to be for; where it names no
+	// protocols, those of Base are taken.
+	TLS func() *tls.Config
 	// Registerer takes the metrics; nil is none. Transports may share one.
 	Registerer prometheus.Registerer
 }

@@ -20,8 +20,9 @@ type pool struct {
 }
 
 // newPool makes one without connections.
-func newPool(base *http.Transport, ck *clerk.Clerk, warm bool) *pool {
-	p := &pool{http: base.Clone(), warm: warm}
+func newPool(cfg *Config, warm bool) *pool {
+	ck := cfg.Clerk
+	p := &pool{http: cfg.Base.Clone(), warm: warm}
 	if !warm && (p.http.IdleConnTimeout == 0 || p.http.IdleConnTimeout > idleOnDemand) {
 		p.http.IdleConnTimeout = idleOnDemand
 	}
@@ -29,7 +30,10 @@ func newPool(base *http.Transport, ck *clerk.Clerk, warm bool) *pool {
 		p.http.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	p.http.DialContext = p.counted(ck, p.http.DialContext)
-	if p.http.DialTLSContext != nil {
+	switch {
+	case cfg.TLS != nil:
+		p.http.TLSClientConfig, p.http.DialTLSContext = nil, p.secured(p.http.DialContext, cfg.TLS)
+	case p.http.DialTLSContext != nil:
 		p.http.DialTLSContext = p.counted(ck, p.http.DialTLSContext)
 	}
 	return p

@@ -1,6 +1,7 @@
 package clerkhttp
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"time"
@@ -18,12 +19,13 @@ type ProxyConfig struct {
 	// Clerk makes the clerk of a job that a rule names, once a job. The proxy closes
 	// it when no rule names the job any more.
 	Clerk func(job string) (*clerk.Clerk, error)
-	// Policy, Patience, ResponseTimeout and Base are as in Config. Of Base the proxy
+	// Policy, Patience, ResponseTimeout, Base and TLS are as in Config. Of Base the proxy
 	// changes how it compresses, which it does not, and which protocols it speaks.
 	Policy          policy.Kind
 	Patience        time.Duration
 	ResponseTimeout time.Duration
 	Base            *http.Transport
+	TLS             func() *tls.Config
 	// Logger may be nil, which is silent.
 	Logger *slog.Logger
 	// Registerer takes the metrics, those of the transports too; nil is none.
@@ -94,7 +96,7 @@ func (p *Proxy) newRoute(ck *clerk.Clerk, u Upstream) (*route, error) {
 		base.Protocols.SetUnencryptedHTTP2(true)
 	}
 	t, err := NewTransport(Config{
-		Clerk: ck, Policy: p.cfg.Policy, Patience: p.cfg.Patience, ResponseTimeout: p.cfg.ResponseTimeout, Base: base, Registerer: p.cfg.Registerer,
+		Clerk: ck, Policy: p.cfg.Policy, Patience: p.cfg.Patience, ResponseTimeout: p.cfg.ResponseTimeout, Base: base, TLS: p.cfg.TLS, Registerer: p.cfg.Registerer,
 	})
 	if err != nil {
 		return nil, err

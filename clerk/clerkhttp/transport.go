@@ -87,7 +87,7 @@ func (t *Transport) current() *snapshot {
 	v, s = t.snapshot.Load(), t.clerk.Subset()
 	if v == nil || v.subset != s {
 		var left []*backend
-		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool) *pool { return newPool(t.cfg.Base, t.clerk, warm) }, (*pool).retire)
+		v, left = newSnapshot(s, v, t.clerk.Throttle, func(warm bool) *pool { return newPool(&t.cfg, warm) }, (*pool).retire)
 		t.snapshot.Store(v)
 		for _, b := range left { // now that requests find others
 			b.flights.Die()

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -26,6 +27,8 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/certs"
+	"github.com/slicer-project/slicer/assignment/certs/certstest"
 	"github.com/slicer-project/slicer/assignment/jobfile"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
@@ -236,6 +239,10 @@ func TestDocsMetrics(t *testing.T) {
 		},
 		func() (interface{ Close() error }, error) {
 			return backupdist.New(backupdist.Config{Store: st, Registerer: d})
+		},
+		func() (interface{ Close() error }, error) {
+			_, err := certs.New(certs.Config{CA: certstest.NewAuthority(t, "ours").CA, Registerer: d})
+			return io.NopCloser(nil), err
 		},
 		func() (interface{ Close() error }, error) {
 			return clerk.New(clerk.Config{Job: "j", Distributors: nobody, Registerer: d})

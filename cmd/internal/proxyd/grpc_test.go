@@ -243,26 +243,15 @@ func TestGRPCTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	distributors := []string{tlsDistributor(t, plane, certificate(authority, "distributor"))}
-	task := certificate(authority, "task")
-	serving, err := task.Server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	asClient, err := task.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	startGreeter(t, greeter{Greeter: hello.Greeter{From: "greeter-0"}}, distributors, serving, grpc.WithTransportCredentials(credentials.NewTLS(asClient)))
+	task := source(t, certificate(authority, "task"))
+	serving := task.Server(tls.RequireAndVerifyClientCert)
+	startGreeter(t, greeter{Greeter: hello.Greeter{From: "greeter-0"}}, distributors, serving, task.DialOptions()...)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, greeterRules)
 	shown := certificate(authority, "proxy")
 	p := runtest.Start(t, "slicerproxy", "--grpc", "--config="+rules, "--distributors="+distributors[0], "--listen=127.0.0.1:0", "--http=",
 		"--tls-cert="+shown.Cert, "--tls-key="+shown.Key, "--tls-ca="+shown.CA)
-	anyone, err := (&run.TLS{CA: authority.CA}).ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, greeter := stub(t, p.Where()["listen"], credentials.NewTLS(&tls.Config{RootCAs: anyone.RootCAs}))
+	_, greeter := stub(t, p.Where()["listen"], source(t, run.TLS{CA: authority.CA}).Client())
 	got, err := greeter.SayHello(ofUser(ctx, "anna"), wrapperspb.String("n"))
 	if err != nil || got.GetValue() != "greeter-0 true true sheddable_plus nightly" {
 		t.Errorf("%q, %v", got.GetValue(), err)

@@ -21,7 +21,6 @@ import (
 // flags are those of the program besides the ones that every server has.
 type flags struct {
 	run.Flags
-	tls                   run.TLS
 	plain, check, grpc    bool
 	config, cacheDir      string
 	distributors, backups []string
@@ -88,7 +87,7 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.BoolVar(&f.grpc, "grpc", false, "take gRPC of any service, not HTTP")
 	fs.IntVar(&f.maxMessage, "max-message", clerkgrpc.DefaultMaxMessage, "most `bytes` of a message with --grpc, not compressed, in either direction: 1 to 1073741824")
 	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or gRPC with --grpc, in TLS with --tls-cert; port 0 takes a free one")
-	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP; empty for none")
+	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringSliceVar(&f.distributors, "distributors", nil, "`host:port,...` of distributors")
 	fs.StringSliceVar(&f.backups, "backups", nil, "`host:port,...` of backup distributors")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when no server answers; empty for none")
@@ -100,8 +99,9 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any; not with --grpc")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	f.BindLog(cmd)
-	f.tls.Bind(cmd)
-	cmd.PersistentFlags().Lookup("tls-ca").Usage = "PEM `file` with the authorities that must have signed the certificates of distributors and tasks"
+	f.BindTLS(cmd)
+	f.TLS.AnyClient = true
+	cmd.PersistentFlags().Lookup("tls-ca").Usage = "PEM `file` with the authorities that must have signed the certificates of distributors and tasks; read again when it changes"
 	fs.BoolVar(&f.plain, "plain", false, "serve without TLS though there is a --tls-cert")
 }
 
@@ -113,9 +113,6 @@ func (f *flags) validate() error {
 		return nil
 	}
 	if err := f.Flags.Validate(); err != nil {
-		return err
-	}
-	if err := f.tls.Validate(); err != nil {
 		return err
 	}
 	if len(f.distributors)+len(f.backups) == 0 {

@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/cmd/internal/proxyd"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -205,6 +205,16 @@ func certificate(authority *runtest.Authority, name string) run.TLS {
 	return run.TLS{Cert: cert, Key: key, CA: authority.CA}
 }
 
+// source reads the files of a task.
+func source(t *testing.T, of run.TLS) *certs.Source {
+	t.Helper()
+	s, err := certs.New(certs.Config{Cert: of.Cert, Key: of.Key, CA: of.CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // tlsDistributor starts a Distributor that speaks TLS and returns its address.
 func tlsDistributor(t *testing.T, plane *bed.Plane, mine run.TLS) string {
 	t.Helper()
@@ -232,16 +242,8 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	distributors := []string{tlsDistributor(t, plane, certificate(authority, "distributor"))}
-	task := certificate(authority, "task")
-	serving, err := task.ServerConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	asClient, err := task.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	startTask(t, "web-0", distributors, nil, serving, grpc.WithTransportCredentials(credentials.NewTLS(asClient)))
+	task := source(t, certificate(authority, "task"))
+	startTask(t, "web-0", distributors, nil, task.ServerConfig(tls.RequireAndVerifyClientCert, "h2", "http/1.1"), task.DialOptions()...)
 
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules:\n- job: web\n  upstream: https\n  key: {header: X-User}\n")

@@ -2,7 +2,6 @@ package proxyd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,16 +46,7 @@ func serve(cmd *cobra.Command, f *flags, rules front.Rules) error {
 		return err
 	}
 	defer p.Close()
-	p.RereadsTLS(&f.tls)
 	defer runtime.KeepAlive(ballast())
-	serving, err := f.serverTLS()
-	if err != nil {
-		return err
-	}
-	asClient, err := f.tls.ClientConfig()
-	if err != nil {
-		return err
-	}
 	kind, err := policy.ParseKind(f.policy)
 	if err != nil {
 		return err
@@ -65,13 +55,13 @@ func serve(cmd *cobra.Command, f *flags, rules front.Rules) error {
 	if f.grpc {
 		start = f.serveGRPC
 	}
-	s, err := start(p, rules, kind, serving, asClient)
+	s, err := start(p, rules, kind)
 	if err != nil {
 		return err
 	}
 	p.Rereads(func() { reread(f.config, s.proxy, p.Log) })
 	p.Status.SetReady(s.proxy.Ready)
-	p.Log.Info("serving", "listen", s.addr.String(), "grpc", f.grpc, "tls", serving != nil, "http", p.Status.Where(), "rules", summary(rules))
+	p.Log.Info("serving", "listen", s.addr.String(), "grpc", f.grpc, "tls", f.secured(), "http", p.Status.Where(), "rules", summary(rules))
 	return p.Wait(cmd.Context(), s.stop, s.ending)
 }
 
@@ -83,12 +73,18 @@ type server struct {
 	ending run.Ending
 }
 
-func (f *flags) serveHTTP(p *run.Process, rules front.Rules, kind policy.Kind, serving, asClient *tls.Config) (*server, error) {
-	base := clerkhttp.DefaultBase()
-	base.TLSClientConfig = asClient
+func (f *flags) serveHTTP(p *run.Process, rules front.Rules, kind policy.Kind) (*server, error) {
+	asClient, err := f.TLS.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	creds, err := f.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
 	h, err := clerkhttp.NewProxy(clerkhttp.ProxyConfig{
-		Rules: rules, Policy: kind, Patience: f.patience, ResponseTimeout: f.headers, Base: base, Logger: p.Log, Registerer: p.Registry,
-		Clerk: f.clerks(p, asClient),
+		Rules: rules, Policy: kind, Patience: f.patience, ResponseTimeout: f.headers, TLS: asClient, Logger: p.Log, Registerer: p.Registry,
+		Clerk: f.clerks(p, creds),
 	})
 	if err != nil {
 		return nil, err
@@ -97,7 +93,12 @@ func (f *flags) serveHTTP(p *run.Process, rules front.Rules, kind policy.Kind, s
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	srv := newServer(h, serving, p.Log)
+	srv := newServer(h, p.Log)
+	if f.secured() {
+		if err := f.TLS.Secure(srv, p.Log); err != nil {
+			return nil, errors.Join(err, lis.Close(), h.Close())
+		}
+	}
 	done, served := make(chan struct{}), error(nil)
 	go func() {
 		defer close(done)
@@ -118,11 +119,21 @@ func (f *flags) serveHTTP(p *run.Process, rules front.Rules, kind policy.Kind, s
 	}}}, nil
 }
 
-func (f *flags) serveGRPC(p *run.Process, rules front.Rules, kind policy.Kind, serving, asClient *tls.Config) (*server, error) {
+func (f *flags) serveGRPC(p *run.Process, rules front.Rules, kind policy.Kind) (*server, error) {
+	creds, err := f.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
+	serving := insecure.NewCredentials()
+	if f.secured() {
+		if serving, err = f.TLS.Server(); err != nil {
+			return nil, err
+		}
+	}
 	g, err := clerkgrpc.NewProxy(clerkgrpc.ProxyConfig{
 		Rules: rules, Policy: kind, Patience: f.patience, MaxMessage: f.maxMessage, Logger: p.Log, Registerer: p.Registry,
-		Clerk: f.clerks(p, asClient), Authority: func(t assignment.Task) string { return t.Address },
-		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(transportCredentials(asClient))},
+		Clerk: f.clerks(p, creds), Authority: func(t assignment.Task) string { return t.Address },
+		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 	})
 	if err != nil {
 		return nil, err
@@ -131,21 +142,13 @@ func (f *flags) serveGRPC(p *run.Process, rules front.Rules, kind policy.Kind, s
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	srv := run.Serve(lis, transportCredentials(serving), func(grpc.ServiceRegistrar) {}, g.ServerOptions()...)
+	srv := run.Serve(lis, serving, func(grpc.ServiceRegistrar) {}, g.ServerOptions()...)
 	stop := func() error { return errors.Join(srv.Stop(nil), g.Close()) }
 	return &server{g, lis.Addr(), stop, srv.Ending()}, nil
 }
 
-// transportCredentials are those of a config, nil for none.
-func transportCredentials(cfg *tls.Config) credentials.TransportCredentials {
-	if cfg == nil {
-		return insecure.NewCredentials()
-	}
-	return credentials.NewTLS(cfg)
-}
-
 // clerks makes the clerks of jobs.
-func (f *flags) clerks(p *run.Process, asClient *tls.Config) func(job string) (*clerk.Clerk, error) {
+func (f *flags) clerks(p *run.Process, creds credentials.TransportCredentials) func(job string) (*clerk.Clerk, error) {
 	var index *int
 	if f.index >= 0 {
 		index = &f.index
@@ -154,7 +157,7 @@ func (f *flags) clerks(p *run.Process, asClient *tls.Config) func(job string) (*
 		return clerk.New(clerk.Config{
 			Job: job, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job), Zone: f.Zone,
 			Subset: clerk.SubsetConfig{Size: f.subset, Index: index}, MaxOutstanding: f.outstanding, Logger: p.Log, Registerer: p.Registry,
-			DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(transportCredentials(asClient))},
+			DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(creds)},
 		})
 	}
 }
@@ -182,31 +185,20 @@ func serveOn(srv *http.Server, lis net.Listener) error {
 	return srv.Serve(lis)
 }
 
-func newServer(h http.Handler, serving *tls.Config, log *slog.Logger) *http.Server {
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler: h, TLSConfig: serving, Protocols: protocols,
+		Handler: h, Protocols: protocols,
 		ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
-// serverTLS is nil to serve without.
-func (f *flags) serverTLS() (*tls.Config, error) {
-	if f.plain || f.tls.Cert == "" {
-		return nil, nil
-	}
-	cfg, err := f.tls.ServerConfig()
-	if err != nil {
-		return nil, err
-	}
-	// Clients may be any.
-	cfg.ClientCAs, cfg.ClientAuth = nil, tls.NoClientCert
-	return cfg, nil
-}
+// secured reports whether clients are served in TLS.
+func (f *flags) secured() bool { return !f.plain && f.TLS.Cert != "" }
 
 // reread puts the rules of the file in force.
 func reread(file string, proxy proxy, log *slog.Logger) {

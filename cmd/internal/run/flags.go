@@ -27,7 +27,9 @@ type Flags struct {
 	Listen, Advertise, HTTP string
 	ID, Zone                string
 	LogLevel, LogFormat     string
+	HTTPTLS                 string // how --http is secured
 	TLS                     TLS
+	Plain                   PlainText
 }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
@@ -36,10 +38,17 @@ func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
 	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with this host's name where --listen names no host)")
-	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP; empty for none")
+	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
+	fs.BoolVar(&f.Plain.Allowed, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")
 	f.BindLog(cmd)
+	f.BindTLS(cmd)
+}
+
+// BindTLS adds the flags that say how connections are secured.
+func (f *Flags) BindTLS(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.HTTPTLS, "http-tls", httpPlain, httpTLSUsage)
 	f.TLS.Bind(cmd)
 }
 
@@ -73,7 +82,10 @@ func (f *Flags) Validate() error {
 	if _, err := f.Logger(io.Discard); err != nil {
 		return err
 	}
-	return f.TLS.validateServer()
+	if err := f.TLS.validateServer(); err != nil {
+		return err
+	}
+	return f.validateHTTP()
 }
 
 // Logger writes what --log-level and --log-format ask for.

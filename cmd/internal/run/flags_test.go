@@ -33,6 +33,8 @@ func TestFlagsRefused(t *testing.T) {
 		"--tls-cert=c.pem":                `server: --tls-key: missing, --tls-cert needs it`,
 		"--tls-key=k.pem":                 `server: --tls-cert: missing, --tls-key needs it`,
 		"--tls-ca=ca.pem":                 `server: --tls-cert: missing, a server needs one to check its clients by --tls-ca`,
+		"--http-tls=on":                   `server: --http-tls: "on" is not allowed: want none, server or mutual`,
+		"--http-tls=server":               `server: --tls-cert: missing, --http-tls server needs it`,
 		"--id=" + strings.Repeat("x", 64): `server: --id: "xxxx`,
 		"extra":                           `server: server: unexpected argument "extra"`,
 	} {

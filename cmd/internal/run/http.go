@@ -25,8 +25,8 @@ type Status struct {
 }
 
 // NewStatus listens on addr at once, and on nothing when addr is empty. The
-// process is not ready until SetReady says how to know.
-func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
+// process is not ready until SetReady says how to know. It is in plain HTTP if secured is nil.
+func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Status, error) {
 	s := &Status{done: make(chan struct{})}
 	s.NotReady("starting")
 	if addr == "" {
@@ -38,14 +38,14 @@ func NewStatus(addr string, reg prometheus.Gatherer) (*Status, error) {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", secured.forKnown(limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	s.srv = newHTTPServer(mux)
 	go func() {
 		defer close(s.done)
 		// It returns when Close is called.
-		_ = s.srv.Serve(s.lis)
+		_ = secured.serve(s.srv, s.lis)
 	}()
 	return s, nil
 }

@@ -24,6 +24,12 @@ type Port struct {
 // Open is what a server process with a gRPC port begins with: Start, and the port. On
 // an error nothing is left open.
 func Open(name string, f *Flags, errs io.Writer) (*Port, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	if err := f.CheckPlain("--listen", f.Listen); err != nil {
+		return nil, err
+	}
 	p, err := Start(name, f, errs)
 	if err != nil {
 		return nil, err

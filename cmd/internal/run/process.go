@@ -40,13 +40,22 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 	})
 	build.Set(1)
 	p.Registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if p.Status, err = NewStatus(f.HTTP, p.Registry); err != nil {
+	p.rereader = newRereader(log)
+	if err := p.open(f); err != nil {
+		p.rereader.close()
 		return nil, err
 	}
-	p.rereader = newRereader(log)
-	p.RereadsTLS(&f.TLS)
+	f.Plain.warn(log)
 	log.Info("starting", "program", name, "version", Version())
 	return p, nil
+}
+
+func (p *Process) open(f *Flags) (err error) {
+	if err := p.opensTLS(&f.TLS); err != nil {
+		return err
+	}
+	p.Status, err = NewStatus(f.HTTP, p.Registry, f.statusTLS(p.Log))
+	return err
 }
 
 // Close ends what Start began. It is for the ways out before Wait.

@@ -63,20 +63,16 @@ func (p *Process) Rereads(f func()) {
 	p.rereader.files = append(p.rereader.files, f)
 }
 
-// RereadsTLS adds the certificate and key of t, if it names any. It is called before
-// Server, Client and their like. The authorities of --tls-ca are read at the start
-// alone.
-func (p *Process) RereadsTLS(t *TLS) {
-	if t.Cert == "" {
-		return
+// opensTLS reads the files of t, if it names any, and again when they change or SIGHUP asks
+// for it.
+func (p *Process) opensTLS(t *TLS) error {
+	if err := t.open(p.Log, p.Registry); err != nil || t.source == nil {
+		return err
 	}
-	t.pair = &keyPair{cert: t.Cert, key: t.Key}
 	p.Rereads(func() {
-		cert, err := t.pair.load(true)
-		if err != nil {
-			p.Log.Error("SIGHUP: the certificate in use stays", "error", err)
-			return
+		if t.source.Reload() != nil { // which has logged why
+			p.Log.Error("SIGHUP: not all files were read again")
 		}
-		p.Log.Info("SIGHUP: certificate and key read again", "file", t.Cert, "subject", cert.Leaf.Subject.String(), "serial", cert.Leaf.SerialNumber.String(), "expires", cert.Leaf.NotAfter)
 	})
+	return nil
 }

@@ -53,7 +53,7 @@ func TestUnreadScrapes(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	l := &large{}
 	reg.MustRegister(l)
-	s, err := run.NewStatus("127.0.0.1:0", reg)
+	s, err := run.NewStatus("127.0.0.1:0", reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

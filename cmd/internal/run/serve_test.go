@@ -37,7 +37,7 @@ func get(t *testing.T, url string) (int, string) {
 func TestStatus(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slicer_test"}, func() float64 { return 3 }))
-	s, err := run.NewStatus("127.0.0.1:0", reg)
+	s, err := run.NewStatus("127.0.0.1:0", reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func TestStatus(t *testing.T) {
 	s.SetReady(func() error { return errors.New("no\nassigner") })
 	check("/readyz", 503, "not ready: no; assigner\n")
 
-	if _, err := run.NewStatus(s.Where(), reg); err == nil || !strings.Contains(err.Error(), "--http: listen tcp "+s.Where()) || !strings.Contains(err.Error(), "address already in use") {
+	if _, err := run.NewStatus(s.Where(), reg, nil); err == nil || !strings.Contains(err.Error(), "--http: listen tcp "+s.Where()) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("a port in use: %v", err)
 	}
-	if none, err := run.NewStatus("", reg); err != nil || none.Where() != "" || none.Close() != nil {
+	if none, err := run.NewStatus("", reg, nil); err != nil || none.Where() != "" || none.Close() != nil {
 		t.Errorf("no HTTP port wanted: %v", err)
 	}
 }

@@ -2,40 +2,40 @@ package run
 
 import (
 	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"fmt"
-	"os"
-	"sync"
-	"time"
+	"log/slog"
+	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/slicer-project/slicer/assignment/certs"
 )
 
-// TLS says how gRPC connections are secured. Without any file they are not.
+// TLS says how connections are secured. Without any file they are not.
 type TLS struct {
 	Cert, Key, CA string
+	// AnyClient is set where clients need no certificate, so that CA is for servers alone.
+	AnyClient bool
 
-	pair *keyPair // that of a process which rereads it; else nil
-}
-
-func (t *TLS) keyPair() *keyPair {
-	if t.pair != nil {
-		return t.pair
-	}
-	return &keyPair{cert: t.Cert, key: t.Key}
+	source *certs.Source // once the files have been read
 }
 
 // Bind adds the flags to a command and all its subcommands.
 func (t *TLS) Bind(cmd *cobra.Command) {
 	fs := cmd.PersistentFlags()
 	fs.StringVar(&t.Cert, "tls-cert", "", "PEM `file` with this process's certificate, shown to clients and servers alike; read again when it changes")
-	fs.StringVar(&t.Key, "tls-key", "", "PEM `file` with the certificate's key")
-	fs.StringVar(&t.CA, "tls-ca", "", "PEM `file` with the authorities that must have signed the other side's certificate; servers then demand one from every client")
+	fs.StringVar(&t.Key, "tls-key", "", "PEM `file` with the certificate's key; read again when it changes")
+	fs.StringVar(&t.CA, "tls-ca", "", "PEM `file` with the authorities that must have signed the other side's certificate; servers then demand one from every client; read again when it changes")
 }
 
 func (t *TLS) on() bool { return t.Cert != "" || t.Key != "" || t.CA != "" }
+
+// serves reports whether a server of this process speaks TLS.
+func (t *TLS) serves() bool { return t.Cert != "" }
 
 // Validate names the flag that is missing.
 func (t *TLS) Validate() error {
@@ -49,135 +49,88 @@ func (t *TLS) Validate() error {
 }
 
 func (t *TLS) validateServer() error {
-	if t.CA != "" && t.Cert == "" {
+	if t.CA != "" && t.Cert == "" && !t.AnyClient {
 		return Usagef("--tls-cert: missing, a server needs one to check its clients by --tls-ca")
 	}
 	return t.Validate()
 }
 
+// open reads the files, if there are any and that has not been done. From then on they are
+// read again when they change.
+func (t *TLS) open(log *slog.Logger, reg prometheus.Registerer) error {
+	if !t.on() || t.source != nil {
+		return nil
+	}
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	var err error
+	t.source, err = certs.New(certs.Config{Cert: t.Cert, Key: t.Key, CA: t.CA, Logger: log, Registerer: reg})
+	var file *certs.FileError
+	switch {
+	case errors.As(err, &file) && file.Of == certs.Authorities:
+		return fmt.Errorf("--tls-ca: %w", file.Err)
+	case errors.As(err, &file):
+		return fmt.Errorf("--tls-cert, --tls-key: %w", file.Err)
+	}
+	return err
+}
+
+func (t *TLS) openServer() error {
+	if err := t.validateServer(); err != nil {
+		return err
+	}
+	return t.open(nil, nil)
+}
+
 // Server returns the credentials of a gRPC server.
 func (t *TLS) Server() (credentials.TransportCredentials, error) {
-	cfg, err := t.ServerConfig()
-	if err != nil {
+	if err := t.openServer(); err != nil {
 		return nil, err
 	}
-	return credentialsOf(cfg), nil
+	if !t.serves() {
+		return insecure.NewCredentials(), nil
+	}
+	return t.source.Server(t.demanded()), nil
 }
 
-func credentialsOf(cfg *tls.Config) credentials.TransportCredentials {
-	if cfg == nil {
-		return insecure.NewCredentials()
+func (t *TLS) demanded() tls.ClientAuthType {
+	if t.CA == "" || t.AnyClient {
+		return tls.NoClientCert
 	}
-	return credentials.NewTLS(cfg)
+	return tls.RequireAndVerifyClientCert
 }
 
-// ServerConfig is what a server needs, nil if it is to do without TLS.
-func (t *TLS) ServerConfig() (*tls.Config, error) {
-	if !t.on() {
-		return nil, nil
+// Secure has a server of HTTP speak TLS, and log in which connections that has failed.
+func (t *TLS) Secure(srv *http.Server, log *slog.Logger) error {
+	if err := t.openServer(); err != nil || !t.serves() {
+		return err
 	}
-	if err := t.validateServer(); err != nil {
-		return nil, err
-	}
-	pair := t.keyPair()
-	if _, err := pair.get(); err != nil {
-		return nil, err
-	}
-	cfg := &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() },
-	}
-	if t.CA != "" {
-		pool, err := loadCA(t.CA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	}
-	return cfg, nil
+	secure(srv, t.source, t.demanded(), log)
+	return nil
+}
+
+func secure(srv *http.Server, source *certs.Source, auth tls.ClientAuthType, log *slog.Logger) {
+	srv.TLSConfig = source.ServerConfig(auth, "h2", "http/1.1")
+	srv.ErrorLog = source.ErrorLog(log.Handler(), slog.LevelDebug)
 }
 
 // Client returns the credentials of a gRPC client.
 func (t *TLS) Client() (credentials.TransportCredentials, error) {
-	cfg, err := t.ClientConfig()
-	if err != nil {
+	if err := t.open(nil, nil); err != nil {
 		return nil, err
 	}
-	return credentialsOf(cfg), nil
+	if t.source == nil {
+		return insecure.NewCredentials(), nil
+	}
+	return t.source.Client(), nil
 }
 
-// ClientConfig is what a client needs, nil if it is to do without TLS.
-func (t *TLS) ClientConfig() (*tls.Config, error) {
-	if !t.on() {
-		return nil, nil
-	}
-	if err := t.Validate(); err != nil {
+// ClientConfig returns what makes the config of each connection of an HTTP client, nil if it
+// is to do without TLS.
+func (t *TLS) ClientConfig() (func() *tls.Config, error) {
+	if err := t.open(nil, nil); err != nil || t.source == nil {
 		return nil, err
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pool, err := loadCA(t.CA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.RootCAs = pool
-	}
-	if t.Cert != "" {
-		pair := t.keyPair()
-		if _, err := pair.get(); err != nil {
-			return nil, err
-		}
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.get() }
-	}
-	return cfg, nil
-}
-
-func loadCA(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-ca: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca: %s holds no PEM certificate", file)
-	}
-	return pool, nil
-}
-
-// keyPair reads a certificate anew when its file has changed, so that it can be
-// renewed under a running process. A bad new one leaves the old one in use.
-type keyPair struct {
-	cert, key string
-
-	mu      sync.Mutex
-	loaded  *tls.Certificate
-	changed time.Time
-}
-
-func (k *keyPair) get() (*tls.Certificate, error) {
-	cert, err := k.load(false)
-	if err != nil && cert != nil {
-		return cert, nil
-	}
-	return cert, err
-}
-
-// load reads the files if that of the certificate has changed, or if it must. On an
-// error it returns what is in use, if anything is.
-func (k *keyPair) load(must bool) (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st, err := os.Stat(k.cert)
-	if err == nil && k.loaded != nil && !must && st.ModTime().Equal(k.changed) {
-		return k.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(k.cert, k.key)
-	}
-	if err != nil {
-		return k.loaded, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-	}
-	k.loaded, k.changed = &pair, st.ModTime()
-	return k.loaded, nil
+	return t.source.ClientConfig, nil
 }

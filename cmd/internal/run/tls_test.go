@@ -40,24 +40,27 @@ func reach(t *testing.T, srv *run.Server, client run.TLS) error {
 	return err
 }
 
+// serveTLS starts a server that lasts until it is stopped.
+func serveTLS(t *testing.T, f *run.TLS) *run.Server {
+	t.Helper()
+	creds, err := f.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.Serve(lis, creds, nothing)
+}
+
 func TestTLS(t *testing.T) {
 	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")
 	cert, key := ours.Issue("server")
 	ccert, ckey := ours.Issue("client")
 	ocert, okey := others.Issue("stranger")
 
-	serve := func(f run.TLS) *run.Server {
-		creds, err := f.Server()
-		if err != nil {
-			t.Fatal(err)
-		}
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return run.Serve(lis, creds, nothing)
-	}
-	oneWay, mutual := serve(run.TLS{Cert: cert, Key: key}), serve(run.TLS{Cert: cert, Key: key, CA: ours.CA})
+	oneWay, mutual := serveTLS(t, &run.TLS{Cert: cert, Key: key}), serveTLS(t, &run.TLS{Cert: cert, Key: key, CA: ours.CA})
 	defer oneWay.Stop(nil)
 	defer mutual.Stop(nil)
 	for _, c := range []struct {
@@ -82,15 +85,7 @@ func TestTLS(t *testing.T) {
 func TestTLSRenewed(t *testing.T) {
 	ours, others := runtest.NewAuthority(t, "ours"), runtest.NewAuthority(t, "others")
 	cert, key := ours.Issue("server")
-	creds, err := (&run.TLS{Cert: cert, Key: key}).Server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := run.Serve(lis, creds, nothing)
+	srv := serveTLS(t, &run.TLS{Cert: cert, Key: key})
 	defer srv.Stop(nil)
 	replace := func(file string, data []byte, at time.Time) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
@@ -130,8 +125,8 @@ func TestTLSRefused(t *testing.T) {
 		f    run.TLS
 		want string
 	}{
-		{run.TLS{Cert: cert, Key: key, CA: junk}, "--tls-ca: " + junk + " holds no PEM certificate"},
-		{run.TLS{Cert: cert, Key: key, CA: "/nowhere"}, "--tls-ca: open /nowhere"},
+		{run.TLS{Cert: cert, Key: key, CA: junk}, "--tls-ca: " + junk + ": there is no PEM certificate"},
+		{run.TLS{Cert: cert, Key: key, CA: "/nowhere"}, "--tls-ca: stat /nowhere"},
 		{run.TLS{Cert: junk, Key: key}, "--tls-cert, --tls-key: "},
 		{run.TLS{Cert: "/nowhere", Key: key}, "--tls-cert, --tls-key: stat /nowhere"},
 	} {

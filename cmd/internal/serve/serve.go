@@ -40,7 +40,7 @@ job until its lease_duration has passed, as leases from before may run for so
 long. Every assignment is on disk before it is sent to any part; a disk that is full
 ends the process.`,
 		Example: `  slicer serve
-  slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721`,
+  slicer serve --store pebble:///var/lib/slicer --listen :4720 --http :4721 --tls-cert slicer.crt --tls-key slicer.key --tls-ca ca.crt`,
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -49,6 +49,9 @@ ends the process.`,
 			return err
 		}
 		if err := run.CheckAddress("--backup-listen", backup); err != nil {
+			return err
+		}
+		if err := f.CheckPlain("--backup-listen", backup); err != nil {
 			return err
 		}
 		if err := endpoint.Check(called); err != nil {

@@ -56,7 +56,7 @@ func TestParseStore(t *testing.T) {
 
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		status, err := run.NewStatus("", prometheus.NewRegistry())
+		status, err := run.NewStatus("", prometheus.NewRegistry(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

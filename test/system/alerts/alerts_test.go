@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -88,6 +89,18 @@ var breakages = []breakage{
 	{
 		what: "a clerk takes assignments and acknowledges none", alerts: []string{"SlicerSlowSubscribers"}, speed: 60,
 		start: func(b *bed) { b.silence = b.silent() }, mend: func(b *bed) { b.silence() },
+	},
+	{
+		what: "a certificate is renewed by one that ends in two days", alerts: []string{"SlicerCertificateExpires", "SlicerCertificateExpiresSoon"}, speed: 60,
+		start: func(b *bed) { b.certify(2 * 24 * time.Hour) }, mend: func(b *bed) { b.certify(90 * 24 * time.Hour) },
+	},
+	{
+		what: "a certificate's key is overwritten", alerts: []string{"SlicerCertificateStale"}, speed: 60,
+		start: func(b *bed) {
+			_, key := b.certify(90 * 24 * time.Hour)
+			b.must(os.WriteFile(key, []byte("junk"), 0o600))
+		},
+		mend: func(b *bed) { b.certify(90 * 24 * time.Hour) },
 	},
 	{
 		what: "slicerproxy is told to read rules that are wrong", alerts: []string{"SlicerProxyRules"}, speed: 60,

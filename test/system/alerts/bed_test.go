@@ -22,6 +22,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/slicer-project/slicer/assignment/certs/certstest"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -114,6 +115,8 @@ type bed struct {
 
 	etcds, assigners                   []*process.Process
 	distributor, backup, prober, proxy *process.Process
+	secured                            *process.Process // a Backup Distributor in TLS
+	authority                          *certstest.Authority
 	few, many, busy                    *process.Process // servers
 	silence                            func()           // ends the silent clerk
 	etcdAddrs                          []string
@@ -128,7 +131,7 @@ func newBed(t *testing.T) *bed {
 	process.Build(t, "assigner", "github.com/slicer-project/slicer/cmd/assigner", "steppedclock")
 	process.Build(t, "slicerproxy", "github.com/slicer-project/slicer/cmd/slicerproxy")
 	b := &bed{T: t, dir: t.TempDir(), p: newPrometheus(t, readRules(t, filepath.Join(root, "deploy", "alerts.yaml")))}
-	ports := process.FreePorts(t, 19)
+	ports := process.FreePorts(t, 21)
 	take := func() (addr string) { addr, ports = ports[0], ports[1:]; return addr }
 	scraped := func(name, addr string) string {
 		b.p.targets[name] = "http://" + addr + "/metrics"
@@ -157,6 +160,10 @@ func newBed(t *testing.T) *bed {
 	b.distributor = process.Start(t, "distributor", nil, process.Program("distributor"),
 		"--listen", b.distributorAddr, "--http", scraped("distributor", take()), "--assigners", strings.Join(assigners, ","))
 	b.backup = process.Start(t, "backupdist", nil, process.Program("backupdist"), "--listen", b.backupAddr, "--http", scraped("backupdist", take()), store)
+	b.authority = certstest.NewAuthority(t, "ours", certstest.Expires(1000*24*time.Hour))
+	cert, key := b.certify(90 * 24 * time.Hour)
+	b.secured = process.Start(t, "secured", nil, process.Program("backupdist"), "--listen", take(), "--http", scraped("secured", take()),
+		"--tls-cert", cert, "--tls-key", key, "--tls-ca", b.authority.CA, store)
 	for name, text := range map[string]string{"web": jobFile, "ledger": consistentFile, busyJob: busyFile} {
 		file := b.write(name+".yaml", text)
 		process.Eventually(t, time.Minute, "apply "+name, func() error { return b.ctl("job", "apply", "-f", file) })
@@ -170,6 +177,12 @@ func newBed(t *testing.T) *bed {
 		"--listen", take(), "--http", scraped("slicerproxy", take()))
 	b.client()
 	return b
+}
+
+// certify puts a certificate into the files of the process in TLS.
+func (b *bed) certify(expires time.Duration) (cert, key string) {
+	b.Helper()
+	return b.authority.Issue("secured", certstest.Expires(expires))
 }
 
 func (b *bed) write(name, text string) string {

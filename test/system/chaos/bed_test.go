@@ -144,16 +144,16 @@ func (b *bed) startPlane() {
 		host := fmt.Sprintf("assigner-%d", i)
 		addr := b.net.Listen(host, 0, 1)[0]
 		b.assignerAddrs = append(b.assignerAddrs, addr)
-		b.assigners = append(b.assigners, b.run(host, []string{"SLICER_WALL_OFFSET=" + b.clock(host)}, "assigner", "--id", host, "--listen", addr, store, "--http="))
+		b.assigners = append(b.assigners, b.run(host, []string{"SLICER_WALL_OFFSET=" + b.clock(host)}, "assigner", "--insecure", "--id", host, "--listen", addr, store, "--http="))
 	}
 	for i := range 3 {
 		host := fmt.Sprintf("distributor-%d", i)
 		addr := b.net.Listen(host, 0, 1)[0]
 		b.distAddrs = append(b.distAddrs, addr)
-		b.distributors = append(b.distributors, b.run(host, nil, "distributor", "--id", host, "--listen", addr, "--assigners", strings.Join(b.assignerAddrs, ","), "--http="))
+		b.distributors = append(b.distributors, b.run(host, nil, "distributor", "--insecure", "--id", host, "--listen", addr, "--assigners", strings.Join(b.assignerAddrs, ","), "--http="))
 	}
 	b.backupAddrs = b.net.Listen("backup", 0, 1)
-	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", b.backupAddrs[0], store, "--http="))
+	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--insecure", "--listen", b.backupAddrs[0], store, "--http="))
 	b.apply()
 	b.watch = startWatch(t, b.etcdAddrs)
 }

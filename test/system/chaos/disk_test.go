@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	addrs := b.net.Listen("slicer", 0, 2)
 	b.distAddrs, b.backupAddrs = addrs[:1], addrs[1:]
-	slicer := b.run("slicer", nil, "slicer", "serve", "--store", "pebble://"+dir+"/db", "--listen", addrs[0], "--backup-listen", addrs[1], "--http=")
+	slicer := b.run("slicer", nil, "slicer", "serve", "--insecure", "--store", "pebble://"+dir+"/db", "--listen", addrs[0], "--backup-listen", addrs[1], "--http=")
 	b.apply()
 	b.watch = listen(t, addrs[0])
 	for i := range 2 {

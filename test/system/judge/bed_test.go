@@ -110,16 +110,16 @@ func newBed(t *testing.T, n network, p plan) *bed {
 		host := fmt.Sprintf("assigner-%d", i)
 		addr := n.listen(host, toPlane, 1)[0]
 		assigners = append(assigners, addr)
-		b.assigners = append(b.assigners, b.run(host, assignerEnv, assigner, "--id", host, "--listen", addr, url, "--http="))
+		b.assigners = append(b.assigners, b.run(host, assignerEnv, assigner, "--insecure", "--id", host, "--listen", addr, url, "--http="))
 	}
 	for i := range 2 {
 		host := fmt.Sprintf("distributor-%d", i)
 		addr := n.listen(host, toPlane, 1)[0]
 		b.distAddrs = append(b.distAddrs, addr)
-		b.distributors = append(b.distributors, b.run(host, nil, "distributor", "--id", host, "--listen", addr, "--assigners", strings.Join(assigners, ","), "--http="))
+		b.distributors = append(b.distributors, b.run(host, nil, "distributor", "--insecure", "--id", host, "--listen", addr, "--assigners", strings.Join(assigners, ","), "--http="))
 	}
 	backup := n.listen("backup", toPlane, 1)
-	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--listen", backup[0], url, "--http="))
+	b.backups = append(b.backups, b.run("backup", nil, "backupdist", "--insecure", "--listen", backup[0], url, "--http="))
 
 	b.apply(cmp.Or(p.file, jobFile))
 
