@@ -161,7 +161,7 @@ func TestContextBadFiles(t *testing.T) {
 		}
 	}
 	missing := configFile(t, "contexts:\n  a:\n    server: 127.0.0.1:1\n    tls_ca: none.crt\n")
-	if r := alone("--config", missing, "--context", "a", "job", "list"); r.code != run.ExitFailed || !strings.HasPrefix(r.errs, "slicerctl: --tls-ca: open "+filepath.Dir(missing)+"/none.crt: ") ||
+	if r := alone("--config", missing, "--context", "a", "job", "list"); r.code != run.ExitFailed || !strings.HasPrefix(r.errs, "slicerctl: --tls-ca: stat "+filepath.Dir(missing)+"/none.crt: ") ||
 		!strings.HasSuffix(r.errs, " (context a of "+missing+")\n") {
 		t.Errorf("a file of a context that is not there: %+v", r)
 	}
