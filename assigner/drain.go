@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -17,11 +18,12 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		return nil, err
 	}
 	defer done()
-	stamp, err := v.stamp(ctx, m.GetWho(), m.GetWhy(), m.GetPeer())
+	c := v.caller(ctx)
+	stamp, err := v.stamp(c, m.GetWho(), m.GetWhy(), m.GetPeer())
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	job, home, err := v.a.find(ctx, m.GetJob())
+	job, home, err := v.find(ctx, c, assignment.Order, m.GetJob())
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -55,7 +57,7 @@ func (v adminService) drainOrder(job, task string) order {
 		at, there := c.DrainOf(task)
 		switch {
 		case there && c.Drains[at].Incarnation == incarnation:
-			return "it is drained already, by " + c.Drains[at].Who, nil
+			return "it is drained already, by " + c.Drains[at].By(), nil
 		case there:
 			c.Drains = slices.Delete(c.Drains, at, at+1) // it has ended
 		case len(c.Drains) == store.MaxDrains:
@@ -82,7 +84,7 @@ func (v adminService) undrainOrder(job, task string) order {
 		}
 		d := c.Drains[at]
 		lifted, c.Drains = &d, slices.Delete(c.Drains, at, at+1)
-		return "lifted the drain by " + d.Who, nil
+		return "lifted the drain by " + d.By(), nil
 	}, revert: func(c *store.Overrides, _ int64) bool {
 		at, there := c.DrainOf(task)
 		if lifted == nil || there || len(c.Drains) == store.MaxDrains {

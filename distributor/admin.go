@@ -78,6 +78,10 @@ func (d *Distributor) callerOf(ctx context.Context) enforce.Caller {
 	return d.cfg.Rights.Caller(ctx)
 }
 
+func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
+}
+
 // caller is the address that a call comes from, for the assigner to note.
 func caller(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {

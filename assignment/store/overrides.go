@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 )
 
 // Bounds of what operators may lay down.
@@ -22,11 +23,22 @@ const (
 
 // Stamp says who did something, from where, when and why.
 type Stamp struct {
-	// Who is as they say, and Peer the network address that they spoke from.
+	// Identity is that of the caller's certificate, at most assignment.MaxIdentityLen bytes;
+	// empty in what was stored before there was one, and for what an assigner did by itself.
+	Identity string
+	// Who is as they say, a comment, and Peer the network address that they spoke from.
 	Who, Peer string
 	// When is by the assigner's wall clock, in whole milliseconds.
 	When time.Time
 	Why  string
+}
+
+// By names who did it, for people: the identity or, where there is none, what they say.
+func (s *Stamp) By() string {
+	if s.Identity == "" || s.Identity == string(access.Anonymous) {
+		return s.Who
+	}
+	return s.Identity
 }
 
 // Freeze stops everything that is not done by order of an operator.
@@ -218,7 +230,7 @@ func (f *Freeze) valid() error {
 // Validate names the first field that is not allowed.
 func (s *Stamp) Validate() error {
 	return firstOf(
-		ValidateWords("who", s.Who, MaxWho), ValidateWords("peer", s.Peer, MaxWho), ValidateWords("why", s.Why, MaxWhy),
+		ValidateWords("identity", s.Identity, assignment.MaxIdentityLen), ValidateWords("who", s.Who, MaxWho), ValidateWords("peer", s.Peer, MaxWho), ValidateWords("why", s.Why, MaxWhy),
 		validTime(s.When))
 }
 

@@ -230,6 +230,13 @@ func (r *Rights) CheckNamed(c Caller, method string) error {
 	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s: it takes a certificate", c.Identity, method)
 }
 
+// RefuseName returns PERMISSION_DENIED for a peer of the control plane that takes a name
+// which is another one's for now.
+func (r *Rights) RefuseName(c Caller, method, name string) error {
+	r.refuse(c, refusal{verb: "plane", rule: "the name of another identity: " + name, method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not be %s (%s): another identity is", c.Identity, name, method)
+}
+
 // refusal is what was refused, for the log.
 type refusal struct{ verb, rule, job, task, method string }
 
