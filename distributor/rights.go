@@ -26,13 +26,14 @@ type petition struct {
 	peer   string // the client to the limiter
 }
 
-func (d *Distributor) watches(ctx context.Context) *petition {
-	return &petition{rights: d.cfg.Rights, caller: d.cfg.Rights.Peer(ctx), verb: assignment.Watch, peer: limiter.KeyOfContext(ctx)}
+// watches is what the peer of a call asks for that wants the job's assignments.
+func watches(ctx context.Context, r *enforce.Rights) *petition {
+	return &petition{rights: r, caller: r.Peer(ctx), verb: assignment.Watch, peer: limiter.KeyOfContext(ctx)}
 }
 
 // petitionOf is what a subscriber's hello asks for.
-func (d *Distributor) petitionOf(ctx context.Context, in fanout.Hello) *petition {
-	p := d.watches(ctx)
+func petitionOf(ctx context.Context, r *enforce.Rights, in fanout.Hello) *petition {
+	p := watches(ctx, r)
 	if in.Role == slicerv1.Role_ROLE_SLICELET {
 		p.verb, p.task = assignment.Own, in.Task.GetName()
 	}

@@ -295,6 +295,7 @@ func TestRightsChange(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				g := newGuarded(t, testPolicy)
 				tc.give(g)
+				synctest.Wait()
 				l := g.live()
 				for i := range 3 {
 					when := fmt.Sprintf("%s, round %d", tc.what, i)
@@ -308,6 +309,7 @@ func TestRightsChange(t *testing.T) {
 						t.Errorf("%s, fetched: %v", when, err)
 					}
 					tc.give(g)
+					synctest.Wait() // until the Distributor has heard it
 					l.begin(ann)
 				}
 				if n := len(l.subs[bob+" watch"].kinds()); n != 1 {

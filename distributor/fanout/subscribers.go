@@ -154,7 +154,7 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
 	case old != nil && now.Sub(old.reportedAt) <= j.up.answer.heartbeat():
 		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
-			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress(), "identity", s.identity, "of_first", t.identity)
+			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress(), "identity", s.identity, "first_identity", t.identity)
 		as := fmt.Sprintf("as another incarnation (%016x)", t.task.GetIncarnation())
 		if t.foreign(s.identity) {
 			as = "and of another identity"

@@ -133,8 +133,8 @@ func (r *Rights) Caller(ctx context.Context) Caller {
 	return c
 }
 
-// Peer is the Caller where nobody passes anything on: its identity is always that of the
-// peer itself.
+// Peer is the Caller where no call is passed on: its identity is always that of the peer
+// itself.
 func (r *Rights) Peer(ctx context.Context) Caller {
 	c := Caller{Identity: PeerIdentity(ctx)}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
