@@ -123,7 +123,21 @@ type Caller struct {
 
 // Caller reads it off a call's context.
 func (r *Rights) Caller(ctx context.Context) Caller {
-	var c Caller
+	c := Peer(ctx)
+	policy, _ := r.Policy()
+	c.Plane = r != nil && r.within || policy.Plane(c.Identity)
+	c.Carrier = policy.Carrier(c.Identity)
+	if c.Plane {
+		if id, ok := forwarded(ctx); ok {
+			c.Identity = id
+		}
+	}
+	return c
+}
+
+// Peer is who the connection of a call comes from, whatever its messages say: only Identity
+// and Address are set.
+func Peer(ctx context.Context) (c Caller) {
 	c.Identity = access.Anonymous
 	if p, ok := peer.FromContext(ctx); ok {
 		if p.Addr != nil {
@@ -131,14 +145,6 @@ func (r *Rights) Caller(ctx context.Context) Caller {
 		}
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			c.Identity = access.Of(verified(info))
-		}
-	}
-	policy, _ := r.Policy()
-	c.Plane = r != nil && r.within || policy.Plane(c.Identity)
-	c.Carrier = policy.Carrier(c.Identity)
-	if c.Plane {
-		if id, ok := forwarded(ctx); ok {
-			c.Identity = id
 		}
 	}
 	return c
