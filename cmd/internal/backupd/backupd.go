@@ -59,6 +59,7 @@ of the others, and its own are served as they were read last.`,
 		})
 	}
 	f.Bind(cmd, "", run.BackupPort)
+	f.BindPolicy(cmd)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores, with the names that assigners give them")
 	return cmd
 }

@@ -28,6 +28,8 @@ type Flags struct {
 	ID, Zone                string
 	LogLevel, LogFormat     string
 	TLS                     TLS
+	// Policy is the file of --policy; nil for commands that have no such flag.
+	Policy *string
 }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
@@ -73,7 +75,10 @@ func (f *Flags) Validate() error {
 	if _, err := f.Logger(io.Discard); err != nil {
 		return err
 	}
-	return f.TLS.validateServer()
+	if err := f.TLS.validateServer(); err != nil {
+		return err
+	}
+	return f.validatePolicy()
 }
 
 // Logger writes what --log-level and --log-format ask for.
