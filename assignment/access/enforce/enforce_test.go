@@ -3,15 +3,9 @@ package enforce_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
-	"math/big"
 	"net"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -27,61 +21,11 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// authority signs certificates for TLS between loopback addresses.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
-
-func newAuthority(t *testing.T) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, key: key, pool: x509.NewCertPool()}
-	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, &key.PublicKey)
-	a.pool.AddCert(a.cert)
-	return a
-}
-
-func (a *authority) sign(c, parent *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
-	c.SerialNumber, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return made
-}
-
-func (a *authority) issue(id string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	if id != "" {
-		u, err := url.Parse(id)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		c.URIs = []*url.URL{u}
-	}
-	return tls.Certificate{Certificate: [][]byte{a.sign(c, a.cert, &key.PublicKey).Raw}, PrivateKey: key}
-}
 
 // ask calls a server that answers with what handle returns.
 func ask(t *testing.T, lis string, creds credentials.TransportCredentials, md ...string) error {
@@ -115,19 +59,11 @@ func serve(t *testing.T, creds credentials.TransportCredentials, handle func(ctx
 	return lis.Addr().String()
 }
 
-func policy(t *testing.T, text string) *access.Policy {
-	p, err := access.Parse("policy", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // Identities come from certificates; a forwarded one counts only if the peer is of the
 // control plane.
 func TestCaller(t *testing.T) {
-	a := newAuthority(t)
-	r, err := enforce.New(enforce.Config{Policy: policy(t, "plane: [spiffe://corp/distributor]\nproxies: [spiffe://corp/proxy]\nadmin: [spiffe://corp/ann]\n")})
+	a := accesstest.New(t)
+	r, err := enforce.New(enforce.Config{Policy: accesstest.Policy(t, "plane: [spiffe://corp/distributor]\nproxies: [spiffe://corp/proxy]\nadmin: [spiffe://corp/ann]\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,18 +72,11 @@ func TestCaller(t *testing.T) {
 		got, within = r.Caller(ctx), r.Within().Caller(ctx)
 		return nil
 	}
-	server := a.issue("spiffe://corp/server")
-	tlsAt := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: a.pool, ClientAuth: tls.VerifyClientCertIfGiven}), handle)
+	const server = "spiffe://corp/server"
+	tlsAt := serve(t, a.Server(server), handle)
 	// One that asks for a certificate and does not look at it.
-	laxAt := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequestClientCert}), handle)
+	laxAt := serve(t, credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{a.Issue(server)}, ClientAuth: tls.RequestClientCert}), handle)
 	plainAt := serve(t, insecure.NewCredentials(), handle)
-	as := func(id string) credentials.TransportCredentials {
-		cfg := &tls.Config{RootCAs: a.pool}
-		if id != "none" {
-			cfg.Certificates = []tls.Certificate{a.issue(id)}
-		}
-		return credentials.NewTLS(cfg)
-	}
 	for _, tc := range []struct {
 		name  string
 		at    string
@@ -158,15 +87,15 @@ func TestCaller(t *testing.T) {
 		within access.Identity
 	}{
 		{"plain", plainAt, insecure.NewCredentials(), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: access.Anonymous}, "spiffe://corp/ann"},
-		{"no certificate", tlsAt, as("none"), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
-		{"not verified", laxAt, as("spiffe://corp/ann"), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
-		{"no name", tlsAt, as(""), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
-		{"a client", tlsAt, as("spiffe://corp/bob"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/bob"}, "spiffe://corp/ann"},
-		{"a proxy", tlsAt, as("spiffe://corp/proxy"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/proxy", Carrier: true}, "spiffe://corp/ann"},
-		{"plane", tlsAt, as("spiffe://corp/distributor"), nil, enforce.Caller{Identity: "spiffe://corp/distributor", Plane: true, Carrier: true}, "spiffe://corp/distributor"},
-		{"plane forwards", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/ann", Plane: true, Carrier: true}, "spiffe://corp/ann"},
-		{"plane forwards nonsense", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/a b"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
-		{"plane forwards two", tlsAt, as("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann", "slicer-identity", "spiffe://corp/bob"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
+		{"no certificate", tlsAt, a.Client(accesstest.Nobody), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"not verified", laxAt, a.Client("spiffe://corp/ann"), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"no name", tlsAt, a.Client(""), nil, enforce.Caller{Identity: access.Anonymous}, access.Anonymous},
+		{"a client", tlsAt, a.Client("spiffe://corp/bob"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/bob"}, "spiffe://corp/ann"},
+		{"a proxy", tlsAt, a.Client("spiffe://corp/proxy"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/proxy", Carrier: true}, "spiffe://corp/ann"},
+		{"plane", tlsAt, a.Client("spiffe://corp/distributor"), nil, enforce.Caller{Identity: "spiffe://corp/distributor", Plane: true, Carrier: true}, "spiffe://corp/distributor"},
+		{"plane forwards", tlsAt, a.Client("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann"}, enforce.Caller{Identity: "spiffe://corp/ann", Plane: true, Carrier: true}, "spiffe://corp/ann"},
+		{"plane forwards nonsense", tlsAt, a.Client("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/a b"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
+		{"plane forwards two", tlsAt, a.Client("spiffe://corp/distributor"), []string{"slicer-identity", "spiffe://corp/ann", "slicer-identity", "spiffe://corp/bob"}, enforce.Caller{Identity: access.Anonymous, Plane: true, Carrier: true}, access.Anonymous},
 	} {
 		if err := ask(t, tc.at, tc.creds, tc.md...); err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
@@ -185,7 +114,7 @@ func TestCaller(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	var log bytes.Buffer
-	r, err := enforce.New(enforce.Config{Policy: policy(t, "jobs: {watch: [spiffe://corp/bob]}\n"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, err := enforce.New(enforce.Config{Policy: accesstest.Policy(t, "jobs: {watch: [spiffe://corp/bob]}\n"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -506,7 +506,10 @@ type TaskReport struct {
 	// Missing when it follows. Its age includes the time spent at the Distributor.
 	Report *Report `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
 	// The slicelet's stream to this Distributor has ended.
-	Disconnected  bool `protobuf:"varint,3,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
+	Disconnected bool `protobuf:"varint,3,opt,name=disconnected,proto3" json:"disconnected,omitempty"`
+	// Whose certificate the slicelet came with, as in slicer.v1.Stamp. Empty where the
+	// Distributor does not ask for rights: then it counts for nothing.
+	Identity      string `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -560,6 +563,13 @@ func (x *TaskReport) GetDisconnected() bool {
 		return x.Disconnected
 	}
 	return false
+}
+
+func (x *TaskReport) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Acks says how far a Distributor's subscribers of a job have come. It goes to
@@ -1909,12 +1919,13 @@ const file_slicer_v1_assigner_proto_rawDesc = "" +
 	"\vTaskReports\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12/\n" +
-	"\areports\x18\x03 \x03(\v2\x15.slicer.v1.TaskReportR\areports\"\x80\x01\n" +
+	"\areports\x18\x03 \x03(\v2\x15.slicer.v1.TaskReportR\areports\"\x9c\x01\n" +
 	"\n" +
 	"TaskReport\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12)\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportR\x06report\x12\"\n" +
-	"\fdisconnected\x18\x03 \x01(\bR\fdisconnected\"\xd4\x02\n" +
+	"\fdisconnected\x18\x03 \x01(\bR\fdisconnected\x12\x1a\n" +
+	"\bidentity\x18\x04 \x01(\tR\bidentity\"\xd4\x02\n" +
 	"\x04Acks\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12%\n" +
 	"\x0emin_generation\x18\x02 \x01(\x03R\rminGeneration\x12\x1e\n" +
