@@ -37,7 +37,7 @@ type holder struct {
 }
 
 func (v *service) find(ctx context.Context, t []byte) (holder, error) {
-	from := originOf(ctx)
+	from := v.s.originOf(ctx)
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
 	x, err := v.s.remote.find(t, from)
@@ -59,7 +59,7 @@ func (v *service) owner(ctx context.Context, t []byte, job string) (holder, erro
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	from := originOf(ctx)
+	from := v.s.originOf(ctx)
 	if err := checkTasks(req.GetJobs(), req.GetTasks()); err != nil {
 		return nil, explain(err)
 	}
@@ -179,7 +179,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 
 // watch begins a session's watch of a job. What it returns ends with the session.
 func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
-	from, s := originOf(ctx), v.s
+	from, s := v.s.originOf(ctx), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, err := s.remote.find(t, from)

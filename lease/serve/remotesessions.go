@@ -40,12 +40,12 @@ type origin struct {
 }
 
 // originOf reads it off the connection, never off a message.
-func originOf(ctx context.Context) origin {
+func (s *Store) originOf(ctx context.Context) origin {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
 		return origin{caller: enforce.Caller{Identity: access.Anonymous}}
 	}
-	o := origin{caller: enforce.Peer(ctx), connection: p.Addr.String(), peer: "address " + limiter.KeyOf(p.Addr)}
+	o := origin{caller: s.rights.Peer(ctx), connection: p.Addr.String(), peer: "address " + limiter.KeyOf(p.Addr)}
 	if o.caller.Identity != access.Anonymous {
 		o.peer = "identity " + string(o.caller.Identity)
 	}

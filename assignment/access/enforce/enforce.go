@@ -123,10 +123,7 @@ type Caller struct {
 
 // Caller reads it off a call's context.
 func (r *Rights) Caller(ctx context.Context) Caller {
-	c := Peer(ctx)
-	policy, _ := r.Policy()
-	c.Plane = r != nil && r.within || policy.Plane(c.Identity)
-	c.Carrier = policy.Carrier(c.Identity)
+	c := r.Peer(ctx)
 	if c.Plane {
 		if id, ok := forwarded(ctx); ok {
 			c.Identity = id
@@ -135,19 +132,27 @@ func (r *Rights) Caller(ctx context.Context) Caller {
 	return c
 }
 
-// Peer is who the connection of a call comes from, whatever its messages say: only Identity
-// and Address are set.
-func Peer(ctx context.Context) (c Caller) {
-	c.Identity = access.Anonymous
+// Peer is the Caller where nobody passes anything on: its identity is always that of the
+// peer itself.
+func (r *Rights) Peer(ctx context.Context) Caller {
+	c := Caller{Identity: PeerIdentity(ctx)}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		c.Address = p.Addr.String()
+	}
+	policy, _ := r.Policy()
+	c.Plane = r != nil && r.within || policy.Plane(c.Identity)
+	c.Carrier = policy.Carrier(c.Identity)
+	return c
+}
+
+// PeerIdentity is the one in the verified certificate of a call's peer.
+func PeerIdentity(ctx context.Context) access.Identity {
 	if p, ok := peer.FromContext(ctx); ok {
-		if p.Addr != nil {
-			c.Address = p.Addr.String()
-		}
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			c.Identity = access.Of(verified(info))
+			return access.Of(verified(info))
 		}
 	}
-	return c
+	return access.Anonymous
 }
 
 // verified is the peer's certificate, nil if there is none that was verified.
