@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/backupdist/protocol"
@@ -34,11 +35,15 @@ func (svc adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (
 		return nil, errClosing
 	}
 	defer svc.s.wg.Done()
+	p := svc.s.asks(ctx, assignment.Read)
 	f := svc.s.find(ctx, r.GetName(), nil)
-	switch {
-	case f.err != nil:
-		return nil, statusOf(f.err)
-	case f.source == nil:
+	if f.err != nil {
+		return nil, p.unread(r.GetName(), f.err)
+	}
+	if err := p.check(r.GetName(), f.job.Config.Access); err != nil {
+		return nil, err
+	}
+	if f.source == nil {
 		return nil, statusOf(fmt.Errorf("%w: job %s", store.ErrNotFound, r.GetName()))
 	}
 	return &slicerv1.GetJobResponse{Job: jobToProto(f.job)}, nil
@@ -57,6 +62,7 @@ func (svc adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsReques
 		err  error
 	}
 	s := svc.s
+	p := s.asks(ctx, assignment.Read)
 	answers := make(chan answer, len(s.sources))
 	if !s.enter() {
 		return nil, errClosing
@@ -81,6 +87,9 @@ func (svc adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsReques
 			continue
 		}
 		for _, j := range a.jobs {
+			if !p.may(j.Config.Name, j.Config.Access) {
+				continue
+			}
 			resp.Jobs = append(resp.Jobs, jobToProto(j))
 		}
 	}

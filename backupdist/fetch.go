@@ -58,17 +58,21 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	if err := protocol.CheckName(r.GetJob(), r.GetGeneration()); err != nil {
 		return nil, err
 	}
-	j, err := s.acquireFor(ctx, r.GetJob())
+	p := s.asks(ctx, assignment.Watch)
+	j, err := s.acquireFor(ctx, r.GetJob(), p)
 	if err != nil {
 		return nil, err
 	}
 	defer s.release(j)
 	j.notify((*protocol.Job).Needed)
 	st := j.await(ctx)
+	if err := p.review(j.name, st); err != nil {
+		return nil, err
+	}
 	a, g := st.Newest, assignment.Generation(r.GetGeneration())
 	switch {
 	case !st.Known || st.Missing:
-		return nil, j.why(st.State)
+		return nil, j.why(st.State, p)
 	case a != nil && (g == 0 || g == a.Generation()):
 		return &st.update.whole, nil
 	case g == 0:

@@ -162,14 +162,14 @@ func (j *job) fetch(ctx context.Context, old protocol.State) protocol.Reading {
 }
 
 // why is the status for a subscriber that cannot be served.
-func (j *job) why(st protocol.State) error {
+func (j *job) why(st protocol.State, p *petition) error {
 	switch {
 	case st.Missing:
 		return status.Errorf(codes.NotFound, "job %q does not exist; slicerctl job apply makes it", j.name)
 	case st.Err != nil:
-		return statusOf(fmt.Errorf("job %q: %w", j.name, st.Err))
+		return p.unread(j.name, fmt.Errorf("job %q: %w", j.name, st.Err))
 	}
-	return status.Errorf(codes.Unavailable, "job %q: the store has not answered yet", j.name)
+	return p.unread(j.name, nil)
 }
 
 // statusOf is the status for an error of the store's.

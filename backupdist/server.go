@@ -36,6 +36,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -67,6 +68,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer may be nil: no metrics. Several servers on one share the series.
 	Registerer prometheus.Registerer
+	// Rights say which peers may own, watch and read jobs. nil allows everything to all.
+	Rights *enforce.Rights
 }
 
 func (c *Config) check() error {
@@ -94,6 +97,7 @@ type Server struct {
 	sources    []*source
 	log        *slog.Logger
 	m          *metrics
+	rights     *enforce.Rights
 	life       context.Context // of everything that is started here
 	cancel     context.CancelFunc
 	wg         sync.WaitGroup // every goroutine, handlers included
@@ -120,10 +124,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		log: cfg.Logger, m: m, life: ctx, cancel: cancel,
+		log: cfg.Logger, m: m, rights: cfg.Rights, life: ctx, cancel: cancel,
 		reading: make(chan struct{}, readers), jobs: make(map[string]*job),
-		handshakes: limiter.NewHandshakes(limiter.HandshakesConfig{Dropped: func(why string) { m.dropped.WithLabelValues(why).Inc() }}),
-		unknowns:   limiter.NewNames(),
+		handshakes: limiter.NewHandshakes(limiter.HandshakesConfig{
+			Carrier: func(ctx context.Context) bool { return cfg.Rights.Peer(ctx).Carrier },
+			Dropped: func(why string) { m.dropped.WithLabelValues(why).Inc() },
+		}),
+		unknowns: limiter.NewNames(),
 	}
 	for _, st := range cfg.Stores {
 		s.sources = append(s.sources, newSource(s, st))
@@ -236,14 +243,13 @@ func (s *Server) drop(j *job) bool {
 
 // ServerOptions are what a server with ten thousand subscribers on it should be
 // made with: small buffers, and keepalive pings both ways. On one connection at most
-// 1,000 calls are answered at a time, streams included; gRPC lets a client's others wait.
-// See Admit, too.
+// 1,000 calls are answered at a time, streams included, and of those that the policy of
+// Config.Rights calls plane or proxies 10,000. See Admit, too.
 func ServerOptions() []grpc.ServerOption {
 	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName),
 		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(16<<10),
 		grpc.StaticStreamWindowSize(64<<10), grpc.StaticConnWindowSize(128<<10),
 		grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(10*time.Second),
-		grpc.MaxConcurrentStreams(limiter.MaxCalls),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 }

@@ -74,7 +74,8 @@ func (s *Server) admit(c *client, h *slicerv1.Hello) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.acquireFor(c.stream.Context(), h.GetJob())
+	c.petition = s.petitionOf(c.stream.Context(), h)
+	j, err := s.acquireFor(c.stream.Context(), h.GetJob(), c.petition)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +93,8 @@ type client struct {
 	done   chan error // why the stream is to end
 	acked  chan struct{}
 	setUp  *limiter.Handshake // of its connection, nil once that is released; the sender's
+
+	petition *petition // the sender's, once it has been admitted
 
 	mu   sync.Mutex
 	core *protocol.Subscriber // nil until it has been admitted
@@ -142,10 +145,13 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 	defer timer.Stop()
 	for {
 		st := j.now()
+		if err := c.petition.review(j.name, st); err != nil {
+			return err
+		}
 		send, wake := c.next(st)
 		switch {
 		case send.Hopeless:
-			return j.why(st.State)
+			return j.why(st.State, c.petition)
 		case send.Status != nil:
 			if err := c.stream.Send(&slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: send.Status}}); err != nil {
 				return err
@@ -171,6 +177,7 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 		select {
 		case <-st.next:
 		case <-c.acked:
+		case <-c.petition.changed:
 		case <-timer.C:
 		case <-ended:
 			return nil

@@ -60,30 +60,27 @@ func TestServesFromTheStore(t *testing.T) {
 	})
 }
 
-// What is more than a connection's streams waits at the client until one has ended, and
-// costs the server nothing.
+// What is more than a connection's streams is refused. Another connection has its own.
 func TestStreamsOfAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemStore()
 		m.put("web")
 		a := assigned(t, nil, "web", 7, 10, 1)
 		m.write(a)
-		_, cc := start(t, m)
+		f := newFront(t, m)
+		cc := f.at("10.0.0.1")
 		subs := make([]*sub, limiter.MaxCalls)
 		for i := range subs {
 			subs[i] = subscribe(t, cc, hello("web"), nil)
 		}
 		subs[0].expect(a, "whole")
-		more := make(chan *sub, 1)
-		go func() { more <- subscribe(t, cc, hello("web"), nil) }()
-		time.Sleep(time.Minute)
-		select {
-		case <-more:
-			t.Fatalf("%d streams are answered on one connection", limiter.MaxCalls+1)
-		default:
+		if c := subscribe(t, cc, hello("web"), nil).code(); c != codes.ResourceExhausted {
+			t.Fatalf("%d streams are answered on one connection: the last ends with %s", limiter.MaxCalls+1, c)
 		}
+		subscribe(t, f.at("10.0.0.1"), hello("web"), nil).expect(a, "whole")
 		subs[1].close()
-		(<-more).expect(a, "whole")
+		synctest.Wait()
+		subscribe(t, cc, hello("web"), nil).expect(a, "whole")
 	})
 }
 

@@ -61,6 +61,7 @@ const maxOutstanding = 1_000_000
 // What Ready's error may match.
 var (
 	ErrUnknownJob  = subscriber.ErrUnknownJob  // the store says that there is no such job
+	ErrNotAllowed  = subscriber.ErrNotAllowed  // the identity in our certificate may not watch the job
 	ErrUnavailable = subscriber.ErrUnavailable // no server answers, or none has an assignment yet
 	ErrClosed      = subscriber.ErrClosed
 )

@@ -144,6 +144,10 @@ func TestReadySaysWhy(t *testing.T) {
 		if err := ready(); !errors.Is(err, ErrUnknownJob) {
 			t.Errorf("of an unknown job: %v", err)
 		}
+		server.Refuse(status.Error(codes.PermissionDenied, "identity x may not watch job job"))
+		if err := ready(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "identity x may not watch job job") {
+			t.Errorf("without the right: %v", err)
+		}
 		server.Refuse(nil)
 		for server.Streams() == 0 {
 			<-server.Changed()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -65,6 +66,16 @@ func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequ
 	return passOn(ctx, s.d, "ExplainKey", r.GetJob(), r, slicerv1.AdminServiceClient.ExplainKey)
 }
 
+// callerOf is who a call is passed on for. Without a policy it is not known which peers pass
+// on what others ask: then it is the peer itself, since the assigner, which may have a policy,
+// believes what a Distributor says.
+func (d *Distributor) callerOf(ctx context.Context) enforce.Caller {
+	if policy, _ := d.cfg.Rights.Policy(); policy == nil {
+		return d.cfg.Rights.Peer(ctx)
+	}
+	return d.cfg.Rights.Caller(ctx)
+}
+
 // caller is the address that a call comes from, for the assigner to note.
 func caller(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
@@ -107,6 +118,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
 	defer context.AfterFunc(d.handlers.Life(), cancel)()
+	ctx = enforce.Forward(ctx, d.callerOf(ctx))
 	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.cfg.asked())
 	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {

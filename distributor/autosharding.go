@@ -20,18 +20,28 @@ type autoshardingClient struct {
 	id   uint64
 	job  *job
 	left sync.Once
+
+	petition *petition
+	denied   error // it may not go on; guarded by the job's lock
 }
 
 // Join implements autosharding.Source.
 func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	j, err := s.d.acquireFor(ctx, job)
+	p := s.d.watches(ctx)
+	j, err := s.d.acquireFor(ctx, job, p)
 	if err != nil {
 		return nil, err
 	}
-	c := &autoshardingClient{id: s.d.given.subscribers.Add(1), job: j}
-	if r, refused := j.step(time.Now(), fanout.ClientCame{ID: c.id, Name: name, Held: held}).(fanout.Refuse); refused {
+	c := &autoshardingClient{id: s.d.given.subscribers.Add(1), job: j, petition: p}
+	if err := j.admit(ctx, p, func(now time.Time) error {
+		if r, refused := j.stepLocked(now, fanout.ClientCame{ID: c.id, Name: name, Held: held}).(fanout.Refuse); refused {
+			return r.Err
+		}
+		j.clients[c.id] = c
+		return nil
+	}); err != nil {
 		s.d.release(j)
-		return nil, r.Err
+		return nil, err
 	}
 	return c, nil
 }
@@ -41,6 +51,9 @@ func (c *autoshardingClient) Newest(now time.Time) (*assignment.Assignment, <-ch
 	j := c.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if c.denied != nil {
+		return nil, nil, 0, c.denied
+	}
 	n := j.stepLocked(now, fanout.ClientAsks{ID: c.id}).(fanout.Newest)
 	if n.Err != nil {
 		return nil, nil, 0, n.Err
@@ -73,9 +86,16 @@ func (c *autoshardingClient) Refuses(now time.Time) { c.job.step(now, fanout.Cli
 // Leave implements autosharding.Feed.
 func (c *autoshardingClient) Leave(now time.Time) {
 	c.left.Do(func() {
-		c.job.step(now, fanout.Left{ID: c.id})
+		c.job.clientLeft(now, c.id)
 		c.job.d.release(c.job)
 	})
+}
+
+func (j *job) clientLeft(now time.Time, id uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stepLocked(now, fanout.Left{ID: id})
+	delete(j.clients, id)
 }
 
 // clientLoads is what clients say to have sent. It has a lock of its own, taken

@@ -35,7 +35,12 @@ type foreign struct {
 
 func (w *world) foreign(uuid string, latest assignment.Generation) *foreign {
 	w.t.Helper()
-	c, err := autoshardingtest.Watch(context.Background(), w.cc, testJob, uuid, int64(latest))
+	return w.foreignOf(testJob, uuid, latest)
+}
+
+func (w *world) foreignOf(job, uuid string, latest assignment.Generation) *foreign {
+	w.t.Helper()
+	c, err := autoshardingtest.Watch(context.Background(), w.cc, job, uuid, int64(latest))
 	if err != nil {
 		w.t.Fatal(err)
 	}

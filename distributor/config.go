@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 )
 
@@ -35,8 +36,11 @@ type Config struct {
 	// ServeDistributors makes it serve Distributors of the second tier, if it is of the
 	// first itself. They speak with the assigners through it, as Distributors that may
 	// say anything about tasks: with it, anyone who may call this Distributor can do what
-	// otherwise takes a connection to an assigner.
+	// otherwise takes a connection to an assigner, unless Rights have a policy, which names them.
 	ServeDistributors bool
+	// Rights say which peers may own and watch jobs, and which may be Distributors of the
+	// second tier. nil allows everything to all.
+	Rights *enforce.Rights
 	// AutoshardingEndpoint says what clients of gRPC's auto-sharding protocol call a
 	// task: "address" (the default), "name", or "name." and a suffix. See
 	// autosharding.Config.

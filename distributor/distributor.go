@@ -1,7 +1,6 @@
 package distributor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +46,7 @@ type Distributor struct {
 	wholes       *limiter.Wholes[*job]
 	handshakes   *limiter.Handshakes
 	unknowns     *limiter.Names
+	tasks        tasks
 
 	relay      *relay.Service
 	handlers   *handlers.Group // and every goroutine
@@ -83,8 +83,9 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	d := &Distributor{
 		cfg: cfg, log: cfg.Logger.With("distributor", cfg.ID), metrics: m, lookupHost: lookup,
 		handlers: handlers.New(), candidates: make(chan struct{}, 1),
-		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(), unknowns: limiter.NewNames(),
+		jobs: make(map[string]*job), attachments: make(map[string]*attachment), errs: make(map[string]string), wholes: newWholes(), handshakes: m.newHandshakes(cfg.Rights), unknowns: limiter.NewNames(),
 		upstreams: make(map[string]*attachment), views: make(fanout.PreferenceView),
+		tasks: tasks{of: make(map[string]map[taskName]int)},
 	}
 	d.metrics.tier.Set(float64(d.tier()))
 	if d.secondTier() {
@@ -99,6 +100,9 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	}
 	d.relay = d.newRelay()
 	d.handlers.Go(func() { d.maintain(d.handlers.Life()) })
+	if cfg.Rights != nil {
+		d.handlers.Go(func() { d.followPolicy(d.handlers.Life()) })
+	}
 	return d, nil
 }
 
@@ -175,15 +179,6 @@ func (d *Distributor) acquire(name, peer string) (*job, error) {
 	}
 	j.refs++
 	return j, nil
-}
-
-// acquireFor is acquire for the peer of a call.
-func (d *Distributor) acquireFor(ctx context.Context, name string) (*job, error) {
-	j, err := d.acquire(name, limiter.KeyOfContext(ctx))
-	if status.Code(err) == codes.ResourceExhausted {
-		limiter.HandshakeOf(ctx).Refuse()
-	}
-	return j, err
 }
 
 func (d *Distributor) release(j *job) {

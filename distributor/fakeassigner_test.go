@@ -3,6 +3,7 @@ package distributor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -34,9 +36,11 @@ type fakeAssigner struct {
 	streams map[*fakeStream]struct{}
 	pref    *slicerv1.Preference
 	heard   []*slicerv1.AttachRequest
-	acks    map[string]*slicerv1.Acks // the last, by Distributor
-	only    string                    // the Distributor that heard is of, all if empty
+	acks    map[string]*slicerv1.Acks   // the last, by Distributor
+	only    string                      // the Distributor that heard is of, all if empty
+	access  map[string]*slicerv1.Access // what it says of rights, by job
 	admin   func(method string) error
+	caller  string // whom the last call of AdminService is for, as a Distributor says
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
 	written time.Time                        // when it says that assignments were stored; zero: now
@@ -145,6 +149,7 @@ func (f *fakeAssigner) want(s *fakeStream, w *slicerv1.Want) {
 	a, known := f.jobs[w.Job]
 	f.reply(s, &slicerv1.AttachResponse{Message: &slicerv1.AttachResponse_Status{Status: &slicerv1.JobStatus{
 		Job: w.Job, Unknown: !known, LoadMetric: "requests", Mode: slicerv1.Mode_MODE_AFFINITY, HeartbeatTimeoutMs: 5000,
+		Access: f.access[w.Job],
 	}}})
 	if w.Generation == 0 || s.has[w.Job] == nil || int64(s.has[w.Job].Generation()) != w.Generation {
 		delete(s.has, w.Job)
@@ -243,6 +248,17 @@ func (f *fakeAssigner) say(m *slicerv1.AttachResponse) {
 	for s := range f.streams {
 		f.reply(s, m)
 	}
+}
+
+// allow changes what a job's config says of rights, and says so.
+func (f *fakeAssigner) allow(job string, a *slicerv1.Access) {
+	f.mu.Lock()
+	if f.access == nil {
+		f.access = make(map[string]*slicerv1.Access)
+	}
+	f.access[job] = a
+	f.mu.Unlock()
+	f.status(&slicerv1.JobStatus{Job: job, LoadMetric: "requests", Mode: slicerv1.Mode_MODE_AFFINITY, HeartbeatTimeoutMs: 5000, Access: a})
 }
 
 func (f *fakeAssigner) status(m *slicerv1.JobStatus) {
@@ -368,6 +384,9 @@ func (f *fakeAssigner) DrainTask(ctx context.Context, _ *slicerv1.DrainTaskReque
 	}
 }
 
-func (f *fakeAssigner) InspectJob(context.Context, *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
+func (f *fakeAssigner) InspectJob(ctx context.Context, _ *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
+	f.mu.Lock()
+	f.caller = strings.Join(metadata.ValueFromIncomingContext(ctx, "slicer-identity"), ",")
+	f.mu.Unlock()
 	return &slicerv1.InspectJobResponse{AssignerId: f.id}, f.call("inspect")
 }

@@ -30,9 +30,10 @@ type job struct {
 	refs      int
 	idleSince time.Time
 
-	mu   sync.Mutex
-	core *fanout.Job
-	subs map[uint64]*subscription // by number
+	mu      sync.Mutex
+	core    *fanout.Job
+	subs    map[uint64]*subscription       // by number
+	clients map[uint64]*autoshardingClient // by number
 	// preferred and target are the streams of the core's Peers, nil for none; was is the
 	// target before, while the core is told.
 	preferred, target, was *attachment
@@ -44,7 +45,7 @@ type job struct {
 func newJob(d *Distributor, name string) *job {
 	j := &job{
 		d: d, name: name, log: d.log.With("job", name), m: d.metrics.job(name),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}), subs: make(map[uint64]*subscription),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}), subs: make(map[uint64]*subscription), clients: make(map[uint64]*autoshardingClient),
 	}
 	j.core = fanout.NewJob(fanout.Config{
 		Name: name, Distributor: d.cfg.ID, Nth: d.given.jobs.Add(1) - 1, SecondTier: d.secondTier(),
@@ -121,8 +122,9 @@ func (j *job) stepLocked(now time.Time, e fanout.Event) (answer fanout.Action) {
 		case fanout.Notify:
 			j.notifyLocked(a.Session)
 		case fanout.Changed:
-			close(j.changed)
-			j.changed = make(chan struct{})
+			j.changedLocked()
+		case fanout.AccessChanged:
+			j.reviewLocked()
 		case fanout.Known:
 			j.knownLocked()
 		case fanout.Pause:
@@ -192,12 +194,24 @@ func (j *job) age(now time.Time, g assignment.Generation) time.Duration {
 
 // join enters a subscriber, which gets what is newest from that moment on. The error, if
 // any, ends its stream.
-func (j *job) join(now time.Time, s *subscription) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (j *job) join(ctx context.Context, s *subscription) error {
+	return j.admit(ctx, s.petition, func(now time.Time) error { return j.joinLocked(now, s) })
+}
+
+func (j *job) joinLocked(now time.Time, s *subscription) (err error) {
+	came := fanout.Came{ID: s.id, Hello: s.in}
+	if s.petition != nil {
+		came.Key = s.petition.peer
+	}
+	if s.petition.policy() != nil {
+		came.Identity = string(s.petition.caller.Identity)
+	}
+	if s.leave, err = j.d.tasks.enter(s.petition, j.name); err != nil {
+		return err
+	}
 	j.subs[s.id] = s
-	if r, refused := j.stepLocked(now, fanout.Came{ID: s.id, Hello: s.in, Key: s.peer}).(fanout.Refuse); refused {
-		delete(j.subs, s.id)
+	if r, refused := j.stepLocked(now, came).(fanout.Refuse); refused {
+		j.outLocked(s)
 		return r.Err
 	}
 	s.in.Report = nil // the next one takes its place
@@ -209,5 +223,12 @@ func (j *job) leave(now time.Time, id uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stepLocked(now, fanout.Left{ID: id})
-	delete(j.subs, id)
+	if s := j.subs[id]; s != nil {
+		j.outLocked(s)
+	}
+}
+
+func (j *job) outLocked(s *subscription) {
+	delete(j.subs, s.id)
+	s.leave()
 }

@@ -20,7 +20,9 @@ const pingTimeout = 10 * time.Second
 // pings that find dead subscribers within half a minute and are not offended by
 // those of subscribers, at least 5 s apart. On a connection that came through Admit at
 // most 1,000 calls are answered at a time, streams included; more are refused with
-// RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. Distributors of the second tier are not limited so.
+// RESOURCE_EXHAUSTED, and after 1,000 refusals the connection is closed. Distributors of the
+// second tier are not limited so, and those that the policy of Config.Rights calls plane or
+// proxies have 10,000.
 func ServerOptions() []grpc.ServerOption {
 	return append(limiter.ServerOptions(slicerv1.SubscriberService_Watch_FullMethodName, slicerv1.RelayService_ServiceDesc.ServiceName),
 		grpc.ReadBufferSize(4<<10),
@@ -34,6 +36,5 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: pingTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(limiter.MaxCalls+100))
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 }

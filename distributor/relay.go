@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/relay"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -20,7 +21,7 @@ type relaySource struct{ d *Distributor }
 
 func (d *Distributor) newRelay() *relay.Service {
 	return relay.New(relay.Config{
-		ID: d.cfg.ID, Zone: d.cfg.Zone, Upstreams: d.cfg.Upstreams, Serve: d.cfg.ServeDistributors, Source: relaySource{d},
+		ID: d.cfg.ID, Zone: d.cfg.Zone, Upstreams: d.cfg.Upstreams, Serve: d.cfg.ServeDistributors, Source: relaySource{d}, Rights: d.cfg.Rights,
 		Logger: d.log, Attached: func(n int) { d.metrics.downstreams.Set(float64(n)) },
 	})
 }
@@ -54,7 +55,7 @@ func (s relaySource) Preferences() []*slicerv1.Preference {
 
 // Fetch implements relay.Source.
 func (s relaySource) Fetch(ctx context.Context, req *slicerv1.FetchRequest, to func(*slicerv1.WatchResponse)) error {
-	p, err := s.d.fetch(ctx, req)
+	p, err := s.d.fetch(ctx, req, &petition{peer: limiter.KeyOfContext(ctx)})
 	if err == nil {
 		_, err = send(p, carrier{send: to})
 	}
@@ -69,7 +70,7 @@ func (s relaySource) Join(job string, in fanout.Hello, to func(relay.Feed, *slic
 	}
 	f := &relayFeed{&subscription{id: s.d.given.subscribers.Add(1), job: j, in: in, done: make(chan struct{})}}
 	f.sub.stream = carrier{send: func(m *slicerv1.WatchResponse) { to(f, m) }}
-	if err := j.join(time.Now(), f.sub); err != nil {
+	if err := j.join(context.Background(), f.sub); err != nil {
 		s.d.release(j)
 		return nil, err
 	}

@@ -26,11 +26,12 @@ type subscription struct {
 	stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]
 	job    *job
 
-	finish sync.Once
-	done   chan struct{}      // closed when the stream is to end
-	err    error              // why, to be read after done
-	peer   string             // the client to the limiter
-	setUp  *limiter.Handshake // of its connection; nil if that was not limited, or does not count any more; guarded by the job's lock
+	finish   sync.Once
+	done     chan struct{}      // closed when the stream is to end
+	err      error              // why, to be read after done
+	petition *petition          // nil for a Distributor of the second tier, which may have what it asks for
+	leave    func()             // takes a task off those that are counted
+	setUp    *limiter.Handshake // of its connection; nil if that was not limited, or does not count any more; guarded by the job's lock
 }
 
 // end ends the stream with err, the first that is given.

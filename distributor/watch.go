@@ -35,14 +35,16 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return err
 	}
-	j, err := d.acquireFor(stream.Context(), in.Job)
+	ctx := stream.Context()
+	p := d.petitionOf(ctx, in)
+	j, err := d.acquireFor(ctx, in.Job, p)
 	if err != nil {
 		return err
 	}
 	defer d.release(j)
-	s := &subscription{id: d.given.subscribers.Add(1), in: in, stream: stream, job: j, done: make(chan struct{}), peer: limiter.KeyOfContext(stream.Context()), setUp: limiter.HandshakeOf(stream.Context())}
+	s := &subscription{id: d.given.subscribers.Add(1), in: in, stream: stream, job: j, done: make(chan struct{}), petition: p, setUp: limiter.HandshakeOf(ctx)}
 	defer s.setUp.Release()
-	if err := j.join(time.Now(), s); err != nil {
+	if err := j.join(ctx, s); err != nil {
 		return err
 	}
 	defer func() { j.leave(time.Now(), s.id) }()
@@ -70,7 +72,7 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 		return err
 	}
 	defer d.handlers.Leave()
-	p, err := d.fetch(stream.Context(), req)
+	p, err := d.fetch(stream.Context(), req, d.watches(stream.Context()))
 	if err != nil {
 		return err
 	}
@@ -89,16 +91,19 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 	}
 }
 
-func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest) (*prepared.Messages, error) {
+func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest, by *petition) (*prepared.Messages, error) {
 	name, g := req.GetJob(), req.GetGeneration()
 	if err := fanout.CheckFetch(req, time.Now()); err != nil {
 		return nil, err
 	}
-	j, err := d.acquireFor(ctx, name)
+	j, err := d.acquireFor(ctx, name, by)
 	if err != nil {
 		return nil, err
 	}
 	defer d.release(j)
+	if err := j.admit(ctx, by, nil); err != nil {
+		return nil, err
+	}
 	patient := time.NewTimer(fanout.Patience)
 	defer patient.Stop()
 	for waited := false; ; {

@@ -1,9 +1,11 @@
 package distributor
 
 import (
+	"context"
 	"net"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/limiter"
 )
 
@@ -15,9 +17,10 @@ func (d *Distributor) Admit(lis net.Listener) net.Listener {
 	return d.handshakes.Listener(lis, pingTimeout)
 }
 
-func (m *metrics) newHandshakes() *limiter.Handshakes {
+func (m *metrics) newHandshakes(r *enforce.Rights) *limiter.Handshakes {
 	return limiter.NewHandshakes(limiter.HandshakesConfig{
 		UnderWay: func(n int) { m.setUps.Set(float64(n)) },
+		Carrier:  func(ctx context.Context) bool { return r.Peer(ctx).Carrier },
 		Dropped:  func(why string) { m.dropped.WithLabelValues(why).Inc() },
 	})
 }

@@ -117,6 +117,7 @@ func (c *Config) validate() error {
 var (
 	ErrUnknownJob    = subscriber.ErrUnknownJob    // the store says that there is no such job
 	ErrTaskNameTaken = subscriber.ErrTaskNameTaken // another live task of the job has this name
+	ErrNotAllowed    = subscriber.ErrNotAllowed    // the identity in our certificate may not be this task of the job
 	ErrUnavailable   = subscriber.ErrUnavailable   // no server answers, or none has an assignment yet
 	ErrClosed        = subscriber.ErrClosed
 )

@@ -9,12 +9,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// MaxCalls is how many calls are answered at a time on one connection, streams included:
-// each costs three goroutines and some 20 KiB.
-const MaxCalls = 1000
+const (
+	// MaxCalls is how many calls are answered at a time on one connection, streams included:
+	// each costs three goroutines and some 20 KiB.
+	MaxCalls = 1000
+	// MaxCarried is how many gRPC lets any connection have: that of a carrier, see
+	// HandshakesConfig, has the streams of many.
+	MaxCarried = 10 * MaxCalls
+)
 
 // ServerOptions limit the calls of each connection that came through a listener of
-// Handshakes to MaxCalls at a time. More are refused with RESOURCE_EXHAUSTED, and after
+// Handshakes to MaxCalls at a time, unless its Carrier allows it MaxCarried. More are refused with RESOURCE_EXHAUSTED, and after
 // as many refusals the connection is closed. A call also releases its connection's
 // Handshake, except one of the method held: its handler does that when the caller has
 // been served. The calls of the services unlimited are not counted.
@@ -32,7 +37,7 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 				return func() {}, nil
 			}
 		}
-		if h.calls.Add(1) > MaxCalls {
+		if h.calls.Add(1) > MaxCalls && !h.carries(ctx) {
 			h.calls.Add(-1)
 			h.Refuse()
 			return nil, status.Errorf(codes.ResourceExhausted, "%d calls and streams on one connection, no more are answered at a time: open another connection", MaxCalls)
@@ -40,6 +45,7 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 		return func() { h.calls.Add(-1) }, nil
 	}
 	return []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(MaxCarried + 100),
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			leave, err := enter(ctx, info.FullMethod)
 			if err != nil {
@@ -57,6 +63,11 @@ func ServerOptions(held string, unlimited ...string) []grpc.ServerOption {
 			return handler(srv, stream)
 		}),
 	}
+}
+
+// carries reports whether the connection's calls are those of many.
+func (s *Handshake) carries(ctx context.Context) bool {
+	return s.of.cfg.Carrier != nil && s.of.cfg.Carrier(ctx)
 }
 
 // Refuse counts a call that was refused since its client makes too many. A connection

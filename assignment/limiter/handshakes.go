@@ -63,6 +63,9 @@ type HandshakesConfig struct {
 	// address. grpc.Server takes the connection's deadline off then; were it not to, the pace
 	// would be that of HandshakeFor.
 	UntilSetUp bool
+	// Carrier, if not nil, reports whether the connection of a call carries the calls of many:
+	// then ServerOptions do not limit them to MaxCalls.
+	Carrier func(ctx context.Context) bool
 	// UnderWay, if not nil, is told how many are whenever that changes.
 	UnderWay func(int)
 	// Dropped, if not nil, is told why a connection was dropped.

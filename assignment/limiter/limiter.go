@@ -2,8 +2,8 @@
 // connection up, sending a whole assignment) so many are under way at a time, those of
 // different clients in turn, and of what is cheap so many are allowed a second.
 //
-// A client is an opaque key. It is the address of the peer (see KeyOf) as long as there
-// is nothing better to tell clients apart by. What is decided is decided by package
+// A client is an opaque key: the identity in the peer's certificate (see KeyOfContext), or
+// its address (see KeyOf), as long as no certificate has been seen. What is decided is decided by package
 // fair, which is pure.
 package limiter
 
@@ -13,6 +13,9 @@ import (
 	"net/netip"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
 // KeyOf is the key of a peer: its IP address, of IPv6 the /64 that it is in, or what
@@ -34,8 +37,12 @@ func KeyOf(a net.Addr) string {
 	return s
 }
 
-// KeyOfContext is the key of the peer of a call, and "" if there is none.
+// KeyOfContext is the key of the peer of a call, and "" if there is none. It is that of its
+// identity if that is verified, wherever it calls from, and else of its address.
 func KeyOfContext(ctx context.Context) string {
+	if id := enforce.PeerIdentity(ctx); id != access.Anonymous {
+		return "identity " + string(id) // no name of a host passes for an address
+	}
 	if p, ok := peer.FromContext(ctx); ok {
 		return KeyOf(p.Addr)
 	}

@@ -65,6 +65,7 @@ func TestWarnings(t *testing.T) {
 			return func(*Subscriber) { time.Sleep(time.Minute) }
 		}, []string{"distributor " + d1, "backup " + b1}},
 		{"unknown job", refused(codes.NotFound), []string{ErrUnknownJob.Error()}},
+		{"not allowed", refused(codes.PermissionDenied), []string{ErrNotAllowed.Error()}},
 		{"name taken", refused(codes.AlreadyExists), []string{ErrTaskNameTaken.Error()}},
 		{"served for a moment each time", func(t *testing.T, n *subscribertest.Network) func(*Subscriber) {
 			server := serving(t, n)

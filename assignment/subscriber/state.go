@@ -33,6 +33,7 @@ const (
 var (
 	ErrUnknownJob    = protocol.ErrUnknownJob
 	ErrTaskNameTaken = protocol.ErrTaskNameTaken
+	ErrNotAllowed    = protocol.ErrNotAllowed
 	ErrUnavailable   = protocol.ErrUnavailable
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("closed")

@@ -121,6 +121,7 @@ func (u *upward) answered(now time.Time, e Answered) {
 			m = proto.CloneOf(m)
 			m.ConvergedGeneration = g
 		}
+		u.hearAccess(m)
 		u.answer.status = m
 		u.down.publisher.changed(now, m)
 		u.down.tasks.hear(now, m.GetConditions())
@@ -141,7 +142,7 @@ func (u *upward) forget(from Peer) {
 		u.say(slog.LevelInfo, "there is no such job", "assigner", from.ID, "subscribers", len(u.subs.all))
 	}
 	u.cache.clear()
-	u.answer.status = nil
+	u.answer.status, u.answer.access = nil, nil
 	u.down.publisher.reset()
 	u.down.tasks.above = nil
 	u.down.limit(nil)

@@ -28,6 +28,9 @@ type (
 	Changed struct{}
 	// Known says that a store is known to have the job.
 	Known struct{}
+	// AccessChanged says that those who were let in may have to go, and that what AccessAsked
+	// waits for has come: the job's config says something else of rights now.
+	AccessChanged struct{}
 	// Pause asks that hardly any connections are set up for now, since subscribers that
 	// are connected wait for an assignment; Resume ends it.
 	Pause  struct{}
@@ -63,6 +66,12 @@ type (
 		Messages *prepared.Messages
 		Err      error
 	}
+	// Access is the answer to AccessAsked: what the job's config says of rights, the zero value
+	// where there is no such job. An error, a gRPC status, says that nobody knows.
+	Access struct {
+		Access assignment.Access
+		Err    error
+	}
 	// Newest is the answer to ClientAsks: the newest assignment, or none yet; then it is
 	// to be asked again after so long, or before that when there is a Changed. An error, a
 	// gRPC status, says that there will be none.
@@ -94,20 +103,22 @@ const (
 	KindDelta = "delta"
 )
 
-func (Timer) action()   {}
-func (Due) action()     {}
-func (Log) action()     {}
-func (Changed) action() {}
-func (Known) action()   {}
-func (Pause) action()   {}
-func (Resume) action()  {}
-func (Wake) action()    {}
-func (Send) action()    {}
-func (Served) action()  {}
-func (End) action()     {}
-func (Refuse) action()  {}
-func (Found) action()   {}
-func (Newest) action()  {}
-func (Notify) action()  {}
-func (Tell) action()    {}
-func (Judged) action()  {}
+func (Timer) action()         {}
+func (Due) action()           {}
+func (Log) action()           {}
+func (Changed) action()       {}
+func (Known) action()         {}
+func (AccessChanged) action() {}
+func (Access) action()        {}
+func (Pause) action()         {}
+func (Resume) action()        {}
+func (Wake) action()          {}
+func (Send) action()          {}
+func (Served) action()        {}
+func (End) action()           {}
+func (Refuse) action()        {}
+func (Found) action()         {}
+func (Newest) action()        {}
+func (Notify) action()        {}
+func (Tell) action()          {}
+func (Judged) action()        {}

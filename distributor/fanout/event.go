@@ -55,6 +55,10 @@ type (
 		From   Peer
 		Status *slicerv1.JobStatus
 	}
+	// AccessAsked asks what the job's config says of rights, which a subscriber is not let in
+	// without where there is a policy. Access is the answer; without one it is to be asked
+	// again after a Changed, and with Waited when that has taken too long.
+	AccessAsked struct{ Waited bool }
 	// TaskRefused is for a task that the assigner will not have.
 	TaskRefused struct{ Refusal *slicerv1.RefuseTask }
 	// Indexed are the indexes that an assigner gives to clients.
@@ -81,6 +85,8 @@ type (
 		// Key is of the client that it counts against where something is limited, "" for
 		// one that is not.
 		Key string
+		// Identity is that of its certificate, "" where rights are not asked for.
+		Identity string
 	}
 	// Reported is a slicelet's report.
 	Reported struct {
@@ -145,6 +151,7 @@ func (Undecodable) event()   {}
 func (Quoted) event()        {}
 func (BaseOffered) event()   {}
 func (Answered) event()      {}
+func (AccessAsked) event()   {}
 func (TaskRefused) event()   {}
 func (Indexed) event()       {}
 func (PeerReady) event()     {}

@@ -111,6 +111,7 @@ type answer struct {
 	at      time.Time
 	status  *slicerv1.JobStatus // the last that was not unknown, from any peer
 	lostAt  time.Time           // when the last answer lost its worth
+	access  *assignment.Access  // what the job's config says of rights; nil: not known
 	// orphansAt is when a subscriber may next have waited in vain for an answer.
 	orphansAt time.Time
 }
@@ -161,6 +162,8 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 		j.client(now, e)
 	case Fetched:
 		j.fetch(now, e)
+	case AccessAsked:
+		j.askAccess(now, e)
 	case DeltaFailed:
 		if s := j.subs.get(e.ID); s != nil {
 			s.progress.declined()

@@ -34,6 +34,11 @@ type process struct {
 	incarnation uint64
 }
 
+// foreign reports whether another identity than the task's own has come with its name.
+func (t *reported) foreign(identity string) bool {
+	return t.identity != "" && identity != "" && t.identity != identity
+}
+
 func processOf(t *slicerv1.Task) process { return process{t.GetName(), t.GetIncarnation()} }
 
 func (p process) compare(q process) int {
@@ -42,12 +47,13 @@ func (p process) compare(q process) int {
 
 // reported is the newest that is known of a task.
 type reported struct {
-	by      uint64 // subscriber that speaks for the task
-	task    *slicerv1.Task
-	report  *slicerv1.Report
-	number  uint64    // by which it goes to the assigner
-	at      time.Time // when it came
-	changed bool      // something has not been taken yet
+	by       uint64 // subscriber that speaks for the task
+	identity string // of that subscriber's certificate, "" if rights are not asked for
+	task     *slicerv1.Task
+	report   *slicerv1.Report
+	number   uint64    // by which it goes to the assigner
+	at       time.Time // when it came
+	changed  bool      // something has not been taken yet
 	// measured says that the task has reported load since it connected.
 	measured bool
 }
@@ -65,8 +71,8 @@ func (r *reports) holder(name string) (*reported, bool) {
 
 // connect enters a task. A subscriber that reported for one of that name before does so
 // no longer.
-func (r *reports) connect(now time.Time, by uint64, task *slicerv1.Task, report *slicerv1.Report) *reported {
-	t := &reported{by: by, task: task}
+func (r *reports) connect(now time.Time, by uint64, identity string, task *slicerv1.Task, report *slicerv1.Report) *reported {
+	t := &reported{by: by, identity: identity, task: task}
 	r.tasks[task.GetName()] = t
 	if i, was := r.find(task.GetName()); was {
 		r.order[i] = t
@@ -167,7 +173,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 	if len(r.gone) > 0 {
 		for _, p := range slices.SortedFunc(maps.Keys(r.gone), process.compare) {
 			t := r.gone[p]
-			first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true})
+			first.Reports = append(first.Reports, &slicerv1.TaskReport{Task: t.task, Report: t.age(new(slicerv1.Report), now), Disconnected: true, Identity: t.identity})
 		}
 	}
 	b := batcher{job: job, out: []*slicerv1.TaskReports{first}}
@@ -188,7 +194,7 @@ func (r *reports) take(now time.Time, job string, complete bool) []*slicerv1.Tas
 		x := &all[0]
 		all = all[1:]
 		t.age(&x.is, now)
-		x.of.Task, x.of.Report = t.task, &x.is
+		x.of.Task, x.of.Report, x.of.Identity = t.task, &x.is, t.identity
 		b.add(&x.of, complete)
 	}
 	clear(r.gone)
@@ -219,7 +225,7 @@ func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
 		b.size += n
 	case complete:
 		b.later = append(b.later, tr)
-		tr = &slicerv1.TaskReport{Task: tr.Task}
+		tr = &slicerv1.TaskReport{Task: tr.Task, Identity: tr.Identity}
 	default:
 		last = &slicerv1.TaskReports{Job: b.job}
 		b.out, b.size = append(b.out, last), n
@@ -230,7 +236,7 @@ func (b *batcher) add(tr *slicerv1.TaskReport, complete bool) {
 // atMost is what a task report may take, bytes: at least its size, and cheaper.
 func atMost(tr *slicerv1.TaskReport) int {
 	t := tr.GetTask()
-	return fixed + len(t.GetName()) + len(t.GetAddress()) + len(t.GetZone()) + varying(tr.GetReport())
+	return fixed + len(t.GetName()) + len(t.GetAddress()) + len(t.GetZone()) + len(tr.GetIdentity()) + varying(tr.GetReport())
 }
 
 // ReportSize is what a report may take, bytes: at least its size, and cheaper.

@@ -39,7 +39,7 @@ func TestReportsTellTheTruth(t *testing.T) {
 				} else if !ok {
 					inc = numbers
 				}
-				r.connect(now, numbers, protoTask(name, inc), running(rapid.Uint64().Draw(t, "sequence")))
+				r.connect(now, numbers, "", protoTask(name, inc), running(rapid.Uint64().Draw(t, "sequence")))
 				taken++
 				connected[name], speaker[name] = truth{inc, taken}, numbers
 			},
@@ -109,7 +109,7 @@ func TestReportsAreCutIntoMessages(t *testing.T) {
 	for i := range uint64(n) {
 		rep := running(1)
 		rep.Load = &slicerv1.LoadReport{HotKey: make([]uint64, size/8)}
-		r.connect(epoch, i, protoTask(fmt.Sprintf("t%03d", i), i+1), rep)
+		r.connect(epoch, i, "", protoTask(fmt.Sprintf("t%03d", i), i+1), rep)
 	}
 	for _, complete := range []bool{true, false} {
 		msgs := r.take(epoch, testJob, complete)
@@ -141,7 +141,7 @@ func TestReportsDoNotPileUpDisconnections(t *testing.T) {
 	r := newReports(0)
 	for i := range uint64(5000) {
 		name := fmt.Sprint("t", i)
-		r.connect(epoch, i, protoTask(name, 1), nil)
+		r.connect(epoch, i, "", protoTask(name, 1), nil)
 		r.disconnect(i, name, true)
 	}
 	if !r.overflowing() {
@@ -155,7 +155,7 @@ func TestReportsDoNotPileUpDisconnections(t *testing.T) {
 func TestReportsKeepWhatIsOnItsWay(t *testing.T) {
 	r := newReports(0)
 	task := protoTask("a", 1)
-	r.connect(epoch, 1, task, running(1))
+	r.connect(epoch, 1, "", task, running(1))
 	sent := r.take(epoch, testJob, true)[0].Reports[0].Task
 	if _, changed := r.report(epoch, 1, "a", &slicerv1.Report{State: slicerv1.TaskState_TASK_STATE_DRAINING}); !changed {
 		t.Error("a change of state is none")

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ type subscriber struct {
 	id       uint64
 	in       Hello
 	key      string // of the client to limiters
+	identity string // of its certificate, "" if rights are not asked for
 	joined   time.Time
 	progress progress
 
@@ -71,7 +73,7 @@ func (s *subscribers) find(id uint64) (at int, ok bool) {
 
 // came lets a subscriber in, from which moment on it gets what is newest.
 func (j *Job) came(now time.Time, e Came) {
-	s := &subscriber{id: e.ID, in: e.Hello, key: e.Key, joined: now}
+	s := &subscriber{id: e.ID, in: e.Hello, key: e.Key, identity: e.Identity, joined: now}
 	slicelet := s.in.Role == slicerv1.Role_ROLE_SLICELET
 	err := j.admit(now)
 	if err == nil && slicelet {
@@ -82,7 +84,7 @@ func (j *Job) came(now time.Time, e Came) {
 		return
 	}
 	if slicelet {
-		j.down.tasks.report(now, j.up.reports.connect(now, s.id, s.in.Task, s.in.Report))
+		j.down.tasks.report(now, j.up.reports.connect(now, s.id, s.identity, s.in.Task, s.in.Report))
 		j.down.use(s, s.in.Report)
 		s.quotas = quotasDue{due: j.down.quotas.above != nil, limits: j.down.quotas.above != nil}
 		s.in.Report = nil // the next one takes its place
@@ -137,7 +139,8 @@ func (j *Job) heldBy(s *subscriber) Version {
 func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	name := s.in.Task.GetName()
 	t, ok := j.up.reports.holder(name)
-	if again := ok && t.task.GetIncarnation() == s.in.Task.GetIncarnation(); !again {
+	again := ok && t.task.GetIncarnation() == s.in.Task.GetIncarnation() && !t.foreign(s.identity)
+	if !again {
 		if err := j.admitJoin(now, s); err != nil {
 			return err
 		}
@@ -147,13 +150,16 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	}
 	old := j.subs.get(t.by)
 	switch {
-	case t.task.GetIncarnation() == s.in.Task.GetIncarnation():
+	case again:
 		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
 	case old != nil && now.Sub(old.reportedAt) <= j.up.answer.heartbeat():
 		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
-			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress())
-		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)",
-			j.cfg.Name, name, t.task.GetAddress(), t.task.GetIncarnation())
+			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress(), "identity", s.identity, "of_first", t.identity)
+		as := fmt.Sprintf("as another incarnation (%016x)", t.task.GetIncarnation())
+		if t.foreign(s.identity) {
+			as = "and of another identity"
+		}
+		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s %s", j.cfg.Name, name, t.task.GetAddress(), as)
 	default:
 		j.say(slog.LevelInfo, "silent task makes way for another incarnation", "task", name, "address", s.in.Task.GetAddress())
 		j.up.disconnect(now, t.by, name)

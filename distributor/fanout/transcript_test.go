@@ -29,14 +29,15 @@ import (
 // the actions anew. A line is "event arguments"; the arguments are
 //
 //	peers [preferred=a1] [asked=a1] [store=1]            which assigners there are
-//	answer from=a1 [unknown] [heartbeat=2s] [converged=2] [distributors=2 mean=10] [drains=t9] [full=t8]
+//	asks [waited]                                        for the job's rights
+//	answer from=a1 [unknown] [watch=b | watch=!] [heartbeat=2s] [converged=2] [distributors=2 mean=10] [drains=t9] [full=t8]
 //	assignment from=a1 g=2 [store=1] [age=5ms]           generation 2 has come
 //	base from=a1 [g=1]                                   one that was asked for, or none
 //	undecodable from=a1                                  one came that does not decode
 //	indexes from=a1 c1=7                                 indexes for clerks
 //	refuse-task from=a1 task=t1 incarnation=1
 //	clerk n=1 id=c1 [g=1] [index=7]                      subscriber 1, which holds g1
-//	slicelet n=2 task=t1 [incarnation=1] [g=1]
+//	slicelet n=2 task=t1 [incarnation=1] [g=1] [identity=x]
 //	observer n=3
 //	report n=2 [state=draining] [level=300]
 //	ack n=1 g=2 [refusal=why]
@@ -72,6 +73,7 @@ type transcript struct {
 	names    map[Session]string
 	hears    bool
 	shown    map[uint64]string // the last status of each subscriber
+	rights   bool              // the job has had some of its own
 
 	due    bool
 	at     time.Time // of the timer
@@ -152,6 +154,10 @@ func (x *transcript) do(d *datadriven.TestData) string {
 			Job: testJob, Unknown: d.HasArg("unknown"), HeartbeatTimeoutMs: length("heartbeat").Milliseconds(),
 			Limited: d.HasArg("limited"), ConvergedGeneration: generation(number("converged", 0)), Distributors: uint32(number("distributors", 0)), MeanSubscribers: uint32(number("mean", 0)),
 		}
+		if d.HasArg("watch") {
+			m.Access = &slicerv1.Access{Watch: strings.Split(text("watch"), ",")}
+			x.rights = true
+		}
 		if d.HasArg("drains") {
 			m.Conditions = append(m.Conditions, &slicerv1.TaskCondition{Task: text("drains"), Incarnation: 1, Draining: true})
 		}
@@ -200,7 +206,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	case "slicelet":
 		v, sum := held()
 		task := text("task")
-		x.step(Came{ID: n, Hello: Hello{
+		x.step(Came{ID: n, Identity: text("identity"), Hello: Hello{
 			Job: testJob, Role: slicerv1.Role_ROLE_SLICELET, Name: "slicelet " + task, Index: -1, Held: v, Checksum: sum, Report: running(1),
 			Task: &slicerv1.Task{Name: task, Incarnation: uint64(number("incarnation", 1)), Address: task + ":80", Weight: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING},
 		}})
@@ -223,6 +229,8 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		x.step(Left{ID: n})
 	case "fetch":
 		x.step(Fetched{Gen: assignment.Generation(generation(number("g", 0))), Waited: d.HasArg("waited")})
+	case "asks":
+		x.step(AccessAsked{Waited: d.HasArg("waited")})
 	case "run":
 		x.run(length("for"), d.HasArg("silent"))
 	default:
@@ -334,6 +342,16 @@ func (x *transcript) step(e Event) (sent bool) {
 			}
 		case Changed:
 			x.say("changed")
+		case AccessChanged:
+			if x.rights {
+				x.say("rights have changed")
+			}
+		case Access:
+			if a.Err != nil {
+				x.say("rights: %s", explain(a.Err))
+			} else {
+				x.say("rights: watch=%s", strings.Join(a.Access.Of(assignment.Watch), ","))
+			}
 		case Log:
 			if a.Level > slog.LevelInfo {
 				x.say("log %s: %s", strings.ToLower(a.Level.String()), a.Message)
@@ -449,6 +467,9 @@ func toldOf(m *slicerv1.AttachRequest) string {
 			s := fmt.Sprintf("%s/%d %s", t.Task.Name, t.Task.Incarnation, strings.ToLower(strings.TrimPrefix(t.Report.GetState().String(), "TASK_STATE_")))
 			if t.Disconnected {
 				s = fmt.Sprintf("%s/%d disconnected", t.Task.Name, t.Task.Incarnation)
+			}
+			if t.Identity != "" {
+				s += " of " + t.Identity
 			}
 			words = append(words, s)
 		}

@@ -36,7 +36,7 @@ type downstream struct {
 
 // serve answers on a stream until it ends. Of two streams of one Distributor the newer
 // counts.
-func (s *Service) serve(stream relayStream, h *slicerv1.DistributorHello) error {
+func (s *Service) serve(stream relayStream, as *standing, h *slicerv1.DistributorHello) error {
 	b := &downstream{
 		s: s, id: h.GetDistributorId(), stream: stream, wake: make(chan struct{}, 1),
 		end: make(chan error, 1), done: make(chan struct{}), wants: make(map[string]*want),
@@ -47,13 +47,19 @@ func (s *Service) serve(stream relayStream, h *slicerv1.DistributorHello) error 
 	defer s.leave(b)
 	s.handlers.Go(b.tell)
 	s.handlers.Go(b.receive)
-	select {
-	case err := <-b.end:
-		return err
-	case <-stream.Context().Done():
-		return status.FromContextError(stream.Context().Err()).Err()
-	case <-s.handlers.Done():
-		return handlers.ErrClosing
+	for {
+		select {
+		case err := <-b.end:
+			return err
+		case <-as.changed:
+			if err := as.check(); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-s.handlers.Done():
+			return handlers.ErrClosing
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -52,6 +53,8 @@ type Config struct {
 	// Serve lets Distributors of the second tier in.
 	Serve  bool
 	Source Source
+	// Rights say who may be a Distributor. nil allows it to all.
+	Rights *enforce.Rights
 	Logger *slog.Logger
 	// Attached is told how many Distributors of the second tier there are.
 	Attached func(n int)
@@ -126,6 +129,10 @@ func (s *Service) Attach(stream relayStream) error {
 		return err
 	}
 	defer s.handlers.Leave()
+	as := &standing{rights: s.cfg.Rights, ctx: stream.Context()}
+	if err := as.check(); err != nil {
+		return err
+	}
 	m, err := handlers.First(s.handlers, stream.Recv, helloWithin, "hello")
 	if err != nil {
 		return err
@@ -143,14 +150,27 @@ func (s *Service) Attach(stream relayStream) error {
 		return status.Errorf(codes.PermissionDenied, "distributor %q serves no distributors: it has not been told to (--serve-distributors)", s.cfg.ID)
 	}
 	if id := metadata.ValueFromIncomingContext(stream.Context(), assignerHeader); len(id) > 0 {
-		return s.passOn(stream, m, id[0])
+		return s.passOn(stream, as, m, id[0])
 	}
-	return s.serve(stream, h)
+	return s.serve(stream, as, h)
+}
+
+// standing is the right of a stream's peer to be a Distributor.
+type standing struct {
+	rights  *enforce.Rights
+	ctx     context.Context
+	changed <-chan struct{} // closed when it is to be checked anew
+}
+
+// check returns PERMISSION_DENIED if the policy in force does not give the right.
+func (x *standing) check() error {
+	_, x.changed = x.rights.Policy()
+	return x.rights.CheckPlane(x.rights.Peer(x.ctx), "RelayService.Attach")
 }
 
 // passOn passes on what a Distributor of the second tier and an assigner have to say to
 // each other. A side that is slow to take it slows the other down; nothing is kept here.
-func (s *Service) passOn(down relayStream, hello *slicerv1.AttachRequest, assigner string) error {
+func (s *Service) passOn(down relayStream, as *standing, hello *slicerv1.AttachRequest, assigner string) error {
 	conn := s.cfg.Source.Assigner(assigner)
 	if conn == nil {
 		return status.Errorf(codes.Unavailable, "assigner %q is not attached to distributor %q", assignment.Clip(assigner, maxText), s.cfg.ID)
@@ -187,11 +207,17 @@ func (s *Service) passOn(down relayStream, hello *slicerv1.AttachRequest, assign
 			}
 		}
 	})
-	select {
-	case err := <-end:
-		return err
-	case <-s.handlers.Done():
-		return handlers.ErrClosing
+	for {
+		select {
+		case err := <-end:
+			return err
+		case <-as.changed:
+			if err := as.check(); err != nil {
+				return err
+			}
+		case <-s.handlers.Done():
+			return handlers.ErrClosing
+		}
 	}
 }
 
@@ -204,7 +230,10 @@ func endOfAssigner(err error) error {
 }
 
 // Describe implements RelayService.
-func (s *Service) Describe(context.Context, *slicerv1.DescribeRequest) (*slicerv1.DescribeResponse, error) {
+func (s *Service) Describe(ctx context.Context, _ *slicerv1.DescribeRequest) (*slicerv1.DescribeResponse, error) {
+	if err := s.cfg.Rights.CheckPlane(s.cfg.Rights.Peer(ctx), "RelayService.Describe"); err != nil {
+		return nil, err
+	}
 	out := &slicerv1.DescribeResponse{DistributorId: s.cfg.ID, Tier: 1, Upstreams: s.cfg.Source.Upstreams()}
 	if len(s.cfg.Upstreams) > 0 {
 		out.Tier = 2

@@ -189,7 +189,7 @@ func (e *serverError) Unwrap() error { return e.err }
 var errRejected = errors.New("rejected")
 
 // verdicts are why a server that is well does not serve us.
-var verdicts = []error{ErrUnknownJob, ErrTaskNameTaken, errRejected}
+var verdicts = []error{ErrUnknownJob, ErrTaskNameTaken, ErrNotAllowed, errRejected}
 
 // Explain turns the end of a stream into an error that matches one of those above.
 func Explain(err error) error {
@@ -203,6 +203,8 @@ func Explain(err error) error {
 		kind = ErrUnknownJob
 	case codes.AlreadyExists:
 		kind = ErrTaskNameTaken
+	case codes.PermissionDenied:
+		kind = ErrNotAllowed
 	case codes.InvalidArgument, codes.FailedPrecondition:
 		kind = errRejected
 	case codes.OK:

@@ -123,7 +123,7 @@ func (w *world) step() {
 		w.linked(w.link())
 	case "end":
 		if id := w.link(); w.up[id] != "" {
-			code := rapid.SampledFrom([]codes.Code{codes.Unavailable, codes.NotFound, codes.AlreadyExists, codes.Internal}).Draw(w.t, "code")
+			code := rapid.SampledFrom([]codes.Code{codes.Unavailable, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Internal}).Draw(w.t, "code")
 			w.c.Ended(w.now, id, status.Error(code, "told so"))
 		}
 	case "whole":

@@ -164,6 +164,9 @@ var (
 	// ErrTaskNameTaken: another live task of the job has this name. It is tried
 	// again, since the other may go.
 	ErrTaskNameTaken = errors.New("task name is taken by another live task")
+	// ErrNotAllowed: the identity in our certificate has not the right to watch the job, or
+	// to be this task of it. It is tried again, since the right may be given.
+	ErrNotAllowed = errors.New("not allowed")
 	// ErrUnavailable: no server could be reached, or none had the assignment.
 	ErrUnavailable = errors.New("not available")
 )

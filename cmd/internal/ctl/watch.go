@@ -104,6 +104,8 @@ func (a *app) watch(ctx context.Context, c *client, cmd *cobra.Command, job stri
 		switch {
 		case held == nil && errors.Is(s.Err, subscriber.ErrUnknownJob):
 			return notFoundf("job %q: not found", job)
+		case held == nil && errors.Is(s.Err, subscriber.ErrNotAllowed):
+			return errors.New(reason(s.Err))
 		case held != nil && (s.Err == nil) != (trouble == nil):
 			if trouble = s.Err; trouble != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "slicerctl: %s; trying again\n", reason(trouble))
