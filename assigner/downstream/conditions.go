@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -22,6 +23,18 @@ func newSaidOf(m *slicerv1.TaskReport) saidOf {
 		s.condition = wire.ConditionOf(m.GetTask(), m.GetReport())
 	}
 	return s
+}
+
+// ofTheirOwn leaves out what was said in the name of a task by an identity that does not
+// hold it. Both lists are of the same tasks; said is used again.
+func ofTheirOwn(said []saidOf, reports []generate.Report) []saidOf {
+	own := said[:0]
+	for i, s := range said {
+		if !reports[i].Foreign {
+			own = append(own, s)
+		}
+	}
+	return own
 }
 
 // conditions are those of all tasks, for the Distributors that these are not connected to.

@@ -24,6 +24,7 @@ type Job struct {
 	clients  *clientindex.Table
 	frames   frames
 	status   *slicerv1.JobStatus // nil before the store has answered
+	access   assignment.Access   // that of status
 	tasks    conditions
 	quotas   quotas
 	attached []clientindex.Session // all streams, in order of coming
@@ -135,7 +136,7 @@ func (j *Job) said(from Session, w *watcher, what any) {
 		j.want(from, w, x)
 	case Reports:
 		j.core.Reports(j.now, from, x.Complete, x.Reports)
-		j.tasks.report(from, x.Complete, x.said)
+		j.tasks.report(from, x.Complete, ofTheirOwn(x.said, x.Reports))
 		clear(x.Reports)
 		clear(x.said)
 	case Acks:

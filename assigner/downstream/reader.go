@@ -7,6 +7,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -79,7 +80,10 @@ func reportFromProto(m *slicerv1.TaskReport) (r generate.Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Report = membership.Report{Task: t, State: t.State, Disconnected: m.GetDisconnected()}
+	r.Report = membership.Report{Task: t, Identity: m.GetIdentity(), State: t.State, Disconnected: m.GetDisconnected()}
+	if r.Identity != "" && !access.Identity(r.Identity).Valid() {
+		return r, &assignment.FieldError{Field: "identity", Value: assignment.Clip(r.Identity, 80), Allowed: "a SPIFFE id, a DNS name in lower case, anonymous, or none"}
+	}
 	p := m.GetReport()
 	if p == nil {
 		return r, nil

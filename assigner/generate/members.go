@@ -27,7 +27,7 @@ type members struct {
 // members is how the job's table of tasks decides.
 func (s *stored) members() membership.Config {
 	c := s.job.Config.WithDefaults() // of a job that is not known yet
-	return membership.Config{HeartbeatTimeout: c.HeartbeatTimeout, Freeze: c.Freeze, Damping: c.Damping}
+	return membership.Config{HeartbeatTimeout: c.HeartbeatTimeout, MaxTasks: c.MaxTasks, Freeze: c.Freeze, Damping: c.Damping}
 }
 
 // each calls f with the table that counts and the one that is kept, as far as they are
@@ -105,7 +105,7 @@ func (m *members) drain(all []store.Drain) {
 func (m *members) drop() { m.table, m.meter = nil, newMeter() }
 
 // report takes in what a Distributor says of tasks, in loads that are measured since the
-// last round.
+// last round. It marks the reports that are Foreign.
 func (m *members) report(s membership.Session, complete bool, reports []Report, since time.Duration) {
 	rs := m.room[:0]
 	for i := range reports {
@@ -117,7 +117,8 @@ func (m *members) report(s membership.Session, complete bool, reports []Report, 
 	}
 	m.table.Report(m.now.Mono, s, complete, rs)
 	for i := range reports {
-		if r := &reports[i]; r.Load != nil && !r.Disconnected {
+		reports[i].Foreign = rs[i].Foreign
+		if r := &reports[i]; r.Load != nil && !r.Disconnected && !r.Foreign {
 			m.meter.add(r.Task.Name, r.Task.Incarnation, s, r.Sequence, r.Load, since)
 			m.meter.watch(m.now.Mono, r.Task.Name)
 		}

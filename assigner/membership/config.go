@@ -27,9 +27,11 @@ type Config struct {
 	// some seconds to notice, and to find one that has not. It has as long from when
 	// there is such a one. Default 10 s.
 	Regroup time.Duration
-	// HoleAge is how long the index of a task that has left stays its own.
-	// Default 1 min.
+	// HoleAge is how long the index of a task that has left stays its own, and its name that
+	// of its identity. Default 1 min.
 	HoleAge time.Duration
+	// MaxTasks is how many tasks of the job may live at once. Default 10,000.
+	MaxTasks int
 	// Freeze and Damping are the job's.
 	Freeze  assignment.FreezeConfig
 	Damping assignment.DampingConfig
@@ -46,8 +48,8 @@ func (c Config) withDefaults() Config {
 	set(&c.Vouch, 20*time.Second)
 	set(&c.Regroup, 10*time.Second)
 	set(&c.HoleAge, time.Minute)
-	job := assignment.JobConfig{HeartbeatTimeout: c.HeartbeatTimeout, Freeze: c.Freeze, Damping: c.Damping}.WithDefaults()
-	c.Freeze, c.Damping = job.Freeze, job.Damping
+	job := assignment.JobConfig{HeartbeatTimeout: c.HeartbeatTimeout, MaxTasks: c.MaxTasks, Freeze: c.Freeze, Damping: c.Damping}.WithDefaults()
+	c.MaxTasks, c.Freeze, c.Damping = job.MaxTasks, job.Freeze, job.Damping
 	return c
 }
 

@@ -37,6 +37,10 @@
 // lives, a newer one is refused as soon as a report proves that the older lives;
 // it takes over when the older one's stream has ended or it is dead.
 //
+// Where Distributors say under which identities tasks have joined, a name is the identity's
+// that holds it, as long as the task lives and for Config.HoleAge from then on: what comes in
+// the name from another one is refused, and counts for nothing.
+//
 // Indexes are small and dense. A returning name reclaims its own, a new one takes
 // the smallest free. The holes that leavers leave are kept for a while, then
 // closed one at a time when they pass a tenth.

@@ -1,16 +1,21 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 )
 
 // Report is what a Distributor says of one task.
 type Report struct {
 	Task assignment.Task // valid; its Index is ignored
+	// Identity is the one under which the task has joined; "" is not known, and counts for
+	// nothing.
+	Identity string
 	// Said is false when the Distributor has its stream but no report yet.
 	Said bool
 	// Sequence grows within the session.
@@ -19,10 +24,13 @@ type Report struct {
 	State    assignment.TaskState
 	// Disconnected: the task's stream to the Distributor has ended.
 	Disconnected bool
+	// Foreign is set by Table.Report where the name is another identity's: nothing of the
+	// report counts.
+	Foreign bool
 }
 
 // Report takes in what a Distributor says. A complete report names every task
-// that has a stream there.
+// that has a stream there. Reports that are Foreign are marked.
 func (t *Table) Report(now time.Duration, id Session, complete bool, reports []Report) {
 	t.tick(now)
 	i, known := t.attached.findSession(id)
@@ -44,6 +52,7 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 
 func (t *Table) reported(s *distributor, r *Report) {
 	k := t.roster.lookup(r.Task.Name)
+	r.Foreign = false
 	if k == nil {
 		if !r.Disconnected {
 			t.join(s, r)
@@ -51,6 +60,12 @@ func (t *Table) reported(s *distributor, r *Report) {
 		return
 	}
 	t.roster.settle(k) // by what was known until now: the table may not have been told the time for long
+	if r.Foreign = t.roster.foreign(k, r.Identity); r.Foreign {
+		if !r.Disconnected {
+			t.roster.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("task %s is that of another identity", k.cur.Name))
+		}
+		return
+	}
 	inc := r.Task.Incarnation
 	switch {
 	case r.Disconnected && inc == k.cur.Incarnation:
@@ -67,10 +82,41 @@ func (t *Table) reported(s *distributor, r *Report) {
 	t.roster.settle(k)
 }
 
+// foreign reports whether a name is another identity's than that of a report: as long as the
+// task lives and, so that it has the time to restart, for a while from then on.
+func (r *roster) foreign(k *task, identity string) bool {
+	if identity == "" || k.identity == "" || identity == k.identity {
+		return false
+	}
+	return k.alive() || k.identity != string(access.Anonymous) && r.now-k.fateAt < r.cfg.HoleAge
+}
+
+// full says why no further task may live, "" if one may. Those that live are more than
+// MaxTasks where it has been lowered, and stay.
+func (r *roster) full() string {
+	if len(r.tasks) < r.cfg.MaxTasks {
+		return ""
+	}
+	live := 0
+	for _, k := range r.tasks {
+		if k.alive() {
+			live++
+		}
+	}
+	if live < r.cfg.MaxTasks {
+		return ""
+	}
+	return fmt.Sprintf("the job has %d tasks, and its max_tasks is %d", live, r.cfg.MaxTasks)
+}
+
 // join lets in a name that was not there.
 func (t *Table) join(s *distributor, r *Report) {
+	why := t.roster.full()
 	if len(t.roster.tasks) >= assignment.MaxTasks {
-		t.roster.refuse(r.Task, carriers{s.id}, true, fmt.Sprintf("the job has %d tasks, more are not allowed", len(t.roster.tasks)))
+		why = fmt.Sprintf("the job has had %d names of tasks of late, more are not allowed", len(t.roster.tasks))
+	}
+	if why != "" {
+		t.roster.refuse(r.Task, carriers{s.id}, true, why)
 		return
 	}
 	if r.State == assignment.TaskDead {
@@ -85,6 +131,7 @@ func (t *Table) join(s *distributor, r *Report) {
 func (t *Table) live(k *task, s *distributor, r *Report) {
 	k.carriers.add(s.id)
 	k.gone, k.lostWith = false, ""
+	k.identity = cmp.Or(k.identity, r.Identity)
 	if !r.Said || k.spoken && !k.said.fresh(s.id, r.Sequence, t.made(r), k.report) {
 		return // connected, but nothing new: a report overtaken by a later one
 	}
@@ -128,7 +175,7 @@ func (t *Table) wait(k *task, s *distributor, r *Report) {
 }
 
 func (b *base) candidate(s *distributor, r *Report) *candidate {
-	c := &candidate{task: r.Task, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
+	c := &candidate{task: r.Task, identity: r.Identity, state: r.State, said: said{{s.id, r.Sequence}}, reports: 1,
 		first: b.now, from: b.now, last: b.now, made: b.made(r), carriers: carriers{s.id}}
 	if !r.Said {
 		c.reports, c.said = 0, nil
@@ -155,6 +202,9 @@ func (r *roster) settle(k *task) {
 		}
 	case stale && !lateRevives && (c.reports < 2 || c.last-c.from < r.cfg.probation()):
 		// It may be late news of one that is no more.
+	case !k.alive() && r.full() != "":
+		k.giveUp()
+		r.refuse(c.task, c.carriers, true, r.full())
 	case !k.alive() || k.gone:
 		if c.task.Incarnation == k.cur.Incarnation {
 			r.enter(k, c, Returned, "it reports again, though it "+k.ending())
@@ -204,7 +254,7 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 	}
 	named := make(map[incarnation]bool, len(reports))
 	for i := range reports {
-		if !reports[i].Disconnected {
+		if !reports[i].Disconnected && !reports[i].Foreign {
 			named[incarnation{reports[i].Task.Name, reports[i].Task.Incarnation}] = true
 		}
 	}

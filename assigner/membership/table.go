@@ -129,12 +129,17 @@ func (t *Table) Resume(now time.Duration) {
 	}
 }
 
-// Follow takes over, from the table that this one replaces, which tasks Distributors
-// carry, as far as they have not said so anew. They may not say it again: they are waited
+// Follow takes over, from the table that this one replaces, the identities of tasks, and which
+// tasks Distributors carry, as far as they have not said so anew. They may not say it again: they are waited
 // for no more than after Resume. All timers restart.
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
+	for _, k := range t.roster.tasks {
+		if o := was.roster.lookup(k.cur.Name); o != nil && o.cur.Incarnation == k.cur.Incarnation {
+			k.identity = cmp.Or(k.identity, o.identity)
+		}
+	}
 	for _, s := range t.attached.all {
 		i, known := was.attached.findSession(s.id)
 		if !known || s.complete || !was.attached.all[i].complete && !was.attached.all[i].said {

@@ -19,6 +19,7 @@ const (
 // task is one name and the incarnation that counts.
 type task struct {
 	cur      assignment.Task // Index only when indexed
+	identity string          // under which it has joined; "" is not known
 	indexed  bool
 	state    assignment.TaskState // as it reports itself
 	fate     fate
@@ -49,6 +50,7 @@ type task struct {
 // candidate is an incarnation that does not count yet.
 type candidate struct {
 	task     assignment.Task
+	identity string
 	state    assignment.TaskState
 	said     said
 	reports  int
@@ -201,6 +203,9 @@ func (r *roster) enter(k *task, c *candidate, kind Kind, why string) {
 	}
 	index := k.cur.Index
 	k.owns = k.owns && k.cur.Incarnation == c.task.Incarnation
+	if c.identity != "" || k.cur.Incarnation != c.task.Incarnation {
+		k.identity = c.identity
+	}
 	k.cur = c.task
 	k.cur.Index = index
 	k.fate, k.fateAt = living, r.now

@@ -35,6 +35,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "new" {
 		s.now, s.gen = 0, 0
 		cfg := Config{HeartbeatTimeout: 5 * time.Second, Freeze: assignment.FreezeConfig{For: 30 * time.Second}}
+		if d.HasArg("max") {
+			d.ScanArgs(t, "max", &cfg.MaxTasks)
+		}
 		var stored *assignment.Assignment
 		if strings.TrimSpace(d.Input) != "" {
 			stored = s.parseStored(t, d.Input)
@@ -94,6 +97,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			drains[name] = s.t.roster.lookup(name).cur.Incarnation
 		}
 		s.t.Drain(s.now, drains)
+	case "configure":
+		cfg := s.t.cfg
+		d.ScanArgs(t, "max", &cfg.MaxTasks)
+		s.t.Configure(s.now, cfg)
 	case "compact":
 		s.t.Compact()
 	case "tasks":
@@ -156,7 +163,7 @@ func parseTask(t *testing.T, word string) assignment.Task {
 	return assignment.Task{Name: name, Incarnation: n, Address: name + ":80", Weight: 1}
 }
 
-// parseReports reads lines of name/incarnation [state] [seq=N] [age=S] [gone] [silent].
+// parseReports reads lines of name/incarnation [state] [seq=N] [age=S] [gone] [silent] [by=IDENTITY].
 func (s *script) parseReports(t *testing.T, input string) []Report {
 	var out []Report
 	for line := range strings.Lines(input) {
@@ -170,6 +177,8 @@ func (s *script) parseReports(t *testing.T, input string) []Report {
 			switch key {
 			case "seq":
 				r.Sequence, _ = strconv.ParseUint(val, 10, 64)
+			case "by":
+				r.Identity = val
 			case "age":
 				r.Age = seconds(t, val)
 			case "gone":

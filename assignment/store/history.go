@@ -69,6 +69,15 @@ type Decision struct {
 	Benefit, KeyChurn, LoadChurn float64
 }
 
+// Creator is the identity that has created the job that is written together with the entry;
+// empty for no entry, nil.
+func (e *Entry) Creator() string {
+	if e == nil {
+		return ""
+	}
+	return e.Identity
+}
+
 // Fit leaves out decisions from the end until the entry is within MaxEntrySize.
 func (e *Entry) Fit() {
 	if len(e.Decisions) <= maxDecisions && proto.Size(EntryToProto(*e)) <= MaxEntrySize {

@@ -22,7 +22,10 @@ const (
 
 // Stamp says who did something, from where, when and why.
 type Stamp struct {
-	// Who is as they say, and Peer the network address that they spoke from.
+	// Identity is that of the caller's certificate, at most assignment.MaxIdentityLen bytes;
+	// empty in what was stored before there was one, and for what an assigner did by itself.
+	Identity string
+	// Who is as they say, a comment, and Peer the network address that they spoke from.
 	Who, Peer string
 	// When is by the assigner's wall clock, in whole milliseconds.
 	When time.Time
@@ -218,7 +221,7 @@ func (f *Freeze) valid() error {
 // Validate names the first field that is not allowed.
 func (s *Stamp) Validate() error {
 	return firstOf(
-		ValidateWords("who", s.Who, MaxWho), ValidateWords("peer", s.Peer, MaxWho), ValidateWords("why", s.Why, MaxWhy),
+		ValidateWords("identity", s.Identity, assignment.MaxIdentityLen), ValidateWords("who", s.Who, MaxWho), ValidateWords("peer", s.Peer, MaxWho), ValidateWords("why", s.Why, MaxWhy),
 		validTime(s.When))
 }
 

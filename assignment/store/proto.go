@@ -71,11 +71,11 @@ func slice(start, end uint64) assignment.Slice {
 
 // StampToProto never fails.
 func StampToProto(s Stamp) *slicerv1.Stamp {
-	return &slicerv1.Stamp{Who: s.Who, Peer: s.Peer, UnixMs: toMillis(s.When), Why: s.Why}
+	return &slicerv1.Stamp{Identity: s.Identity, Who: s.Who, Peer: s.Peer, UnixMs: toMillis(s.When), Why: s.Why}
 }
 
 func stampFrom(m *slicerv1.Stamp) Stamp {
-	return Stamp{Who: m.GetWho(), Peer: m.GetPeer(), When: fromMillis(m.GetUnixMs()), Why: m.GetWhy()}
+	return Stamp{Identity: m.GetIdentity(), Who: m.GetWho(), Peer: m.GetPeer(), When: fromMillis(m.GetUnixMs()), Why: m.GetWhy()}
 }
 
 // 0 milliseconds stand for no time.

@@ -64,6 +64,9 @@ type Job struct {
 	// Version increases by one with each write, from 1; it does not start again
 	// when a job is deleted and made anew.
 	Version int64
+	// CreatedBy is the identity that has created it: that of the Entry's stamp in PutJobBy.
+	// Later writes keep it. Empty when it was not known.
+	CreatedBy string
 }
 
 // Versions for PutJob.

@@ -100,6 +100,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		return job, false, err
 	}
 	var version, stored int64
+	creator := by.Creator()
 	var under knownOverrides
 	value, goneRev := got(resp, 1)
 	if goneRev != 0 {
@@ -115,12 +116,12 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		if err != nil {
 			return job, false, err
 		}
-		version, stored = was.Version, was.Version
+		version, stored, creator = was.Version, was.Version, was.CreatedBy
 	}
 	if expect > 0 && expect != stored || expect < 0 && stored != 0 {
 		return job, false, &store.ConflictError{Key: key, Current: stored}
 	}
-	job = store.Job{Config: c, Version: version + 1}
+	job = store.Job{Config: c, Version: version + 1, CreatedBy: creator}
 	t := txn{
 		when: []clientv3.Cmp{
 			clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal),

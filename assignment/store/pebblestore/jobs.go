@@ -88,12 +88,12 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 		j := s.entryLocked(c.Name)
 		s.mu.Unlock()
 		err = s.locked(ctx, j, func() error {
-			version, stored := int64(0), int64(0)
+			version, stored, creator := int64(0), int64(0), by.Creator()
 			switch {
 			case j.configErr != nil:
 				return j.configErr
 			case j.config != nil:
-				version, stored = j.config.Version, j.config.Version
+				version, stored, creator = j.config.Version, j.config.Version, j.config.CreatedBy
 			case j.goneErr != nil:
 				return j.goneErr
 			case j.gone != nil:
@@ -105,7 +105,7 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 			if by != nil && j.ordersErr != nil {
 				return j.ordersErr
 			}
-			put = store.Job{Config: c, Version: version + 1}
+			put = store.Job{Config: c, Version: version + 1, CreatedBy: creator}
 			overrides, ordered := j.overrides, j.ordered
 			var puts record.Puts
 			if by != nil {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,10 @@ func testJobs(t *testing.T, h *harness) {
 		t.Errorf("error %v, want a field error", err)
 	}
 
+	access, err := assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: {"spiffe://corp/ns/cache/task/{task}"}, assignment.Configure: {"deployer.corp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	full := assignment.JobConfig{
 		Name: "cache", MinReplicas: 2, MaxReplicas: 7, Mode: assignment.Affinity, LoadMetric: assignment.LoadCPU,
 		Zone: "eu-1", Store: "eu", HeartbeatTimeout: 3 * time.Second, LeaseDuration: 9 * time.Second,
@@ -71,6 +76,7 @@ func testJobs(t *testing.T, h *harness) {
 		WarmUp: assignment.NoWarmUp, History: 12, Damping: assignment.DampingConfig{HalfLife: 2 * time.Minute, Suppress: 4, Reuse: 2, Most: 8, Share: .5},
 		Freeze:   assignment.FreezeConfig{Share: 1, MinTasks: 7, Window: 11 * time.Second, For: time.Minute},
 		Overload: assignment.OverloadConfig{Admission: assignment.AdmissionOff, DefaultCriticality: assignment.SheddablePlus, RetryAttempts: 2, RetryBudget: assignment.NoRetries},
+		MaxTasks: 70, Access: access,
 	}
 	put, err := s.PutJob(ctx, full, store.NoVersion)
 	want := store.Job{Config: full, Version: 1}
@@ -144,6 +150,49 @@ func testJobVersions(t *testing.T, h *harness) {
 		other = h.open()
 	}
 	want(7, other, 6)
+}
+
+// testCreatedBy: a job keeps the identity that has created it until it is deleted.
+func testCreatedBy(t *testing.T, h *harness) {
+	ctx := t.Context()
+	s := h.open()
+	other := h.another(s)
+	cfg := assignment.JobConfig{Name: "a"}
+	by := func(identity string) store.Entry {
+		e := note("put by " + identity)
+		e.Identity = identity
+		return e
+	}
+	want := func(s store.Store, j store.Job, err error, creator string) {
+		t.Helper()
+		got, getErr := s.GetJob(ctx, "a")
+		all, listErr := s.ListJobs(ctx)
+		if err != nil || getErr != nil || listErr != nil || j.CreatedBy != creator || got != j || len(all) != 1 || all[0] != j {
+			t.Errorf("put %+v, %v; stored %+v, %v; listed %+v, %v; want it created by %q", j, err, got, getErr, all, listErr, creator)
+		}
+	}
+	j, err := s.PutJobBy(ctx, cfg, store.NoVersion, by("spiffe://corp/ann"))
+	want(other, j, err, "spiffe://corp/ann")
+	j, err = other.PutJobBy(ctx, cfg, 1, by("spiffe://corp/bob"))
+	want(s, j, err, "spiffe://corp/ann")
+	j, err = s.PutJob(ctx, cfg, store.AnyVersion)
+	want(other, j, err, "spiffe://corp/ann")
+	h.close(s)
+	if s = h.open(); !h.Shared {
+		other = s
+	}
+	want(s, j, nil, "spiffe://corp/ann")
+	if err := s.DeleteJobBy(ctx, "a", by("spiffe://corp/bob")); err != nil {
+		t.Fatal(err)
+	}
+	j, err = other.PutJob(ctx, cfg, store.AnyVersion)
+	want(s, j, err, "")
+	j, err = s.PutJobBy(ctx, cfg, store.AnyVersion, by("spiffe://corp/bob"))
+	want(other, j, err, "")
+	long := by(strings.Repeat("x", assignment.MaxIdentityLen+1))
+	if _, err := s.PutJobBy(ctx, assignment.JobConfig{Name: "b"}, store.NoVersion, long); !isField(err) {
+		t.Errorf("an identity of %d bytes: %v, want a field error", len(long.Identity), err)
+	}
 }
 
 func testJobRaces(t *testing.T, h *harness) {

@@ -10,7 +10,7 @@ import (
 
 // Stamp is one that has everything.
 func Stamp() store.Stamp {
-	return store.Stamp{Who: "ada", Peer: "10.0.0.9:4711", When: time.UnixMilli(1_000_000_000_000).UTC(), Why: "it is hot, \"very\""}
+	return store.Stamp{Identity: "spiffe://corp/user/ada", Who: "ada", Peer: "10.0.0.9:4711", When: time.UnixMilli(1_000_000_000_000).UTC(), Why: "it is hot, \"very\""}
 }
 
 // Overrides are overrides of a version that have everything.

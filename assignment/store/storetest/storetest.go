@@ -49,6 +49,7 @@ func Run(t *testing.T, create func(t *testing.T) Fixture) {
 		{"Jobs", testJobs},
 		{"JobVersions", testJobVersions},
 		{"JobRaces", testJobRaces},
+		{"CreatedBy", testCreatedBy},
 		{"Assignments", testAssignments},
 		{"Refusals", testRefusals},
 		{"History", testHistory},

@@ -74,7 +74,7 @@ func (l Layout) DecodeIdentity(value []byte) (Identity, error) {
 
 // EncodeJob seals a config that is valid.
 func (l Layout) EncodeJob(j store.Job) []byte {
-	return l.marshal(l.Config(j.Config.Name), &slicerv1.StoredJob{Version: j.Version, Config: wire.JobToProto(j.Config)})
+	return l.marshal(l.Config(j.Config.Name), &slicerv1.StoredJob{Version: j.Version, Config: wire.JobToProto(j.Config), CreatedBy: j.CreatedBy})
 }
 
 // DecodeJob reads it.
@@ -93,7 +93,10 @@ func (l Layout) DecodeJob(job string, value []byte) (store.Job, error) {
 	case m.Version < 1 || m.Version > maxVersion:
 		return store.Job{}, Corrupt(key, "version %d", m.Version)
 	}
-	return store.Job{Config: c, Version: m.Version}, nil
+	if err := store.ValidateWords("created by", m.CreatedBy, assignment.MaxIdentityLen); err != nil {
+		return store.Job{}, Corrupt(key, "%w", err)
+	}
+	return store.Job{Config: c, Version: m.Version, CreatedBy: m.CreatedBy}, nil
 }
 
 // Tombstone is what remains of a deleted job.
