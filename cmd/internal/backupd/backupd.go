@@ -42,7 +42,7 @@ of the others, and its own are served as they were read last.`,
 				return nil, err
 			}
 			part := &daemon.Part{Close: func() error { return nil }}
-			cfg := backupdist.Config{Logger: p.Log.With("id", id), Registerer: p.Registry}
+			cfg := backupdist.Config{Logger: p.Log.With("id", id), Registerer: p.Registry, Rights: p.Rights}
 			for _, o := range all {
 				part.Closes(o.Backend.Close)
 				part.Endings = append(part.Endings, o.Ending)

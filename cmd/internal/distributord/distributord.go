@@ -69,7 +69,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 			d, err := distributor.New(distributor.Config{
 				ID: id, Zone: f.Zone, Assigners: assigners, Upstreams: upstreams, ServeDistributors: serveDistributors, Logger: p.Log, Registerer: p.Registry,
 				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
-				AutoshardingEndpoint: called,
+				AutoshardingEndpoint: called, Rights: p.Rights,
 			})
 			if err != nil {
 				return nil, err
