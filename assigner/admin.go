@@ -84,7 +84,7 @@ const (
 )
 
 func jobToProto(j store.Job) *slicerv1.Job {
-	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version}
+	return &slicerv1.Job{Config: wire.JobToProto(j.Config), Version: j.Version, CreatedBy: j.CreatedBy}
 }
 
 // find looks for a job in all stores at once: that one of them hangs does not hide a
@@ -117,15 +117,16 @@ func (v adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*s
 		return nil, err
 	}
 	defer done()
-	j, _, err := v.a.find(ctx, r.GetName())
+	j, _, err := v.find(ctx, v.caller(ctx), assignment.Read, r.GetName())
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	return &slicerv1.GetJobResponse{Job: jobToProto(j)}, nil
 }
 
-// ListJobs implements AdminService. A job whose record is corrupt is left out,
-// and named in the log; a store that does not answer is named in the list.
+// ListJobs implements AdminService. A job that the caller may not read is left out. So is
+// one whose record is corrupt, which is named in the log; a store that does not answer is
+// named in the list.
 func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest) (*slicerv1.ListJobsResponse, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
@@ -157,8 +158,11 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 	}
 	slices.Sort(out.Unanswered)
 	slices.SortStableFunc(all, func(x, y store.Job) int { return cmp.Compare(x.Config.Name, y.Config.Name) })
+	c := v.caller(ctx)
 	for _, j := range all {
-		out.Jobs = append(out.Jobs, jobToProto(j))
+		if v.mayRead(c, j.Config.Name, j.Config.Access) {
+			out.Jobs = append(out.Jobs, jobToProto(j))
+		}
 	}
 	return out, nil
 }
@@ -172,11 +176,12 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 		return nil, err
 	}
 	defer done()
-	stamp, err := v.stamp(ctx, r.GetWho(), r.GetWhy(), r.GetPeer())
+	c := v.caller(ctx)
+	stamp, err := v.stamp(c, r.GetWho(), r.GetWhy(), r.GetPeer())
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	j, home, err := v.a.find(ctx, r.GetName())
+	j, home, err := v.find(ctx, c, assignment.Configure, r.GetName())
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -190,7 +195,7 @@ func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobReques
 	if err := home.backend.DeleteJobBy(ctx, j.Config.Name, v.entry(j.Config.Name, "delete job", stamp)); err != nil {
 		return nil, statusOf(err)
 	}
-	v.a.log.Info("job deleted", "job", j.Config.Name, "version", j.Version, "who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
+	v.audit(j.Config.Name, "delete job", stamp).Info("job deleted", "version", j.Version)
 	v.a.changed(j.Config.Name)
 	return &slicerv1.DeleteJobResponse{}, nil
 }

@@ -32,6 +32,8 @@ type Assigner struct {
 
 	stores []*storeWatch // one a store, in the order of the config
 	dirty  chan struct{} // holds a token when preferences are to be worked out anew
+	// creating holds a token while a job is created whose creator has a bound.
+	creating chan struct{}
 
 	// attached are the sessions, in order of number. The slice is never changed,
 	// only replaced, with mu held.
@@ -51,7 +53,7 @@ func New(cfg Config) (*Assigner, error) {
 	}
 	a := &Assigner{
 		cfg: cfg, log: cfg.Logger.With("assigner", cfg.ID),
-		dirty: make(chan struct{}, 1), jobs: make(map[string]*runner), began: time.Now(),
+		dirty: make(chan struct{}, 1), creating: make(chan struct{}, 1), jobs: make(map[string]*runner), began: time.Now(),
 	}
 	a.start = a.now()
 	a.attached.Store(new([]*session))
@@ -256,16 +258,20 @@ func (a *Assigner) takeOutIfIdle(r *runner) bool {
 	return r.retired
 }
 
-// attach enters a Distributor's stream. A stream that it had before ends.
-func (a *Assigner) attach(s *session) bool {
+// attach enters a Distributor's stream. A stream that it had before ends; but where a policy
+// is in force its id belongs to the identity of a stream that lives.
+func (a *Assigner) attach(s *session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return false
+		return errClosing
+	}
+	if policy, _ := a.cfg.Rights.Policy(); policy != nil && slices.ContainsFunc(a.sessions(), func(old *session) bool { return old.name == s.name && old.caller.Identity != s.caller.Identity }) {
+		return errTaken
 	}
 	s.id = a.next + 1
 	if !s.begin() {
-		return false
+		return errClosing
 	}
 	a.next++
 	for _, old := range a.sessions() {
@@ -280,7 +286,7 @@ func (a *Assigner) attach(s *session) bool {
 	}
 	a.notifyStores()
 	notify(a.dirty)
-	return true
+	return nil
 }
 
 func (a *Assigner) detach(s *session) {

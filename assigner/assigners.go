@@ -11,14 +11,27 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// ListAssigners implements AdminService.
+// ListAssigners implements AdminService. It is for every caller that has an identity; jobs
+// that it may not read are left out.
 func (v adminService) ListAssigners(ctx context.Context, _ *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
-	_, done, err := v.begin(ctx)
+	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return v.a.assigners(), nil
+	c := v.caller(ctx)
+	if err := v.a.cfg.Rights.CheckNamed(c, "ListAssigners"); err != nil {
+		return nil, err
+	}
+	out := v.a.assigners()
+	out.Jobs = slices.DeleteFunc(out.Jobs, func(j *slicerv1.JobAssigners) bool {
+		var job store.Job
+		if r := v.a.lookup(j.GetJob()); r != nil {
+			job, _ = r.config()
+		}
+		return !v.mayRead(c, j.GetJob(), job.Config.Access)
+	})
+	return out, nil
 }
 
 // assigners is which assigners there are and which are preferred, as known here.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
 )
@@ -44,6 +45,9 @@ type Config struct {
 	// goes, 10 s to 24 h. That is for all users of the cluster. 0 leaves it to etcd, whose
 	// own flags say how; the assigner warns when nothing does it.
 	Compact time.Duration
+	// Rights say what callers of AdminService may do, and which peers may attach as
+	// Distributors. Nil lets everyone do everything.
+	Rights *enforce.Rights
 	// Logger is silent if nil.
 	Logger *slog.Logger
 	// Registerer takes the metrics, none if nil. Several assigners may share one:

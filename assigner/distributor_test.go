@@ -177,18 +177,22 @@ type raw struct {
 }
 
 // attach opens a stream and says hello.
-func (n *node) attach(name string) *raw {
+func (n *node) attach(name string) *raw { return n.attachOn(n.conn, name) }
+
+func (n *node) attachOn(conn *grpc.ClientConn, name string) *raw {
 	n.t.Helper()
-	d := n.open()
+	d := n.openOn(conn)
 	d.say(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: name}}})
 	d.wait("the assigner's hello", func() bool { return d.id == n.cfg.ID })
 	return d
 }
 
-func (n *node) open() *raw {
+func (n *node) open() *raw { return n.openOn(n.conn) }
+
+func (n *node) openOn(conn *grpc.ClientConn) *raw {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := slicerv1.NewAssignerServiceClient(n.conn).Attach(ctx)
+	stream, err := slicerv1.NewAssignerServiceClient(conn).Attach(ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}

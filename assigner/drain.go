@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -17,11 +18,12 @@ func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskReques
 		return nil, err
 	}
 	defer done()
-	stamp, err := v.stamp(ctx, m.GetWho(), m.GetWhy(), m.GetPeer())
+	c := v.caller(ctx)
+	stamp, err := v.stamp(c, m.GetWho(), m.GetWhy(), m.GetPeer())
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	job, home, err := v.a.find(ctx, m.GetJob())
+	job, home, err := v.find(ctx, c, assignment.Order, m.GetJob())
 	if err != nil {
 		return nil, statusOf(err)
 	}

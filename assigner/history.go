@@ -16,10 +16,10 @@ import (
 // maxHistoryBytes bounds an answer: clients take 4 MiB.
 const maxHistoryBytes = 3 << 20
 
-// history reads what is kept of a job's history. Entries that are damaged are
+// history reads what is kept of a job's history, if the caller may. Entries that are damaged are
 // missing, and named in the log.
 func (v adminService) history(ctx context.Context, name string) (job store.Job, home *storeWatch, all []store.Entry, err error) {
-	if job, home, err = v.a.find(ctx, name); err != nil {
+	if job, home, err = v.find(ctx, v.caller(ctx), assignment.Read, name); err != nil {
 		return job, home, nil, err
 	}
 	all, err = home.history(ctx, name)

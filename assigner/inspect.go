@@ -26,15 +26,21 @@ func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequ
 		return nil, err
 	}
 	defer done()
+	c := v.caller(ctx)
 	if r := v.a.lookup(m.GetJob()); r != nil {
-		if resp := r.inspect(); resp != nil {
-			resp.Customers = r.customers(m)
-			resp.Consistency = r.consistency(ctx)
-			return resp, nil
+		if job, known := r.config(); known {
+			if err := v.permit(c, assignment.Read, r.name, job, nil); err != nil {
+				return nil, err
+			}
+			if resp := r.inspect(); resp != nil {
+				resp.Customers = r.customers(m)
+				resp.Consistency = r.consistency(ctx)
+				return resp, nil
+			}
 		}
 	}
 	// It may be newer than what is known here, or the store has not answered yet.
-	j, _, err := v.a.find(ctx, m.GetJob())
+	j, _, err := v.find(ctx, c, assignment.Read, m.GetJob())
 	if err != nil {
 		return nil, statusOf(err)
 	}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -38,14 +38,13 @@ type order struct {
 	until func(v generate.View) bool
 }
 
-// stamp says who gives an order, and refuses words that are too long.
-func (v adminService) stamp(ctx context.Context, who, why, from string) (store.Stamp, error) {
+// stamp says who gives an order, and refuses words that are too long. Where it comes from
+// is the peer's own address, unless that is one of the control plane's, which pass on whose
+// call it is.
+func (v adminService) stamp(c enforce.Caller, who, why, from string) (store.Stamp, error) {
 	now, _ := v.a.now().Since(v.a.start)
-	s := store.Stamp{Who: who, Why: why, When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		s.Peer = p.Addr.String()
-	}
-	if from != "" {
+	s := store.Stamp{Identity: string(c.Identity), Who: who, Why: why, Peer: c.Address, When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
+	if from != "" && c.Plane {
 		s.Peer = from + " via " + s.Peer
 	}
 	if len(s.Peer) > store.MaxWho {
@@ -65,11 +64,12 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 	if m.GetWho() == "" {
 		return nil, statusOf(&assignment.FieldError{Field: "who", Value: "", Allowed: fmt.Sprintf("1 to %d bytes: who gives the order", store.MaxWho)})
 	}
-	stamp, err := v.stamp(ctx, m.GetWho(), m.GetWhy(), m.GetPeer())
+	c := v.caller(ctx)
+	stamp, err := v.stamp(c, m.GetWho(), m.GetWhy(), m.GetPeer())
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	job, home, err := v.a.find(ctx, m.GetJob())
+	job, home, err := v.find(ctx, c, assignment.Order, m.GetJob())
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -125,7 +125,7 @@ func (v adminService) apply(ctx context.Context, job store.Job, home *storeWatch
 		e.Order = next.Version
 		switch err = home.backend.PutOverrides(ctx, name, next, e, job.Config.History); {
 		case err == nil:
-			v.a.log.Info("order given", "job", name, "order", next.Version, "action", o.action, "who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
+			v.audit(name, o.action, stamp).Info("order given", "order", next.Version)
 			v.a.changed(name)
 			return next, note, nil
 		case !errors.Is(err, store.ErrConflict) || !backoff.Sleep(ctx, rand.N(20*time.Millisecond)):

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/jobfile"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
@@ -35,70 +36,92 @@ func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*s
 	if expect < store.NoVersion {
 		return nil, statusOf(&assignment.FieldError{Field: "expected_version", Value: expect, Allowed: "-1 (there is none yet), 0 (whatever is stored) or a version"})
 	}
-	home, err := v.a.storeFor(cfg.Store)
-	if err != nil {
-		return nil, statusOf(err)
-	}
-	stamp, err := v.stamp(ctx, r.GetWho(), r.GetWhy(), r.GetPeer())
+	c := v.caller(ctx)
+	stamp, err := v.stamp(c, r.GetWho(), r.GetWhy(), r.GetPeer())
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	// With whatever version the config is written onto the one that was looked at:
 	// what was checked is what is replaced.
 	for {
-		resp, err := v.put(ctx, home, cfg, expect, stamp)
+		resp, action, err := v.put(ctx, c, cfg, expect, stamp)
 		if errors.Is(err, store.ErrConflict) && expect == store.AnyVersion && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
 			return nil, statusOf(err)
 		}
-		v.a.log.Info("job config stored", "job", cfg.Name, "version", resp.Job.Version, "created", resp.Created,
-			"who", stamp.Who, "peer", stamp.Peer, "reason", stamp.Why)
+		v.audit(cfg.Name, action, stamp).Info("job config stored", "version", resp.Job.Version, "created", resp.Created)
 		v.a.changed(cfg.Name)
 		return resp, nil
 	}
 }
 
-func (v adminService) put(ctx context.Context, home *storeWatch, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (*slicerv1.PutJobResponse, error) {
+// put writes a config onto the one that is stored now, if the caller may. It returns in
+// words, for the history, what that is.
+func (v adminService) put(ctx context.Context, c enforce.Caller, cfg assignment.JobConfig, expect int64, stamp store.Stamp) (resp *slicerv1.PutJobResponse, action string, err error) {
+	cur, at, err := v.find(ctx, c, assignment.Configure, cfg.Name)
+	creates := errors.Is(err, store.ErrNotFound)
+	if err != nil && !creates {
+		return nil, "", err
+	}
+	home, err := v.a.storeFor(cfg.Store)
+	if err != nil {
+		return nil, "", err
+	}
 	if cfg.Mode == assignment.Consistent {
 		if err := home.leases.refusal(ctx); err != nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
+			return nil, "", status.Errorf(codes.FailedPrecondition, "job %s: %v", cfg.Name, err)
 		}
 	}
-	cur, at, err := v.a.find(ctx, cfg.Name)
-	onto, action := store.NoVersion, ""
-	switch {
-	case errors.Is(err, store.ErrNotFound):
+	onto := store.NoVersion
+	if creates {
 		if expect > 0 {
-			return nil, status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
+			return nil, "", status.Errorf(codes.Aborted, "job %s: version %d was expected, but there is no such job", cfg.Name, expect)
 		}
 		action = settings("create job", jobfile.Changes(assignment.JobConfig{Name: cfg.Name}.WithDefaults(), cfg))
-	case err != nil:
-		return nil, err
-	case expect == store.NoVersion:
-		return nil, status.Errorf(codes.Aborted, "job %s is there already, in version %d", cfg.Name, cur.Version)
-	case expect != store.AnyVersion && expect != cur.Version:
-		return nil, status.Errorf(codes.Aborted, "job %s: version %d was expected, %d is stored", cfg.Name, expect, cur.Version)
-	case at != home:
-		return nil, status.Errorf(codes.FailedPrecondition, "job %s is kept in store %s and cannot move to %s: delete it first", cfg.Name, at.label(), home.label())
-	default:
-		onto, action = cur.Version, settings("change job", jobfile.Changes(cur.Config, cfg))
-		if cur.Config.Mode != cfg.Mode {
-			live, err := v.a.liveTasks(ctx, cfg.Name, home)
-			if err != nil {
-				return nil, err
-			}
-			if live > 0 {
-				return nil, status.Errorf(codes.FailedPrecondition, "job %s: mode cannot change from %s to %s while tasks live (%d): stop them first", cfg.Name, cur.Config.Mode, cfg.Mode, live)
-			}
+	} else {
+		if err := v.changeable(ctx, home, at, cur, cfg, expect); err != nil {
+			return nil, "", err
 		}
+		onto, action = cur.Version, settings("change job", jobfile.Changes(cur.Config, cfg))
+	}
+	if creates || cur.Config.Access != cfg.Access {
+		if err := v.keepsConfigure(c, cfg); err != nil {
+			return nil, "", err
+		}
+	}
+	if creates {
+		done, err := v.roomForJob(ctx, c)
+		if err != nil {
+			return nil, "", err
+		}
+		defer done()
 	}
 	j, err := home.backend.PutJobBy(ctx, cfg, onto, v.entry(cfg.Name, action, stamp))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: onto == store.NoVersion}, nil
+	return &slicerv1.PutJobResponse{Job: jobToProto(j), Created: creates}, action, nil
+}
+
+// changeable reports why a stored config cannot be replaced by another one now.
+func (v adminService) changeable(ctx context.Context, home, at *storeWatch, cur store.Job, cfg assignment.JobConfig, expect int64) error {
+	switch {
+	case expect == store.NoVersion:
+		return status.Errorf(codes.Aborted, "job %s is there already, in version %d", cfg.Name, cur.Version)
+	case expect != store.AnyVersion && expect != cur.Version:
+		return status.Errorf(codes.Aborted, "job %s: version %d was expected, %d is stored", cfg.Name, expect, cur.Version)
+	case at != home:
+		return status.Errorf(codes.FailedPrecondition, "job %s is kept in store %s and cannot move to %s: delete it first", cfg.Name, at.label(), home.label())
+	case cur.Config.Mode == cfg.Mode:
+		return nil
+	}
+	live, err := v.a.liveTasks(ctx, cfg.Name, home)
+	if err == nil && live > 0 {
+		err = status.Errorf(codes.FailedPrecondition, "job %s: mode cannot change from %s to %s while tasks live (%d): stop them first", cfg.Name, cur.Config.Mode, cfg.Mode, live)
+	}
+	return err
 }
 
 // settings says in words, for the history, which settings are others now: as many as

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assigner/generate"
+	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
@@ -108,6 +109,15 @@ func (r *runner) whereabouts() (home *storeWatch, zone string, ok bool) {
 	defer r.mu.Unlock()
 	job, known, exists := r.viewLocked().Job()
 	return r.home, job.Config.Zone, known && exists && r.home != nil
+}
+
+// config is the job as it was read last; ok is false when there is no such job or that is not
+// known yet.
+func (r *runner) config() (job store.Job, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job, known, exists := r.viewLocked().Job()
+	return job, known && exists
 }
 
 // decides reports whether the store takes this assigner's decisions.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assigner/downstream"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -23,13 +24,23 @@ type assignerService struct {
 
 var (
 	errClosing    = status.Error(codes.Unavailable, "this assigner is closing")
+	errTaken      = errors.New("the distributor's id is that of another identity")
 	errSuperseded = status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one")
 )
 
-// Attach implements AssignerService.
+// attachMethod is what refusals call it.
+const attachMethod = "Attach"
+
+// Attach implements AssignerService, for peers that are the control plane's own, and for as
+// long as the policy says so.
 func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) error {
 	a := v.a
-	s := &session{a: a, out: stream, wake: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
+	_, changed := a.cfg.Rights.Policy()
+	caller := a.cfg.Rights.Caller(stream.Context())
+	if err := a.cfg.Rights.CheckPlane(caller, attachMethod); err != nil {
+		return err
+	}
+	s := &session{a: a, caller: caller, out: stream, wake: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	// Receiving and sending end when this handler has returned.
@@ -49,6 +60,9 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 			err = errClosing
 		case <-ctx.Done():
 			err = status.FromContextError(ctx.Err()).Err()
+		case <-changed:
+			_, changed = a.cfg.Rights.Policy()
+			err = a.cfg.Rights.CheckPlane(a.cfg.Rights.Caller(ctx), attachMethod)
 		case <-check.C:
 			err = s.overdue()
 		}
@@ -69,6 +83,7 @@ type session struct {
 	wake   chan struct{} // holds a token when there may be something to send
 	end    chan error    // why the stream ends; the first counts
 	opened time.Duration // when the stream began
+	caller enforce.Caller
 
 	// Set by the hello.
 	id   downstream.Session
@@ -166,10 +181,12 @@ func (s *session) hello(h *slicerv1.DistributorHello) error {
 	}
 	s.name, s.zone = h.GetDistributorId(), h.GetZone()
 	s.heard.Store(int64(s.a.now().Mono))
-	if !s.a.attach(s) {
-		return errClosing
+	if err := s.a.attach(s); errors.Is(err, errTaken) {
+		return s.a.cfg.Rights.RefuseName(s.caller, attachMethod, "distributor "+s.name)
+	} else if err != nil {
+		return err
 	}
-	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone)
+	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone, "identity", string(s.caller.Identity))
 	notify(s.wake)
 	return nil
 }

@@ -143,3 +143,7 @@ func (adminService) ExplainKey(context.Context, *slicerv1.ExplainKeyRequest) (*s
 func (adminService) ListAssigners(context.Context, *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
 	return nil, readOnly("ListAssigners")
 }
+
+func (adminService) CheckAccess(context.Context, *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	return nil, readOnly("CheckAccess")
+}

@@ -66,6 +66,10 @@ func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequ
 	return passOn(ctx, s.d, "ExplainKey", r.GetJob(), r, slicerv1.AdminServiceClient.ExplainKey)
 }
 
+func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
+}
+
 // callerOf is who a call is passed on for. Without a policy it is not known which peers pass
 // on what others ask: then it is the peer itself, since the assigner, which may have a policy,
 // believes what a Distributor says.

@@ -102,7 +102,7 @@ func (a *Authority) Server(id string) credentials.TransportCredentials {
 	return credentials.NewTLS(a.ServerTLS(id))
 }
 
-// ClientTLS is for a client with that identity; Nobody has no certificate at all.
+// ClientTLS is for a client with that identity.
 func (a *Authority) ClientTLS(id string) *tls.Config {
 	a.t.Helper()
 	cfg := &tls.Config{RootCAs: a.Pool}
@@ -112,8 +112,8 @@ func (a *Authority) ClientTLS(id string) *tls.Config {
 	return cfg
 }
 
-// Nobody is the client without a certificate.
-const Nobody = "nobody"
+// This client has no certificate.
+const Nobody = "no certificate"
 
 // Client is ClientTLS for gRPC.
 func (a *Authority) Client(id string) credentials.TransportCredentials {

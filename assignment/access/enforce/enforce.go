@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/limiter/fair"
 )
@@ -182,15 +183,19 @@ func Forward(ctx context.Context, c Caller) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, identityHeader, string(c.Identity))
 }
 
+// May reports whether the caller may do what is asked, and by which rule. It leaves nothing
+// in the log: it is for what is left out of an answer, where Check is for what is refused.
+// The question's identity is the caller's.
+func (r *Rights) May(c Caller, q access.Question) (rule string, ok bool) {
+	q.Identity = c.Identity
+	policy, _ := r.Policy()
+	return policy.May(q)
+}
+
 // Check returns nil if the caller may do what is asked, and else PERMISSION_DENIED, which
 // names identity, verb and job, and no rule. The question's identity is the caller's.
 func (r *Rights) Check(c Caller, q access.Question) error {
-	if r == nil {
-		return nil
-	}
-	q.Identity = c.Identity
-	policy, _ := r.Policy()
-	rule, ok := policy.May(q)
+	rule, ok := r.May(c, q)
 	if ok {
 		return nil
 	}
@@ -213,6 +218,23 @@ func (r *Rights) CheckPlane(c Caller, method string) error {
 	}
 	r.refuse(c, refusal{verb: "plane", rule: "policy plane: no pattern", method: method})
 	return status.Errorf(codes.PermissionDenied, "identity %s may not be part of the control plane (%s)", c.Identity, method)
+}
+
+// CheckNamed returns nil if the caller has an identity, and else PERMISSION_DENIED: it is
+// for what is about no job and for all that the authority knows.
+func (r *Rights) CheckNamed(c Caller, method string) error {
+	if policy, _ := r.Policy(); policy == nil || c.Identity != access.Anonymous {
+		return nil
+	}
+	r.refuse(c, refusal{verb: assignment.Read.String(), rule: "anonymous", method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s: it takes a certificate", c.Identity, method)
+}
+
+// RefuseName returns PERMISSION_DENIED for a peer of the control plane that takes a name
+// which is another one's for now.
+func (r *Rights) RefuseName(c Caller, method, name string) error {
+	r.refuse(c, refusal{verb: "plane", rule: "the name of another identity: " + name, method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not be %s (%s): another identity is", c.Identity, name, method)
 }
 
 // refusal is what was refused, for the log.

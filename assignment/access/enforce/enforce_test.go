@@ -142,6 +142,12 @@ func TestCheck(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n < 2 || n > 100 {
 		t.Errorf("%d lines for 1,002 refusals", n)
 	}
+	if err := r.CheckNamed(bob, "ListAssigners"); err != nil {
+		t.Error(err)
+	}
+	if err := r.CheckNamed(enforce.Caller{Identity: access.Anonymous}, "ListAssigners"); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
 	_, changed := r.Within().Policy()
 	r.SetPolicy(nil)
 	select {
@@ -153,7 +159,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("after the policy has gone: %v", err)
 	}
 	var none *enforce.Rights
-	if err := none.Check(bob, access.Question{Verb: assignment.Configure}); err != nil || none.CheckPlane(none.Caller(t.Context()), "x") != nil || none.Within() != nil {
+	if err := none.Check(bob, access.Question{Verb: assignment.Configure}); err != nil || none.CheckPlane(none.Caller(t.Context()), "x") != nil || none.CheckNamed(none.Caller(t.Context()), "x") != nil || none.Within() != nil {
 		t.Error("no rights refuse something")
 	}
 }

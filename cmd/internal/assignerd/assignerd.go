@@ -66,7 +66,7 @@ etcd such jobs are refused, and all others are served.`,
 			specs[i].RegistrationTTL = registration
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
-			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Logger: p.Log, Registerer: p.Registry})
+			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Rights: p.Rights, Logger: p.Log, Registerer: p.Registry})
 		})
 	}
 	f.Bind(cmd, "", run.AssignerPort)

@@ -193,7 +193,7 @@ func (c *client) rollBack(ctx context.Context, written []planned, failed *planne
 		}
 	}
 	switch status.Code(why) {
-	case codes.Aborted, codes.FailedPrecondition, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unimplemented:
+	case codes.Aborted, codes.FailedPrecondition, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.ResourceExhausted, codes.Unimplemented:
 	default: // it may have been written all the same
 		failed.Version = 0
 		undo(failed)

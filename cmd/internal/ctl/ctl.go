@@ -44,7 +44,7 @@ only read (inspect, lookup, watch, probe, job get, job list) work against a Back
 Distributor too, without what only an assigner knows. simulate and subset need no
 server, and store goes to the store itself.
 
-Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
+Exit codes: 0 done, or yes; 1 refused, failed, or no; 2 the command line is wrong; 3 there is
 no such job, task or assignment; 4 the server cannot be reached or did not answer
 in time; 5 an order is in force, but was not carried out, or not acknowledged by all
 subscribers, in time; 6 store check has found faults.`,
@@ -66,7 +66,7 @@ subscribers, in time; 6 store check has found faults.`,
 	a.tls.Bind(cmd)
 	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(a.freezeCommand(), a.unfreezeCommand(), a.pinCommand(), a.unpinCommand(), a.excludeCommand(), a.includeCommand(),
-		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand())
+		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand(), a.accessCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))
 	return cmd
 }

@@ -80,7 +80,7 @@ func (c *client) explain(err error) error {
 			msg = "it does not know this call: is it a Distributor?"
 		}
 		return &codedError{fmt.Sprintf("%s: %s", c.server, msg), run.ExitFailed}
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.PermissionDenied:
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted, codes.PermissionDenied, codes.ResourceExhausted:
 		return &codedError{msg, run.ExitFailed}
 	}
 	return &codedError{fmt.Sprintf("%s answers %s: %s", c.server, s.Code(), msg), run.ExitFailed}

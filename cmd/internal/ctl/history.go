@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -22,10 +23,12 @@ type entryView struct {
 	Action     string `json:"action,omitempty"` // empty for a generation
 	Generation int64  `json:"generation,omitempty"`
 	Previous   int64  `json:"previous,omitempty"`
-	Who        string `json:"who,omitempty"` // unknown if an order does not say; empty for what the assigner did by itself
-	Peer       string `json:"peer,omitempty"`
-	Assigner   string `json:"assigner"`
-	Why        string `json:"why,omitempty"`
+	// Identity is that of the caller's certificate; Who is a comment beside it.
+	Identity string `json:"identity,omitempty"`
+	Who      string `json:"who,omitempty"` // unknown if an order does not say; empty for what the assigner did by itself
+	Peer     string `json:"peer,omitempty"`
+	Assigner string `json:"assigner"`
+	Why      string `json:"why,omitempty"`
 	// Of generations.
 	KeyChurn       float64        `json:"key_churn,omitempty"`
 	LoadChurn      float64        `json:"load_churn,omitempty"`
@@ -39,11 +42,11 @@ func newEntry(m *slicerv1.HistoryEntry) entryView {
 	s := m.GetStamp()
 	who := s.GetWho()
 	if m.Action != "" {
-		who = or(who, "unknown")
+		who = or(who, unknown)
 	}
 	return entryView{
 		At: time.UnixMilli(s.GetUnixMs()).UTC(), Order: m.Order, Action: m.Action, Generation: m.Generation, Previous: m.Previous,
-		Who: who, Peer: s.GetPeer(), Assigner: m.AssignerId, Why: s.GetWhy(),
+		Identity: s.GetIdentity(), Who: who, Peer: s.GetPeer(), Assigner: m.AssignerId, Why: s.GetWhy(),
 		KeyChurn: m.KeyChurn, LoadChurn: m.LoadChurn, Imbalance: m.Imbalance, ImbalanceAfter: m.ImbalanceAfter,
 		Decisions: newDecisions(m.Decisions), LeftOut: m.LeftOut,
 	}
@@ -66,7 +69,10 @@ and the generations that were written, oldest first: who, when, why, and what it
 moved. As many of both are kept as the job's setting history says; of a job that was
 deleted the last 16 orders, also when it has been made anew. --wide prints one line an
 entry, however long, with the address that each order came from: for grep. --json has
-the decisions of each generation, too.`,
+the decisions of each generation, too.
+
+BY is the identity of the certificate that an order came with and, where there was none,
+what --as said. --wide and --json show both.`,
 		Example: `  slicerctl history my-job --limit 20
   slicerctl history my-job --wide | grep web-3
   slicerctl history my-job --json | jq '.entries[] | select(.action)'`,
@@ -133,25 +139,61 @@ func (v *historyView) print(w io.Writer, wide bool) {
 		if e.Why != "" {
 			what += "\nwhy: " + e.Why
 		}
-		t.row(e.At.Format(time.DateTime), generation, clip(e.whom(), maxBy), what)
+		t.row(e.At.Format(time.DateTime), generation, e.shortly(maxBy), what)
 	}
 	t.print(w)
 }
 
-// whom is who did it.
+// shortly is who did it, in at most width characters. The end of an identity says more than
+// its beginning.
+func (e *entryView) shortly(width int) string {
+	id := named(e.Identity)
+	if id == "" {
+		return clip(e.whom(), width)
+	}
+	if len(id) > width {
+		id = "..." + id[len(id)-width+3:]
+	}
+	return id
+}
+
+// whom is who did it: the identity and, as a comment, what --as said.
 func (e *entryView) whom() string {
-	if e.Who == "" {
+	if e.Who == "" && named(e.Identity) == "" {
 		return "assigner " + e.Assigner
 	}
-	return e.Who
+	return whom(e.Identity, e.Who)
 }
+
+// whom names an identity, with the comment of --as, which alone is left where there is none.
+func whom(identity, who string) string {
+	switch id := named(identity); {
+	case id == "":
+		return who
+	case who == "" || who == unknown:
+		return id
+	default:
+		return id + " as " + who
+	}
+}
+
+// named is an identity, "" for one that is none.
+func named(identity string) string {
+	if identity == string(access.Anonymous) {
+		return ""
+	}
+	return identity
+}
+
+// unknown stands for callers that do not say who they are.
+const unknown = "unknown"
 
 // by also says from where.
 func (e *entryView) by() string {
-	if e.Who == "" || e.Peer == "" {
+	if e.Peer == "" {
 		return e.whom()
 	}
-	return fmt.Sprintf("%s (%s)", e.Who, e.Peer)
+	return fmt.Sprintf("%s (%s)", e.whom(), e.Peer)
 }
 
 func (e *entryView) what() string {

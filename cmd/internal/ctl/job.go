@@ -47,7 +47,9 @@ func (a *app) getCommand() *cobra.Command {
 				return err
 			}
 			if a.json {
-				return printJSON(cmd.OutOrStdout(), newJobView(cfg, version))
+				v := newJobView(cfg, version)
+				v.CreatedBy = resp.Job.GetCreatedBy()
+				return printJSON(cmd.OutOrStdout(), v)
 			}
 			_, err = cmd.OutOrStdout().Write(jobfile.Format(cfg))
 			return err
@@ -76,7 +78,9 @@ func (a *app) listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				views = append(views, newJobView(cfg, version))
+				v := newJobView(cfg, version)
+				v.CreatedBy = j.GetCreatedBy()
+				views = append(views, v)
 			}
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), views)

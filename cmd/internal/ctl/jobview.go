@@ -28,6 +28,11 @@ type jobView struct {
 	Freeze           vanishView   `json:"freeze"`
 	Overload         overloadView `json:"overload"`
 	Limits           *limitsView  `json:"limits,omitempty"`
+	MaxTasks         int          `json:"max_tasks"`
+	// Access has patterns of identities by verb.
+	Access map[string][]string `json:"access,omitempty"`
+	// CreatedBy is the identity that has created the job, as far as that is known.
+	CreatedBy string `json:"created_by,omitempty"`
 }
 
 type balanceView struct {
@@ -103,13 +108,24 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String(),
 			RetryAttempts: c.Overload.RetryAttempts, RetryBudget: max(c.Overload.RetryBudget, 0)},
-		Limits: newLimitsView(c.Limits),
+		Limits: newLimitsView(c.Limits), MaxTasks: c.MaxTasks, Access: newAccessView(c.Access),
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,
 			Smoothing: b.Smoothing, Interval: span(b.Interval), CPUThreshold: max(b.CPUThreshold, 0),
 		},
 	}
+}
+
+func newAccessView(a assignment.Access) map[string][]string {
+	var v map[string][]string
+	for verb, pattern := range a.All() {
+		if v == nil {
+			v = make(map[string][]string)
+		}
+		v[verb.String()] = append(v[verb.String()], pattern)
+	}
+	return v
 }
 
 func jobFromProto(j *slicerv1.Job) (assignment.JobConfig, int64, error) {

@@ -11,19 +11,21 @@ import (
 
 // stampView is who gave an order, when and why.
 type stampView struct {
-	Who   string    `json:"who"`
-	Peer  string    `json:"peer,omitempty"`
-	At    time.Time `json:"at"`
-	Why   string    `json:"why,omitempty"`
-	Order int64     `json:"order"`
+	// Identity is that of the caller's certificate; Who is a comment beside it.
+	Identity string    `json:"identity,omitempty"`
+	Who      string    `json:"who"`
+	Peer     string    `json:"peer,omitempty"`
+	At       time.Time `json:"at"`
+	Why      string    `json:"why,omitempty"`
+	Order    int64     `json:"order"`
 }
 
 func newStamp(m *slicerv1.Stamp, order int64) stampView {
-	return stampView{Who: m.GetWho(), Peer: m.GetPeer(), At: time.UnixMilli(m.GetUnixMs()).UTC(), Why: m.GetWhy(), Order: order}
+	return stampView{Identity: m.GetIdentity(), Who: m.GetWho(), Peer: m.GetPeer(), At: time.UnixMilli(m.GetUnixMs()).UTC(), Why: m.GetWhy(), Order: order}
 }
 
 func (s *stampView) describe(now time.Time) string {
-	text := fmt.Sprintf("by %s %s ago", s.Who, age(now.Sub(s.At)))
+	text := fmt.Sprintf("by %s %s ago", whom(s.Identity, s.Who), age(now.Sub(s.At)))
 	if s.Why != "" {
 		text += ": " + s.Why
 	}

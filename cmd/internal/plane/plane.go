@@ -109,8 +109,13 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 	if cfg.Leases != nil {
 		named.Leases = cfg.Leases
 	}
+	// None but this process reaches the assigner, unless it has a listener of its own.
+	within := cfg.Rights
+	if cfg.Assigner == nil {
+		within = cfg.Rights.Within()
+	}
 	p.assigner, err = assigner.New(assigner.Config{
-		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named}, LeaseTTL: cfg.LeaseTTL,
+		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named}, LeaseTTL: cfg.LeaseTTL, Rights: within,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err != nil {

@@ -28,7 +28,9 @@ type Job struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Config *JobConfig             `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
 	// Increases by one with each write of the config.
-	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The identity that has created it, as far as that is known.
+	CreatedBy     string `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -75,6 +77,13 @@ func (x *Job) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Job) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
 }
 
 type PutJobRequest struct {
@@ -2679,6 +2688,140 @@ func (x *GetHistoryResponse) GetLeftOut() uint32 {
 	return 0
 }
 
+type CheckAccessRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Empty: the caller's own.
+	Identity string `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// own, watch, read, order or configure.
+	Verb string `protobuf:"bytes,3,opt,name=verb,proto3" json:"verb,omitempty"`
+	// With own: the task that the identity wants to be; empty for none in particular, which
+	// no pattern with {task} matches.
+	Task          string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckAccessRequest) Reset() {
+	*x = CheckAccessRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckAccessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckAccessRequest) ProtoMessage() {}
+
+func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
+func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *CheckAccessRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *CheckAccessRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *CheckAccessRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *CheckAccessRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+type CheckAccessResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// What has been asked about.
+	Identity string `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// By which rule, for administrators alone.
+	Rule          string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckAccessResponse) Reset() {
+	*x = CheckAccessResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckAccessResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckAccessResponse) ProtoMessage() {}
+
+func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
+func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *CheckAccessResponse) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *CheckAccessResponse) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *CheckAccessResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
 type ExplainKeyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2689,7 +2832,7 @@ type ExplainKeyRequest struct {
 
 func (x *ExplainKeyRequest) Reset() {
 	*x = ExplainKeyRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2844,7 @@ func (x *ExplainKeyRequest) String() string {
 func (*ExplainKeyRequest) ProtoMessage() {}
 
 func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2857,7 @@ func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
 func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExplainKeyRequest) GetJob() string {
@@ -2755,7 +2898,7 @@ type ExplainKeyResponse struct {
 
 func (x *ExplainKeyResponse) Reset() {
 	*x = ExplainKeyResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2910,7 @@ func (x *ExplainKeyResponse) String() string {
 func (*ExplainKeyResponse) ProtoMessage() {}
 
 func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2923,7 @@ func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
 func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExplainKeyResponse) GetGeneration() int64 {
@@ -2862,7 +3005,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +3017,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +3030,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *KeyOwner) GetTask() string {
@@ -2922,10 +3065,12 @@ var File_slicer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x19slicer/v1/overrides.proto\x1a\x18slicer/v1/progress.proto\"M\n" +
+	"\x15slicer/v1/admin.proto\x12\tslicer.v1\x1a\x1aslicer/v1/assignment.proto\x1a\x19slicer/v1/overrides.proto\x1a\x18slicer/v1/progress.proto\"l\n" +
 	"\x03Job\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"\xa0\x01\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x03 \x01(\tR\tcreatedBy\"\xa0\x01\n" +
 	"\rPutJobRequest\x12,\n" +
 	"\x06config\x18\x01 \x01(\v2\x14.slicer.v1.JobConfigR\x06config\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\x12\x10\n" +
@@ -3142,7 +3287,16 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"b\n" +
 	"\x12GetHistoryResponse\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.slicer.v1.HistoryEntryR\aentries\x12\x19\n" +
-	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"7\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"j\n" +
+	"\x12CheckAccessRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
+	"\x04verb\x18\x03 \x01(\tR\x04verb\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"_\n" +
+	"\x13CheckAccessResponse\x12\x18\n" +
+	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\"7\n" +
 	"\x11ExplainKeyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\x04R\x03key\"\xb7\x02\n" +
@@ -3162,7 +3316,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x14\n" +
 	"\x05given\x18\x03 \x01(\x03R\x05given\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\tR\aunknown2\xde\x05\n" +
+	"\aunknown\x18\x04 \x01(\tR\aunknown2\xac\x06\n" +
 	"\fAdminService\x12=\n" +
 	"\x06PutJob\x12\x18.slicer.v1.PutJobRequest\x1a\x19.slicer.v1.PutJobResponse\x12=\n" +
 	"\x06GetJob\x12\x18.slicer.v1.GetJobRequest\x1a\x19.slicer.v1.GetJobResponse\x12C\n" +
@@ -3176,7 +3330,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"GetHistory\x12\x1c.slicer.v1.GetHistoryRequest\x1a\x1d.slicer.v1.GetHistoryResponse\x12I\n" +
 	"\n" +
 	"ExplainKey\x12\x1c.slicer.v1.ExplainKeyRequest\x1a\x1d.slicer.v1.ExplainKeyResponse\x12R\n" +
-	"\rListAssigners\x12\x1f.slicer.v1.ListAssignersRequest\x1a .slicer.v1.ListAssignersResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"\rListAssigners\x12\x1f.slicer.v1.ListAssignersRequest\x1a .slicer.v1.ListAssignersResponse\x12L\n" +
+	"\vCheckAccess\x12\x1d.slicer.v1.CheckAccessRequest\x1a\x1e.slicer.v1.CheckAccessResponseB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_admin_proto_rawDescOnce sync.Once
@@ -3190,7 +3345,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
@@ -3228,21 +3383,23 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*GiveOrderResponse)(nil),     // 33: slicer.v1.GiveOrderResponse
 	(*GetHistoryRequest)(nil),     // 34: slicer.v1.GetHistoryRequest
 	(*GetHistoryResponse)(nil),    // 35: slicer.v1.GetHistoryResponse
-	(*ExplainKeyRequest)(nil),     // 36: slicer.v1.ExplainKeyRequest
-	(*ExplainKeyResponse)(nil),    // 37: slicer.v1.ExplainKeyResponse
-	(*KeyOwner)(nil),              // 38: slicer.v1.KeyOwner
-	(*JobConfig)(nil),             // 39: slicer.v1.JobConfig
-	(*Overrides)(nil),             // 40: slicer.v1.Overrides
-	(*Progress)(nil),              // 41: slicer.v1.Progress
-	(*Limit)(nil),                 // 42: slicer.v1.Limit
-	(*Task)(nil),                  // 43: slicer.v1.Task
-	(*Decision)(nil),              // 44: slicer.v1.Decision
-	(*HistoryEntry)(nil),          // 45: slicer.v1.HistoryEntry
-	(*Pin)(nil),                   // 46: slicer.v1.Pin
+	(*CheckAccessRequest)(nil),    // 36: slicer.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil),   // 37: slicer.v1.CheckAccessResponse
+	(*ExplainKeyRequest)(nil),     // 38: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 39: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 40: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 41: slicer.v1.JobConfig
+	(*Overrides)(nil),             // 42: slicer.v1.Overrides
+	(*Progress)(nil),              // 43: slicer.v1.Progress
+	(*Limit)(nil),                 // 44: slicer.v1.Limit
+	(*Task)(nil),                  // 45: slicer.v1.Task
+	(*Decision)(nil),              // 46: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 47: slicer.v1.HistoryEntry
+	(*Pin)(nil),                   // 48: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	39, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	39, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	41, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	41, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
@@ -3251,17 +3408,17 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	24, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
 	22, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
 	21, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	40, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
-	41, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	42, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
+	43, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
 	13, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
-	42, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
+	44, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
 	14, // 14: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
 	17, // 15: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
 	18, // 16: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
 	20, // 17: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
 	19, // 18: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
-	43, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	44, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	45, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	46, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
 	26, // 21: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
 	27, // 22: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
 	28, // 23: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
@@ -3269,11 +3426,11 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	30, // 25: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
 	31, // 26: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
 	32, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	40, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
-	45, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	38, // 30: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	45, // 31: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	46, // 32: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	42, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
+	47, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	40, // 30: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	47, // 31: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	48, // 32: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
 	1,  // 33: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
 	3,  // 34: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
 	5,  // 35: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
@@ -3282,20 +3439,22 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	11, // 38: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
 	25, // 39: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
 	34, // 40: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	36, // 41: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	38, // 41: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
 	15, // 42: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	2,  // 43: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 44: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 45: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 46: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 47: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 48: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	33, // 49: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	35, // 50: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	37, // 51: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	16, // 52: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	43, // [43:53] is the sub-list for method output_type
-	33, // [33:43] is the sub-list for method input_type
+	36, // 43: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
+	2,  // 44: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 45: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 46: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 47: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 48: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 49: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	33, // 50: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	35, // 51: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	39, // 52: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	16, // 53: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	37, // 54: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
+	44, // [44:55] is the sub-list for method output_type
+	33, // [33:44] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
 	33, // [33:33] is the sub-list for extension extendee
 	0,  // [0:33] is the sub-list for field type_name
@@ -3324,7 +3483,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	AdminService_GetHistory_FullMethodName    = "/slicer.v1.AdminService/GetHistory"
 	AdminService_ExplainKey_FullMethodName    = "/slicer.v1.AdminService/ExplainKey"
 	AdminService_ListAssigners_FullMethodName = "/slicer.v1.AdminService/ListAssigners"
+	AdminService_CheckAccess_FullMethodName   = "/slicer.v1.AdminService/CheckAccess"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -63,6 +64,10 @@ type AdminServiceClient interface {
 	// ListAssigners tells which assigners there are and which is preferred for each job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error)
+	// CheckAccess tells whether an identity may do something with a job, by the policy that
+	// the assigner has in force and the config that is stored. It is for those that may read
+	// the job, and for each about itself.
+	CheckAccess(ctx context.Context, in *CheckAccessRequest, opts ...grpc.CallOption) (*CheckAccessResponse, error)
 }
 
 type adminServiceClient struct {
@@ -173,6 +178,16 @@ func (c *adminServiceClient) ListAssigners(ctx context.Context, in *ListAssigner
 	return out, nil
 }
 
+func (c *adminServiceClient) CheckAccess(ctx context.Context, in *CheckAccessRequest, opts ...grpc.CallOption) (*CheckAccessResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckAccessResponse)
+	err := c.cc.Invoke(ctx, AdminService_CheckAccess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -202,6 +217,10 @@ type AdminServiceServer interface {
 	// ListAssigners tells which assigners there are and which is preferred for each job. A
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error)
+	// CheckAccess tells whether an identity may do something with a job, by the policy that
+	// the assigner has in force and the config that is stored. It is for those that may read
+	// the job, and for each about itself.
+	CheckAccess(context.Context, *CheckAccessRequest) (*CheckAccessResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -241,6 +260,9 @@ func (UnimplementedAdminServiceServer) ExplainKey(context.Context, *ExplainKeyRe
 }
 func (UnimplementedAdminServiceServer) ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAssigners not implemented")
+}
+func (UnimplementedAdminServiceServer) CheckAccess(context.Context, *CheckAccessRequest) (*CheckAccessResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckAccess not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -443,6 +465,24 @@ func _AdminService_ListAssigners_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_CheckAccess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckAccessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CheckAccess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CheckAccess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CheckAccess(ctx, req.(*CheckAccessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -489,6 +529,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAssigners",
 			Handler:    _AdminService_ListAssigners_Handler,
+		},
+		{
+			MethodName: "CheckAccess",
+			Handler:    _AdminService_CheckAccess_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,162 @@
+package assigner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/store"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+func (v adminService) caller(ctx context.Context) enforce.Caller { return v.a.cfg.Rights.Caller(ctx) }
+
+// find looks for a job that the caller may do verb with.
+func (v adminService) find(ctx context.Context, c enforce.Caller, verb assignment.Verb, name string) (store.Job, *storeWatch, error) {
+	job, home, err := v.a.find(ctx, name)
+	if err = v.permit(c, verb, name, job, err); errors.Is(err, store.ErrNotFound) || err == nil {
+		return job, home, err
+	}
+	return store.Job{}, nil, err
+}
+
+// permit refuses what the caller may not do with the job that was found, or was not, as err
+// says. For a job that does not exist the policy speaks alone. So a caller that has the verb
+// for no job that it does not know is refused in the same words whether the job exists; only
+// one that the policy lets do it with any job of that name learns that there is none.
+func (v adminService) permit(c enforce.Caller, verb assignment.Verb, name string, job store.Job, err error) error {
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if denied := v.a.cfg.Rights.Check(c, access.Question{Verb: verb, Job: name, Access: job.Config.Access}); denied != nil {
+		return denied
+	}
+	return err
+}
+
+// mayRead reports whether a list for the caller has that job.
+func (v adminService) mayRead(c enforce.Caller, name string, a assignment.Access) bool {
+	_, ok := v.a.cfg.Rights.May(c, access.Question{Verb: assignment.Read, Job: name, Access: a})
+	return ok
+}
+
+// audit is the log for one line about a change of state that is stored.
+func (v adminService) audit(job, action string, s store.Stamp) *slog.Logger {
+	return v.a.log.With("audit", "changed", "identity", s.Identity, "peer", s.Peer, "job", job, "action", action, "comment", s.Who, "reason", s.Why)
+}
+
+// keepsConfigure refuses a config with which the caller could not configure the job any
+// more: a slip of the hand would leave it to administrators alone.
+func (v adminService) keepsConfigure(c enforce.Caller, cfg assignment.JobConfig) error {
+	if _, ok := v.a.cfg.Rights.May(c, access.Question{Verb: assignment.Configure, Job: cfg.Name, Access: cfg.Access}); ok {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "job %s: with this access identity %s could not configure the job any more: "+
+		"name it in access.configure, or let an administrator write this config", cfg.Name, c.Identity)
+}
+
+// roomForJob refuses one more job of an identity that has created as many as the policy
+// lets it. Until done is called no other job is created here, so that several at once are
+// counted; with several assigners there may be one more for each.
+func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done func(), err error) {
+	policy, _ := v.a.cfg.Rights.Policy()
+	most := policy.Bounds(c.Identity).Jobs
+	if most == 0 || policy.Admin(c.Identity) {
+		return func() {}, nil
+	}
+	select {
+	case v.a.creating <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() {
+		if err != nil {
+			<-v.a.creating
+		}
+	}()
+	n, err := v.created(ctx, c.Identity)
+	if err != nil {
+		return nil, err
+	}
+	if n >= most {
+		return nil, status.Errorf(codes.ResourceExhausted, "identity %s has created %d jobs, and may have %d: delete some, or let an administrator raise bounds.jobs of the policy for it", c.Identity, n, most)
+	}
+	return func() { <-v.a.creating }, nil
+}
+
+// created is how many of the jobs in all stores an identity has created.
+func (v adminService) created(ctx context.Context, id access.Identity) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, findWithin)
+	defer cancel()
+	for x := range askAll(v.a, func(s *storeWatch) ([]store.Job, error) { return s.backend.ListJobs(ctx) }) {
+		if x.err != nil && !errors.Is(x.err, store.ErrCorrupt) {
+			err = errors.Join(err, x.failure())
+		}
+		for _, j := range x.value {
+			if j.CreatedBy == string(id) {
+				n++
+			}
+		}
+	}
+	return n, err
+}
+
+// CheckAccess implements AdminService. It tells of the caller itself what trying would tell,
+// and of others to those that may read the job.
+func (v adminService) CheckAccess(ctx context.Context, m *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	ctx, done, err := v.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	c := v.caller(ctx)
+	q, err := questionOf(c, m)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	job, _, err := v.a.find(ctx, m.GetJob())
+	if q.Identity != c.Identity {
+		err = v.permit(c, assignment.Read, m.GetJob(), job, err)
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, statusOf(err)
+	}
+	q.Access = job.Config.Access
+	policy, _ := v.a.cfg.Rights.Policy()
+	rule, ok := policy.May(q)
+	if err != nil && (ok || v.mayRead(c, m.GetJob(), assignment.Access{})) {
+		return nil, statusOf(err) // else it would tell a caller that may not know
+	}
+	out := &slicerv1.CheckAccessResponse{Allowed: ok, Identity: string(q.Identity)}
+	if policy.Admin(c.Identity) {
+		out.Rule = rule
+	}
+	return out, nil
+}
+
+func questionOf(c enforce.Caller, m *slicerv1.CheckAccessRequest) (q access.Question, err error) {
+	q = access.Question{Identity: c.Identity, Job: m.GetJob(), Task: m.GetTask()}
+	if m.GetIdentity() != "" {
+		q.Identity = access.Identity(m.GetIdentity())
+	}
+	if !q.Identity.Valid() {
+		return q, &assignment.FieldError{Field: "identity", Value: assignment.Clip(m.GetIdentity(), 80), Allowed: fmt.Sprintf("a SPIFFE id, a DNS name in lower case, or %s", access.Anonymous)}
+	}
+	if q.Verb, err = assignment.ParseVerb(m.GetVerb()); err != nil {
+		return q, err
+	}
+	if q.Task != "" {
+		if q.Verb != assignment.Own {
+			return q, &assignment.FieldError{Field: "task", Value: assignment.Clip(q.Task, 80), Allowed: "with verb own alone"}
+		}
+		err = store.ValidateTaskName(q.Task)
+	}
+	return q, err
+}
