@@ -161,6 +161,14 @@ func ValidPattern(p string) bool {
 // MatchIdentity reports whether an identity is what a pattern describes, for a job and a
 // task of it. No task, "", matches no {task}, and so with the job.
 func MatchIdentity(pattern, identity, job, task string) bool {
+	// Most patterns of many do not match, and are told so by how they begin.
+	literal := strings.IndexAny(pattern, "*{")
+	if literal < 0 {
+		return pattern == identity
+	}
+	if !strings.HasPrefix(identity, pattern[:literal]) {
+		return false
+	}
 	for {
 		p, morePattern, inPattern := strings.Cut(pattern, "/")
 		if p == "**" && !inPattern {
@@ -231,7 +239,14 @@ func (a Access) Of(v Verb) (patterns []string) {
 // Allows reports whether the identity may do v with the job, or with its task, and by which
 // verb and pattern.
 func (a Access) Allows(v Verb, identity, job, task string) (by Verb, pattern string, ok bool) {
-	for w, p := range a.All() {
+	name := ""
+	var w Verb
+	for line := range strings.Lines(a.text) {
+		is, p, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if is != name { // those of one verb stand together
+			name = is
+			w, _ = ParseVerb(name)
+		}
 		if w.Implies(v) && MatchIdentity(p, identity, job, task) {
 			return w, p, true
 		}

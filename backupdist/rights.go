@@ -61,8 +61,7 @@ func (p *petition) review(job string, st state) error {
 
 // may is check that leaves no trace.
 func (p *petition) may(job string, a assignment.Access) bool {
-	policy, _ := p.rights.Policy()
-	_, ok := policy.May(access.Question{Identity: p.caller.Identity, Verb: p.verb, Job: job, Access: a, Task: p.task})
+	_, ok := p.rights.May(p.caller, access.Question{Verb: p.verb, Job: job, Access: a, Task: p.task})
 	return ok
 }
 

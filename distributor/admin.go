@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -95,13 +97,30 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 }
 
 // ListAssigners is answered here when no assigner can: that is when an operator
-// wants to know most.
+// wants to know most. As with an assigner it is for every caller that has an identity, and
+// jobs that it may not read are left out.
 func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
+	from := s.d.callerOf(ctx)
+	if err := s.d.cfg.Rights.CheckNamed(from, "ListAssigners"); err != nil {
+		return nil, err
+	}
 	resp, err := passOn(ctx, s.d, "ListAssigners", "", r, slicerv1.AdminServiceClient.ListAssigners)
 	if c := status.Code(err); (c == codes.Unavailable || c == codes.Unimplemented) && s.d.handlers.Life().Err() == nil {
-		return s.d.assigners(time.Now()), nil
+		resp := s.d.assigners(time.Now())
+		resp.Jobs = slices.DeleteFunc(resp.Jobs, func(j *slicerv1.JobAssigners) bool { return !s.d.mayRead(from, j.GetJob()) })
+		return resp, nil
 	}
 	return resp, err
+}
+
+// mayRead reports whether a list for the caller has that job.
+func (d *Distributor) mayRead(c enforce.Caller, name string) bool {
+	var a assignment.Access
+	if j := d.lookup(name); j != nil {
+		a = j.access()
+	}
+	_, ok := d.cfg.Rights.May(c, access.Question{Verb: assignment.Read, Job: name, Access: a})
+	return ok
 }
 
 // passOn asks the assigners in turn until one is not unavailable.

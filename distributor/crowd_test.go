@@ -24,7 +24,7 @@ import (
 )
 
 // loopback serves a Distributor, with one fake assigner, on real sockets.
-func loopback(t testing.TB, cfg Config) (*Distributor, *fakeAssigner, string) {
+func loopback(t testing.TB, cfg Config, opts ...grpc.ServerOption) (*Distributor, *fakeAssigner, string) {
 	t.Helper()
 	serve := func(register func(*grpc.Server), opts ...grpc.ServerOption) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func loopback(t testing.TB, cfg Config) (*Distributor, *fakeAssigner, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	return d, f, serve(func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+	return d, f, serve(func(s *grpc.Server) { d.Register(s) }, append(ServerOptions(), opts...)...)
 }
 
 // crowdMember is one of a crowd: it applies what it gets and says when it holds the

@@ -139,6 +139,14 @@ func (j *job) reviewLocked() {
 	j.changedLocked()
 }
 
+// access is what the job's config says of rights, as far as it is known.
+func (j *job) access() assignment.Access {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	a, _ := j.core.Access()
+	return a
+}
+
 // changedLocked wakes what waits for j.changed.
 func (j *job) changedLocked() {
 	close(j.changed)
