@@ -26,6 +26,8 @@ var (
 	ErrReaders = errors.New("record has readers")
 	// ErrUnavailable: the store did not answer, or does not grant anything yet.
 	ErrUnavailable = errors.New("lease store unavailable")
+	// ErrRefused: the store does not allow it to this process now. It matches ErrUnavailable, too.
+	ErrRefused = fmt.Errorf("%w: refused", ErrUnavailable)
 	// ErrSuspended: nothing is granted, and no record changes, until the time is over
 	// for which Suspender.Suspend was called. It matches ErrUnavailable, too.
 	ErrSuspended = fmt.Errorf("%w: suspended", ErrUnavailable)
@@ -175,6 +177,21 @@ type Readers interface {
 	// lease durations. Jobs that it cannot serve now are left out, for Join to name
 	// them again later; if none is left, that is an error.
 	OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (ReadSession, error)
+}
+
+// TaskReaders are Readers that are told as which tasks a process takes part: a store that
+// grants a job to some tasks and not to others needs to know.
+type TaskReaders interface {
+	Readers
+	// OpenReaderAs is OpenReader with the name of a task for each job.
+	OpenReaderAs(ctx context.Context, ttl time.Duration, tasks map[string]string) (ReadSession, error)
+}
+
+// TaskSession is a session of TaskReaders.
+type TaskSession interface {
+	ReadSession
+	// JoinAs is Join with the name of a task.
+	JoinAs(ctx context.Context, job, task string) error
 }
 
 // Writers opens sessions for assigners.

@@ -329,12 +329,23 @@ func (j *Job) watch(ctx context.Context, h *held) {
 		if err != nil && ctx.Err() == nil {
 			j.r.cfg.Logger.Warn("watch of guard and bridge broken", "job", j.cfg.Job, "error", err)
 		}
-		backoff.Sleep(ctx, retry(h.ttl))
+		wait := retry(h.ttl)
+		if errors.Is(err, ErrRefused) { // until it is given the right
+			wait = backoff.Jitter(h.ttl)
+		}
+		backoff.Sleep(ctx, wait)
 	}
 }
 
+func (j *Job) takePart(ctx context.Context, s ReadSession) error {
+	if named, ok := s.(TaskSession); ok {
+		return named.JoinAs(ctx, j.cfg.Job, j.cfg.Task)
+	}
+	return s.Join(ctx, j.cfg.Job)
+}
+
 func (j *Job) follow(ctx context.Context, h *held) error {
-	if err := h.session.Join(ctx, j.cfg.Job); err != nil {
+	if err := j.takePart(ctx, h.session); err != nil {
 		return err
 	}
 	w, err := h.session.Watch(ctx, j.cfg.Job)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -158,15 +159,15 @@ func (r *Reader) Close() error {
 func (r *Reader) run(ctx context.Context) {
 	wait := r.cfg.TTL / 50
 	for ctx.Err() == nil {
-		jobs := r.names()
-		if len(jobs) == 0 {
+		tasks := r.tasks()
+		if len(tasks) == 0 {
 			select {
 			case <-r.wanted:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		h, err := r.open(ctx, jobs)
+		h, err := r.open(ctx, tasks)
 		if errors.Is(err, ErrWentBack) {
 			r.rest(ctx, err, r.cfg.TTL)
 			continue
@@ -215,18 +216,21 @@ func (r *Reader) discard(h *held) {
 	}
 }
 
-// names returns the jobs that are joined, sorted, at most as many as a session is
-// opened for; the others follow by Join.
-func (r *Reader) names() []string {
+// tasks returns the jobs that are joined, with the names of the tasks, at most as many as
+// a session is opened for; the others follow by Join.
+func (r *Reader) tasks() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := make([]string, 0, len(r.jobs))
+	tasks := map[string]string{}
 	for j := range r.jobs {
-		names = append(names, j.cfg.Job)
+		if _, named := tasks[j.cfg.Job]; !named || !j.departed {
+			tasks[j.cfg.Job] = j.cfg.Task
+		}
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return names[:min(len(names), MaxJobs)]
+	for _, job := range slices.Sorted(maps.Keys(tasks))[min(len(tasks), MaxJobs):] {
+		delete(tasks, job)
+	}
+	return tasks
 }
 
 // margin is by how much the deadline lies before the store's, of a lease of this time.
@@ -234,17 +238,24 @@ func (r *Reader) margin(ttl time.Duration) time.Duration {
 	return max(time.Duration(float64(r.cfg.Margin)*(float64(ttl)/float64(r.cfg.TTL))), min(10*time.Millisecond, ttl/2))
 }
 
-func (r *Reader) open(ctx context.Context, jobs []string) (*held, error) {
+func (r *Reader) open(ctx context.Context, tasks map[string]string) (*held, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.TTL)
 	defer cancel()
 	sent := r.cfg.Clock()
-	s, err := r.cfg.Readers.OpenReader(ctx, r.cfg.TTL, jobs...)
+	s, err := r.session(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}
 	t, ttl := &term{clock: r.cfg.Clock}, s.TTL()
 	t.deadline.Store(int64(sent + ttl - r.margin(ttl)))
 	return &held{s, t, ttl, make(chan struct{}, 1)}, nil
+}
+
+func (r *Reader) session(ctx context.Context, tasks map[string]string) (ReadSession, error) {
+	if named, ok := r.cfg.Readers.(TaskReaders); ok {
+		return named.OpenReaderAs(ctx, r.cfg.TTL, tasks)
+	}
+	return r.cfg.Readers.OpenReader(ctx, r.cfg.TTL, slices.Sorted(maps.Keys(tasks))...)
 }
 
 // errLapsed: the session is over here. In the store it may go on.
@@ -274,6 +285,10 @@ func (r *Reader) keep(ctx context.Context, h *held) error {
 		ttl := h.session.TTL()
 		switch {
 		case errors.Is(err, ErrLost):
+			return err
+		case errors.Is(err, ErrRefused):
+			// It would run out. Given back now, what it may hold still is without an owner
+			// for a moment alone.
 			return err
 		case err != nil:
 			timer.Reset(backoff.Jitter(h.ttl / 20))

@@ -14,6 +14,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +32,7 @@ import (
 // has said nothing.
 const silence = 7 * time.Second
 
-// Store is a served lease store. It implements lease.Readers.
+// Store is a served lease store. It implements lease.TaskReaders.
 type Store struct{ client slicerv1.LeaseServiceClient }
 
 // New makes a store of a connection.
@@ -40,11 +42,20 @@ func New(conn grpc.ClientConnInterface) *Store {
 
 // OpenReader implements lease.Readers. The lease time is in whole milliseconds.
 func (s *Store) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
+	return s.open(ctx, ttl, jobs, nil)
+}
+
+// OpenReaderAs implements lease.TaskReaders.
+func (s *Store) OpenReaderAs(ctx context.Context, ttl time.Duration, tasks map[string]string) (lease.ReadSession, error) {
+	return s.open(ctx, ttl, slices.Sorted(maps.Keys(tasks)), tasks)
+}
+
+func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, tasks map[string]string) (lease.ReadSession, error) {
 	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(jobs)); err != nil {
 		return nil, err
 	}
 	ttl = ttl.Truncate(time.Millisecond)
-	resp, err := s.client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: ttl.Milliseconds(), Jobs: jobs})
+	resp, err := s.client.OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: ttl.Milliseconds(), Jobs: jobs, Tasks: tasks})
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
@@ -53,10 +64,10 @@ func (s *Store) OpenReader(ctx context.Context, ttl time.Duration, jobs ...strin
 		return nil, fmt.Errorf("%w: the answer grants %s where %s were asked for, in a session of %d bytes", lease.ErrUnavailable, granted, ttl, len(resp.GetSession()))
 	}
 	sum := sha256.Sum256(resp.GetSession())
-	n := &session{client: s.client, secret: resp.GetSession(), id: binary.BigEndian.Uint64(sum[:]), asked: ttl, jobs: map[string]bool{}}
+	n := &session{client: s.client, secret: resp.GetSession(), id: binary.BigEndian.Uint64(sum[:]), asked: ttl, jobs: map[string]string{}}
 	n.ttl.Store(int64(granted))
 	for _, job := range resp.GetJobs() {
-		n.jobs[job] = true
+		n.jobs[job] = tasks[job]
 	}
 	return n, nil
 }
@@ -69,7 +80,7 @@ type session struct {
 	ttl    atomic.Int64
 
 	mu   sync.Mutex
-	jobs map[string]bool // that it takes part in
+	jobs map[string]string // that it takes part in, and the names of the tasks
 }
 
 func (n *session) ID() uint64         { return n.id }
@@ -89,19 +100,22 @@ func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), lease.MaxTTL.Milliseconds()+1)) * time.Millisecond
 }
 
-func (n *session) Join(ctx context.Context, job string) error {
+func (n *session) Join(ctx context.Context, job string) error { return n.JoinAs(ctx, job, "") }
+
+// JoinAs implements lease.TaskSession.
+func (n *session) JoinAs(ctx context.Context, job, task string) error {
 	n.mu.Lock()
-	joined := n.jobs[job]
+	was, joined := n.jobs[job]
 	n.mu.Unlock()
-	if joined {
+	if joined && (was == task || task == "") {
 		return nil
 	}
-	if _, err := n.client.JoinJob(ctx, &slicerv1.JoinJobRequest{Session: n.secret, Job: job}); err != nil {
+	if _, err := n.client.JoinJob(ctx, &slicerv1.JoinJobRequest{Session: n.secret, Job: job, Task: task}); err != nil {
 		return explain(ctx, err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.jobs[job] = true
+	n.jobs[job] = task
 	return nil
 }
 
@@ -207,6 +221,8 @@ func explain(ctx context.Context, err error) error {
 	switch st.Code() {
 	case codes.NotFound:
 		return fmt.Errorf("%w: %s", lease.ErrLost, st.Message())
+	case codes.PermissionDenied:
+		return fmt.Errorf("%w: %s", lease.ErrRefused, st.Message())
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %s", lease.ErrSuspended, st.Message())
 	case codes.InvalidArgument:

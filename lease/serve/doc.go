@@ -26,7 +26,8 @@
 // the assigner's among them, have no such name. What a stranger can do:
 //
 //   - open sessions, up to MaxConnectionSessions over a connection and MaxPeerSessions of
-//     an identity, or of an IP address without TLS, for jobs that exist;
+//     an identity, or of an IP address without TLS, for jobs that exist and that it
+//     may own (Config.Rights);
 //   - hold claims there, for at most the job's lease duration past their recall,
 //     whether or not it renews the session: then the session is over, as the
 //     renewals grant no more than that. It is never ended sooner than its last

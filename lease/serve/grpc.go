@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -28,23 +29,41 @@ type service struct {
 	s *Store
 }
 
-// find is the id of the session that a call is the holder's of.
-func (v *service) find(ctx context.Context, t []byte) (uint64, error) {
-	from := originOf(ctx)
+// holder is whom a call comes from that carries a session.
+type holder struct {
+	id    uint64 // of the session
+	from  origin
+	tasks map[string]string
+}
+
+func (v *service) find(ctx context.Context, t []byte) (holder, error) {
+	from := v.s.originOf(ctx)
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
 	x, err := v.s.remote.find(t, from)
 	if err != nil {
-		return 0, err
+		return holder{}, err
 	}
-	return x.id, nil
+	return holder{x.id, from, maps.Clone(x.tasks)}, nil
+}
+
+// owner is find for calls that need the right to own a job.
+func (v *service) owner(ctx context.Context, t []byte, job string) (holder, error) {
+	x, err := v.find(ctx, t)
+	if err == nil {
+		err = v.s.own(ctx, x.from, job, x.tasks[job])
+	}
+	return x, err
 }
 
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	from := originOf(ctx)
-	o, err := v.s.open(ctx, ttl, req.GetJobs(), &from)
+	from := v.s.originOf(ctx)
+	if err := checkTasks(req.GetJobs(), req.GetTasks()); err != nil {
+		return nil, explain(err)
+	}
+	o, err := v.s.open(ctx, ttl, req.GetJobs(), &opening{from, req.GetTasks()})
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -52,22 +71,35 @@ func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequ
 }
 
 func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*slicerv1.JoinJobResponse, error) {
-	id, err := v.find(ctx, req.GetSession())
+	job, task := req.GetJob(), req.GetTask()
+	if err := errors.Join(assignment.ValidateJobName(job), checkTask(task)); err != nil {
+		return nil, explain(err)
+	}
+	x, err := v.find(ctx, req.GetSession())
+	if task == "" {
+		task = x.tasks[job]
+	}
 	if err == nil {
-		err = v.s.join(ctx, id, req.GetJob())
+		err = v.s.own(ctx, x.from, job, task)
+	}
+	if err == nil {
+		err = v.s.join(ctx, x.id, job)
 	}
 	if err != nil {
 		return nil, explain(err)
 	}
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	v.s.remote.name(x.id, job, task)
 	return &slicerv1.JoinJobResponse{}, nil
 }
 
 func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, error) {
-	id, err := v.find(ctx, req.GetSession())
+	x, err := v.find(ctx, req.GetSession())
 	if err != nil {
 		return nil, explain(err)
 	}
-	granted, err := v.s.renew(ctx, id)
+	granted, err := v.s.renew(ctx, x.id, func(job string) error { return v.s.ownStill(ctx, x, job) })
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -75,11 +107,11 @@ func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRe
 }
 
 func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
-	id, err := v.find(ctx, req.GetSession())
+	x, err := v.find(ctx, req.GetSession())
 	if err != nil {
 		return nil, explain(err)
 	}
-	v.s.end(id)
+	v.s.end(x.id)
 	return &slicerv1.CloseSessionResponse{}, nil
 }
 
@@ -88,11 +120,11 @@ func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	id, err := v.find(ctx, req.GetSession())
+	x, err := v.owner(ctx, req.GetSession(), req.GetJob())
 	if err != nil {
 		return nil, explain(err)
 	}
-	seen, ok, err := v.s.acquire(id, req.GetJob(), c)
+	seen, ok, err := v.s.acquire(x.id, req.GetJob(), c)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -104,9 +136,9 @@ func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	id, err := v.find(ctx, req.GetSession())
+	x, err := v.find(ctx, req.GetSession())
 	if err == nil {
-		err = v.s.release(id, req.GetJob(), c)
+		err = v.s.release(x.id, req.GetJob(), c)
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -116,6 +148,9 @@ func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRe
 
 func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.ServerStreamingServer[slicerv1.WatchRecordsResponse]) error {
 	if err := assignment.ValidateJobName(req.GetJob()); err != nil {
+		return explain(err)
+	}
+	if _, err := v.owner(stream.Context(), req.GetSession(), req.GetJob()); err != nil {
 		return explain(err)
 	}
 	watching, end, err := v.watch(stream.Context(), req.GetSession(), req.GetJob())
@@ -144,7 +179,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 
 // watch begins a session's watch of a job. What it returns ends with the session.
 func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
-	from, s := originOf(ctx), v.s
+	from, s := v.s.originOf(ctx), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, err := s.remote.find(t, from)
@@ -191,6 +226,8 @@ func records(s lease.Seen) *slicerv1.LeaseRecords {
 func explain(err error) error {
 	var field *assignment.FieldError
 	switch {
+	case status.Code(err) == codes.PermissionDenied:
+		return err
 	case errors.As(err, &field):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, lease.ErrLost):

@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/lease"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -32,43 +34,22 @@ type ticket [16]byte
 
 // origin is where a call comes from.
 type origin struct {
-	identity   string // of a verified certificate, or ""
+	caller     enforce.Caller
 	peer       string // the caller whose sessions are counted
 	connection string
 }
 
 // originOf reads it off the connection, never off a message.
-func originOf(ctx context.Context) origin {
+func (s *Store) originOf(ctx context.Context) origin {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
-		return origin{}
+		return origin{caller: enforce.Caller{Identity: access.Anonymous}}
 	}
-	o := origin{connection: p.Addr.String()}
-	o.peer = "address " + limiter.KeyOf(p.Addr)
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-		if o.identity = identityOf(info); o.identity != "" {
-			o.peer = "identity " + o.identity
-		}
+	o := origin{caller: s.rights.Peer(ctx), connection: p.Addr.String(), peer: "address " + limiter.KeyOf(p.Addr)}
+	if o.caller.Identity != access.Anonymous {
+		o.peer = "identity " + string(o.caller.Identity)
 	}
 	return o
-}
-
-// identityOf is the first SPIFFE URI SAN of the peer's verified certificate, else
-// its first DNS SAN, else "".
-func identityOf(info credentials.TLSInfo) string {
-	if len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return ""
-	}
-	cert := info.State.VerifiedChains[0][0]
-	for _, u := range cert.URIs {
-		if u.Scheme == "spiffe" {
-			return u.String()
-		}
-	}
-	if len(cert.DNSNames) > 0 {
-		return cert.DNSNames[0]
-	}
-	return ""
 }
 
 // remoteSession is a session that was opened over gRPC.
@@ -76,6 +57,7 @@ type remoteSession struct {
 	id      uint64
 	ticket  ticket
 	origin  origin
+	tasks   map[string]string // by job: as which one the session takes part, if that is known
 	watches map[string]*watch // by job
 }
 
@@ -107,13 +89,25 @@ func (g *remoteSessions) room(o origin) error {
 }
 
 // admit makes a session of the table a caller's.
-func (g *remoteSessions) admit(id uint64, o origin) ticket {
-	x := &remoteSession{id: id, origin: o, watches: map[string]*watch{}}
+func (g *remoteSessions) admit(id uint64, o origin, tasks map[string]string) ticket {
+	x := &remoteSession{id: id, origin: o, tasks: maps.Clone(tasks), watches: map[string]*watch{}}
 	rand.Read(x.ticket[:])
 	g.byTicket[x.ticket], g.byID[id] = x, x
 	g.peers[o.peer]++
 	g.opened[o.connection]++
 	return x.ticket
+}
+
+// name notes as which task a session takes part in a job.
+func (g *remoteSessions) name(id uint64, job, task string) {
+	x := g.byID[id]
+	if x == nil || x.tasks[job] == task {
+		return
+	}
+	if x.tasks == nil {
+		x.tasks = map[string]string{}
+	}
+	x.tasks[job] = task
 }
 
 // find returns the session that a ticket is the right to. Whatever is wrong with
@@ -123,7 +117,7 @@ func (g *remoteSessions) find(t []byte, o origin) (*remoteSession, error) {
 	if len(t) != len(ticket{}) {
 		return nil, lease.ErrLost
 	}
-	if x := g.byTicket[ticket(t)]; x != nil && x.origin.identity == o.identity {
+	if x := g.byTicket[ticket(t)]; x != nil && x.origin.caller.Identity == o.caller.Identity {
 		return x, nil
 	}
 	return nil, lease.ErrLost
@@ -156,6 +150,13 @@ func (g *remoteSessions) watch(x *remoteSession, job, connection string, end con
 	w := &watch{end}
 	x.watches[job] = w
 	return w, nil
+}
+
+// endWatch ends a session's watch of a job, if it has one.
+func (g *remoteSessions) endWatch(id uint64, job string, why error) {
+	if x := g.byID[id]; x != nil && x.watches[job] != nil {
+		x.watches[job].end(why)
+	}
 }
 
 // unwatch is the end of a watch.

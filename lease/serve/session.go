@@ -76,13 +76,22 @@ type opened struct {
 	ticket ticket // of a session that was opened over gRPC
 }
 
-// open opens a reader's session; from is nil for one of this process.
-func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from *origin) (o opened, err error) {
+// opening is who asks over gRPC for a session, and as which tasks.
+type opening struct {
+	from  origin
+	tasks map[string]string
+}
+
+// open opens a reader's session; by is nil for one of this process.
+func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, by *opening) (o opened, err error) {
 	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(jobs)); err != nil {
 		return o, err
 	}
 	limits := map[string]time.Duration{}
 	var refused error
+	if by != nil {
+		jobs, refused = s.ownAny(ctx, by.from, jobs, by.tasks)
+	}
 	for _, job := range jobs {
 		limit, err := s.limit(ctx, job)
 		if err == nil {
@@ -96,8 +105,8 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 	if s.err != nil {
 		return o, s.err
 	}
-	if from != nil {
-		if err := s.remote.room(*from); err != nil {
+	if by != nil {
+		if err := s.remote.room(by.from); err != nil {
 			return o, err
 		}
 	}
@@ -119,8 +128,8 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, from
 		return o, err
 	}
 	s.promisedLocked(o.id, limits, ttl)
-	if from != nil {
-		o.ticket = s.remote.admit(o.id, *from)
+	if by != nil {
+		o.ticket = s.remote.admit(o.id, by.from, by.tasks)
 	}
 	s.rouse()
 	return o, nil
@@ -164,17 +173,27 @@ func (s *Store) enterLocked(id uint64, ttl time.Duration, limits map[string]time
 }
 
 // renew renews a session, and returns for how long. A job's lease duration is
-// looked up each time, so a change of it is in force one renewal later.
-func (s *Store) renew(ctx context.Context, id uint64) (time.Duration, error) {
+// looked up each time, so a change of it is in force one renewal later. may, if it is not
+// nil, says for each job why the session is not to be renewed; a job that is gone, or
+// cannot be read, is as before.
+func (s *Store) renew(ctx context.Context, id uint64, may func(job string) error) (time.Duration, error) {
 	limits := map[string]time.Duration{}
 	s.mu.Lock()
 	ttl, named := s.table.Asked(id)
 	s.mu.Unlock()
-	if s.leaseTime != nil {
-		for job, was := range named {
+	for job, was := range named {
+		if s.leaseTime != nil {
 			limit, err := s.limit(ctx, job)
-			if err == nil && limit != was { // else the job is gone, or cannot be read: as before
+			if err != nil {
+				continue
+			}
+			if limit != was {
 				limits[job] = limit
+			}
+		}
+		if may != nil {
+			if err := may(job); err != nil {
+				return 0, err
 			}
 		}
 	}
@@ -257,7 +276,7 @@ func (n *session) ID() uint64         { return n.id }
 func (n *session) TTL() time.Duration { return time.Duration(n.ttl.Load()) }
 
 func (n *session) KeepAlive(ctx context.Context) error {
-	ttl, err := n.s.renew(ctx, n.id)
+	ttl, err := n.s.renew(ctx, n.id, nil)
 	if err == nil {
 		n.ttl.Store(int64(ttl))
 	}

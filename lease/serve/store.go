@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/internal/table"
 )
@@ -31,6 +32,11 @@ type Config struct {
 	// opening and renewal, by several goroutines at once. Nil grants every job
 	// what is asked for, which only a store without strangers may do.
 	LeaseTime func(ctx context.Context, job string) (time.Duration, error)
+	// Rights say who may own a job, which a session of it over gRPC needs; nil lets all.
+	Rights *enforce.Rights
+	// Access looks up a job's access, as LeaseTime does: the zero value for a job that is
+	// unknown or says nothing. Nil leaves all to the policy.
+	Access func(ctx context.Context, job string) (assignment.Access, error)
 	// Fresh says that the storage was made for this store: there is nothing that an
 	// earlier process may have granted from it. Otherwise a job's sessions are
 	// granted when its lease duration has passed since the opening, lest the storage
@@ -54,6 +60,8 @@ const (
 type Store struct {
 	storage   Storage
 	leaseTime func(ctx context.Context, job string) (time.Duration, error)
+	rights    *enforce.Rights
+	access    func(ctx context.Context, job string) (assignment.Access, error)
 	fresh     bool
 	clock     func() time.Duration
 	log       *slog.Logger
@@ -104,7 +112,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("served leases: load: %w", err)
 	}
-	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
+	s := &Store{storage: cfg.Storage, leaseTime: cfg.LeaseTime, rights: cfg.Rights, access: cfg.Access, fresh: cfg.Fresh, clock: cfg.Clock, log: cfg.Logger, wake: make(chan struct{}, 1),
 		mu: make(lock, 1), remote: newRemoteSessions(), promises: newPromises(), records: notifiers{}, touched: notifiers{}}
 	epoch, err := s.load(stored)
 	if err != nil {

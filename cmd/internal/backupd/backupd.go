@@ -42,7 +42,7 @@ of the others, and its own are served as they were read last.`,
 				return nil, err
 			}
 			part := &daemon.Part{Close: func() error { return nil }}
-			cfg := backupdist.Config{Logger: p.Log.With("id", id), Registerer: p.Registry}
+			cfg := backupdist.Config{Logger: p.Log.With("id", id), Registerer: p.Registry, Rights: p.Rights}
 			for _, o := range all {
 				part.Closes(o.Backend.Close)
 				part.Endings = append(part.Endings, o.Ending)
@@ -59,6 +59,7 @@ of the others, and its own are served as they were read last.`,
 		})
 	}
 	f.Bind(cmd, "", run.BackupPort)
+	f.BindPolicy(cmd)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores, with the names that assigners give them")
 	return cmd
 }

@@ -204,6 +204,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"distributor", []string{"--assigners=assigner"}, 2, `--assigners: "assigner" is not allowed: want host:port`},
 		{"distributor", []string{"--assigners=:4710"}, 2, `--assigners: ":4710" is not allowed: want host:port to connect to`},
 		{"distributor", []string{"--assigners=a:1", "--tls-ca=x"}, 2, "--tls-cert: missing"},
+		{"distributor", []string{"--assigners=a:1", "--policy=p"}, 2, "--tls-ca: missing, --policy needs it: an identity is that of a verified certificate"},
 		{"distributor", []string{"--assigners=a:1", "--log-level=x"}, 2, "--log-level"},
 		{"distributor", []string{"--assigners=a:1", "--http=", "--listen=127.0.0.1:0", "--tls-cert=/no/c", "--tls-key=/no/k", "--log-level=error"}, 1, "--tls-cert, --tls-key: stat /no/c"},
 		{"distributor", []string{"--assigner=a:1"}, 2, "unknown flag: --assigner"},
@@ -229,7 +230,7 @@ func TestBadCommandLines(t *testing.T) {
 
 // TestFlagsAlike: a flag of one name means the same in every program.
 func TestFlagsAlike(t *testing.T) {
-	common := []string{"listen", "advertise", "http", "id", "zone", "log-level", "log-format", "tls-cert", "tls-key", "tls-ca"}
+	common := []string{"listen", "advertise", "http", "id", "zone", "log-level", "log-format", "tls-cert", "tls-key", "tls-ca", "policy"}
 	listens := map[string]string{}
 	for name, program := range programs {
 		cmd := program()

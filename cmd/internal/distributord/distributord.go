@@ -69,7 +69,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 			d, err := distributor.New(distributor.Config{
 				ID: id, Zone: f.Zone, Assigners: assigners, Upstreams: upstreams, ServeDistributors: serveDistributors, Logger: p.Log, Registerer: p.Registry,
 				DialOptions:          []grpc.DialOption{grpc.WithTransportCredentials(creds)},
-				AutoshardingEndpoint: called,
+				AutoshardingEndpoint: called, Rights: p.Rights,
 			})
 			if err != nil {
 				return nil, err
@@ -78,6 +78,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 		})
 	}
 	f.Bind(cmd, "", run.DistributorPort)
+	f.BindPolicy(cmd)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	cmd.Flags().StringSliceVar(&upstreams, "upstreams", nil, "`host:port,...` of distributors of the first tier, in place of --assigners: makes this one of the second; names as there")

@@ -25,3 +25,18 @@ func LeaseTime(s store.Store) func(ctx context.Context, job string) (time.Durati
 		return j.Config.LeaseDuration, nil
 	}
 }
+
+// LeaseAccess looks up the access of a job, as a served lease store asks for it: the zero
+// value for one that is unknown.
+func LeaseAccess(s store.Store) func(ctx context.Context, job string) (assignment.Access, error) {
+	return func(ctx context.Context, job string) (assignment.Access, error) {
+		j, err := s.GetJob(ctx, job)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return assignment.Access{}, nil
+		case err != nil:
+			return assignment.Access{}, err
+		}
+		return j.Config.Access, nil
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -44,6 +45,8 @@ type Config struct {
 	Registerer  prometheus.Registerer
 	// AutoshardingEndpoint is the Distributor's.
 	AutoshardingEndpoint string
+	// Rights are those of the peers of Distributor and Backup; nil lets all.
+	Rights *enforce.Rights
 }
 
 // Plane is a control plane that serves.
@@ -106,8 +109,13 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 	if cfg.Leases != nil {
 		named.Leases = cfg.Leases
 	}
+	// None but this process reaches the assigner, unless it has a listener of its own.
+	within := cfg.Rights
+	if cfg.Assigner == nil {
+		within = cfg.Rights.Within()
+	}
 	p.assigner, err = assigner.New(assigner.Config{
-		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named}, LeaseTTL: cfg.LeaseTTL,
+		ID: cfg.ID, Zone: cfg.Zone, Address: address, Stores: []assigner.NamedStore{named}, LeaseTTL: cfg.LeaseTTL, Rights: within,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err != nil {
@@ -115,12 +123,12 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 	}
 	p.distributor, err = distributor.New(distributor.Config{
 		ID: cfg.ID, Zone: cfg.Zone, Assigners: []string{address}, DialOptions: dial,
-		Logger: cfg.Logger, Registerer: cfg.Registerer, AutoshardingEndpoint: cfg.AutoshardingEndpoint,
+		Logger: cfg.Logger, Registerer: cfg.Registerer, AutoshardingEndpoint: cfg.AutoshardingEndpoint, Rights: cfg.Rights,
 	})
 	if err != nil {
 		return err
 	}
-	p.backup, err = backupdist.New(backupdist.Config{Store: cfg.Store, Logger: cfg.Logger, Registerer: cfg.Registerer})
+	p.backup, err = backupdist.New(backupdist.Config{Store: cfg.Store, Rights: cfg.Rights, Logger: cfg.Logger, Registerer: cfg.Registerer})
 	return err
 }
 

@@ -30,6 +30,8 @@ type Flags struct {
 	HTTPTLS                 string // how --http is secured
 	TLS                     TLS
 	Plain                   PlainText
+	// Policy is the file of --policy; nil for commands that have no such flag.
+	Policy *string
 }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
@@ -83,6 +85,9 @@ func (f *Flags) Validate() error {
 		return err
 	}
 	if err := f.TLS.validateServer(); err != nil {
+		return err
+	}
+	if err := f.validatePolicy(); err != nil {
 		return err
 	}
 	return f.validateHTTP()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
 // Process is a server process from its flags to its end.
@@ -19,6 +21,8 @@ type Process struct {
 	Log      *slog.Logger
 	Registry *prometheus.Registry
 	Status   *Status
+	// Rights are those of --policy, nil without.
+	Rights *enforce.Rights
 
 	rereader *rereader
 }
@@ -40,10 +44,18 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 	})
 	build.Set(1)
 	p.Registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	policy, err := p.policy()
+	if err != nil {
+		return nil, err
+	}
 	p.rereader = newRereader(log)
 	if err := p.open(f); err != nil {
 		p.rereader.close()
 		return nil, err
+	}
+	if policy != nil {
+		p.Rereads(policy.reread)
+		p.rereader.wg.Go(func() { policy.watch(p.rereader.quit) })
 	}
 	f.Plain.warn(log)
 	log.Info("starting", "program", name, "version", Version())
@@ -56,6 +68,25 @@ func (p *Process) open(f *Flags) (err error) {
 	}
 	p.Status, err = NewStatus(f.HTTP, p.Registry, f.statusTLS(p.Log))
 	return err
+}
+
+// policy reads the file of --policy, if there is one.
+func (p *Process) policy() (*policyFile, error) {
+	switch {
+	case p.Flags.Policy == nil:
+		return nil, nil
+	case *p.Flags.Policy == "":
+		if p.Flags.TLS.CA != "" {
+			p.Log.Warn("without --policy each certificate of the authorities in --tls-ca may do everything")
+		}
+		return nil, nil
+	}
+	file, err := openPolicy(*p.Flags.Policy, p.Log, p.Registry)
+	if err != nil {
+		return nil, err
+	}
+	p.Rights = file.rights
+	return file, nil
 }
 
 // Close ends what Start began. It is for the ways out before Wait.

@@ -63,6 +63,7 @@ ends the process.`,
 		return serveAll(cmd, &f, dir, backup, called, ttl)
 	}
 	f.Bind(cmd, "localhost", run.DistributorPort)
+	f.BindPolicy(cmd)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is")
@@ -113,7 +114,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Logger: p.Log})
 	var leases *leaseserve.Store
 	if err == nil {
-		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Logger: p.Log}); err != nil {
+		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Rights: p.Rights, Access: plane.LeaseAccess(db), Logger: p.Log}); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	}
@@ -126,7 +127,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	}
 	all, err := plane.Start(plane.Config{
 		ID: p.ID, Zone: f.Zone, Store: db, Leases: leases, Distributor: p.Listener, Backup: backupLis, Credentials: p.Credentials, Logger: p.Log, Registerer: p.Registry,
-		AutoshardingEndpoint: called, LeaseTTL: ttl,
+		AutoshardingEndpoint: called, LeaseTTL: ttl, Rights: p.Rights,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())

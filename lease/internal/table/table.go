@@ -185,6 +185,17 @@ func (t *Table) holdsUp(id uint64, name string) (since time.Duration, holds bool
 	return since, holds
 }
 
+// Holds reports whether a session holds anything in a job.
+func (t *Table) Holds(id uint64, name string) bool {
+	j := t.jobs[name]
+	if j == nil {
+		return false
+	}
+	_, guard := j.guard[id]
+	_, bridge := j.bridge[id]
+	return guard || bridge
+}
+
 // Sessions is how many there are of readers.
 func (t *Table) Sessions() int { return t.readers }
 

@@ -29,7 +29,10 @@ type OpenSessionRequest struct {
 	// The lease time wanted, 1 s to 10 min.
 	TtlMs int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// The jobs that the session takes part in: 1 to 64.
-	Jobs          []string `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs []string `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// As which task it takes part in each of the jobs. Where that is not said, it has no
+	// right that is given to a task by its name.
+	Tasks         map[string]string `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,6 +81,13 @@ func (x *OpenSessionRequest) GetJobs() []string {
 	return nil
 }
 
+func (x *OpenSessionRequest) GetTasks() map[string]string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
 type OpenSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 16 bytes: the right to the session.
@@ -86,7 +96,7 @@ type OpenSessionResponse struct {
 	// of the jobs.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Those of the jobs named that it takes part in. The others are unknown, not
-	// in consistent mode, or not granted yet after a restart.
+	// in consistent mode, not granted yet after a restart, or not the caller's to own.
 	Jobs          []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -144,9 +154,12 @@ func (x *OpenSessionResponse) GetJobs() []string {
 }
 
 type JoinJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Job     string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// As in OpenSession. In a job that the session takes part in already it takes the
+	// place of the former one.
+	Task          string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +204,13 @@ func (x *JoinJobRequest) GetSession() []byte {
 func (x *JoinJobRequest) GetJob() string {
 	if x != nil {
 		return x.Job
+	}
+	return ""
+}
+
+func (x *JoinJobRequest) GetTask() string {
+	if x != nil {
+		return x.Task
 	}
 	return ""
 }
@@ -850,17 +870,23 @@ var File_slicer_v1_lease_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"?\n" +
+	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"\xb9\x01\n" +
 	"\x12OpenSessionRequest\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"Z\n" +
+	"\x04jobs\x18\x02 \x03(\tR\x04jobs\x12>\n" +
+	"\x05tasks\x18\x03 \x03(\v2(.slicer.v1.OpenSessionRequest.TasksEntryR\x05tasks\x1a8\n" +
+	"\n" +
+	"TasksEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
 	"\x13OpenSessionResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x03 \x03(\tR\x04jobs\"<\n" +
+	"\x04jobs\x18\x03 \x03(\tR\x04jobs\"P\n" +
 	"\x0eJoinJobRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"\x11\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\"\x11\n" +
 	"\x0fJoinJobResponse\"/\n" +
 	"\x13RenewSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\"-\n" +
@@ -920,7 +946,7 @@ func file_slicer_v1_lease_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_lease_proto_rawDescData
 }
 
-var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_slicer_v1_lease_proto_goTypes = []any{
 	(*OpenSessionRequest)(nil),   // 0: slicer.v1.OpenSessionRequest
 	(*OpenSessionResponse)(nil),  // 1: slicer.v1.OpenSessionResponse
@@ -938,31 +964,33 @@ var file_slicer_v1_lease_proto_goTypes = []any{
 	(*WatchRecordsRequest)(nil),  // 13: slicer.v1.WatchRecordsRequest
 	(*WatchRecordsResponse)(nil), // 14: slicer.v1.WatchRecordsResponse
 	(*LeaseRecords)(nil),         // 15: slicer.v1.LeaseRecords
+	nil,                          // 16: slicer.v1.OpenSessionRequest.TasksEntry
 }
 var file_slicer_v1_lease_proto_depIdxs = []int32{
-	8,  // 0: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 1: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
-	8,  // 2: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 3: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
-	0,  // 4: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
-	2,  // 5: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
-	4,  // 6: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
-	6,  // 7: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
-	9,  // 8: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
-	11, // 9: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
-	13, // 10: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
-	1,  // 11: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
-	3,  // 12: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
-	5,  // 13: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
-	7,  // 14: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
-	10, // 15: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
-	12, // 16: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
-	14, // 17: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
-	11, // [11:18] is the sub-list for method output_type
-	4,  // [4:11] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	16, // 0: slicer.v1.OpenSessionRequest.tasks:type_name -> slicer.v1.OpenSessionRequest.TasksEntry
+	8,  // 1: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
+	15, // 2: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
+	8,  // 3: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
+	15, // 4: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
+	0,  // 5: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
+	2,  // 6: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
+	4,  // 7: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
+	6,  // 8: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
+	9,  // 9: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
+	11, // 10: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
+	13, // 11: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
+	1,  // 12: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
+	3,  // 13: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
+	5,  // 14: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
+	7,  // 15: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
+	10, // 16: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
+	12, // 17: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
+	14, // 18: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
+	12, // [12:19] is the sub-list for method output_type
+	5,  // [5:12] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_lease_proto_init() }
@@ -976,7 +1004,7 @@ func file_slicer_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_lease_proto_rawDesc), len(file_slicer_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

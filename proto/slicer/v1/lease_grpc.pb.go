@@ -48,6 +48,9 @@ const (
 // says why: after a restart, or of a job that is not one in consistent mode here;
 // RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
 // AcquireClaim's while the store is suspended: try again a while later.
+// PERMISSION_DENIED means that the caller may not own the job, be it as this task:
+// OpenSession's if that is so of all of its jobs. RenewSession's means that it holds a
+// claim in a job that it may own no more: the session runs out.
 type LeaseServiceClient interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.
@@ -176,6 +179,9 @@ type LeaseService_WatchRecordsClient = grpc.ServerStreamingClient[WatchRecordsRe
 // says why: after a restart, or of a job that is not one in consistent mode here;
 // RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
 // AcquireClaim's while the store is suspended: try again a while later.
+// PERMISSION_DENIED means that the caller may not own the job, be it as this task:
+// OpenSession's if that is so of all of its jobs. RenewSession's means that it holds a
+// claim in a job that it may own no more: the session runs out.
 type LeaseServiceServer interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.

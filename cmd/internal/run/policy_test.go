@@ -1,0 +1,115 @@
+package run
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
+)
+
+// policyOf has one administrator.
+func policyOf(admin string) string { return "admin: [spiffe://corp/" + admin + "]\n" }
+
+// A file is read again when it, or what a link leads to, has changed, once it is
+// not being written any more. One that is no good leaves the former in force, with one line
+// in the log and one count for each change.
+func TestPolicyIsReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	path, link, other := filepath.Join(dir, "policy"), filepath.Join(dir, "link"), filepath.Join(dir, "other")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, policyOf("a"))
+	write(other, policyOf("other"))
+	if err := os.Symlink("policy", link); err != nil {
+		t.Fatal(err)
+	}
+	relink := func(to string) {
+		t.Helper()
+		next := filepath.Join(dir, "next")
+		if err := os.Symlink(to, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f, err := openPolicy(link, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		quit, done := make(chan struct{}), make(chan struct{})
+		go func() { defer close(done); f.watch(quit) }()
+		defer func() { close(quit); <-done }()
+		time.Sleep(policyPoll / 2) // between two looks
+		step := func(what, admin string, errors, failures int) {
+			t.Helper()
+			synctest.Wait()
+			policy, _ := f.rights.Policy()
+			if _, ok := policy.May(access.Question{Identity: access.Identity("spiffe://corp/" + admin), Verb: assignment.Configure, Job: "job"}); !ok {
+				t.Errorf("%s: %s is no administrator", what, admin)
+			}
+			if n := strings.Count(log.String(), "the policy in force stays"); n != errors {
+				t.Errorf("%s: %d lines of errors, want %d\n%s", what, n, errors, log.String())
+			}
+			if n := testutil.ToFloat64(f.failures); n != float64(failures) {
+				t.Errorf("%s: %v failures, want %d", what, n, failures)
+			}
+		}
+		step("at first", "a", 0, 0)
+		loaded := testutil.ToFloat64(f.loaded)
+
+		write(path, policyOf("bb"))
+		time.Sleep(policyPoll)
+		write(path, policyOf("ccc"))
+		time.Sleep(policyPoll)
+		step("while it is being written", "a", 0, 0)
+		time.Sleep(policyPoll)
+		step("when it is written", "ccc", 0, 0)
+		if testutil.ToFloat64(f.loaded) <= loaded {
+			t.Error("the time of loading stays")
+		}
+		relink("other")
+		time.Sleep(2 * policyPoll)
+		step("when a link leads elsewhere", "other", 0, 0)
+		relink("policy")
+		time.Sleep(2 * policyPoll)
+		step("and back", "ccc", 0, 0)
+
+		write(path, "admin: {}\n")
+		time.Sleep(10 * policyPoll)
+		step("a bad one", "ccc", 1, 1)
+		f.reread() // SIGHUP
+		step("a bad one again", "ccc", 1, 1)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * policyPoll)
+		step("none", "ccc", 2, 2)
+		write(path, strings.Repeat("#", maxPolicySize)+"\n")
+		f.reread()
+		step("too much", "ccc", 3, 3)
+		next := filepath.Join(dir, "next")
+		write(next, policyOf("dddd"))
+		if err := os.Rename(next, path); err != nil {
+			t.Fatal(err)
+		}
+		f.reread()
+		step("SIGHUP", "dddd", 3, 3)
+	})
+}
