@@ -26,13 +26,16 @@ const (
 type Flags struct {
 	Listen, Advertise, HTTP string
 	ID, Zone                string
-	LogLevel, LogFormat     string
+	Log                     LogFlags
 	HTTPTLS                 string // how --http is secured
 	TLS                     TLS
 	Plain                   PlainText
 	// Policy is the file of --policy; nil for commands that have no such flag.
 	Policy *string
 }
+
+// LogFlags say what is logged, and in which form.
+type LogFlags struct{ Level, Format string }
 
 // Bind adds the flags to a command. The ports are those of the defaults; host
 // is where to listen by default, empty for every interface.
@@ -57,8 +60,8 @@ func (f *Flags) BindTLS(cmd *cobra.Command) {
 // BindLog adds the flags that say what is logged.
 func (f *Flags) BindLog(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.LogLevel, "log-level", "info", "least `level` to log: debug, info, warn or error")
-	fs.StringVar(&f.LogFormat, "log-format", "text", "`format` of the log on standard error: text or json")
+	fs.StringVar(&f.Log.Level, "log-level", "info", "least `level` to log: debug, info, warn or error")
+	fs.StringVar(&f.Log.Format, "log-format", "text", "`format` of the log on standard error: text or json")
 }
 
 // Validate names the first flag whose value is not allowed.
@@ -95,18 +98,18 @@ func (f *Flags) Validate() error {
 
 // Logger writes what --log-level and --log-format ask for.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, error) {
-	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.LogLevel]
+	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.Log.Level]
 	if !ok {
-		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", assignment.Clip(f.LogLevel, 80))
+		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", assignment.Clip(f.Log.Level, 80))
 	}
 	opts := &slog.HandlerOptions{Level: level}
-	switch f.LogFormat {
+	switch f.Log.Format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
-	return nil, Usagef("--log-format: %q is not allowed: want text or json", assignment.Clip(f.LogFormat, 80))
+	return nil, Usagef("--log-format: %q is not allowed: want text or json", assignment.Clip(f.Log.Format, 80))
 }
 
 // Advertised is what to tell others, once it is known where the process listens.

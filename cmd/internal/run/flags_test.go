@@ -75,7 +75,7 @@ func TestAdvertised(t *testing.T) {
 
 func TestLogger(t *testing.T) {
 	var b strings.Builder
-	f := run.Flags{LogLevel: "warn", LogFormat: "json"}
+	f := run.Flags{Log: run.LogFlags{Level: "warn", Format: "json"}}
 	log, err := f.Logger(&b)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestLogger(t *testing.T) {
 	if s := b.String(); !strings.HasPrefix(s, "{") || strings.Contains(s, `"no"`) || !strings.Contains(s, `"msg":"yes","n":1`) {
 		t.Errorf("logged %q", s)
 	}
-	if _, err := (&run.Flags{LogLevel: "info", LogFormat: "text"}).Logger(io.Discard); err != nil {
+	if _, err := (&run.Flags{Log: run.LogFlags{Level: "info", Format: "text"}}).Logger(io.Discard); err != nil {
 		t.Error(err)
 	}
 }

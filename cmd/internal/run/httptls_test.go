@@ -59,7 +59,7 @@ func TestHTTPTLS(t *testing.T) {
 		{"mutual", "stranger", "/metrics", 0}, {"mutual", "stranger", "/healthz", 0},
 	} {
 		log := &lockedBuffer{}
-		f := &run.Flags{Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", HTTPTLS: c.kind, LogLevel: "info", LogFormat: "text", TLS: run.TLS{Cert: cert, Key: key, CA: ours.CA}}
+		f := &run.Flags{Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", HTTPTLS: c.kind, Log: run.LogFlags{Level: "info", Format: "text"}, TLS: run.TLS{Cert: cert, Key: key, CA: ours.CA}}
 		p, err := run.Start("test", f, log)
 		if err != nil {
 			t.Fatal(err)

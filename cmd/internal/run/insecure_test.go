@@ -39,7 +39,7 @@ func TestInsecure(t *testing.T) {
 func TestInsecureLogged(t *testing.T) {
 	for addr, lines := range map[string]int{"127.0.0.1:0": 0, "0.0.0.0:0": 1} {
 		var log bytes.Buffer
-		f := &run.Flags{Listen: addr, Plain: run.PlainText{Allowed: true}, LogLevel: "info", LogFormat: "text"}
+		f := &run.Flags{Listen: addr, Plain: run.PlainText{Allowed: true}, Log: run.LogFlags{Level: "info", Format: "text"}}
 		p, err := run.Open("test", f, &log)
 		if err != nil {
 			t.Fatal(err)

@@ -120,7 +120,7 @@ func TestStopEndsStreams(t *testing.T) {
 
 func TestProcess(t *testing.T) {
 	var log strings.Builder
-	f := &run.Flags{Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", LogLevel: "info", LogFormat: "text"}
+	f := &run.Flags{Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Log: run.LogFlags{Level: "info", Format: "text"}}
 	p, err := run.Start("test", f, &log)
 	if err != nil {
 		t.Fatal(err)
