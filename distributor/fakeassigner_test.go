@@ -40,7 +40,8 @@ type fakeAssigner struct {
 	only    string                      // the Distributor that heard is of, all if empty
 	access  map[string]*slicerv1.Access // what it says of rights, by job
 	admin   func(method string) error
-	caller  string // whom the last call of AdminService is for, as a Distributor says
+	whose   map[string]string // the identity that each Distributor is passed on with, by its id
+	caller  string            // whom the last call of AdminService is for, as a Distributor says
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
 	written time.Time                        // when it says that assignments were stored; zero: now
@@ -83,6 +84,10 @@ func (f *fakeAssigner) Attach(stream slicerv1.AssignerService_AttachServer) erro
 	s := &fakeStream{stream: stream, of: m.GetHello().GetDistributorId(), end: make(chan error, 2), wants: make(map[string]*slicerv1.Want), has: make(map[string]*assignment.Assignment)}
 	f.mu.Lock()
 	f.note(s, m)
+	if f.whose == nil {
+		f.whose = make(map[string]string)
+	}
+	f.whose[s.of] = strings.Join(metadata.ValueFromIncomingContext(stream.Context(), "slicer-identity"), " ")
 	for old := range f.streams {
 		if old.of == s.of {
 			old.end <- status.Error(codes.Aborted, "superseded")
@@ -259,6 +264,13 @@ func (f *fakeAssigner) allow(job string, a *slicerv1.Access) {
 	f.access[job] = a
 	f.mu.Unlock()
 	f.status(&slicerv1.JobStatus{Job: job, LoadMetric: "requests", Mode: slicerv1.Mode_MODE_AFFINITY, HeartbeatTimeoutMs: 5000, Access: a})
+}
+
+// attachedAs is the identity that a Distributor's newest stream was passed on with.
+func (f *fakeAssigner) attachedAs(distributor string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.whose[distributor]
 }
 
 func (f *fakeAssigner) status(m *slicerv1.JobStatus) {

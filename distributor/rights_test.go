@@ -413,6 +413,10 @@ func TestRightsThroughTheFirstTier(t *testing.T) {
 		if attached() != 2 {
 			t.Fatalf("%d streams upwards, not 2", attached())
 		}
+		// Its id is its own, not that of whatever it is passed on by.
+		if whose := g.f.attachedAs(d2.cfg.ID); whose != plane2 {
+			t.Errorf("the assigner is told that the second Distributor is of %q", whose)
+		}
 		g.rights.SetPolicy(accesstest.Policy(t, strings.ReplaceAll(testPolicy, "slicer/*", "slicer/d1")))
 		time.Sleep(10 * time.Second)
 		if n := attached(); n != 0 {

@@ -175,7 +175,9 @@ func (s *Service) passOn(down relayStream, as *standing, hello *slicerv1.AttachR
 	if conn == nil {
 		return status.Errorf(codes.Unavailable, "assigner %q is not attached to distributor %q", assignment.Clip(assigner, maxText), s.cfg.ID)
 	}
-	ctx, cancel := context.WithCancel(down.Context())
+	// The id that the Distributor has is its identity's, whichever of the first tier it is
+	// passed on by.
+	ctx, cancel := context.WithCancel(enforce.Forward(down.Context(), as.rights.Peer(as.ctx)))
 	defer cancel()
 	up, err := slicerv1.NewAssignerServiceClient(conn).Attach(ctx)
 	if err != nil {
