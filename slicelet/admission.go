@@ -87,6 +87,14 @@ func (a Admission) held(c *admission.Controller, p overload.Priority, r Arrival)
 	}
 }
 
+// Outdated reports whether a request for which Admit had room is to be refused after all, as a
+// handler is to begin with it now: it was let in before it was known that far more is asked for than
+// the task can do, and more critical ones wait behind it. It is counted then, in metrics as served
+// and as shed.
+func (a Admission) Outdated(now time.Time, l overload.Labels) bool {
+	return a.s.sub.State().Status.Overload.Admission == assignment.AdmissionOn && a.s.arrivals.control.Outdated(now, l.Priority())
+}
+
 // Begin counts a request on which a handler begins to work, and End that it has ended: as
 // many of both. Where handlers wait for something else than the CPU, such as a pool of
 // connections, that is what says that there is no room: many end after their deadline, or

@@ -11,6 +11,12 @@ const (
 	// Tick is how often a Pacer is to be told what has happened: more often costs CPU, as
 	// a timer that wakes an idle process each 5 ms takes 1 to 2 % of a core.
 	Tick = 50 * time.Millisecond
+	// EarlyTick is after what time it is to be told already if the queue has grown
+	// (Limits.Grown): where far more is asked for all at once, most of what is critical that is
+	// lost is so before the first Tick.
+	EarlyTick = 2 * time.Millisecond
+	// grown is by how many requests the queue is longer then, at least.
+	grown = 12
 	// leastWait is how long requests may wait to be started before any is refused.
 	leastWait = 10 * time.Millisecond
 	// leastStarts is the same in requests, where each takes long.
@@ -28,6 +34,8 @@ const (
 	// instead of 7 critical_plus ones do at three times the load (TestPacerBatches).
 	crowding  = 17
 	mostCrowd = .8
+	// crowded is how long it is, in units of leastWait, that some wait for long.
+	crowded = 2
 	// waits is how often a request waits, each time about as long: to be read, to be
 	// started, and for its answer to be written.
 	waits = 3
@@ -98,6 +106,8 @@ const (
 type Pacer struct {
 	busy, starts float64 // s that the process computed while some waited, and how many; decayed
 	slow         starts  // of the last Tick, if some waited all the time in it, and for long
+	all          starts  // since some waited all the time
+	outdated     int     // that do not count as started yet
 	taken        taken
 	rates        rates
 	shares       [Priorities]float64
@@ -106,7 +116,8 @@ type Pacer struct {
 	told         time.Duration // the pause
 	levels       [levelTicks]Priority
 	ticks        int
-	highest      believed // of the levels of the last believedFor, about
+	levelAt      time.Duration // when the next of the levels begins
+	highest      believed      // of the levels of the last believedFor, about
 	now          time.Duration
 }
 
@@ -122,10 +133,14 @@ type Seen struct {
 	// many were started after they had waited.
 	Busy   time.Duration
 	Starts int
+	// Outdated is how many of these were refused after all, as Limits.Outdated said.
+	Outdated int
 	// Computed is for how long of Over the process ran, of each of its processors: its CPU time
 	// by how many these are. 0 is not known: then what others take of the CPU counts as if each
 	// request took longer.
 	Computed time.Duration
+	// Waiting is how many requests wait to be started now.
+	Waiting int
 	// Asked is how many requests arrived, by priority, with those for which they stand.
 	// Arrived is how many they are without those, by criticality, Sheddable first, and Trials
 	// how many trial requests.
@@ -168,6 +183,7 @@ type Limits struct {
 	given  float64 // what share of the CPU the process has while others take some of it for long, else 1
 	can    float64 // how many handlers can end in a second; 0 unless Each says that they are full
 	signal float64
+	grown  int                 // from how many that wait on a Tick is to be early
 	lately Priority            // the highest level that was told lately
 	share  [Priorities]float32 // of what is asked for, that is at a priority or above
 }
@@ -180,17 +196,18 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	k := keep(spacingOver)
 	given := p.taken.tick(s, over)
 	busy := s.computed()
+	p.outdated += max(s.Outdated, 0) // which took no time
+	none := min(p.outdated, max(s.Starts, 0))
+	s.Starts, p.outdated = s.Starts-none, p.outdated-none
 	p.busy, p.starts = p.busy*k+busy.Seconds(), p.starts*k+float64(s.Starts)
 	was := p.slow
-	p.slow = starts{}
-	if s.Starts > 0 && s.Busy > over*9/10 && busy.Seconds()*p.starts > suddenly*p.busy*float64(s.Starts) {
+	if over >= Tick {
+		p.slow = starts{}
+	}
+	if over >= Tick && s.Starts > 0 && s.Busy > over*9/10 && busy.Seconds()*p.starts > suddenly*p.busy*float64(s.Starts) {
 		if p.slow = (starts{busy.Seconds(), float64(s.Starts)}); was.n > 0 {
 			p.busy, p.starts = p.slow.busy+was.busy, p.slow.n+was.n
 		}
-	}
-	spacing := 0.
-	if p.starts > 0 {
-		spacing = p.busy / p.starts / given
 	}
 	var now, all byCriticality
 	k = keep(sharesOver)
@@ -208,9 +225,17 @@ func (p *Pacer) Tick(s Seen) *Limits {
 		usual[i] *= (1 - k) / over.Seconds()
 	}
 	rate := p.rates.tick(s.Arrived, now, usual, over, keep(askedOver), s.stood(over))
+	p.allBusy(s, busy, over, rate.sum())
+	spacing := 0.
+	if p.starts > 0 {
+		spacing = p.busy / p.starts / given
+	}
 	l := &Limits{Spacing: time.Duration(spacing * float64(time.Second)), Asked: rate.sum(), given: given, signal: s.Signal}
+	if l.grown = grown; spacing > 0 {
+		l.grown = max(l.grown, int(leastWait.Seconds()/spacing))
+	}
+	l.grown += max(s.Waiting, 0)
 	p.ends.tick(s, over, keep(endsOver), l)
-	p.ticks++
 	p.now += over
 	if all.sum() < 1e-9 || l.Asked <= 0 {
 		return l
@@ -232,7 +257,12 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	// By keys it may be few that ask for too much, of which clients do not know: they are told
 	// what handlers were too full for all the while, as one trial request that stands for many
 	// makes the level jump.
-	p.levels[p.ticks%levelTicks] = atEnd
+	if p.now >= p.levelAt {
+		p.levelAt = p.now + Tick*9/10
+		p.ticks++
+		p.levels[p.ticks%levelTicks] = atEnd
+	}
+	p.levels[p.ticks%levelTicks] = min(p.levels[p.ticks%levelTicks], atEnd)
 	l.Level.Below = max(l.Level.Below, slices.Min(p.levels[:]))
 	if k = keep(max(clientsOver, p.told)); p.told == 0 {
 		p.clients = max(p.clients, float64(s.Clients))
@@ -255,6 +285,23 @@ func (p *Pacer) Tick(s Seen) *Limits {
 	l.lately = p.highest.Below
 	return l
 }
+
+// allBusy takes how long the process computed while requests waited all the time, and forgets what
+// each took before if by that there is room for all, and by how long each takes now far too much is
+// asked for.
+func (p *Pacer) allBusy(s Seen, busy, over time.Duration, asked float64) {
+	if s.Starts <= 0 || !s.waited(over) {
+		p.all = starts{}
+		return
+	}
+	p.all.busy, p.all.n = p.all.busy+busy.Seconds(), p.all.n+float64(s.Starts)
+	if s.Computed > 0 && p.all.n >= leastStarts && asked*p.busy <= p.starts && asked*p.all.busy > suddenly*p.all.n {
+		p.busy, p.starts = p.all.busy, p.all.n
+	}
+}
+
+// Grown reports whether so many wait that a Tick is due that would not be due yet.
+func (l *Limits) Grown(q Queue) bool { return l.grown > 0 && q.Len >= l.grown }
 
 // Reranked forgets how much is asked for at each priority: requests like those before have
 // others from now on.
@@ -315,6 +362,14 @@ func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 		return Shed
 	}
 	return Served
+}
+
+// Outdated reports whether a request that was served is to be refused after all when a handler is to
+// begin with it: so many wait behind it that those wait for long of which less is asked for, and
+// one that came now with its priority would not be let in while any waits. So what was let in
+// before it was known that far more is asked for than can be done takes next to no time.
+func (l *Limits) Outdated(p Priority, q Queue) bool {
+	return q.Len > 0 && l.may(p) <= 0 && l.wait(q) > crowded*max(leastWait, leastStarts*l.Spacing)
 }
 
 // tooMany reports whether so many handlers are under way that one more would not end in

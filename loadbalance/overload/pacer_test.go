@@ -20,7 +20,9 @@ type core struct {
 
 	now, ticked, mark time.Duration
 	computed, before  time.Duration // in all, and at the last Tick
-	others            *others       // who take the CPU, nil if there are none
+	ticks             int
+	regular           bool    // no Tick is early
+	others            *others // who take the CPU, nil if there are none
 	queue             []queued
 	seen              Seen
 	asked             [Priorities]uint32
@@ -132,14 +134,17 @@ func (c *core) run(rng *rand.Rand, times float64, mix [4]float64, lasts time.Dur
 }
 
 func (c *core) tick() {
+	early := c.limits != nil && c.now >= c.ticked+EarlyTick && c.limits.Grown(c.waiting())
 	if c.limits == nil {
 		c.limits = c.pacer.Tick(Seen{Over: Tick})
 	}
-	if c.now >= c.ticked+Tick {
+	if early || c.now >= c.ticked+Tick {
+		c.ticks++
 		if len(c.queue) > 0 {
 			c.seen.Busy += c.now - c.mark
 			c.mark = c.now
 		}
+		c.seen.Waiting = len(c.queue)
 		c.seen.Over, c.seen.Computed, c.seen.Asked, c.seen.Clients = c.now-c.ticked, c.computed-c.before, &c.asked, len(c.clients)
 		c.ticked, c.before = c.now, c.computed
 		c.limits = c.pacer.Tick(c.seen)
@@ -192,6 +197,15 @@ func (c *core) serve(o *outcome, begin time.Duration) {
 	c.seen.Starts++
 	c.begun++
 	if c.now > q.arrived+c.deadline() { // the handler finds that its context has ended
+		return
+	}
+	if c.admit && c.limits.Outdated(q.p, c.waiting()) {
+		c.compute(c.intake)
+		c.seen.Outdated++
+		if q.arrived-begin > c.settles() && !q.lies {
+			o.shed[q.p.Criticality()]++
+		}
+		c.answer(q)
 		return
 	}
 	c.compute(c.takes)
@@ -329,6 +343,33 @@ func TestPacerFloodBegins(t *testing.T) {
 	t.Logf("%d of %d critical requests are served", served, asked)
 	if float64(served) < .98*float64(asked) {
 		t.Error("that is too few")
+	}
+}
+
+// TestPacerFloodStarts: of the first minute of a flood next to nothing that is critical is lost,
+// though nothing is known of it in the first milliseconds, also where requests are read in batches.
+func TestPacerFloodStarts(t *testing.T) {
+	for _, x := range []struct {
+		takes   time.Duration
+		reads   int
+		seconds float64 // of what is critical, lost
+	}{{2 * time.Millisecond, 0, .1}, {5 * time.Millisecond, 0, .15}, {2 * time.Millisecond, 61, .25}, {5 * time.Millisecond, 61, .25}} {
+		lost, ticks := 0, 0
+		const seeds = 20
+		for seed := range uint64(seeds) {
+			c := core{takes: x.takes, intake: 40 * time.Microsecond, admit: true, after: 1, reads: x.reads}
+			rng := rand.New(rand.NewPCG(seed, 6))
+			c.run(rng, .6, [4]float64{0, 0, .83, .17}, 5*time.Second)
+			ticks -= c.ticks
+			o := c.run(rng, 10, [4]float64{.94, 0, .05, .01}, 2*time.Second)
+			ticks += c.ticks
+			lost += o.of(o.asked, Critical, CriticalPlus) - o.of(o.inTime, Critical, CriticalPlus)
+		}
+		seconds := float64(lost) / seeds / (.6 / x.takes.Seconds())
+		t.Logf("%v, batches of %d: what is lost is asked for in %.2f s, with %d Ticks", x.takes, x.reads, seconds, ticks/seeds)
+		if seconds > x.seconds {
+			t.Error("that is too much")
+		}
 	}
 }
 

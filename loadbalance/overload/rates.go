@@ -20,7 +20,7 @@ type rates struct {
 	asked byCriticality // decayed
 	burst [burstTicks]burst
 	ticks int
-	stood bool // the process did not run in much of the last Tick
+	more  bool // the last burst goes on: of less than a Tick, or in which the process stood still
 }
 
 // burst is how many requests arrived between two Ticks.
@@ -39,13 +39,14 @@ func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arriv
 // those for which others stand say nothing of that: one may stand for hundreds. What arrives
 // after the process has stood still arrived over that time, too.
 func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64, stood bool) (rate byCriticality) {
-	if !r.stood {
+	if !r.more {
 		r.ticks++
 		r.burst[r.ticks%burstTicks] = burst{}
 	}
-	r.stood = stood && !r.stood
 	b := &r.burst[r.ticks%burstTicks]
+	stood = stood && b.seconds == 0
 	b.seconds += over.Seconds()
+	r.more = stood || b.seconds < Tick.Seconds()
 	var more, less byCriticality
 	all := 0.
 	for i := range rate {
@@ -59,12 +60,18 @@ func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over
 	var window burst
 	for i := range burstTicks {
 		b := r.burst[(r.ticks-i+burstTicks)%burstTicks]
-		window.seconds += max(b.seconds, Tick.Seconds())
+		window.seconds += b.seconds
 		for i, n := range b.arrived {
 			window.arrived[i] += n
-			more[i] = max(more[i], sure(window.arrived[i])/window.seconds-usual[i])
 		}
-		all = max(all, sure(window.arrived.sum())/window.seconds)
+		if window.seconds < Tick.Seconds() && i < burstTicks-1 {
+			continue // many are read at once that came in a longer time
+		}
+		seconds := max(window.seconds, Tick.Seconds())
+		for i, n := range window.arrived {
+			more[i] = max(more[i], sure(n)/seconds-usual[i])
+		}
+		all = max(all, sure(window.arrived.sum())/seconds)
 	}
 	differs, by := all-usual.sum(), usual
 	switch {

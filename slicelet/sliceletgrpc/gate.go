@@ -46,6 +46,7 @@ type call struct {
 	peer   uint64 // tells apart what RPCs come from
 	// refused is why the RPC is not begun, if tap has found that.
 	refused error
+	tapped  bool // tap had room for it
 	// full: the handler has refused the RPC by Overloaded, whichever goroutine called it.
 	full atomic.Bool
 	// checked: the answer is let out only if the key was owned throughout.
@@ -91,8 +92,8 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	var answer any
 	c, inner := g.callOf(ctx, info.FullMethod, began)
 	g.attempt(ctx, began, c.peer)
-	if c.refused != nil {
-		return nil, c.refused
+	if err := g.outdated(ctx, began, c); err != nil {
+		return nil, err
 	}
 	k, ok, err := g.keyOf(ctx)
 	if !ok && g.cfg.Key != nil {
@@ -129,8 +130,9 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
 	s.call.charge.Move(&c.charge)
 	g.attempt(ss.Context(), began, c.peer)
-	if c.refused != nil {
-		return c.refused
+	if err := g.outdated(ss.Context(), began, c); err != nil {
+		s.call.charge.Cancel()
+		return err
 	}
 	k, ok, err := g.keyOf(ss.Context())
 	switch {

@@ -34,7 +34,17 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		g.attempt(ctx, now, c.peer)
 		return ctx, c.refused
 	}
+	c.tapped = c.refused == nil
 	return c, nil
+}
+
+// outdated is the error of an RPC that tap has refused, or that there is no room for any more.
+func (g *gate) outdated(ctx context.Context, now time.Time, c *call) error {
+	if c.refused != nil || !c.tapped || !g.slicelet.Admission().Outdated(now, c.labels) {
+		return c.refused
+	}
+	c.charge.Cancel()
+	return g.shed(ctx, c.labels)
 }
 
 // room is the error of an RPC that there is no room for, or that its customer's limit does

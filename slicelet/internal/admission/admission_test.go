@@ -202,6 +202,53 @@ func TestTaken(t *testing.T) {
 	}
 }
 
+// TestGrown: when many more wait than at the last Tick there is one at once.
+func TestGrown(t *testing.T) {
+	c := New(Config{})
+	defer c.Close()
+	at := 10 * time.Second
+	c.tickAt.Store(int64(at))
+	c.tickIfDue(at)
+	for i, x := range []struct {
+		more int // wait
+		wait time.Duration
+		want bool
+	}{{5, 10 * time.Millisecond, false}, {500, time.Millisecond, true}, {5, overload.EarlyTick, false}, {500, time.Microsecond, true}, {500, overload.EarlyTick / 2, false}, {0, overload.EarlyTick, true}} {
+		c.admitted.Add(int64(x.more))
+		at += x.wait
+		c.first.Store(int64(at))
+		if early := c.limits.Load().Grown(c.queue(at)) && c.tickEarly(at); early != x.want || early != (c.ticked == at) {
+			t.Errorf("%d: %d wait, %v later: there is a Tick %v, want %v", i, c.queue(at).Len, x.wait, early, x.want)
+		}
+	}
+}
+
+// TestOutdated: what is let in before it is known that far too much is asked for is refused when a
+// handler is to begin with it, and counts.
+func TestOutdated(t *testing.T) {
+	c := New(Config{})
+	defer c.Close()
+	var p overload.Pacer
+	asked := [overload.Priorities]uint32{0: 900, top: 10}
+	for range 20 {
+		c.limits.Store(p.Tick(overload.Seen{Over: overload.Tick, Busy: overload.Tick, Starts: 25, Asked: &asked, Arrived: [overload.CriticalPlus]int{900, 0, 0, 10}}))
+	}
+	for _, x := range []struct {
+		waiting int64
+		p       overload.Priority
+		want    bool
+	}{{0, 0, false}, {1, 0, false}, {100, 0, true}, {100, top, false}} {
+		c.admitted.Store(x.waiting)
+		c.first.Store(1)
+		if is := c.Outdated(c.epoch.Add(time.Second), x.p); is != x.want {
+			t.Errorf("%d wait, priority %d: outdated %v, want %v", x.waiting, x.p, is, x.want)
+		}
+	}
+	if n := c.Count(overload.Sheddable, overload.Shed); n != 1 {
+		t.Errorf("%d are shed", n)
+	}
+}
+
 // TestStale: what came after the last probe does not count as waiting for ever, and a time
 // that is far ahead does not end probes and ticks.
 func TestStale(t *testing.T) {
