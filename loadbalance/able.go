@@ -86,7 +86,7 @@ func learnAbilities(in *Input, live []uint32) (all abilities) {
 		}
 		a.task = t
 		all.known = append(all.known, a)
-		if a.used >= full {
+		if max(a.used, used[i]) >= full { // what it is used now is enough to be careful
 			all.full = append(all.full, t)
 		}
 	}

@@ -2,6 +2,7 @@ package loadbalance
 
 import (
 	"math"
+	"slices"
 )
 
 // rebalancer is phase 4 of weighted-move.
@@ -174,7 +175,7 @@ func (c *rebalancer) step(h uint32) bool {
 		return c.eject(h)
 	}
 	p := &c.pieces[best.piece]
-	c.moved += best.cost
+	c.moved += p.width()
 	switch best.kind {
 	case KindMove:
 		c.replace(best.piece, h, to)
@@ -191,6 +192,12 @@ func (c *rebalancer) step(h uint32) bool {
 	return true
 }
 
+// loadCost is what it costs to move all of the load, beside what moving all of the keyspace
+// does. Slices of one key cost next to nothing otherwise, and so one that carries far more
+// than is too much would go as gladly as one that carries just that. Replicas cost only
+// keys: they can be taken away again at no cost.
+const loadCost = .03
+
 // bestMove weighs the moves of each slice of task h.
 func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 	coldest := c.cold.warm.top()
@@ -203,8 +210,8 @@ func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 			dest, ok = c.cold.warm.first(func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
 		}
 		dest, ok = c.cold.orYoung(dest, ok, p.share(), func(t uint32) bool { return c.holds(p, t) && !c.has(p, t) })
-		consider := func(k Kind, benefit float64) {
-			o := option{k, i, benefit, width}
+		consider := func(k Kind, benefit, cost float64) {
+			o := option{k, i, benefit, cost}
 			if benefit <= 1e-9+1e-6*before {
 				return
 			}
@@ -215,13 +222,13 @@ func (c *rebalancer) bestMove(h uint32) (best option, to uint32) {
 		}
 		s := p.share()
 		if ok {
-			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s))
+			consider(KindMove, before-c.over(h, c.load[h]-s)+c.over(dest, c.load[dest])-c.over(dest, c.load[dest]+s), width+loadCost*s/c.total)
 			if p.replicas() < c.max && c.roomFor(1) {
-				consider(KindReplicate, c.gainOfAdding(p, dest))
+				consider(KindReplicate, c.gainOfAdding(p, dest), width)
 			}
 		}
-		if p.replicas() > c.min {
-			consider(KindRemove, c.gainOfRemoving(p, h))
+		if p.replicas() > c.min && !c.leftFull(p, h) {
+			consider(KindRemove, c.gainOfRemoving(p, h), width)
 		}
 	}
 	return best, to
@@ -275,6 +282,11 @@ func (c *rebalancer) gainOfAdding(p *piece, t uint32) float64 {
 		g += c.over(o, c.load[o]) - c.over(o, c.load[o]-s+after)
 	}
 	return g
+}
+
+// leftFull reports whether an owner of p other than h is full already.
+func (c *rebalancer) leftFull(p *piece, h uint32) bool {
+	return len(c.abilities.full) > 0 && slices.ContainsFunc(c.owners(p), func(t uint32) bool { return t != h && c.abilities.isFull(t) })
 }
 
 // gainOfRemoving is the fall of squared overload when t leaves the owners of p.
