@@ -34,8 +34,8 @@ const (
 	// instead of 7 critical_plus ones do at three times the load (TestPacerBatches).
 	crowding  = 17
 	mostCrowd = .8
-	// crowded is how long it is, in units of leastWait, that some wait for long.
-	crowded = 2
+	// longWait is how long it is, in units of leastWait, that some wait for long.
+	longWait = 2
 	// waits is how often a request waits, each time about as long: to be read, to be
 	// started, and for its answer to be written.
 	waits = 3
@@ -369,7 +369,7 @@ func (l *Limits) Admit(p Priority, q Queue, left time.Duration) Verdict {
 // one that came now with its priority would not be let in while any waits. So what was let in
 // before it was known that far more is asked for than can be done takes next to no time.
 func (l *Limits) Outdated(p Priority, q Queue) bool {
-	return q.Len > 0 && l.may(p) <= 0 && l.wait(q) > crowded*max(leastWait, leastStarts*l.Spacing)
+	return q.Len > 0 && l.may(p) <= 0 && l.wait(q) > longWait*max(leastWait, leastStarts*l.Spacing)
 }
 
 // tooMany reports whether so many handlers are under way that one more would not end in

@@ -58,11 +58,12 @@ type Controller struct {
 
 	admitted atomic.Int64 // requests
 	started  atomic.Int64 // of these, as far as is known
-	first    atomic.Int64 // when the first that may wait was admitted, 0 if it is not known
-	computed atomic.Int64 // by then
-	open     atomic.Int64 // probes that have not run
-	probeAt  atomic.Int64 // when the next probe is due
-	tickAt   atomic.Int64 // when the next Tick is due
+	// first is the first request that may wait: when it was admitted, 0 if it is not known,
+	// and what had been computed by then.
+	first   struct{ at, computed atomic.Int64 }
+	open    atomic.Int64 // probes that have not run
+	probeAt atomic.Int64 // when the next probe is due
+	tickAt  atomic.Int64 // when the next Tick is due
 
 	mu     sync.Mutex
 	pacer  overload.Pacer
@@ -112,7 +113,7 @@ func (c *Controller) Close() {
 	c.limits.Store(new(overload.Limits))
 	c.mu.Unlock()
 	c.running.Wait()
-	c.first.Store(0)
+	c.first.at.Store(0)
 }
 
 // Admit says what is to become of a request that arrives now, and whose deadline leaves it
@@ -189,10 +190,10 @@ func (c *Controller) End(how End) {
 // queue is what waits at a time.
 func (c *Controller) queue(at time.Duration) (q overload.Queue) {
 	q.Len, q.UnderWay = int(max(c.admitted.Load()-c.started.Load(), 0)), int(max(c.underWay.Load(), 0))
-	if first := c.first.Load(); first > 0 {
+	if first := c.first.at.Load(); first > 0 {
 		if q.First = max(at-time.Duration(first), 0); q.First > cpuEvery {
 			if now, ok := c.cpu.computed(at); ok {
-				q.First = min(q.First, max(now-time.Duration(c.computed.Load()), 0))
+				q.First = min(q.First, max(now-time.Duration(c.first.computed.Load()), 0))
 			}
 		}
 	} else if c.open.Load() == 0 && int64(at) >= c.probeAt.Load() {

@@ -216,7 +216,7 @@ func TestGrown(t *testing.T) {
 	}{{5, 10 * time.Millisecond, false}, {500, time.Millisecond, true}, {5, overload.EarlyTick, false}, {500, time.Microsecond, true}, {500, overload.EarlyTick / 2, false}, {0, overload.EarlyTick, true}} {
 		c.admitted.Add(int64(x.more))
 		at += x.wait
-		c.first.Store(int64(at))
+		c.first.at.Store(int64(at))
 		if early := c.limits.Load().Grown(c.queue(at)) && c.tickEarly(at); early != x.want || early != (c.ticked == at) {
 			t.Errorf("%d: %d wait, %v later: there is a Tick %v, want %v", i, c.queue(at).Len, x.wait, early, x.want)
 		}
@@ -239,7 +239,7 @@ func TestOutdated(t *testing.T) {
 		want    bool
 	}{{0, 0, false}, {1, 0, false}, {100, 0, true}, {100, top, false}} {
 		c.admitted.Store(x.waiting)
-		c.first.Store(1)
+		c.first.at.Store(1)
 		if is := c.Outdated(c.epoch.Add(time.Second), x.p); is != x.want {
 			t.Errorf("%d wait, priority %d: outdated %v, want %v", x.waiting, x.p, is, x.want)
 		}

@@ -53,8 +53,8 @@ func (c *Controller) tellFirstLocked() {
 			break
 		}
 	}
-	c.computed.Store(int64(first.computed))
-	c.first.Store(int64(first.at))
+	c.first.computed.Store(int64(first.computed))
+	c.first.at.Store(int64(first.at))
 	c.open.Store(int64(len(c.probes)))
 }
 
@@ -115,7 +115,7 @@ func (c *Controller) waitedLocked(at time.Duration) {
 	}
 	from := c.last
 	if !c.behind {
-		if from = time.Duration(c.first.Load()); from == 0 {
+		if from = time.Duration(c.first.at.Load()); from == 0 {
 			return
 		}
 	}
