@@ -35,7 +35,7 @@ func newCollector(s *Slicelet) *collector {
 		cpu:      desc("cpu_ratio", "Process CPU as a share of what it may use."),
 		state:    desc("draining", "1 when the task drains."),
 
-		admission: desc("admission_total", "Requests that arrived, by their criticality and by what became of them, or would if the job's admission were on: served, late (it could not be served in time) or shed.", "criticality", "result"),
+		admission: desc("admission_total", "Requests that arrived, by their criticality and by what became of them, or would if the job's admission were on: served, late (it could not be served in time) or shed; those that were let in before it was known that far too much was asked for are served and shed.", "criticality", "result"),
 		level:     desc("admission_level", "Highest priority of which requests are refused, 0 to 511, in steps of 128 by criticality; 0 is none."),
 		waiting:   desc("admission_waiting", "Requests that have arrived and that nothing has begun to work on."),
 		spacing:   desc("admission_spacing_seconds", "Mean time between the starts of two requests while some wait: its reciprocal is what the task can do."),

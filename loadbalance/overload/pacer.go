@@ -34,6 +34,11 @@ const (
 	// instead of 7 critical_plus ones do at three times the load (TestPacerBatches).
 	crowding  = 17
 	mostCrowd = .8
+	// steep is by how much less grace is then, at most, where units are much more than leastWait,
+	// as each takes long: those of which nearly as much is asked for as can be done would wait
+	// for twice as long at ten times the load as at once it. Where units are leastWait that would
+	// cost what is critical in a flood .4 % (TestPacerFlood).
+	steep = .5
 	// longWait is how long it is, in units of leastWait, that some wait for long.
 	longWait = 2
 	// waits is how often a request waits, each time about as long: to be read, to be
@@ -434,10 +439,12 @@ func (l *Limits) wait(q Queue) time.Duration {
 // waits.
 func (l *Limits) may(p Priority) time.Duration {
 	r, crowd := l.ratioOf(p), min(max(l.ratioOf(0)-1, 0), mostCrowd)
+	unit := float64(max(leastWait, leastStarts*l.Spacing))
 	room := 2 - r
 	if r < 1 {
-		room = min(1+grace*(1-r), 1+grace-crowding*crowd)
+		less := steep * crowd * (1 - float64(leastWait)/unit)
+		room = min(1+grace*(1-less)*(1-r), 1+grace-crowding*crowd)
 	}
 	room -= crowd
-	return time.Duration(float64(max(leastWait, leastStarts*l.Spacing)) * max(room, -1))
+	return time.Duration(unit * max(room, -1))
 }
