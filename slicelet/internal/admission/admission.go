@@ -31,11 +31,12 @@ const (
 type End uint8
 
 const (
-	InTime  End = iota
-	GaveUp      // with the deadline of its request: it may have waited all the time
-	Missed      // later
-	Refused     // it had no room itself
-	shed        // it did not begin: there was no room
+	InTime   End = iota
+	GaveUp       // with the deadline of its request: it may have waited all the time
+	Missed       // later
+	Refused      // it had no room itself
+	shed         // it did not begin: there was no room
+	outdated     // of these: any more
 	ends
 )
 
@@ -50,7 +51,6 @@ type Controller struct {
 	demand demand
 
 	underWay atomic.Int64 // handlers
-	outdated atomic.Int64 // since the last Tick
 	ends     [ends]atomic.Uint32
 
 	limits atomic.Pointer[overload.Limits]
@@ -172,7 +172,7 @@ func (c *Controller) Outdated(now time.Time, p overload.Priority) bool {
 	if p = min(p, overload.Priorities-1); !c.limits.Load().Outdated(p, c.queue(now.Sub(c.epoch))) {
 		return false
 	}
-	c.outdated.Add(1)
+	c.ends[outdated].Add(1)
 	c.ends[shed].Add(1)
 	c.counts[p.Criticality()][overload.Shed].Add(1)
 	return true
@@ -266,7 +266,7 @@ func (c *Controller) tick(at time.Duration) {
 	s.Signal, s.Clients = full, c.cfg.Clients()
 	c.seen = overload.Seen{}
 	s.Computed = c.cpu.since(at)
-	s.Outdated = int(c.outdated.Swap(0))
+	s.Outdated = int(c.ends[outdated].Swap(0))
 	s.Waiting = int(max(c.admitted.Load()-c.started.Load(), 0))
 	s.Over, s.Asked, s.Trials = at-c.ticked, &asked, int(c.demand.trials.Swap(0))
 	for i := range s.Arrived {
