@@ -52,10 +52,14 @@ func (b *placement) burstiness() float64 {
 }
 
 // bursty says that load is on other keys in every round, so that no assignment
-// can be right for long.
-func (b *placement) bursty() bool {
-	return b.smooth != nil && b.burstiness() > .35 && b.smooth.trust.lasting() < .5
+// can be right for long: that the burstiness is more than so much, and fleeting.
+func (b *placement) bursty(least float64) bool {
+	return b.smooth != nil && b.burstiness() > least && b.smooth.trust.fleeting()
 }
+
+// bursts is the burstiness from which on replicas are added for it, and calmed the one
+// down to which they are kept.
+const bursts, calmed = .35, .2
 
 // spread makes the best of load that comes in bursts on keys that could not be
 // foretold: what the move budget leaves goes into replicas of slices whether
@@ -63,7 +67,7 @@ func (b *placement) bursty() bool {
 // comes. When load calms down dropExtraReplicas takes them away again.
 func (b *placement) spread() {
 	target := (2*b.max + 2) / 3
-	if target <= b.min || !b.bursty() {
+	if target <= b.min || !b.bursty(bursts) {
 		return
 	}
 	budget := max(b.cfg.MoveBudget, 0)

@@ -106,6 +106,8 @@ type trust struct {
 	// kept over leapt is how much of a jump has been found to last until the next
 	// measurement, recent jumps counting most.
 	kept, leapt float64
+	// stayed over came is the same of all errors that may have been jumps, believed or not.
+	stayed, came float64
 	// sigma is by how many standard deviations of what is counted a load must have changed to
 	// count as a change, where it is at least large; that is a tenth of what a task carries.
 	sigma, large float64
@@ -122,6 +124,9 @@ const (
 func (t *trust) lasting() float64 {
 	return min(max((t.kept+trustPrior)/(t.leapt+trustPrior), .05), 1)
 }
+
+// fleeting reports whether what comes unforeseen is gone by the next measurement.
+func (t *trust) fleeting() bool { return t.stayed+trustPrior < (t.came+trustPrior)/2 }
 
 // doubt sets how much evidence a jump takes: the more, the more slices there are, of which
 // some will seem to jump by chance, and the less of a task's load, mean, hangs on it.
@@ -283,13 +288,21 @@ func (s *smoother) scale(by float64) {
 // judge finds out how much of the jumps of the last round has lasted, and takes
 // back those that did not last.
 func (s *smoother) judge(rate []float64, total float64) {
-	kept, leapt := 0.0, 0.0
+	t := &s.trust
+	var kept, leapt, stayed, came float64
 	for i, x := range rate {
 		c := &s.cells[i]
-		if x != x || c.leap == 0 {
+		if x != x || c.age == 0 {
 			continue
 		}
 		x = sane(x)
+		if c.leap == 0 {
+			if e := c.last; math.Abs(e) > jump*max(c.level, c.level+e) && e*e > jumpSigma*jumpSigma*t.variance(c.level) {
+				stayed += (x - c.level) * e
+				came += e * e
+			}
+			continue
+		}
 		kept += (x - c.from) * c.leap
 		leapt += c.leap * c.leap
 		if math.Abs(x-c.from) < math.Abs(x-c.level) {
@@ -297,9 +310,10 @@ func (s *smoother) judge(rate []float64, total float64) {
 		}
 		c.leap = 0
 	}
-	t := &s.trust
 	t.kept = t.kept*trustKeep + kept/(total*total)
 	t.leapt = t.leapt*trustKeep + leapt/(total*total)
+	t.stayed = t.stayed*trustKeep + (kept+stayed)/(total*total)
+	t.came = t.came*trustKeep + (leapt+came)/(total*total)
 }
 
 // meet takes in the first measurement of a slice; even is the load that it

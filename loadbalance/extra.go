@@ -4,7 +4,7 @@ package loadbalance
 // which, even at the slice's recent peak, no owner would exceed the level. It
 // gives no task a key that it lacked, and frees memory on those that had it.
 func (b *placement) dropExtraReplicas() {
-	if b.bursty() {
+	if b.bursty(calmed) {
 		return
 	}
 	level := b.aim()

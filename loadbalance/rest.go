@@ -15,7 +15,7 @@ const (
 // atRest reports whether all is as it should be, as nearly as is worth a generation:
 // what it would be good for to split, merge or drop waits until something has to move.
 func atRest(b *placement) bool {
-	if len(b.decisions) > 0 || b.bursty() {
+	if len(b.decisions) > 0 || b.bursty(bursts) {
 		return false
 	}
 	level := b.aim()
@@ -41,6 +41,7 @@ func still(in *Input) time.Duration {
 // untidy reports whether there is much to split, merge or drop.
 func untidy(b *placement, level float64) bool {
 	merges, idle, limit := 0, 0, b.maxSlices()
+	keep := b.bursty(calmed)
 	least := b.cfg.MinSlicesPerTask * len(b.live)
 	for i := b.head; i >= 0; i = b.pieces[i].next {
 		p := &b.pieces[i]
@@ -50,7 +51,7 @@ func untidy(b *placement, level float64) bool {
 		if b.mergeable(i) {
 			merges++
 		}
-		if t, ok := b.hottestOwner(i); ok && b.spare(i, t, level) {
+		if t, ok := b.hottestOwner(i); ok && !keep && b.spare(i, t, level) {
 			idle++
 		}
 	}

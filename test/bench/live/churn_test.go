@@ -15,6 +15,7 @@ import (
 type change struct {
 	at    time.Time
 	churn float64
+	to    *assignment.Assignment
 }
 
 // observer watches the assignments. Safe for concurrent use.
@@ -47,7 +48,7 @@ func (o *observer) see(s subscriber.State) {
 		return
 	}
 	if o.newest != nil {
-		o.changes = append(o.changes, change{time.Now(), churn(o.newest, s.Assignment)})
+		o.changes = append(o.changes, change{time.Now(), churn(o.newest, s.Assignment), s.Assignment})
 	}
 	o.newest = s.Assignment
 }
@@ -66,6 +67,19 @@ func (o *observer) owners() int {
 		}
 	}
 	return len(own)
+}
+
+// held is the assignment that the observer held at a time, nil if it is the first.
+func (o *observer) held(at time.Time) (a *assignment.Assignment) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.changes {
+		if c.at.After(at) {
+			break
+		}
+		a = c.to
+	}
+	return a
 }
 
 // replicas is how many tasks own a key.

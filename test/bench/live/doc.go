@@ -21,6 +21,9 @@
 //     1.2 from which on it stays below for 5 s. The window itself is part of it:
 //     load that is perfectly even from 5 s after the shift on is seen to be so a
 //     second or two later. No reaction can be less than the 3 s of a window.
+//   - When it was decided is the time from the shift to the first assignment, as an
+//     observer gets it, from which on the load is within 1.2 for 5 s as clients choose
+//     keys: what windows would show that were short and full.
 //   - A shift is unrecovered if that does not happen before the next one.
 //   - The churn of a shift is the share of the keyspace that in the 30 s after it
 //     came to servers that did not have it: the reaction and what settles after it.
@@ -29,6 +32,9 @@
 //
 // The times between shifts vary by up to 5 s, so that they do not keep step with
 // the assigner's rounds, which are 5 s apart.
+//
+// BenchmarkQuiet counts the generations, and the rounds held before their time, in ten
+// minutes in which the load stays as it is.
 //
 // BenchmarkOutage is Figure 12: the assigner is away while the load goes on
 // shifting, and returns.

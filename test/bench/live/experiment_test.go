@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/test/kit/bed"
 )
@@ -40,6 +42,7 @@ type experiment struct {
 	rng     *rand.Rand
 	watch   *observer
 	plane   *bed.Plane
+	metrics *prometheus.Registry // of the assigner
 }
 
 // startExperiment returns when every server owns slices and the clients call. All of
@@ -48,9 +51,9 @@ func startExperiment(tb testing.TB, seed uint64, servers int, perSecond float64)
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), setUpLimit)
 	defer cancel()
-	b := &experiment{rng: rand.New(rand.NewPCG(seed, 0))}
+	b := &experiment{rng: rand.New(rand.NewPCG(seed, 0)), metrics: prometheus.NewRegistry()}
 	b.load = newPopularity(b.rng)
-	b.plane = bed.Start(tb, bed.Config{})
+	b.plane = bed.Start(tb, bed.Config{Registerer: b.metrics})
 	addr := b.plane.Addrs()[0]
 	if err := b.plane.PutJob(ctx, assignment.JobConfig{Name: job}.WithDefaults()); err != nil {
 		tb.Fatal(err)
@@ -105,6 +108,7 @@ func (b *experiment) failed() (n int64) {
 // result is what became of one shift.
 type result struct {
 	took     time.Duration // zero if it did not recover
+	decided  time.Duration // until the assignment was one that the load is even by
 	worst    float64       // imbalance
 	reacting float64       // churn until it has settled, a share of the keyspace
 	steady   float64       // churn from then on
@@ -133,12 +137,26 @@ func (b *experiment) shift(between time.Duration, enough func([]sample) bool) re
 	from := first.at.Add(settled)
 	r.reacting, r.steady = total(b.watch.between(first.at, from)), total(b.watch.between(from, last.at))
 	r.calm = max(last.at.Sub(from), 0)
+	if at, ok := reaction(b.foretold(samples)); ok {
+		r.decided = at.Sub(first.at)
+	}
 	if at, ok := reaction(all); ok {
 		r.took = at.Sub(first.at)
 		r.since, r.span = total(b.watch.between(at, last.at)), last.at.Sub(at)
 		r.above = share(slices.DeleteFunc(all, func(x reading) bool { return x.at.Before(at) }))
 	}
 	return r
+}
+
+// foretold are the imbalances by the assignments that were in force and how popular keys are
+// now: what windows would show if they were short and there were endless requests.
+func (b *experiment) foretold(samples []sample) (all []reading) {
+	for _, s := range samples {
+		if a := b.watch.held(s.at); a != nil {
+			all = append(all, reading{s.at, b.load.imbalance(a)})
+		}
+	}
+	return all
 }
 
 // trace shows the first seconds: the imbalance once a second, and when the
@@ -164,6 +182,51 @@ func (b *experiment) trace(began time.Time, all []reading) string {
 	return out.String()
 }
 
+// early is how many rounds the assigner has held before their time.
+func (b *experiment) early(tb testing.TB) (n int) {
+	tb.Helper()
+	families, err := b.metrics.Gather()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	known := false
+	for _, f := range families {
+		known = known || f.GetName() == "slicer_assigner_generations_total"
+		if f.GetName() != "slicer_assigner_rounds_early_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			n += int(m.GetCounter().GetValue())
+		}
+	}
+	if !known {
+		tb.Fatal("the assigner has no metrics")
+	}
+	return n
+}
+
+// quiet lets the load be for a time, and returns how many generations and early rounds
+// there were in it.
+func (b *experiment) quiet(tb testing.TB, d time.Duration) (generations, early int) {
+	tb.Helper()
+	early = b.early(tb)
+	failed, from := b.failed(), time.Now()
+	samples := b.record(d, nil)
+	changes := b.watch.between(from, time.Now())
+	early = b.early(tb) - early
+	sum := 0.0
+	all := readings(samples)
+	for _, r := range all {
+		sum += r.imbalance / float64(len(all))
+	}
+	tb.Logf("%s: %d generations, %d early rounds; %.3f %% of the keyspace moved; imbalance of windows of %s %.3f on average; %d calls failed",
+		d, len(changes), early, 100*total(changes), window, sum, b.failed()-failed)
+	for _, c := range changes {
+		tb.Logf("  after %.1f s: %.3f %% of the keyspace", c.at.Sub(from).Seconds(), 100*c.churn)
+	}
+	return len(changes), early
+}
+
 // recovered says that no more need be seen to know the reaction.
 func recovered(samples []sample) bool {
 	_, ok := reaction(readings(samples))
@@ -173,8 +236,8 @@ func recovered(samples []sample) bool {
 // summary is what became of all shifts.
 type summary struct {
 	took        []time.Duration // in order of time, unrecovered shifts as an hour
+	decided     []time.Duration // likewise
 	unrecovered int
-	median      time.Duration
 	reacting    float64 // churn a shift, a share of the keyspace
 	steady      float64 // churn a minute when settled
 	since       float64 // churn a minute from recoveries to the next shifts
@@ -198,13 +261,14 @@ func (b *experiment) shifts(tb testing.TB, n int, between time.Duration, enough 
 			took, r.took = "NOT RECOVERED", time.Hour
 			s.unrecovered++
 		}
-		s.took = append(s.took, r.took)
-		tb.Logf("shift %2d: %s; worst %.2f, churn %.2f %% in %s and %.2f %% in the %.0f s after, %.1f %% of the windows from the reaction on not below %g, %.0f req/s",
-			i+1, took, r.worst, 100*r.reacting, settled, 100*r.steady, r.calm.Seconds(), 100*r.above, limit, r.rate)
+		if r.decided == 0 {
+			r.decided = time.Hour
+		}
+		s.took, s.decided = append(s.took, r.took), append(s.decided, r.decided)
+		tb.Logf("shift %2d: %s, decided after %.2f s; worst %.2f, churn %.2f %% in %s and %.2f %% in the %.0f s after, %.1f %% of the windows from the reaction on not below %g, %.0f req/s",
+			i+1, took, r.decided.Seconds(), r.worst, 100*r.reacting, settled, 100*r.steady, r.calm.Seconds(), 100*r.above, limit, r.rate)
 		tb.Logf("  %s", r.trace)
 	}
-	sorted := slices.Sorted(slices.Values(s.took))
-	s.median = (sorted[(n-1)/2] + sorted[n/2]) / 2
 	if calm > 0 {
 		s.steady /= calm.Minutes()
 	}

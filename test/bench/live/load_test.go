@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+
+	"github.com/slicer-project/slicer/assignment"
 )
 
 const (
@@ -49,4 +51,17 @@ func (p *popularity) name(rank int) string {
 func (p *popularity) key(rng *rand.Rand) string {
 	rank, _ := slices.BinarySearch(p.cdf, rng.Float64())
 	return p.name(min(rank, numKeys-1))
+}
+
+// imbalance is the largest of the loads that tasks get by an assignment over their mean.
+func (p *popularity) imbalance(a *assignment.Assignment) float64 {
+	load, below := make([]float64, a.NumTasks()), 0.
+	for rank, upTo := range p.cdf {
+		r := a.Lookup(assignment.KeyOf(p.name(rank)))
+		for i := range r.Len() {
+			load[r.Position(i)] += (upTo - below) / float64(r.Len())
+		}
+		below = upTo
+	}
+	return slices.Max(load) * float64(len(load))
 }

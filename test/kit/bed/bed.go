@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -42,6 +43,8 @@ type Config struct {
 	// Leases are for jobs in consistent mode; may be nil.
 	Leases lease.Writers
 	Logger *slog.Logger
+	// Registerer takes the metrics of the assigners; may be nil.
+	Registerer prometheus.Registerer
 	// Register adds more services to a Distributor's server; may be nil.
 	Register func(grpc.ServiceRegistrar)
 }
@@ -88,7 +91,7 @@ func Start(tb testing.TB, cfg Config) *Plane {
 		addr := lis.Addr().String()
 		addrs = append(addrs, addr)
 		p.Assigners = append(p.Assigners, start(tb, lis, assigner.ServerOptions(), func() (part, error) {
-			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store, Leases: cfg.Leases}}, Logger: cfg.Logger})
+			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store, Leases: cfg.Leases}}, Logger: cfg.Logger, Registerer: cfg.Registerer})
 		}))
 	}
 	for i := range max(cfg.Distributors, 1) {
