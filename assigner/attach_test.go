@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -144,15 +145,21 @@ func TestCopiedIncarnation(t *testing.T) {
 	if r := d2.refused[1]; r.Task != "t2" || codes.Code(r.Code) != codes.ResourceExhausted || r.Message != "the job has 1 tasks, and its max_tasks is 1" {
 		t.Errorf("refusal %v", r)
 	}
+	// Nothing else that it says in the name counts either: no load, and no drain.
+	d2.say(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: &slicerv1.TaskReports{Job: "job", Reports: []*slicerv1.TaskReport{
+		{Task: task("t1", 1), Identity: strangeID, Report: &slicerv1.Report{Sequence: 100, State: slicerv1.TaskState_TASK_STATE_DRAINING,
+			Load: loadOf(before, "t1", func(assignment.Slice) float64 { return 1e6 })}},
+	}}}})
+	d2.wait("a third refusal", func() bool { return len(d2.refused) > 2 })
 	d2.report("not one", 1, slicerv1.TaskState_TASK_STATE_RUNNING, task("t1", 1)) // is left out
 	// The honest one goes on: its drain is heard, so it was not taken for dead.
 	i := n.inspect("job")
-	if len(i.Tasks) != 1 || i.Tasks[0].Task.State != slicerv1.TaskState_TASK_STATE_RUNNING || !i.Tasks[0].Connected || i.Generation != int64(before.Generation()) {
+	if len(i.Tasks) != 1 || i.Tasks[0].Task.State != slicerv1.TaskState_TASK_STATE_RUNNING || !i.Tasks[0].Connected || i.Tasks[0].Load != 0 || i.Generation != int64(before.Generation()) {
 		t.Errorf("after the attack: %v", i)
 	}
 	d1.mu.Lock()
 	defer d1.mu.Unlock()
-	if len(d1.refused) > 0 {
-		t.Errorf("the honest one is refused: %v", d1.refused)
+	if len(d1.refused) > 0 || len(d1.statuses["job"].GetConditions()) > 0 {
+		t.Errorf("the honest one is refused: %v; told is %v", d1.refused, d1.statuses["job"])
 	}
 }

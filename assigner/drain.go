@@ -57,7 +57,7 @@ func (v adminService) drainOrder(job, task string) order {
 		at, there := c.DrainOf(task)
 		switch {
 		case there && c.Drains[at].Incarnation == incarnation:
-			return "it is drained already, by " + c.Drains[at].Who, nil
+			return "it is drained already, by " + c.Drains[at].By(), nil
 		case there:
 			c.Drains = slices.Delete(c.Drains, at, at+1) // it has ended
 		case len(c.Drains) == store.MaxDrains:
@@ -84,7 +84,7 @@ func (v adminService) undrainOrder(job, task string) order {
 		}
 		d := c.Drains[at]
 		lifted, c.Drains = &d, slices.Delete(c.Drains, at, at+1)
-		return "lifted the drain by " + d.Who, nil
+		return "lifted the drain by " + d.By(), nil
 	}, revert: func(c *store.Overrides, _ int64) bool {
 		at, there := c.DrainOf(task)
 		if lifted == nil || there || len(c.Drains) == store.MaxDrains {

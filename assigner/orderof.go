@@ -82,7 +82,7 @@ func freezeOrder(ms int64) (order, error) {
 	}
 	return order{action: action, edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		if c.Freeze != nil {
-			note = "takes the place of the freeze by " + c.Freeze.Who
+			note = "takes the place of the freeze by " + c.Freeze.By()
 		}
 		f := &store.Freeze{Stamp: s, Order: c.Version}
 		if d > 0 {
@@ -97,7 +97,7 @@ func unfreezeOrder() order {
 	return order{action: "unfreeze", edit: func(c *store.Overrides, _ store.Stamp) (string, error) {
 		note := "it was not frozen by order"
 		if c.Freeze != nil {
-			note = "lifted the freeze by " + c.Freeze.Who
+			note = "lifted the freeze by " + c.Freeze.By()
 		}
 		c.Freeze = nil
 		c.Thaws++ // the assigner's own is lifted, too
@@ -108,13 +108,13 @@ func unfreezeOrder() order {
 func pinOrder(keys assignment.Slice, called, task string) order {
 	return order{action: fmt.Sprintf("pin %s to %s", called, task), edit: func(c *store.Overrides, s store.Stamp) (note string, err error) {
 		if x := c.Excludes(task); x != nil {
-			return "", fmt.Errorf("%w: %s is excluded by %s; include it first", membership.ErrState, task, because(x.Who, x.Why))
+			return "", fmt.Errorf("%w: %s is excluded by %s; include it first", membership.ErrState, task, because(x.By(), x.Why))
 		}
 		c.Pins = slices.DeleteFunc(c.Pins, func(p store.Pin) bool {
 			if p.Slice != keys {
 				return false
 			}
-			note = fmt.Sprintf("takes the place of the pin to %s by %s", p.Task, p.Who)
+			note = fmt.Sprintf("takes the place of the pin to %s by %s", p.Task, p.By())
 			return true
 		})
 		for _, p := range c.Pins {
@@ -153,7 +153,7 @@ func unpinOrder(keys assignment.Slice, called string) order {
 			if note == "" {
 				note = "lifted:"
 			}
-			note += fmt.Sprintf(" %s at %s by %s", p.Slice, p.Task, p.Who)
+			note += fmt.Sprintf(" %s at %s by %s", p.Slice, p.Task, p.By())
 			return true
 		})
 		if note == "" {
@@ -174,7 +174,7 @@ func (v adminService) excludeOrder(ctx context.Context, job string, home *storeW
 		}
 		i, there := at(c.Exclude, task)
 		if there {
-			return "it is excluded already, by " + c.Exclude[i].Who, nil
+			return "it is excluded already, by " + c.Exclude[i].By(), nil
 		}
 		if len(c.Exclude) == store.MaxExcluded {
 			return "", tooMany("excluded tasks", store.MaxExcluded)
@@ -190,7 +190,7 @@ func includeOrder(task string) order {
 		if !there {
 			return "", fmt.Errorf("%w: %w", store.ErrNotFound, &assignment.FieldError{Field: "task", Value: task, Allowed: "a task that is excluded; inspect shows which"})
 		}
-		note := "lifted the exclusion by " + c.Exclude[i].Who
+		note := "lifted the exclusion by " + c.Exclude[i].By()
 		c.Exclude = slices.Delete(c.Exclude, i, i+1)
 		return note, nil
 	}}
@@ -222,7 +222,7 @@ func (v adminService) rollbackOrder(ctx context.Context, job store.Job, home *st
 	}
 	o.edit = func(c *store.Overrides, s store.Stamp) (string, error) {
 		if r := c.Rollback; r != nil {
-			return "", fmt.Errorf("%w: the rollback to generation %d by %s is not carried out yet", membership.ErrState, r.Generation, r.Who)
+			return "", fmt.Errorf("%w: the rollback to generation %d by %s is not carried out yet", membership.ErrState, r.Generation, r.By())
 		}
 		c.Rollback = &store.Rollback{Stamp: s, Order: c.Version, Generation: g}
 		if freeze {

@@ -427,8 +427,15 @@ func TestWhoDidIt(t *testing.T) {
 	if _, err := g.as(ordererID).GiveOrder(ctx, freeze); err != nil {
 		t.Fatal(err)
 	}
+	again, err := g.as(adminID).GiveOrder(ctx, freeze)
+	if err != nil || again.Note != "takes the place of the freeze by "+ordererID {
+		t.Errorf("%v, %v", again, err)
+	}
+	if _, err := g.as(ordererID).GiveOrder(ctx, freeze); err != nil {
+		t.Fatal(err)
+	}
 	got, err := g.as(readerID).GetHistory(ctx, &slicerv1.GetHistoryRequest{Job: "cache"})
-	if err != nil || len(got.Entries) != 2 {
+	if err != nil || len(got.Entries) != 4 {
 		t.Fatalf("history %v, %v", got, err)
 	}
 	for i, want := range []struct{ identity, who, peer string }{{teamID, "ceo", "10.1.1.1:7 via 127.0.0.1:"}, {ordererID, "root@bastion", "127.0.0.1:"}} {
@@ -444,7 +451,7 @@ func TestWhoDidIt(t *testing.T) {
 	}
 	for _, words := range [][]string{
 		{"identity=" + teamID, `peer="10.1.1.1:7 via 127.0.0.1:`, "action=\"create job: ", "comment=ceo", "reason=new", "created=true"},
-		{"identity=" + ordererID, "peer=127.0.0.1:", "action=freeze", "comment=root@bastion", `reason="too hot"`},
+		{"identity=" + adminID, "peer=127.0.0.1:", "action=freeze", "comment=root@bastion", `reason="too hot"`},
 		{"identity=" + teamID, `action="delete job"`, "comment=op", "reason=over"},
 	} {
 		if n := len(g.log.with(append(words, "audit=changed", "job=cache")...)); n != 1 {

@@ -68,10 +68,6 @@ func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequ
 	return passOn(ctx, s.d, "ExplainKey", r.GetJob(), r, slicerv1.AdminServiceClient.ExplainKey)
 }
 
-func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
-	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
-}
-
 // callerOf is who a call is passed on for. Without a policy it is not known which peers pass
 // on what others ask: then it is the peer itself, since the assigner, which may have a policy,
 // believes what a Distributor says.
@@ -80,6 +76,10 @@ func (d *Distributor) callerOf(ctx context.Context) enforce.Caller {
 		return d.cfg.Rights.Peer(ctx)
 	}
 	return d.cfg.Rights.Caller(ctx)
+}
+
+func (s adminService) CheckAccess(ctx context.Context, r *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
+	return passOn(ctx, s.d, "CheckAccess", r.GetJob(), r, slicerv1.AdminServiceClient.CheckAccess)
 }
 
 // caller is the address that a call comes from, for the assigner to note.

@@ -37,7 +37,7 @@ func (d *Planned) record(assigner string, r Round, failures []membership.Penalty
 	}
 	if d.target != nil {
 		b := d.overrides.Rollback
-		e.Who, e.Peer = b.Who, b.Peer
+		e.Identity, e.Who, e.Peer = b.Identity, b.Who, b.Peer
 		e.Why = fmt.Sprintf("rollback to generation %d", b.Generation)
 		if b.Why != "" {
 			e.Why += ": " + b.Why

@@ -36,7 +36,7 @@ func (o *overrides) frozen() bool { return o.inForce.Freeze != nil }
 // frozenBy is which operator has frozen the job, until when and why, in words.
 func (o *overrides) frozenBy() string {
 	f := o.inForce.Freeze
-	s := "frozen by " + f.Who
+	s := "frozen by " + f.By()
 	if !f.Until.IsZero() {
 		s += " until " + f.Until.UTC().Format(time.RFC3339)
 	}
@@ -139,9 +139,9 @@ func (o *overrides) standing(s *membership.Status) string {
 	x := o.inForce.Excludes(s.Task.Name)
 	switch {
 	case x != nil && x.Why != "":
-		return fmt.Sprintf("excluded by %s: %s", x.Who, x.Why)
+		return fmt.Sprintf("excluded by %s: %s", x.By(), x.Why)
 	case x != nil:
-		return "excluded by " + x.Who
+		return "excluded by " + x.By()
 	case s.Damped > 0:
 		return fmt.Sprintf("damped for %s: it has failed again and again", s.Damped.Round(time.Second))
 	case s.Task.State == assignment.TaskStarting:

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 )
 
 // Bounds of what operators may lay down.
@@ -30,6 +31,14 @@ type Stamp struct {
 	// When is by the assigner's wall clock, in whole milliseconds.
 	When time.Time
 	Why  string
+}
+
+// By names who did it, for people: the identity or, where there is none, what they say.
+func (s *Stamp) By() string {
+	if s.Identity == "" || s.Identity == string(access.Anonymous) {
+		return s.Who
+	}
+	return s.Identity
 }
 
 // Freeze stops everything that is not done by order of an operator.
