@@ -237,7 +237,7 @@ func (a Access) Of(v Verb) (patterns []string) {
 }
 
 // Allows reports whether the identity may do v with the job, or with its task, and by which
-// verb and pattern.
+// verb and pattern. What may own as one task may watch as if it were any.
 func (a Access) Allows(v Verb, identity, job, task string) (by Verb, pattern string, ok bool) {
 	name := ""
 	var w Verb
@@ -247,9 +247,36 @@ func (a Access) Allows(v Verb, identity, job, task string) (by Verb, pattern str
 			name = is
 			w, _ = ParseVerb(name)
 		}
-		if w.Implies(v) && MatchIdentity(p, identity, job, task) {
+		as := task
+		if w == Own && v != Own && task == "" {
+			as = taskIn(p, identity, job)
+		}
+		if w.Implies(v) && MatchIdentity(p, identity, job, as) {
 			return w, p, true
 		}
 	}
 	return 0, "", false
+}
+
+// taskIn is the task that the identity may be by a pattern with {task}, as far as that can be
+// one; "" without. What may own as any task may watch, for which no task is asked about.
+func taskIn(pattern, identity, job string) string {
+	before, after, ok := strings.Cut(pattern, taskPlace)
+	if !ok {
+		return ""
+	}
+	prefix := before[strings.LastIndexByte(before, '/')+1:]
+	suffix, _, _ := strings.Cut(after, "/")
+	s := identity
+	for range strings.Count(before, "/") {
+		_, s, _ = strings.Cut(s, "/")
+	}
+	s, _, _ = strings.Cut(s, "/")
+	prefix, suffix = strings.ReplaceAll(prefix, jobPlace, job), strings.ReplaceAll(suffix, jobPlace, job)
+	s, begins := strings.CutPrefix(s, prefix)
+	s, ends := strings.CutSuffix(s, suffix)
+	if !begins || !ends || !ValidToken(s, MaxNameLen) {
+		return ""
+	}
+	return s
 }

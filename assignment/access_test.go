@@ -106,3 +106,37 @@ func TestAccessRefused(t *testing.T) {
 		}
 	}
 }
+
+// Whoever may be a task of the job, be it of one name alone, may watch it.
+func TestOwnersMayWatch(t *testing.T) {
+	for _, c := range []struct {
+		pattern, identity string
+		want              bool
+	}{
+		{"spiffe://corp/{job}/task/{task}", "spiffe://corp/cache/task/t-1", true},
+		{"spiffe://corp/{job}/task/{task}", "spiffe://corp/web/task/t-1", false},
+		{"spiffe://corp/{job}/task/{task}", "spiffe://corp/cache/task", false},
+		{"spiffe://corp/{job}/task/{task}", "spiffe://corp/cache/task/t-1/x", false},
+		{"spiffe://corp/{job}-{task}-x/**", "spiffe://corp/cache-t-x/y/z", true},
+		{"spiffe://corp/{job}-{task}-x/**", "spiffe://corp/cache--x/y", false},
+		{"spiffe://corp/{task}/{task}", "spiffe://corp/a/a", true},
+		{"spiffe://corp/{task}/{task}", "spiffe://corp/a/b", false},
+		{"{task}.cache.corp", "t-1.cache.corp", true},
+		{"{task}.cache.corp", ".cache.corp", false},
+		{"{task}.cache.corp", "t-1.web.corp", false},
+	} {
+		a, err := assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: {c.pattern}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, got := a.Allows(assignment.Watch, c.identity, "cache", ""); got != c.want {
+			t.Errorf("%s with %s may watch: %v, want %v", c.identity, c.pattern, got, c.want)
+		}
+		if _, _, got := a.Allows(assignment.Own, c.identity, "cache", ""); got {
+			t.Errorf("%s with %s may own without a task", c.identity, c.pattern)
+		}
+		if _, _, got := a.Allows(assignment.Read, c.identity, "cache", ""); got {
+			t.Errorf("%s with %s may read", c.identity, c.pattern)
+		}
+	}
+}
