@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: slicer/v1/lease.proto
 
-// What the slicelets of consistent jobs speak with a lease store that a Slicer
-// process serves itself (package lease, and serve and remote in it).
+// What the slicelets of consistent jobs speak with a Slicer process that keeps leases
+// itself, or in etcd for them (package lease, and serve, front and remote in it).
 
 package slicerv1
 
@@ -87,7 +87,9 @@ type OpenSessionResponse struct {
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Those of the jobs named that it takes part in. The others are unknown, not
 	// in consistent mode, or not granted yet after a restart.
-	Jobs          []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// The store's when it was opened; 0 if the server wants no memory.
+	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -141,6 +143,13 @@ func (x *OpenSessionResponse) GetJobs() []string {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *OpenSessionResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type JoinJobRequest struct {
@@ -232,8 +241,13 @@ func (*JoinJobResponse) Descriptor() ([]byte, []int) {
 }
 
 type RenewSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// The highest revision that an answer to this session has told, that of its opening
+	// among them.
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The jobs that the session takes part in, at most 64.
+	Jobs          []*SessionMemory `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,10 +289,26 @@ func (x *RenewSessionRequest) GetSession() []byte {
 	return nil
 }
 
+func (x *RenewSessionRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RenewSessionRequest) GetJobs() []*SessionMemory {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
 type RenewSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease time granted, from when the request arrived.
-	TtlMs         int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The store's when it was renewed; 0 if the server wants no memory.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -320,6 +350,145 @@ func (x *RenewSessionResponse) GetTtlMs() int64 {
 	return 0
 }
 
+func (x *RenewSessionResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// SessionMemory is what a session has been told of a job, and holds in it.
+type SessionMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The newest records that it was told: 0 and nothing if there were none.
+	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Fingerprint uint64 `protobuf:"fixed64,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// The claims that it was told it holds; absent if there is none.
+	Guard         *Holder `protobuf:"bytes,4,opt,name=guard,proto3" json:"guard,omitempty"`
+	Bridge        *Holder `protobuf:"bytes,5,opt,name=bridge,proto3" json:"bridge,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionMemory) Reset() {
+	*x = SessionMemory{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionMemory) ProtoMessage() {}
+
+func (x *SessionMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionMemory.ProtoReflect.Descriptor instead.
+func (*SessionMemory) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SessionMemory) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *SessionMemory) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SessionMemory) GetFingerprint() uint64 {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return 0
+}
+
+func (x *SessionMemory) GetGuard() *Holder {
+	if x != nil {
+		return x.Guard
+	}
+	return nil
+}
+
+func (x *SessionMemory) GetBridge() *Holder {
+	if x != nil {
+		return x.Bridge
+	}
+	return nil
+}
+
+// Holder is a claim that is held, and the revision at which its key was made.
+type Holder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claim         *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"`
+	Created       int64                  `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holder) Reset() {
+	*x = Holder{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holder) ProtoMessage() {}
+
+func (x *Holder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holder.ProtoReflect.Descriptor instead.
+func (*Holder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Holder) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+func (x *Holder) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
 type CloseSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -329,7 +498,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +510,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +523,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CloseSessionRequest) GetSession() []byte {
@@ -372,7 +541,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +553,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +566,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 // Claim is the guard at a generation (from is 0), or a bridge.
@@ -411,7 +580,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +592,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +605,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Claim) GetFrom() int64 {
@@ -464,7 +633,7 @@ type AcquireClaimRequest struct {
 
 func (x *AcquireClaimRequest) Reset() {
 	*x = AcquireClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +645,7 @@ func (x *AcquireClaimRequest) String() string {
 func (*AcquireClaimRequest) ProtoMessage() {}
 
 func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +658,7 @@ func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimRequest.ProtoReflect.Descriptor instead.
 func (*AcquireClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AcquireClaimRequest) GetJob() string {
@@ -517,14 +686,17 @@ type AcquireClaimResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Acquired bool                   `protobuf:"varint,1,opt,name=acquired,proto3" json:"acquired,omitempty"`
 	// As they were when the claim was or was not granted.
-	Records       *LeaseRecords `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
+	Records *LeaseRecords `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
+	// The revision at which the key that holds the claim was made; 0 if the server wants
+	// no memory.
+	Created       int64 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireClaimResponse) Reset() {
 	*x = AcquireClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +708,7 @@ func (x *AcquireClaimResponse) String() string {
 func (*AcquireClaimResponse) ProtoMessage() {}
 
 func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +721,7 @@ func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimResponse.ProtoReflect.Descriptor instead.
 func (*AcquireClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AcquireClaimResponse) GetAcquired() bool {
@@ -566,6 +738,13 @@ func (x *AcquireClaimResponse) GetRecords() *LeaseRecords {
 	return nil
 }
 
+func (x *AcquireClaimResponse) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
 type ReleaseClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -577,7 +756,7 @@ type ReleaseClaimRequest struct {
 
 func (x *ReleaseClaimRequest) Reset() {
 	*x = ReleaseClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +768,7 @@ func (x *ReleaseClaimRequest) String() string {
 func (*ReleaseClaimRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +781,7 @@ func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReleaseClaimRequest) GetJob() string {
@@ -634,7 +813,7 @@ type ReleaseClaimResponse struct {
 
 func (x *ReleaseClaimResponse) Reset() {
 	*x = ReleaseClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +825,7 @@ func (x *ReleaseClaimResponse) String() string {
 func (*ReleaseClaimResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +838,7 @@ func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 type WatchRecordsRequest struct {
@@ -672,7 +851,7 @@ type WatchRecordsRequest struct {
 
 func (x *WatchRecordsRequest) Reset() {
 	*x = WatchRecordsRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +863,7 @@ func (x *WatchRecordsRequest) String() string {
 func (*WatchRecordsRequest) ProtoMessage() {}
 
 func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +876,7 @@ func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRecordsRequest) GetJob() string {
@@ -723,7 +902,7 @@ type WatchRecordsResponse struct {
 
 func (x *WatchRecordsResponse) Reset() {
 	*x = WatchRecordsResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +914,7 @@ func (x *WatchRecordsResponse) String() string {
 func (*WatchRecordsResponse) ProtoMessage() {}
 
 func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +927,7 @@ func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchRecordsResponse) GetRecords() *LeaseRecords {
@@ -767,16 +946,19 @@ type LeaseRecords struct {
 	Guard     int64 `protobuf:"varint,2,opt,name=guard,proto3" json:"guard,omitempty"`
 	GuardOpen bool  `protobuf:"varint,3,opt,name=guard_open,json=guardOpen,proto3" json:"guard_open,omitempty"`
 	// 0: there is none.
-	BridgeFrom    int64 `protobuf:"varint,4,opt,name=bridge_from,json=bridgeFrom,proto3" json:"bridge_from,omitempty"`
-	BridgeTo      int64 `protobuf:"varint,5,opt,name=bridge_to,json=bridgeTo,proto3" json:"bridge_to,omitempty"`
-	BridgeOpen    bool  `protobuf:"varint,6,opt,name=bridge_open,json=bridgeOpen,proto3" json:"bridge_open,omitempty"`
+	BridgeFrom int64 `protobuf:"varint,4,opt,name=bridge_from,json=bridgeFrom,proto3" json:"bridge_from,omitempty"`
+	BridgeTo   int64 `protobuf:"varint,5,opt,name=bridge_to,json=bridgeTo,proto3" json:"bridge_to,omitempty"`
+	BridgeOpen bool  `protobuf:"varint,6,opt,name=bridge_open,json=bridgeOpen,proto3" json:"bridge_open,omitempty"`
+	// Of the records as they are stored, with the revisions at which they were and a random
+	// number that changes with them; 0 if the server wants no memory.
+	Fingerprint   uint64 `protobuf:"fixed64,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaseRecords) Reset() {
 	*x = LeaseRecords{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +970,7 @@ func (x *LeaseRecords) String() string {
 func (*LeaseRecords) ProtoMessage() {}
 
 func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +983,7 @@ func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecords.ProtoReflect.Descriptor instead.
 func (*LeaseRecords) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseRecords) GetRevision() int64 {
@@ -846,6 +1028,13 @@ func (x *LeaseRecords) GetBridgeOpen() bool {
 	return false
 }
 
+func (x *LeaseRecords) GetFingerprint() uint64 {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return 0
+}
+
 var File_slicer_v1_lease_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_lease_proto_rawDesc = "" +
@@ -853,19 +1042,32 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x15slicer/v1/lease.proto\x12\tslicer.v1\"?\n" +
 	"\x12OpenSessionRequest\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"Z\n" +
+	"\x04jobs\x18\x02 \x03(\tR\x04jobs\"v\n" +
 	"\x13OpenSessionResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x03 \x03(\tR\x04jobs\"<\n" +
+	"\x04jobs\x18\x03 \x03(\tR\x04jobs\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"<\n" +
 	"\x0eJoinJobRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\"\x11\n" +
-	"\x0fJoinJobResponse\"/\n" +
+	"\x0fJoinJobResponse\"y\n" +
 	"\x13RenewSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\fR\asession\"-\n" +
+	"\asession\x18\x01 \x01(\fR\asession\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12,\n" +
+	"\x04jobs\x18\x03 \x03(\v2\x18.slicer.v1.SessionMemoryR\x04jobs\"I\n" +
 	"\x14RenewSessionResponse\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"/\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb3\x01\n" +
+	"\rSessionMemory\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12 \n" +
+	"\vfingerprint\x18\x03 \x01(\x06R\vfingerprint\x12'\n" +
+	"\x05guard\x18\x04 \x01(\v2\x11.slicer.v1.HolderR\x05guard\x12)\n" +
+	"\x06bridge\x18\x05 \x01(\v2\x11.slicer.v1.HolderR\x06bridge\"J\n" +
+	"\x06Holder\x12&\n" +
+	"\x05claim\x18\x01 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\x03R\acreated\"/\n" +
 	"\x13CloseSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\"\x16\n" +
 	"\x14CloseSessionResponse\"+\n" +
@@ -875,10 +1077,11 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x13AcquireClaimRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
 	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\"e\n" +
+	"\asession\x18\x03 \x01(\fR\asession\"\x7f\n" +
 	"\x14AcquireClaimResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x121\n" +
-	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"i\n" +
+	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\x12\x18\n" +
+	"\acreated\x18\x03 \x01(\x03R\acreated\"i\n" +
 	"\x13ReleaseClaimRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
 	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
@@ -888,7 +1091,7 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\asession\x18\x02 \x01(\fR\asession\"I\n" +
 	"\x14WatchRecordsResponse\x121\n" +
-	"\arecords\x18\x01 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"\xbe\x01\n" +
+	"\arecords\x18\x01 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"\xe0\x01\n" +
 	"\fLeaseRecords\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05guard\x18\x02 \x01(\x03R\x05guard\x12\x1d\n" +
@@ -898,7 +1101,8 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"bridgeFrom\x12\x1b\n" +
 	"\tbridge_to\x18\x05 \x01(\x03R\bbridgeTo\x12\x1f\n" +
 	"\vbridge_open\x18\x06 \x01(\bR\n" +
-	"bridgeOpen2\xb5\x04\n" +
+	"bridgeOpen\x12 \n" +
+	"\vfingerprint\x18\a \x01(\x06R\vfingerprint2\xb5\x04\n" +
 	"\fLeaseService\x12L\n" +
 	"\vOpenSession\x12\x1d.slicer.v1.OpenSessionRequest\x1a\x1e.slicer.v1.OpenSessionResponse\x12@\n" +
 	"\aJoinJob\x12\x19.slicer.v1.JoinJobRequest\x1a\x1a.slicer.v1.JoinJobResponse\x12O\n" +
@@ -920,7 +1124,7 @@ func file_slicer_v1_lease_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_lease_proto_rawDescData
 }
 
-var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_slicer_v1_lease_proto_goTypes = []any{
 	(*OpenSessionRequest)(nil),   // 0: slicer.v1.OpenSessionRequest
 	(*OpenSessionResponse)(nil),  // 1: slicer.v1.OpenSessionResponse
@@ -928,41 +1132,47 @@ var file_slicer_v1_lease_proto_goTypes = []any{
 	(*JoinJobResponse)(nil),      // 3: slicer.v1.JoinJobResponse
 	(*RenewSessionRequest)(nil),  // 4: slicer.v1.RenewSessionRequest
 	(*RenewSessionResponse)(nil), // 5: slicer.v1.RenewSessionResponse
-	(*CloseSessionRequest)(nil),  // 6: slicer.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil), // 7: slicer.v1.CloseSessionResponse
-	(*Claim)(nil),                // 8: slicer.v1.Claim
-	(*AcquireClaimRequest)(nil),  // 9: slicer.v1.AcquireClaimRequest
-	(*AcquireClaimResponse)(nil), // 10: slicer.v1.AcquireClaimResponse
-	(*ReleaseClaimRequest)(nil),  // 11: slicer.v1.ReleaseClaimRequest
-	(*ReleaseClaimResponse)(nil), // 12: slicer.v1.ReleaseClaimResponse
-	(*WatchRecordsRequest)(nil),  // 13: slicer.v1.WatchRecordsRequest
-	(*WatchRecordsResponse)(nil), // 14: slicer.v1.WatchRecordsResponse
-	(*LeaseRecords)(nil),         // 15: slicer.v1.LeaseRecords
+	(*SessionMemory)(nil),        // 6: slicer.v1.SessionMemory
+	(*Holder)(nil),               // 7: slicer.v1.Holder
+	(*CloseSessionRequest)(nil),  // 8: slicer.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil), // 9: slicer.v1.CloseSessionResponse
+	(*Claim)(nil),                // 10: slicer.v1.Claim
+	(*AcquireClaimRequest)(nil),  // 11: slicer.v1.AcquireClaimRequest
+	(*AcquireClaimResponse)(nil), // 12: slicer.v1.AcquireClaimResponse
+	(*ReleaseClaimRequest)(nil),  // 13: slicer.v1.ReleaseClaimRequest
+	(*ReleaseClaimResponse)(nil), // 14: slicer.v1.ReleaseClaimResponse
+	(*WatchRecordsRequest)(nil),  // 15: slicer.v1.WatchRecordsRequest
+	(*WatchRecordsResponse)(nil), // 16: slicer.v1.WatchRecordsResponse
+	(*LeaseRecords)(nil),         // 17: slicer.v1.LeaseRecords
 }
 var file_slicer_v1_lease_proto_depIdxs = []int32{
-	8,  // 0: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 1: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
-	8,  // 2: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 3: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
-	0,  // 4: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
-	2,  // 5: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
-	4,  // 6: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
-	6,  // 7: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
-	9,  // 8: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
-	11, // 9: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
-	13, // 10: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
-	1,  // 11: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
-	3,  // 12: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
-	5,  // 13: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
-	7,  // 14: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
-	10, // 15: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
-	12, // 16: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
-	14, // 17: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
-	11, // [11:18] is the sub-list for method output_type
-	4,  // [4:11] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	6,  // 0: slicer.v1.RenewSessionRequest.jobs:type_name -> slicer.v1.SessionMemory
+	7,  // 1: slicer.v1.SessionMemory.guard:type_name -> slicer.v1.Holder
+	7,  // 2: slicer.v1.SessionMemory.bridge:type_name -> slicer.v1.Holder
+	10, // 3: slicer.v1.Holder.claim:type_name -> slicer.v1.Claim
+	10, // 4: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
+	17, // 5: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
+	10, // 6: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
+	17, // 7: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
+	0,  // 8: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
+	2,  // 9: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
+	4,  // 10: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
+	8,  // 11: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
+	11, // 12: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
+	13, // 13: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
+	15, // 14: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
+	1,  // 15: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
+	3,  // 16: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
+	5,  // 17: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
+	9,  // 18: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
+	12, // 19: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
+	14, // 20: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
+	16, // 21: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_lease_proto_init() }
@@ -976,7 +1186,7 @@ func file_slicer_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_lease_proto_rawDesc), len(file_slicer_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

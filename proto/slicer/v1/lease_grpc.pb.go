@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: slicer/v1/lease.proto
 
-// What the slicelets of consistent jobs speak with a lease store that a Slicer
-// process serves itself (package lease, and serve and remote in it).
+// What the slicelets of consistent jobs speak with a Slicer process that keeps leases
+// itself, or in etcd for them (package lease, and serve, front and remote in it).
 
 package slicerv1
 
@@ -47,7 +47,14 @@ const (
 // INVALID_ARGUMENT names the field; UNAVAILABLE means that it is not granted now, and
 // says why: after a restart, or of a job that is not one in consistent mode here;
 // RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
-// AcquireClaim's while the store is suspended: try again a while later.
+// AcquireClaim's while the store is suspended: try again a while later. DATA_LOSS: the
+// store behind the server has gone back to an earlier state, and the session is over.
+//
+// Where several processes serve the leases of one etcd, a session that is open at one
+// goes on at another. That one does not know it at first, and answers every call but
+// OpenSession and RenewSession with ABORTED. RenewSession introduces it: it carries what the
+// session has been told and holds, and the server compares that with the store before it
+// renews. The holder keeps that memory, since it alone lives as long as the session.
 type LeaseServiceClient interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.
@@ -175,7 +182,14 @@ type LeaseService_WatchRecordsClient = grpc.ServerStreamingClient[WatchRecordsRe
 // INVALID_ARGUMENT names the field; UNAVAILABLE means that it is not granted now, and
 // says why: after a restart, or of a job that is not one in consistent mode here;
 // RESOURCE_EXHAUSTED that the caller has as many as it may. FAILED_PRECONDITION is
-// AcquireClaim's while the store is suspended: try again a while later.
+// AcquireClaim's while the store is suspended: try again a while later. DATA_LOSS: the
+// store behind the server has gone back to an earlier state, and the session is over.
+//
+// Where several processes serve the leases of one etcd, a session that is open at one
+// goes on at another. That one does not know it at first, and answers every call but
+// OpenSession and RenewSession with ABORTED. RenewSession introduces it: it carries what the
+// session has been told and holds, and the server compares that with the store before it
+// renews. The holder keeps that memory, since it alone lives as long as the session.
 type LeaseServiceServer interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.
