@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
@@ -124,14 +125,20 @@ func (b *bed) readers() lease.Readers {
 	b.t.Helper()
 	var conns []grpc.ClientConnInterface
 	for _, f := range b.fronts {
-		conn, err := grpc.NewClient(f.relay.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		b.t.Cleanup(func() { conn.Close() })
-		conns = append(conns, conn)
+		conns = append(conns, dial(b.t, f.relay.Address()))
 	}
 	return remote.New(conns...)
+}
+
+func dial(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}, MinConnectTimeout: 5 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // spread gives each session readers of its own.
@@ -148,10 +155,8 @@ func (s *spread) OpenReader(ctx context.Context, ttl time.Duration, jobs ...stri
 }
 
 func TestConformance(t *testing.T) {
-	t.Parallel()
 	for name, fronts := range map[string]int{"one front": 1, "three fronts": 3} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			leasetest.Run(t, func(t *testing.T) leasetest.Store {
 				b := newBed(t, etcdtest.Start(t), fronts)
 				return leasetest.Store{Readers: &spread{b: b}, Writers: b.direct, Suspender: b.direct, TTL: 2 * time.Second}
