@@ -2,6 +2,7 @@ package front_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -95,10 +96,10 @@ func (b *bed) start(f *served, change ...func(*front.Config)) {
 	}
 	f.server, f.done = grpc.NewServer(), make(chan struct{})
 	f.front.Register(f.server)
-	done := f.done
+	server, done := f.server, f.done
 	go func() {
 		defer close(done)
-		if err := f.server.Serve(lis); err != nil {
+		if err := server.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			b.t.Errorf("Serve: %v", err)
 		}
 	}()

@@ -18,7 +18,7 @@ import (
 
 // repeat is how often a watch says what it has said already, so that the other
 // end knows that it lives.
-const repeat = 2 * time.Second
+const repeat = 5 * time.Second
 
 type service struct {
 	slicerv1.UnimplementedLeaseServiceServer

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// silence ends a watch whose other end, which repeats itself every two seconds,
+// silence ends a watch whose other end, which repeats itself every five seconds at least,
 // has said nothing.
-const silence = 7 * time.Second
+const silence = 15 * time.Second
 
 // Watch implements lease.ReadSession. It ends when another server is used.
 func (n *session) Watch(ctx context.Context, job string) (lease.Watcher, error) {
