@@ -101,10 +101,10 @@ func (r records) fingerprint() uint64 {
 	return max(binary.BigEndian.Uint64(sum.Sum(nil)), 1)
 }
 
-// recall makes sure, over a keeper's connection, that etcd still has what the holder of a
+// recall makes sure, over a renewer's connection, that etcd still has what the holder of a
 // session has been told and holds. What it finds otherwise is the end of this session
 // alone: it is its holder that says what was, and it might say anything. It returns what is held.
-func (k *keeper) recall(ctx context.Context, m mark, id clientv3.LeaseID, revision int64, jobs []Memory) (held []Memory, err error) {
+func (k *renewer) recall(ctx context.Context, m mark, id clientv3.LeaseID, revision int64, jobs []Memory) (held []Memory, err error) {
 	if err := k.reach(ctx, revision); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (k *keeper) recall(ctx context.Context, m mark, id clientv3.LeaseID, revisi
 }
 
 // reach makes sure that a revision has been, and is not compacted away.
-func (k *keeper) reach(ctx context.Context, revision int64) error {
+func (k *renewer) reach(ctx context.Context, revision int64) error {
 	if low := k.readable.Load(); low != 0 && low <= revision && revision <= k.s.past.mark().revision {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (k *keeper) reach(ctx context.Context, revision int64) error {
 	return nil
 }
 
-func (k *keeper) recallJob(ctx context.Context, m mark, id clientv3.LeaseID, revision int64, j Memory) (Memory, error) {
+func (k *renewer) recallJob(ctx context.Context, m mark, id clientv3.LeaseID, revision int64, j Memory) (Memory, error) {
 	at := k.s.keys(j.Job)
 	guard, bridge := at.holder(lease.Claim{To: 1}, id), at.holder(lease.Claim{From: 1, To: 2}, id)
 	resp, err := k.client.Txn(ctx).Then(clientv3.OpGet(at.records(), clientv3.WithPrefix()), clientv3.OpGet(guard), clientv3.OpGet(bridge)).Commit()

@@ -17,17 +17,17 @@ import (
 // connections of one Store and one more: all keepalives go over one stream. It keeps nothing
 // that another Pool would need to carry a session on. All methods are safe for concurrent use.
 type Pool struct {
-	s       *Store
-	keepers *keepers
+	s        *Store
+	renewers *renewers
 }
 
 // Pool begins one. A Store needs one at most; it ends with the Store.
 func (s *Store) Pool() *Pool {
-	p := &Pool{s: s, keepers: newKeepers(s)}
+	p := &Pool{s: s, renewers: newRenewers(s)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.wg.Go(p.keepers.run)
+		s.wg.Go(p.renewers.run)
 	}
 	return p
 }
@@ -40,7 +40,7 @@ type PoolSession struct {
 	p       *Pool
 	n       *session
 	owner   string
-	checked atomic.Pointer[keeper] // over which it was last recalled
+	checked atomic.Pointer[renewer] // over which it was last recalled
 
 }
 
@@ -130,7 +130,7 @@ func (x *PoolSession) Renew(ctx context.Context, revision int64, jobs []Memory) 
 	if err != nil {
 		return Renewed{}, err
 	}
-	k, err := x.p.keepers.get(ctx)
+	k, err := x.p.renewers.get(ctx)
 	if err != nil {
 		return Renewed{}, err
 	}
@@ -164,7 +164,7 @@ func (x *PoolSession) Renew(ctx context.Context, revision int64, jobs []Memory) 
 }
 
 // confirm reads the revision, which is none below one that was told.
-func (k *keeper) confirm(ctx context.Context, told int64) (int64, error) {
+func (k *renewer) confirm(ctx context.Context, told int64) (int64, error) {
 	resp, err := k.client.Get(ctx, k.s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	switch {
 	case err != nil:

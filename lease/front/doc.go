@@ -37,5 +37,5 @@
 // A session is bound to the identity of a TLS certificate, if there is one. Lease times are
 // at most the jobs' lease_duration. A session that holds what was recalled is not renewed any more
 // after lease_duration, and is over, with its etcd lease, a lease time later. There are
-// bounds on sessions and watches, and on names that nobody has.
+// bounds on sessions and watches, and on names that are no session's or job's.
 package front

@@ -49,10 +49,10 @@ type Front struct {
 	byName  map[ticket]*session
 	jobs    map[string]*job
 	limits  limits
-	names   *fair.Rate // of names that nobody has, by caller
+	names   *fair.Rate // of names that are not known here, by caller
 }
 
-// Bounds of names that nobody has: of sessions and of jobs, each of which costs a read
+// Bounds of names that are not known here: of sessions and of jobs, each of which costs a read
 // of etcd. So many a second for each caller, and so many at once.
 const (
 	unknownEvery = 10 * time.Millisecond

@@ -125,7 +125,7 @@ func (f *Front) follow(ctx context.Context, pool *etcdlease.Pool, j *job) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Until it is watched again, nobody is told that the records are as they were.
+		// Until it is watched again, no watch is told that the records are as they were.
 		j.set(func() {
 			j.fresh = false
 			if errors.Is(err, lease.ErrWentBack) {

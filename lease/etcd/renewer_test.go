@@ -47,10 +47,10 @@ func (l *line) answer(id, ttl int64) {
 	l.answers <- &etcdserverpb.LeaseKeepAliveResponse{ID: id, TTL: ttl, Header: &etcdserverpb.ResponseHeader{Revision: 1}}
 }
 
-// keeping runs a keeper in a bubble, and returns the error with which it has ended.
-func keeping(t *testing.T, test func(t *testing.T, k *keeper, l *line)) (err error) {
+// keeping runs a renewer in a bubble, and returns the error with which it has ended.
+func keeping(t *testing.T, test func(t *testing.T, k *renewer, l *line)) (err error) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &keeper{s: &Store{past: newHistory(), log: slog.New(slog.DiscardHandler)}, endpoint: "member", keepalive: make(chan *keepalive), over: make(chan struct{})}
+		k := &renewer{s: &Store{past: newHistory(), log: slog.New(slog.DiscardHandler)}, endpoint: "member", keepalive: make(chan *keepalive), over: make(chan struct{})}
 		ctx, end := context.WithCancel(t.Context())
 		l := &line{ctx: ctx, sent: make(chan int64, 64), answers: make(chan *etcdserverpb.LeaseKeepAliveResponse)}
 		var wg sync.WaitGroup
@@ -62,7 +62,7 @@ func keeping(t *testing.T, test func(t *testing.T, k *keeper, l *line)) (err err
 	return err
 }
 
-func renewing(k *keeper, id clientv3.LeaseID, within time.Duration) (answer func() (kept, error)) {
+func renewing(k *renewer, id clientv3.LeaseID, within time.Duration) (answer func() (kept, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	var a kept
 	var err error
@@ -78,7 +78,7 @@ func renewing(k *keeper, id clientv3.LeaseID, within time.Duration) (answer func
 // An answer is that of the keepalive that it was sent for, even if nobody waits for it any more: a
 // later renewal of the same lease would count from too late a time.
 func TestAnswersAreNotCreditedToLaterRenewals(t *testing.T) {
-	keeping(t, func(t *testing.T, k *keeper, l *line) {
+	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		gaveUp := renewing(k, 7, 100*time.Millisecond)
 		if _, err := gaveUp(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a renewal without an answer: %v", err)
@@ -99,7 +99,7 @@ func TestAnswersAreNotCreditedToLaterRenewals(t *testing.T) {
 
 // Each keepalive is a renewal that was asked for and is waited for.
 func TestNothingIsRenewedByItself(t *testing.T) {
-	keeping(t, func(t *testing.T, k *keeper, l *line) {
+	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		time.Sleep(30 * time.Second)
 		if n := len(l.sent); n != 0 {
 			t.Fatalf("%d keepalives that nothing has asked for", n)
@@ -117,7 +117,7 @@ func TestNothingIsRenewedByItself(t *testing.T) {
 		}
 	})
 	// A full stream holds up what follows; by then it is not asked for any more.
-	keeping(t, func(t *testing.T, k *keeper, l *line) {
+	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		l.sent = make(chan int64)
 		held, gone := renewing(k, 7, 900*time.Millisecond), func() (kept, error) { return kept{}, nil }
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestAStreamThatIsNoGoodEnds(t *testing.T) {
 		"no answer":               func(*line) { time.Sleep(2 * answerWithin) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := keeping(t, func(t *testing.T, k *keeper, l *line) {
+			err := keeping(t, func(t *testing.T, k *renewer, l *line) {
 				waits := renewing(k, 7, time.Minute)
 				synctest.Wait()
 				spoil(l)
@@ -161,7 +161,7 @@ func TestAStreamThatIsNoGoodEnds(t *testing.T) {
 			}
 		})
 	}
-	keeping(t, func(t *testing.T, k *keeper, l *line) {
+	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		synctest.Wait()
 		l.answer(7, 5) // to nothing
 		<-k.over

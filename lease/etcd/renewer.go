@@ -18,12 +18,12 @@ const (
 	// answerWithin is how long a keepalive may be without an answer before the stream
 	// is given up for one to another member.
 	answerWithin = time.Second
-	// lookEvery is how often a keeper looks whether its member leads still.
+	// lookEvery is how often a renewer looks whether its member leads still.
 	lookEvery = 5 * time.Second
 	// followFor is for how long a member serves that does not lead.
 	followFor = time.Minute
-	// keeperWithin bounds the beginning of a keeper at one member.
-	keeperWithin = 2 * time.Second
+	// renewerWithin bounds the beginning of a renewer at one member.
+	renewerWithin = 2 * time.Second
 )
 
 // keepalive is one renewal that a session's holder has asked for.
@@ -40,12 +40,12 @@ type kept struct {
 	revision int64
 }
 
-// keeper sends the keepalives of many sessions over one stream, on a connection of
+// renewer sends the keepalives of many sessions over one stream, on a connection of
 // its own to the member that leads: any other would pass each on to that one by an HTTP
 // request. Each keepalive that is asked for is sent, none other is, and the
 // n-th answer on the stream is the n-th keepalive's: etcd answers them in order. So an
 // answer is never credited to a renewal that was asked for after it was sent.
-type keeper struct {
+type renewer struct {
 	s         *Store
 	client    *clientv3.Client
 	endpoint  string
@@ -59,21 +59,21 @@ type keeper struct {
 	waiting []*keepalive // for answers, in the order in which they were sent
 }
 
-// keepers have at most one keeper at a time.
-type keepers struct {
+// renewers have at most one renewer at a time.
+type renewers struct {
 	s *Store
 
 	mu      sync.Mutex
-	current *keeper // nil between two
+	current *renewer // nil between two
 	why     error
 	changed chan struct{} // closed when current changes
 }
 
-func newKeepers(s *Store) *keepers {
-	return &keepers{s: s, why: errors.New("no connection yet"), changed: make(chan struct{})}
+func newRenewers(s *Store) *renewers {
+	return &renewers{s: s, why: errors.New("no connection yet"), changed: make(chan struct{})}
 }
 
-func (r *keepers) set(k *keeper, why error) {
+func (r *renewers) set(k *renewer, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current, r.why = k, why
@@ -81,8 +81,8 @@ func (r *keepers) set(k *keeper, why error) {
 	r.changed = make(chan struct{})
 }
 
-// get waits for a keeper.
-func (r *keepers) get(ctx context.Context) (*keeper, error) {
+// get waits for a renewer.
+func (r *renewers) get(ctx context.Context) (*renewer, error) {
 	for {
 		r.mu.Lock()
 		k, why, changed := r.current, r.why, r.changed
@@ -100,11 +100,11 @@ func (r *keepers) get(ctx context.Context) (*keeper, error) {
 	}
 }
 
-// run has one keeper after the other.
-func (r *keepers) run() {
+// run has one renewer after the other.
+func (r *renewers) run() {
 	ctx, pause := r.s.ctx, 20*time.Millisecond
 	for ctx.Err() == nil {
-		k, stream, end, err := r.s.keeper(ctx)
+		k, stream, end, err := r.s.renewer(ctx)
 		if err == nil {
 			pause = 20 * time.Millisecond
 			r.set(k, nil)
@@ -120,9 +120,9 @@ func (r *keepers) run() {
 	}
 }
 
-// keeper connects to the member that leads, if it is among the endpoints, and else to
+// renewer connects to the member that leads, if it is among the endpoints, and else to
 // one that knows of a leader.
-func (s *Store) keeper(ctx context.Context) (*keeper, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
+func (s *Store) renewer(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
 	var fallback string
 	err := errors.New("no endpoint")
 	for _, e := range s.cfg.Endpoints {
@@ -151,8 +151,8 @@ func (s *Store) keeper(ctx context.Context) (*keeper, etcdserverpb.Lease_LeaseKe
 }
 
 // approach connects to a member, and asks whether it leads, or knows of one that does.
-func (s *Store) approach(ctx context.Context, endpoint string) (k *keeper, leads, knows bool, err error) {
-	k = &keeper{s: s, endpoint: endpoint, keepalive: make(chan *keepalive), over: make(chan struct{})}
+func (s *Store) approach(ctx context.Context, endpoint string) (k *renewer, leads, knows bool, err error) {
+	k = &renewer{s: s, endpoint: endpoint, keepalive: make(chan *keepalive), over: make(chan struct{})}
 	if k.client, err = connect(s.cfg, []string{endpoint}, &k.conns); err != nil {
 		return nil, false, false, err
 	}
@@ -163,8 +163,8 @@ func (s *Store) approach(ctx context.Context, endpoint string) (k *keeper, leads
 	return k, leads, knows, err
 }
 
-func (k *keeper) leads(ctx context.Context) (leads, knows bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, keeperWithin/2)
+func (k *renewer) leads(ctx context.Context) (leads, knows bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewerWithin/2)
 	defer cancel()
 	status, err := etcdserverpb.NewMaintenanceClient(k.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
 	if err != nil {
@@ -173,19 +173,19 @@ func (k *keeper) leads(ctx context.Context) (leads, knows bool, err error) {
 	return status.Leader == status.Header.MemberId, status.Leader != 0, nil
 }
 
-func (k *keeper) close() { _ = k.client.Close() }
+func (k *renewer) close() { _ = k.client.Close() }
 
 // begin opens the stream, and makes sure that the etcd which answers on it is the one
 // that has told what was told. The first answer, to a keepalive of no lease, says that the
 // stream has a connection; if the client has made no other since, what is then looked up comes
 // over the same one.
-func (k *keeper) begin(ctx context.Context) (*keeper, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
+func (k *renewer) begin(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
 	m := k.s.past.mark()
 	live, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	late := time.AfterFunc(keeperWithin, end)
+	late := time.AfterFunc(renewerWithin, end)
 	stream, err := k.prove(live, m)
 	if !late.Stop() && err == nil {
-		err = fmt.Errorf("%w: %s has not begun a stream within %s", lease.ErrUnavailable, k.endpoint, keeperWithin)
+		err = fmt.Errorf("%w: %s has not begun a stream within %s", lease.ErrUnavailable, k.endpoint, renewerWithin)
 	}
 	if err != nil {
 		end()
@@ -195,7 +195,7 @@ func (k *keeper) begin(ctx context.Context) (*keeper, etcdserverpb.Lease_LeaseKe
 	return k, stream, end, nil
 }
 
-func (k *keeper) prove(ctx context.Context, m mark) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
+func (k *renewer) prove(ctx context.Context, m mark) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
 	stream, err := etcdserverpb.NewLeaseClient(k.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (k *keeper) prove(ctx context.Context, m mark) (etcdserverpb.Lease_LeaseKee
 
 // run sends until the stream ends, its member leads no more, an answer is late, or etcd
 // is found to have gone back.
-func (k *keeper) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveClient, end context.CancelFunc) error {
+func (k *renewer) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveClient, end context.CancelFunc) error {
 	defer close(k.over)
 	defer end()
 	m := k.s.past.mark()
@@ -247,7 +247,7 @@ func (k *keeper) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAli
 			return err
 		case q := <-k.keepalive:
 			if q.ctx.Err() != nil {
-				continue // nobody counts on it any more
+				continue // it is not counted on any more
 			}
 			q.sent = time.Now()
 			k.mu.Lock()
@@ -262,7 +262,7 @@ func (k *keeper) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAli
 }
 
 // receive gives each answer to the keepalive that was sent for it.
-func (k *keeper) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error {
+func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error {
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
@@ -284,7 +284,7 @@ func (k *keeper) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error {
 }
 
 // watch returns when the stream is no good any more.
-func (k *keeper) watch(ctx context.Context) error {
+func (k *renewer) watch(ctx context.Context) error {
 	tick := time.NewTicker(answerWithin / 4)
 	defer tick.Stop()
 	looked, every := time.Now(), lookEvery
@@ -314,7 +314,7 @@ func (k *keeper) watch(ctx context.Context) error {
 }
 
 // renew sends one keepalive and waits for its answer.
-func (k *keeper) renew(ctx context.Context, id clientv3.LeaseID) (kept, error) {
+func (k *renewer) renew(ctx context.Context, id clientv3.LeaseID) (kept, error) {
 	q := &keepalive{ctx: ctx, id: id, answer: make(chan kept, 1)}
 	lost := func() error {
 		return fmt.Errorf("%w: the stream of keepalives to %s has ended", lease.ErrUnavailable, k.endpoint)
