@@ -3,12 +3,12 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -116,7 +116,7 @@ func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRe
 }
 
 func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRequest) (*slicerv1.AcquireClaimResponse, error) {
-	c, err := claim(req.GetJob(), req.GetClaim())
+	c, err := rpc.Claim(req.GetJob(), req.GetClaim())
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -128,11 +128,11 @@ func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &slicerv1.AcquireClaimResponse{Acquired: ok, Records: records(seen)}, nil
+	return &slicerv1.AcquireClaimResponse{Acquired: ok, Records: rpc.Records(seen)}, nil
 }
 
 func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRequest) (*slicerv1.ReleaseClaimResponse, error) {
-	c, err := claim(req.GetJob(), req.GetClaim())
+	c, err := rpc.Claim(req.GetJob(), req.GetClaim())
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -171,7 +171,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 		case err != nil:
 			return explain(err)
 		}
-		if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: records(seen)}); err != nil {
+		if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: rpc.Records(seen)}); err != nil {
 			return err
 		}
 	}
@@ -201,25 +201,6 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		defer s.mu.Unlock()
 		s.remote.unwatch(x, job, from.connection, w)
 	}, nil
-}
-
-func claim(job string, c *slicerv1.Claim) (lease.Claim, error) {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return lease.Claim{}, err
-	}
-	from, to := assignment.Generation(c.GetFrom()), assignment.Generation(c.GetTo())
-	if from < 0 || to <= from || to > assignment.MaxGeneration {
-		return lease.Claim{}, &assignment.FieldError{Field: "claim", Value: fmt.Sprintf("%d to %d", from, to), Allowed: "generations, to after from"}
-	}
-	return lease.Claim{From: from, To: to}, nil
-}
-
-func records(s lease.Seen) *slicerv1.LeaseRecords {
-	return &slicerv1.LeaseRecords{
-		Revision: s.Revision,
-		Guard:    int64(s.Guard.Generation), GuardOpen: s.Guard.Open,
-		BridgeFrom: int64(s.Bridge.From), BridgeTo: int64(s.Bridge.To), BridgeOpen: s.Bridge.Open,
-	}
 }
 
 // explain gives an error its status.
