@@ -124,8 +124,9 @@ type Renewed struct {
 // Renew renews the lease once: one keepalive is sent after the call, and its answer is
 // what is returned. Before, and over the same connection, what the holder remembers is compared
 // with the store, if the session is new here or the connection is. So the holder may
-// count from before it asked, as with lease.Session.KeepAlive.
-func (x *PoolSession) Renew(ctx context.Context, revision int64, jobs []Memory) (Renewed, error) {
+// count from before it asked, as with lease.Session.KeepAlive. Once they have been compared,
+// may is asked about what is held, and its error is the answer: then nothing is renewed.
+func (x *PoolSession) Renew(ctx context.Context, revision int64, jobs []Memory, may func(held []Memory) error) (Renewed, error) {
 	m, err := x.n.begin()
 	if err != nil {
 		return Renewed{}, err
@@ -137,6 +138,9 @@ func (x *PoolSession) Renew(ctx context.Context, revision int64, jobs []Memory) 
 	var out Renewed
 	if x.checked.Load() != k {
 		if out.Held, err = k.recall(ctx, m, x.n.id, revision, jobs); err != nil {
+			return Renewed{}, err
+		}
+		if err := may(out.Held); err != nil {
 			return Renewed{}, err
 		}
 	}

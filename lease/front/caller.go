@@ -1,15 +1,11 @@
 package front
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
-
-	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 // Bounds of what one caller of LeaseService may have, so that none shuts the
@@ -27,46 +23,6 @@ var errFull = fmt.Errorf("%w: no more is allowed", lease.ErrUnavailable)
 // errReplaced ends a watch when the session has begun another one of the job.
 var errReplaced = errors.New("the session watches the job anew")
 
-// origin is where a call comes from.
-type origin struct {
-	identity   string // of a verified certificate, or ""
-	peer       string // the caller whose sessions are counted
-	connection string
-}
-
-// originOf reads it off the connection, never off a message.
-func originOf(ctx context.Context) origin {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
-		return origin{}
-	}
-	o := origin{connection: p.Addr.String(), peer: "address " + limiter.KeyOf(p.Addr)}
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-		if o.identity = identityOf(info); o.identity != "" {
-			o.peer = "identity " + o.identity
-		}
-	}
-	return o
-}
-
-// identityOf is the first SPIFFE URI SAN of the peer's verified certificate, else
-// its first DNS SAN, else "".
-func identityOf(info credentials.TLSInfo) string {
-	if len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return ""
-	}
-	cert := info.State.VerifiedChains[0][0]
-	for _, u := range cert.URIs {
-		if u.Scheme == "spiffe" {
-			return u.String()
-		}
-	}
-	if len(cert.DNSNames) > 0 {
-		return cert.DNSNames[0]
-	}
-	return ""
-}
-
 // limits count what callers have. The front's lock guards it.
 type limits struct {
 	sessions map[string]int // by caller
@@ -79,11 +35,11 @@ func newLimits() limits {
 }
 
 // room reports whether a caller may have another session here.
-func (l limits) room(o origin) error {
+func (l limits) room(o rpc.Origin) error {
 	switch {
-	case l.sessions[o.peer] >= MaxPeerSessions:
-		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.peer)
-	case l.came[o.connection] >= MaxConnectionSessions:
+	case l.sessions[o.Peer] >= MaxPeerSessions:
+		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.Peer)
+	case l.came[o.Connection] >= MaxConnectionSessions:
 		return fmt.Errorf("%w: %d sessions of one connection", errFull, MaxConnectionSessions)
 	}
 	return nil

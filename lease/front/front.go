@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/limiter/fair"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
@@ -26,11 +27,11 @@ type Config struct {
 	// consistent mode, in which no session takes part. It is called by several goroutines
 	// at once, and for a job that has sessions every few seconds.
 	LeaseTime func(ctx context.Context, job string) (time.Duration, error)
-	// Authorize reports whether the caller whose context it is may hold leases of a job.
-	// It is asked when a session is opened for the job, joins it, acquires in it,
-	// watches it, or is new to this front. Its error is the caller's answer if it is a
-	// gRPC status. Nil allows everything.
-	Authorize func(ctx context.Context, job string) error
+	// Rights say who may own a job, which a session of it needs; nil lets all.
+	Rights *enforce.Rights
+	// Access looks up a job's access, as LeaseTime does: the zero value for a job that is
+	// unknown or says nothing. Nil leaves all to the policy.
+	Access func(ctx context.Context, job string) (assignment.Access, error)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -66,9 +67,6 @@ func New(cfg Config) (*Front, error) {
 		return nil, fmt.Errorf("lease front: %w", &assignment.FieldError{Field: "store", Value: nil, Allowed: "a function"})
 	case cfg.LeaseTime == nil:
 		return nil, fmt.Errorf("lease front: %w", &assignment.FieldError{Field: "lease time", Value: nil, Allowed: "a function"})
-	}
-	if cfg.Authorize == nil {
-		cfg.Authorize = func(context.Context, string) error { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

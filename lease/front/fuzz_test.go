@@ -27,7 +27,7 @@ func FuzzMemory(f *testing.F) {
 		if proto.Unmarshal(data, &req) != nil {
 			return
 		}
-		jobs, err := memory(&req)
+		jobs, _, err := memory(&req)
 		if err != nil {
 			return
 		}

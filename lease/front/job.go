@@ -7,13 +7,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 const (
-	// lookUpEvery is how often the lease_duration of a job that has sessions is looked up.
+	// lookUpEvery is how often the lease_duration and access of a job that has sessions are
+	// looked up.
 	lookUpEvery = 5 * time.Second
 	// lookUpWithin bounds that.
 	lookUpWithin = 3 * time.Second
@@ -30,6 +33,8 @@ type job struct {
 
 	mu      sync.Mutex
 	limit   time.Duration // its lease_duration
+	access  assignment.Access
+	asked   bool // access has been looked up
 	records etcdlease.Records
 	fresh   bool          // the records have been read, and are watched
 	changed chan struct{} // closed when the records or fresh change
@@ -46,6 +51,19 @@ func (j *job) leaseTime() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.limit
+}
+
+// accessKnown is what was looked up last, if it ever was.
+func (j *job) accessKnown() (a assignment.Access, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.access, j.asked
+}
+
+func (j *job) setAccess(a assignment.Access) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.access, j.asked = a, true
 }
 
 func (j *job) set(change func()) {
@@ -68,31 +86,39 @@ func (f *Front) limit(ctx context.Context, name string) (time.Duration, error) {
 	return min(max(d, lease.MinTTL), lease.MaxTTL), nil
 }
 
-// allowed reports whether a caller may take part in a job, and for how long it may
-// hold up a change of it.
-func (f *Front) allowed(ctx context.Context, o origin, name string) (time.Duration, error) {
-	if err := f.cfg.Authorize(ctx, name); err != nil {
+// allowed reports whether a caller may take part in a job as a task, and for how long it
+// may hold up a change of it.
+func (f *Front) allowed(ctx context.Context, o rpc.Origin, name, task string) (time.Duration, error) {
+	if err := f.own(ctx, o, name, task); err != nil {
 		return 0, err
 	}
+	return f.limitOf(ctx, o, name)
+}
+
+// limitOf is limit of a job that a caller names.
+func (f *Front) limitOf(ctx context.Context, o rpc.Origin, name string) (time.Duration, error) {
 	f.mu.Lock()
 	j := f.jobs[name]
 	f.mu.Unlock()
 	if j != nil {
 		return j.leaseTime(), nil
 	}
-	if err := f.unknown(o.peer); err != nil {
+	if err := f.unknown(o.Peer); err != nil {
 		return 0, err
 	}
 	limit, err := f.limit(ctx, name)
 	if err == nil {
-		f.known(o.peer)
+		f.known(o.Peer)
 	}
 	return limit, err
 }
 
 // enterLocked makes a session take part in a job. The lock is held.
-func (f *Front) enterLocked(x *session, name string, limit time.Duration) {
-	if x.jobs[name] != nil {
+func (f *Front) enterLocked(x *session, name, task string, limit time.Duration) {
+	if p := x.jobs[name]; p != nil {
+		if task != "" {
+			p.task = task
+		}
 		return
 	}
 	j := f.jobs[name]
@@ -105,7 +131,7 @@ func (f *Front) enterLocked(x *session, name string, limit time.Duration) {
 		f.wg.Go(func() { f.lookUp(ctx, j) })
 	}
 	j.sessions++
-	x.jobs[name] = &part{job: j}
+	x.jobs[name] = &part{job: j, task: task}
 }
 
 // follow watches a job's records until the last session has left.
@@ -138,16 +164,20 @@ func (f *Front) follow(ctx context.Context, pool *etcdlease.Pool, j *job) {
 	}
 }
 
-// lookUp keeps up with the job's lease_duration. While it cannot be had it stays as it was.
+// lookUp keeps up with the job's lease_duration and access. While one cannot be had it stays as it was.
 func (f *Front) lookUp(ctx context.Context, j *job) {
 	for backoff.Sleep(ctx, backoff.Jitter(lookUpEvery)) {
 		looking, cancel := context.WithTimeout(ctx, lookUpWithin)
-		limit, err := f.limit(looking, j.name)
-		cancel()
-		if err == nil {
+		if limit, err := f.limit(looking, j.name); err == nil {
 			j.mu.Lock()
 			j.limit = limit
 			j.mu.Unlock()
 		}
+		if policy, _ := f.cfg.Rights.Policy(); policy != nil && f.cfg.Access != nil {
+			if a, err := f.cfg.Access(looking, j.name); err == nil {
+				j.setAccess(a)
+			}
+		}
+		cancel()
 	}
 }

@@ -28,7 +28,7 @@ type service struct {
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	o, err := v.f.openSession(ctx, originOf(ctx), ttl, req.GetJobs())
+	o, err := v.f.openSession(ctx, rpc.OriginOf(ctx, v.f.cfg.Rights), ttl, req.GetJobs(), req.GetTasks())
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -36,10 +36,10 @@ func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequ
 }
 
 func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*slicerv1.JoinJobResponse, error) {
-	o := originOf(ctx)
+	o := rpc.OriginOf(ctx, v.f.cfg.Rights)
 	x, err := v.f.find(req.GetSession(), o)
 	if err == nil {
-		err = v.f.join(ctx, o, x, req.GetJob())
+		err = v.f.join(ctx, o, x, req.GetJob(), req.GetTask())
 	}
 	if err != nil {
 		return nil, explain(err)
@@ -48,11 +48,11 @@ func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*s
 }
 
 func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, error) {
-	jobs, err := memory(req)
+	jobs, tasks, err := memory(req)
 	if err != nil {
 		return nil, explain(err)
 	}
-	r, err := v.f.renew(ctx, originOf(ctx), req.GetSession(), req.GetRevision(), jobs)
+	r, err := v.f.renew(ctx, rpc.OriginOf(ctx, v.f.cfg.Rights), req.GetSession(), req.GetRevision(), jobs, tasks)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -60,7 +60,7 @@ func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRe
 }
 
 func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
-	x, err := v.f.find(req.GetSession(), originOf(ctx))
+	x, err := v.f.find(req.GetSession(), rpc.OriginOf(ctx, v.f.cfg.Rights))
 	if err == nil {
 		if err = x.lease.Close(ctx); err == nil {
 			v.f.drop(x, lease.ErrLost)
@@ -77,11 +77,12 @@ func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	x, err := v.f.find(req.GetSession(), originOf(ctx))
+	o := rpc.OriginOf(ctx, v.f.cfg.Rights)
+	x, err := v.f.find(req.GetSession(), o)
 	if err != nil {
 		return nil, explain(err)
 	}
-	a, err := v.f.acquire(ctx, x, req.GetJob(), c)
+	a, err := v.f.acquire(ctx, o, x, req.GetJob(), c)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -93,7 +94,7 @@ func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	x, err := v.f.find(req.GetSession(), originOf(ctx))
+	x, err := v.f.find(req.GetSession(), rpc.OriginOf(ctx, v.f.cfg.Rights))
 	if err == nil {
 		err = v.f.release(ctx, x, req.GetJob(), c)
 	}
@@ -139,14 +140,14 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 // watch begins a session's watch of a job. What it returns ends with the session, and
 // with the front.
 func (v *service) watch(ctx context.Context, t []byte, name string) (context.Context, *job, func(), error) {
-	o, f := originOf(ctx), v.f
+	o, f := rpc.OriginOf(ctx, v.f.cfg.Rights), v.f
 	x, err := f.find(t, o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	p, err := f.takesPart(x, name)
 	if err == nil {
-		err = f.cfg.Authorize(ctx, name)
+		err = f.own(ctx, o, name, f.taskOf(x, name))
 	}
 	if err != nil {
 		return nil, nil, nil, err
@@ -158,10 +159,10 @@ func (v *service) watch(ctx context.Context, t []byte, name string) (context.Con
 		return nil, nil, nil, errClosed
 	case f.byName[x.ticket] != x:
 		return nil, nil, nil, errUnknownHere
-	case f.limits.watches[o.connection] >= MaxConnectionWatches:
+	case f.limits.watches[o.Connection] >= MaxConnectionWatches:
 		return nil, nil, nil, errFull
 	}
-	f.limits.watches[o.connection]++
+	f.limits.watches[o.Connection]++
 	if p.watch != nil {
 		p.watch.end(errReplaced)
 	}
@@ -174,7 +175,7 @@ func (v *service) watch(ctx context.Context, t []byte, name string) (context.Con
 		end(nil)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		down(f.limits.watches, o.connection)
+		down(f.limits.watches, o.Connection)
 		if p.watch == w {
 			p.watch = nil
 		}
@@ -187,13 +188,18 @@ func records(r etcdlease.Records) *slicerv1.LeaseRecords {
 	return out
 }
 
-// memory decodes and checks what a session has been told and holds.
-func memory(req *slicerv1.RenewSessionRequest) ([]etcdlease.Memory, error) {
+// memory decodes and checks what a session has been told and holds, and as which tasks.
+func memory(req *slicerv1.RenewSessionRequest) ([]etcdlease.Memory, map[string]string, error) {
+	tasks := map[string]string{}
 	jobs := make([]etcdlease.Memory, 0, min(len(req.GetJobs()), lease.MaxJobs+1))
 	for _, j := range req.GetJobs()[:min(len(req.GetJobs()), lease.MaxJobs+1)] {
 		jobs = append(jobs, etcdlease.Memory{Job: j.GetJob(), Revision: j.GetRevision(), Fingerprint: j.GetFingerprint(), Guard: holder(j.GetGuard()), Bridge: holder(j.GetBridge())})
+		if err := rpc.CheckTask(j.GetTask()); err != nil {
+			return nil, nil, err
+		}
+		tasks[j.GetJob()] = j.GetTask()
 	}
-	return jobs, etcdlease.CheckMemory(req.GetRevision(), jobs)
+	return jobs, tasks, etcdlease.CheckMemory(req.GetRevision(), jobs)
 }
 
 func holder(h *slicerv1.Holder) etcdlease.Holding {
@@ -206,10 +212,9 @@ func holder(h *slicerv1.Holder) etcdlease.Holding {
 // explain gives an error its status.
 func explain(err error) error {
 	var field *assignment.FieldError
-	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
-		return err // Authorize's: those of etcd are wrapped
-	}
 	switch {
+	case refused(err):
+		return err
 	case errors.As(err, &field):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, lease.ErrWentBack):

@@ -14,6 +14,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 // ticket is the right to a session: random, and told to its holder alone.
@@ -35,7 +36,7 @@ var errHoldsUp = fmt.Errorf("%w: it has held up a change for longer than the job
 type session struct {
 	lease  *etcdlease.PoolSession // constant
 	ticket ticket                 // constant
-	from   origin                 // constant: where it has come from
+	from   rpc.Origin             // constant: where it has come from
 	until  time.Time              // when it is forgotten unless it is renewed here
 	jobs   map[string]*part       // that it takes part in
 }
@@ -43,6 +44,7 @@ type session struct {
 // part is a session's part in a job.
 type part struct {
 	job           *job
+	task          string // as which it takes part, if that is known
 	watch         *watch // nil for none
 	guard, bridge holding
 }
@@ -65,7 +67,7 @@ func (p *part) of(c lease.Claim) *holding {
 // find returns the session that a ticket is the right to, if it has come here.
 // (A lookup in a map whose hash is seeded at random tells nothing of 128 random bits by
 // the time that it takes.)
-func (f *Front) find(t []byte, o origin) (*session, error) {
+func (f *Front) find(t []byte, o rpc.Origin) (*session, error) {
 	if len(t) != len(ticket{}) {
 		return nil, lease.ErrLost
 	}
@@ -74,7 +76,7 @@ func (f *Front) find(t []byte, o origin) (*session, error) {
 	switch x := f.byName[ticket(t)]; {
 	case x == nil:
 		return nil, errUnknownHere
-	case x.from.identity != o.identity:
+	case x.from.Caller.Identity != o.Caller.Identity:
 		return nil, lease.ErrLost
 	default:
 		return x, nil
@@ -89,8 +91,8 @@ type opened struct {
 }
 
 // openSession opens a session in those of the jobs that it may take part in.
-func (f *Front) openSession(ctx context.Context, o origin, ttl time.Duration, names []string) (opened, error) {
-	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(names)); err != nil {
+func (f *Front) openSession(ctx context.Context, o rpc.Origin, ttl time.Duration, names []string, tasks map[string]string) (opened, error) {
+	if err := errors.Join(lease.CheckTTL(ttl), lease.CheckJobs(names), rpc.CheckTasks(names, tasks)); err != nil {
 		return opened{}, err
 	}
 	pool, err := f.open(ctx)
@@ -105,7 +107,7 @@ func (f *Front) openSession(ctx context.Context, o origin, ttl time.Duration, na
 	}
 	limits, refused := map[string]time.Duration{}, error(nil)
 	for _, name := range names {
-		limit, err := f.allowed(ctx, o, name)
+		limit, err := f.allowed(ctx, o, name, tasks[name])
 		if err != nil {
 			if refused == nil {
 				refused = err
@@ -120,11 +122,11 @@ func (f *Front) openSession(ctx context.Context, o origin, ttl time.Duration, na
 	}
 	var t ticket
 	rand.Read(t[:])
-	l, revision, err := pool.Open(ctx, ttl, t.name(), o.identity)
+	l, revision, err := pool.Open(ctx, ttl, t.name(), string(o.Caller.Identity))
 	if err != nil {
 		return opened{}, err
 	}
-	x, err := f.admit(l, t, o, limits)
+	x, err := f.admit(l, t, o, limits, tasks)
 	if err != nil {
 		f.wg.Go(func() { f.giveBack(l) })
 		return opened{}, err
@@ -144,7 +146,7 @@ func (f *Front) giveBack(l *etcdlease.PoolSession) {
 }
 
 // admit makes a session known here.
-func (f *Front) admit(l *etcdlease.PoolSession, t ticket, o origin, limits map[string]time.Duration) (*session, error) {
+func (f *Front) admit(l *etcdlease.PoolSession, t ticket, o rpc.Origin, limits map[string]time.Duration, tasks map[string]string) (*session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -158,10 +160,10 @@ func (f *Front) admit(l *etcdlease.PoolSession, t ticket, o origin, limits map[s
 	}
 	x := &session{lease: l, ticket: t, from: o, until: time.Now().Add(l.TTL()), jobs: map[string]*part{}}
 	f.byName[t] = x
-	f.limits.sessions[o.peer]++
-	f.limits.came[o.connection]++
+	f.limits.sessions[o.Peer]++
+	f.limits.came[o.Connection]++
 	for name, limit := range limits {
-		f.enterLocked(x, name, limit)
+		f.enterLocked(x, name, tasks[name], limit)
 	}
 	return x, nil
 }
@@ -178,8 +180,8 @@ func (f *Front) dropLocked(x *session, why error) {
 		return
 	}
 	delete(f.byName, x.ticket)
-	down(f.limits.sessions, x.from.peer)
-	down(f.limits.came, x.from.connection)
+	down(f.limits.sessions, x.from.Peer)
+	down(f.limits.came, x.from.Connection)
 	for name, p := range x.jobs {
 		if p.watch != nil {
 			p.watch.end(why)
@@ -192,11 +194,14 @@ func (f *Front) dropLocked(x *session, why error) {
 }
 
 // join makes a session take part in a further job.
-func (f *Front) join(ctx context.Context, o origin, x *session, name string) error {
-	if err := assignment.ValidateJobName(name); err != nil {
+func (f *Front) join(ctx context.Context, o rpc.Origin, x *session, name, task string) error {
+	if err := errors.Join(assignment.ValidateJobName(name), rpc.CheckTask(task)); err != nil {
 		return err
 	}
-	limit, err := f.allowed(ctx, o, name)
+	if task == "" {
+		task = f.taskOf(x, name)
+	}
+	limit, err := f.allowed(ctx, o, name, task)
 	if err != nil {
 		return err
 	}
@@ -210,35 +215,56 @@ func (f *Front) join(ctx context.Context, o origin, x *session, name string) err
 	case x.jobs[name] == nil && len(x.jobs) >= lease.MaxJobs:
 		return &assignment.FieldError{Field: "jobs", Value: len(x.jobs) + 1, Allowed: fmt.Sprintf("at most %d", lease.MaxJobs)}
 	}
-	f.enterLocked(x, name, limit)
+	f.enterLocked(x, name, task, limit)
 	return nil
 }
 
-// introduce finds a session that another front has opened, and makes sure that its caller
-// may hold leases of the jobs in which it says that it takes part.
-func (f *Front) introduce(ctx context.Context, o origin, t ticket, jobs []etcdlease.Memory) (*session, map[string]time.Duration, error) {
+// taskOf is as which one a session takes part in a job, if that is known.
+func (f *Front) taskOf(x *session, name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := x.jobs[name]; p != nil {
+		return p.task
+	}
+	return ""
+}
+
+// introduced is a session that another front has opened.
+type introduced struct {
+	limits  map[string]time.Duration // of the jobs in which it takes part
+	refused map[string]error         // why it may hold nothing in some of them
+}
+
+// introduce finds a session that another front has opened, and finds out in which of the jobs
+// in which it says that it takes part it may hold something.
+func (f *Front) introduce(ctx context.Context, o rpc.Origin, t ticket, jobs []etcdlease.Memory, tasks map[string]string) (*session, *introduced, error) {
 	pool, err := f.open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := f.unknown(o.peer); err != nil {
+	if err := f.unknown(o.Peer); err != nil {
 		return nil, nil, err
 	}
 	l, err := pool.Find(ctx, t.name())
 	if err != nil {
 		return nil, nil, err
 	}
-	f.known(o.peer)
-	if l.Owner() != o.identity {
+	f.known(o.Peer)
+	if l.Owner() != string(o.Caller.Identity) {
 		return nil, nil, lease.ErrLost
 	}
-	limits := map[string]time.Duration{}
+	in := &introduced{map[string]time.Duration{}, map[string]error{}}
 	for _, j := range jobs {
-		if limits[j.Job], err = f.allowed(ctx, o, j.Job); err != nil {
+		if err := f.own(ctx, o, j.Job, tasks[j.Job]); refused(err) {
+			in.refused[j.Job] = err
+		} else if err != nil {
+			return nil, nil, err
+		}
+		if in.limits[j.Job], err = f.limitOf(ctx, o, j.Job); err != nil {
 			return nil, nil, err
 		}
 	}
-	return &session{lease: l, ticket: t, from: o}, limits, nil
+	return &session{lease: l, ticket: t, from: o}, in, nil
 }
 
 // renewed is what came of a renewal.
@@ -248,24 +274,31 @@ type renewed struct {
 }
 
 // renew renews a session, with one keepalive.
-func (f *Front) renew(ctx context.Context, o origin, t []byte, revision int64, jobs []etcdlease.Memory) (renewed, error) {
+func (f *Front) renew(ctx context.Context, o rpc.Origin, t []byte, revision int64, jobs []etcdlease.Memory, tasks map[string]string) (renewed, error) {
 	x, err := f.find(t, o)
-	var limits map[string]time.Duration
+	var in *introduced
 	if errors.Is(err, errUnknownHere) {
-		x, limits, err = f.introduce(ctx, o, ticket(t), jobs)
+		x, in, err = f.introduce(ctx, o, ticket(t), jobs, tasks)
 	} else if err == nil {
-		err = f.holdsUp(x)
+		if err = f.holdsUp(x); err == nil {
+			err = f.ownStill(ctx, o, x)
+		}
 	}
 	if err != nil {
 		return renewed{}, err
 	}
 	asked := time.Now()
-	r, err := x.lease.Renew(ctx, revision, jobs)
+	r, err := x.lease.Renew(ctx, revision, jobs, func(held []etcdlease.Memory) error {
+		if in == nil {
+			return nil
+		}
+		return heldByOthers(in.refused, held)
+	})
 	if err != nil {
 		return renewed{}, f.failed(x, err)
 	}
-	if limits != nil {
-		if x, err = f.admit(x.lease, x.ticket, o, limits); err != nil {
+	if in != nil {
+		if x, err = f.admit(x.lease, x.ticket, o, in.limits, tasks); err != nil {
 			return renewed{}, err
 		}
 	}
@@ -333,10 +366,10 @@ func (f *Front) takesPart(x *session, name string) (*part, error) {
 	return nil, &assignment.FieldError{Field: "job", Value: name, Allowed: "one that the session takes part in"}
 }
 
-func (f *Front) acquire(ctx context.Context, x *session, name string, c lease.Claim) (etcdlease.Acquired, error) {
+func (f *Front) acquire(ctx context.Context, o rpc.Origin, x *session, name string, c lease.Claim) (etcdlease.Acquired, error) {
 	p, err := f.takesPart(x, name)
 	if err == nil {
-		err = f.cfg.Authorize(ctx, name)
+		err = f.own(ctx, o, name, f.taskOf(x, name))
 	}
 	if err != nil {
 		return etcdlease.Acquired{}, err

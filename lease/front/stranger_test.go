@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,55 +122,6 @@ func TestFalseMemory(t *testing.T) {
 	if _, without := stop(); without > 0 {
 		t.Errorf("others believed in nothing %d times", without)
 	}
-}
-
-// Rights are asked for at each call that needs them, and at each front.
-func TestAuthorize(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, etcdtest.Start(t), 2)
-	var allowed atomic.Bool
-	denied := status.Error(codes.PermissionDenied, "no right to own job")
-	for _, f := range b.fronts {
-		b.kill(f)
-		b.start(f, func(cfg *front.Config) {
-			cfg.Authorize = func(_ context.Context, job string) error {
-				if job == "job" && !allowed.Load() {
-					return denied
-				}
-				return nil
-			}
-		})
-	}
-	first, second := slicerv1.NewLeaseServiceClient(dial(t, b.fronts[0].addr)), slicerv1.NewLeaseServiceClient(dial(t, b.fronts[1].addr))
-	_, err := first.OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 10_000, Jobs: []string{"job"}})
-	wantCode(t, "OpenSession", err, codes.PermissionDenied)
-	resp := open(t, first, "job", "other")
-	if len(resp.GetJobs()) != 1 || resp.GetJobs()[0] != "other" {
-		t.Errorf("a session in %v", resp.GetJobs())
-	}
-	allowed.Store(true)
-	resp = open(t, first, "job")
-	allowed.Store(false)
-	for call, err := range calls(t.Context(), first, resp.GetSession()) {
-		want := codes.PermissionDenied
-		switch call {
-		case "ReleaseClaim", "CloseSession":
-			want = codes.OK
-		}
-		if call != "WatchRecords" { // which comes after CloseSession
-			wantCode(t, call, err, want)
-		}
-	}
-	allowed.Store(true)
-	resp = open(t, first, "job")
-	allowed.Store(false)
-	stream, err := first.WatchRecords(t.Context(), &slicerv1.WatchRecordsRequest{Session: resp.GetSession(), Job: "job"})
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	wantCode(t, "WatchRecords", err, codes.PermissionDenied)
-	_, err = second.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: resp.GetSession(), Revision: resp.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job"}}})
-	wantCode(t, "RenewSession at another front", err, codes.PermissionDenied)
 }
 
 // A session that holds what was recalled, and renews for ever, holds up a change for a

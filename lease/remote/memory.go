@@ -38,13 +38,13 @@ func (m *memory) joined(job string) (task string, ok bool) {
 func (m *memory) join(job, task string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.copyOf(job)
+	n := m.copyOfLocked(job)
 	n.Job, n.Task = job, task
 	m.jobs[job] = n
 }
 
-// copyOf is what is remembered of a job, to be changed. The lock is held.
-func (m *memory) copyOf(job string) *slicerv1.SessionMemory {
+// copyOfLocked is what is remembered of a job, to be changed. The lock is held.
+func (m *memory) copyOfLocked(job string) *slicerv1.SessionMemory {
 	j := m.jobs[job]
 	return &slicerv1.SessionMemory{Job: j.GetJob(), Task: j.GetTask(), Revision: j.GetRevision(), Fingerprint: j.GetFingerprint(), Guard: j.GetGuard(), Bridge: j.GetBridge()}
 }
@@ -93,7 +93,7 @@ func (m *memory) tell(job string, seen lease.Seen, fingerprint uint64) {
 	defer m.mu.Unlock()
 	m.revision = max(m.revision, seen.Revision)
 	if j := m.jobs[job]; j != nil && j.Revision <= seen.Revision {
-		n := m.copyOf(job)
+		n := m.copyOfLocked(job)
 		n.Revision, n.Fingerprint = seen.Revision, fingerprint
 		m.jobs[job] = n
 	}
@@ -128,7 +128,7 @@ func (m *memory) set(job string, c lease.Claim, change func(*slicerv1.Holder) *s
 	if j == nil {
 		return
 	}
-	n := m.copyOf(job)
+	n := m.copyOfLocked(job)
 	if c.Bridge() {
 		n.Bridge = change(j.Bridge)
 	} else {

@@ -32,12 +32,12 @@ type service struct {
 // holder is whom a call comes from that carries a session.
 type holder struct {
 	id    uint64 // of the session
-	from  origin
+	from  rpc.Origin
 	tasks map[string]string
 }
 
 func (v *service) find(ctx context.Context, t []byte) (holder, error) {
-	from := v.s.originOf(ctx)
+	from := rpc.OriginOf(ctx, v.s.rights)
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
 	x, err := v.s.remote.find(t, from)
@@ -59,8 +59,8 @@ func (v *service) owner(ctx context.Context, t []byte, job string) (holder, erro
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	from := v.s.originOf(ctx)
-	if err := checkTasks(req.GetJobs(), req.GetTasks()); err != nil {
+	from := rpc.OriginOf(ctx, v.s.rights)
+	if err := rpc.CheckTasks(req.GetJobs(), req.GetTasks()); err != nil {
 		return nil, explain(err)
 	}
 	o, err := v.s.open(ctx, ttl, req.GetJobs(), &opening{from, req.GetTasks()})
@@ -72,7 +72,7 @@ func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequ
 
 func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*slicerv1.JoinJobResponse, error) {
 	job, task := req.GetJob(), req.GetTask()
-	if err := errors.Join(assignment.ValidateJobName(job), checkTask(task)); err != nil {
+	if err := errors.Join(assignment.ValidateJobName(job), rpc.CheckTask(task)); err != nil {
 		return nil, explain(err)
 	}
 	x, err := v.find(ctx, req.GetSession())
@@ -179,7 +179,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 
 // watch begins a session's watch of a job. What it returns ends with the session.
 func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
-	from, s := v.s.originOf(ctx), v.s
+	from, s := rpc.OriginOf(ctx, v.s.rights), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, err := s.remote.find(t, from)
@@ -190,7 +190,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		return nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
 	}
 	watching, end := context.WithCancelCause(ctx)
-	w, err := s.remote.watch(x, job, from.connection, end)
+	w, err := s.remote.watch(x, job, from.Connection, end)
 	if err != nil {
 		end(nil)
 		return nil, nil, err
@@ -199,7 +199,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.remote.unwatch(x, job, from.connection, w)
+		s.remote.unwatch(x, job, from.Connection, w)
 	}, nil
 }
 

@@ -115,7 +115,7 @@ func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, serv
 
 // frontLeases serves the leases of a store to slicelets, beside the assigner.
 func frontLeases(opened *daemon.Part, of stores.Opened, p *run.Process) error {
-	f, err := front.New(front.Config{Store: of.Leases.Open, LeaseTime: plane.LeaseTime(of.Backend), Logger: p.Log})
+	f, err := front.New(front.Config{Store: of.Leases.Open, LeaseTime: plane.LeaseTime(of.Backend), Rights: p.Rights, Access: plane.LeaseAccess(of.Backend), Logger: p.Log})
 	if err != nil {
 		return err
 	}
