@@ -100,7 +100,8 @@
 //
 // Readers and Writers are the contract, leasetest its conformance suite. Package
 // etcdlease keeps leases in etcd; package serve in the process that `slicer serve`
-// is, and package remote is how slicelets reach that. This package links none of them.
+// is; package front serves those in etcd to slicelets without its credentials; and package
+// remote is how slicelets reach the latter two. This package links none of them.
 //
 // The protocol has a Promela model, test/model, that is explored exhaustively,
 // and the code here is run against itself by a random simulation (TestSimulation).

@@ -175,7 +175,7 @@ func (s *Store) goBack(m mark, revision int64, why string) error {
 // heard takes in the revision of an answer to a request that was sent at m, and makes
 // sure that it came from an etcd whose past is what was told.
 func (s *Store) heard(ctx context.Context, m mark, revision int64) error {
-	if err := s.passed(ctx, m, revision); err != nil {
+	if err := s.passed(ctx, s.client, m, revision); err != nil {
 		return err
 	}
 	return s.prove(ctx, m, revision)
@@ -200,7 +200,7 @@ func (s *Store) prove(ctx context.Context, m mark, now int64) error {
 	// Others wait for it, and some that ask have no deadline.
 	looking, cancel := context.WithTimeout(ctx, lookUpWithin)
 	defer cancel()
-	err := s.lookUp(looking, m, now)
+	err := s.lookUp(looking, s.client, m, now)
 	if looking.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w: its past cannot be looked up within %s", lease.ErrUnavailable, lookUpWithin)
 	}
@@ -214,15 +214,16 @@ func (s *Store) prove(ctx context.Context, m mark, now int64) error {
 // lookUpWithin bounds a look at etcd's past.
 const lookUpWithin = 5 * time.Second
 
-// lookUp makes sure that etcd still has what was told, over a connection that may be new.
-func (s *Store) lookUp(ctx context.Context, m mark, now int64) error {
+// lookUp makes sure that etcd still has what was told, over the connections of a client
+// that may be new.
+func (s *Store) lookUp(ctx context.Context, kv clientv3.KV, m mark, now int64) error {
 	h := s.past
 	h.mu.Lock()
 	until := h.until
 	h.mu.Unlock()
 	// A compaction by time leaves the last ten seconds at least, and a restore with
 	// --mark-compacted nothing. After longer without etcd they cannot be told apart.
-	_, err := s.client.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(until))
+	_, err := kv.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithRev(until))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return s.goBack(m, now, fmt.Sprintf("revision %d, which it was at before the connection was lost, is compacted away", until))
@@ -232,7 +233,7 @@ func (s *Store) lookUp(ctx context.Context, m mark, now int64) error {
 		return explain(ctx, err)
 	}
 	for job, t := range h.of(nil) {
-		if err := s.unchanged(ctx, m, job, t); err != nil && !errors.Is(err, errCompacted) {
+		if err := s.unchanged(ctx, kv, m, job, t); err != nil && !errors.Is(err, errCompacted) {
 			return err
 		}
 	}
@@ -240,7 +241,7 @@ func (s *Store) lookUp(ctx context.Context, m mark, now int64) error {
 }
 
 // passed takes in the revision of an answer, which is none below what was told before.
-func (s *Store) passed(ctx context.Context, m mark, revision int64) error {
+func (s *Store) passed(ctx context.Context, kv clientv3.KV, m mark, revision int64) error {
 	if !s.past.learn(m.era, revision) {
 		return lease.ErrWentBack
 	}
@@ -248,7 +249,7 @@ func (s *Store) passed(ctx context.Context, m mark, revision int64) error {
 		return nil
 	}
 	m = s.past.mark()
-	resp, err := s.client.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := kv.Get(ctx, s.suspended, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	switch {
 	case err != nil:
 		return explain(ctx, err)
@@ -263,7 +264,7 @@ func (s *Store) passed(ctx context.Context, m mark, revision int64) error {
 // ends a session that needs it, and is forgotten if no job is named.
 func (s *Store) remember(ctx context.Context, m mark, jobs []string) error {
 	for job, t := range s.past.of(jobs) {
-		err := s.unchanged(ctx, m, job, t)
+		err := s.unchanged(ctx, s.client, m, job, t)
 		if errors.Is(err, errCompacted) && jobs == nil {
 			s.past.forget(job, t.revision)
 		} else if err != nil {
@@ -275,20 +276,20 @@ func (s *Store) remember(ctx context.Context, m mark, jobs []string) error {
 
 var errCompacted = fmt.Errorf("%w: what it has seen is compacted away", lease.ErrLost)
 
-func (s *Store) unchanged(ctx context.Context, m mark, job string, t told) error {
+func (s *Store) unchanged(ctx context.Context, kv clientv3.KV, m mark, job string, t told) error {
 	k := s.keys(job)
-	resp, err := s.client.Get(ctx, k.records(), clientv3.WithPrefix())
+	resp, err := kv.Get(ctx, k.records(), clientv3.WithPrefix())
 	if err != nil {
 		return explain(ctx, err)
 	}
-	if err := s.passed(ctx, m, resp.Header.Revision); err != nil {
+	if err := s.passed(ctx, kv, m, resp.Header.Revision); err != nil {
 		return err
 	}
 	if maps.Equal(k.recordsIn(resp), t.records) {
 		return nil
 	}
 	now := resp.Header.Revision
-	resp, err = s.client.Get(ctx, k.records(), clientv3.WithPrefix(), clientv3.WithRev(t.revision))
+	resp, err = kv.Get(ctx, k.records(), clientv3.WithPrefix(), clientv3.WithRev(t.revision))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return errCompacted

@@ -224,9 +224,14 @@ func value(c lease.Claim) string {
 }
 
 func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease.Seen, bool, error) {
+	a, err := n.acquire(ctx, job, c)
+	return a.Seen, a.OK, err
+}
+
+func (n *session) acquire(ctx context.Context, job string, c lease.Claim) (Acquired, error) {
 	m, err := n.begin()
 	if err != nil {
-		return lease.Seen{}, false, err
+		return Acquired{}, err
 	}
 	k := n.s.keys(job)
 	look, key := clientv3.OpGet(k.records(), clientv3.WithPrefix()), k.holder(c, n.id)
@@ -236,21 +241,24 @@ func (n *session) Acquire(ctx context.Context, job string, c lease.Claim) (lease
 		Else(look, n.s.suspensions()).
 		Commit()
 	if err != nil {
-		return lease.Seen{}, false, explain(ctx, err)
+		return Acquired{}, explain(ctx, err)
 	}
 	if err := n.s.heard(ctx, m, resp.Header.Revision); err != nil {
-		return lease.Seen{}, false, err
+		return Acquired{}, err
 	}
-	n.s.past.tell(n.era, job, told{resp.Header.Revision, k.recordsIn(got(resp, 0))})
+	r := k.recordsIn(got(resp, 0))
+	n.s.past.tell(n.era, job, told{resp.Header.Revision, r})
+	a := Acquired{OK: resp.Succeeded}
 	if resp.Succeeded {
-		kv := got(resp, 2).Kvs[0]
-		n.change(job, func(h *held) { h.keys[key] = holder{value(c), kv.CreateRevision} })
+		a.Created = got(resp, 2).Kvs[0].CreateRevision
+		n.change(job, func(h *held) { h.keys[key] = holder{value(c), a.Created} })
 	}
 	seen, err := k.seen(got(resp, 0), resp.Header.Revision)
 	if err == nil && !resp.Succeeded && got(resp, 1).Count > 0 {
 		err = lease.ErrSuspended
 	}
-	return seen, resp.Succeeded, err
+	a.Records = Records{seen, r.fingerprint()}
+	return a, err
 }
 
 func (n *session) Release(ctx context.Context, job string, c lease.Claim) error {

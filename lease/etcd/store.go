@@ -31,6 +31,10 @@
 //
 //	lease-suspended/LEASE        nothing; it goes with a lease of its own
 //
+// and for each session of another process, that a Pool carries,
+//
+//	lease/_session/NAME          lease time in milliseconds, owner; it goes with the session's lease
+//
 // Every step of a change is one transaction that compares the
 // create revision of leader and the three records with what was read, and, where no reader may be, the
 // create revisions of all keys below h/guard/ or h/bridge/ with 0. It compares those below lease-suspended/
@@ -69,6 +73,7 @@ type Config struct {
 
 // Store is a lease store in etcd. It implements lease.Readers and lease.Writers.
 type Store struct {
+	cfg       Config
 	client    *clientv3.Client
 	prefix    string
 	suspended string // prefix of the keys that suspend the store
@@ -100,26 +105,31 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("etcd leases: %w", &assignment.FieldError{Field: "prefix", Value: cfg.Prefix, Allowed: "begins with a slash, does not end with one, at most 256 bytes"})
 	}
 	past := newHistory()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: cfg.Endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
-		// etcd refuses clients that ping more often than every 5 s.
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
-		// Windows that are fixed need no pings to find their size: all messages are small.
-		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
-			grpc.WithStatsHandler(counter{&past.conns})},
-		// What the client would log is in the errors that it returns.
-		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
-	})
+	client, err := connect(cfg, cfg.Endpoints, &past.conns)
 	if err != nil {
 		return nil, fmt.Errorf("etcd leases: %v: %w", cfg.Endpoints, err)
 	}
-	s := &Store{client: client, prefix: cfg.Prefix + "/lease/", suspended: cfg.Prefix + "/lease-suspended/", past: past, log: cfg.Logger, checked: map[uint64]bool{}}
+	s := &Store{cfg: cfg, client: client, prefix: cfg.Prefix + "/lease/", suspended: cfg.Prefix + "/lease-suspended/", past: past, log: cfg.Logger, checked: map[uint64]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if err := s.checkVersions(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("etcd leases: %w", err)
 	}
 	return s, nil
+}
+
+// connect makes a client, which counts its connections.
+func connect(cfg Config, endpoints []string, conns *atomic.Int64) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
+		// etcd refuses clients that ping more often than every 5 s.
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		// Windows that are fixed need no pings to find their size: all messages are small.
+		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
+			grpc.WithStatsHandler(counter{conns})},
+		// What the client would log is in the errors that it returns.
+		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
+	})
 }
 
 // Close ends the connections and waits for what runs. Sessions run out, unless

@@ -3,12 +3,12 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,12 +32,12 @@ type service struct {
 // holder is whom a call comes from that carries a session.
 type holder struct {
 	id    uint64 // of the session
-	from  origin
+	from  rpc.Origin
 	tasks map[string]string
 }
 
 func (v *service) find(ctx context.Context, t []byte) (holder, error) {
-	from := v.s.originOf(ctx)
+	from := rpc.OriginOf(ctx, v.s.rights)
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
 	x, err := v.s.remote.find(t, from)
@@ -59,8 +59,8 @@ func (v *service) owner(ctx context.Context, t []byte, job string) (holder, erro
 func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequest) (*slicerv1.OpenSessionResponse, error) {
 	const most = int64(lease.MaxTTL / time.Millisecond)
 	ttl := time.Duration(min(max(req.GetTtlMs(), 0), most+1)) * time.Millisecond
-	from := v.s.originOf(ctx)
-	if err := checkTasks(req.GetJobs(), req.GetTasks()); err != nil {
+	from := rpc.OriginOf(ctx, v.s.rights)
+	if err := rpc.CheckTasks(req.GetJobs(), req.GetTasks()); err != nil {
 		return nil, explain(err)
 	}
 	o, err := v.s.open(ctx, ttl, req.GetJobs(), &opening{from, req.GetTasks()})
@@ -72,7 +72,7 @@ func (v *service) OpenSession(ctx context.Context, req *slicerv1.OpenSessionRequ
 
 func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*slicerv1.JoinJobResponse, error) {
 	job, task := req.GetJob(), req.GetTask()
-	if err := errors.Join(assignment.ValidateJobName(job), checkTask(task)); err != nil {
+	if err := errors.Join(assignment.ValidateJobName(job), rpc.CheckTask(task)); err != nil {
 		return nil, explain(err)
 	}
 	x, err := v.find(ctx, req.GetSession())
@@ -116,7 +116,7 @@ func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRe
 }
 
 func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRequest) (*slicerv1.AcquireClaimResponse, error) {
-	c, err := claim(req.GetJob(), req.GetClaim())
+	c, err := rpc.Claim(req.GetJob(), req.GetClaim())
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -128,11 +128,11 @@ func (v *service) AcquireClaim(ctx context.Context, req *slicerv1.AcquireClaimRe
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &slicerv1.AcquireClaimResponse{Acquired: ok, Records: records(seen)}, nil
+	return &slicerv1.AcquireClaimResponse{Acquired: ok, Records: rpc.Records(seen)}, nil
 }
 
 func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRequest) (*slicerv1.ReleaseClaimResponse, error) {
-	c, err := claim(req.GetJob(), req.GetClaim())
+	c, err := rpc.Claim(req.GetJob(), req.GetClaim())
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -171,7 +171,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 		case err != nil:
 			return explain(err)
 		}
-		if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: records(seen)}); err != nil {
+		if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: rpc.Records(seen)}); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 
 // watch begins a session's watch of a job. What it returns ends with the session.
 func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
-	from, s := v.s.originOf(ctx), v.s
+	from, s := rpc.OriginOf(ctx, v.s.rights), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, err := s.remote.find(t, from)
@@ -190,7 +190,7 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		return nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
 	}
 	watching, end := context.WithCancelCause(ctx)
-	w, err := s.remote.watch(x, job, from.connection, end)
+	w, err := s.remote.watch(x, job, from.Connection, end)
 	if err != nil {
 		end(nil)
 		return nil, nil, err
@@ -199,27 +199,8 @@ func (v *service) watch(ctx context.Context, t []byte, job string) (context.Cont
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.remote.unwatch(x, job, from.connection, w)
+		s.remote.unwatch(x, job, from.Connection, w)
 	}, nil
-}
-
-func claim(job string, c *slicerv1.Claim) (lease.Claim, error) {
-	if err := assignment.ValidateJobName(job); err != nil {
-		return lease.Claim{}, err
-	}
-	from, to := assignment.Generation(c.GetFrom()), assignment.Generation(c.GetTo())
-	if from < 0 || to <= from || to > assignment.MaxGeneration {
-		return lease.Claim{}, &assignment.FieldError{Field: "claim", Value: fmt.Sprintf("%d to %d", from, to), Allowed: "generations, to after from"}
-	}
-	return lease.Claim{From: from, To: to}, nil
-}
-
-func records(s lease.Seen) *slicerv1.LeaseRecords {
-	return &slicerv1.LeaseRecords{
-		Revision: s.Revision,
-		Guard:    int64(s.Guard.Generation), GuardOpen: s.Guard.Open,
-		BridgeFrom: int64(s.Bridge.From), BridgeTo: int64(s.Bridge.To), BridgeOpen: s.Bridge.Open,
-	}
 }
 
 // explain gives an error its status.

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/slicer-project/slicer/assignment/access"
-	"github.com/slicer-project/slicer/assignment/access/enforce"
-	"github.com/slicer-project/slicer/assignment/limiter"
 	"github.com/slicer-project/slicer/lease"
-	"google.golang.org/grpc/peer"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 // Bounds of what one caller of LeaseService may have, so that none shuts the
@@ -32,31 +29,11 @@ var errReplaced = errors.New("the session watches the job anew")
 // ticket is the right to a session: random, and told to its holder alone.
 type ticket [16]byte
 
-// origin is where a call comes from.
-type origin struct {
-	caller     enforce.Caller
-	peer       string // the caller whose sessions are counted
-	connection string
-}
-
-// originOf reads it off the connection, never off a message.
-func (s *Store) originOf(ctx context.Context) origin {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
-		return origin{caller: enforce.Caller{Identity: access.Anonymous}}
-	}
-	o := origin{caller: s.rights.Peer(ctx), connection: p.Addr.String(), peer: "address " + limiter.KeyOf(p.Addr)}
-	if o.caller.Identity != access.Anonymous {
-		o.peer = "identity " + string(o.caller.Identity)
-	}
-	return o
-}
-
 // remoteSession is a session that was opened over gRPC.
 type remoteSession struct {
 	id      uint64
 	ticket  ticket
-	origin  origin
+	origin  rpc.Origin
 	tasks   map[string]string // by job: as which one the session takes part, if that is known
 	watches map[string]*watch // by job
 }
@@ -78,23 +55,23 @@ func newRemoteSessions() *remoteSessions {
 }
 
 // room reports whether a caller may open another session.
-func (g *remoteSessions) room(o origin) error {
+func (g *remoteSessions) room(o rpc.Origin) error {
 	switch {
-	case g.peers[o.peer] >= MaxPeerSessions:
-		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.peer)
-	case g.opened[o.connection] >= MaxConnectionSessions:
+	case g.peers[o.Peer] >= MaxPeerSessions:
+		return fmt.Errorf("%w: %d sessions of %s", errFull, MaxPeerSessions, o.Peer)
+	case g.opened[o.Connection] >= MaxConnectionSessions:
 		return fmt.Errorf("%w: %d sessions of one connection", errFull, MaxConnectionSessions)
 	}
 	return nil
 }
 
 // admit makes a session of the table a caller's.
-func (g *remoteSessions) admit(id uint64, o origin, tasks map[string]string) ticket {
+func (g *remoteSessions) admit(id uint64, o rpc.Origin, tasks map[string]string) ticket {
 	x := &remoteSession{id: id, origin: o, tasks: maps.Clone(tasks), watches: map[string]*watch{}}
 	rand.Read(x.ticket[:])
 	g.byTicket[x.ticket], g.byID[id] = x, x
-	g.peers[o.peer]++
-	g.opened[o.connection]++
+	g.peers[o.Peer]++
+	g.opened[o.Connection]++
 	return x.ticket
 }
 
@@ -113,11 +90,11 @@ func (g *remoteSessions) name(id uint64, job, task string) {
 // find returns the session that a ticket is the right to. Whatever is wrong with
 // it, the answer is the same. (A lookup in a map whose hash is seeded at random
 // tells nothing of 128 random bits by the time that it takes.)
-func (g *remoteSessions) find(t []byte, o origin) (*remoteSession, error) {
+func (g *remoteSessions) find(t []byte, o rpc.Origin) (*remoteSession, error) {
 	if len(t) != len(ticket{}) {
 		return nil, lease.ErrLost
 	}
-	if x := g.byTicket[ticket(t)]; x != nil && x.origin.caller.Identity == o.caller.Identity {
+	if x := g.byTicket[ticket(t)]; x != nil && x.origin.Caller.Identity == o.Caller.Identity {
 		return x, nil
 	}
 	return nil, lease.ErrLost
@@ -131,8 +108,8 @@ func (g *remoteSessions) drop(id uint64) {
 	}
 	delete(g.byID, id)
 	delete(g.byTicket, x.ticket)
-	down(g.peers, x.origin.peer)
-	down(g.opened, x.origin.connection)
+	down(g.peers, x.origin.Peer)
+	down(g.opened, x.origin.Connection)
 	for _, w := range x.watches {
 		w.end(lease.ErrLost)
 	}

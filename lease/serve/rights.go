@@ -2,34 +2,24 @@ package serve
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/access"
-	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // own returns nil if a caller may be a job's task, PERMISSION_DENIED if not, and
 // ErrUnavailable if that cannot be known.
-func (s *Store) own(ctx context.Context, from origin, job, task string) error {
-	if policy, _ := s.rights.Policy(); policy == nil {
-		return nil
+func (s *Store) own(ctx context.Context, from rpc.Origin, job, task string) error {
+	if s.access == nil {
+		return rpc.Own(s.rights, from, job, task, nil)
 	}
-	q := access.Question{Verb: assignment.Own, Job: job, Task: task}
-	if s.access != nil {
-		var err error
-		if q.Access, err = s.access(ctx, job); err != nil {
-			return fmt.Errorf("%w: who may own job %s: %w", lease.ErrUnavailable, job, err)
-		}
-	}
-	return s.rights.Check(from.caller, q)
+	return rpc.Own(s.rights, from, job, task, func() (assignment.Access, error) { return s.access(ctx, job) })
 }
 
 // ownAny returns those of the jobs that a caller may take part in, and why not in another.
-func (s *Store) ownAny(ctx context.Context, from origin, jobs []string, tasks map[string]string) (may []string, refused error) {
+func (s *Store) ownAny(ctx context.Context, from rpc.Origin, jobs []string, tasks map[string]string) (may []string, refused error) {
 	for _, job := range jobs {
 		if err := s.own(ctx, from, job, tasks[job]); err == nil {
 			may = append(may, job)
@@ -56,26 +46,6 @@ func (s *Store) ownStill(ctx context.Context, x holder, job string) error {
 	s.remote.endWatch(x.id, job, err)
 	if s.table.Holds(x.id, job) {
 		return err
-	}
-	return nil
-}
-
-// checkTasks looks at the names of tasks in a request.
-func checkTasks(jobs []string, tasks map[string]string) error {
-	for job, task := range tasks {
-		if !slices.Contains(jobs, job) {
-			return &assignment.FieldError{Field: "tasks", Value: assignment.Clip(job, 80), Allowed: "names of tasks in the session's jobs"}
-		}
-		if err := checkTask(task); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkTask(name string) error {
-	if name != "" && !assignment.ValidToken(name, assignment.MaxNameLen) {
-		return &assignment.FieldError{Field: "task", Value: assignment.Clip(name, 80), Allowed: "1 to 253 printable ASCII characters without space or slash"}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 // errUnknownJob: the job is not one in consistent mode here.
@@ -78,7 +79,7 @@ type opened struct {
 
 // opening is who asks over gRPC for a session, and as which tasks.
 type opening struct {
-	from  origin
+	from  rpc.Origin
 	tasks map[string]string
 }
 

@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"loadbalance/overload":  {"assignment"},
 	"lease":                 {"assignment", "assignment/wire", "proto"},
 	"lease/etcd":            {"assignment", "assignment/wire", "lease", "proto"},
+	"lease/front":           {"assignment", "assignment/wire", "lease", "lease/etcd", "proto"},
 	"lease/serve":           {"assignment", "assignment/wire", "lease", "proto"},
 	"proto":                 {},
 	"assigner":              {"assignment", "assignment/wire", "assignment/store", "assignment/jobfile", "lease", "loadbalance", "loadbalance/overload", "proto"},

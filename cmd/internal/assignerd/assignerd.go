@@ -7,13 +7,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
+	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/stores"
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/front"
 )
 
 // Command returns the program, which decides which task owns which keys.
@@ -21,6 +24,7 @@ func Command() *cobra.Command {
 	var f run.Flags
 	var urls []string
 	var ttl, registration, compact time.Duration
+	var serveLeases bool
 	cmd := &cobra.Command{
 		Use:   "assigner --store URL [flags]",
 		Short: "Decide which task owns which keys, and keep that in etcd",
@@ -42,7 +46,11 @@ etcd keeps each generation until it is compacted. Start it with
 
 Jobs in consistent mode need etcd 3.5.13 or later on every member. Their leases
 are kept beside the assignments, below lease/ of the store's prefix; with an older
-etcd such jobs are refused, and all others are served.`,
+etcd such jobs are refused, and all others are served.
+
+With --serve-leases the servers of such jobs hold their leases by way of the
+assigners, at --listen, and need neither credentials of etcd nor a way to it. Name
+all assigners to them: a session goes on at another one when its own dies.`,
 		Example: `  assigner --store etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379/slicer
   assigner --store main=etcd://etcd-1:2379/slicer --store eu=etcd://eu-etcd:2379/slicer --zone eu-1
   assigner --store 'etcd://etcd-1:2379/slicer?ca=/etc/etcd/ca.pem&cert=/etc/etcd/client.pem&key=/etc/etcd/client.key'`,
@@ -66,19 +74,20 @@ etcd such jobs are refused, and all others are served.`,
 			specs[i].RegistrationTTL = registration
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
-			return openAssigner(ctx, p, specs, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Rights: p.Rights, Logger: p.Log, Registerer: p.Registry})
+			return openAssigner(ctx, p, specs, serveLeases, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Rights: p.Rights, Logger: p.Log, Registerer: p.Registry})
 		})
 	}
 	f.Bind(cmd, "", run.AssignerPort)
 	f.BindPolicy(cmd)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
+	cmd.Flags().BoolVar(&serveLeases, "serve-leases", false, "hold leases in etcd for the servers of jobs in consistent mode, which then need no credentials of it: those of the first --store. Each assigner of the store should")
 	cmd.Flags().DurationVar(&registration, "registration-ttl", 3*time.Second, "`time` after which the other assigners take over the jobs of one that died or is cut off from its store, 2s to 10m in whole seconds; etcd makes it longer than its election timeout. The shorter it is, the sooner a store that is slow makes jobs change hands. Above 3s, slicelets look in vain for another Distributor from 4s after the death until then")
 	cmd.Flags().DurationVar(&compact, "etcd-compact", 0, "compact etcd: drop what was overwritten or deleted this `time` ago, 10s to 24h; 0 leaves it to etcd's --auto-compaction flags. It is for all of the etcd cluster, so set it only where nothing else there needs older revisions. 5m is a good value")
 	return cmd
 }
 
-func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, cfg assigner.Config) (*daemon.Part, error) {
+func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, serveLeases bool, cfg assigner.Config) (*daemon.Part, error) {
 	opened := daemon.Part{Close: func() error { return nil }}
 	all, err := stores.OpenAll(ctx, specs, p.Log, p.Status)
 	if err != nil {
@@ -96,5 +105,25 @@ func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, cfg 
 	}
 	opened.Closes(a.Close)
 	opened.Register, opened.Options, opened.Ready = a.Register, assigner.ServerOptions(), a.Ready
+	if serveLeases {
+		if err := frontLeases(&opened, all[0], p); err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
+	}
 	return &opened, nil
+}
+
+// frontLeases serves the leases of a store to slicelets, beside the assigner.
+func frontLeases(opened *daemon.Part, of stores.Opened, p *run.Process) error {
+	f, err := front.New(front.Config{Store: of.Leases.Open, LeaseTime: plane.LeaseTime(of.Backend), Rights: p.Rights, Access: plane.LeaseAccess(of.Backend), Logger: p.Log})
+	if err != nil {
+		return err
+	}
+	opened.Closes(f.Close)
+	register := opened.Register
+	opened.Register = func(r grpc.ServiceRegistrar) {
+		register(r)
+		f.Register(r)
+	}
+	return nil
 }

@@ -30,14 +30,15 @@ func NewLeases(s Spec, log *slog.Logger) *Leases { return &Leases{spec: s, log: 
 
 // OpenWriter implements lease.Writers.
 func (l *Leases) OpenWriter(ctx context.Context, ttl time.Duration) (lease.WriteSession, error) {
-	st, err := l.open(ctx)
+	st, err := l.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return st.OpenWriter(ctx, ttl)
 }
 
-func (l *Leases) open(ctx context.Context) (*etcdlease.Store, error) {
+// Open opens the lease store, or returns the one that is open. It stays this type's.
+func (l *Leases) Open(ctx context.Context) (*etcdlease.Store, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: slicer/v1/lease.proto
 
-// What the slicelets of consistent jobs speak with a lease store that a Slicer
-// process serves itself (package lease, and serve and remote in it).
+// What the slicelets of consistent jobs speak with a Slicer process that keeps leases
+// itself, or in etcd for them (package lease, and serve, front and remote in it).
 
 package slicerv1
 
@@ -97,7 +97,9 @@ type OpenSessionResponse struct {
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Those of the jobs named that it takes part in. The others are unknown, not
 	// in consistent mode, not granted yet after a restart, or not the caller's to own.
-	Jobs          []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs []string `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// The store's when it was opened; 0 if the server wants no memory.
+	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -151,6 +153,13 @@ func (x *OpenSessionResponse) GetJobs() []string {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *OpenSessionResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type JoinJobRequest struct {
@@ -252,8 +261,13 @@ func (*JoinJobResponse) Descriptor() ([]byte, []int) {
 }
 
 type RenewSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// The highest revision that an answer to this session has told, that of its opening
+	// among them.
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The jobs that the session takes part in, at most 64.
+	Jobs          []*SessionMemory `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,10 +309,26 @@ func (x *RenewSessionRequest) GetSession() []byte {
 	return nil
 }
 
+func (x *RenewSessionRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RenewSessionRequest) GetJobs() []*SessionMemory {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
 type RenewSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease time granted, from when the request arrived.
-	TtlMs         int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs int64 `protobuf:"varint,1,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// The store's when it was renewed; 0 if the server wants no memory.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -340,6 +370,154 @@ func (x *RenewSessionResponse) GetTtlMs() int64 {
 	return 0
 }
 
+func (x *RenewSessionResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// SessionMemory is what a session has been told of a job, and holds in it.
+type SessionMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The newest records that it was told: 0 and nothing if there were none.
+	Revision    int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Fingerprint uint64 `protobuf:"fixed64,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// The claims that it was told it holds; absent if there is none.
+	Guard  *Holder `protobuf:"bytes,4,opt,name=guard,proto3" json:"guard,omitempty"`
+	Bridge *Holder `protobuf:"bytes,5,opt,name=bridge,proto3" json:"bridge,omitempty"`
+	// As in JoinJob.
+	Task          string `protobuf:"bytes,6,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionMemory) Reset() {
+	*x = SessionMemory{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionMemory) ProtoMessage() {}
+
+func (x *SessionMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionMemory.ProtoReflect.Descriptor instead.
+func (*SessionMemory) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SessionMemory) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *SessionMemory) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SessionMemory) GetFingerprint() uint64 {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return 0
+}
+
+func (x *SessionMemory) GetGuard() *Holder {
+	if x != nil {
+		return x.Guard
+	}
+	return nil
+}
+
+func (x *SessionMemory) GetBridge() *Holder {
+	if x != nil {
+		return x.Bridge
+	}
+	return nil
+}
+
+func (x *SessionMemory) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+// Holder is a claim that is held, and the revision at which its key was made.
+type Holder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claim         *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"`
+	Created       int64                  `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holder) Reset() {
+	*x = Holder{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holder) ProtoMessage() {}
+
+func (x *Holder) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holder.ProtoReflect.Descriptor instead.
+func (*Holder) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Holder) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+func (x *Holder) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
 type CloseSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       []byte                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -349,7 +527,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +539,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +552,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CloseSessionRequest) GetSession() []byte {
@@ -392,7 +570,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +582,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +595,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 // Claim is the guard at a generation (from is 0), or a bridge.
@@ -431,7 +609,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +621,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +634,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Claim) GetFrom() int64 {
@@ -484,7 +662,7 @@ type AcquireClaimRequest struct {
 
 func (x *AcquireClaimRequest) Reset() {
 	*x = AcquireClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +674,7 @@ func (x *AcquireClaimRequest) String() string {
 func (*AcquireClaimRequest) ProtoMessage() {}
 
 func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +687,7 @@ func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimRequest.ProtoReflect.Descriptor instead.
 func (*AcquireClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AcquireClaimRequest) GetJob() string {
@@ -537,14 +715,17 @@ type AcquireClaimResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Acquired bool                   `protobuf:"varint,1,opt,name=acquired,proto3" json:"acquired,omitempty"`
 	// As they were when the claim was or was not granted.
-	Records       *LeaseRecords `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
+	Records *LeaseRecords `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`
+	// The revision at which the key that holds the claim was made; 0 if the server wants
+	// no memory.
+	Created       int64 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireClaimResponse) Reset() {
 	*x = AcquireClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +737,7 @@ func (x *AcquireClaimResponse) String() string {
 func (*AcquireClaimResponse) ProtoMessage() {}
 
 func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +750,7 @@ func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimResponse.ProtoReflect.Descriptor instead.
 func (*AcquireClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AcquireClaimResponse) GetAcquired() bool {
@@ -586,6 +767,13 @@ func (x *AcquireClaimResponse) GetRecords() *LeaseRecords {
 	return nil
 }
 
+func (x *AcquireClaimResponse) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
 type ReleaseClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -597,7 +785,7 @@ type ReleaseClaimRequest struct {
 
 func (x *ReleaseClaimRequest) Reset() {
 	*x = ReleaseClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +797,7 @@ func (x *ReleaseClaimRequest) String() string {
 func (*ReleaseClaimRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +810,7 @@ func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReleaseClaimRequest) GetJob() string {
@@ -654,7 +842,7 @@ type ReleaseClaimResponse struct {
 
 func (x *ReleaseClaimResponse) Reset() {
 	*x = ReleaseClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +854,7 @@ func (x *ReleaseClaimResponse) String() string {
 func (*ReleaseClaimResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +867,7 @@ func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 type WatchRecordsRequest struct {
@@ -692,7 +880,7 @@ type WatchRecordsRequest struct {
 
 func (x *WatchRecordsRequest) Reset() {
 	*x = WatchRecordsRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +892,7 @@ func (x *WatchRecordsRequest) String() string {
 func (*WatchRecordsRequest) ProtoMessage() {}
 
 func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +905,7 @@ func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRecordsRequest) GetJob() string {
@@ -743,7 +931,7 @@ type WatchRecordsResponse struct {
 
 func (x *WatchRecordsResponse) Reset() {
 	*x = WatchRecordsResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +943,7 @@ func (x *WatchRecordsResponse) String() string {
 func (*WatchRecordsResponse) ProtoMessage() {}
 
 func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +956,7 @@ func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchRecordsResponse) GetRecords() *LeaseRecords {
@@ -787,16 +975,19 @@ type LeaseRecords struct {
 	Guard     int64 `protobuf:"varint,2,opt,name=guard,proto3" json:"guard,omitempty"`
 	GuardOpen bool  `protobuf:"varint,3,opt,name=guard_open,json=guardOpen,proto3" json:"guard_open,omitempty"`
 	// 0: there is none.
-	BridgeFrom    int64 `protobuf:"varint,4,opt,name=bridge_from,json=bridgeFrom,proto3" json:"bridge_from,omitempty"`
-	BridgeTo      int64 `protobuf:"varint,5,opt,name=bridge_to,json=bridgeTo,proto3" json:"bridge_to,omitempty"`
-	BridgeOpen    bool  `protobuf:"varint,6,opt,name=bridge_open,json=bridgeOpen,proto3" json:"bridge_open,omitempty"`
+	BridgeFrom int64 `protobuf:"varint,4,opt,name=bridge_from,json=bridgeFrom,proto3" json:"bridge_from,omitempty"`
+	BridgeTo   int64 `protobuf:"varint,5,opt,name=bridge_to,json=bridgeTo,proto3" json:"bridge_to,omitempty"`
+	BridgeOpen bool  `protobuf:"varint,6,opt,name=bridge_open,json=bridgeOpen,proto3" json:"bridge_open,omitempty"`
+	// Of the records as they are stored, with the revisions at which they were and a random
+	// number that changes with them; 0 if the server wants no memory.
+	Fingerprint   uint64 `protobuf:"fixed64,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaseRecords) Reset() {
 	*x = LeaseRecords{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +999,7 @@ func (x *LeaseRecords) String() string {
 func (*LeaseRecords) ProtoMessage() {}
 
 func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +1012,7 @@ func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecords.ProtoReflect.Descriptor instead.
 func (*LeaseRecords) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseRecords) GetRevision() int64 {
@@ -866,6 +1057,13 @@ func (x *LeaseRecords) GetBridgeOpen() bool {
 	return false
 }
 
+func (x *LeaseRecords) GetFingerprint() uint64 {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return 0
+}
+
 var File_slicer_v1_lease_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_lease_proto_rawDesc = "" +
@@ -878,20 +1076,34 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"v\n" +
 	"\x13OpenSessionResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x12\n" +
-	"\x04jobs\x18\x03 \x03(\tR\x04jobs\"P\n" +
+	"\x04jobs\x18\x03 \x03(\tR\x04jobs\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"P\n" +
 	"\x0eJoinJobRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\"\x11\n" +
-	"\x0fJoinJobResponse\"/\n" +
+	"\x0fJoinJobResponse\"y\n" +
 	"\x13RenewSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\fR\asession\"-\n" +
+	"\asession\x18\x01 \x01(\fR\asession\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12,\n" +
+	"\x04jobs\x18\x03 \x03(\v2\x18.slicer.v1.SessionMemoryR\x04jobs\"I\n" +
 	"\x14RenewSessionResponse\x12\x15\n" +
-	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\"/\n" +
+	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xc7\x01\n" +
+	"\rSessionMemory\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12 \n" +
+	"\vfingerprint\x18\x03 \x01(\x06R\vfingerprint\x12'\n" +
+	"\x05guard\x18\x04 \x01(\v2\x11.slicer.v1.HolderR\x05guard\x12)\n" +
+	"\x06bridge\x18\x05 \x01(\v2\x11.slicer.v1.HolderR\x06bridge\x12\x12\n" +
+	"\x04task\x18\x06 \x01(\tR\x04task\"J\n" +
+	"\x06Holder\x12&\n" +
+	"\x05claim\x18\x01 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\x03R\acreated\"/\n" +
 	"\x13CloseSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\fR\asession\"\x16\n" +
 	"\x14CloseSessionResponse\"+\n" +
@@ -901,10 +1113,11 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x13AcquireClaimRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
 	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
-	"\asession\x18\x03 \x01(\fR\asession\"e\n" +
+	"\asession\x18\x03 \x01(\fR\asession\"\x7f\n" +
 	"\x14AcquireClaimResponse\x12\x1a\n" +
 	"\bacquired\x18\x01 \x01(\bR\bacquired\x121\n" +
-	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"i\n" +
+	"\arecords\x18\x02 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\x12\x18\n" +
+	"\acreated\x18\x03 \x01(\x03R\acreated\"i\n" +
 	"\x13ReleaseClaimRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12&\n" +
 	"\x05claim\x18\x02 \x01(\v2\x10.slicer.v1.ClaimR\x05claim\x12\x18\n" +
@@ -914,7 +1127,7 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
 	"\asession\x18\x02 \x01(\fR\asession\"I\n" +
 	"\x14WatchRecordsResponse\x121\n" +
-	"\arecords\x18\x01 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"\xbe\x01\n" +
+	"\arecords\x18\x01 \x01(\v2\x17.slicer.v1.LeaseRecordsR\arecords\"\xe0\x01\n" +
 	"\fLeaseRecords\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05guard\x18\x02 \x01(\x03R\x05guard\x12\x1d\n" +
@@ -924,7 +1137,8 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"bridgeFrom\x12\x1b\n" +
 	"\tbridge_to\x18\x05 \x01(\x03R\bbridgeTo\x12\x1f\n" +
 	"\vbridge_open\x18\x06 \x01(\bR\n" +
-	"bridgeOpen2\xb5\x04\n" +
+	"bridgeOpen\x12 \n" +
+	"\vfingerprint\x18\a \x01(\x06R\vfingerprint2\xb5\x04\n" +
 	"\fLeaseService\x12L\n" +
 	"\vOpenSession\x12\x1d.slicer.v1.OpenSessionRequest\x1a\x1e.slicer.v1.OpenSessionResponse\x12@\n" +
 	"\aJoinJob\x12\x19.slicer.v1.JoinJobRequest\x1a\x1a.slicer.v1.JoinJobResponse\x12O\n" +
@@ -946,7 +1160,7 @@ func file_slicer_v1_lease_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_lease_proto_rawDescData
 }
 
-var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_slicer_v1_lease_proto_goTypes = []any{
 	(*OpenSessionRequest)(nil),   // 0: slicer.v1.OpenSessionRequest
 	(*OpenSessionResponse)(nil),  // 1: slicer.v1.OpenSessionResponse
@@ -954,43 +1168,49 @@ var file_slicer_v1_lease_proto_goTypes = []any{
 	(*JoinJobResponse)(nil),      // 3: slicer.v1.JoinJobResponse
 	(*RenewSessionRequest)(nil),  // 4: slicer.v1.RenewSessionRequest
 	(*RenewSessionResponse)(nil), // 5: slicer.v1.RenewSessionResponse
-	(*CloseSessionRequest)(nil),  // 6: slicer.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil), // 7: slicer.v1.CloseSessionResponse
-	(*Claim)(nil),                // 8: slicer.v1.Claim
-	(*AcquireClaimRequest)(nil),  // 9: slicer.v1.AcquireClaimRequest
-	(*AcquireClaimResponse)(nil), // 10: slicer.v1.AcquireClaimResponse
-	(*ReleaseClaimRequest)(nil),  // 11: slicer.v1.ReleaseClaimRequest
-	(*ReleaseClaimResponse)(nil), // 12: slicer.v1.ReleaseClaimResponse
-	(*WatchRecordsRequest)(nil),  // 13: slicer.v1.WatchRecordsRequest
-	(*WatchRecordsResponse)(nil), // 14: slicer.v1.WatchRecordsResponse
-	(*LeaseRecords)(nil),         // 15: slicer.v1.LeaseRecords
-	nil,                          // 16: slicer.v1.OpenSessionRequest.TasksEntry
+	(*SessionMemory)(nil),        // 6: slicer.v1.SessionMemory
+	(*Holder)(nil),               // 7: slicer.v1.Holder
+	(*CloseSessionRequest)(nil),  // 8: slicer.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil), // 9: slicer.v1.CloseSessionResponse
+	(*Claim)(nil),                // 10: slicer.v1.Claim
+	(*AcquireClaimRequest)(nil),  // 11: slicer.v1.AcquireClaimRequest
+	(*AcquireClaimResponse)(nil), // 12: slicer.v1.AcquireClaimResponse
+	(*ReleaseClaimRequest)(nil),  // 13: slicer.v1.ReleaseClaimRequest
+	(*ReleaseClaimResponse)(nil), // 14: slicer.v1.ReleaseClaimResponse
+	(*WatchRecordsRequest)(nil),  // 15: slicer.v1.WatchRecordsRequest
+	(*WatchRecordsResponse)(nil), // 16: slicer.v1.WatchRecordsResponse
+	(*LeaseRecords)(nil),         // 17: slicer.v1.LeaseRecords
+	nil,                          // 18: slicer.v1.OpenSessionRequest.TasksEntry
 }
 var file_slicer_v1_lease_proto_depIdxs = []int32{
-	16, // 0: slicer.v1.OpenSessionRequest.tasks:type_name -> slicer.v1.OpenSessionRequest.TasksEntry
-	8,  // 1: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 2: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
-	8,  // 3: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
-	15, // 4: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
-	0,  // 5: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
-	2,  // 6: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
-	4,  // 7: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
-	6,  // 8: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
-	9,  // 9: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
-	11, // 10: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
-	13, // 11: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
-	1,  // 12: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
-	3,  // 13: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
-	5,  // 14: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
-	7,  // 15: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
-	10, // 16: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
-	12, // 17: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
-	14, // 18: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
-	12, // [12:19] is the sub-list for method output_type
-	5,  // [5:12] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	18, // 0: slicer.v1.OpenSessionRequest.tasks:type_name -> slicer.v1.OpenSessionRequest.TasksEntry
+	6,  // 1: slicer.v1.RenewSessionRequest.jobs:type_name -> slicer.v1.SessionMemory
+	7,  // 2: slicer.v1.SessionMemory.guard:type_name -> slicer.v1.Holder
+	7,  // 3: slicer.v1.SessionMemory.bridge:type_name -> slicer.v1.Holder
+	10, // 4: slicer.v1.Holder.claim:type_name -> slicer.v1.Claim
+	10, // 5: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
+	17, // 6: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
+	10, // 7: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
+	17, // 8: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
+	0,  // 9: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
+	2,  // 10: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
+	4,  // 11: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
+	8,  // 12: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
+	11, // 13: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
+	13, // 14: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
+	15, // 15: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
+	1,  // 16: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
+	3,  // 17: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
+	5,  // 18: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
+	9,  // 19: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
+	12, // 20: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
+	14, // 21: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
+	16, // 22: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
+	16, // [16:23] is the sub-list for method output_type
+	9,  // [9:16] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_lease_proto_init() }
@@ -1004,7 +1224,7 @@ func file_slicer_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_lease_proto_rawDesc), len(file_slicer_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: slicer/v1/lease.proto
 
-// What the slicelets of consistent jobs speak with a lease store that a Slicer
-// process serves itself (package lease, and serve and remote in it).
+// What the slicelets of consistent jobs speak with a Slicer process that keeps leases
+// itself, or in etcd for them (package lease, and serve, front and remote in it).
 
 package slicerv1
 
@@ -51,6 +51,14 @@ const (
 // PERMISSION_DENIED means that the caller may not own the job, be it as this task:
 // OpenSession's if that is so of all of its jobs. RenewSession's means that it holds a
 // claim in a job that it may own no more: the session runs out.
+// DATA_LOSS: the store behind the server has gone back to an earlier state, and the
+// session is over.
+//
+// Where several processes serve the leases of one etcd, a session that is open at one
+// goes on at another. That one does not know it at first, and answers every call but
+// OpenSession and RenewSession with ABORTED. RenewSession introduces it: it carries what the
+// session has been told and holds, and as which tasks. The server compares that with the
+// store, and with what the caller may own, before it renews. The holder keeps that memory, since it alone lives as long as the session.
 type LeaseServiceClient interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.
@@ -69,7 +77,7 @@ type LeaseServiceClient interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(ctx context.Context, in *ReleaseClaimRequest, opts ...grpc.CallOption) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every two seconds at least. The newest supersedes older ones. The session
+	// and every five seconds at least. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(ctx context.Context, in *WatchRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRecordsResponse], error)
@@ -182,6 +190,14 @@ type LeaseService_WatchRecordsClient = grpc.ServerStreamingClient[WatchRecordsRe
 // PERMISSION_DENIED means that the caller may not own the job, be it as this task:
 // OpenSession's if that is so of all of its jobs. RenewSession's means that it holds a
 // claim in a job that it may own no more: the session runs out.
+// DATA_LOSS: the store behind the server has gone back to an earlier state, and the
+// session is over.
+//
+// Where several processes serve the leases of one etcd, a session that is open at one
+// goes on at another. That one does not know it at first, and answers every call but
+// OpenSession and RenewSession with ABORTED. RenewSession introduces it: it carries what the
+// session has been told and holds, and as which tasks. The server compares that with the
+// store, and with what the caller may own, before it renews. The holder keeps that memory, since it alone lives as long as the session.
 type LeaseServiceServer interface {
 	// OpenSession grants a lease for the jobs named. After a restart nothing is
 	// granted in a job until every lease that was granted for it before has run out.
@@ -200,7 +216,7 @@ type LeaseServiceServer interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(context.Context, *ReleaseClaimRequest) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every two seconds at least. The newest supersedes older ones. The session
+	// and every five seconds at least. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(*WatchRecordsRequest, grpc.ServerStreamingServer[WatchRecordsResponse]) error

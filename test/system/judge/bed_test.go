@@ -48,6 +48,7 @@ type plan struct {
 	recycle                  time.Duration
 	noDeadline, ignoreTokens bool
 	think                    time.Duration
+	fronts                   bool // slicelets hold their leases by way of the assigners
 
 	// What is measured rather than judged.
 	file           string        // the job, instead of jobFile
@@ -105,12 +106,16 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	if p.noBridge {
 		assigner, assignerEnv = "assigner-sabotage", []string{"SLICER_SABOTAGE=no-bridge"}
 	}
+	flags := []string{"--insecure", url, "--http="}
+	if p.fronts {
+		flags = append(flags, "--serve-leases")
+	}
 	var assigners []string
 	for i := range 2 {
 		host := fmt.Sprintf("assigner-%d", i)
 		addr := n.listen(host, toPlane, 1)[0]
 		assigners = append(assigners, addr)
-		b.assigners = append(b.assigners, b.run(host, assignerEnv, assigner, "--insecure", "--id", host, "--listen", addr, url, "--http="))
+		b.assigners = append(b.assigners, b.run(host, assignerEnv, assigner, append(flags, "--id", host, "--listen", addr)...))
 	}
 	for i := range 2 {
 		host := fmt.Sprintf("distributor-%d", i)
@@ -127,8 +132,14 @@ func newBed(t *testing.T, n network, p plan) *bed {
 	b.store = b.actor("store", actorConfig{Role: "store", Addresses: storeAddr, IgnoreTokens: p.ignoreTokens})
 	for i := range p.processes {
 		host := fmt.Sprintf("owner-%d", i)
+		var fronts, etcd []string
+		if p.fronts {
+			fronts = n.via(host, toPlane, assigners)
+		} else {
+			etcd = n.via(host, toEtcd, b.etcdAddrs)
+		}
 		b.owners = append(b.owners, b.actor(host, actorConfig{Role: "slicelets",
-			Distributors: n.via(host, toPlane, b.distAddrs), Backups: n.via(host, toPlane, backup), Etcd: n.via(host, toEtcd, b.etcdAddrs),
+			Distributors: n.via(host, toPlane, b.distAddrs), Backups: n.via(host, toPlane, backup), Etcd: etcd, Fronts: fronts,
 			Addresses: n.listen(host, toPlane, p.slicelets), Store: n.via(host, toPlane, storeAddr)[0], Recycle: p.recycle, Think: p.think, Shift: p.shift}))
 	}
 	for i := range p.clients {
@@ -185,7 +196,7 @@ func (b *bed) startEtcd() {
 type actorConfig struct {
 	Role, Name, Logs, Job       string
 	Distributors, Backups, Etcd []string
-	Addresses                   []string
+	Fronts, Addresses           []string
 	Store                       string
 	TTL                         time.Duration
 	Seed                        uint64

@@ -42,3 +42,27 @@ var systemFaults = append([]fault{
 func TestSystem(t *testing.T) {
 	run(t, newNamespaces(t), large(seed(t)), *duration, 4*time.Second, systemFaults)
 }
+
+// frontFaults are of fronts above all, which the assigners are then.
+var frontFaults = []fault{
+	{"kill of slicelets", 2, kill(owners, 3*time.Second)},
+	{"stop of slicelets for longer than the lease", 4, stop(owners, leaseTime+500*time.Millisecond, 3*leaseTime)},
+	{"stop of slicelets for a moment", 2, stop(owners, 100*time.Millisecond, leaseTime)},
+	{"cut between slicelets and fronts", 4, cut(leaseTime/2, 3*leaseTime, toPlane)},
+	{"kill of a front", 4, kill(assigners, 4*time.Second)},
+	{"stop of a front for longer than the lease", 4, stop(assigners, leaseTime, 4*leaseTime)},
+	{"stop of a front for a moment", 3, stop(assigners, 100*time.Millisecond, leaseTime)},
+	{"cut between a front and etcd", 4, cutOff(assigners, leaseTime/2, 3*leaseTime, toEtcd)},
+	{"cut between a front and all others", 2, cutOff(assigners, leaseTime/2, 3*leaseTime, toPlane)},
+	{"kill of an etcd member", 3, kill(etcds, 3*time.Second)},
+	{"stop of an etcd member", 2, stop(etcds, 500*time.Millisecond, 2*leaseTime)},
+	{"cut between an etcd member and all others", 2, cutOff(etcds, leaseTime/2, 3*leaseTime, toEtcd)},
+	{"kill of a distributor", 1, kill(distributors, 2*time.Second)},
+}
+
+// TestSystemFronts is the same with leases by way of the assigners.
+func TestSystemFronts(t *testing.T) {
+	p := large(seed(t))
+	p.fronts = true
+	run(t, newNamespaces(t), p, *duration, 4*time.Second, frontFaults)
+}

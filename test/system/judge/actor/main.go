@@ -26,6 +26,7 @@ type Config struct {
 
 	Distributors, Backups []string
 	Etcd                  []string
+	Fronts                []string // of etcd, instead of it
 	Addresses             []string // of slicelets, one each; or of the store
 	Store                 string   // its address
 	TTL                   time.Duration

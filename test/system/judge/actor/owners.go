@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -13,9 +14,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/lease"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
+	"github.com/slicer-project/slicer/lease/remote"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/system/judge/history"
 )
@@ -29,11 +36,11 @@ const (
 )
 
 func runOwners(ctx context.Context, cfg Config, log *history.Log) error {
-	store, err := openLeases(ctx, cfg)
+	store, closeStore, err := openLeases(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer closeStore()
 	var wg sync.WaitGroup
 	failed := make(chan error, 2*len(cfg.Addresses))
 	conns := &peers{}
@@ -63,29 +70,50 @@ func runOwners(ctx context.Context, cfg Config, log *history.Log) error {
 	return nil
 }
 
-// openLeases connects to etcd, whenever that answers.
-func openLeases(ctx context.Context, cfg Config) (*etcdlease.Store, error) {
+// openLeases connects to etcd, whenever that answers, or to fronts of it.
+func openLeases(ctx context.Context, cfg Config) (lease.Readers, func() error, error) {
+	if len(cfg.Fronts) > 0 {
+		return openFronts(cfg.Fronts)
+	}
 	for {
 		try, cancel := context.WithTimeout(ctx, 3*time.Second)
 		s, err := etcdlease.Open(try, etcdlease.Config{Endpoints: cfg.Etcd, Logger: slog.Default()})
 		cancel()
 		if err == nil {
-			return s, nil
+			return s, s.Close, nil
 		}
 		slog.Warn("no lease store yet", "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// openFronts makes a connection to each.
+func openFronts(addresses []string) (lease.Readers, func() error, error) {
+	var conns []grpc.ClientConnInterface
+	end := func() error { return nil }
+	for _, a := range addresses {
+		conn, err := grpc.NewClient(a, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 2 * time.Second}),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: .2, MaxDelay: time.Second}, MinConnectTimeout: time.Second}))
+		if err != nil {
+			return nil, nil, err
+		}
+		conns = append(conns, conn)
+		rest := end
+		end = func() error { return errors.Join(conn.Close(), rest()) }
+	}
+	return remote.New(conns...), end, nil
 }
 
 // seat is a task's name and address, and one slicelet after the other that has them.
 type seat struct {
 	cfg        Config
 	log        *history.Log
-	store      *etcdlease.Store
+	store      lease.Readers
 	peers      *peers
 	task, addr string
 	number     int // distinct among those of all processes

@@ -1,0 +1,337 @@
+package etcdlease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/lease"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// answerWithin is how long a keepalive may be without an answer before the stream
+	// is given up for one to another member.
+	answerWithin = time.Second
+	// lookEvery is how often a renewer looks whether its member leads still.
+	lookEvery = 5 * time.Second
+	// followFor is for how long a member serves that does not lead.
+	followFor = time.Minute
+	// renewerWithin bounds the beginning of a renewer at one member.
+	renewerWithin = 2 * time.Second
+)
+
+// keepalive is one renewal that a session's holder has asked for.
+type keepalive struct {
+	ctx    context.Context
+	id     clientv3.LeaseID
+	sent   time.Time
+	answer chan kept // has room for it
+}
+
+// kept is the answer to a keepalive.
+type kept struct {
+	ttl      time.Duration // 0: there is no such lease
+	revision int64
+}
+
+// renewer sends the keepalives of many sessions over one stream, on a connection of
+// its own to the member that leads: any other would pass each on to that one by an HTTP
+// request. Each keepalive that is asked for is sent, none other is, and the
+// n-th answer on the stream is the n-th keepalive's: etcd answers them in order. So an
+// answer is never credited to a renewal that was asked for after it was sent.
+type renewer struct {
+	s         *Store
+	client    *clientv3.Client
+	endpoint  string
+	leader    bool
+	conns     atomic.Int64
+	readable  atomic.Int64 // the lowest revision that is known to be readable, 0 for none
+	keepalive chan *keepalive
+	over      chan struct{} // closed at its end
+
+	mu      sync.Mutex
+	waiting []*keepalive // for answers, in the order in which they were sent
+}
+
+// renewers have at most one renewer at a time.
+type renewers struct {
+	s *Store
+
+	mu      sync.Mutex
+	current *renewer // nil between two
+	why     error
+	changed chan struct{} // closed when current changes
+}
+
+func newRenewers(s *Store) *renewers {
+	return &renewers{s: s, why: errors.New("no connection yet"), changed: make(chan struct{})}
+}
+
+func (r *renewers) set(k *renewer, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current, r.why = k, why
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// get waits for a renewer.
+func (r *renewers) get(ctx context.Context) (*renewer, error) {
+	for {
+		r.mu.Lock()
+		k, why, changed := r.current, r.why, r.changed
+		r.mu.Unlock()
+		if k != nil {
+			return k, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: no stream of keepalives: %w", lease.ErrUnavailable, why)
+		case <-r.s.ctx.Done():
+			return nil, fmt.Errorf("%w: closed", lease.ErrUnavailable)
+		}
+	}
+}
+
+// run has one renewer after the other.
+func (r *renewers) run() {
+	ctx, pause := r.s.ctx, 20*time.Millisecond
+	for ctx.Err() == nil {
+		k, stream, end, err := r.s.renewer(ctx)
+		if err == nil {
+			pause = 20 * time.Millisecond
+			r.set(k, nil)
+			err = k.run(ctx, stream, end)
+			r.set(nil, err)
+			k.close()
+		}
+		if ctx.Err() == nil {
+			r.s.log.Warn("stream of keepalives begins again", "error", err)
+			backoff.Sleep(ctx, backoff.Jitter(pause))
+			pause = min(2*pause, 500*time.Millisecond)
+		}
+	}
+}
+
+// renewer connects to the member that leads, if it is among the endpoints, and else to
+// one that knows of a leader.
+func (s *Store) renewer(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
+	var fallback string
+	err := errors.New("no endpoint")
+	for _, e := range s.cfg.Endpoints {
+		k, leads, knows, failed := s.approach(ctx, e)
+		if failed != nil {
+			err = failed
+			continue
+		}
+		if leads {
+			return k.begin(ctx)
+		}
+		k.close()
+		err = fmt.Errorf("%w: no endpoint knows of a leader", lease.ErrUnavailable)
+		if knows && fallback == "" {
+			fallback = e
+		}
+	}
+	if fallback == "" {
+		return nil, nil, nil, err
+	}
+	k, _, _, err := s.approach(ctx, fallback)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return k.begin(ctx)
+}
+
+// approach connects to a member, and asks whether it leads, or knows of one that does.
+func (s *Store) approach(ctx context.Context, endpoint string) (k *renewer, leads, knows bool, err error) {
+	k = &renewer{s: s, endpoint: endpoint, keepalive: make(chan *keepalive), over: make(chan struct{})}
+	if k.client, err = connect(s.cfg, []string{endpoint}, &k.conns); err != nil {
+		return nil, false, false, err
+	}
+	if leads, knows, err = k.leads(ctx); err != nil {
+		k.close()
+	}
+	k.leader = leads
+	return k, leads, knows, err
+}
+
+func (k *renewer) leads(ctx context.Context) (leads, knows bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, renewerWithin/2)
+	defer cancel()
+	status, err := etcdserverpb.NewMaintenanceClient(k.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
+	if err != nil {
+		return false, false, fmt.Errorf("%s: %w", k.endpoint, err)
+	}
+	return status.Leader == status.Header.MemberId, status.Leader != 0, nil
+}
+
+func (k *renewer) close() { _ = k.client.Close() }
+
+// begin opens the stream, and makes sure that the etcd which answers on it is the one
+// that has told what was told. The first answer, to a keepalive of no lease, says that the
+// stream has a connection; if the client has made no other since, what is then looked up comes
+// over the same one.
+func (k *renewer) begin(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
+	m := k.s.past.mark()
+	live, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	late := time.AfterFunc(renewerWithin, end)
+	stream, err := k.prove(live, m)
+	if !late.Stop() && err == nil {
+		err = fmt.Errorf("%w: %s has not begun a stream within %s", lease.ErrUnavailable, k.endpoint, renewerWithin)
+	}
+	if err != nil {
+		end()
+		k.close()
+		return nil, nil, nil, err
+	}
+	return k, stream, end, nil
+}
+
+func (k *renewer) prove(ctx context.Context, m mark) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
+	stream, err := etcdserverpb.NewLeaseClient(k.client.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{}); err != nil {
+		return nil, err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if err := k.s.passed(ctx, k.client, m, first.Header.Revision); err != nil {
+		return nil, err
+	}
+	if err := k.s.lookUp(ctx, k.client, m, first.Header.Revision); err != nil {
+		return nil, err
+	}
+	if n := k.conns.Load(); n != 1 {
+		return nil, fmt.Errorf("%w: %s was connected to %d times", lease.ErrUnavailable, k.endpoint, n)
+	}
+	return stream, nil
+}
+
+// run sends until the stream ends, its member leads no more, an answer is late, or etcd
+// is found to have gone back.
+func (k *renewer) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAliveClient, end context.CancelFunc) error {
+	defer close(k.over)
+	defer end()
+	m := k.s.past.mark()
+	wentBack := k.s.past.ended(m.era)
+	if wentBack == nil {
+		return lease.ErrWentBack
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	failed := make(chan error, 3)
+	wg.Go(func() { failed <- k.receive(stream); end() })
+	wg.Go(func() { failed <- k.watch(stream.Context()); end() })
+	for {
+		select {
+		case <-ctx.Done():
+			end()
+			return ctx.Err()
+		case <-wentBack:
+			end()
+			return lease.ErrWentBack
+		case err := <-failed:
+			end()
+			return err
+		case q := <-k.keepalive:
+			if q.ctx.Err() != nil {
+				continue // it is not counted on any more
+			}
+			q.sent = time.Now()
+			k.mu.Lock()
+			k.waiting = append(k.waiting, q)
+			k.mu.Unlock()
+			if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(q.id)}); err != nil {
+				end()
+				return errors.Join(err, <-failed)
+			}
+		}
+	}
+}
+
+// receive gives each answer to the keepalive that was sent for it.
+func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		k.mu.Lock()
+		var q *keepalive
+		if len(k.waiting) > 0 {
+			q = k.waiting[0]
+			k.waiting[0] = nil
+			k.waiting = k.waiting[1:]
+		}
+		k.mu.Unlock()
+		if q == nil || int64(q.id) != resp.ID {
+			return fmt.Errorf("%w: answer to a keepalive that was not sent, of lease %x", lease.ErrUnavailable, resp.ID)
+		}
+		q.answer <- kept{time.Duration(resp.TTL) * time.Second, resp.Header.GetRevision()}
+	}
+}
+
+// watch returns when the stream is no good any more.
+func (k *renewer) watch(ctx context.Context) error {
+	tick := time.NewTicker(answerWithin / 4)
+	defer tick.Stop()
+	looked, every := time.Now(), lookEvery
+	if !k.leader {
+		every = followFor
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		late := len(k.waiting) > 0 && time.Since(k.waiting[0].sent) > answerWithin
+		k.mu.Unlock()
+		if late {
+			return fmt.Errorf("%w: %s has not answered a keepalive within %s", lease.ErrUnavailable, k.endpoint, answerWithin)
+		}
+		if time.Since(looked) < every {
+			continue
+		}
+		if leads, knows, err := k.leads(ctx); err == nil && knows && !leads && len(k.s.cfg.Endpoints) > 1 {
+			return fmt.Errorf("%w: %s leads no more", lease.ErrUnavailable, k.endpoint)
+		}
+		looked = time.Now()
+	}
+}
+
+// renew sends one keepalive and waits for its answer.
+func (k *renewer) renew(ctx context.Context, id clientv3.LeaseID) (kept, error) {
+	q := &keepalive{ctx: ctx, id: id, answer: make(chan kept, 1)}
+	lost := func() error {
+		return fmt.Errorf("%w: the stream of keepalives to %s has ended", lease.ErrUnavailable, k.endpoint)
+	}
+	select {
+	case k.keepalive <- q:
+	case <-ctx.Done():
+		return kept{}, ctx.Err()
+	case <-k.over:
+		return kept{}, lost()
+	}
+	select {
+	case a := <-q.answer:
+		return a, nil
+	case <-ctx.Done():
+		return kept{}, ctx.Err()
+	case <-k.over:
+		return kept{}, lost()
+	}
+}

@@ -1,0 +1,230 @@
+package front_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/accesstest"
+	"github.com/slicer-project/slicer/assignment/store/etcdstore/etcdtest"
+	"github.com/slicer-project/slicer/lease"
+	etcdlease "github.com/slicer-project/slicer/lease/etcd"
+	"github.com/slicer-project/slicer/lease/front"
+	"github.com/slicer-project/slicer/lease/remote"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const ownersPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/{job}/task/{task}\", \"spiffe://corp/all\"], watch: [spiffe://corp/viewer]}\n"
+
+// nobodysPolicy lets nobody own the job.
+const nobodysPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/nobody\"]}\n"
+
+// guarded are two fronts of one etcd, with TLS and a policy that a test changes.
+type guarded struct {
+	*accesstest.Authority
+	t      *testing.T
+	direct *etcdlease.Store
+	addrs  []string
+	policy func(text string)
+	reads  atomic.Int64 // of a job's access
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	cfg := etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)}
+	g := &guarded{Authority: accesstest.New(t), t: t}
+	rights := accesstest.Rights(t, ownersPolicy, nil)
+	g.policy = func(text string) { rights.SetPolicy(accesstest.Policy(t, text)) }
+	open := func() *etcdlease.Store {
+		st, err := etcdlease.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		return st
+	}
+	g.direct = open()
+	for range 2 {
+		st := open()
+		f, err := front.New(front.Config{
+			Store:     func(context.Context) (*etcdlease.Store, error) { return st, nil },
+			LeaseTime: func(context.Context, string) (time.Duration, error) { return 5 * time.Second, nil },
+			Rights:    rights,
+			Access: func(_ context.Context, job string) (a assignment.Access, err error) {
+				g.reads.Add(1)
+				if job == "broken" {
+					err = errors.New("the disk is gone")
+				}
+				return a, err
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.addrs = append(g.addrs, lis.Addr().String())
+		srv, done := grpc.NewServer(grpc.Creds(g.Server("spiffe://corp/slicer"))), make(chan struct{})
+		f.Register(srv)
+		go func() { defer close(done); _ = srv.Serve(lis) }()
+		t.Cleanup(func() { srv.Stop(); <-done; f.Close() })
+	}
+	return g
+}
+
+func (g *guarded) conn(identity string, at int) *grpc.ClientConn {
+	g.t.Helper()
+	conn, err := grpc.NewClient(g.addrs[at], grpc.WithTransportCredentials(g.Client(identity)))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (g *guarded) as(identity string, at int) slicerv1.LeaseServiceClient {
+	return slicerv1.NewLeaseServiceClient(g.conn(identity, at))
+}
+
+// A session takes part in those jobs that its holder may own, as the task that it says it is.
+func TestOwnersAlone(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	for _, x := range []struct {
+		name, identity, job, task string
+		code                      codes.Code
+	}{
+		{"its task", "spiffe://corp/job/task/a", "job", "a", codes.OK},
+		{"another's task", "spiffe://corp/job/task/a", "job", "b", codes.PermissionDenied},
+		{"a task that it does not name", "spiffe://corp/job/task/a", "job", "", codes.PermissionDenied},
+		{"another job's task", "spiffe://corp/other/task/a", "job", "a", codes.PermissionDenied},
+		{"watch is not own", "spiffe://corp/viewer", "job", "", codes.PermissionDenied},
+		{"no certificate", accesstest.Nobody, "job", "a", codes.PermissionDenied},
+		{"an administrator", "spiffe://corp/sre", "job", "", codes.OK},
+		{"access that cannot be read", "spiffe://corp/all", "broken", "", codes.Unavailable},
+		{"a name that is none", "spiffe://corp/all", "job", "a b", codes.InvalidArgument},
+	} {
+		_, err := g.as(x.identity, 0).OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 5000, Jobs: []string{x.job}, Tasks: map[string]string{x.job: x.task}})
+		wantCode(t, x.name, err, x.code)
+	}
+	// The name of the task goes with the session from front to front.
+	var conns []grpc.ClientConnInterface
+	for i := range g.addrs {
+		conns = append(conns, g.conn("spiffe://corp/job/task/a", i))
+	}
+	s, err := remote.New(conns[0]).OpenReaderAs(t.Context(), 5*time.Second, map[string]string{"job": "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.(lease.TaskSession).JoinAs(t.Context(), "job", "b"); !errors.Is(err, lease.ErrRefused) {
+		t.Errorf("another task in the same session: %v", err)
+	}
+	for at := range g.addrs {
+		own := open(t, g.as("spiffe://corp/all", 0), "job")
+		for what, thief := range map[string]string{"another task": "spiffe://corp/job/task/a", "no certificate": accesstest.Nobody} {
+			c := g.as(thief, at)
+			_, err := c.RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: own.GetSession(), Revision: own.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job", Task: "a"}}})
+			wantCode(t, "renewal by "+what, err, codes.NotFound)
+			for call, err := range calls(t.Context(), c, own.GetSession()) {
+				want := codes.NotFound
+				if at == 1 { // where it is not known yet
+					want = codes.Aborted
+				}
+				wantCode(t, call+" by "+what, err, want)
+			}
+		}
+		if _, err := g.as("spiffe://corp/all", at).RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: own.GetSession(), Revision: own.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job"}}}); err != nil {
+			t.Errorf("renewal by its holder at front %d: %v", at, err)
+		}
+	}
+	named := open(t, g.as("spiffe://corp/sre", 0), "job")
+	renew := &slicerv1.RenewSessionRequest{Session: named.GetSession(), Revision: named.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job"}}}
+	before := g.reads.Load()
+	for range 50 {
+		if _, err := g.as("spiffe://corp/sre", 0).RenewSession(t.Context(), renew); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := g.reads.Load() - before; n > 10 {
+		t.Errorf("50 renewals have read the access of jobs %d times", n)
+	}
+}
+
+// A holder that may not own a job any more keeps what it holds until its lease has run out,
+// and not longer, at whichever front it asks. Who holds nothing is renewed as ever.
+func TestWithdrawnRight(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	f := newFleet(t, g.direct, lease.MaxTTL)
+	f.advance(1)
+	const holder = "spiffe://corp/job/task/a"
+	c := g.as(holder, 0)
+	opened := map[string]*slicerv1.OpenSessionResponse{}
+	for _, name := range []string{"holds", "idle"} {
+		var err error
+		opened[name], err = c.OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 5000, Jobs: []string{"job"}, Tasks: map[string]string{"job": "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := c.AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: opened["holds"].GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}})
+	if err != nil || !got.GetAcquired() {
+		t.Fatal(got, err)
+	}
+	stream, err := c.WatchRecords(t.Context(), &slicerv1.WatchRecordsRequest{Session: opened["idle"].GetSession(), Job: "job"})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	renew := func(name string, at int) error {
+		o := opened[name]
+		_, err := g.as(holder, at).RenewSession(t.Context(), &slicerv1.RenewSessionRequest{Session: o.GetSession(), Revision: o.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "job", Task: "a"}}})
+		return err
+	}
+	if err := renew("holds", 0); err != nil {
+		t.Fatal(err)
+	}
+	readers := func() int {
+		st, err := f.w.State(t.Context(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.GuardReaders
+	}
+	g.policy(nobodysPolicy)
+	if n := readers(); n != 1 {
+		t.Errorf("%d readers hold the guard just after the right went", n)
+	}
+	for at := range g.addrs {
+		wantCode(t, "renewal of what holds something", renew("holds", at), codes.PermissionDenied)
+		wantCode(t, "renewal of what holds nothing", renew("idle", at), codes.OK)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	wantCode(t, "the watch", err, codes.PermissionDenied)
+	f.eventually("the session that held the guard is over", func() bool {
+		switch err := renew("holds", 1); {
+		case err == nil:
+			t.Fatal("it was renewed")
+		case readers() > 0:
+			return false
+		}
+		return true
+	})
+	g.policy(ownersPolicy)
+	if got, err := g.as(holder, 1).AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: opened["idle"].GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}}); err != nil || !got.GetAcquired() {
+		t.Errorf("with the right again: %v, %v", got, err)
+	}
+}
