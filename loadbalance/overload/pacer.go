@@ -60,6 +60,9 @@ const (
 	// what is so when all wait. Two Ticks in which some waited all the time tell, if it was
 	// suddenly times the mean or more in both; in one the process may have been stopped.
 	suddenly = 1.5
+	// farMore is how much more than can be done must be asked for, by what few have just taken, that
+	// they tell: with 1.5 four that were slow by chance tell at .8x, now and then.
+	farMore = 2
 
 	// The means decay by these.
 	spacingOver = time.Second
@@ -300,7 +303,7 @@ func (p *Pacer) allBusy(s Seen, busy, over time.Duration, asked float64) {
 		return
 	}
 	p.all.busy, p.all.n = p.all.busy+busy.Seconds(), p.all.n+float64(s.Starts)
-	if s.Computed > 0 && p.all.n >= leastStarts && asked*p.busy <= p.starts && asked*p.all.busy > suddenly*p.all.n {
+	if s.Computed > 0 && p.all.n >= leastStarts && asked*p.busy <= p.starts && asked*p.all.busy > farMore*p.all.n {
 		p.busy, p.starts = p.all.busy, p.all.n
 	}
 }
