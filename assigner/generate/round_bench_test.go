@@ -214,6 +214,7 @@ func BenchmarkWholeRound(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/tasks=%d", kind, n), func(b *testing.B) { benchRound(b, kind, n) })
 		}
 	}
+	b.Run("steady/tasks=30000", func(b *testing.B) { benchRound(b, "steady", 30_000) })
 }
 
 func benchRound(b *testing.B, kind string, n int) {
