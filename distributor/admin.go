@@ -71,7 +71,7 @@ func (s adminService) ExplainKey(ctx context.Context, r *slicerv1.ExplainKeyRequ
 // callerOf is who a call is passed on for. Without a policy it is not known which peers pass
 // on what others ask: then it is the peer itself, since the assigner, which may have a policy,
 // believes what a Distributor says.
-func (d *Distributor) callerOf(ctx context.Context) enforce.Caller {
+func callerOf(ctx context.Context, d *Distributor) enforce.Caller {
 	if policy, _ := d.cfg.Rights.Policy(); policy == nil {
 		return d.cfg.Rights.Peer(ctx)
 	}
@@ -100,7 +100,7 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 // wants to know most. As with an assigner it is for every caller that has an identity, and
 // jobs that it may not read are left out.
 func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssignersRequest) (*slicerv1.ListAssignersResponse, error) {
-	from := s.d.callerOf(ctx)
+	from := callerOf(ctx, s.d)
 	if err := s.d.cfg.Rights.CheckNamed(from, "ListAssigners"); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func passOn[Req, Resp any](ctx context.Context, d *Distributor, method, job stri
 	ctx, cancel := context.WithDeadline(ctx, at.Add(-min(max(time.Until(at)/20, 0), answerMargin)))
 	defer cancel()
 	defer context.AfterFunc(d.handlers.Life(), cancel)()
-	ctx = enforce.Forward(ctx, d.callerOf(ctx))
+	ctx = enforce.Forward(ctx, callerOf(ctx, d))
 	err = status.Errorf(codes.Unavailable, "no %s is connected to this distributor", d.cfg.asked())
 	why := false // err is an assigner's
 	for _, a := range d.answerersFor(job) {

@@ -27,7 +27,7 @@ type autoshardingClient struct {
 
 // Join implements autosharding.Source.
 func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	p := s.d.watches(ctx)
+	p := watches(ctx, s.d)
 	j, err := s.d.acquireFor(ctx, job, p)
 	if err != nil {
 		return nil, err

@@ -26,13 +26,13 @@ type petition struct {
 	peer   string // the client to the limiter
 }
 
-func (d *Distributor) watches(ctx context.Context) *petition {
+func watches(ctx context.Context, d *Distributor) *petition {
 	return &petition{rights: d.cfg.Rights, caller: d.cfg.Rights.Peer(ctx), verb: assignment.Watch, peer: limiter.KeyOfContext(ctx)}
 }
 
 // petitionOf is what a subscriber's hello asks for.
-func (d *Distributor) petitionOf(ctx context.Context, in fanout.Hello) *petition {
-	p := d.watches(ctx)
+func petitionOf(ctx context.Context, d *Distributor, in fanout.Hello) *petition {
+	p := watches(ctx, d)
 	if in.Role == slicerv1.Role_ROLE_SLICELET {
 		p.verb, p.task = assignment.Own, in.Task.GetName()
 	}

@@ -36,7 +36,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 		return err
 	}
 	ctx := stream.Context()
-	p := d.petitionOf(ctx, in)
+	p := petitionOf(ctx, d, in)
 	j, err := d.acquireFor(ctx, in.Job, p)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s subscriberService) Fetch(req *slicerv1.FetchRequest, stream grpc.ServerS
 		return err
 	}
 	defer d.handlers.Leave()
-	p, err := d.fetch(stream.Context(), req, d.watches(stream.Context()))
+	p, err := d.fetch(stream.Context(), req, watches(stream.Context(), d))
 	if err != nil {
 		return err
 	}

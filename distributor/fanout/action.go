@@ -67,7 +67,7 @@ type (
 		Err      error
 	}
 	// Access is the answer to AccessAsked: what the job's config says of rights, the zero value
-	// where there is no such job. An error, a gRPC status, says that nobody knows.
+	// where there is no such job. An error, a gRPC status, says that it is not known.
 	Access struct {
 		Access assignment.Access
 		Err    error

@@ -26,6 +26,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/jobfile"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
@@ -276,6 +277,9 @@ func TestDocsMetrics(t *testing.T) {
 			}
 			return conn, err
 		},
+	}
+	if _, err := enforce.New(enforce.Config{Registerer: d}); err != nil {
+		t.Fatal(err)
 	}
 	for _, start := range parts {
 		p, err := start()
