@@ -27,6 +27,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/assignment/certs/certstest"
 	"github.com/slicer-project/slicer/assignment/jobfile"
@@ -283,6 +284,9 @@ func TestDocsMetrics(t *testing.T) {
 			}
 			return conn, err
 		},
+	}
+	if _, err := enforce.New(enforce.Config{Registerer: d}); err != nil {
+		t.Fatal(err)
 	}
 	for _, start := range parts {
 		p, err := start()

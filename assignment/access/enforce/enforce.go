@@ -51,6 +51,8 @@ type Rights struct {
 type shared struct {
 	log     *slog.Logger
 	refused *prometheus.CounterVec
+	failed  prometheus.Counter
+	loaded  prometheus.Gauge
 	current atomic.Pointer[inForce]
 
 	mu     sync.Mutex
@@ -76,10 +78,21 @@ func New(cfg Config) (*Rights, error) {
 			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, or plane.",
 		}, []string{"verb"}),
 	}
+	s.failed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "slicer_access_policy_reload_failures_total", Help: "Changes of the policy's file that could not be read, so that the policy in force stayed.",
+	})
+	s.loaded = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "slicer_access_policy_loaded_timestamp_seconds", Help: "When the policy in force was read, in seconds since 1970; 0 if there is none.",
+	})
 	s.current.Store(&inForce{cfg.Policy, make(chan struct{})})
+	if cfg.Policy != nil {
+		s.loaded.SetToCurrentTime()
+	}
 	if cfg.Registerer != nil {
-		if err := cfg.Registerer.Register(s.refused); err != nil {
-			return nil, err
+		for _, c := range []prometheus.Collector{s.refused, s.failed, s.loaded} {
+			if err := cfg.Registerer.Register(c); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return &Rights{shared: s}, nil
@@ -107,7 +120,11 @@ func (r *Rights) Policy() (p *access.Policy, changed <-chan struct{}) {
 // SetPolicy puts another policy in force, for all that share these rights.
 func (r *Rights) SetPolicy(p *access.Policy) {
 	close(r.current.Swap(&inForce{p, make(chan struct{})}).changed)
+	r.loaded.SetToCurrentTime()
 }
+
+// PolicyFailed counts a new policy that could not be read, so that the one in force stays.
+func (r *Rights) PolicyFailed() { r.failed.Inc() }
 
 // Caller is who a call or stream comes from.
 type Caller struct {

@@ -42,9 +42,6 @@ type policyFile struct {
 	rights *enforce.Rights
 	log    *slog.Logger
 
-	failures prometheus.Counter
-	loaded   prometheus.Gauge
-
 	mu     sync.Mutex
 	latest os.FileInfo // at the last look; nil if there was none
 	read   os.FileInfo // when it was read last, nil if there was none
@@ -53,15 +50,7 @@ type policyFile struct {
 
 // openPolicy reads a file for the first time, and there is none to fall back to.
 func openPolicy(path string, log *slog.Logger, reg prometheus.Registerer) (*policyFile, error) {
-	f := &policyFile{
-		path: path, log: log,
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slicer_access_policy_reload_failures_total", Help: "Changes of the policy's file that could not be read, so that the policy in force stayed.",
-		}),
-		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slicer_access_policy_loaded_timestamp_seconds", Help: "When the policy in force was read, in seconds since 1970.",
-		}),
-	}
+	f := &policyFile{path: path, log: log}
 	f.look()
 	f.read = f.latest
 	text, policy, err := readPolicy(path)
@@ -72,12 +61,6 @@ func openPolicy(path string, log *slog.Logger, reg prometheus.Registerer) (*poli
 	if f.rights, err = enforce.New(enforce.Config{Policy: policy, Logger: log, Registerer: reg}); err != nil {
 		return nil, err
 	}
-	for _, c := range []prometheus.Collector{f.failures, f.loaded} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	f.loaded.SetToCurrentTime()
 	return f, nil
 }
 
@@ -145,12 +128,11 @@ func (f *policyFile) reload() (news bool) {
 	}
 	f.text = text
 	if err != nil {
-		f.failures.Inc()
+		f.rights.PolicyFailed()
 		f.log.Error("the policy in force stays", "file", f.path, "error", err)
 		return true
 	}
 	f.rights.SetPolicy(policy)
-	f.loaded.SetToCurrentTime()
 	f.log.Info("policy read again", "file", f.path)
 	return true
 }
