@@ -302,4 +302,19 @@ var mutants = []mutant{
 	{Name: "assigner/does-not-suspend", File: "assigner/leases.go",
 		Old: "if !ok || !errors.Is(why, lease.ErrWentBack) {", New: "if _ = s; ok || true {",
 		Rule: "a store that has gone back is suspended"},
+
+	// Fronts of etcd.
+	{Name: "front/memory-not-compared", File: "lease/etcd/pool.go",
+		Old: "if x.checked.Load() != k {", New: "if k == nil {",
+		Rule: "a session that is new to a front is renewed after its memory was compared"},
+	{Name: "front/holders-not-compared", File: "lease/etcd/memory.go",
+		Old: "if h.told != (Holding{}) && h.told != *h.is {", New: "if false {",
+		Rule: "a moved session holds what it was told it holds, or is over"},
+	{Name: "front/records-not-compared", File: "lease/etcd/memory.go",
+		Old: "case at.recordsIn(then).fingerprint() != j.Fingerprint:", New: "case then == nil:",
+		Rule: "records that a moved session was told were so, or it is over"},
+	{Name: "front/answer-to-a-later-renewal", File: "lease/etcd/renewer.go",
+		Old:  "q = k.waiting[0]\n\t\t\tk.waiting[0] = nil\n\t\t\tk.waiting = k.waiting[1:]",
+		New:  "q = k.waiting[len(k.waiting)-1]\n\t\t\tk.waiting = k.waiting[:len(k.waiting)-1]",
+		Rule: "a renewal is credited with the answer to its own keepalive"},
 }

@@ -28,6 +28,7 @@ var suites = []suite{
 	{"./lease/remote", nil},
 	{"./assigner/generate", nil},
 	{"./lease/etcd", nil},
+	{"./lease/front", nil},
 	{"./assigner", nil},
 	{"./test/system/consistent", nil},
 	{"./test/cluster", []string{"-test.run", "TestSeeds", "-seeds", "100"}},
