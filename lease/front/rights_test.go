@@ -215,6 +215,7 @@ func TestWithdrawnRight(t *testing.T) {
 	}
 	wantCode(t, "the watch", err, codes.PermissionDenied)
 	f.eventually("the session that held the guard is over", func() bool {
+		wantCode(t, "renewal of what holds nothing", renew("idle", 1), codes.OK)
 		switch err := renew("holds", 1); {
 		case err == nil:
 			t.Fatal("it was renewed")

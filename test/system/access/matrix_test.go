@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assigner"
+	"github.com/slicer-project/slicer/assignment/backoff"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/distributor"
@@ -119,13 +120,18 @@ func (b *bed) caller(where, identity string, leases bool) *caller {
 	}
 	if leases {
 		open := func(identity string) []byte {
-			ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
 			defer cancel()
-			r, err := slicerv1.NewLeaseServiceClient(b.dial(where, identity)).OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 600_000, Jobs: []string{openJob}})
-			if err != nil {
-				b.t.Fatalf("a session at %s as %s: %v", where, identity, err)
+			for {
+				r, err := slicerv1.NewLeaseServiceClient(b.dial(where, identity)).OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 600_000, Jobs: []string{openJob}})
+				if err == nil {
+					return r.GetSession()
+				}
+				// After its start the store grants nothing until what was granted before has run out.
+				if status.Code(err) != codes.Unavailable || !backoff.Sleep(ctx, 100*time.Millisecond) {
+					b.t.Fatalf("a session at %s as %s: %v", where, identity, err)
+				}
 			}
-			return r.GetSession()
 		}
 		c.session, c.foreign = open(identity), open("spiffe://corp/somewhere")
 	}
