@@ -119,9 +119,9 @@ func TestNothingIsRenewedByItself(t *testing.T) {
 	// A full stream holds up what follows; by then it is not asked for any more.
 	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		l.sent = make(chan int64)
-		held, gone := renewing(k, 7, 900*time.Millisecond), func() (kept, error) { return kept{}, nil }
+		held := renewing(k, 7, 900*time.Millisecond)
 		synctest.Wait()
-		gone = renewing(k, 8, 50*time.Millisecond)
+		gone := renewing(k, 8, 50*time.Millisecond)
 		if _, err := gone(); err == nil {
 			t.Error("a renewal that was not sent has succeeded")
 		}

@@ -3,7 +3,6 @@ package front_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,8 +18,6 @@ type fleet struct {
 	w     lease.WriteSession
 	token lease.Token
 	parts []*lease.Job
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
 }
 
 // newFleet makes each task of a job a reader of its own.

@@ -21,7 +21,6 @@ type core struct {
 	now, ticked, mark time.Duration
 	computed, before  time.Duration // in all, and at the last Tick
 	ticks             int
-	regular           bool    // no Tick is early
 	others            *others // who take the CPU, nil if there are none
 	queue             []queued
 	seen              Seen
