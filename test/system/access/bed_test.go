@@ -97,7 +97,7 @@ func (b *bed) start(where string, flags ...string) {
 	}
 	store := "--store=etcd://" + b.at[atEtcd] + "/slicer"
 	program := map[string][]string{
-		atAssigner: {"assigner", store},
+		atAssigner: {"assigner", store, "--serve-leases"},
 		atFirst:    {"distributor", "--assigners=" + b.at[atAssigner], "--serve-distributors"},
 		atSecond:   {"distributor", "--upstreams=" + b.at[atFirst]},
 		atBackup:   {"backupdist", store},

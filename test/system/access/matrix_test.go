@@ -74,7 +74,7 @@ func registered(t *testing.T) map[string][]string {
 		return all
 	}
 	return map[string][]string{
-		atAssigner: methods(a), atFirst: methods(d), atSecond: methods(d), atBackup: methods(backup),
+		atAssigner: methods(a, leases), atFirst: methods(d), atSecond: methods(d), atBackup: methods(backup),
 		atServe: methods(d, leases), atServed: methods(backup, leases),
 	}
 }
@@ -125,6 +125,7 @@ func (b *bed) caller(where, identity string, leases bool) *caller {
 			for {
 				r, err := slicerv1.NewLeaseServiceClient(b.dial(where, identity)).OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 600_000, Jobs: []string{openJob}})
 				if err == nil {
+					c.revision = r.GetRevision()
 					return r.GetSession()
 				}
 				// After its start the store grants nothing until what was granted before has run out.
@@ -182,6 +183,13 @@ func (c *caller) try(t *testing.T, where string, r row) {
 	}
 	_, wrong := err.(*wrongList)
 	code := status.Code(err)
+	// At a front a session that could not join a job is told that, and no more.
+	if where == atAssigner && slices.Contains([]string{"AcquireClaim", "WatchRecords", "ReleaseClaim"}, method) && !slices.Contains(rights[c.identity], "own") {
+		if code != codes.InvalidArgument || !strings.Contains(status.Convert(err).Message(), "takes part in") {
+			t.Errorf("%s, %s as %s: %v, want that the session takes no part", where, r.method, name, err)
+		}
+		return
+	}
 	switch {
 	case backup:
 		if code != codes.Unimplemented {

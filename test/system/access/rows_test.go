@@ -38,6 +38,7 @@ type caller struct {
 	task     string
 	session  []byte // its own, of openJob
 	foreign  []byte // another's
+	revision int64  // what both were told last, at a front of etcd
 }
 
 func (c *caller) adminService() slicerv1.AdminServiceClient {
@@ -196,11 +197,11 @@ var rows = []row{
 		return err
 	}, nil},
 	{leaseService + "/RenewSession", asHolder, func(ctx context.Context, c *caller) error {
-		_, err := c.leases().RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: c.session})
+		_, err := c.leases().RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: c.session, Revision: c.revision})
 		return err
 	}, nil},
 	{leaseService + "/RenewSession", asForeign, func(ctx context.Context, c *caller) error {
-		_, err := c.leases().RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: c.foreign})
+		_, err := c.leases().RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: c.foreign, Revision: c.revision})
 		return err
 	}, nil},
 	{leaseService + "/CloseSession", asForeign, func(ctx context.Context, c *caller) error {
