@@ -12,7 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
-	"github.com/slicer-project/slicer/cmd/internal/plane"
+	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/stores"
 	"github.com/slicer-project/slicer/lease"
@@ -115,7 +115,7 @@ func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, serv
 
 // frontLeases serves the leases of a store to slicelets, beside the assigner.
 func frontLeases(opened *daemon.Part, of stores.Opened, p *run.Process) error {
-	f, err := front.New(front.Config{Store: of.Leases.Open, LeaseTime: plane.LeaseTime(of.Backend), Rights: p.Rights, Access: plane.LeaseAccess(of.Backend), Logger: p.Log})
+	f, err := front.New(front.Config{Store: of.Leases.Open, LeaseTime: leasejobs.Time(of.Backend), Rights: p.Rights, Access: leasejobs.Access(of.Backend), Logger: p.Log})
 	if err != nil {
 		return err
 	}

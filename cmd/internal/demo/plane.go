@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/lease/serve"
@@ -38,7 +39,7 @@ func startControlPlane(dir, listen string) (*controlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]))
 	}
-	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Fresh: true})
+	leases, err := serve.Open(context.Background(), serve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Fresh: true})
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]), db.Close())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/cmd/internal/endpoint"
+	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/lease"
@@ -114,7 +115,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Logger: p.Log})
 	var leases *leaseserve.Store
 	if err == nil {
-		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: plane.LeaseTime(db), Rights: p.Rights, Access: plane.LeaseAccess(db), Logger: p.Log}); err != nil {
+		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Rights: p.Rights, Access: leasejobs.Access(db), Logger: p.Log}); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	}

@@ -1,4 +1,5 @@
-package plane
+// Package leasejobs looks up in the configs of jobs what served leases go by.
+package leasejobs
 
 import (
 	"context"
@@ -9,9 +10,9 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
-// LeaseTime looks up the lease_duration of a job in consistent mode, as a served
+// Time looks up the lease_duration of a job in consistent mode, as a served
 // lease store asks for it: 0 for other jobs.
-func LeaseTime(s store.Store) func(ctx context.Context, job string) (time.Duration, error) {
+func Time(s store.Store) func(ctx context.Context, job string) (time.Duration, error) {
 	return func(ctx context.Context, job string) (time.Duration, error) {
 		j, err := s.GetJob(ctx, job)
 		switch {
@@ -26,9 +27,9 @@ func LeaseTime(s store.Store) func(ctx context.Context, job string) (time.Durati
 	}
 }
 
-// LeaseAccess looks up the access of a job, as a served lease store asks for it: the zero
+// Access looks up the access of a job, as a served lease store asks for it: the zero
 // value for one that is unknown.
-func LeaseAccess(s store.Store) func(ctx context.Context, job string) (assignment.Access, error) {
+func Access(s store.Store) func(ctx context.Context, job string) (assignment.Access, error) {
 	return func(ctx context.Context, job string) (assignment.Access, error) {
 		j, err := s.GetJob(ctx, job)
 		switch {
