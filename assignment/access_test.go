@@ -107,7 +107,7 @@ func TestAccessRefused(t *testing.T) {
 	}
 }
 
-// Whoever may be a task of the job, be it of one name alone, may watch it.
+// An identity that may be a task of the job, be it of one name alone, may watch it.
 func TestOwnersMayWatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, identity string

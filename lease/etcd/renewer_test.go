@@ -75,7 +75,7 @@ func renewing(k *renewer, id clientv3.LeaseID, within time.Duration) (answer fun
 	return func() (kept, error) { <-done; return a, err }
 }
 
-// An answer is that of the keepalive that it was sent for, even if nobody waits for it any more: a
+// An answer is that of the keepalive that it was sent for, even if it is not waited for any more: a
 // later renewal of the same lease would count from too late a time.
 func TestAnswersAreNotCreditedToLaterRenewals(t *testing.T) {
 	keeping(t, func(t *testing.T, k *renewer, l *line) {

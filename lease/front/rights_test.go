@@ -23,8 +23,8 @@ import (
 
 const ownersPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/{job}/task/{task}\", \"spiffe://corp/all\"], watch: [spiffe://corp/viewer]}\n"
 
-// nobodysPolicy lets nobody own the job.
-const nobodysPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/nobody\"]}\n"
+// withdrawnPolicy lets no identity but the administrator own the job.
+const withdrawnPolicy = "admin: [spiffe://corp/sre]\njobs: {own: [\"spiffe://corp/none\"]}\n"
 
 // guarded are two fronts of one etcd, with TLS and a policy that a test changes.
 type guarded struct {
@@ -202,7 +202,7 @@ func TestWithdrawnRight(t *testing.T) {
 		}
 		return st.GuardReaders
 	}
-	g.policy(nobodysPolicy)
+	g.policy(withdrawnPolicy)
 	if n := readers(); n != 1 {
 		t.Errorf("%d readers hold the guard just after the right went", n)
 	}

@@ -35,7 +35,7 @@ func sure(arrived float64) float64 { return arrived - burstSigma*math.Sqrt(arriv
 // tick takes how many arrived in a time, and how many were asked for, and returns how many are
 // asked for a second. usual is the same over a longer time. What is asked for more or less than
 // that counts for the criticalities of which more or less is, and not by chance: a flood of one
-// is not taken for more of the others. What arrived is what says whether there are suddenly more;
+// is not taken for more of the others. What arrived tells if there are suddenly more;
 // those for which others stand say nothing of that: one may stand for hundreds. What arrives
 // after the process has stood still arrived over that time, too.
 func (r *rates) tick(arrived [CriticalPlus]int, asked, usual byCriticality, over time.Duration, keep float64, stood bool) (rate byCriticality) {
