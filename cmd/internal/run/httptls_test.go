@@ -1,13 +1,11 @@
 package run_test
 
 import (
-	"bytes"
 	"crypto/tls"
 	"io"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,24 +13,6 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 )
-
-// lockedBuffer is a log that servers write while the test reads.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // TestHTTPTLS: --http-tls serves metrics and probes by the process's certificate. With
 // mutual, metrics are for those alone that show one, and probes for all.
@@ -58,7 +38,7 @@ func TestHTTPTLS(t *testing.T) {
 		{"mutual", "known", "/metrics", 200}, {"mutual", "known", "/healthz", 200},
 		{"mutual", "stranger", "/metrics", 0}, {"mutual", "stranger", "/healthz", 0},
 	} {
-		log := &lockedBuffer{}
+		log := &run.LockedBuffer{}
 		f := &run.Flags{Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", HTTPTLS: c.kind, Log: run.LogFlags{Level: "info", Format: "text"}, TLS: run.TLS{Cert: cert, Key: key, CA: ours.CA}}
 		p, err := run.Start("test", f, log)
 		if err != nil {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -64,7 +63,7 @@ func TestPolicyIsReadAgain(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log LockedBuffer
 		reg := prometheus.NewRegistry()
 		f, err := openPolicy(link, slog.New(slog.NewTextHandler(&log, nil)), reg)
 		if err != nil {
