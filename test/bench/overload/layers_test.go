@@ -84,7 +84,10 @@ func TestThreeLayers(t *testing.T) {
 			var next hello.GreeterClient
 			for i := range 3 {
 				job := fmt.Sprint("layer-", i)
-				cfg := assignment.JobConfig{Name: job, MinReplicas: tasks, MaxReplicas: tasks, Balance: assignment.BalanceConfig{Interval: time.Hour}}
+				// Handlers alone refuse: a machine that is too slow for all layers would have the
+				// first one refuse what is to be counted at the last.
+				cfg := assignment.JobConfig{Name: job, MinReplicas: tasks, MaxReplicas: tasks, Balance: assignment.BalanceConfig{Interval: time.Hour},
+					Overload: assignment.OverloadConfig{Admission: assignment.AdmissionReport}}
 				if err := plane.PutJob(t.Context(), cfg.WithDefaults()); err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -24,11 +25,15 @@ type Network struct {
 
 const maxHosts = 200
 
+// networks made so far by this process. Links of one that has been removed may be there for
+// a moment still, so the next has names of its own.
+var networks atomic.Int32
+
 // New makes a network of bridges, without hosts. It is gone when the test is.
 // The test itself is at home on every bridge.
 func New(t testing.TB, bridges int) *Network {
 	t.Helper()
-	n := &Network{t, fmt.Sprintf("j%x", os.Getpid()&0xffff), bridges, map[string]int{}, map[string]int{}}
+	n := &Network{t, fmt.Sprintf("j%x%c", os.Getpid()&0xffff, 'a'+rune(networks.Add(1)%26)), bridges, map[string]int{}, map[string]int{}}
 	for b := range bridges {
 		br := n.bridge(b)
 		n.ip("link", "add", br, "type", "bridge")
