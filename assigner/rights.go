@@ -32,6 +32,11 @@ func (v adminService) find(ctx context.Context, c enforce.Caller, verb assignmen
 // for no job that it does not know is refused in the same words whether the job exists; only
 // one that the policy lets do it with any job of that name learns that there is none.
 func (v adminService) permit(c enforce.Caller, verb assignment.Verb, name string, job store.Job, err error) error {
+	if errors.Is(err, store.ErrCorrupt) { // which says that there is such a job
+		if denied := v.a.cfg.Rights.Check(c, access.Question{Verb: verb, Job: name}); denied != nil {
+			return denied
+		}
+	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}

@@ -28,7 +28,8 @@ import (
 // identityHeader carries the identity that a Distributor passes a call on for.
 const identityHeader = "slicer-identity"
 
-// refusalsLogged a second leave a line; all of them are counted.
+// refusalsLogged of one identity a second leave a line, so that none hides what others try;
+// all of them are counted.
 const refusalsLogged = 10
 
 // Config says what Rights are made of.
@@ -261,7 +262,7 @@ type refusal struct{ verb, rule, job, task, method string }
 func (r *Rights) refuse(c Caller, x refusal) {
 	r.refused.WithLabelValues(x.verb).Inc()
 	r.mu.Lock()
-	left, lineFor := 0, r.logged.Allow(time.Now(), "")
+	left, lineFor := 0, r.logged.Allow(time.Now(), string(c.Identity))
 	if lineFor {
 		left, r.silent = r.silent, 0
 	} else {

@@ -142,6 +142,10 @@ func TestCheck(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n < 2 || n > 100 {
 		t.Errorf("%d lines for 1,002 refusals", n)
 	}
+	eve := enforce.Caller{Identity: "spiffe://corp/eve"}
+	if r.CheckPlane(eve, "Attach"); !strings.Contains(log.String(), "identity=spiffe://corp/eve") {
+		t.Error("what one identity tries hides what another one does")
+	}
 	if err := r.CheckNamed(bob, "ListAssigners"); err != nil {
 		t.Error(err)
 	}

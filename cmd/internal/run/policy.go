@@ -46,6 +46,7 @@ type policyFile struct {
 	latest os.FileInfo // at the last look; nil if there was none
 	read   os.FileInfo // when it was read last, nil if there was none
 	text   []byte      // what was read last, nil if it could not be read
+	bad    error       // why that is not in force, nil if it is
 }
 
 // openPolicy reads a file for the first time, and there is none to fall back to.
@@ -65,6 +66,10 @@ func openPolicy(path string, log *slog.Logger, reg prometheus.Registerer) (*poli
 }
 
 func readPolicy(path string) ([]byte, *access.Policy, error) {
+	// To open a pipe is to wait for its other end.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: not a regular file, as it has to be", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -114,7 +119,11 @@ func (f *policyFile) reread() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.look()
-	if !f.reload() {
+	switch {
+	case f.reload():
+	case f.bad != nil:
+		f.log.Error("the policy in force stays", "file", f.path, "error", f.bad)
+	default:
 		f.log.Info("SIGHUP: the policy has not changed", "file", f.path)
 	}
 }
@@ -126,7 +135,7 @@ func (f *policyFile) reload() (news bool) {
 	if text != nil && bytes.Equal(text, f.text) {
 		return false
 	}
-	f.text = text
+	f.text, f.bad = text, err
 	if err != nil {
 		f.rights.PolicyFailed()
 		f.log.Error("the policy in force stays", "file", f.path, "error", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,21 +112,29 @@ func TestPolicyIsReadAgain(t *testing.T) {
 		time.Sleep(10 * policyPoll)
 		step("a bad one", "ccc", 1, 1)
 		f.reread() // SIGHUP
-		step("a bad one again", "ccc", 1, 1)
+		step("a bad one again", "ccc", 2, 1)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * policyPoll)
-		step("none", "ccc", 2, 2)
+		step("none", "ccc", 3, 2)
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * policyPoll)
+		step("a pipe", "ccc", 4, 3)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 		write(path, strings.Repeat("#", maxPolicySize)+"\n")
 		f.reread()
-		step("too much", "ccc", 3, 3)
+		step("too much", "ccc", 5, 4)
 		next := filepath.Join(dir, "next")
 		write(next, policyOf("dddd"))
 		if err := os.Rename(next, path); err != nil {
 			t.Fatal(err)
 		}
 		f.reread()
-		step("SIGHUP", "dddd", 3, 3)
+		step("SIGHUP", "dddd", 5, 4)
 	})
 }
