@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -68,6 +69,7 @@ type guarded struct {
 	rights    *enforce.Rights
 	at        string
 	log       *lines
+	store     *faulty
 }
 
 func startGuarded(t *testing.T, policy string) *guarded {
@@ -79,8 +81,8 @@ func startGuarded(t *testing.T, policy string) *guarded {
 	g := &guarded{authority: accesstest.New(t), at: lis.Addr().String(), log: &lines{}}
 	log := slog.New(slog.NewTextHandler(g.log, nil))
 	g.rights = accesstest.Rights(t, policy, log)
-	st := openPebble(t)
-	a, err := New(Config{ID: "a1", Address: "127.0.0.1:1", Stores: []NamedStore{{Backend: st}}, Rights: g.rights, Logger: log})
+	g.store = newFaulty(openPebble(t))
+	a, err := New(Config{ID: "a1", Address: "127.0.0.1:1", Stores: []NamedStore{{Backend: g.store}}, Rights: g.rights, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +260,16 @@ func TestUnknownIsNotTold(t *testing.T) {
 		if err := f(auditor, "nosuch"); reads && what != "check another" && status.Code(err) != codes.NotFound || !reads && status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s by one that may read all jobs: %v", what, err)
 		}
+	}
+	// Nor is it told by the record's damage.
+	g.store.fail(fmt.Errorf("job cache: %w", store.ErrCorrupt))
+	for what, f := range calls {
+		if err := f(stranger, "cache"); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s of a job whose record is damaged: %v", what, err)
+		}
+	}
+	if err := calls["get"](g.as(adminID), "cache"); status.Code(err) != codes.DataLoss {
+		t.Errorf("an administrator learns of a damaged record: %v", err)
 	}
 }
 
