@@ -200,9 +200,7 @@ func (k *renewer) prove(ctx context.Context, m mark) (etcdserverpb.Lease_LeaseKe
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{}); err != nil {
-		return nil, err
-	}
+	_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{}) // of a stream that has ended Recv knows why
 	first, err := stream.Recv()
 	if err != nil {
 		return nil, err

@@ -2,6 +2,8 @@ package access
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -57,18 +59,27 @@ func watch(role slicerv1.Role) func(ctx context.Context, c *caller) error {
 			h.Task = &slicerv1.Task{Name: c.task, Incarnation: 7, Address: "127.0.0.1:9", Weight: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}
 			h.Report = &slicerv1.Report{Sequence: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}
 		}
-		if err := s.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}}); err != nil {
+		if err := sent(s.Send(&slicerv1.WatchRequest{Message: &slicerv1.WatchRequest_Hello{Hello: h}})); err != nil {
 			return err
 		}
 		return begun(func() error { _, err := s.Recv(); return err })
 	}
 }
 
+// sent is the error of a Send on a client's stream. A server that refuses before it has read
+// ends the stream, which Send reports as io.EOF and of which Recv knows the status.
+func sent(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
 func attach(s grpc.BidiStreamingClient[slicerv1.AttachRequest, slicerv1.AttachResponse], err error) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Send(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: "false"}}}); err != nil {
+	if err := sent(s.Send(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Hello{Hello: &slicerv1.DistributorHello{DistributorId: "false"}}})); err != nil {
 		return err
 	}
 	return begun(func() error { _, err := s.Recv(); return err })
@@ -160,7 +171,7 @@ var rows = []row{
 			return err
 		}
 		m := &autoshardingv1.WatchShardingAssignmentRequest_InitialClientConfig{InitialClientConfig: &autoshardingv1.InitialClientConfig{Target: c.job, ClientUuid: "123e4567-e89b-12d3-a456-426614174000"}}
-		if err := s.Send(&autoshardingv1.WatchShardingAssignmentRequest{Message: m}); err != nil {
+		if err := sent(s.Send(&autoshardingv1.WatchShardingAssignmentRequest{Message: m})); err != nil {
 			return err
 		}
 		return begun(func() error { // its config comes before it is known whose the job is
