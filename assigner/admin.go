@@ -117,8 +117,12 @@ func (v adminService) GetJob(ctx context.Context, r *slicerv1.GetJobRequest) (*s
 		return nil, err
 	}
 	defer done()
-	j, _, err := v.find(ctx, v.caller(ctx), assignment.Read, r.GetName())
-	if err != nil {
+	c, verb := v.caller(ctx), assignment.Read
+	j, _, err := v.a.find(ctx, r.GetName())
+	if r.GetToConfigure() && !v.mayRead(c, r.GetName(), j.Config.Access) {
+		verb = assignment.Configure
+	}
+	if err := v.permit(c, verb, r.GetName(), j, err); err != nil {
 		return nil, statusOf(err)
 	}
 	return &slicerv1.GetJobResponse{Job: jobToProto(j)}, nil

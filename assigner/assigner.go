@@ -266,8 +266,12 @@ func (a *Assigner) attach(s *session) error {
 	if a.closed {
 		return errClosing
 	}
-	if policy, _ := a.cfg.Rights.Policy(); policy != nil && slices.ContainsFunc(a.sessions(), func(old *session) bool { return old.name == s.name && old.caller.Identity != s.caller.Identity }) {
-		return errTaken
+	if policy, _ := a.cfg.Rights.Policy(); policy != nil {
+		for _, old := range a.sessions() {
+			if old.name == s.name && old.caller.Identity != s.caller.Identity {
+				return &takenError{old.caller.Identity}
+			}
+		}
 	}
 	s.id = a.next + 1
 	if !s.begin() {

@@ -23,19 +23,18 @@ func (v adminService) ListAssigners(ctx context.Context, _ *slicerv1.ListAssigne
 	if err := v.a.cfg.Rights.CheckNamed(c, "ListAssigners"); err != nil {
 		return nil, err
 	}
-	out := v.a.assigners()
-	out.Jobs = slices.DeleteFunc(out.Jobs, func(j *slicerv1.JobAssigners) bool {
+	return v.a.assigners(func(name string) bool {
 		var job store.Job
-		if r := v.a.lookup(j.GetJob()); r != nil {
+		if r := v.a.lookup(name); r != nil {
 			job, _ = r.config()
 		}
-		return !v.mayRead(c, j.GetJob(), job.Config.Access)
-	})
-	return out, nil
+		return v.mayRead(c, name, job.Config.Access)
+	}), nil
 }
 
-// assigners is which assigners there are and which are preferred, as known here.
-func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
+// assigners is which assigners there are and which are preferred, as known here, for one
+// that may read some jobs: others are not counted either.
+func (a *Assigner) assigners(reads func(job string) bool) *slicerv1.ListAssignersResponse {
 	now := a.now().Mono
 	out := &slicerv1.ListAssignersResponse{AssignerId: a.cfg.ID}
 	known := make(map[store.Candidate]*slicerv1.AssignerStatus)
@@ -64,6 +63,9 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	preferred := a.views(now)
 	jobs := make(map[string]*slicerv1.JobAssigners)
 	for name, bs := range preferred {
+		if !reads(name) {
+			continue
+		}
 		jobs[name] = &slicerv1.JobAssigners{Job: name, Views: bs}
 		for _, b := range bs {
 			count(b.AssignerId, func(s *slicerv1.AssignerStatus) { s.Preferred++ })
@@ -71,7 +73,7 @@ func (a *Assigner) assigners() *slicerv1.ListAssignersResponse {
 	}
 	for _, r := range a.runners() {
 		home, zone, ok := r.whereabouts()
-		if !ok {
+		if !ok || !reads(r.name) {
 			continue
 		}
 		j := jobs[r.name]

@@ -1,6 +1,7 @@
 package assigner
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -42,6 +43,9 @@ func TestDistributorsNames(t *testing.T) {
 	d := g.openOn(other)
 	d.say(hello("d1"))
 	refused(t, d.ended(), "identity spiffe://corp/plane/d2 may not be distributor d1 (Attach): another identity is")
+	if n := len(g.log.with("audit=refused", "identity=spiffe://corp/plane/d2", `rule="distributor d1 is spiffe://corp/plane/d1"`, "peer=127.0.0.1:")); n != 1 {
+		t.Errorf("%d lines about both identities:\n%s", n, strings.Join(g.log.with("audit=refused"), ""))
+	}
 	again := g.attach("d1") // has reconnected
 	if err := first.ended(); status.Code(err) != codes.Aborted {
 		t.Errorf("the older stream ended with %v", err)

@@ -43,10 +43,10 @@ type order struct {
 // call it is.
 func (v adminService) stamp(c enforce.Caller, who, why, from string) (store.Stamp, error) {
 	now, _ := v.a.now().Since(v.a.start)
-	s := store.Stamp{Identity: string(c.Identity), Who: who, Why: why, Peer: c.Address, When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
-	if from != "" && c.Plane {
-		s.Peer = from + " via " + s.Peer
+	if from != "" && c.Plane && c.Via == "" {
+		c.Address, c.Via = from, c.Address // a Distributor of before says it in the message alone
 	}
+	s := store.Stamp{Identity: string(c.Identity), Who: who, Why: why, Peer: c.From(), When: time.UnixMilli(max(now.UnixMilli(), 1)).UTC()}
 	if len(s.Peer) > store.MaxWho {
 		s.Peer = s.Peer[:store.MaxWho]
 	}

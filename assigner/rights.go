@@ -8,11 +8,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -114,7 +116,8 @@ func (v adminService) created(ctx context.Context, id access.Identity) (n int, e
 }
 
 // CheckAccess implements AdminService. It tells of the caller itself what trying would tell,
-// and of others to those that may read the job.
+// and of others to those that may read the job. For a job that does not exist the policy
+// decides: who may create it, say.
 func (v adminService) CheckAccess(ctx context.Context, m *slicerv1.CheckAccessRequest) (*slicerv1.CheckAccessResponse, error) {
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
@@ -130,17 +133,31 @@ func (v adminService) CheckAccess(ctx context.Context, m *slicerv1.CheckAccessRe
 	if q.Identity != c.Identity {
 		err = v.permit(c, assignment.Read, m.GetJob(), job, err)
 	}
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	policy, _ := v.a.cfg.Rights.Policy()
+	none := errors.Is(err, store.ErrNotFound)
+	if errors.Is(err, store.ErrCorrupt) && !v.mayRead(c, m.GetJob(), assignment.Access{}) {
+		_, ok := policy.May(q)
+		none = !ok // the damage would tell that there is such a job
+	}
+	if err != nil && !none {
 		return nil, statusOf(err)
 	}
 	q.Access = job.Config.Access
-	policy, _ := v.a.cfg.Rights.Policy()
-	rule, ok := policy.May(q)
-	if err != nil && (ok || v.mayRead(c, m.GetJob(), assignment.Access{})) {
-		return nil, statusOf(err) // else it would tell a caller that may not know
+	if a := m.GetAccess(); a != nil {
+		q.Access = assignment.Access{}
+		if proto.Size(a) > 0 {
+			if q.Access, err = wire.AccessFromProto(a); err != nil {
+				return nil, statusOf(err)
+			}
+		}
 	}
+	rule, ok := policy.May(q)
 	out := &slicerv1.CheckAccessResponse{Allowed: ok, Identity: string(q.Identity)}
-	if policy.Admin(c.Identity) {
+	reads := v.mayRead(c, m.GetJob(), job.Config.Access)
+	// One that may neither read jobs without access nor do this with them may not know that
+	// there is no such job.
+	out.NoJob = none && (reads || m.GetAccess() == nil && ok)
+	if policy.Admin(c.Identity) || reads && access.OfJob(rule) {
 		out.Rule = rule
 	}
 	return out, nil

@@ -122,7 +122,7 @@ func private(name string) *slicerv1.JobConfig {
 
 func refused(t *testing.T, err error, words string) {
 	t.Helper()
-	if status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != words {
+	if said, advice, _ := strings.Cut(status.Convert(err).Message(), ": "); status.Code(err) != codes.PermissionDenied || said+": "+advice != words && said != words {
 		t.Errorf("%v, want PERMISSION_DENIED: %s", err, words)
 	}
 }
@@ -268,8 +268,59 @@ func TestUnknownIsNotTold(t *testing.T) {
 			t.Errorf("%s of a job whose record is damaged: %v", what, err)
 		}
 	}
+	for _, verb := range []string{"own", "read"} {
+		for _, job := range []string{"cache", "nosuch"} { // whose record is damaged, too
+			r, err := stranger.CheckAccess(ctx, &slicerv1.CheckAccessRequest{Job: job, Verb: verb})
+			if err != nil || r.Allowed || r.NoJob {
+				t.Errorf("a stranger about itself: %v, %v", r, err)
+			}
+		}
+	}
 	if err := calls["get"](g.as(adminID), "cache"); status.Code(err) != codes.DataLoss {
 		t.Errorf("an administrator learns of a damaged record: %v", err)
+	}
+	if _, err := g.as(adminID).CheckAccess(ctx, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own"}); status.Code(err) != codes.DataLoss {
+		t.Errorf("an administrator asks of a damaged record: %v", err)
+	}
+	g.store.fail(nil)
+	// Nor by the way that a refusal takes: that of a job in memory looks into the store as
+	// well, which shows when that is down.
+	d := g.attach("d1")
+	d.want(&slicerv1.Want{Job: "cache"})
+	d.wait("that the job is known", func() bool { return d.statuses["cache"] != nil })
+	g.store.fail(fmt.Errorf("%w: it is down", store.ErrUnavailable))
+	for what, f := range calls {
+		if there, none := f(stranger, "cache"), f(stranger, "nosuch"); status.Code(there) != codes.Unavailable || status.Code(none) != codes.Unavailable {
+			t.Errorf("%s while the store is down: %v; of a job that is not there %v", what, there, none)
+		}
+	}
+	if err := calls["inspect"](g.as(readerID), "cache"); err != nil {
+		t.Errorf("a reader inspects while the store is down: %v", err)
+	}
+}
+
+// One who comes to configure a job that it may not even read is told of what it came for.
+func TestReadToConfigure(t *testing.T) {
+	t.Parallel()
+	g := startGuarded(t, testPolicy)
+	ctx := t.Context()
+	if _, err := g.as(adminID).PutJob(ctx, &slicerv1.PutJobRequest{Config: private("cache")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range []string{"cache", "nosuch"} {
+		_, err := g.as(strangeID).GetJob(ctx, &slicerv1.GetJobRequest{Name: job, ToConfigure: true})
+		refused(t, err, "identity spiffe://corp/stranger may not configure job "+job)
+	}
+	if n := len(g.log.with("audit=refused", "verb=configure", "identity="+strangeID)); n != 2 {
+		t.Errorf("%d lines about the refusals", n)
+	}
+	for _, id := range []string{readerID, teamID} {
+		if _, err := g.as(id).GetJob(ctx, &slicerv1.GetJobRequest{Name: "cache", ToConfigure: true}); err != nil {
+			t.Errorf("%s reads: %v", id, err)
+		}
+	}
+	if _, err := g.as(auditorID).GetJob(ctx, &slicerv1.GetJobRequest{Name: "nosuch", ToConfigure: true}); status.Code(err) != codes.NotFound {
+		t.Error(err)
 	}
 }
 
@@ -301,12 +352,15 @@ func TestListsByRights(t *testing.T) {
 		}
 		list, err := g.as(id).ListAssigners(ctx, &slicerv1.ListAssignersRequest{})
 		if id == accesstest.Nobody {
-			refused(t, err, "identity anonymous may not call ListAssigners: it takes a certificate")
+			refused(t, err, "identity anonymous may not call ListAssigners, which takes a certificate with a name")
 			continue
 		}
 		got = nil
 		for _, j := range list.GetJobs() {
 			got = append(got, j.Job)
+		}
+		if n := len(strings.Fields(want)); err == nil && (len(list.Assigners) != 1 || int(list.Assigners[0].Jobs) != n) {
+			t.Errorf("assigners for %s: %v; want one with %d jobs", id, list.Assigners, n)
 		}
 		if err != nil || strings.Join(got, " ") != want || list.AssignerId != "a1" || len(list.Distributors) != 1 {
 			t.Errorf("assigners for %s: %v, %v; want jobs %s", id, list, err, want)
@@ -435,6 +489,12 @@ func TestWhoDidIt(t *testing.T) {
 	// Nor does the control plane itself configure anything.
 	_, err = distributor.DeleteJob(ctx, &slicerv1.DeleteJobRequest{Name: "cache"})
 	refused(t, err, "identity spiffe://corp/plane/d1 may not configure job cache")
+	// The log says of what was refused whence it came, as of what was done.
+	_, err = distributor.DeleteJob(enforce.Forward(ctx, enforce.Caller{Identity: ownerID, Address: "10.2.2.2:7"}), &slicerv1.DeleteJobRequest{Name: "cache"})
+	refused(t, err, "identity spiffe://corp/owner may not configure job cache")
+	if n := len(g.log.with("audit=refused", "identity="+ownerID, `peer="10.2.2.2:7 via 127.0.0.1:`)); n != 1 {
+		t.Errorf("%d lines about what was refused by way of a Distributor:\n%s", n, strings.Join(g.log.with("audit=refused"), ""))
+	}
 	freeze := &slicerv1.GiveOrderRequest{Job: "cache", Who: "root@bastion", Why: "too hot", Peer: "10.9.9.9:9", Order: &slicerv1.GiveOrderRequest_Freeze{Freeze: &slicerv1.FreezeOrder{}}}
 	if _, err := g.as(ordererID).GiveOrder(ctx, freeze); err != nil {
 		t.Fatal(err)
@@ -485,7 +545,11 @@ func TestCheckAccess(t *testing.T) {
 	}
 	check := func(as context.Context, id string, m *slicerv1.CheckAccessRequest) (string, error) {
 		r, err := g.as(id).CheckAccess(as, m)
-		return fmt.Sprintf("%v %s %s", r.GetAllowed(), r.GetIdentity(), r.GetRule()), err
+		none := ""
+		if r.GetNoJob() {
+			none = " (no job)"
+		}
+		return fmt.Sprintf("%v %s %s%s", r.GetAllowed(), r.GetIdentity(), r.GetRule(), none), err
 	}
 	for _, x := range []struct {
 		as   string
@@ -494,22 +558,34 @@ func TestCheckAccess(t *testing.T) {
 	}{
 		{strangeID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own"}, "false spiffe://corp/stranger "},
 		{strangeID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "own"}, "false spiffe://corp/stranger "},
-		{auditorID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "own"}, ""},
+		{auditorID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "own"}, "false spiffe://corp/auditor  (no job)"},
+		{teamID, &slicerv1.CheckAccessRequest{Job: "new", Verb: "configure"}, "false spiffe://corp/team/cache "},
+		{"spiffe://corp/team/new", &slicerv1.CheckAccessRequest{Job: "new", Verb: "configure"}, "true spiffe://corp/team/new  (no job)"},
+		// What the config may come to say; without access the policy decides.
+		{teamID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "configure", Access: &slicerv1.Access{Configure: []string{strangeID}}}, "false spiffe://corp/team/cache access of the job, no pattern"},
+		{teamID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "configure", Access: &slicerv1.Access{}}, "true spiffe://corp/team/cache "},
+		{strangeID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "configure", Access: &slicerv1.Access{Configure: []string{strangeID}}}, "true spiffe://corp/stranger "},
+		{strangeID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "configure", Access: &slicerv1.Access{Configure: []string{strangeID}}}, "true spiffe://corp/stranger "},
+		{adminID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "configure", Access: &slicerv1.Access{}}, "true spiffe://corp/admin policy admin: spiffe://corp/admin"},
 		{accesstest.Nobody, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "watch"}, "false anonymous "},
 		{ownerID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "watch"}, "true spiffe://corp/owner "},
-		{readerID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own", Identity: ownerID, Task: "t"}, "true spiffe://corp/owner "},
+		{readerID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own", Identity: ownerID, Task: "t"}, "true spiffe://corp/owner access of the job, own: spiffe://corp/owner"},
+		{readerID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own", Identity: adminID}, "true spiffe://corp/admin "},
+		{readerID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "order"}, "false spiffe://corp/reader access of the job, no pattern"},
 		{adminID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "own", Identity: ownerID}, "true spiffe://corp/owner access of the job, own: spiffe://corp/owner"},
 		{adminID, &slicerv1.CheckAccessRequest{Job: "cache", Verb: "read", Identity: auditorID}, "false spiffe://corp/auditor access of the job, no pattern"},
-		{adminID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "own", Identity: auditorID}, ""},
+		{adminID, &slicerv1.CheckAccessRequest{Job: "nosuch", Verb: "own", Identity: auditorID}, "false spiffe://corp/auditor policy jobs, no pattern (no job)"},
+		{adminID, &slicerv1.CheckAccessRequest{Job: "new", Verb: "configure", Identity: "spiffe://corp/team/new"}, "true spiffe://corp/team/new policy jobs, configure: spiffe://corp/team/{job} (no job)"},
 	} {
 		got, err := check(ctx, x.as, x.m)
-		if x.want == "" && status.Code(err) != codes.NotFound || x.want != "" && (err != nil || got != x.want) {
+		if err != nil || got != x.want {
 			t.Errorf("%v as %s: %s, %v; want %s", x.m, x.as, got, err, x.want)
 		}
 	}
 	for _, m := range []*slicerv1.CheckAccessRequest{
 		{Job: "cache", Verb: "plane"}, {Job: "cache"}, {Job: "a/b", Verb: "own"}, {Job: "cache", Verb: "own", Identity: "A b"},
 		{Job: "cache", Verb: "read", Task: "t"}, {Job: "cache", Verb: "own", Task: "a b"},
+		{Job: "cache", Verb: "own", Access: &slicerv1.Access{Own: []string{"a b"}}},
 	} {
 		if _, err := check(ctx, adminID, m); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", m, err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assigner/downstream"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -24,9 +25,13 @@ type assignerService struct {
 
 var (
 	errClosing    = status.Error(codes.Unavailable, "this assigner is closing")
-	errTaken      = errors.New("the distributor's id is that of another identity")
 	errSuperseded = status.Error(codes.Aborted, "a newer stream of this distributor has taken the place of this one")
 )
+
+// takenError is that a Distributor's id is that of another identity.
+type takenError struct{ by access.Identity }
+
+func (e *takenError) Error() string { return "the distributor's id is that of " + string(e.by) }
 
 // attachMethod is what refusals call it.
 const attachMethod = "Attach"
@@ -181,12 +186,13 @@ func (s *session) hello(h *slicerv1.DistributorHello) error {
 	}
 	s.name, s.zone = h.GetDistributorId(), h.GetZone()
 	s.heard.Store(int64(s.a.now().Mono))
-	if err := s.a.attach(s); errors.Is(err, errTaken) {
-		return s.a.cfg.Rights.RefuseName(s.caller, attachMethod, "distributor "+s.name)
+	var taken *takenError
+	if err := s.a.attach(s); errors.As(err, &taken) {
+		return s.a.cfg.Rights.RefuseName(s.caller, attachMethod, "distributor "+s.name, taken.by)
 	} else if err != nil {
 		return err
 	}
-	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone, "identity", string(s.caller.Identity))
+	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone, "identity", s.caller.Name(), "peer", s.caller.From())
 	notify(s.wake)
 	return nil
 }

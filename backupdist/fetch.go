@@ -38,12 +38,12 @@ func (svc subscriberService) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerS
 // await waits, but not for long, until the job has been read once, and again if it has
 // changed since: it may not have been needed for a while. A reading that is under way may
 // have begun before the change, hence two at most.
-func (j *job) await(ctx context.Context) state {
+func (j *job) await(ctx context.Context, p *petition) state {
 	ctx, cancel := context.WithTimeout(ctx, protocol.Patience)
 	defer cancel()
 	defer context.AfterFunc(j.s.life, cancel)()
 	st := j.now()
-	for readings := 0; ctx.Err() == nil && (!st.Known || readings < 2 && j.aged()); readings++ {
+	for readings := 0; ctx.Err() == nil && !p.hopeless(j.name, st) && (!st.Known || readings < 2 && j.aged()); readings++ {
 		select {
 		case <-st.next:
 		case <-ctx.Done():
@@ -65,7 +65,7 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	}
 	defer s.release(j)
 	j.notify((*protocol.Job).Needed)
-	st := j.await(ctx)
+	st := j.await(ctx, p)
 	if err := p.review(j.name, st); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package backupdist
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -10,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/limiter"
+	"github.com/slicer-project/slicer/assignment/store"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -52,7 +54,10 @@ func (p *petition) check(job string, a assignment.Access) error {
 func (p *petition) review(job string, st state) error {
 	policy, changed := p.rights.Policy()
 	p.changed = changed
-	if !st.Known || p.granted && policy == p.policy && st.Config.Access == p.access {
+	if !st.Known {
+		return p.damaged(job, st.Err)
+	}
+	if p.granted && policy == p.policy && st.Config.Access == p.access {
 		return nil
 	}
 	p.granted, p.policy, p.access = true, policy, st.Config.Access
@@ -65,10 +70,27 @@ func (p *petition) may(job string, a assignment.Access) bool {
 	return ok
 }
 
+// damaged refuses, if a record cannot be read because it is damaged, one who may not have
+// what there is by default: as if there were no such job, since the damage says that there
+// is.
+func (p *petition) damaged(job string, why error) error {
+	if !errors.Is(why, store.ErrCorrupt) {
+		return nil
+	}
+	return p.check(job, assignment.Access{})
+}
+
+// hopeless reports whether the petition is refused whatever the store answers at last.
+func (p *petition) hopeless(job string, st state) bool {
+	return !st.Known && errors.Is(st.Err, store.ErrCorrupt) && !p.may(job, assignment.Access{})
+}
+
 // unread is the status for a job of which it is not known what its config says: why only
-// for one who may have it by default, since a store may say that it is damaged, and so that
-// it is there.
+// for one who may have it by default.
 func (p *petition) unread(job string, why error) error {
+	if denied := p.damaged(job, why); denied != nil {
+		return denied
+	}
 	if why == nil || !p.may(job, assignment.Access{}) {
 		return status.Errorf(codes.Unavailable, "job %q: the store has not answered yet", job)
 	}

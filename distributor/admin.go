@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -33,7 +32,7 @@ type adminService struct {
 }
 
 func (s adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
-	r.Peer = caller(ctx)
+	r.Peer = callerOf(ctx, s.d.cfg.Rights).From()
 	return passOn(ctx, s.d, "PutJob", r.GetConfig().GetName(), r, slicerv1.AdminServiceClient.PutJob)
 }
 
@@ -46,17 +45,17 @@ func (s adminService) ListJobs(ctx context.Context, r *slicerv1.ListJobsRequest)
 }
 
 func (s adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (*slicerv1.DeleteJobResponse, error) {
-	r.Peer = caller(ctx)
+	r.Peer = callerOf(ctx, s.d.cfg.Rights).From()
 	return passOn(ctx, s.d, "DeleteJob", r.GetName(), r, slicerv1.AdminServiceClient.DeleteJob)
 }
 
 func (s adminService) DrainTask(ctx context.Context, r *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
-	r.Peer = caller(ctx)
+	r.Peer = callerOf(ctx, s.d.cfg.Rights).From()
 	return passOn(ctx, s.d, "DrainTask", r.GetJob(), r, slicerv1.AdminServiceClient.DrainTask)
 }
 
 func (s adminService) GiveOrder(ctx context.Context, r *slicerv1.GiveOrderRequest) (*slicerv1.GiveOrderResponse, error) {
-	r.Peer = caller(ctx)
+	r.Peer = callerOf(ctx, s.d.cfg.Rights).From()
 	return passOn(ctx, s.d, "GiveOrder", r.GetJob(), r, slicerv1.AdminServiceClient.GiveOrder)
 }
 
@@ -82,14 +81,6 @@ func callerOf(ctx context.Context, r *enforce.Rights) enforce.Caller {
 	return r.Caller(ctx)
 }
 
-// caller is the address that a call comes from, for the assigner to note.
-func caller(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return p.Addr.String()
-	}
-	return ""
-}
-
 func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	resp, err := passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
 	s.d.addAutosharding(time.Now(), r.GetJob(), resp)
@@ -106,9 +97,7 @@ func (s adminService) ListAssigners(ctx context.Context, r *slicerv1.ListAssigne
 	}
 	resp, err := passOn(ctx, s.d, "ListAssigners", "", r, slicerv1.AdminServiceClient.ListAssigners)
 	if c := status.Code(err); (c == codes.Unavailable || c == codes.Unimplemented) && s.d.handlers.Life().Err() == nil {
-		resp := s.d.assigners(time.Now())
-		resp.Jobs = slices.DeleteFunc(resp.Jobs, func(j *slicerv1.JobAssigners) bool { return !s.d.mayRead(from, j.GetJob()) })
-		return resp, nil
+		return s.d.assigners(time.Now(), func(job string) bool { return s.d.mayRead(from, job) }), nil
 	}
 	return resp, err
 }

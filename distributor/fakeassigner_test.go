@@ -41,6 +41,7 @@ type fakeAssigner struct {
 	access  map[string]*slicerv1.Access // what it says of rights, by job
 	admin   func(method string) error
 	whose   map[string]string // the identity that each Distributor is passed on with, by its id
+	from    string            // from where, likewise
 	caller  string            // whom the last call of AdminService is for, as a Distributor says
 	calls   []string
 	past    map[int64]*assignment.Assignment // what a WantBase is answered with; nil: not at all
@@ -399,6 +400,7 @@ func (f *fakeAssigner) DrainTask(ctx context.Context, _ *slicerv1.DrainTaskReque
 func (f *fakeAssigner) InspectJob(ctx context.Context, _ *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	f.mu.Lock()
 	f.caller = strings.Join(metadata.ValueFromIncomingContext(ctx, "slicer-identity"), ",")
+	f.from = strings.Join(metadata.ValueFromIncomingContext(ctx, "slicer-address"), ",")
 	f.mu.Unlock()
 	return &slicerv1.InspectJobResponse{AssignerId: f.id}, f.call("inspect")
 }

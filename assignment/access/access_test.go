@@ -62,6 +62,24 @@ func TestIdentity(t *testing.T) {
 		if !got.Valid() {
 			t.Errorf("%q is not valid", got)
 		}
+		if why := access.Why(tc.cert); (why == access.Named) != (got != access.Anonymous) {
+			t.Errorf("%+v: %q, and why it has no name: %q", tc.cert, got, why)
+		}
+	}
+	for _, tc := range []struct {
+		cert *x509.Certificate
+		want access.Nameless
+	}{
+		{nil, access.NoCertificate},
+		{cert(nil), access.NoName},
+		{cert([]string{"https://corp/x"}), access.NoName},
+		{cert([]string{"spiffe://corp/a?x=1"}, "host"), access.BadName},
+		{cert(nil, "*.corp"), access.BadName},
+		{cert(nil, "host"), access.Named},
+	} {
+		if got := access.Why(tc.cert); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.cert, got, tc.want)
+		}
 	}
 	for _, bad := range []access.Identity{"", "Host", "a b", "spiffe://corp/a/../b", "spiffe://corp/a?", "spiffe:x", "a/b", access.Identity(strings.Repeat("a", 600)), "\x7f"} {
 		if bad.Valid() {

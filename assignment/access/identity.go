@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/x509"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -30,6 +31,30 @@ func Of(cert *x509.Certificate) Identity {
 		return host(cert.DNSNames[0])
 	}
 	return Anonymous
+}
+
+// Nameless is why an identity is Anonymous, in words for the one that is refused.
+type Nameless string
+
+// What Why returns.
+const (
+	Named         Nameless = ""
+	NoCertificate Nameless = "no certificate was presented"
+	NoName        Nameless = "the certificate has no SPIFFE URI and no DNS SAN"
+	BadName       Nameless = "the certificate's first SPIFFE URI SAN, or else its first DNS SAN, is not a valid name"
+)
+
+// Why says why the identity in a verified certificate is Anonymous: Named if it is not.
+func Why(cert *x509.Certificate) Nameless {
+	switch {
+	case cert == nil:
+		return NoCertificate
+	case Of(cert) != Anonymous:
+		return Named
+	case len(cert.DNSNames) > 0 || slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return strings.EqualFold(u.Scheme, "spiffe") }):
+		return BadName
+	}
+	return NoName
 }
 
 // spiffe checks the form that the SPIFFE standard demands of an id ("The SPIFFE Identity and

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"strings"
+
 	"github.com/slicer-project/slicer/assignment"
 )
 
@@ -36,7 +38,7 @@ func (p *Policy) May(q Question) (rule string, ok bool) {
 			return "policy plane: " + pattern, true
 		}
 	}
-	from, access := "access of the job, ", q.Access
+	from, access := ofJob, q.Access
 	if access == (assignment.Access{}) {
 		from, access = "policy jobs, ", p.jobs
 	}
@@ -45,6 +47,13 @@ func (p *Policy) May(q Question) (rule string, ok bool) {
 	}
 	return from + "no pattern", false
 }
+
+// ofJob begins the rules that are of a job's own access.
+const ofJob = "access of the job, "
+
+// OfJob reports whether a rule that May has returned is of the job's own access, which those
+// that may read the job see in its config.
+func OfJob(rule string) bool { return strings.HasPrefix(rule, ofJob) }
 
 // Plane reports whether an identity is one of the control plane's own: an assigner, a
 // Distributor of either tier, a Backup Distributor.

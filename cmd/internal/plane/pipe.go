@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
 // pipe joins the Distributor to the assigner within the process.
@@ -32,5 +34,5 @@ func (within) RemoteAddr() net.Addr { return here{} }
 
 type here struct{}
 
-func (here) Network() string { return "in-process" }
-func (here) String() string  { return "in-process" }
+func (here) Network() string { return enforce.Within }
+func (here) String() string  { return enforce.Within }

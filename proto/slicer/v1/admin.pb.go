@@ -217,8 +217,11 @@ func (x *PutJobResponse) GetCreated() bool {
 }
 
 type GetJobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The caller is about to configure the job. It changes what a refusal says: a caller that
+	// may not read a job may not configure it.
+	ToConfigure   bool `protobuf:"varint,2,opt,name=to_configure,json=toConfigure,proto3" json:"to_configure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +261,13 @@ func (x *GetJobRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *GetJobRequest) GetToConfigure() bool {
+	if x != nil {
+		return x.ToConfigure
+	}
+	return false
 }
 
 type GetJobResponse struct {
@@ -2697,7 +2707,10 @@ type CheckAccessRequest struct {
 	Verb string `protobuf:"bytes,3,opt,name=verb,proto3" json:"verb,omitempty"`
 	// With own: the task that the identity wants to be; empty for none in particular, which
 	// no pattern with {task} matches.
-	Task          string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	Task string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	// What the job's config may come to say: it decides in place of what is stored. Without a
+	// pattern it stands for a config without access, so that the policy decides.
+	Access        *Access `protobuf:"bytes,5,opt,name=access,proto3" json:"access,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2760,13 +2773,24 @@ func (x *CheckAccessRequest) GetTask() string {
 	return ""
 }
 
+func (x *CheckAccessRequest) GetAccess() *Access {
+	if x != nil {
+		return x.Access
+	}
+	return nil
+}
+
 type CheckAccessResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// What has been asked about.
 	Identity string `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	// By which rule, for administrators alone.
-	Rule          string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// By which rule, for administrators; for others that may read the job if it is one of the
+	// job's own access.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// There is no such job, so that the policy has decided alone. False for a caller that may
+	// not know.
+	NoJob         bool `protobuf:"varint,4,opt,name=no_job,json=noJob,proto3" json:"no_job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2820,6 +2844,13 @@ func (x *CheckAccessResponse) GetRule() string {
 		return x.Rule
 	}
 	return ""
+}
+
+func (x *CheckAccessResponse) GetNoJob() bool {
+	if x != nil {
+		return x.NoJob
+	}
+	return false
 }
 
 type ExplainKeyRequest struct {
@@ -3079,9 +3110,10 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04peer\x18\x05 \x01(\tR\x04peer\"L\n" +
 	"\x0ePutJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\"#\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"F\n" +
 	"\rGetJobRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"2\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\fto_configure\x18\x02 \x01(\bR\vtoConfigure\"2\n" +
 	"\x0eGetJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\"\x11\n" +
 	"\x0fListJobsRequest\"V\n" +
@@ -3287,16 +3319,18 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\"b\n" +
 	"\x12GetHistoryResponse\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.slicer.v1.HistoryEntryR\aentries\x12\x19\n" +
-	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"j\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"\x95\x01\n" +
 	"\x12CheckAccessRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
 	"\x04verb\x18\x03 \x01(\tR\x04verb\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"_\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\x12)\n" +
+	"\x06access\x18\x05 \x01(\v2\x11.slicer.v1.AccessR\x06access\"v\n" +
 	"\x13CheckAccessResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
-	"\x04rule\x18\x03 \x01(\tR\x04rule\"7\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x15\n" +
+	"\x06no_job\x18\x04 \x01(\bR\x05noJob\"7\n" +
 	"\x11ExplainKeyRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\x04R\x03key\"\xb7\x02\n" +
@@ -3395,7 +3429,8 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Task)(nil),                  // 45: slicer.v1.Task
 	(*Decision)(nil),              // 46: slicer.v1.Decision
 	(*HistoryEntry)(nil),          // 47: slicer.v1.HistoryEntry
-	(*Pin)(nil),                   // 48: slicer.v1.Pin
+	(*Access)(nil),                // 48: slicer.v1.Access
+	(*Pin)(nil),                   // 49: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
 	41, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
@@ -3428,36 +3463,37 @@ var file_slicer_v1_admin_proto_depIdxs = []int32{
 	32, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
 	42, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
 	47, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	40, // 30: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	47, // 31: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	48, // 32: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
-	1,  // 33: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 34: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 35: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 36: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 37: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 38: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	25, // 39: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
-	34, // 40: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	38, // 41: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
-	15, // 42: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	36, // 43: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
-	2,  // 44: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 45: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 46: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 47: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 48: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 49: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	33, // 50: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	35, // 51: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	39, // 52: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	16, // 53: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	37, // 54: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
-	44, // [44:55] is the sub-list for method output_type
-	33, // [33:44] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	48, // 30: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
+	40, // 31: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	47, // 32: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	49, // 33: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	1,  // 34: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 35: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 36: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 37: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 38: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 39: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	25, // 40: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	34, // 41: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	38, // 42: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	15, // 43: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	36, // 44: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
+	2,  // 45: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 46: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 47: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 48: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 49: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 50: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	33, // 51: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	35, // 52: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	39, // 53: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	16, // 54: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	37, // 55: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
+	45, // [45:56] is the sub-list for method output_type
+	34, // [34:45] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }

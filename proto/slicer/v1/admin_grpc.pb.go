@@ -65,8 +65,8 @@ type AdminServiceClient interface {
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(ctx context.Context, in *ListAssignersRequest, opts ...grpc.CallOption) (*ListAssignersResponse, error)
 	// CheckAccess tells whether an identity may do something with a job, by the policy that
-	// the assigner has in force and the config that is stored. It is for those that may read
-	// the job, and for each about itself.
+	// the assigner has in force and the config that is stored; for a job that does not exist
+	// by the policy. It is for those that may read the job, and for each about itself.
 	CheckAccess(ctx context.Context, in *CheckAccessRequest, opts ...grpc.CallOption) (*CheckAccessResponse, error)
 }
 
@@ -218,8 +218,8 @@ type AdminServiceServer interface {
 	// Distributor that reaches no assigner answers itself, with what it knows.
 	ListAssigners(context.Context, *ListAssignersRequest) (*ListAssignersResponse, error)
 	// CheckAccess tells whether an identity may do something with a job, by the policy that
-	// the assigner has in force and the config that is stored. It is for those that may read
-	// the job, and for each about itself.
+	// the assigner has in force and the config that is stored; for a job that does not exist
+	// by the policy. It is for those that may read the job, and for each about itself.
 	CheckAccess(context.Context, *CheckAccessRequest) (*CheckAccessResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

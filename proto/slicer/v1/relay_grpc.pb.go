@@ -48,7 +48,7 @@ type RelayServiceClient interface {
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from
 	// one that the caller shares its id with.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
-	// Describe tells which tier a Distributor is of.
+	// Describe tells which tier a Distributor is of, every caller that has an identity.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 }
 
@@ -106,7 +106,7 @@ type RelayServiceServer interface {
 	// FAILED_PRECONDITION from a Distributor that is of the second tier itself, and from
 	// one that the caller shares its id with.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
-	// Describe tells which tier a Distributor is of.
+	// Describe tells which tier a Distributor is of, every caller that has an identity.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	mustEmbedUnimplementedRelayServiceServer()
 }

@@ -150,7 +150,7 @@ var rows = []row{
 	{relayService + "/Attach", asPlane, func(ctx context.Context, c *caller) error {
 		return attach(slicerv1.NewRelayServiceClient(c).Attach(ctx))
 	}, []codes.Code{codes.FailedPrecondition}},
-	{relayService + "/Describe", asPlane, func(ctx context.Context, c *caller) error {
+	{relayService + "/Describe", asNamed, func(ctx context.Context, c *caller) error {
 		_, err := slicerv1.NewRelayServiceClient(c).Describe(ctx, &slicerv1.DescribeRequest{})
 		return err
 	}, nil},

@@ -1,0 +1,82 @@
+package enforce
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
+)
+
+// Check returns nil if the caller may do what is asked, and else PERMISSION_DENIED, which
+// names identity, verb and job, and no rule. Those that may read the job learn besides where
+// the rule is to be seen. The question's identity is the caller's.
+func (r *Rights) Check(c Caller, q access.Question) error {
+	rule, ok := r.May(c, q)
+	if ok {
+		return nil
+	}
+	r.refuse(c, refusal{q.Verb.String(), rule, q.Job, q.Task, ""})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not %s job %s%s%s", c.Identity, q.Verb, q.Job, asTask(q.Task), r.advice(c, q))
+}
+
+func asTask(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " as task " + name
+}
+
+// advice is what to do about a refusal. What it says to a caller that may not read the job
+// does not depend on the job.
+func (r *Rights) advice(c Caller, q access.Question) string {
+	if c.Nameless != access.Named {
+		return because(c)
+	}
+	verb := q.Verb
+	q.Verb, q.Task = assignment.Read, ""
+	if _, reads := r.May(c, q); !reads {
+		return ""
+	}
+	if q.Access == (assignment.Access{}) {
+		return ": the policy decides, and an administrator's slicerctl access check tells by which rule"
+	}
+	return fmt.Sprintf(": slicerctl access check %s --verb %s tells by which rule", q.Job, verb)
+}
+
+// because says why an identity is none.
+func because(c Caller) string {
+	if c.Nameless == access.Named {
+		return ""
+	}
+	return ": " + string(c.Nameless)
+}
+
+// CheckPlane returns nil if the caller's peer is one of the control plane's, and else
+// PERMISSION_DENIED.
+func (r *Rights) CheckPlane(c Caller, method string) error {
+	if r == nil || c.Plane {
+		return nil
+	}
+	r.refuse(c, refusal{verb: "plane", rule: "policy plane: no pattern", method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not be part of the control plane (%s)%s", c.Identity, method, because(c))
+}
+
+// CheckNamed returns nil if the caller has an identity, and else PERMISSION_DENIED: it is
+// for what is about no job and for all that the authority knows.
+func (r *Rights) CheckNamed(c Caller, method string) error {
+	if policy, _ := r.Policy(); policy == nil || c.Identity != access.Anonymous {
+		return nil
+	}
+	r.refuse(c, refusal{verb: assignment.Read.String(), rule: "anonymous", method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s, which takes a certificate with a name%s", c.Identity, method, because(c))
+}
+
+// RefuseName returns PERMISSION_DENIED for a peer of the control plane that takes a name
+// which is another one's for now: whose is in the log alone.
+func (r *Rights) RefuseName(c Caller, method, name string, whose access.Identity) error {
+	r.refuse(c, refusal{verb: "plane", rule: fmt.Sprintf("%s is %s", name, whose), method: method})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not be %s (%s): another identity is", c.Identity, name, method)
+}
