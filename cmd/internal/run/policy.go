@@ -36,91 +36,93 @@ func (f *Flags) validatePolicy() error {
 	return nil
 }
 
-// policyFile keeps the rights of a process at what a file says.
+// policyFile keeps the rights of a process at what a file says. It goes by what is in the
+// file, which is small: its times, size and inode may be those of another content.
 type policyFile struct {
 	path   string
 	rights *enforce.Rights
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	latest os.FileInfo // at the last look; nil if there was none
-	read   os.FileInfo // when it was read last, nil if there was none
-	text   []byte      // what was read last, nil if it could not be read
-	bad    error       // why that is not in force, nil if it is
+	latest content // at the last look
+	tried  content // what was put in force last, or was no good
+	bad    error   // why that is not in force, nil if it is
+}
+
+// content is what is in a file, or why that cannot be read.
+type content struct {
+	text []byte
+	err  error
+}
+
+func (c content) same(o content) bool {
+	if c.err != nil || o.err != nil {
+		return c.err != nil && o.err != nil && c.err.Error() == o.err.Error()
+	}
+	return bytes.Equal(c.text, o.text)
 }
 
 // openPolicy reads a file for the first time, and there is none to fall back to.
 func openPolicy(path string, log *slog.Logger, reg prometheus.Registerer) (*policyFile, error) {
 	f := &policyFile{path: path, log: log}
-	f.look()
-	f.read = f.latest
-	text, policy, err := readPolicy(path)
+	f.latest = readContent(path)
+	f.tried = f.latest
+	policy, err := f.latest.parse(path)
 	if err != nil {
 		return nil, fmt.Errorf("--policy: %w", err)
 	}
-	f.text = text
 	if f.rights, err = enforce.New(enforce.Config{Policy: policy, Logger: log, Registerer: reg}); err != nil {
 		return nil, err
 	}
+	log.Info("policy read", "file", path)
 	return f, nil
 }
 
-func readPolicy(path string) ([]byte, *access.Policy, error) {
+func readContent(path string) (c content) {
 	// To open a pipe is to wait for its other end.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: not a regular file, as it has to be", path)
+		return content{err: fmt.Errorf("%s: not a regular file, as it has to be", path)}
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return content{err: err}
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxPolicySize+1))
+	c.text, c.err = io.ReadAll(io.LimitReader(file, maxPolicySize+1))
+	return c
+}
+
+func (c content) parse(path string) (*access.Policy, error) {
 	switch {
-	case err != nil:
-		return nil, nil, err
-	case len(text) > maxPolicySize:
-		return text, nil, fmt.Errorf("%s: it has more than %d bytes, as many as are allowed", path, maxPolicySize)
+	case c.err != nil:
+		return nil, c.err
+	case len(c.text) > maxPolicySize:
+		return nil, fmt.Errorf("%s: it has more than %d bytes, as many as are allowed", path, maxPolicySize)
 	}
-	policy, err := access.Parse(path, text)
-	return text, policy, err
+	return access.Parse(path, c.text)
 }
 
-// look takes note of the file as it is, and reports whether it is as at the last look.
-// Stat follows links, so that a link that leads to another file is a change.
-func (f *policyFile) look() (same bool) {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		info = nil
-	}
-	same = sameFile(info, f.latest)
-	f.latest = info
-	return same
-}
-
-func sameFile(a, b os.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
-}
-
-// poll reads the file if it has changed.
+// poll puts in force what is in the file if that has changed, and was the same at the last
+// look.
 func (f *policyFile) poll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.look() && !sameFile(f.latest, f.read) {
-		f.reload()
+	now := readContent(f.path)
+	settled := now.same(f.latest)
+	f.latest = now
+	if settled && !now.same(f.tried) {
+		f.put(now)
 	}
 }
 
-// reread reads the file whether it has changed or not, and says so.
+// reread puts in force what is in the file, or says that nothing is new.
 func (f *policyFile) reread() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.look()
+	f.latest = readContent(f.path)
 	switch {
-	case f.reload():
+	case !f.latest.same(f.tried):
+		f.put(f.latest)
 	case f.bad != nil:
 		f.log.Error("the policy in force stays", "file", f.path, "error", f.bad)
 	default:
@@ -128,22 +130,17 @@ func (f *policyFile) reread() {
 	}
 }
 
-// reload puts in force what the file says now, and reports whether it says something new.
-func (f *policyFile) reload() (news bool) {
-	f.read = f.latest
-	text, policy, err := readPolicy(f.path)
-	if text != nil && bytes.Equal(text, f.text) {
-		return false
-	}
-	f.text, f.bad = text, err
-	if err != nil {
+// put puts a content in force, if it is a good one.
+func (f *policyFile) put(c content) {
+	f.tried = c
+	policy, err := c.parse(f.path)
+	if f.bad = err; err != nil {
 		f.rights.PolicyFailed()
 		f.log.Error("the policy in force stays", "file", f.path, "error", err)
-		return true
+		return
 	}
 	f.rights.SetPolicy(policy)
 	f.log.Info("policy read again", "file", f.path)
-	return true
 }
 
 // watch polls until quit is closed.

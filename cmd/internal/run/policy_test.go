@@ -87,6 +87,15 @@ func TestPolicyIsReadAgain(t *testing.T) {
 			if n := value(t, reg, "slicer_access_policy_reload_failures_total"); n != float64(failures) {
 				t.Errorf("%s: %v failures, want %d", what, n, failures)
 			}
+			f.mu.Lock()
+			stale := 0.
+			if f.bad != nil {
+				stale = 1
+			}
+			f.mu.Unlock()
+			if n := value(t, reg, "slicer_access_policy_stale"); n != stale {
+				t.Errorf("%s: stale is %v, want %v", what, n, stale)
+			}
 		}
 		step("at first", "a", 0, 0)
 		loaded := value(t, reg, "slicer_access_policy_loaded_timestamp_seconds")
@@ -136,5 +145,20 @@ func TestPolicyIsReadAgain(t *testing.T) {
 		}
 		f.reread()
 		step("SIGHUP", "dddd", 5, 4)
+
+		// The same inode, size and times, and another content.
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(path, policyOf("eeee"))
+		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.Stat(path); err != nil || !os.SameFile(now, info) || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
+			t.Fatalf("%v, %v: the file can be told from before", now, err)
+		}
+		time.Sleep(2 * policyPoll)
+		step("with the times of before", "eeee", 5, 4)
 	})
 }
