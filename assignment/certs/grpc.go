@@ -47,7 +47,11 @@ func (t *transport) ClientHandshake(ctx context.Context, authority string, conn 
 	if t.name != "" {
 		authority = t.name
 	}
-	return t.now().ClientHandshake(ctx, authority, conn)
+	secured, info, err := t.now().ClientHandshake(ctx, authority, conn)
+	if err != nil {
+		return nil, nil, t.source.presented(err)
+	}
+	return &unheard{Conn: secured, source: t.source}, info, nil
 }
 
 // ServerHandshake is called by gRPC.

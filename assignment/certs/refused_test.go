@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -186,5 +187,49 @@ func TestServerChecked(t *testing.T) {
 		if err := call(t.Context(), addr, append(client.DialOptions(), c.opts...)...); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// A client whose certificate was refused learns of it as of a connection that breaks, so it
+// says which one it has presented.
+func TestPresented(t *testing.T) {
+	ours, others := certstest.NewAuthority(t, "ours"), certstest.NewAuthority(t, "others")
+	cert, key := ours.Issue("server")
+	addr := newNode(t, cert, key, ours.CA).serve(t)
+	stranger, strangerKey := others.Issue("stranger")
+	for range 20 { // it may be an alert, the end of the stream or a reset, as it happens
+		err := call(t.Context(), addr, newNode(t, stranger, strangerKey, ours.CA).DialOptions()...)
+		if err == nil || !strings.Contains(err.Error(), "the certificate of "+stranger+" was presented") || !strings.Contains(err.Error(), "its log says why") {
+			t.Fatalf("another authority's: %v", err)
+		}
+		if err = call(t.Context(), addr, newNode(t, "", "", ours.CA).DialOptions()...); err == nil || !strings.Contains(err.Error(), "no certificate was presented") {
+			t.Fatalf("none: %v", err)
+		}
+	}
+	client, clientKey := ours.Issue("client")
+	// The other way round the client knows why: it is what does not trust.
+	if err := call(t.Context(), addr, newNode(t, client, clientKey, others.CA).DialOptions()...); err == nil || strings.Contains(err.Error(), "presented") || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("a server that is not trusted: %v", err)
+	}
+	if err := call(t.Context(), addr, newNode(t, client, clientKey, ours.CA).DialOptions()...); err != nil {
+		t.Error(err)
+	}
+}
+
+// What breaks once the server has spoken was not refused.
+func TestPresentedAndTaken(t *testing.T) {
+	ours := certstest.NewAuthority(t, "ours")
+	cert, key := ours.Issue("client")
+	here, there := net.Pipe()
+	c := &unheard{Conn: here, source: newNode(t, cert, key, ours.CA).Source}
+	go func() {
+		there.Write([]byte("x"))
+		there.Close()
+	}()
+	if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("%v, want the error as it is", err)
 	}
 }
