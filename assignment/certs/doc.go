@@ -19,7 +19,7 @@
 // the file of every process, then renew certificates, then take the old one out.
 package certs
 
-// What files hold, in FileError and in the label of the metrics.
+// What files hold, in FileError, and in the label of the metrics before what they are for.
 const (
 	Certificate = "certificate"
 	Authorities = "authorities"

@@ -227,3 +227,40 @@ func BenchmarkLook(b *testing.B) {
 		s.material()
 	}
 }
+
+// Sources of one process are told apart in its metrics and its log by what they are for.
+func TestSeveralSources(t *testing.T) {
+	ours, theirs := certstest.NewAuthority(t, "ours"), certstest.NewAuthority(t, "theirs")
+	cert, key := ours.Issue("server")
+	n := newNode(t, cert, key, ours.CA)
+	storeCert, storeKey := theirs.Issue("client", certstest.Expires(time.Hour))
+	cfg := Config{Cert: storeCert, Key: storeKey, CA: theirs.CA, For: "store main", Logger: n.log.logger(), Registerer: n.reg}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := n.value(t, "slicer_tls_expiry_seconds", Certificate), n.value(t, "slicer_tls_expiry_seconds", "certificate for store main")
+	if own <= other || other <= 0 || other > 3600 {
+		t.Errorf("they expire in %v s and %v s", own, other)
+	}
+	write(t, storeKey, []byte("junk"))
+	if s.Reload() == nil {
+		t.Error("junk is read")
+	}
+	if n.value(t, "slicer_tls_stale", "certificate for store main") != 1 || n.value(t, "slicer_tls_stale", Certificate) != 0 || n.value(t, "slicer_tls_stale", "authorities for store main") != 0 {
+		t.Error("it does not show which files are no good")
+	}
+	if lines := n.log.lines("the certificate for store main in use stays"); len(lines) != 1 {
+		t.Error(lines)
+	}
+	storeCert, storeKey = theirs.Issue("client")
+	cfg.Cert, cfg.Key = storeCert, storeKey
+	var field *assignment.FieldError
+	if _, err := New(cfg); !errors.As(err, &field) || field.Field != "for" {
+		t.Errorf("two sources for one thing: %v", err)
+	}
+	all := s.InUse()
+	if len(all) != 2 || all[0].Of != Certificate || all[0].File != storeCert || all[0].Leaf == nil || all[1].File != theirs.CA || all[1].Leaf != nil || all[1].Expires.IsZero() {
+		t.Errorf("in use: %+v", all)
+	}
+}

@@ -28,8 +28,11 @@ type Config struct {
 	// Logger says what was read again, what is no good, and who was refused; nil is
 	// slog.Default().
 	Logger *slog.Logger
-	// Registerer takes the metrics, slicer_tls_*; nil is none. Where it is to take those of
-	// several sources, wrap it by prometheus.WrapRegistererWith.
+	// For is what the files are for, in logs and the label of the metrics, such as
+	// "store main"; empty for a process's only ones.
+	For string
+	// Registerer takes the metrics, slicer_tls_*; nil is none. It may have those of other
+	// sources, that are for something else.
 	Registerer prometheus.Registerer
 }
 
@@ -51,7 +54,8 @@ type material struct {
 
 // slot is files that are used together or not at all. The Source's lock is held.
 type slot struct {
-	of    string
+	of    string // Certificate or Authorities
+	name  string // the same, and what it is for
 	paths []string
 	// use puts what was read in use, and returns when it expires and what to log of it.
 	use func(m *material, contents [][]byte) (expires time.Time, words []any, err error)
@@ -79,11 +83,15 @@ func New(cfg Config) (*Source, error) {
 		cfg.Logger = slog.Default()
 	}
 	s := &Source{log: cfg.Logger, refused: newRefusals(cfg.Logger), now: &material{}}
+	suffix := ""
+	if cfg.For != "" {
+		suffix = " for " + cfg.For
+	}
 	if cfg.Cert != "" {
-		s.slots = append(s.slots, &slot{of: Certificate, paths: []string{cfg.Cert, cfg.Key}, use: usePair})
+		s.slots = append(s.slots, &slot{of: Certificate, name: Certificate + suffix, paths: []string{cfg.Cert, cfg.Key}, use: usePair})
 	}
 	if cfg.CA != "" {
-		s.slots = append(s.slots, &slot{of: Authorities, paths: []string{cfg.CA}, use: usePool})
+		s.slots = append(s.slots, &slot{of: Authorities, name: Authorities + suffix, paths: []string{cfg.CA}, use: usePool})
 	}
 	for _, f := range s.slots {
 		if _, err := s.readLocked(f); err != nil {
@@ -91,11 +99,35 @@ func New(cfg Config) (*Source, error) {
 		}
 	}
 	if cfg.Registerer != nil {
-		if err := cfg.Registerer.Register(collector{s}); err != nil {
+		if err := register(cfg.Registerer, s); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// InUse is what is in use of one kind of files.
+type InUse struct {
+	Of   string // Certificate or Authorities
+	File string
+	// Leaf is the certificate that is shown to others, nil for Authorities.
+	Leaf *x509.Certificate
+	// Expires is when the first of the file's certificates does.
+	Expires time.Time
+}
+
+// InUse returns what is in use: the certificate, if there is one, then the authorities.
+func (s *Source) InUse() (all []InUse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.slots {
+		x := InUse{Of: f.of, File: f.paths[0], Expires: f.expires}
+		if f.of == Certificate {
+			x.Leaf = s.now.pair.Leaf
+		}
+		all = append(all, x)
+	}
+	return all
 }
 
 func usePair(m *material, contents [][]byte) (time.Time, []any, error) {
@@ -143,7 +175,7 @@ func (s *Source) lookLocked(must bool) error {
 		words, err := s.readLocked(f)
 		if err == nil {
 			if f.bad = ""; must || f.tried != tried || before != "" {
-				s.log.Info(f.of+" read again", append(words, "file", f.paths[0], "expires", f.expires)...)
+				s.log.Info(f.name+" read again", append(words, "file", f.paths[0], "expires", f.expires)...)
 			}
 			continue
 		}
@@ -154,7 +186,7 @@ func (s *Source) lookLocked(must bool) error {
 			f.failures++
 		}
 		if changed || must {
-			s.log.Error("the "+f.of+" in use stays", "error", err, "expires", f.expires)
+			s.log.Error("the "+f.name+" in use stays", "error", err, "expires", f.expires)
 		}
 	}
 	return errors.Join(failed...)

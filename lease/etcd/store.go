@@ -43,7 +43,6 @@ package etcdlease
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,6 +56,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 )
 
 // Config says where etcd is.
@@ -66,7 +66,7 @@ type Config struct {
 	// Prefix of all keys; it begins with a slash and does not end with one. Default /slicer.
 	Prefix string
 	// TLS secures the connections; nil is plain text.
-	TLS *tls.Config
+	TLS credentials.TransportCredentials
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -120,12 +120,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // connect makes a client, which counts its connections.
 func connect(cfg Config, endpoints []string, conns *atomic.Int64) (*clientv3.Client, error) {
+	var secured grpc.DialOption = grpc.EmptyDialOption{}
+	if cfg.TLS != nil {
+		// In place of what the client would make of a tls.Config, which cannot be changed any more.
+		secured = grpc.WithTransportCredentials(cfg.TLS)
+	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: cfg.TLS, DialTimeout: 5 * time.Second,
+		Endpoints: endpoints, DialTimeout: 5 * time.Second,
 		// etcd refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 		// Windows that are fixed need no pings to find their size: all messages are small.
-		DialOptions: []grpc.DialOption{grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
+		DialOptions: []grpc.DialOption{secured, grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
 			grpc.WithStatsHandler(counter{conns})},
 		// What the client would log is in the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),

@@ -1,7 +1,6 @@
 package etcdstore
 
 import (
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // Config says where the store is and how it behaves. Endpoints are required;
@@ -21,7 +21,7 @@ type Config struct {
 	// Prefix of all keys, as store.ValidatePrefix allows. Default store.DefaultPrefix.
 	Prefix string
 	// TLS secures the connections; nil is plain text.
-	TLS *tls.Config
+	TLS credentials.TransportCredentials
 	// Keep is how many generations of a job stay readable, 2 to 1024, default 64.
 	Keep int
 	// RequestTimeout bounds a call whose ctx has no deadline: 100 ms to 10 min, default 5 s.

@@ -79,7 +79,7 @@ func cause(err error) string {
 		msg = strings.TrimPrefix(strings.TrimPrefix(msg, "transport: "), "Error while dialing: ")
 	}
 	switch {
-	case strings.Contains(msg, "error reading server preface"):
+	case strings.Contains(msg, "error reading server preface") && !strings.Contains(msg, "presented"):
 		msg += " (does it want TLS? then the store's URL needs ?ca=FILE)"
 	case strings.Contains(msg, "first record does not look like a TLS handshake"), strings.Contains(msg, "handshake failed: EOF"):
 		msg += " (does it speak plain text? then the store's URL goes without ca, cert and key)"

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"google.golang.org/grpc/credentials"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -103,12 +105,12 @@ func TestOpenSaysWhy(t *testing.T) {
 	t.Cleanup(func() { secure.Close(); served.Wait() })
 	for _, c := range []struct {
 		name, endpoint, want string
-		tls                  *tls.Config
+		tls                  credentials.TransportCredentials
 	}{
 		{"refused", free[0], "connection refused", nil},
 		{"plain text to TLS", secure.Addr().String(), "TLS", nil},
-		{"TLS to plain text", etcdtest.Start(t)[0], "plain text", &tls.Config{MinVersion: tls.VersionTLS12}},
-		{"another's certificate", secure.Addr().String(), "certificate", &tls.Config{MinVersion: tls.VersionTLS12}},
+		{"TLS to plain text", etcdtest.Start(t)[0], "plain text", credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})},
+		{"another's certificate", secure.Addr().String(), "certificate", credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/internal/record"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // Store is a store.Backend on etcd.
@@ -69,13 +70,12 @@ func connect(cfg Config) (*Store, error) {
 	var err error
 	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints,
-		TLS:       cfg.TLS,
 		// A peer that has vanished without a word is noticed by these pings; etcd
 		// refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
 		DialTimeout:          cfg.RequestTimeout,
-		DialOptions:          append(slices.Clone(cfg.dialOptions), grpc.WithChainUnaryInterceptor(s.noteTrouble), grpc.WithStatsHandler(&s.conns)),
+		DialOptions:          append(slices.Clone(cfg.dialOptions), secured(cfg.TLS), grpc.WithChainUnaryInterceptor(s.noteTrouble), grpc.WithStatsHandler(&s.conns)),
 		// What the client would say is said by the errors that it returns.
 		Logger: clientv3.NewCtxClient(context.Background()).GetLogger(),
 	})
@@ -84,6 +84,15 @@ func connect(cfg Config) (*Store, error) {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// secured takes the place of what the client would make of a tls.Config, which cannot be
+// changed any more.
+func secured(creds credentials.TransportCredentials) grpc.DialOption {
+	if creds == nil {
+		return grpc.EmptyDialOption{}
+	}
+	return grpc.WithTransportCredentials(creds)
 }
 
 // identify reads the store's identity, or gives it one. An etcd that is just

@@ -89,7 +89,7 @@ all assigners to them: a session goes on at another one when its own dies.`,
 
 func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, serveLeases bool, cfg assigner.Config) (*daemon.Part, error) {
 	opened := daemon.Part{Close: func() error { return nil }}
-	all, err := stores.OpenAll(ctx, specs, p.Log, p.Status)
+	all, err := stores.OpenAll(ctx, specs, p)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ of the others, and its own are served as they were read last.`,
 			return err
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, _, id string) (*daemon.Part, error) {
-			all, err := stores.OpenAll(ctx, specs, p.Log, p.Status)
+			all, err := stores.OpenAll(ctx, specs, p)
 			if err != nil {
 				return nil, err
 			}

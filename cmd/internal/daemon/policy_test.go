@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"crypto/x509"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +27,9 @@ func TestPolicy(t *testing.T) {
 		"distributor": {"--assigners=127.0.0.1:1"},
 		"serve":       {"--store=pebble://" + t.TempDir(), "--backup-listen=127.0.0.1:0"},
 	} {
-		cert, key := ours.Issue(program)
+		cert, key := ours.Issue(program, func(c *x509.Certificate) {
+			c.URIs = []*url.URL{{Scheme: "spiffe", Host: "corp", Path: "/ns/slicer/" + program}}
+		})
 		flags = append(flags, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key)
 		plain := runtest.Start(t, program, flags...)
 		plain.Where()
@@ -65,6 +69,14 @@ func TestPolicy(t *testing.T) {
 		w := p.Where()
 		if strings.Contains(p.Text(), warning) {
 			t.Errorf("%s: a warning though it has a policy", program)
+		}
+		for _, want := range []string{
+			`"msg":"policy read","file":"` + policy + `"`, `"msg":"authorities read","file":"` + ours.CA + `","expires":"2`,
+			`"msg":"certificate read","file":"` + cert + `","expires":"2`, `"identity":"spiffe://corp/ns/slicer/` + program + `"`,
+		} {
+			if !strings.Contains(p.Text(), want) {
+				t.Errorf("%s: its log has no %s:\n%s", program, want, p.Text())
+			}
 		}
 		write("admin: [spiffe://corp/ops]\n")
 		p.Signal(syscall.SIGHUP)

@@ -6,6 +6,9 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/certs"
 )
 
 // rereader does what SIGHUP asks of a server process: it reads again what can be
@@ -69,10 +72,33 @@ func (p *Process) opensTLS(t *TLS) error {
 	if err := t.open(p.Log, p.Registry); err != nil || t.source == nil {
 		return err
 	}
+	for _, x := range t.source.InUse() {
+		args := []any{"file", x.File, "expires", x.Expires}
+		if x.Leaf != nil {
+			args = append(args, "identity", string(access.Of(x.Leaf)))
+		}
+		p.Log.Info(x.Of+" read", args...)
+	}
+	p.rereads(t.source)
+	return nil
+}
+
+// rereads adds TLS files.
+func (p *Process) rereads(s *certs.Source) {
 	p.Rereads(func() {
-		if t.source.Reload() != nil { // which has logged why
+		if s.Reload() != nil { // which has logged why
 			p.Log.Error("SIGHUP: not all files were read again")
 		}
 	})
-	return nil
+}
+
+// OpensTLS reads TLS files that are for something besides the process's own connections. It
+// keeps to them, and tells of them, as to those.
+func (p *Process) OpensTLS(files certs.Config) (*certs.Source, error) {
+	files.Logger, files.Registerer = p.Log, p.Registry
+	s, err := certs.New(files)
+	if err == nil {
+		p.rereads(s)
+	}
+	return s, err
 }

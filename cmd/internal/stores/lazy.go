@@ -236,14 +236,18 @@ type Opened struct {
 
 // OpenAll opens the stores of a process. A single one is waited for, as Open does;
 // of several any may be down.
-func OpenAll(ctx context.Context, specs []Spec, log *slog.Logger, status *run.Status) ([]Opened, error) {
+func OpenAll(ctx context.Context, specs []Spec, p *run.Process) ([]Opened, error) {
 	var all []Opened
+	log := p.Log
 	for _, s := range specs {
+		if err := s.secure(p); err != nil {
+			return nil, err
+		}
 		var b store.Backend
 		var err error
 		if len(specs) > 1 {
 			b = OpenLazily(s, log)
-		} else if b, err = Open(ctx, s, log, status); err != nil {
+		} else if b, err = Open(ctx, s, log, p.Status); err != nil {
 			return nil, err
 		}
 		all = append(all, Opened{Name: s.Name, Backend: b, Leases: NewLeases(s, log), Ending: run.Ending{Done: b.Failed(), Err: b.Err}})

@@ -3,17 +3,17 @@ package stores
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+
 	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/assignment/certs"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/run"
@@ -36,7 +36,8 @@ type Spec struct {
 	// RegistrationTTL is etcdstore.Config's; 0 takes the default.
 	RegistrationTTL time.Duration
 	url             store.URL
-	tls             *tls.Config
+	files           *certs.Config // nil for plain text
+	tls             credentials.TransportCredentials
 }
 
 func (s Spec) config(log *slog.Logger) etcdstore.Config {
@@ -58,7 +59,7 @@ func Parse(flag string) (Spec, error) {
 		}
 	}
 	var err error
-	if s.url, s.tls, err = ParseURL(flag); err != nil {
+	if s.url, s.files, err = parseURL(flag); err != nil {
 		return s, err
 	}
 	if s.url.Scheme == store.SchemePebble {
@@ -67,8 +68,21 @@ func Parse(flag string) (Spec, error) {
 	return s, nil
 }
 
-// ParseURL reads a --store flag without a name, of a store of any kind.
-func ParseURL(flag string) (store.URL, *tls.Config, error) {
+// ParseURL reads a --store flag without a name, of a store of any kind, for a program that
+// does not run for long. The credentials are nil for plain text.
+func ParseURL(flag string) (store.URL, credentials.TransportCredentials, error) {
+	u, files, err := parseURL(flag)
+	if err != nil || files == nil {
+		return u, nil, err
+	}
+	source, err := certs.New(*files)
+	if err != nil {
+		return u, nil, fmt.Errorf("--store: %w", err)
+	}
+	return u, source.Client(), nil
+}
+
+func parseURL(flag string) (store.URL, *certs.Config, error) {
 	address, params, _ := strings.Cut(flag, "?")
 	u, err := store.ParseURL(address)
 	if err != nil {
@@ -80,8 +94,8 @@ func ParseURL(flag string) (store.URL, *tls.Config, error) {
 		}
 		return u, nil, nil
 	}
-	cfg, err := storeTLS(params)
-	return u, cfg, err
+	files, err := tlsFiles(params)
+	return u, files, err
 }
 
 // ParseAll reads the --store flags of a process that may serve several stores.
@@ -105,7 +119,8 @@ func ParseAll(urls []string) ([]Spec, error) {
 	return specs, nil
 }
 
-func storeTLS(params string) (*tls.Config, error) {
+// tlsFiles are those after the ? of a URL, nil if there are none. They can be read.
+func tlsFiles(params string) (*certs.Config, error) {
 	if params == "" {
 		return nil, nil
 	}
@@ -118,28 +133,36 @@ func storeTLS(params string) (*tls.Config, error) {
 			return nil, run.Usagef("--store: %q is not allowed after the ?: want ca, cert and key, once each, with a file", k)
 		}
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca := values.Get("ca"); ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("--store: ca: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--store: ca: %s holds no PEM certificate", ca)
-		}
+	files := &certs.Config{Cert: values.Get("cert"), Key: values.Get("key"), CA: values.Get("ca"), Logger: slog.New(slog.DiscardHandler)}
+	if (files.Cert == "") != (files.Key == "") {
+		return nil, run.Usagef("--store: cert and key go together after the ?")
 	}
-	if cert, key := values.Get("cert"), values.Get("key"); cert != "" || key != "" {
-		if cert == "" || key == "" {
-			return nil, run.Usagef("--store: cert and key go together after the ?")
-		}
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("--store: cert, key: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	_, err = certs.New(*files)
+	var file *certs.FileError
+	switch {
+	case errors.As(err, &file) && file.Of == certs.Authorities:
+		return nil, fmt.Errorf("--store: ca: %w", file.Err)
+	case errors.As(err, &file):
+		return nil, fmt.Errorf("--store: cert, key: %w", file.Err)
 	}
-	return cfg, nil
+	return files, err
+}
+
+// secure reads the TLS files of a store, if its URL names any, and again when they change.
+func (s *Spec) secure(p *run.Process) error {
+	if s.files == nil {
+		return nil
+	}
+	files := *s.files
+	if files.For = "the store"; s.Name != "" {
+		files.For = "store " + s.Name
+	}
+	source, err := p.OpensTLS(files)
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	s.tls = source.Client()
+	return nil
 }
 
 // Open opens a store and waits for one that does not answer yet.

@@ -23,7 +23,7 @@ func TestParseStore(t *testing.T) {
 		"eu=etcd://h1:2379/a":           {"eu", "etcd://h1:2379/a"},
 	} {
 		s, err := Parse(flag)
-		if err != nil || s.Name != want.name || s.String() != want.url || s.tls != nil {
+		if err != nil || s.Name != want.name || s.String() != want.url || s.files != nil {
 			t.Errorf("%s: %q %s, %v; want %q %s", flag, s.Name, s, err, want.name, want.url)
 		}
 	}
@@ -36,8 +36,8 @@ func TestParseStore(t *testing.T) {
 		"pebble:///var/lib/slicer":            `--store: pebble:///var/lib/slicer is for one process alone`,
 		"etcd://h1:2379?user=x":               `--store: "user" is not allowed after the ?`,
 		"etcd://h1:2379?cert=x.pem":           `--store: cert and key go together`,
-		"etcd://h1:2379?ca=/nowhere/ca.pem":   `--store: ca: open /nowhere/ca.pem`,
-		"etcd://h1:2379?cert=/no/c&key=/no/k": `--store: cert, key: open /no/c`,
+		"etcd://h1:2379?ca=/nowhere/ca.pem":   `--store: ca: stat /nowhere/ca.pem`,
+		"etcd://h1:2379?cert=/no/c&key=/no/k": `--store: cert, key: stat /no/c`,
 		"etcd://h1:2379?ca=%zz":               `--store: after the ?: invalid URL escape`,
 	} {
 		if _, err := Parse(flag); err == nil || !strings.HasPrefix(err.Error(), want) {
