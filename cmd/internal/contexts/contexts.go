@@ -192,9 +192,9 @@ func readContext(what string, n *yaml.Node) (x Context, line int, err error) {
 			return x, f.Value.Line, err
 		}
 	}
-	if bad := x.check(what); bad != nil {
+	if field, bad := x.check(what); bad != nil {
 		for _, f := range fields {
-			if what+"."+f.Name == bad.Field {
+			if what+"."+f.Name == field {
 				return x, f.Value.Line, bad
 			}
 		}
@@ -218,24 +218,28 @@ func checkName(name string) error {
 	return nil
 }
 
-// check names the first field of a context called what that is not allowed.
-func (x *Context) check(what string) *assignment.FieldError {
+// check names the first field of a context called what that is not allowed, or is missing.
+func (x *Context) check(what string) (field string, err error) {
 	switch {
 	case x.Server == "":
-		return refuse(what+".server", "missing", aServer)
+		return missing(what+".server", aServer)
 	case run.CheckDialable("", x.Server) != nil || !printable(x.Server):
-		return refuse(what+".server", x.Server, aServer)
+		return what + ".server", refuse(what+".server", x.Server, aServer)
 	case x.Cert != "" && x.Key == "":
-		return refuse(what+".tls_key", "missing", "the file with the key of tls_cert")
+		return missing(what+".tls_key", "the file with the key of tls_cert")
 	case x.Key != "" && x.Cert == "":
-		return refuse(what+".tls_cert", "missing", "the file with the certificate of tls_key")
+		return missing(what+".tls_cert", "the file with the certificate of tls_key")
 	}
 	for _, f := range []struct{ name, value string }{{"tls_cert", x.Cert}, {"tls_key", x.Key}, {"tls_ca", x.CA}} {
 		if len(f.value) > maxFileName || !printable(f.value) {
-			return refuse(what+"."+f.name, f.value, aFileName)
+			return what + "." + f.name, refuse(what+"."+f.name, f.value, aFileName)
 		}
 	}
-	return nil
+	return "", nil
+}
+
+func missing(field, want string) (string, error) {
+	return field, fmt.Errorf("%s is missing: want %s", field, want)
 }
 
 // printable reports whether a terminal shows the text as it is.

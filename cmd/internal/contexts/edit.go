@@ -15,7 +15,7 @@ func (c *Config) Set(name string, x Context) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if bad := x.check("contexts." + name); bad != nil {
+	if _, bad := x.check("contexts." + name); bad != nil {
 		return bad
 	}
 	if _, ok := c.Contexts[name]; !ok && len(c.Contexts) == MaxContexts {

@@ -27,8 +27,11 @@ type accessOut struct {
 	Verb     string `json:"verb"`
 	Task     string `json:"task,omitempty"`
 	Allowed  bool   `json:"allowed"`
-	// Rule is which one says so, where that is known: to administrators, and with --policy.
+	// Rule is which one says so, where that is known: to administrators, with --policy, and to
+	// those that may read the job if it is one of the job's own access.
 	Rule string `json:"rule,omitempty"`
+	// NoJob says that there is no such job, so that the policy alone decides.
+	NoJob bool `json:"no_job,omitempty"`
 	// Policy is the file that was asked in place of the assigner's own.
 	Policy string `json:"policy,omitempty"`
 }
@@ -51,10 +54,12 @@ func (a *app) accessCheckCommand() *cobra.Command {
 		Use:   "check JOB --verb VERB [--as ID] [--task TASK] [--policy FILE]",
 		Short: "Say whether an identity may do something with a job",
 		Long: `Says yes or no, and exits with 0 or 1. The assigner decides by the policy that it has in
-force and the job's stored config. Without --as the question is about the certificate that
-slicerctl itself shows, for which no right is needed: run it with that of a program that is
-refused to see what identity it has. Others are told to those that may read the job, and
-the rule to administrators.
+force and the job's stored config; if there is no such job, by the policy alone, and says so:
+--verb configure then means to create it. Without --as the question is about the certificate
+that slicerctl itself shows, for which no right is needed: run it with that of a program that
+is refused to see what identity it has. To ask about another identity takes the right to read
+the job. The rule by which it is decided is shown to administrators. Others that may read the
+job are shown it if it stands in the job's own access.
 
 With --policy the file decides in place of the assigner's policy, here, with the config that
 the server has of the job: to try a policy before it is put in force.`,
@@ -137,7 +142,7 @@ func readPolicy(file string) (*access.Policy, error) {
 // may asks the assigner.
 func (c *client) may(ctx context.Context, v *accessOut, m *slicerv1.CheckAccessRequest) error {
 	resp, err := call(ctx, c, c.admin.CheckAccess, m)
-	v.Identity, v.Allowed, v.Rule = resp.GetIdentity(), resp.GetAllowed(), resp.GetRule()
+	v.Identity, v.Allowed, v.Rule, v.NoJob = resp.GetIdentity(), resp.GetAllowed(), resp.GetRule(), resp.GetNoJob()
 	return err
 }
 
@@ -147,6 +152,7 @@ func (c *client) mayByFile(ctx context.Context, v *accessOut, p *access.Policy, 
 	if err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}
+	v.NoJob = err != nil
 	if err == nil {
 		cfg, _, err := jobFromProto(resp.GetJob())
 		if err != nil {
@@ -176,6 +182,9 @@ func (v *accessOut) tell(w io.Writer, asJSON bool) error {
 		}
 		if v.Rule != "" {
 			fmt.Fprintf(w, " (%s)", v.Rule)
+		}
+		if v.NoJob {
+			fmt.Fprint(w, "; there is no such job, so the policy alone decides")
 		}
 		fmt.Fprintln(w)
 	}

@@ -29,6 +29,8 @@ type applied struct {
 	Version int64            `json:"version,omitempty"`
 	Changes []jobfile.Change `json:"changes,omitempty"`
 	DryRun  bool             `json:"dry_run,omitempty"` // it is only what would be done
+	// Refused is why that would be refused, as far as it is known.
+	Refused string `json:"refused,omitempty"`
 	reached
 }
 
@@ -69,7 +71,7 @@ first ones stay written: run it again.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML `file` with one or more jobs; - is standard input")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be changed; what assigners refuse for the state of the job is found out when it is applied")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be changed, and whether you may do that; what assigners refuse for the state of the job is found out when it is applied")
 	by.bind(cmd)
 	return cmd
 }
@@ -112,6 +114,9 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 			return c.explain(err)
 		}
 		if dry {
+			if err = c.foresee(ctx, all); err != nil {
+				return c.explain(err)
+			}
 			break
 		}
 		if err = c.carryOut(ctx, all, by); status.Code(err) != codes.Aborted {
@@ -129,7 +134,44 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 		}
 	}
 	if a.json {
-		return printJSON(w, results)
+		if err := printJSON(w, results); err != nil {
+			return err
+		}
+	}
+	for _, r := range results {
+		if r.Refused != "" {
+			return &codedError{fmt.Sprintf("job %s would be refused: %s", r.Job, r.Refused), run.ExitFailed}
+		}
+	}
+	return nil
+}
+
+// foresee asks which of the jobs would be refused for want of rights: to configure them as
+// they are, and then with what their configs say of it. It takes an assigner that knows the
+// call.
+func (c *client) foresee(ctx context.Context, all []planned) error {
+	for i := range all {
+		p := &all[i]
+		if p.Result == "unchanged" {
+			continue
+		}
+		m := &slicerv1.CheckAccessRequest{Job: p.Job, Verb: assignment.Configure.String()}
+		resp, err := call(ctx, c, c.admin.CheckAccess, m)
+		if err == nil && !resp.GetAllowed() {
+			p.Refused = fmt.Sprintf("identity %s may not configure it", resp.GetIdentity())
+			continue
+		}
+		if err == nil && (p.before == nil || p.before.Access != p.cfg.Access) {
+			if m.Access = wire.AccessToProto(p.cfg.Access); m.Access == nil {
+				m.Access = &slicerv1.Access{} // what the policy says
+			}
+			if resp, err = call(ctx, c, c.admin.CheckAccess, m); err == nil && !resp.GetAllowed() {
+				p.Refused = fmt.Sprintf("with this access identity %s could not configure it any more: name it in access.configure, or let an administrator apply this", resp.GetIdentity())
+			}
+		}
+		if code := status.Code(err); err != nil && code != codes.Unimplemented && code != codes.NotFound {
+			return err
+		}
 	}
 	return nil
 }
@@ -138,7 +180,7 @@ func (a *app) apply(ctx context.Context, c *client, w io.Writer, configs []assig
 func (c *client) plan(ctx context.Context, configs []assignment.JobConfig) (all []planned, err error) {
 	for _, cfg := range configs {
 		p := planned{applied: applied{Job: cfg.Name, Result: "created"}, cfg: cfg, expect: -1}
-		got, err := call(ctx, c, c.admin.GetJob, &slicerv1.GetJobRequest{Name: cfg.Name})
+		got, err := call(ctx, c, c.admin.GetJob, &slicerv1.GetJobRequest{Name: cfg.Name, ToConfigure: true})
 		switch {
 		case err == nil:
 			stored, version, err := jobFromProto(got.Job)

@@ -21,15 +21,13 @@ import (
 
 // client is a connection to the server.
 type client struct {
-	server string
-	at     *target // what it was chosen by
-	named  string  // what says where the server is, for errors
-	// anonymous: it speaks TLS, and has no certificate to show.
-	anonymous bool
-	timeout   time.Duration
-	conn      *grpc.ClientConn
-	admin     slicerv1.AdminServiceClient
-	sub       slicerv1.SubscriberServiceClient
+	server  string
+	at      *target // what it was chosen by
+	named   string  // what says where the server is, for errors
+	timeout time.Duration
+	conn    *grpc.ClientConn
+	admin   slicerv1.AdminServiceClient
+	sub     slicerv1.SubscriberServiceClient
 }
 
 func (a *app) dial() (*client, error) {
@@ -62,8 +60,7 @@ func (a *app) dialTo(t *target, server, name string) (*client, error) {
 		named = "--server, " + ServerEnv + " or a context"
 	}
 	return &client{
-		server: server, at: t, named: named, anonymous: t.ca.Value != "" && t.cert.Value == "",
-		timeout: a.timeout, conn: conn,
+		server: server, at: t, named: named, timeout: a.timeout, conn: conn,
 		admin: slicerv1.NewAdminServiceClient(conn), sub: slicerv1.NewSubscriberServiceClient(conn),
 	}, nil
 }

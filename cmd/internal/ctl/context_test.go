@@ -60,11 +60,11 @@ func TestContextEdits(t *testing.T) {
 	}{
 		{"context use dev", 3, "", "slicerctl: there is no context \"dev\" in FILE: want one of: there is none\n"},
 		{"context set dev --tls-ca ca.crt", 2, "", "slicerctl: --server: missing, a new context needs it\n"},
-		{"context set dev", 2, "", "slicerctl: slicerctl context set: nothing is given to set: want --server, --tls-cert with --tls-key, or --tls-ca\n"},
+		{"context set dev", 2, "", "slicerctl context set: nothing is given to set: want --server, --tls-cert with --tls-key, or --tls-ca\n"},
 		{"context set dev --server dev", 2, "", "slicerctl: --server: \"dev\" is not allowed: want host:port to connect to, with a port of 1 to 65535\n"},
 		{"context set a/b --server dev:1", 2, "", "slicerctl: name of a context: \"a/b\" is not allowed: want 1 to 63 printable ASCII characters without space or slash\n"},
 		{"context set dev --server dev:1", 0, "context dev created in FILE; to make it current: slicerctl context use dev\n", ""},
-		{"context set prod --server prod:1 --tls-cert a.crt", 2, "", "slicerctl: contexts.prod.tls_key: \"missing\" is not allowed: want the file with the key of tls_cert\n"},
+		{"context set prod --server prod:1 --tls-cert a.crt", 2, "", "slicerctl: contexts.prod.tls_key is missing: want the file with the key of tls_cert\n"},
 		{"context set prod --server prod:1 --tls-cert etc/p/a.crt --tls-key etc/p/a.key --tls-ca ca.crt", 0, "context prod created in FILE; to make it current: slicerctl context use prod\n", ""},
 		{"context set prod --server prod:1", 0, "context prod unchanged in FILE; to make it current: slicerctl context use prod\n", ""},
 		{"context use prod", 0, "context prod is current in FILE\n", ""},
@@ -73,9 +73,9 @@ func TestContextEdits(t *testing.T) {
 		{"context set prod --tls-cert= --tls-key=", 0, "context prod updated in FILE; it is current\n", ""},
 		{"context delete prod", 0, "context deleted from FILE: prod; none is current\n", ""},
 		{"context delete prod", 3, "", "slicerctl: there is no context \"prod\" in FILE: want one of: dev\n"},
-		{"--context prod job list", 2, "", "slicerctl: --context: \"prod\" is not allowed: want a context of FILE: dev\n"},
-		{"context", 2, "", "slicerctl: slicerctl context needs a command: one of delete, list, set, show, use (see slicerctl context --help)\n"},
-		{"context use", 2, "", "slicerctl: slicerctl context use: NAME is missing (usage: slicerctl context use NAME)\n"},
+		{"--context prod job list", 3, "", "slicerctl: --context: there is no context \"prod\" in FILE: want one of: dev\n"},
+		{"context", 2, "", "slicerctl context needs a command: one of delete, list, set, show, use (see slicerctl context --help)\n"},
+		{"context use", 2, "", "slicerctl context use: NAME is missing (usage: slicerctl context use NAME)\n"},
 		{"--timeout 0s context use dev", 2, "", "slicerctl: --timeout: 0s is not allowed: want more than 0\n"},
 		{"--json context delete dev", 0, "{\n  \"context\": \"dev\",\n  \"result\": \"deleted\",\n  \"config\": \"FILE\"\n}\n", ""},
 		{"--json context list", 0, "[]\n", ""},
@@ -166,10 +166,10 @@ func TestContextBadFiles(t *testing.T) {
 		t.Errorf("a file of a context that is not there: %+v", r)
 	}
 	t.Setenv(ctl.ContextEnv, "b")
-	if r := alone("--config", missing, "job", "list"); r.code != run.ExitUsage || r.errs != "slicerctl: SLICER_CONTEXT: \"b\" is not allowed: want a context of "+missing+": a\n" {
+	if r := alone("--config", missing, "job", "list"); r.code != 3 || r.errs != "slicerctl: SLICER_CONTEXT: there is no context \"b\" in "+missing+": want one of: a\n" {
 		t.Errorf("a context that is not there: %+v", r)
 	}
-	if r := alone("job", "list"); r.code != run.ExitUsage || r.errs != "slicerctl: SLICER_CONTEXT: \"b\" is not allowed: want a context of a config file: there is none\n" {
+	if r := alone("job", "list"); r.code != 3 || r.errs != "slicerctl: SLICER_CONTEXT: there is no context \"b\" in a config file: want one of: there is none\n" {
 		t.Errorf("a context without a file: %+v", r)
 	}
 }

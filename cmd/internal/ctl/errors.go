@@ -53,6 +53,9 @@ func (c *client) explain(err error) error {
 	msg := s.Message()
 	switch s.Code() {
 	case codes.Unavailable:
+		if strings.Contains(msg, "no certificate was presented") {
+			msg = strings.TrimSuffix(msg, `"`) + "; --tls-cert and --tls-key name one"
+		}
 		if _, why, ok := strings.Cut(msg, "connection error: desc = "); ok {
 			return &codedError{fmt.Sprintf("cannot reach %s: %s (%s says where a Distributor is)", c.server, transport(why), c.named), exitUnreachable}
 		}
@@ -62,9 +65,6 @@ func (c *client) explain(err error) error {
 		}
 		for _, broken := range []string{"error reading from server", "read tcp", "write tcp", "closing transport"} {
 			if strings.HasPrefix(msg, broken) {
-				if c.anonymous {
-					msg += " (a server with --tls-ca demands a certificate: --tls-cert and --tls-key)"
-				}
 				return &codedError{fmt.Sprintf("the connection to %s broke: %s", c.server, msg), exitUnreachable}
 			}
 		}
@@ -92,7 +92,7 @@ func transport(why string) string {
 	why = strings.TrimPrefix(why, "transport: ")
 	why = strings.TrimPrefix(why, "Error while dialing: ")
 	switch {
-	case strings.HasPrefix(why, "error reading server preface: EOF"):
+	case why == "error reading server preface: EOF":
 		why += "; does it want TLS (--tls-ca)?"
 	case strings.Contains(why, "looked like an HTTP/1.1 header"):
 		why = "it speaks HTTP/1.1, as the port of --http does"

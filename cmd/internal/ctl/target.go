@@ -158,7 +158,7 @@ func (l *locator) chosen() (*contexts.Config, *target, error) {
 		return cfg, t, nil
 	}
 	if _, ok := cfg.Contexts[name.Value]; !ok {
-		return nil, nil, run.Usagef("%s: %q is not allowed: want a context of %s: %s", name.From, name.Value, or(path, "a config file"), cfg.Known())
+		return nil, nil, notFoundf("%s: %s", name.From, unknownContext(name.Value, or(path, "a config file"), cfg))
 	}
 	return cfg, t, nil
 }

@@ -247,9 +247,10 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%v:\n got %s (exit %d)\nwant %s (exit %d)", k.err, got, exitCode(got), k.want, k.code)
 		}
 	}
-	c.anonymous = true
-	if got := c.explain(status.Error(codes.Unavailable, "write tcp a->b: broken pipe")).Error(); !strings.Contains(got, "--tls-cert") {
-		t.Errorf("without a certificate: %s", got)
+	for _, msg := range []string{`connection error: desc = "error reading server preface: EOF (no certificate was presented)"`, "error reading from server: EOF (no certificate was presented)"} {
+		if got := c.explain(status.Error(codes.Unavailable, msg)).Error(); !strings.Contains(got, "--tls-cert") || strings.Contains(got, "does it want TLS") {
+			t.Errorf("without a certificate: %s", got)
+		}
 	}
 	if c.explain(nil) != nil {
 		t.Error("nothing to explain")

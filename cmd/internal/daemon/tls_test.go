@@ -75,6 +75,16 @@ func TestMutualTLS(t *testing.T) {
 		if code != 4 || out != "" || strings.Count(errs, "\n") != 1 || strings.Contains(errs, "rpc error") {
 			t.Errorf("%s: exit %d, %q, %q", name, code, out, errs)
 		}
+		switch name {
+		case "no certificate":
+			if !strings.Contains(errs, "no certificate was presented") || !strings.Contains(errs, "--tls-cert") {
+				t.Errorf("%s: %s", name, errs)
+			}
+		case "another's certificate":
+			if !strings.Contains(errs, "stranger.crt was presented: if the server has refused it, its log says why") {
+				t.Errorf("%s: %s", name, errs)
+			}
+		}
 		t.Logf("%s: %s", name, errs)
 	}
 	d.Stop(syscall.SIGTERM)

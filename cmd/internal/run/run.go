@@ -68,7 +68,10 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, in io.Reade
 	if err == nil {
 		return ExitOK
 	}
-	if line := oneLine(err.Error()); line != "" {
+	switch line := oneLine(err.Error()); {
+	case strings.HasPrefix(line, cmd.Name()+" "): // it names a command of the program
+		fmt.Fprintln(errs, line)
+	case line != "":
 		fmt.Fprintf(errs, "%s: %s\n", cmd.Name(), line)
 	}
 	var coded interface{ ExitCode() int }

@@ -39,7 +39,7 @@ func TestNoArguments(t *testing.T) {
 	own := os.Args
 	defer func() { os.Args = own }()
 	os.Args = []string{"tool", "stray"}
-	if _, _, errs := exec(sample(nil)); !strings.HasPrefix(errs, "tool: tool needs a command") {
+	if _, _, errs := exec(sample(nil)); !strings.HasPrefix(errs, "tool needs a command") {
 		t.Errorf("without arguments: %q", errs)
 	}
 }
@@ -54,14 +54,14 @@ func TestExecute(t *testing.T) {
 		{args: []string{"group", "leaf", "a", "b", "c"}},
 		{args: []string{"group", "leaf", "a", "b"}, err: errors.New("two\nlines"), code: 1, errs: "tool: two; lines\n"},
 		{args: []string{"group", "leaf", "a", "b"}, err: coded{errors.New("seven")}, code: 7, errs: "tool: seven\n"},
-		{args: []string{"group", "leaf", "a"}, code: 2, errs: "tool: tool group leaf: B is missing (usage: tool group leaf A B...)\n"},
+		{args: []string{"group", "leaf", "a"}, code: 2, errs: "tool group leaf: B is missing (usage: tool group leaf A B...)\n"},
 		{args: []string{"group", "leaf", "a", "b", "--count", "x"}, code: 2, errs: `tool: invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax (see tool group leaf --help)` + "\n"},
 		{args: []string{"group", "leaf", "--nope"}, code: 2, errs: "tool: unknown flag: --nope (see tool group leaf --help)\n"},
 		{args: []string{"grp"}, code: 2, errs: `tool: unknown command "grp" for tool, did you mean group? (see tool --help)` + "\n"},
 		{args: []string{"group", "lef"}, code: 2, errs: `tool: unknown command "lef" for tool group, did you mean leaf? (see tool group --help)` + "\n"},
 		{args: []string{"completion", "ksh"}, code: 2, errs: `tool: unknown command "ksh" for tool completion, did you mean bash or fish or zsh? (see tool completion --help)` + "\n"},
-		{args: []string{"group"}, code: 2, errs: "tool: tool group needs a command: one of leaf (see tool group --help)\n"},
-		{args: []string{}, code: 2, errs: "tool: tool needs a command: one of completion, group (see tool --help)\n"},
+		{args: []string{"group"}, code: 2, errs: "tool group needs a command: one of leaf (see tool group --help)\n"},
+		{args: []string{}, code: 2, errs: "tool needs a command: one of completion, group (see tool --help)\n"},
 	} {
 		code, out, errs := exec(sample(c.err), c.args...)
 		if code != c.code || errs != c.errs || out != "" {
