@@ -20,12 +20,16 @@ type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether.
+	// each and at least one altogether, unless Static is set.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts, so that the clerk is
 	// ready at once even if all of Slicer is dead; empty is none. Clerks of one job
 	// may share a file.
 	CacheFile string
+	// Static, if not nil, is the job's assignment for good, in affinity mode: no server is asked,
+	// and Distributors, Backups and CacheFile are left empty. It is for tests
+	// (slicertest.Assignment), and for programs that are to run without Slicer.
+	Static *assignment.Assignment
 	// ClientID names the clerk in metrics and errors of the control plane: 1 to 128
 	// printable ASCII characters without space or slash, distinct among the job's
 	// clients. The default is the machine's name and a random number.
@@ -108,7 +112,7 @@ func (c Config) Validate() error {
 func (c Config) subscriber() subscriber.Config {
 	cfg := subscriber.Config{
 		Job: c.Job, Role: subscriber.Clerk, ClientID: c.ClientID, Zone: c.Zone,
-		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile,
+		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile, Static: c.Static,
 		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions,
 	}
 	if i := c.Subset.Index; i != nil {

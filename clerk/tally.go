@@ -43,9 +43,11 @@ func newTally() *tally {
 	return t
 }
 
-func (t *tally) found() {
+func (t *tally) found() { t.add(1) }
+
+func (t *tally) add(n uint64) {
 	c := t.pool.Get().(*cell)
-	c.n.Add(1)
+	c.n.Add(n)
 	t.pool.Put(c)
 }
 

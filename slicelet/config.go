@@ -1,6 +1,7 @@
 package slicelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -35,12 +36,18 @@ type Config struct {
 	// connect to it and send it none, and it owns nothing, until Slicelet.Started is called.
 	Starting bool
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether.
+	// each and at least one altogether, unless Static is set.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts; empty is none. With it
 	// a task that is restarted at the same address while all of Slicer is dead goes
 	// on with its slices, in affinity mode.
 	CacheFile string
+	// Static, if not nil, is the job's assignment for good, in affinity mode: no server is asked,
+	// and Distributors, Backups and CacheFile are left empty. The task is that of its name in
+	// Static, which has its address if Address is empty, or else owns nothing. It is for tests
+	// (slicertest.Assignment), and for programs that are to run without Slicer; a drain of such
+	// a task waits until its context ends, as nothing moves its slices.
+	Static *assignment.Assignment
 	// Leases are what a task of a job in consistent mode holds; nil will do for affinity
 	// mode. One Reader serves all slicelets of the process, if they are of different
 	// jobs. It is the caller's, which closes it after them.
@@ -86,6 +93,12 @@ func (c *Config) task() assignment.Task {
 	}
 	if c.Starting {
 		t.State = assignment.TaskStarting
+	}
+	if c.Static != nil {
+		if pos, ok := c.Static.Position(c.Task); ok {
+			known := c.Static.Task(pos)
+			t.Incarnation, t.Address = known.Incarnation, cmp.Or(t.Address, known.Address)
+		}
 	}
 	for t.Incarnation == 0 {
 		t.Incarnation = rand.Uint64()

@@ -2,6 +2,8 @@ package slicelet
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,6 +85,23 @@ type listeners struct {
 	last atomic.Pointer[view]
 	ctx  context.Context // of their calls, until end
 	end  context.CancelFunc
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when one of them has returned
+}
+
+// returned tells those that wait that a listener knows something new.
+func (l *listeners) returned() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *listeners) next() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
 }
 
 // wake lets all of them look at the view.
@@ -90,6 +109,17 @@ func (l *listeners) wake() {
 	for _, t := range l.tellers {
 		notify(t.wake)
 	}
+}
+
+// allLocked reports whether what every listener knows, nil while it is being called, is good.
+// Slicelet.mu is held.
+func (l *listeners) allLocked(good func(told *view) bool) bool {
+	for _, t := range l.tellers {
+		if !good(t.told.Load()) {
+			return false
+		}
+	}
+	return true
 }
 
 // teller is what calls one listener.
@@ -124,9 +154,36 @@ func (s *Slicelet) tell(t *teller) {
 		}
 		before = v
 		t.told.Store(v)
+		s.listeners.returned()
 		if closing {
 			return
 		}
+	}
+}
+
+// AwaitListeners waits until every listener has been told what the task owns now and has
+// returned, as a test does before it looks at what they have done. Otherwise the error matches
+// ctx's, or ErrClosed.
+func (s *Slicelet) AwaitListeners(ctx context.Context) error {
+	for {
+		changed := s.listeners.next()
+		v := s.view.Load()
+		s.mu.Lock()
+		know := s.listeners.allLocked(func(told *view) bool { return told == v })
+		s.mu.Unlock()
+		if know {
+			return nil
+		}
+		var why error
+		select {
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			why = context.Cause(ctx)
+		case <-s.stop:
+			why = ErrClosed
+		}
+		return fmt.Errorf("task %q: waiting for a listener to return: %w", s.me.Name, why)
 	}
 }
 
@@ -135,12 +192,7 @@ func (s *Slicelet) tell(t *teller) {
 func (s *Slicelet) told() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.listeners.tellers {
-		if v := t.told.Load(); v == nil || len(v.runs) > 0 {
-			return false
-		}
-	}
-	return true
+	return s.listeners.allLocked(func(v *view) bool { return v != nil && len(v.runs) == 0 })
 }
 
 // since returns what has changed from an earlier view to v.

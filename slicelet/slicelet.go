@@ -73,13 +73,14 @@ func New(cfg Config) (*Slicelet, error) {
 		CPU: processCPU, Clients: func() int { return s.sub.State().Status.Subscribers }, Signals: cfg.signals(),
 	})
 	s.arrivals.accounts = quota.New(time.Now())
+	s.listeners.changed = make(chan struct{})
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.stage.Store(uint32(s.me.State))
 	s.view.Store(emptyView())
 	s.recorder = newRecorder(s.meter, s.arrivals.control, processCPU, time.Now())
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
-		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile,
+		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile, Static: cfg.Static,
 		Logger: log, DialOptions: cfg.DialOptions, Observe: s.observe,
 	})
 	if err != nil {

@@ -40,6 +40,9 @@ type Config struct {
 	// CacheFile keeps the newest assignment across restarts, and a clerk's index for
 	// the one that has the same ClientID; empty is none.
 	CacheFile string
+	// Static, if not nil, is the job's assignment for good, in affinity mode: no server is
+	// asked, and there is neither one nor a CacheFile.
+	Static *assignment.Assignment
 	// Observe is called with every change of state, first by New; may be nil. Calls
 	// are serial and never overlap with each other. It must not block: the next
 	// message waits for it; nor call Report or Close. An assignment is acknowledged
@@ -71,7 +74,11 @@ func (c *Config) Validate() error {
 		return &assignment.FieldError{Field: "zone", Value: c.Zone, Allowed: "at most 63 printable ASCII characters without space or slash"}
 	case c.ClientIndex != nil && (c.Role != Clerk || *c.ClientIndex > MaxClientIndex):
 		return &assignment.FieldError{Field: "client index", Value: *c.ClientIndex, Allowed: fmt.Sprintf("0 to %d, and only for clerks", MaxClientIndex)}
-	case len(c.Distributors)+len(c.Backups) == 0:
+	case c.Static != nil && c.Static.Job() != c.Job:
+		return &assignment.FieldError{Field: "static", Value: c.Static.Job(), Allowed: fmt.Sprintf("an assignment of job %q", c.Job)}
+	case c.Static != nil && (len(c.Distributors)+len(c.Backups) > 0 || c.CacheFile != ""):
+		return &assignment.FieldError{Field: "static", Value: "set", Allowed: "only without distributors, backups and cache file"}
+	case c.Static == nil && len(c.Distributors)+len(c.Backups) == 0:
 		return &assignment.FieldError{Field: "distributors", Value: 0, Allowed: "at least one address of a Distributor or a Backup Distributor"}
 	}
 	if c.Role == Slicelet {

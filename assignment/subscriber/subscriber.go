@@ -32,7 +32,7 @@ type Subscriber struct {
 	changed      chan struct{} // closed and replaced when the assignment changes
 	stateChanged chan struct{} // the same for any change of state
 
-	loop    *loop
+	loop    *loop // nil if the assignment is static
 	closing chan struct{}
 	close   sync.Once
 	done    chan struct{} // the loop has ended
@@ -54,6 +54,10 @@ func New(cfg Config) (*Subscriber, error) {
 		changed: make(chan struct{}), stateChanged: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}),
 	}
+	if cfg.Static != nil {
+		s.startStatic()
+		return s, nil
+	}
 	var cached *cacheEntry
 	if cfg.CacheFile != "" {
 		var err error
@@ -64,6 +68,20 @@ func New(cfg Config) (*Subscriber, error) {
 	s.loop = newLoop(s, newCore(&s.cfg, cached))
 	s.loop.start()
 	return s, nil
+}
+
+// startStatic publishes the only assignment that there will be.
+func (s *Subscriber) startStatic() {
+	index := -1
+	if i := s.cfg.ClientIndex; i != nil {
+		index = int(*i)
+	}
+	state := protocol.Static(s.cfg.Static, index)
+	s.state.Store(&state)
+	s.count.Store(new(Counters))
+	if s.cfg.Observe != nil {
+		s.cfg.Observe(state)
+	}
 }
 
 // newCore begins with what the cache file had, nil for nothing.
@@ -139,12 +157,21 @@ func (s *Subscriber) why(what string, err error) error {
 // Distributor if there is one, and with the hello to the next. It does not wait for the
 // network: the newest takes the place of one that was not sent yet. The report must not
 // be changed afterwards; AgeMs is filled in when it is sent.
-func (s *Subscriber) Report(r *slicerv1.Report) { s.loop.report(r) }
+func (s *Subscriber) Report(r *slicerv1.Report) {
+	if s.loop != nil {
+		s.loop.report(r)
+	}
+}
 
 // Close says goodbye to the server and waits, at most about a second, until all
 // has ended. The last state stays.
 func (s *Subscriber) Close() error {
-	s.close.Do(func() { close(s.closing) })
+	s.close.Do(func() {
+		close(s.closing)
+		if s.loop == nil {
+			close(s.done)
+		}
+	})
 	<-s.done
 	return nil
 }

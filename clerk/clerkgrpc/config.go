@@ -119,9 +119,9 @@ func (c Config) Validate() error {
 		return &assignment.FieldError{Field: field, Value: value, Allowed: allowed}
 	}
 	switch {
-	case c.Shared != nil && len(c.Clerk.Distributors)+len(c.Clerk.Backups) > 0:
+	case c.Shared != nil && (len(c.Clerk.Distributors)+len(c.Clerk.Backups) > 0 || c.Clerk.Static != nil):
 		return bad("shared", "and clerk", "one of both")
-	case c.Shared == nil && len(c.Clerk.Distributors)+len(c.Clerk.Backups) == 0:
+	case c.Shared == nil && len(c.Clerk.Distributors)+len(c.Clerk.Backups) == 0 && c.Clerk.Static == nil:
 		return bad("clerk.distributors", "", "at least one, or a shared clerk")
 	case c.Clerk.Job != "":
 		return bad("clerk.job", c.Clerk.Job, "empty: the job is that of the target")

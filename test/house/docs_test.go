@@ -181,7 +181,7 @@ func TestDocsCommandsCanFail(t *testing.T) {
 // programs of test/examples, which are compiled and run, and in examples of packages.
 func TestDocsSnippets(t *testing.T) {
 	var sources []byte
-	for _, pattern := range []string{"test/examples/*/*/*.go", "*/example_test.go", "lease/remote/example_test.go"} {
+	for _, pattern := range []string{"test/examples/*/*/*.go", "*/example_test.go", "lease/remote/example_test.go", "test/slicertest/example_test.go"} {
 		found, err := filepath.Glob(filepath.Join(root(t), pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: no files, %v", pattern, err)

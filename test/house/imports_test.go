@@ -56,6 +56,8 @@ var mustNotLink = map[string][]string{
 	"lease/remote":          {"go.etcd.io/", "github.com/cockroachdb/"},
 	"loadbalance":           {"google.golang.org/grpc", "go.etcd.io/", "github.com/cockroachdb/"},
 	"assignment":            {"google.golang.org/", "go.etcd.io/", "github.com/cockroachdb/", "go.yaml.in/"},
+	"test/slicertest": {"go.etcd.io/", "github.com/cockroachdb/", "github.com/spf13/", "go.yaml.in/",
+		module + "/assigner", module + "/distributor", module + "/lease/etcd", module + "/lease/serve"},
 }
 
 type goPackage struct {
@@ -127,7 +129,7 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s imports %s; packages of %s may import only %v", rel, other, folder, allowed)
 			}
 		}
-		if folder, ok := room(mustNotLink, rel); ok && !isTestHelper(rel) && folder == rel {
+		if folder, ok := room(mustNotLink, rel); ok && folder == rel {
 			for _, dep := range p.Deps {
 				for _, bad := range mustNotLink[folder] {
 					if strings.HasPrefix(dep, bad) {
@@ -138,9 +140,6 @@ func TestImports(t *testing.T) {
 		}
 	}
 }
-
-// isTestHelper tells packages that only tests import.
-func isTestHelper(rel string) bool { return strings.HasSuffix(rel, "test") }
 
 func TestTopLevel(t *testing.T) {
 	want := []string{"assigner", "distributor", "backupdist", "clerk", "slicelet", "assignment", "lease", "loadbalance",

@@ -106,7 +106,7 @@ func badNames(all map[string]map[string]bool, top, text string) (bad []string) {
 }
 
 // otherNames are of the standard library, and one that is no name.
-var otherNames = []string{"name.SUFFIX", "sort.Search", "http.Client"}
+var otherNames = []string{"name.SUFFIX", "sort.Search", "http.Client", "synctest.Wait"}
 
 func TestDocsNames(t *testing.T) {
 	known, texts, top := declared(t), pages(t), root(t)

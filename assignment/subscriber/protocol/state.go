@@ -146,6 +146,14 @@ func statusFromProto(m *slicerv1.Status) Status {
 	return s
 }
 
+// Static is the state of a subscriber that has an assignment for good, in affinity mode, and
+// asks no server. A clerk's index is as in State.ClientIndex.
+func Static(a *assignment.Assignment, index int) State {
+	s := State{Assignment: a, ClientIndex: index, Disconnected: true, Status: statusFromProto(nil)}
+	s.Status.Mode = assignment.Affinity
+	return s
+}
+
 // Counters count what happened since the start.
 type Counters struct {
 	// Updates to the assignment in hand, by Source.
