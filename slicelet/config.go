@@ -22,10 +22,13 @@ type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string
 	// Task is the task's name: stable across restarts and unique among the job's
-	// live tasks. 1 to 253 printable ASCII characters without space or slash.
+	// live tasks. 1 to 253 printable ASCII characters without space or slash. Empty stands for
+	// the environment's SLICER_TASK, and without it for POD_NAME.
 	Task string
 	// Address is what clients dial, host:port, as they see it. 1 to 512 characters.
-	// That of a listener on all interfaces, such as [::]:8080, is refused.
+	// Empty, or that of a listener on all interfaces, such as [::]:8080, stands for the
+	// environment's SLICER_ADDRESS, and without it the latter for its own port at POD_IP;
+	// without either it is refused.
 	Address string
 	// Zone is where the task runs, at most 63 characters; may be empty.
 	Zone string
@@ -120,8 +123,8 @@ func (c *Config) validate() error {
 	host, port, err := net.SplitHostPort(t.Address)
 	// With the address of a server that listens on all interfaces each client would call
 	// itself.
-	if err != nil || host == "" || net.ParseIP(host).IsUnspecified() || port == "0" {
-		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port as clients dial it, not every interface (0.0.0.0, [::]) and not port 0"}
+	if err != nil || anyHost(host) || port == "0" {
+		return &assignment.FieldError{Field: "task address", Value: t.Address, Allowed: "host:port as clients dial it, not every interface (0.0.0.0, [::]) unless the environment's SLICER_ADDRESS or POD_IP tells which, and not port 0"}
 	}
 	return nil
 }

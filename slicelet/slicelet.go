@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,9 @@ type Slicelet struct {
 // name the field that is not allowed (*assignment.FieldError). Every Slicelet is
 // a new incarnation of its task: it owns nothing until it is assigned something.
 func New(cfg Config) (*Slicelet, error) {
+	if err := cfg.fill(os.Getenv); err != nil {
+		return nil, err
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

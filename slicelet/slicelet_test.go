@@ -344,6 +344,9 @@ slicer_slicelet_requests_total{job="job",kind="shed",slicelet="0",task="me"} 1
 }
 
 func TestConfigRefused(t *testing.T) {
+	for _, name := range []string{envTask, envPodName, envAddress, envPodIP} {
+		t.Setenv(name, "")
+	}
 	for _, c := range []struct {
 		field  string
 		change func(*Config)

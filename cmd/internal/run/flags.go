@@ -42,7 +42,7 @@ type LogFlags struct{ Level, Format string }
 func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
-	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with this host's name where --listen names no host)")
+	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with the environment's POD_IP, else this host's name, where --listen names no host)")
 	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
@@ -126,7 +126,12 @@ func (f *Flags) Advertised(bound net.Addr) (string, error) {
 		return "", err
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		if host, err = os.Hostname(); err != nil {
+		// A pod's name is none that other pods can resolve.
+		if host = os.Getenv("POD_IP"); host != "" {
+			if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+				return "", Usagef("POD_IP: %q is not allowed: want the IP address of one interface", assignment.Clip(host, 80))
+			}
+		} else if host, err = os.Hostname(); err != nil {
 			return "", fmt.Errorf("find this host's name, which --advertise is derived from: %w", err)
 		}
 	}

@@ -71,6 +71,17 @@ func TestAdvertised(t *testing.T) {
 			t.Errorf("--listen %s is advertised as %q, %v", any, addr, err)
 		}
 	}
+	for ip, want := range map[string]string{"10.1.2.3": "10.1.2.3:1234", "fd00::7": "[fd00::7]:1234", "::": "", "pod": ""} {
+		t.Setenv("POD_IP", ip)
+		f := run.Flags{Listen: ":1234"}
+		if addr, err := f.Advertised(bound); addr != want || (err != nil) != (want == "") {
+			t.Errorf("in the pod %s: %q, %v; want %q", ip, addr, err, want)
+		}
+		f = run.Flags{Listen: "127.0.0.1:0"}
+		if addr, err := f.Advertised(bound); addr != "127.0.0.1:1234" {
+			t.Errorf("in the pod %s, at loopback: %q, %v", ip, addr, err)
+		}
+	}
 }
 
 func TestLogger(t *testing.T) {

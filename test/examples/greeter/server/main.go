@@ -20,7 +20,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "where to serve, host:port")
-	task := flag.String("task", "greeter-0", "the server's name, kept across restarts")
+	task := flag.String("task", "", "the server's name, kept across restarts; else that in SLICER_TASK or POD_NAME")
 	slicer := flag.String("slicer", "127.0.0.1:4720", "a Distributor, host:port")
 	flag.Parse()
 	lis, err := net.Listen("tcp", *listen)

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	task := flag.String("task", "entries-0", "the server's name, kept across restarts")
+	task := flag.String("task", "", "the server's name, kept across restarts; else that in SLICER_TASK or POD_NAME")
 	slicer := flag.String("slicer", "127.0.0.1:4720", "slicer serve, host:port")
 	consistent := flag.Bool("consistent", false, "the job is in consistent mode")
 	flag.Parse()

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	task := flag.String("task", "visits-0", "the server's name, kept across restarts")
+	task := flag.String("task", "", "the server's name, kept across restarts; else that in SLICER_TASK or POD_NAME")
 	slicer := flag.String("slicer", "127.0.0.1:4720", "a Distributor, host:port")
 	flag.Parse()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
