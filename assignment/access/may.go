@@ -1,6 +1,8 @@
 package access
 
 import (
+	"strings"
+
 	"github.com/slicer-project/slicer/assignment"
 )
 
@@ -44,6 +46,20 @@ func (p *Policy) May(q Question) (rule string, ok bool) {
 		return from + by.String() + ": " + pattern, true
 	}
 	return from + "no pattern", false
+}
+
+// Bound reports whether a job's tasks can each be of one identity alone, by its name: there is
+// one pattern for own, which has {task} in it and nothing else that varies. a is what the job's
+// config says, as in a Question. Administrators, who may be any task, are left out.
+func (p *Policy) Bound(a assignment.Access) bool {
+	if p == nil {
+		return false
+	}
+	if a == (assignment.Access{}) {
+		a = p.jobs
+	}
+	own := a.Of(assignment.Own)
+	return len(own) == 1 && strings.Contains(own[0], "{task}") && !strings.Contains(own[0], "*")
 }
 
 // Plane reports whether an identity is one of the control plane's own: an assigner, a
