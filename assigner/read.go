@@ -101,6 +101,33 @@ func (s *storeWatch) read(ctx context.Context, job string) generate.Loaded {
 	return l
 }
 
+// names are whose the names of a job's tasks are. A record that is damaged keeps nobody from
+// being a task: it is as if there were none.
+func (s *storeWatch) names(ctx context.Context, job string) (store.Names, error) {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	n, err := s.backend.Names(ctx, job)
+	switch {
+	case errors.Is(err, store.ErrCorrupt):
+		s.log.Error("names of tasks cannot be read", "job", job, "error", err, "reason", "until slicerctl store repair has been run they are those of the identities that report them first")
+		return store.Names{}, nil
+	case errors.Is(err, store.ErrNotFound): // the job has gone meanwhile
+		return store.Names{}, nil
+	}
+	return n, err
+}
+
+// putNames stores them.
+func (r *runner) putNames(x generate.PutNames) error {
+	home := r.whose()
+	if home == nil {
+		return store.ErrNotFound
+	}
+	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
+	defer cancel()
+	return home.backend.PutNames(ctx, r.name, x.Names)
+}
+
 // penalties are those of tasks that had failed of late when the newest generation was
 // decided, and when that was. That they cannot be read is no reason not to decide.
 func (s *storeWatch) penalties(ctx context.Context, job string) ([]store.Penalty, time.Time) {

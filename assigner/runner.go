@@ -40,6 +40,8 @@ func newRunner(a *Assigner, job string) *runner {
 	now := a.now()
 	r := &runner{a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1), turn: make(chan struct{})}
 	r.job = downstream.NewJob(generate.Config{ID: a.cfg.ID, Start: a.start}, job, now, func(e downstream.Encode) downstream.Encode { return sync.OnceValues(e) })
+	policy, _ := a.cfg.Rights.Policy() // before anything is reported
+	r.job.Step(now, func(c *generate.Core, now generate.Now) { c.Policy(now, policy) })
 	for _, s := range a.sessions() {
 		r.job.Step(now, downstream.Attached{From: s.id, Name: s.name})
 	}
@@ -131,7 +133,8 @@ func (r *runner) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for r.a.ctx.Err() == nil {
-		answer, _ := r.step(downstream.Tick{Heard: r.a.heard})
+		policy, _ := r.a.cfg.Rights.Policy()
+		answer, _ := r.step(downstream.Tick{Heard: r.a.heard, Policy: policy})
 		do := answer.(downstream.Do)
 		switch x := do.Action.(type) {
 		case generate.Load:
@@ -139,6 +142,10 @@ func (r *runner) run() {
 			if x.Penalties && l.Exists && l.Err == nil {
 				l.Penalties, l.PenaltiesAt = home.penalties(r.a.ctx, r.name)
 				l.Recalled = true
+			}
+			if x.Names && l.Exists && l.Err == nil {
+				l.Names, l.Err = home.names(r.a.ctx, r.name)
+				l.Named = l.Err == nil
 			}
 			r.tell(func(c *generate.Core, now generate.Now) {
 				if l.Err == nil {
@@ -155,6 +162,10 @@ func (r *runner) run() {
 		case generate.Write:
 			err := r.write(x)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
+			continue
+		case generate.PutNames:
+			err := r.putNames(x)
+			r.tell(func(c *generate.Core, now generate.Now) { c.NamesPut(now, err) })
 			continue
 		case generate.Audit:
 			err := r.audit(x)

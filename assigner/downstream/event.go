@@ -8,6 +8,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -81,9 +82,10 @@ type (
 type (
 	// Tick is due when the wait of the last Do is over, and after every other event but
 	// Ready. Do is the answer. Heard is when each Distributor last said something, on the
-	// monotonic clock.
+	// monotonic clock. Policy is the one in force, nil for none.
 	Tick struct {
-		Heard iter.Seq2[Session, time.Duration]
+		Heard  iter.Seq2[Session, time.Duration]
+		Policy *access.Policy
 	}
 	// Core is what has happened to the job's core alone: an answer of the store, another
 	// assigner that is preferred.

@@ -36,7 +36,7 @@ const (
 	holdFor = time.Second
 )
 
-// Core is one job. It joins six parts, each of which knows one thing, and takes each
+// Core is one job. It joins seven parts, each of which knows one thing, and takes each
 // event through those that it touches. What is known is seen in a View. It is not safe
 // for concurrent use.
 type Core struct {
@@ -47,6 +47,7 @@ type Core struct {
 	sched     schedule   // when a round is held, and why
 	overrides overrides  // what operators have ordered
 	jobLease  jobLease   // the change under way in consistent mode
+	names     names      // whose the names of tasks are, as stored
 	rounds    rounds     // what became of them
 }
 
@@ -60,7 +61,7 @@ func New(cfg Config, job string, now Now) *Core {
 	e.tick(now)
 	return &Core{
 		env: e, store: stored{env: e, loadDue: true}, lead: leadership{env: e}, members: members{env: e, meter: newMeter()},
-		overrides: overrides{env: e}, jobLease: jobLease{env: e}, rounds: rounds{env: e},
+		overrides: overrides{env: e}, jobLease: jobLease{env: e}, names: names{env: e}, rounds: rounds{env: e},
 	}
 }
 
@@ -71,7 +72,7 @@ func (c *Core) Preferred(now Now, id string) {
 		return
 	}
 	was := c.lead.isPreferred()
-	c.lead.preferred = id
+	c.lead.preferred, c.names.known = id, false
 	switch {
 	case c.lead.isPreferred():
 		c.say(levelInfo, "job taken over", "reason", "this assigner is preferred", "stored", int64(generation(c.store.newest)))

@@ -16,6 +16,8 @@ type members struct {
 	meter meter
 	// drains are the incarnations that operators have drained, by the names of their tasks.
 	drains map[string]uint64
+	// keeps says that it is stored whose the names of tasks are: a table waits for that.
+	keeps bool
 
 	kept     *membership.Table // see resume
 	keptAt   time.Duration
@@ -47,11 +49,18 @@ func (m *members) ensure(s *stored, attached []*distributor) bool {
 		return false
 	}
 	m.table = membership.New(s.members(), m.now.Mono, s.newest)
+	m.expect()
 	m.table.Drain(m.now.Mono, m.drains)
 	for _, d := range attached {
 		m.table.Attach(m.now.Mono, d.session, d.name)
 	}
 	return true
+}
+
+func (m *members) expect() {
+	if m.keeps {
+		m.table.Expect()
+	}
 }
 
 // keep puts the table aside when the job is handed over.
@@ -73,6 +82,7 @@ func (m *members) resume(s *stored, attached []*distributor) {
 	default:
 		m.table, m.resumed = m.kept, true
 		m.table.Resume(m.now.Mono)
+		m.expect()
 	}
 	m.kept = nil
 	m.ensure(s, attached)

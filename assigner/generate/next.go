@@ -17,6 +17,8 @@ type Action any
 type Load struct {
 	// Penalties asks for those of the history's newest generation, too.
 	Penalties bool
+	// Names asks for those of the job's tasks, too.
+	Names bool
 }
 
 // Write asks for an assignment to be written, on condition that the overrides are still
@@ -45,9 +47,10 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.members.table.Advance(c.now.Mono)
 		c.listen()
 	}
+	c.store.loadDue = c.store.loadDue || c.needNames()
 	if c.store.loadDue && c.now.Mono >= c.store.retryAt {
 		c.store.loadDue = false // what changes from now on calls for another one
-		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled}, 0
+		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled, Names: c.lead.isPreferred() && c.members.keeps}, 0
 	}
 	if a := c.jobLease.next(c.leads(), c.lead.mine, &c.store); a != nil {
 		return a, 0
@@ -55,6 +58,11 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 	if c.inCharge() {
 		if n, at, ok := c.overrides.audit(&c.members); ok && c.now.Mono >= at {
 			return n, 0
+		}
+	}
+	if c.inCharge() && c.members.keeps && c.names.known && c.members.table != nil {
+		if x, ok := c.names.next(c.members.table, c.rounds.pending != nil); ok {
+			return x, 0
 		}
 	}
 	if p := c.rounds.pending; p != nil && c.lead.isPreferred() && c.jobLease.mayDecide(&c.store) {
@@ -80,6 +88,9 @@ func (c *Core) wake() time.Duration {
 		}
 	}
 	if t, ok := c.jobLease.wake(c.leads()); ok {
+		earlier(t)
+	}
+	if t, ok := c.names.wake(); ok && c.inCharge() && c.names.known {
 		earlier(t)
 	}
 	if _, t, ok := c.overrides.audit(&c.members); ok && c.inCharge() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/store"
 )
 
@@ -36,6 +37,7 @@ type script struct {
 	job    *store.Job
 	stored *assignment.Assignment
 	orders store.Overrides
+	names  store.Names
 	fault  string // of the next write
 	broken bool   // the store cannot be read
 	seq    map[string]uint64
@@ -63,7 +65,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "job":
 		s.put(t, d)
 	case "delete":
-		s.job, s.stored = nil, nil
+		s.job, s.stored, s.names = nil, nil, store.Names{}
 		s.core.StoreChanged(s.now())
 	case "prefer":
 		var who string
@@ -99,6 +101,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.drain(task, d.Cmd == "undrain")
 	case "fault":
 		s.fault = d.CmdArgs[0].Key
+	case "policy":
+		s.policy(t, d)
+	case "names":
+		for _, h := range s.names.Held {
+			fmt.Fprintf(&s.out, "%s=%s\n", h.Task, h.Identity)
+		}
+		return s.out.String()
 	case "break":
 		s.broken = true
 	case "mend":
@@ -137,11 +146,13 @@ func (s *script) drive(t *testing.T) {
 		action, _ := s.core.Next(s.now())
 		switch a := action.(type) {
 		case Load:
-			s.load()
+			s.load(a)
 		case *Plan:
 			s.core.Planned(s.now(), a.Run())
 		case Write:
 			s.core.Written(s.now(), s.write(t, a.Next))
+		case PutNames:
+			s.core.NamesPut(s.now(), s.putNames(a.Names))
 		case Audit:
 			fmt.Fprintf(&s.out, "%.2fs -> audit %s: %s\n", s.at.Seconds(), a.Action, a.Why)
 			if s.orders = s.orders.Clone(); a.Lifts != 0 && s.orders.Lift(a.Lifts) {
@@ -177,14 +188,18 @@ func (s *script) drain(task string, undo bool) {
 	s.core.StoreChanged(s.now())
 }
 
-func (s *script) load() {
+func (s *script) load(a Load) {
 	switch {
 	case s.broken:
 		s.core.Loaded(s.now(), Loaded{Err: store.ErrUnavailable})
 	case s.job == nil:
 		s.core.Loaded(s.now(), Loaded{})
 	default:
-		s.core.Loaded(s.now(), Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored, Overrides: s.orders})
+		l := Loaded{Exists: true, Job: *s.job, StoreID: 7, Assignment: s.stored, Overrides: s.orders, Named: a.Names}
+		if a.Names {
+			l.Names = s.names
+		}
+		s.core.Loaded(s.now(), l)
 	}
 }
 
@@ -205,6 +220,42 @@ func (s *script) write(t *testing.T, next *assignment.Assignment) error {
 		return errors.New("deadline exceeded")
 	}
 	s.core.StoreChanged(s.now()) // as a watch does
+	return nil
+}
+
+// policy puts one in force, with these patterns for own, or none.
+func (s *script) policy(t *testing.T, d *datadriven.TestData) {
+	var p *access.Policy
+	if !d.HasArg("none") {
+		var own string
+		d.ScanArgs(t, "own", &own)
+		var err error
+		if p, err = access.Parse("policy", fmt.Appendf(nil, "jobs: {own: ['%s']}", own)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.core.Policy(s.now(), p)
+}
+
+func (s *script) putNames(next store.Names) error {
+	fault := s.fault
+	if strings.HasPrefix(fault, "names-") {
+		s.fault = ""
+	}
+	switch {
+	case s.broken || fault == "names-lost":
+		return store.ErrUnavailable
+	case fault == "names-rival":
+		s.names = store.Names{Version: next.Version, Held: []store.Held{{Task: "a", Identity: "rival"}}}
+	}
+	if next.Version != s.names.Version+1 {
+		return &store.ConflictError{Key: "names", Current: s.names.Version}
+	}
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	s.names = next
+	fmt.Fprintf(&s.out, "%.2fs -> names of %d tasks, version %d\n", s.at.Seconds(), len(next.Held), next.Version)
 	return nil
 }
 
@@ -232,6 +283,8 @@ func (s *script) put(t *testing.T, d *datadriven.TestData) {
 			c.MaxReplicas, _ = strconv.Atoi(a.Vals[0])
 		case "mode":
 			c.Mode, _ = assignment.ParseMode(a.Vals[0])
+		case "own":
+			c.Access, _ = assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: a.Vals})
 		case "still": // no keys move but those of the dead
 			c.Balance.MoveBudget = -1
 		}
@@ -269,6 +322,8 @@ func (s *script) report(t *testing.T, session membership.Session, complete bool,
 			switch key {
 			case "gone":
 				r.Disconnected = true
+			case "by":
+				r.Identity = val
 			case "load":
 				v, _ := strconv.ParseFloat(val, 64)
 				r.Load = s.load1(name, v)

@@ -1,13 +1,11 @@
 package membership
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/access"
 )
 
 // Report is what a Distributor says of one task.
@@ -24,9 +22,11 @@ type Report struct {
 	State    assignment.TaskState
 	// Disconnected: the task's stream to the Distributor has ended.
 	Disconnected bool
-	// Foreign is set by Table.Report where the name is another identity's: nothing of the
-	// report counts.
+	// Foreign is set by Table.Report where the name is another identity's, or may be: nothing
+	// of the report counts.
 	Foreign bool
+
+	early bool // nothing is wrong with it, but for that: see Table.Expect
 }
 
 // Report takes in what a Distributor says. A complete report names every task
@@ -52,9 +52,17 @@ func (t *Table) Report(now time.Duration, id Session, complete bool, reports []R
 
 func (t *Table) reported(s *distributor, r *Report) {
 	k := t.roster.lookup(r.Task.Name)
-	r.Foreign = false
+	r.early = t.roster.expects && !r.Disconnected && r.Identity != "" && (k == nil || k.identity != r.Identity)
+	if r.Foreign = r.early; r.early {
+		return
+	}
 	if k == nil {
-		if !r.Disconnected {
+		r.Foreign = t.roster.heldByOther(r.Task.Name, r.Identity)
+		switch {
+		case r.Disconnected:
+		case r.Foreign:
+			t.roster.refuseForeign(r.Task, s)
+		default:
 			t.join(s, r)
 		}
 		return
@@ -62,7 +70,7 @@ func (t *Table) reported(s *distributor, r *Report) {
 	t.roster.settle(k) // by what was known until now: the table may not have been told the time for long
 	if r.Foreign = t.roster.foreign(k, r.Identity); r.Foreign {
 		if !r.Disconnected {
-			t.roster.refuse(r.Task, carriers{s.id}, false, fmt.Sprintf("task %s is that of another identity", k.cur.Name))
+			t.roster.refuseForeign(r.Task, s)
 		}
 		return
 	}
@@ -82,13 +90,17 @@ func (t *Table) reported(s *distributor, r *Report) {
 	t.roster.settle(k)
 }
 
+func (r *roster) refuseForeign(x assignment.Task, s *distributor) {
+	r.refuse(x, carriers{s.id}, false, fmt.Sprintf("task %s is that of another identity", x.Name))
+}
+
 // foreign reports whether a name is another identity's than that of a report: as long as the
 // task lives and, so that it has the time to restart, for a while from then on.
 func (r *roster) foreign(k *task, identity string) bool {
 	if identity == "" || k.identity == "" || identity == k.identity {
 		return false
 	}
-	return k.alive() || k.identity != string(access.Anonymous) && r.now-k.fateAt < r.cfg.HoleAge
+	return r.now < r.until(k)
 }
 
 // full says why no further task may live, "" if one may. Those that live are more than
@@ -131,7 +143,10 @@ func (t *Table) join(s *distributor, r *Report) {
 func (t *Table) live(k *task, s *distributor, r *Report) {
 	k.carriers.add(s.id)
 	k.gone, k.lostWith = false, ""
-	k.identity = cmp.Or(k.identity, r.Identity)
+	if k.identity == "" && r.Identity != "" {
+		k.identity = r.Identity
+		t.roster.changes++
+	}
 	if !r.Said || k.spoken && !k.said.fresh(s.id, r.Sequence, t.made(r), k.report) {
 		return // connected, but nothing new: a report overtaken by a later one
 	}
@@ -254,7 +269,7 @@ func (t *Table) onlyThese(s *distributor, reports []Report) {
 	}
 	named := make(map[incarnation]bool, len(reports))
 	for i := range reports {
-		if !reports[i].Disconnected && !reports[i].Foreign {
+		if !reports[i].Disconnected && (!reports[i].Foreign || reports[i].early) {
 			named[incarnation{reports[i].Task.Name, reports[i].Task.Incarnation}] = true
 		}
 	}

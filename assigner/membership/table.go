@@ -48,6 +48,7 @@ type roster struct {
 	drains  map[string]uint64 // incarnations that operators have drained, by name
 	version uint64
 	events  []Event
+	holders
 }
 
 // attached is the Distributors that report tasks.
@@ -129,17 +130,13 @@ func (t *Table) Resume(now time.Duration) {
 	}
 }
 
-// Follow takes over, from the table that this one replaces, the identities of tasks, and which
+// Follow takes over, from the table that this one replaces, which identities hold names, and which
 // tasks Distributors carry, as far as they have not said so anew. They may not say it again: they are waited
 // for no more than after Resume. All timers restart.
 func (t *Table) Follow(now time.Duration, was *Table) {
 	t.tick(now)
 	t.watch = max(t.watch, t.now)
-	for _, k := range t.roster.tasks {
-		if o := was.roster.lookup(k.cur.Name); o != nil && o.cur.Incarnation == k.cur.Incarnation {
-			k.identity = cmp.Or(k.identity, o.identity)
-		}
-	}
+	t.roster.follow(was.roster)
 	for _, s := range t.attached.all {
 		i, known := was.attached.findSession(s.id)
 		if !known || s.complete || !was.attached.all[i].complete && !was.attached.all[i].said {
@@ -238,6 +235,7 @@ func (r *roster) lookup(name string) *task {
 func (r *roster) insert(k *task) {
 	i, _ := r.find(k.cur.Name)
 	r.tasks = slices.Insert(r.tasks, i, k)
+	r.claim(k)
 }
 
 // Advance lets time pass: tasks that have been silent for too long die, waiting
@@ -273,7 +271,7 @@ func (t *Table) Wake() time.Duration {
 // arm begins to count silence once every Distributor that could have something to say has
 // said it.
 func (t *Table) arm(now time.Duration) {
-	if t.attached.armed || len(t.attached.all) == 0 || now < t.attached.settled {
+	if t.attached.armed || len(t.attached.all) == 0 || now < t.attached.settled || t.roster.expects {
 		return
 	}
 	for _, s := range t.attached.all {

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -103,6 +104,33 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.t.Configure(s.now, cfg)
 	case "compact":
 		s.t.Compact()
+	case "expect":
+		s.t.Expect()
+	case "hold":
+		var version int64
+		d.ScanArgs(t, "version", &version)
+		s.t.Hold(s.now, version, parseHolders(d.Input))
+	case "kept":
+		var version int64
+		d.ScanArgs(t, "version", &version)
+		s.t.Kept(version)
+	case "follow": // a table that is made anew takes the place of this one
+		was := s.t
+		var stored *assignment.Assignment
+		if strings.TrimSpace(d.Input) != "" {
+			stored = s.parseStored(t, d.Input)
+		}
+		s.t = New(was.cfg, s.now, stored)
+		for _, x := range was.attached.all {
+			s.t.Attach(s.now, x.id, x.name)
+		}
+		s.t.Follow(s.now, was)
+	case "holders":
+		var b strings.Builder
+		for _, h := range s.t.Holders() {
+			fmt.Fprintf(&b, "%s=%s\n", h.Task, h.Identity)
+		}
+		return b.String()
 	case "tasks":
 		var b strings.Builder
 		for _, x := range s.t.Tasks() {
@@ -225,4 +253,15 @@ func (s *script) parseStored(t *testing.T, input string) *assignment.Assignment 
 		t.Fatal(err)
 	}
 	return a
+}
+
+// parseHolders reads lines of name=IDENTITY.
+func parseHolders(input string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for line := range strings.Lines(input) {
+			if name, identity, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !yield(name, identity) {
+				return
+			}
+		}
+	}
 }

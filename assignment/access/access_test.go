@@ -240,3 +240,46 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+// Names are bound where the rights leave one identity for each.
+func TestBound(t *testing.T) {
+	for _, c := range []struct {
+		jobs, access []string
+		want         bool
+	}{
+		{access: []string{"spiffe://corp/ns/cache/task/{task}"}, want: true},
+		{access: []string{"{task}.cache.corp"}, want: true},
+		{access: []string{"spiffe://corp/ns/{job}/task-{task}"}, want: true},
+		{access: []string{"spiffe://corp/ns/cache/task/*"}},
+		{access: []string{"spiffe://corp/ns/*/task/{task}"}},
+		{access: []string{"spiffe://corp/ns/task/{task}/**"}},
+		{access: []string{"**"}},
+		{access: []string{"spiffe://corp/a/{task}", "spiffe://corp/b/{task}"}},
+		{access: []string{"spiffe://corp/a/{task}", "spiffe://corp/all"}},
+		{jobs: []string{"spiffe://corp/ns/{job}/{task}"}, want: true},
+		{jobs: []string{"spiffe://corp/ns/{job}/{task}"}, access: []string{"spiffe://corp/all"}},
+		{jobs: []string{"spiffe://corp/all"}, access: []string{"spiffe://corp/{task}"}, want: true},
+		{},
+	} {
+		policy := "plane: []\n"
+		if c.jobs != nil {
+			policy = "jobs: {own: ['" + strings.Join(c.jobs, "', '") + "']}\n"
+		}
+		p, err := access.Parse("policy.yaml", []byte(policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a assignment.Access
+		if c.access != nil {
+			if a, err = assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: c.access}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := p.Bound(a); got != c.want {
+			t.Errorf("policy %v, job %v: %v", c.jobs, c.access, got)
+		}
+		if (*access.Policy)(nil).Bound(a) {
+			t.Error("without a policy nothing is asked for")
+		}
+	}
+}

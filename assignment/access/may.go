@@ -55,6 +55,20 @@ const ofJob = "access of the job, "
 // that may read the job see in its config.
 func OfJob(rule string) bool { return strings.HasPrefix(rule, ofJob) }
 
+// Bound reports whether a job's tasks can each be of one identity alone, by its name: there is
+// one pattern for own, which has {task} in it and nothing else that varies. a is what the job's
+// config says, as in a Question. Administrators, who may be any task, are left out.
+func (p *Policy) Bound(a assignment.Access) bool {
+	if p == nil {
+		return false
+	}
+	if a == (assignment.Access{}) {
+		a = p.jobs
+	}
+	own := a.Of(assignment.Own)
+	return len(own) == 1 && strings.Contains(own[0], "{task}") && !strings.Contains(own[0], "*")
+}
+
 // Plane reports whether an identity is one of the control plane's own: an assigner, a
 // Distributor of either tier, a Backup Distributor.
 func (p *Policy) Plane(id Identity) bool {

@@ -82,6 +82,7 @@ type Store interface {
 	ID() uint64
 
 	Journal
+	NameKeeper
 
 	// GetJob returns a job's config, or ErrNotFound.
 	GetJob(ctx context.Context, name string) (Job, error)
@@ -91,7 +92,7 @@ type Store interface {
 	// PutJob writes a valid config if expect is the stored version (or AnyVersion,
 	// or NoVersion), and returns what is stored now.
 	PutJob(ctx context.Context, c assignment.JobConfig, expect int64) (Job, error)
-	// DeleteJob removes the config, the overrides, the history and every assignment of
+	// DeleteJob removes the config, the overrides, the names, the history and every assignment of
 	// the job, corrupt or not, or returns ErrNotFound. Versions and generations of a
 	// job made anew under the name go on where these end.
 	DeleteJob(ctx context.Context, name string) error

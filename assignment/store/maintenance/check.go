@@ -54,6 +54,7 @@ type Options struct {
 // jobRecords are the records of one job.
 type jobRecords struct {
 	config, head, overrides, gone *Record
+	names                         *Record
 	generations, chunks           []Record
 	attempts                      []string // prefixes of the chunks of writes under way
 	entries, orders               []Record // history
@@ -154,6 +155,8 @@ func (c *checker) sort(kv *Record) {
 		job().overrides = kv
 	case kind == "gone" && valid && part == "":
 		job().gone = kv
+	case kind == "names" && valid && part == "":
+		job().names = kv
 	case kind == "generations" && valid && isNumber(part):
 		job().generations = append(job().generations, *kv)
 	case kind == "chunks" && valid && strings.Count(part, "/") == 2:
@@ -209,6 +212,11 @@ func (c *checker) job(ctx context.Context, name string, j *jobRecords) {
 			c.fault(c.overrides(name, j, gone, err))
 		}
 	}
+	if j.names != nil {
+		if _, err := c.l.DecodeNames(name, j.names.Value); err != nil {
+			c.fault(remove(j.names, err.Error(), "delete it: names of tasks are those of the identities that report them next"))
+		}
+	}
 	if c.l.StoreID != 0 { // else no assignment can be told from another store's
 		c.assignments(ctx, name, j, gone)
 	}
@@ -244,7 +252,7 @@ func (c *checker) history(name string, j *jobRecords) (orders []store.Entry) {
 // leftovers are records of a job that there is none of.
 func (c *checker) leftovers(name string, j *jobRecords) {
 	var all []Record
-	for _, kv := range []*Record{j.head, j.overrides} {
+	for _, kv := range []*Record{j.head, j.overrides, j.names} {
 		if kv != nil {
 			all = append(all, *kv)
 		}

@@ -59,6 +59,8 @@ func readable(kv Record) (json.RawMessage, error) {
 		m = &slicerv1.StoredHead{}
 	case kind == "jobs" && strings.HasSuffix(rest, "/overrides"):
 		m = &slicerv1.Overrides{}
+	case kind == "names":
+		m = &slicerv1.StoredNames{}
 	case kind == "gone":
 		m = &slicerv1.StoredTombstone{}
 	case kind == "generations":

@@ -120,6 +120,9 @@ func fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
 	if err := s.PutOverrides(ctx, "a", next, order, 100); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.PutNames(ctx, "a", storetest.Names(1)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.DeleteJobBy(ctx, "c", by("delete job")); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +209,7 @@ func TestCheckAndRepair(t *testing.T) {
 // harmless reports whether a record may be missing without a fault: what it says is gone
 // with it.
 func harmless(how, key string) bool {
-	return how == "missing" && (strings.HasPrefix(key, "history/") || strings.HasPrefix(key, "gone/") || strings.HasSuffix(key, "/overrides") || strings.HasPrefix(key, "jobs/b/"))
+	return how == "missing" && (strings.HasPrefix(key, "history/") || strings.HasPrefix(key, "gone/") || strings.HasPrefix(key, "names/") || strings.HasSuffix(key, "/overrides") || strings.HasPrefix(key, "jobs/b/"))
 }
 
 // reset puts all records back.
@@ -357,6 +360,9 @@ func TestRestore(t *testing.T) {
 				c, err := s.Overrides(ctx, "a")
 				if err != nil || c.Excludes("task-9") == nil {
 					t.Errorf("%d: orders %+v, %v", i, c, err)
+				}
+				if n, err := s.Names(ctx, "a"); err != nil || n.Of("task-3") != storetest.Names(1).Of("task-3") {
+					t.Errorf("%d: names %+v, %v", i, n, err)
 				}
 				h, err := s.History(ctx, "a", 100)
 				if err != nil || len(h) != 2+1+6+1 || !strings.HasPrefix(h[len(h)-2].Action, "restore the store") || h[len(h)-1].Generation != a.Generation() {
@@ -526,6 +532,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add("jobs/a/head", l.EncodeHead("a", &record.Head{Generation: 1, Segments: []record.Segment{{First: 1, Generations: 1}}}))
 	f.Add("generations/a/0000000000000001", l.EncodeGeneration("a", &record.Generation{Generation: 1, Whole: record.Blob{Size: 3, Inline: []byte("abc")}}))
 	f.Add("chunks/a/0000000000000001/0000000000000001/w0000", []byte{1})
+	f.Add("names/a", l.EncodeNames("a", storetest.Names(1)))
 	f.Add("gone/a", l.EncodeTombstone("a", record.Tombstone{Version: 1}))
 	f.Add("history/a/g/0000000000000001", []byte{})
 	f.Fuzz(func(t *testing.T, key string, value []byte) {

@@ -259,6 +259,10 @@ func (p *planner) job(name string, f floor, replaces assignment.Generation) erro
 	}
 	p.put(p.next.Order(name, overrides, order, stored.Config.History).Records...)
 
+	if value := p.from.get(p.old.Names(name)); value != nil { // as it is: it holds until others report
+		p.put(Record{Key: p.next.Names(name), Value: value})
+	}
+
 	done := RestoredJob{Job: name, Version: stored.Version, Replaces: int64(replaces)}
 	if value := p.from.get(p.old.Head(name)); value != nil {
 		if err := p.assignment(name, value, f, stored.Config, overrides, order, &done); err != nil {

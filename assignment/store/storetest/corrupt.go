@@ -33,6 +33,7 @@ func prepare(h *harness) *prepared {
 	if err := s.PutOverrides(h.Context(), "a", Overrides(1), Order(1), 9); err != nil {
 		h.Fatal(err)
 	}
+	h.name(s, "a", 1)
 	rng := rand.New(rand.NewPCG(10, 10))
 	a := First("a", s.ID(), 1, 5, 75_000) // two pieces
 	for _, share := range []float64{.001, .2, 0} {
@@ -93,6 +94,14 @@ func (p *prepared) look(kind error, key string) (errs []error) {
 			errs = append(errs, err)
 		} else if c.Version != 1 || len(c.Pins) != 2 {
 			t.Errorf("the overrides are %+v", c)
+		}
+		if n, err := s.Names(ctx, "a"); err != nil {
+			errs = append(errs, err)
+			if err := s.PutNames(ctx, "a", Names(2)); err == nil {
+				t.Error("damaged names are overwritten")
+			}
+		} else if n.Version != 1 || n.Of("task-2") != Names(1).Of("task-2") {
+			t.Errorf("the names are %+v", n)
 		}
 		if all, err := s.History(ctx, "a", 10); err != nil {
 			errs = append(errs, err)
@@ -157,13 +166,13 @@ func testCorrupt(t *testing.T, h *harness) {
 			}
 		}
 		p.do(func(raw Raw) error { return raw.Put(key, good) })
-		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/", "/overrides", "history/a/g/", "history/a/o/"} {
+		for _, kind := range []string{"/head", "/config", "gone/", "chunks/", "generations/", "/overrides", "names/", "history/a/g/", "history/a/o/"} {
 			if strings.Contains(key, kind) {
 				kinds[kind] = true
 			}
 		}
 	}
-	if len(kinds) != 8 {
+	if len(kinds) != 9 {
 		t.Errorf("only records of kinds %v were there", kinds)
 	}
 	if errs := p.look(store.ErrCorrupt, ""); len(errs) != 0 {
@@ -240,7 +249,7 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	p.do(func(raw Raw) error {
 		keys, err := raw.Keys()
 		for _, key := range keys {
-			if err == nil && (strings.Contains(key, "jobs/a/") || strings.Contains(key, "generations/a/") || strings.Contains(key, "history/a/")) {
+			if err == nil && (strings.Contains(key, "jobs/a/") || strings.Contains(key, "names/a") || strings.Contains(key, "generations/a/") || strings.Contains(key, "history/a/")) {
 				err = raw.Put(key, []byte("damaged"))
 			}
 		}
@@ -260,11 +269,14 @@ func testDeleteCorrupt(t *testing.T, h *harness) {
 	h.is(s.PutOverrides(t.Context(), "a", Overrides(2), Order(2), 9), store.ErrCorrupt)
 	_, err = s.PutJobBy(t.Context(), assignment.JobConfig{Name: "a"}, store.AnyVersion, note("put"))
 	h.is(err, store.ErrCorrupt)
+	_, err = s.Names(t.Context(), "a")
+	h.is(err, store.ErrCorrupt)
 	h.deleteNoted(s, "a")
 	j, err := s.PutJob(t.Context(), assignment.JobConfig{Name: "a"}, store.NoVersion)
 	if err != nil || j.Version <= 1 {
 		t.Errorf("version %d, %v; want one above 1", j.Version, err)
 	}
+	h.named(s, "a", store.Names{})
 	last := p.all[len(p.all)-1].Generation()
 	h.conflict(s.Write(t.Context(), First("a", s.ID(), last, 3, 10)), int64(last))
 	h.write(s, First("a", s.ID(), last+1, 3, 10))

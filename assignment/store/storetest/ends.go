@@ -29,6 +29,8 @@ func calls(s store.Backend, next *assignment.Assignment) map[string]func(context
 		"Read":           func(ctx context.Context) error { _, err := s.Read(ctx, "a"); return err },
 		"ReadGeneration": func(ctx context.Context) error { _, err := s.ReadGeneration(ctx, "a", 1); return err },
 		"Write":          func(ctx context.Context) error { return s.Write(ctx, next) },
+		"Names":          func(ctx context.Context) error { _, err := s.Names(ctx, "a"); return err },
+		"PutNames":       func(ctx context.Context) error { return s.PutNames(ctx, "a", Names(1)) },
 		"Watch":          func(ctx context.Context) error { _, err := s.Watch(ctx); return err },
 		"Candidates":     func(ctx context.Context) error { _, err := s.Candidates(ctx); return err },
 		"Register": func(ctx context.Context) error {

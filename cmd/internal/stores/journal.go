@@ -36,3 +36,13 @@ func (l *Lazy) DeleteJobBy(ctx context.Context, name string, by store.Entry) err
 func (l *Lazy) History(ctx context.Context, job string, limit int) ([]store.Entry, error) {
 	return through(l, func(b backend) ([]store.Entry, error) { return b.History(ctx, job, limit) })
 }
+
+// Names implements store.NameKeeper.
+func (l *Lazy) Names(ctx context.Context, job string) (store.Names, error) {
+	return through(l, func(b backend) (store.Names, error) { return b.Names(ctx, job) })
+}
+
+// PutNames implements store.NameKeeper.
+func (l *Lazy) PutNames(ctx context.Context, job string, next store.Names) error {
+	return l.do(func(b backend) error { return b.PutNames(ctx, job, next) })
+}

@@ -211,6 +211,114 @@ func (x *StoredTombstone) GetOverrides() int64 {
 	return 0
 }
 
+// Whose the names of a job's tasks are, for the assigner that decides next.
+type StoredNames struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows by one with each write.
+	Version       int64        `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Held          []*HeldNames `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredNames) Reset() {
+	*x = StoredNames{}
+	mi := &file_slicer_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredNames) ProtoMessage() {}
+
+func (x *StoredNames) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredNames.ProtoReflect.Descriptor instead.
+func (*StoredNames) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoredNames) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StoredNames) GetHeld() []*HeldNames {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// The names that one identity holds.
+type HeldNames struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "{task}" at its end stands for the task's name.
+	Identity      string   `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldNames) Reset() {
+	*x = HeldNames{}
+	mi := &file_slicer_v1_store_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldNames) ProtoMessage() {}
+
+func (x *HeldNames) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_store_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldNames.ProtoReflect.Descriptor instead.
+func (*HeldNames) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HeldNames) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *HeldNames) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
 // The newest generation of a job, and where the kept ones are.
 type StoredHead struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -227,7 +335,7 @@ type StoredHead struct {
 
 func (x *StoredHead) Reset() {
 	*x = StoredHead{}
-	mi := &file_slicer_v1_store_proto_msgTypes[3]
+	mi := &file_slicer_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +347,7 @@ func (x *StoredHead) String() string {
 func (*StoredHead) ProtoMessage() {}
 
 func (x *StoredHead) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_store_proto_msgTypes[3]
+	mi := &file_slicer_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +360,7 @@ func (x *StoredHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredHead.ProtoReflect.Descriptor instead.
 func (*StoredHead) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoredHead) GetGeneration() int64 {
@@ -298,7 +406,7 @@ type StoredSegment struct {
 
 func (x *StoredSegment) Reset() {
 	*x = StoredSegment{}
-	mi := &file_slicer_v1_store_proto_msgTypes[4]
+	mi := &file_slicer_v1_store_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +418,7 @@ func (x *StoredSegment) String() string {
 func (*StoredSegment) ProtoMessage() {}
 
 func (x *StoredSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_store_proto_msgTypes[4]
+	mi := &file_slicer_v1_store_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +431,7 @@ func (x *StoredSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredSegment.ProtoReflect.Descriptor instead.
 func (*StoredSegment) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoredSegment) GetFirst() int64 {
@@ -372,7 +480,7 @@ type StoredGeneration struct {
 
 func (x *StoredGeneration) Reset() {
 	*x = StoredGeneration{}
-	mi := &file_slicer_v1_store_proto_msgTypes[5]
+	mi := &file_slicer_v1_store_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +492,7 @@ func (x *StoredGeneration) String() string {
 func (*StoredGeneration) ProtoMessage() {}
 
 func (x *StoredGeneration) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_store_proto_msgTypes[5]
+	mi := &file_slicer_v1_store_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +505,7 @@ func (x *StoredGeneration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredGeneration.ProtoReflect.Descriptor instead.
 func (*StoredGeneration) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoredGeneration) GetGeneration() int64 {
@@ -454,7 +562,7 @@ type StoredBlob struct {
 
 func (x *StoredBlob) Reset() {
 	*x = StoredBlob{}
-	mi := &file_slicer_v1_store_proto_msgTypes[6]
+	mi := &file_slicer_v1_store_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +574,7 @@ func (x *StoredBlob) String() string {
 func (*StoredBlob) ProtoMessage() {}
 
 func (x *StoredBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_store_proto_msgTypes[6]
+	mi := &file_slicer_v1_store_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +587,7 @@ func (x *StoredBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredBlob.ProtoReflect.Descriptor instead.
 func (*StoredBlob) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_store_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoredBlob) GetSize() uint64 {
@@ -522,7 +630,13 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x1c\n" +
-	"\toverrides\x18\x03 \x01(\x03R\toverrides\"\x98\x01\n" +
+	"\toverrides\x18\x03 \x01(\x03R\toverrides\"Q\n" +
+	"\vStoredNames\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12(\n" +
+	"\x04held\x18\x02 \x03(\v2\x14.slicer.v1.HeldNamesR\x04held\"=\n" +
+	"\tHeldNames\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"\x98\x01\n" +
 	"\n" +
 	"StoredHead\x12\x1e\n" +
 	"\n" +
@@ -565,27 +679,30 @@ func file_slicer_v1_store_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_store_proto_rawDescData
 }
 
-var file_slicer_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_slicer_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_slicer_v1_store_proto_goTypes = []any{
 	(*StoredIdentity)(nil),   // 0: slicer.v1.StoredIdentity
 	(*StoredJob)(nil),        // 1: slicer.v1.StoredJob
 	(*StoredTombstone)(nil),  // 2: slicer.v1.StoredTombstone
-	(*StoredHead)(nil),       // 3: slicer.v1.StoredHead
-	(*StoredSegment)(nil),    // 4: slicer.v1.StoredSegment
-	(*StoredGeneration)(nil), // 5: slicer.v1.StoredGeneration
-	(*StoredBlob)(nil),       // 6: slicer.v1.StoredBlob
-	(*JobConfig)(nil),        // 7: slicer.v1.JobConfig
+	(*StoredNames)(nil),      // 3: slicer.v1.StoredNames
+	(*HeldNames)(nil),        // 4: slicer.v1.HeldNames
+	(*StoredHead)(nil),       // 5: slicer.v1.StoredHead
+	(*StoredSegment)(nil),    // 6: slicer.v1.StoredSegment
+	(*StoredGeneration)(nil), // 7: slicer.v1.StoredGeneration
+	(*StoredBlob)(nil),       // 8: slicer.v1.StoredBlob
+	(*JobConfig)(nil),        // 9: slicer.v1.JobConfig
 }
 var file_slicer_v1_store_proto_depIdxs = []int32{
-	7, // 0: slicer.v1.StoredJob.config:type_name -> slicer.v1.JobConfig
-	4, // 1: slicer.v1.StoredHead.segments:type_name -> slicer.v1.StoredSegment
-	6, // 2: slicer.v1.StoredGeneration.delta:type_name -> slicer.v1.StoredBlob
-	6, // 3: slicer.v1.StoredGeneration.whole:type_name -> slicer.v1.StoredBlob
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	9, // 0: slicer.v1.StoredJob.config:type_name -> slicer.v1.JobConfig
+	4, // 1: slicer.v1.StoredNames.held:type_name -> slicer.v1.HeldNames
+	6, // 2: slicer.v1.StoredHead.segments:type_name -> slicer.v1.StoredSegment
+	8, // 3: slicer.v1.StoredGeneration.delta:type_name -> slicer.v1.StoredBlob
+	8, // 4: slicer.v1.StoredGeneration.whole:type_name -> slicer.v1.StoredBlob
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_store_proto_init() }
@@ -600,7 +717,7 @@ func file_slicer_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_store_proto_rawDesc), len(file_slicer_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

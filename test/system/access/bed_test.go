@@ -61,7 +61,9 @@ type bed struct {
 // Where programs serve.
 const (
 	atAssigner = "assigner"
+	atRival    = "another assigner"
 	atFirst    = "distributor"
+	atOther    = "another distributor"
 	atSecond   = "distributor of the second tier"
 	atBackup   = "backupdist"
 	atServe    = "slicer serve"
@@ -76,7 +78,7 @@ func newBed(t *testing.T) *bed {
 	process.BuildSlicer(t)
 	process.Build(t, "slicer", "github.com/slicer-project/slicer/cmd/slicer")
 	b := &bed{t: t, authority: accesstest.New(t), dir: t.TempDir(), at: map[string]string{}, processes: map[string]*process.Process{}, conns: map[[2]string]*grpc.ClientConn{}}
-	names := []string{atAssigner, atFirst, atSecond, atBackup, atServe, atServed, atEtcd, atPeer}
+	names := []string{atAssigner, atRival, atFirst, atOther, atSecond, atBackup, atServe, atServed, atEtcd, atPeer}
 	for i, addr := range process.FreePorts(t, len(names)) {
 		b.at[names[i]] = addr
 	}
@@ -98,7 +100,9 @@ func (b *bed) start(where string, flags ...string) {
 	store := "--store=etcd://" + b.at[atEtcd] + "/slicer"
 	program := map[string][]string{
 		atAssigner: {"assigner", store, "--serve-leases"},
+		atRival:    {"assigner", store},
 		atFirst:    {"distributor", "--assigners=" + b.at[atAssigner], "--serve-distributors"},
+		atOther:    {"distributor", "--assigners=" + b.at[atAssigner]},
 		atSecond:   {"distributor", "--upstreams=" + b.at[atFirst]},
 		atBackup:   {"backupdist", store},
 		atServe:    {"slicer", "serve", "--store=pebble://" + filepath.Join(b.dir, "pebble"), "--backup-listen=" + b.at[atServed]},

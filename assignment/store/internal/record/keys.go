@@ -13,6 +13,7 @@
 //	chunks/JOB/GENERATION/ATTEMPT/dNNNN  pieces of a long delta
 //	chunks/JOB/GENERATION/ATTEMPT/wNNNN  pieces of a whole assignment
 //	attempts/JOB/GENERATION/ATTEMPT      marker of a write under way (etcd only)
+//	names/JOB                            which identities hold the names of its tasks
 //	history/JOB/g/NUMBER                 an entry about a generation
 //	history/JOB/o/NUMBER                 an entry about an order
 //	assigners/ID                         a registered assigner (etcd only)
@@ -69,6 +70,10 @@ func (l Layout) Head(job string) string { return l.Jobs() + job + "/head" }
 
 // Overrides is the key of a job's overrides.
 func (l Layout) Overrides(job string) string { return l.Jobs() + job + "/overrides" }
+
+// Names is the key of the names of a job's tasks. It is not below Jobs, which all processes
+// watch.
+func (l Layout) Names(job string) string { return l.Prefix + "names/" + job }
 
 // History is the prefix of all entries of a job's history.
 func (l Layout) History(job string) string { return l.Prefix + "history/" + job + "/" }

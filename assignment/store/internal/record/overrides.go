@@ -30,6 +30,36 @@ func (l Layout) DecodeOverrides(job string, value []byte) (store.Overrides, erro
 	return c, nil
 }
 
+// EncodeNames seals them; they are valid.
+func (l Layout) EncodeNames(job string, n store.Names) []byte {
+	return l.marshal(l.Names(job), store.NamesToProto(n))
+}
+
+// DecodeNames reads them.
+func (l Layout) DecodeNames(job string, value []byte) (store.Names, error) {
+	key := l.Names(job)
+	var m slicerv1.StoredNames
+	if err := l.unmarshal(key, value, &m); err != nil {
+		return store.Names{}, err
+	}
+	n, err := store.NamesFromProto(&m)
+	if err == nil && n.Version < 1 {
+		err = errors.New("version 0")
+	}
+	if err != nil {
+		return store.Names{}, Corrupt(key, "%w", err)
+	}
+	return n, nil
+}
+
+// CheckNames reports whether names may be put at all.
+func CheckNames(next store.Names) error {
+	if next.Version < 1 {
+		return errors.New("names are numbered from 1")
+	}
+	return next.Validate()
+}
+
 // EncodeEntry seals one that is valid, cut down to its size.
 func (l Layout) EncodeEntry(key string, e store.Entry) KV {
 	e.Fit()

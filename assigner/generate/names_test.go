@@ -1,0 +1,65 @@
+package generate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/slicer-project/slicer/assigner/membership"
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// TestNamesOfARollout: ten thousand tasks are replaced within ten minutes by others with new
+// names, of one identity. What is written keeps to namesRate, and a name waits for it no longer
+// than that takes for all.
+func TestNamesOfARollout(t *testing.T) {
+	const tasks, within = 10000, 10 * time.Minute
+	e := &env{cfg: Config{ID: "me"}, name: "job"}
+	n := names{env: e}
+	table := membership.New(membership.Config{HeartbeatTimeout: time.Hour, MaxTasks: 2 * tasks}, 0, nil)
+	table.Attach(0, 1, "d")
+	sequence := uint64(0)
+	say := func(i int, state assignment.TaskState) membership.Report {
+		sequence++
+		return membership.Report{Said: true, Sequence: sequence, State: state, Identity: "spiffe://corp/ns/cache/sa/default",
+			Task: assignment.Task{Name: fmt.Sprintf("cache-7f9c6d5b8d-%08d", i), Incarnation: uint64(i + 1), Address: "a:80", Weight: 1}}
+	}
+	var all []membership.Report
+	for i := range tasks {
+		all = append(all, say(i, assignment.TaskRunning))
+	}
+	table.Report(0, 1, true, all)
+	writes, bytes, waited := 0, 0, time.Duration(0)
+	joined := map[string]time.Duration{}
+	next := tasks
+	for e.now.Mono < within {
+		e.now.Mono += 250 * time.Millisecond
+		var rs []membership.Report
+		for ; next < tasks+int(int64(tasks)*int64(e.now.Mono)/int64(within)); next++ {
+			rs = append(rs, say(next-tasks, assignment.TaskDead), say(next, assignment.TaskRunning))
+			joined[rs[len(rs)-1].Task.Name] = e.now.Mono
+		}
+		table.Report(e.now.Mono, 1, false, rs)
+		table.Compact()
+		x, ok := n.next(table, true)
+		if !ok {
+			continue
+		}
+		writes, bytes = writes+1, bytes+x.Names.Size()
+		for name, at := range joined {
+			if x.Names.Of(name) == "" {
+				t.Fatalf("%s is left out", name)
+			}
+			waited = max(waited, e.now.Mono-at)
+		}
+		clear(joined)
+		c := Core{env: e, names: n, members: members{env: e, table: table}}
+		c.NamesPut(Now{Mono: e.now.Mono}, nil)
+		n = c.names
+	}
+	most := 2 * tasks * 27 // of those that live and those that went in the last minute, less
+	if writes < 10 || float64(bytes) > namesRate*within.Seconds()+float64(most) || waited > time.Duration(most)*time.Second/namesRate {
+		t.Errorf("%d writes of %d bytes, a name waited %s", writes, bytes, waited)
+	}
+	t.Logf("%d writes, %d kB in all, a name waited %s at most", writes, bytes/1000, waited)
+}

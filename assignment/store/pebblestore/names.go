@@ -1,0 +1,59 @@
+package pebblestore
+
+import (
+	"context"
+
+	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/store/internal/record"
+)
+
+// Names implements store.NameKeeper. They are read from disk: that is seldom.
+func (s *Store) Names(ctx context.Context, name string) (store.Names, error) {
+	return call(ctx, s, func(context.Context) (n store.Names, err error) {
+		if _, err = s.find(name); err != nil {
+			return n, err
+		}
+		return s.names(name)
+	})
+}
+
+func (s *Store) names(name string) (n store.Names, err error) {
+	key := s.layout.Names(name)
+	kvs, err := s.scan(key, key+"\x00")
+	if err != nil || len(kvs) == 0 {
+		return n, err
+	}
+	return s.layout.DecodeNames(name, kvs[0].Value)
+}
+
+// PutNames implements store.NameKeeper.
+func (s *Store) PutNames(ctx context.Context, name string, next store.Names) error {
+	if err := record.CheckNames(next); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, func(ctx context.Context) (none struct{}, err error) {
+		j, err := s.find(name)
+		if err != nil {
+			return none, err
+		}
+		return none, s.locked(ctx, j, func() error {
+			if !j.exists() { // any more
+				return noJob(name)
+			}
+			was, err := s.names(name)
+			if err != nil {
+				return err
+			}
+			if was.Version != next.Version-1 {
+				return &store.ConflictError{Key: s.layout.Names(name), Current: was.Version}
+			}
+			b := s.db.NewBatch()
+			defer b.Close()
+			if err := b.Set([]byte(s.layout.Names(name)), s.layout.EncodeNames(name, next), nil); err != nil {
+				return err
+			}
+			return s.write(b)
+		})
+	})
+	return err
+}
