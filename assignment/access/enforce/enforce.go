@@ -9,6 +9,8 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +78,7 @@ func New(cfg Config) (*Rights, error) {
 	s := &shared{
 		log: log, logged: fair.NewRate(time.Second/refusalsLogged, refusalsLogged),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, or plane.",
+			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, plane, or admin.",
 		}, []string{"verb"}),
 	}
 	s.failed = prometheus.NewCounter(prometheus.CounterOpts{
@@ -174,6 +176,15 @@ func PeerIdentity(ctx context.Context) access.Identity {
 	return access.Anonymous
 }
 
+// HTTPCaller is the one of a request, which no part of the control plane passes on.
+func HTTPCaller(r *http.Request) Caller {
+	c := Caller{Identity: access.Anonymous, Address: r.RemoteAddr}
+	if r.TLS != nil {
+		c.Identity = access.Of(verified(credentials.TLSInfo{State: *r.TLS}))
+	}
+	return c
+}
+
 // verified is the peer's certificate, nil if there is none that was verified.
 func verified(info credentials.TLSInfo) *x509.Certificate {
 	if len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
@@ -246,6 +257,28 @@ func (r *Rights) CheckNamed(c Caller, method string) error {
 	}
 	r.refuse(c, refusal{verb: assignment.Read.String(), rule: "anonymous", method: method})
 	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s: it takes a certificate", c.Identity, method)
+}
+
+// CheckAdmin returns nil if the caller's peer is an administrator of the policy in force, and
+// else PERMISSION_DENIED. Without a policy it lets what comes from this machine alone: it is
+// for what concerns the process itself, such as its profiles, and nothing else would keep
+// strangers out.
+func (r *Rights) CheckAdmin(c Caller, what string) error {
+	policy, _ := r.Policy()
+	switch {
+	case policy == nil && loopback(c.Address), policy != nil && policy.Admin(c.Identity):
+		return nil
+	case policy == nil:
+		return status.Errorf(codes.PermissionDenied, "%s is for callers on this machine, unless there is a policy that names administrators", what)
+	}
+	r.refuse(c, refusal{verb: "admin", rule: "policy admin: no pattern", method: what})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s: it is for administrators", c.Identity, what)
+}
+
+// loopback reports whether an address, host:port, is of this machine alone.
+func loopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // RefuseName returns PERMISSION_DENIED for a peer of the control plane that takes a name
