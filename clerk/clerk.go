@@ -20,7 +20,8 @@ type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether.
+	// each and at least one altogether. Each may have its zone before it, as zone=host:port:
+	// those of Zone are taken first.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts, so that the clerk is
 	// ready at once even if all of Slicer is dead; empty is none. Clerks of one job

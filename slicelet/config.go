@@ -35,7 +35,8 @@ type Config struct {
 	// connect to it and send it none, and it owns nothing, until Slicelet.Started is called.
 	Starting bool
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether.
+	// each and at least one altogether. Each may have its zone before it, as zone=host:port:
+	// those of Zone are taken first.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts; empty is none. With it
 	// a task that is restarted at the same address while all of Slicer is dead goes
