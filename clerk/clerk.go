@@ -12,6 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	// DialOptions are for the connections to Distributors; none means an insecure
 	// transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections to Distributors until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 const maxOutstanding = 1_000_000
@@ -110,7 +113,7 @@ func (c Config) subscriber() subscriber.Config {
 	cfg := subscriber.Config{
 		Job: c.Job, Role: subscriber.Clerk, ClientID: c.ClientID, Zone: c.Zone,
 		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile,
-		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions,
+		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions, Tracer: c.Tracer,
 	}
 	if i := c.Subset.Index; i != nil {
 		cfg.ClientIndex = new(uint32(*i))

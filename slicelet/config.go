@@ -13,6 +13,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/lease"
 )
 
@@ -75,6 +76,8 @@ type Config struct {
 	// DialOptions are for the connections to Distributors; none means an insecure
 	// transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections to Distributors until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 // task is this incarnation.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/trace"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -51,6 +52,8 @@ type Config struct {
 	Logger *slog.Logger
 	// DialOptions go to gRPC; none means an insecure transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 const (
