@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -70,6 +72,11 @@ func (v adminService) begin(ctx context.Context) (context.Context, func(), error
 	ctx, cancel := context.WithTimeout(ctx, within)
 	stop := context.AfterFunc(v.a.ctx, cancel)
 	return ctx, func() { stop(); cancel() }, nil
+}
+
+// orderSpan begins a span of an order, or of what is done to a job's config.
+func orderSpan(ctx context.Context, t trace.Tracer, job, action string) (context.Context, trace.Span) {
+	return trace.Start(ctx, t, "slicer.order", slog.String("job", assignment.Clip(job, 80)), slog.String("action", action))
 }
 
 // answerMargin is how long before the caller's deadline a call is given up.
@@ -174,7 +181,9 @@ func (v adminService) ListJobs(ctx context.Context, _ *slicerv1.ListJobsRequest)
 // DeleteJob implements AdminService. A job with live tasks is not deleted, so
 // that a slip of the hand takes no running service its assignment: its tasks are
 // stopped first. When it is gone its clients get NOT_FOUND.
-func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (*slicerv1.DeleteJobResponse, error) {
+func (v adminService) DeleteJob(ctx context.Context, r *slicerv1.DeleteJobRequest) (_ *slicerv1.DeleteJobResponse, err error) {
+	ctx, span := orderSpan(ctx, v.a.cfg.Tracer, r.GetName(), "delete job")
+	defer func() { span.End(err) }()
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/lease"
 )
 
@@ -53,6 +54,9 @@ type Config struct {
 	// Registerer takes the metrics, none if nil. Several assigners may share one:
 	// their metrics have a label assigner.
 	Registerer prometheus.Registerer
+	// Tracer gets spans of orders, of rounds, and of Distributors' streams until they are set
+	// up; nil is none.
+	Tracer trace.Tracer
 
 	// alwaysPreferred makes a test's assigner take itself for preferred.
 	alwaysPreferred bool

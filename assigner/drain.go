@@ -12,7 +12,13 @@ import (
 
 // DrainTask implements AdminService. It returns when the store has the task
 // draining and owning nothing; when that cannot be done in time it is taken back.
-func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskRequest) (*slicerv1.DrainTaskResponse, error) {
+func (v adminService) DrainTask(ctx context.Context, m *slicerv1.DrainTaskRequest) (_ *slicerv1.DrainTaskResponse, err error) {
+	action := "drain"
+	if m.GetUndo() {
+		action = "undrain"
+	}
+	ctx, span := orderSpan(ctx, v.a.cfg.Tracer, m.GetJob(), action)
+	defer func() { span.End(err) }()
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -78,6 +78,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 		out.Tasks = append(out.Tasks, &slicerv1.TaskStatus{
 			Task: wire.TaskToProto(t.Task), Load: t.Load, LastReportAgeMs: age, Connected: t.Connected,
 			MisroutedRate: t.Misrouted, ShedRate: t.Shed, CpuUtilization: t.CPU,
+			CpuCores: t.Cores, MemoryBytes: t.Memory,
 			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(), Warming: t.Warming,
 		})
 	}
@@ -90,6 +91,7 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 	}
 	out.VanishedMs = c.Vanished().Milliseconds()
 	if out.Preferred {
+		out.WantedTasks = uint32(c.WantedTasks())
 		out.Progress = r.job.Progress(now)
 	}
 	return out

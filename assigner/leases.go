@@ -365,8 +365,8 @@ func whyStep(s lease.Step, read lease.State) string {
 // store what it has decided last; that has no effect, since it comes in force by a step
 // that compares the token, or not at all. The overrides under which it was decided are
 // compared in any mode.
-func (r *runner) write(x generate.Write) error {
-	ctx, cancel := context.WithTimeout(r.a.ctx, writeWithin)
+func (r *runner) write(ctx context.Context, x generate.Write) error {
+	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
 	c := store.Commit{Next: x.Next, Overrides: x.Overrides, Fulfills: x.Fulfills, Entry: x.Entry, Keep: x.Keep}
 	b := r.whose().backend

@@ -39,6 +39,7 @@ type leaseMetrics struct {
 // gaugeDescs are of what has a current value, which is looked up when asked for.
 type gaugeDescs struct {
 	tasks, load, imbalance, floor, frozen, generation, preferred, distributors *prometheus.Desc
+	wanted, servedCores, servedMemory                                          *prometheus.Desc
 }
 
 const prefix = "slicer_assigner_"
@@ -85,6 +86,9 @@ func newMetrics(a *Assigner) *metrics {
 			load:         gauge("load", "Load of all tasks of a job together, in the units of its load metric a second.", "job"),
 			imbalance:    gauge("imbalance_ratio", "Largest task load over the mean, by capacity; 0 without load.", "job"),
 			floor:        gauge("imbalance_floor_ratio", "What no assignment of whole keys goes below, as the last round saw it.", "job"),
+			wanted:       gauge("wanted_tasks", "Tasks that a job would need for its target_utilization; absent while its tasks tell no CPU.", "job"),
+			servedCores:  gauge("served_cpu_cores", "CPU that the tasks of a job use together, in cores: what Slicer's own is to be compared with.", "job"),
+			servedMemory: gauge("served_memory_bytes", "Resident memory of the tasks of a job together.", "job"),
 			frozen:       gauge("frozen", "1 while a job is frozen: by the assigner, because too many tasks fell silent at once, or by an operator.", "job", "by"),
 			generation:   gauge("generation", "Newest stored generation of a job that is known here.", "job"),
 			preferred:    gauge("preferred_jobs", "Jobs that this assigner is preferred for and can decide for: it is registered in their store, and can write there."),
@@ -122,7 +126,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.roundSeconds.Describe(c)
 	m.lease.step.Describe(c)
 	m.lease.change.Describe(c)
-	for _, d := range []*prometheus.Desc{subscribersDesc, behindDesc, slowDesc, reachDesc, clientsDesc, indexesDesc, collisionsDesc, m.gauges.tasks, m.gauges.load, m.gauges.imbalance, m.gauges.floor, m.gauges.frozen, m.gauges.generation, m.gauges.preferred, m.gauges.distributors} {
+	for _, d := range []*prometheus.Desc{subscribersDesc, behindDesc, slowDesc, reachDesc, clientsDesc, indexesDesc, collisionsDesc, m.gauges.tasks, m.gauges.load, m.gauges.imbalance, m.gauges.floor, m.gauges.frozen, m.gauges.generation, m.gauges.preferred, m.gauges.distributors, m.gauges.wanted, m.gauges.servedCores, m.gauges.servedMemory} {
 		c <- d
 	}
 }
@@ -155,7 +159,8 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 	states := map[assignment.TaskState]int{
 		assignment.TaskStarting: 0, assignment.TaskRunning: 0, assignment.TaskDraining: 0, assignment.TaskDead: 0,
 	}
-	var load, imbalance, floor float64
+	var load, imbalance, floor, cores, memory float64
+	wanted := 0
 	frozen := map[string]float64{"assigner": 0, "operator": 0}
 	var stored *assignment.Assignment
 	r.ask(func(c generate.View) {
@@ -166,7 +171,12 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		for _, t := range c.Tasks() {
 			states[t.Task.State]++
 			load += t.Load
+			if t.Task.State != assignment.TaskDead {
+				cores += t.Cores
+				memory += t.Memory
+			}
 		}
+		wanted = c.WantedTasks()
 		imbalance, floor = c.Imbalance(), c.Floor()
 		if c.Frozen() {
 			frozen["assigner"] = 1
@@ -189,6 +199,11 @@ func (m *metrics) collectJob(c chan<- prometheus.Metric, r *runner) (mine bool) 
 		gauge(c, m.gauges.tasks, float64(n), r.name, s.String())
 	}
 	gauge(c, m.gauges.load, load, r.name)
+	gauge(c, m.gauges.servedCores, cores, r.name)
+	gauge(c, m.gauges.servedMemory, memory, r.name)
+	if wanted > 0 { // an autoscaler leaves a job alone of which it knows nothing
+		gauge(c, m.gauges.wanted, float64(wanted), r.name)
+	}
 	gauge(c, m.gauges.imbalance, imbalance, r.name)
 	gauge(c, m.gauges.floor, floor, r.name)
 	for by, v := range frozen {

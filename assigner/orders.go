@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -55,7 +56,9 @@ func (v adminService) stamp(c enforce.Caller, who, why, from string) (store.Stam
 
 // GiveOrder implements AdminService. It returns when the order is stored and, where
 // there is something to do, carried out; or says why that is not done yet.
-func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderRequest) (*slicerv1.GiveOrderResponse, error) {
+func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderRequest) (_ *slicerv1.GiveOrderResponse, err error) {
+	ctx, span := orderSpan(ctx, v.a.cfg.Tracer, m.GetJob(), kindOf(m))
+	defer func() { span.End(err) }()
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -82,6 +85,10 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 	if err != nil {
 		return nil, err
 	}
+	span.Set(slog.Int64("order", resp.Order), slog.Int64("generation", resp.Generation))
+	if resp.Pending != "" {
+		span.Set(slog.String("waits_for", resp.Pending))
+	}
 	if vanished > 0 {
 		resp.Note = strings.TrimPrefix(resp.Note+"; lifted the assigner's own freeze, of "+vanished.Round(time.Second).String(), "; ")
 	}
@@ -89,6 +96,15 @@ func (v adminService) GiveOrder(ctx context.Context, m *slicerv1.GiveOrderReques
 		resp.Note = v.elsewhere(ctx, m.GetJob(), home, assignment.Generation(b.GetGeneration()), assignment.Generation(resp.Generation))
 	}
 	return resp, nil
+}
+
+// kindOf is what kind of order is given, in a word.
+func kindOf(m *slicerv1.GiveOrderRequest) string {
+	which := m.ProtoReflect().WhichOneof(m.ProtoReflect().Descriptor().Oneofs().ByName("order"))
+	if which == nil {
+		return "none"
+	}
+	return string(which.Name())
 }
 
 // give writes an order down, and waits until it is carried out.

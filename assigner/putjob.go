@@ -22,7 +22,9 @@ import (
 const adminWithin = 30 * time.Second
 
 // PutJob implements AdminService.
-func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (*slicerv1.PutJobResponse, error) {
+func (v adminService) PutJob(ctx context.Context, r *slicerv1.PutJobRequest) (_ *slicerv1.PutJobResponse, err error) {
+	ctx, span := orderSpan(ctx, v.a.cfg.Tracer, r.GetConfig().GetName(), "put job")
+	defer func() { span.End(err) }()
 	ctx, done, err := v.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment/store"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance"
 )
@@ -132,6 +133,7 @@ func (r *runner) decides() bool {
 func (r *runner) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	round := r.a.ctx // with the span of the last one
 	for r.a.ctx.Err() == nil {
 		policy, _ := r.a.cfg.Rights.Policy()
 		answer, _ := r.step(downstream.Tick{Heard: r.a.heard, Policy: policy})
@@ -155,12 +157,15 @@ func (r *runner) run() {
 			})
 			continue
 		case *generate.Plan:
-			d := runIn(x)
+			var d *generate.Planned
+			round, d = r.traceRound(x)
 			r.a.metrics.roundSeconds.Observe((r.a.now().Mono - x.Began()).Seconds())
 			r.tell(func(c *generate.Core, now generate.Now) { c.Planned(now, d) })
 			continue
 		case generate.Write:
-			err := r.write(x)
+			ctx, span := trace.Start(round, r.a.cfg.Tracer, "slicer.write", slog.String("job", r.name), slog.Int64("generation", int64(x.Next.Generation())))
+			err := r.write(ctx, x)
+			span.End(err)
 			r.tell(func(c *generate.Core, now generate.Now) { c.Written(now, err) })
 			continue
 		case generate.PutNames:
@@ -196,6 +201,15 @@ func (r *runner) run() {
 		case <-r.a.ctx.Done():
 		}
 	}
+}
+
+// traceRound works a plan out, and returns a context with its span in it.
+func (r *runner) traceRound(p *generate.Plan) (context.Context, *generate.Planned) {
+	ctx, span := trace.Start(r.a.ctx, r.a.cfg.Tracer, "slicer.round", slog.String("job", r.name), slog.String("round", string(p.Why)))
+	d := runIn(p)
+	span.Set(slog.Int("decisions", len(d.Out.Decisions)), slog.Float64("key_churn", d.Out.Stats.KeyChurn), slog.Float64("load_churn", d.Out.Stats.LoadChurn))
+	span.End(d.Err)
+	return ctx, d
 }
 
 // workspaces are for rounds, of whatever job, one at a time each.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/slicer-project/slicer/assigner/downstream"
 	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/trace"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -38,14 +40,16 @@ const attachMethod = "Attach"
 
 // Attach implements AssignerService, for peers that are the control plane's own, and for as
 // long as the policy says so.
-func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) error {
+func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) (err error) {
 	a := v.a
+	_, setUp := trace.Start(stream.Context(), a.cfg.Tracer, "slicer.attach")
+	defer func() { setUp.End(err) }()
 	_, changed := a.cfg.Rights.Policy()
 	caller := a.cfg.Rights.Caller(stream.Context())
 	if err := a.cfg.Rights.CheckPlane(caller, attachMethod); err != nil {
 		return err
 	}
-	s := &session{a: a, caller: caller, out: stream, wake: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
+	s := &session{a: a, caller: caller, setUp: setUp, out: stream, wake: make(chan struct{}, 1), end: make(chan error, 1), stream: downstream.NewStream(a.cfg.ID, a.cfg.Zone), opened: a.now().Mono}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	// Receiving and sending end when this handler has returned.
@@ -57,7 +61,6 @@ func (v assignerService) Attach(stream slicerv1.AssignerService_AttachServer) er
 	}
 	check := time.NewTicker(time.Second)
 	defer check.Stop()
-	err := error(nil)
 	for err == nil {
 		select {
 		case err = <-s.end:
@@ -89,6 +92,7 @@ type session struct {
 	end    chan error    // why the stream ends; the first counts
 	opened time.Duration // when the stream began
 	caller enforce.Caller
+	setUp  trace.Span // until the hello
 
 	// Set by the hello.
 	id   downstream.Session
@@ -193,6 +197,8 @@ func (s *session) hello(h *slicerv1.DistributorHello) error {
 		return err
 	}
 	s.a.log.Info("distributor attached", "distributor", s.name, "session", uint64(s.id), "zone", s.zone, "identity", s.caller.Name(), "peer", s.caller.From())
+	s.setUp.Set(slog.String("distributor", s.name), slog.String("identity", s.caller.Name()))
+	s.setUp.End(nil)
 	notify(s.wake)
 	return nil
 }

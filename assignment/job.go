@@ -79,6 +79,10 @@ type JobConfig struct {
 	// MaxTasks is how many tasks may live at once, 1 to the constant MaxTasks, default
 	// 10,000.
 	MaxTasks int
+	// TargetUtilization is the share of the CPU that tasks may use at which the job has the
+	// tasks that it wants: .05 to 1, default .6. Nothing is moved for its sake: it is for what
+	// adds and removes tasks.
+	TargetUtilization float64
 	// Access says who may do what with the job.
 	Access Access
 }
@@ -217,6 +221,8 @@ func (c JobConfig) WithDefaults() JobConfig {
 	setDefault(&c.WarmUp, 30*time.Second)
 	setDefault(&c.History, 100)
 	setDefault(&c.MaxTasks, 10000)
+	// Of three zones one may be lost, and the tasks of the others are at .9.
+	setDefault(&c.TargetUtilization, .6)
 	c.Damping.setDefaults()
 	setDefault(&c.Freeze.Share, .5)
 	setDefault(&c.Freeze.MinTasks, 4)
@@ -299,6 +305,7 @@ func (c JobConfig) Validate() error {
 		{(within(c.WarmUp, 0, time.Hour) || c.WarmUp == NoWarmUp) && whole(c.WarmUp), "warm_up", c.WarmUp, "0 to 1h, in whole milliseconds"},
 		{within(c.History, 1, MaxHistory), "history", c.History, fmt.Sprintf("1 to %d", MaxHistory)},
 		{within(c.MaxTasks, 1, MaxTasks), "max_tasks", c.MaxTasks, fmt.Sprintf("1 to %d", MaxTasks)},
+		{within(c.TargetUtilization, .05, 1), "target_utilization", c.TargetUtilization, "0.05 to 1, a share of the CPU that tasks may use"},
 		{within(b.MinSlicesPerTask, 1, 1000), "balance.min_slices_per_task", b.MinSlicesPerTask, "1 to 1000"},
 		{within(b.MaxSlicesPerTask, 1, 1000), "balance.max_slices_per_task", b.MaxSlicesPerTask, "1 to 1000"},
 		{b.MinSlicesPerTask <= b.MaxSlicesPerTask, "balance.min_slices_per_task", b.MinSlicesPerTask, fmt.Sprintf("at most max_slices_per_task, which is %d", b.MaxSlicesPerTask)},

@@ -17,7 +17,7 @@ func TestJobDefaults(t *testing.T) {
 	}
 	want := assignment.JobConfig{
 		Name: "cache", MinReplicas: 1, MaxReplicas: 10, Mode: assignment.Affinity, LoadMetric: "requests",
-		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100, MaxTasks: 10000,
+		HeartbeatTimeout: 5 * time.Second, LeaseDuration: 5 * time.Second, WarmUp: 30 * time.Second, History: 100, MaxTasks: 10000, TargetUtilization: .6,
 		Balance: assignment.BalanceConfig{
 			MinSlicesPerTask: 50, MaxSlicesPerTask: 150, MergeBudget: .01, MoveBudget: .09,
 			BandStart: 1.03, BandStop: 1.01, Smoothing: .25, Interval: 5 * time.Second, CPUThreshold: .25,
@@ -104,6 +104,7 @@ func TestJobValidate(t *testing.T) {
 		{func(c *assignment.JobConfig) { c.Balance.Smoothing = 1.5 }, "balance.smoothing", "1.5"},
 		{func(c *assignment.JobConfig) { c.Balance.Smoothing = -1 }, "balance.smoothing", "-1"},
 		{func(c *assignment.JobConfig) { c.Balance.Interval = time.Millisecond }, "balance.interval", "1ms"},
+		{func(c *assignment.JobConfig) { c.TargetUtilization = .01 }, "target_utilization", "0.01"},
 		{func(c *assignment.JobConfig) { c.Balance.CPUThreshold = 2 }, "balance.cpu_threshold", "2"},
 		{func(c *assignment.JobConfig) { c.WarmUp = 2 * time.Hour }, "warm_up", "2h0m0s is not allowed: want 0 to 1h"},
 		{func(c *assignment.JobConfig) { c.WarmUp = -time.Second }, "warm_up", "-1s"},

@@ -26,6 +26,9 @@ type Load struct {
 	Total float64
 	// CPU is the process's CPU as a share of what it may use, 0 to 1; 0 when not known.
 	CPU float64
+	// Cores and Memory are what the process uses: CPU in cores, and resident bytes; 0 when
+	// not known.
+	Cores, Memory float64
 }
 
 // HotKey is a key that carries a large share of a task's load.

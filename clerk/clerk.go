@@ -12,6 +12,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 )
 
@@ -20,7 +21,8 @@ type Config struct {
 	// Job is the job's name, an RFC 1123 label.
 	Job string
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether, unless Static is set.
+	// each and at least one altogether, unless Static is set. Each may have its zone before
+	// it, as zone=host:port: those of Zone are taken first.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts, so that the clerk is
 	// ready at once even if all of Slicer is dead; empty is none. Clerks of one job
@@ -58,6 +60,8 @@ type Config struct {
 	// DialOptions are for the connections to Distributors; none means an insecure
 	// transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections to Distributors until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 const maxOutstanding = 1_000_000
@@ -113,7 +117,7 @@ func (c Config) subscriber() subscriber.Config {
 	cfg := subscriber.Config{
 		Job: c.Job, Role: subscriber.Clerk, ClientID: c.ClientID, Zone: c.Zone,
 		Distributors: c.Distributors, Backups: c.Backups, CacheFile: c.CacheFile, Static: c.Static,
-		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions,
+		Logger: subscriber.LoggerOrDefault(c.Logger), DialOptions: c.DialOptions, Tracer: c.Tracer,
 	}
 	if i := c.Subset.Index; i != nil {
 		cfg.ClientIndex = new(uint32(*i))

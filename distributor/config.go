@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/distributor/autosharding"
 )
 
@@ -53,6 +54,9 @@ type Config struct {
 	// DialOptions for the connections to assigners or Upstreams, such as transport
 	// credentials. Default: insecure transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of streams, from subscribers and to assigners or Upstreams, until they
+	// are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 func (c Config) withDefaults() Config {

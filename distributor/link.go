@@ -16,6 +16,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/backoff"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -151,6 +152,8 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	defer cancel()
 	late := time.AfterFunc(2*helloWithin, func() { end(errNoHello) })
 	defer late.Stop()
+	ctx, setUp := trace.Start(ctx, l.d.cfg.Tracer, "slicer.attach", slog.String("address", l.address))
+	defer func() { setUp.End(err) }()
 	conn, address, err := l.via()
 	if err != nil {
 		return "", err
@@ -166,6 +169,8 @@ func (l *link) attach(ctx context.Context) (id string, err error) {
 	}
 	a := l.d.newAttachment(h, l.firstTier(), address, conn, cancel)
 	l.d.attached(a)
+	setUp.Set(slog.String(l.kind(), a.ID))
+	setUp.End(nil)
 	sent := make(chan error, 1)
 	go func() {
 		err := a.send(ctx, stream)

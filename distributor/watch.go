@@ -2,12 +2,14 @@ package distributor
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment/limiter"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	"github.com/slicer-project/slicer/distributor/internal/prepared"
@@ -26,7 +28,9 @@ func (s subscriberService) Watch(stream grpc.BidiStreamingServer[slicerv1.WatchR
 	return err
 }
 
-func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) error {
+func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchRequest, slicerv1.WatchResponse]) (err error) {
+	_, setUp := trace.Start(stream.Context(), d.cfg.Tracer, "slicer.watch")
+	defer func() { setUp.End(err) }()
 	if err := d.handlers.Enter(); err != nil {
 		return err
 	}
@@ -35,6 +39,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 	if err != nil {
 		return err
 	}
+	setUp.Set(slog.String("job", in.Job), slog.String("subscriber", in.Name))
 	ctx := stream.Context()
 	p := petitionOf(ctx, d.cfg.Rights, in)
 	j, err := d.acquireFor(ctx, in.Job, p)
@@ -48,6 +53,7 @@ func (d *Distributor) watch(stream grpc.BidiStreamingServer[slicerv1.WatchReques
 		return err
 	}
 	defer func() { j.leave(time.Now(), s.id) }()
+	setUp.End(nil)
 	d.handlers.Go(s.receive)
 	select {
 	case <-s.done:

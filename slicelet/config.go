@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/lease"
 )
 
@@ -39,7 +40,8 @@ type Config struct {
 	// connect to it and send it none, and it owns nothing, until Slicelet.Started is called.
 	Starting bool
 	// Distributors and Backups (Backup Distributors) are host:port, at most 256
-	// each and at least one altogether, unless Static is set.
+	// each and at least one altogether, unless Static is set. Each may have its zone before
+	// it, as zone=host:port: those of Zone are taken first.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts; empty is none. With it
 	// a task that is restarted at the same address while all of Slicer is dead goes
@@ -84,6 +86,8 @@ type Config struct {
 	// DialOptions are for the connections to Distributors; none means an insecure
 	// transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections to Distributors until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 // task is this incarnation.

@@ -97,6 +97,7 @@ func (r *recorder) measure(metric string, now time.Time) *assignment.Load {
 		m.cpu = max(cpu-r.cpuBefore, 0).Seconds()
 		r.cpuBefore = cpu
 	}
+	m.memory = processMemory()
 	r.last, r.perSecond = m.load(), m.perSecond()
 	if h := m.heavyKeys(r.control.Can()); h != nil || m.n.shed == 0 && m.n.held == 0 {
 		r.heavy.Store(h) // else the window does not tell: what was refused in it had come before

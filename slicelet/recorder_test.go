@@ -298,7 +298,7 @@ func TestMeasureCPU(t *testing.T) {
 	b.cpu += 800 * time.Millisecond
 	b.pass(2 * time.Second)
 	l := b.measure(assignment.LoadCPU)
-	if !near(l.Total, .4) || !near(rateOf(l, eighth(0)), .3) || !near(l.CPU, .4/float64(runtime.GOMAXPROCS(0))) || !near(l.Misrouted, 5) {
+	if !near(l.Total, .4) || !near(rateOf(l, eighth(0)), .3) || !near(l.CPU, .4/float64(runtime.GOMAXPROCS(0))) || !near(l.Cores, .4) || (l.Memory > 1<<20) != (runtime.GOOS == "linux") || !near(l.Misrouted, 5) {
 		t.Errorf("%+v", l)
 	}
 	if len(l.Hot) != 1 || !near(l.Hot[0].Rate, .3) {

@@ -34,6 +34,7 @@ type measurement struct {
 	n          counts
 	cpu        float64 // busy seconds
 	cores      int     // that the process may use
+	memory     float64 // resident, bytes; 0 if not known
 }
 
 // all is what was counted of a metric, wherever.
@@ -51,7 +52,7 @@ func (m *measurement) load() *assignment.Load {
 	l := &assignment.Load{
 		Generation: m.generation, Window: m.elapsed, Parts: m.lay.parts,
 		Misrouted: rate(float64(m.n.misrouted), secs), Shed: rate(float64(m.n.shed), secs),
-		CPU: min(m.cpu/secs/float64(max(m.cores, 1)), 1),
+		CPU: min(m.cpu/secs/float64(max(m.cores, 1)), 1), Cores: m.cpu / secs, Memory: m.memory,
 	}
 	which, unit := requests, 1.0
 	served := m.n.served()

@@ -85,7 +85,7 @@ func New(cfg Config) (*Slicelet, error) {
 	sub, err := subscriber.New(subscriber.Config{
 		Job: cfg.Job, Role: subscriber.Slicelet, ClientID: fmt.Sprintf("%.80s-%016x", cfg.Task, s.me.Incarnation),
 		Zone: cfg.Zone, Task: s.me, First: firstReport(s.me.State), Distributors: cfg.Distributors, Backups: cfg.Backups, CacheFile: cfg.CacheFile, Static: cfg.Static,
-		Logger: log, DialOptions: cfg.DialOptions, Observe: s.observe,
+		Logger: log, DialOptions: cfg.DialOptions, Tracer: cfg.Tracer, Observe: s.observe,
 	})
 	if err != nil {
 		return nil, err

@@ -52,6 +52,10 @@ type gauge struct {
 // smoothOver is how far back the load that is shown to people reaches.
 const smoothOver = 5 * time.Second
 
+// leastSmooth is the least load that is shown, units a second: what is left of a moving mean
+// long after the last request is none, and no measure of how even the tasks' loads are.
+const leastSmooth = 1e-6
+
 func newMeter() meter { return meter{tasks: make(map[string]*gauge)} }
 
 // add takes in a report that comes some time after the last round. Older ones
@@ -74,7 +78,9 @@ func (m *meter) add(task string, incarnation uint64, session membership.Session,
 	if g.last.Window == 0 {
 		w = 1
 	}
-	g.smooth += w * (l.Total - g.smooth)
+	if g.smooth += w * (l.Total - g.smooth); g.smooth < leastSmooth {
+		g.smooth = 0
+	}
 	if g.foretold > 0 {
 		m.sums += l.Total - g.last.Total
 	}
@@ -119,6 +125,8 @@ func (g *gauge) mix(l *assignment.Load, weight time.Duration) {
 	g.load.Unserved += w * (l.Unserved - g.load.Unserved)
 	g.load.Total += w * (l.Total - g.load.Total)
 	g.load.CPU += w * (l.CPU - g.load.CPU)
+	g.load.Cores += w * (l.Cores - g.load.Cores)
+	g.load.Memory += w * (l.Memory - g.load.Memory)
 	g.weight = min(g.weight+weight, 24*time.Hour)
 	g.load.Window = min(g.load.Window+l.Window, 24*time.Hour)
 }

@@ -100,6 +100,9 @@ type TaskStatus struct {
 	Load float64
 	// Of its newest report.
 	Misrouted, Shed, CPU float64
+	// Utilization, Cores and Memory are means of its reports since the last round: CPU as a
+	// share of what it may use and in cores, and resident bytes. 0 when not known.
+	Utilization, Cores, Memory float64
 	// Standing says why it is given no slices, or is empty.
 	Standing string
 	// Warming is how much of its capacity counts while it warms up, 0 to 1; 0 when it
@@ -124,6 +127,7 @@ func (v View) Tasks() []TaskStatus {
 		t := TaskStatus{Status: s}
 		if g := v.c.members.meter.tasks[s.Task.Name]; g != nil && g.incarnation == s.Task.Incarnation {
 			t.Load, t.Misrouted, t.Shed, t.CPU = g.smooth, g.last.Misrouted, g.last.Shed, g.last.CPU
+			t.Utilization, t.Cores, t.Memory = g.load.CPU, g.load.Cores, g.load.Memory
 		}
 		t.Standing, t.Warming = v.c.overrides.standing(&s), warming[s.Task.Name]
 		out = append(out, t)
@@ -173,6 +177,23 @@ func (v View) Imbalance() float64 {
 		return 0
 	}
 	return top / (total / weight)
+}
+
+// WantedTasks is how many tasks the job would need for its target utilization, 0 when that
+// is not known.
+func (v View) WantedTasks() int {
+	var use []loadbalance.Use
+	for _, t := range v.Tasks() {
+		if t.Task.State == assignment.TaskDead {
+			continue
+		}
+		use = append(use, loadbalance.Use{
+			Weight: t.Task.Weight, Utilization: t.Utilization,
+			Serves: t.Task.State == assignment.TaskRunning && v.c.overrides.inForce.Excludes(t.Task.Name) == nil,
+		})
+	}
+	c := &v.c.store.job.Config
+	return loadbalance.WantedTasks(use, c.TargetUtilization, c.MinReplicas)
 }
 
 // Floor is what no assignment of whole keys could bring the imbalance below, as

@@ -38,6 +38,7 @@ var fields = []field{
 	{name: "warm_up", at: func(c *assignment.JobConfig) any { return &c.WarmUp }, orNone: true},
 	{name: "history", at: func(c *assignment.JobConfig) any { return &c.History }},
 	{name: "max_tasks", at: func(c *assignment.JobConfig) any { return &c.MaxTasks }},
+	{name: "target_utilization", at: func(c *assignment.JobConfig) any { return &c.TargetUtilization }},
 	{name: "balance.min_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MinSlicesPerTask }},
 	{name: "balance.max_slices_per_task", at: func(c *assignment.JobConfig) any { return &c.Balance.MaxSlicesPerTask }},
 	{name: "balance.merge_budget", at: func(c *assignment.JobConfig) any { return &c.Balance.MergeBudget }, orNone: true},

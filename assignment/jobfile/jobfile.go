@@ -15,6 +15,7 @@
 //	lease_duration: 5s
 //	warm_up: 30s              # until a new task has its full share of the load
 //	history: 100              # generations, and orders, kept with who, when and why
+//	target_utilization: 0.6   # at which the job has the tasks that it wants
 //	balance:
 //	  min_slices_per_task: 50
 //	  max_slices_per_task: 150

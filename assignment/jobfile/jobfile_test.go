@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tilde name", "name: ~\n", `jobs.yaml:1: name: "~" is not allowed: want a value`},
 		{"slash", "mode: affinity\nname: a/b\n", `jobs.yaml:2: job name: "a/b" is not allowed: want an RFC 1123 label`},
 		{"empty name", "name: ''\n", `jobs.yaml:1: job name: ""`},
-		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, max_tasks, balance, damping, freeze, overload, limits, access`},
+		{"unknown field", "name: a\nmin_replica: 3\n", `jobs.yaml:2: field of job config: "min_replica" is not allowed: want name, min_replicas, max_replicas, mode, load_metric, zone, store, heartbeat_timeout, lease_duration, warm_up, history, max_tasks, target_utilization, balance, damping, freeze, overload, limits, access`},
 		{"admission", "name: a\noverload:\n  admission: yes\n", `jobs.yaml:3: overload.admission: "yes" is not allowed: want off, report or on`},
 		{"attempts", "name: a\noverload:\n  retry_attempts: 5\n", `jobs.yaml:3: overload.retry_attempts: 5 is not allowed: want 1 to 4`},
 		{"budget", "name: a\noverload:\n  retry_budget: 1.5\n", `jobs.yaml:3: overload.retry_budget: 1.5 is not allowed: want 0 to 1, a share of the requests`},
@@ -156,6 +156,7 @@ lease_duration: 5s
 warm_up: 30s
 history: 100
 max_tasks: 10000
+target_utilization: 0.6
 balance:
   min_slices_per_task: 50
   max_slices_per_task: 150
@@ -212,7 +213,7 @@ func TestFormatRoundTrip(t *testing.T) {
 				Interval: millis(100, 3_600_000).Draw(t, "interval"), CPUThreshold: share.Draw(t, "cpu"),
 			},
 			WarmUp:  rapid.OneOf(rapid.Just(assignment.NoWarmUp), millis(1, 3_600_000)).Draw(t, "warm up"),
-			History: rapid.IntRange(1, 1000).Draw(t, "history"),
+			History: rapid.IntRange(1, 1000).Draw(t, "history"), TargetUtilization: rapid.Float64Range(.05, 1).Draw(t, "target"),
 			Damping: assignment.DampingConfig{
 				HalfLife: millis(1000, 86_400_000).Draw(t, "half life"), Suppress: rapid.Float64Range(3, 500).Draw(t, "suppress"),
 				Reuse: rapid.Float64Range(1e-9, 2).Draw(t, "reuse"), Most: rapid.Float64Range(500, 1000).Draw(t, "penalty"), Share: share.Draw(t, "damped"),

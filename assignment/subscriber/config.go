@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/trace"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -24,7 +25,7 @@ type Config struct {
 	// and seeds the order in which it tries servers. Distinct among the job's
 	// subscribers: 1 to 128 printable ASCII characters without space or slash.
 	ClientID string
-	// Zone is where the subscriber runs; may be empty.
+	// Zone is where the subscriber runs; may be empty. Servers of the zone are taken first.
 	Zone string
 	// Task identifies the slicelet; only for slicelets. Index and State are not used.
 	Task assignment.Task
@@ -35,7 +36,9 @@ type Config struct {
 	// nil the control plane gives one.
 	ClientIndex *uint32
 	// Distributors and Backups are host:port, at most 256 each and at least one
-	// altogether. A name with several addresses stands for any one of them.
+	// altogether. A name with several addresses stands for any one of them. Each may have its
+	// zone before it, as zone=host:port: then the subscriber goes to one of its own Zone while
+	// one of them serves it, and else to any other.
 	Distributors, Backups []string
 	// CacheFile keeps the newest assignment across restarts, and a clerk's index for
 	// the one that has the same ClientID; empty is none.
@@ -52,6 +55,8 @@ type Config struct {
 	Logger *slog.Logger
 	// DialOptions go to gRPC; none means an insecure transport.
 	DialOptions []grpc.DialOption
+	// Tracer gets spans of connections until they are set up; nil is none.
+	Tracer trace.Tracer
 }
 
 const (
@@ -70,7 +75,7 @@ func (c *Config) Validate() error {
 		return &assignment.FieldError{Field: "role", Value: c.Role, Allowed: "clerk, slicelet or observer"}
 	case !assignment.ValidToken(c.ClientID, maxClientID):
 		return &assignment.FieldError{Field: "client id", Value: c.ClientID, Allowed: "1 to 128 printable ASCII characters without space or slash"}
-	case c.Zone != "" && !assignment.ValidToken(c.Zone, assignment.MaxZoneLen):
+	case !validZone(c.Zone):
 		return &assignment.FieldError{Field: "zone", Value: c.Zone, Allowed: "at most 63 printable ASCII characters without space or slash"}
 	case c.ClientIndex != nil && (c.Role != Clerk || *c.ClientIndex > MaxClientIndex):
 		return &assignment.FieldError{Field: "client index", Value: *c.ClientIndex, Allowed: fmt.Sprintf("0 to %d, and only for clerks", MaxClientIndex)}
@@ -97,9 +102,10 @@ func validateServers(field string, servers []string) error {
 		return &assignment.FieldError{Field: field, Value: len(servers), Allowed: fmt.Sprintf("at most %d", maxServers)}
 	}
 	for _, s := range servers {
-		host, port, err := net.SplitHostPort(s)
-		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || !assignment.ValidToken(host, 253) {
-			return &assignment.FieldError{Field: field, Value: s, Allowed: "host:port, the port 1 to 65535"}
+		zone, addr := SplitServer(s)
+		host, port, err := net.SplitHostPort(addr)
+		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || !assignment.ValidToken(host, 253) || !validZone(zone) {
+			return &assignment.FieldError{Field: field, Value: s, Allowed: "host:port or zone=host:port, the port 1 to 65535"}
 		}
 	}
 	return nil

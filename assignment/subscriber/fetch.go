@@ -91,9 +91,10 @@ type fetched struct {
 // servers are all servers in the order in which to ask them: the one that serves
 // now, the other Distributors, the Backup Distributors.
 func (s *Subscriber) servers() []string {
-	shuffled := func(addrs []string) []string {
-		addrs = slices.Clone(addrs)
+	shuffled := func(servers []string) []string {
+		addrs, near := addresses(servers, s.cfg.Zone)
 		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+		protocol.NearFirst(addrs, near)
 		return addrs
 	}
 	all := append(shuffled(s.cfg.Distributors), shuffled(s.cfg.Backups)...)

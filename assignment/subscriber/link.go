@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -40,6 +41,7 @@ type link struct {
 
 	// The owner's.
 	linked bool
+	setUp  trace.Span // until it is linked
 	asm    wire.Assembler
 }
 

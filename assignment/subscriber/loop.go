@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment/subscriber/protocol"
+	"github.com/slicer-project/slicer/assignment/trace"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -110,9 +111,11 @@ func (l *loop) handle(e event) {
 		switch {
 		case k == nil: // it was cut
 		case e.ended:
+			k.setUp.End(e.err)
 			l.core.Ended(now, e.id, e.err)
 		case e.linked:
 			k.linked = true
+			k.setUp.End(nil)
 			l.core.Linked(now, e.id)
 		default:
 			a, err := k.asm.Take(e.got, l.core.Base(e.id))
@@ -133,6 +136,7 @@ func (l *loop) carryOutLocked(actions []protocol.Action) {
 		case protocol.Cut:
 			if k := l.links[a.Link]; k != nil {
 				k.cancel()
+				k.setUp.End(context.Canceled)
 				delete(l.links, a.Link)
 			}
 		case protocol.Publish:
@@ -150,6 +154,7 @@ func (l *loop) carryOutLocked(actions []protocol.Action) {
 func (l *loop) dialLocked(a protocol.Action) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	k := newLink(a.Link, cancel)
+	ctx, k.setUp = trace.Start(ctx, l.s.cfg.Tracer, "slicer.connect", slog.String("job", l.s.cfg.Job), slog.String("server", a.Addr))
 	if via := l.links[a.Via]; via != nil {
 		k.conn = via.conn.join()
 	}
@@ -210,6 +215,7 @@ func (l *loop) shutdown() {
 			k.out.goodbye()
 		} else {
 			k.cancel()
+			k.setUp.End(context.Canceled)
 		}
 	}
 	l.mu.Unlock()

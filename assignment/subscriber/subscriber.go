@@ -89,8 +89,12 @@ func newCore(cfg *Config, cached *cacheEntry) *protocol.Core {
 	client := clientHash(cfg.ClientID)
 	p := protocol.Config{
 		Job: cfg.Job, Role: cfg.Role, ClientID: cfg.ClientID, Zone: cfg.Zone, Task: cfg.Task, First: cfg.First,
-		ClientIndex: cfg.ClientIndex, Distributors: cfg.Distributors, Backups: cfg.Backups, Seed: client,
+		ClientIndex: cfg.ClientIndex, Seed: client,
 	}
+	var near, nearBackups []string
+	p.Distributors, near = addresses(cfg.Distributors, cfg.Zone)
+	p.Backups, nearBackups = addresses(cfg.Backups, cfg.Zone)
+	p.Near = append(near, nearBackups...)
 	if cached == nil {
 		return protocol.New(p, nil, 0, -1)
 	}

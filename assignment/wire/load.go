@@ -30,7 +30,7 @@ func LoadToProto(l *assignment.Load) *slicerv1.LoadReport {
 		Generation: int64(l.Generation), WindowSeconds: l.Window.Seconds(),
 		Rate: rates32(l.Rate), Parts: uint32(max(l.Parts, 1)), PartRate: rates32(l.PartRate),
 		MisroutedRate: rate32(l.Misrouted), ShedRate: rate32(l.Shed), UnservedRate: rate32(l.Unserved), TotalRate: rate32(l.Total),
-		CpuUtilization: rate32(l.CPU),
+		CpuUtilization: rate32(l.CPU), CpuCores: rate32(l.Cores), MemoryBytes: rate32(l.Memory),
 	}
 	m.RangeSkip, m.RangeWidth = rangesToColumns(l.Ranges)
 	for _, h := range l.Hot {
@@ -50,7 +50,7 @@ func LoadFromProto(m *slicerv1.LoadReport) (*assignment.Load, error) {
 		Generation: assignment.Generation(m.Generation),
 		Window:     time.Duration(math.Round(m.WindowSeconds * float64(time.Second))),
 		Parts:      int(max(m.Parts, 1)), Misrouted: float64(m.MisroutedRate), Shed: float64(m.ShedRate), Unserved: float64(m.UnservedRate),
-		Total: float64(m.TotalRate), CPU: float64(m.CpuUtilization),
+		Total: float64(m.TotalRate), CPU: float64(m.CpuUtilization), Cores: float64(m.CpuCores), Memory: float64(m.MemoryBytes),
 		Ranges: columnsToRanges(m.RangeSkip, m.RangeWidth), Rate: rates64(m.Rate),
 	}
 	if l.Parts > 1 {
@@ -100,7 +100,7 @@ func checkLoad(m *slicerv1.LoadReport) error {
 			return fmt.Errorf("hot key %d is past the keyspace", i)
 		}
 	}
-	scalars := [...]float32{m.MisroutedRate, m.ShedRate, m.UnservedRate, m.TotalRate, m.CpuUtilization}
+	scalars := [...]float32{m.MisroutedRate, m.ShedRate, m.UnservedRate, m.TotalRate, m.CpuUtilization, m.CpuCores, m.MemoryBytes}
 	for _, rates := range [...][]float32{m.Rate, m.PartRate, m.HotRate, m.HotError, scalars[:]} {
 		for _, r := range rates {
 			if !(r >= 0 && r <= MaxRate) {

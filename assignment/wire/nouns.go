@@ -92,7 +92,7 @@ func JobToProto(c assignment.JobConfig) *slicerv1.JobConfig {
 		},
 		Freeze:   &slicerv1.FreezeConfig{Share: z.Share, MinTasks: uint32(z.MinTasks), WindowMs: z.Window.Milliseconds(), ForMs: z.For.Milliseconds()},
 		Overload: OverloadToProto(c.Overload), Limits: LimitsToProto(c.Limits),
-		MaxTasks: uint32(c.MaxTasks), Access: AccessToProto(c.Access),
+		MaxTasks: uint32(c.MaxTasks), TargetUtilization: c.TargetUtilization, Access: AccessToProto(c.Access),
 	}
 }
 
@@ -117,7 +117,7 @@ func JobFromProto(m *slicerv1.JobConfig) (assignment.JobConfig, error) {
 			HalfLife: millis(d.GetHalfLifeMs()), Suppress: d.GetSuppress(), Reuse: d.GetReuse(), Most: d.GetMost(), Share: d.GetShare(),
 		},
 		Freeze:   assignment.FreezeConfig{Share: z.GetShare(), MinTasks: clampInt(z.GetMinTasks()), Window: millis(z.GetWindowMs()), For: millis(z.GetForMs())},
-		Overload: OverloadFromProto(m.Overload), MaxTasks: clampInt(m.MaxTasks),
+		Overload: OverloadFromProto(m.Overload), MaxTasks: clampInt(m.MaxTasks), TargetUtilization: m.TargetUtilization,
 	}
 	if m.Mode < 0 || m.Mode > slicerv1.Mode_MODE_CONSISTENT {
 		return c, malformed("job config", &assignment.FieldError{Field: "mode", Value: int32(m.Mode), Allowed: "affinity or consistent"})

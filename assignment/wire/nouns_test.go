@@ -48,7 +48,7 @@ func TestJobRoundTrip(t *testing.T) {
 	if full.Limits, err = assignment.LimitsOf(assignment.Limit{Rate: 5}, map[string]assignment.Limit{"mail": {Rate: 40}, "free": {}, "batch": {MaxCriticality: assignment.Sheddable}}); err != nil {
 		t.Fatal(err)
 	}
-	full.MaxTasks = 7
+	full.MaxTasks, full.TargetUtilization = 7, .75
 	if full.Access, err = assignment.AccessOf(map[assignment.Verb][]string{assignment.Own: {"spiffe://corp/{task}", "a.b"}, assignment.Configure: {"**"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func sampleLoad() *assignment.Load {
 		Ranges: []assignment.Slice{{Start: 0, End: 10}, {Start: 10, End: 11}, {Start: 1 << 62, End: assignment.KeyspaceEnd}},
 		Rate:   []float64{1, 2.5, 0}, Parts: 2, PartRate: []float64{.5, .5, 2, .5, 0, 0},
 		Hot:       []assignment.HotKey{{Key: 10, Rate: 2, Error: .25}, {Key: assignment.KeyspaceEnd - 1, Rate: 1}},
-		Misrouted: .125, Shed: 4, Unserved: 3, Total: 8, CPU: .5,
+		Misrouted: .125, Shed: 4, Unserved: 3, Total: 8, CPU: .5, Cores: 1.5, Memory: 1 << 30,
 	}
 }
 

@@ -2,7 +2,9 @@ package enforce
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"net/http"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -99,10 +101,23 @@ func certificate(ctx context.Context) *x509.Certificate {
 		return nil
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+	if !ok {
 		return nil
 	}
-	return info.State.VerifiedChains[0][0]
+	return verified(&info.State)
+}
+
+func verified(s *tls.ConnectionState) *x509.Certificate {
+	if s == nil || len(s.VerifiedChains) == 0 || len(s.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	return s.VerifiedChains[0][0]
+}
+
+// HTTPCaller is the one of a request, which no part of the control plane passes on.
+func HTTPCaller(r *http.Request) Caller {
+	cert := verified(r.TLS)
+	return Caller{Identity: access.Of(cert), Nameless: access.Why(cert), Address: r.RemoteAddr}
 }
 
 // forwarded takes what the peer says of whom it passes the call on for. An identity that

@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"fmt"
+	"net/netip"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -72,6 +73,28 @@ func (r *Rights) CheckNamed(c Caller, method string) error {
 	}
 	r.refuse(c, refusal{verb: assignment.Read.String(), rule: "anonymous", method: method})
 	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s, which takes a certificate with a name%s", c.Identity, method, because(c))
+}
+
+// CheckAdmin returns nil if the caller's peer is an administrator of the policy in force, and
+// else PERMISSION_DENIED. Without a policy it lets what comes from this machine alone: it is
+// for what concerns the process itself, such as its profiles, and nothing else would keep
+// strangers out.
+func (r *Rights) CheckAdmin(c Caller, what string) error {
+	policy, _ := r.Policy()
+	switch {
+	case policy == nil && loopback(c.Address), policy != nil && policy.Admin(c.Identity):
+		return nil
+	case policy == nil:
+		return status.Errorf(codes.PermissionDenied, "%s is for callers on this machine, unless there is a policy that names administrators", what)
+	}
+	r.refuse(c, refusal{verb: "admin", rule: "policy admin: no pattern", method: what})
+	return status.Errorf(codes.PermissionDenied, "identity %s may not call %s, which is for administrators%s", c.Identity, what, because(c))
+}
+
+// loopback reports whether an address, host:port, is of this machine alone.
+func loopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // RefuseName returns PERMISSION_DENIED for a peer of the control plane that takes a name

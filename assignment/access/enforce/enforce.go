@@ -66,7 +66,7 @@ func New(cfg Config) (*Rights, error) {
 	s := &shared{
 		log: log, logged: fair.NewRate(time.Second/refusalsLogged, refusalsLogged),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, or plane.",
+			Name: "slicer_access_refused_total", Help: "Calls and streams that the policy does not allow, by what was asked for: own, watch, read, order, configure, plane, or admin.",
 		}, []string{"verb"}),
 	}
 	s.failed = prometheus.NewCounter(prometheus.CounterOpts{

@@ -44,6 +44,7 @@ type connector struct {
 	source Source
 	addrs  []string
 	next   int // position in addrs
+	near   int // how many of addrs, the first, are in the subscriber's zone
 	// longest is the longest wait for a next round, maxBackoff if it is 0.
 	longest time.Duration
 
@@ -60,6 +61,8 @@ type connector struct {
 	told error
 	// movedAway: the last one is well, and moved this subscriber to another one.
 	movedAway bool
+	// cameMoved: it came to the server that serves since another one had moved it away.
+	cameMoved bool
 
 	// Of the link:
 	base           *assignment.Assignment // what the server knows that we hold
@@ -127,6 +130,7 @@ func (l *connector) listen(now time.Time, piece bool) {
 
 func (l *connector) serve(now time.Time) {
 	if l.phase == open {
+		l.cameMoved = l.movedAway
 		l.phase, l.since, l.err, l.verdict, l.movedAway = serving, now, nil, nil, false
 	}
 }
@@ -170,7 +174,14 @@ func (l *connector) fail(err error, now time.Time, rng *rand.Rand) (stable bool)
 		delay = most/2 + time.Duration(rng.Int64N(int64(most/2)))
 	}
 	l.base = nil
-	l.next = (l.next + 1) % len(l.addrs)
+	switch {
+	case stable && l.far():
+		l.next = 0 // those of the zone may be there again
+	case stable && l.near > 1:
+		l.next = (l.next + 1) % l.near
+	default:
+		l.next = (l.next + 1) % len(l.addrs)
+	}
 	l.wait(now, delay)
 	return stable
 }

@@ -49,7 +49,8 @@ type Config struct {
 	First                 *slicerv1.Report // a slicelet's; may be nil
 	ClientIndex           *uint32          // that a clerk has by itself; nil: it is given one
 	Distributors, Backups []string
-	Seed                  uint64 // of the order of servers, and of waits
+	Near                  []string // those of both that are in the subscriber's zone
+	Seed                  uint64   // of the order of servers, and of waits
 }
 
 // Core is the state machine: a method takes one event, and leaves what is to be done
@@ -59,9 +60,11 @@ type Core struct {
 	rng  *rand.Rand
 	dist connector
 	back connector
-	// scan looks for a Distributor that is heard while dist's is not; see scan.go.
-	scan connector
-	last Link
+	// scan looks for a Distributor that is heard while dist's is not (see scan.go), or that
+	// is of the subscriber's zone, which homing reports (see home.go).
+	scan   connector
+	homing bool
+	last   Link
 
 	held   *assignment.Assignment
 	source Source
@@ -127,6 +130,9 @@ func New(cfg Config, held *assignment.Assignment, mode assignment.Mode, index in
 	}
 	c.dist = connector{source: Distributor, addrs: c.shuffled(cfg.Distributors)}
 	c.back = connector{source: Backup, addrs: c.shuffled(cfg.Backups)}
+	for _, l := range []*connector{&c.dist, &c.back} {
+		l.near = NearFirst(l.addrs, cfg.Near)
+	}
 	c.patience = 1 + c.rng.Float64()/3
 	if held != nil {
 		c.source, c.status.Mode = Cache, mode

@@ -52,7 +52,9 @@ func newScript(t *testing.T, d *datadriven.TestData) *script {
 	list := func(s string) []string {
 		return strings.FieldsFunc(s, func(r rune) bool { return r == '+' })
 	}
-	cfg := Config{Job: "job", ClientID: "me", Seed: 1, Distributors: list(dist), Backups: list(back)}
+	var near string
+	d.MaybeScanArgs(t, "near", &near)
+	cfg := Config{Job: "job", ClientID: "me", Seed: 1, Distributors: list(dist), Backups: list(back), Near: list(near)}
 	switch role {
 	case "clerk":
 		cfg.Role = Clerk
@@ -137,6 +139,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 			m.ClientIndex = new(uint32(index))
 		}
 		s.receiver.received(s.core, id, &slicerv1.WatchResponse{Message: &slicerv1.WatchResponse_Status{Status: m}}, s.now)
+	case "moved":
+		s.core.Ended(s.now, id, movedAwayFor(t, 2*time.Second))
 	case "report":
 		s.core.Report(s.now, &slicerv1.Report{Sequence: uint64(gen), State: slicerv1.TaskState_TASK_STATE_RUNNING})
 	case "wait":

@@ -32,19 +32,25 @@ var errUnacknowledged = errors.New("the preferred assigner does not hear it eith
 // look begins to look for another Distributor, or ends that.
 func (c *Core) look(now time.Time) {
 	d, s := &c.dist, &c.scan
-	wanted := c.cfg.Role == Slicelet && d.phase == serving && d.unacknowledged
+	unheard := c.cfg.Role == Slicelet && d.phase == serving && d.unacknowledged
+	home := d.phase == serving && d.far()
+	if s.phase != off && (!unheard && !c.homing || c.homing && (unheard || !home)) {
+		c.stopLooking()
+	}
 	switch {
-	case wanted && s.phase == off:
+	case s.phase != off:
+	case unheard:
 		// The others in order, or if there is none the same, and at once again: it may be
 		// the name of several, and lead to the one that is known.
 		addrs := slices.Concat(d.addrs[d.next+1:], d.addrs[:d.next])
 		if len(addrs) == 0 {
 			addrs = slices.Repeat(d.addrs, 2)
 		}
-		*s = connector{source: Distributor, addrs: addrs, longest: longestLook}
+		*s, c.homing = connector{source: Distributor, addrs: addrs, longest: longestLook}, false
 		s.wait(now, time.Duration(c.rng.Int64N(int64(lookWithin))))
-	case !wanted && s.phase != off:
-		c.stopLooking()
+	case home:
+		*s, c.homing = connector{source: Distributor, addrs: d.addrs[:d.near], longest: longestHome}, true
+		s.wait(now, d.homePause(c.rng))
 	}
 }
 
@@ -73,7 +79,11 @@ func (c *Core) answered(m *slicerv1.Status, now time.Time) {
 	case m.GetUnacknowledged() || !m.GetTakesReports():
 		c.fail(s, errUnacknowledged, now)
 	default:
-		c.say(slog.LevelInfo, "going to a distributor that the preferred assigner hears: "+s.addr(), nil)
+		text := "going to a distributor that the preferred assigner hears: "
+		if c.homing {
+			text = "going back to a distributor of this zone: "
+		}
+		c.say(slog.LevelInfo, text+s.addr(), nil)
 		c.do(Action{Do: Cut, Link: d.link})
 		if d.stable(now) {
 			d.fails = 0

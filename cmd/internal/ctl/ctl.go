@@ -43,8 +43,10 @@ them: slicerctl context --help.
 Exit codes: 0 done; 1 refused or failed; 2 the command line is wrong; 3 there is
 no such job, task, assignment or context; 4 the server cannot be reached or did not answer
 in time; 5 an order is in force, but was not carried out, or not acknowledged by all
-subscribers, in time; 6 store check has found faults.`,
-		Example: `  slicerctl job apply -f job.yaml
+subscribers, in time; 6 store check has found faults; 7 status has found something that is
+not well.`,
+		Example: `  slicerctl status
+  slicerctl job apply -f job.yaml
   slicerctl inspect my-job
   slicerctl lookup my-job user/4711
   slicerctl --server slicer.example.com:4720 watch my-job
@@ -55,7 +57,7 @@ subscribers, in time; 6 store check has found faults.`,
 	fs := cmd.PersistentFlags()
 	fs.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	fs.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the server, such as 500ms or 1m")
-	cmd.AddCommand(a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
+	cmd.AddCommand(a.statusCommand(), a.topCommand(), a.jobCommand(), a.inspectCommand(), a.lookupCommand(), a.watchCommand(), a.drainCommand(), a.probeCommand(), a.assignersCommand())
 	cmd.AddCommand(a.freezeCommand(), a.unfreezeCommand(), a.pinCommand(), a.unpinCommand(), a.excludeCommand(), a.includeCommand(),
 		a.rollbackCommand(), a.historyCommand(), a.explainCommand(), a.storeCommand(), a.limitsCommand(), a.contextCommand(), a.accessCommand())
 	cmd.AddCommand(plan.Simulate(&a.json), plan.Subset(&a.json))

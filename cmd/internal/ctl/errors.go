@@ -18,6 +18,7 @@ const (
 	exitUnreachable = 4
 	exitPending     = 5
 	exitFaults      = 6
+	exitUnwell      = 7
 )
 
 // codedError is an error with the exit code that it ends the program with.

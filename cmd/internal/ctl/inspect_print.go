@@ -25,6 +25,9 @@ func (v *inspectView) print(w io.Writer, now time.Time) {
 	}
 	if v.Control != nil {
 		v.Control.print(w, now)
+		if c := v.Control; c.Wanted > 0 && v.Config != nil {
+			fmt.Fprintf(w, "wants %s, for a CPU utilization of %.0f %%\n", plural(int(c.Wanted), "task"), 100*v.Config.TargetUtilization)
+		}
 		if p := v.Control.Progress; p != nil {
 			for _, l := range p.lines(v.Generation) {
 				fmt.Fprintln(w, l)

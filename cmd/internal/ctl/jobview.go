@@ -29,6 +29,8 @@ type jobView struct {
 	Overload         overloadView `json:"overload"`
 	Limits           *limitsView  `json:"limits,omitempty"`
 	MaxTasks         int          `json:"max_tasks"`
+	// TargetUtilization is that at which the job has the tasks that it wants.
+	TargetUtilization float64 `json:"target_utilization"`
 	// Access has patterns of identities by verb.
 	Access map[string][]string `json:"access,omitempty"`
 	// CreatedBy is the identity that has created the job, as far as that is known.
@@ -108,7 +110,7 @@ func newJobView(c assignment.JobConfig, version int64) jobView {
 		Freeze:  vanishView{Share: z.Share, MinTasks: z.MinTasks, Window: span(z.Window), For: span(z.For)},
 		Overload: overloadView{Admission: c.Overload.Admission.String(), DefaultCriticality: c.Overload.DefaultCriticality.String(),
 			RetryAttempts: c.Overload.RetryAttempts, RetryBudget: max(c.Overload.RetryBudget, 0)},
-		Limits: newLimitsView(c.Limits), MaxTasks: c.MaxTasks, Access: newAccessView(c.Access),
+		Limits: newLimitsView(c.Limits), MaxTasks: c.MaxTasks, TargetUtilization: c.TargetUtilization, Access: newAccessView(c.Access),
 		Balance: balanceView{
 			MinSlicesPerTask: b.MinSlicesPerTask, MaxSlicesPerTask: b.MaxSlicesPerTask,
 			MergeBudget: max(b.MergeBudget, 0), MoveBudget: max(b.MoveBudget, 0), BandStart: b.BandStart, BandStop: b.BandStop,

@@ -32,6 +32,12 @@ func newTable(titles ...string) *table {
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
 func (t *table) print(w io.Writer) {
+	for _, l := range t.lines() {
+		fmt.Fprintln(w, l)
+	}
+}
+
+func (t *table) lines() (out []string) {
 	width := make([]int, len(t.titles))
 	for _, r := range append([][]string{t.titles}, t.rows...) {
 		for i, c := range r {
@@ -54,8 +60,9 @@ func (t *table) print(w io.Writer) {
 				b.WriteString(c + pad)
 			}
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		out = append(out, strings.TrimRight(b.String(), " "))
 	}
+	return out
 }
 
 // wrap makes rows of the lines of the last cells.

@@ -52,6 +52,9 @@ type controlView struct {
 	// VanishedMS is for how long the assigner itself has kept the job frozen, because
 	// a large part of its tasks fell silent at once; 0 when it does not.
 	VanishedMS int64 `json:"vanished_ms,omitempty"`
+	// Wanted is how many tasks the job would need for its target utilization; 0 if that is
+	// not known.
+	Wanted uint32 `json:"wanted_tasks"`
 	// Leases are those of a job in consistent mode.
 	Leases *leaseView `json:"leases,omitempty"`
 }
@@ -93,6 +96,9 @@ type loadView struct {
 	MisroutedRate   float64 `json:"misrouted_rate"`
 	ShedRate        float64 `json:"shed_rate"`
 	CPU             float64 `json:"cpu_utilization"`
+	// Cores and Memory are what its process uses; 0 if that is not known.
+	Cores  float64 `json:"cpu_cores"`
+	Memory float64 `json:"memory_bytes"`
 }
 
 type sliceView struct {
@@ -127,7 +133,7 @@ func newInspectView(job string, config *slicerv1.Job, a *assignment.Assignment, 
 				return nil, err
 			}
 			l := &loadView{Rate: s.Load, Connected: s.Connected, LastReportAgeMS: s.LastReportAgeMs,
-				MisroutedRate: s.MisroutedRate, ShedRate: s.ShedRate, CPU: s.CpuUtilization}
+				MisroutedRate: s.MisroutedRate, ShedRate: s.ShedRate, CPU: s.CpuUtilization, Cores: s.CpuCores, Memory: s.MemoryBytes}
 			if mean > 0 {
 				l.OfMean = s.Load / t.Weight / mean
 			}
@@ -222,7 +228,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
 		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
-		Overrides: newOverrides(info.Overrides), VanishedMS: info.VanishedMs,
+		Overrides: newOverrides(info.Overrides), VanishedMS: info.VanishedMs, Wanted: info.WantedTasks,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/slicer-project/slicer/cmd/internal/introspect"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
@@ -63,10 +64,14 @@ func Serve(cmd *cobra.Command, f *run.Flags, open func(ctx context.Context, p *r
 	if part.Admit != nil {
 		lis = part.Admit(lis)
 	}
-	s := run.Serve(lis, p.Credentials, part.Register, part.Options...)
+	tools := introspect.New(introspect.Config{Ready: p.Status.Ready, Rights: p.Rights})
+	s := run.Serve(lis, p.Credentials, tools.After(part.Register), part.Options...)
 	p.Status.SetReady(part.Ready)
 	p.Log.Info("serving", "listen", s.Addr().String(), "advertise", p.Advertised, "id", p.ID, "http", p.Status.Where())
-	return p.Wait(ctx, func() error { return s.Stop(part.Close) }, append(part.Endings, s.Ending())...)
+	return p.Wait(ctx, func() error {
+		tools.Close()
+		return s.Stop(part.Close)
+	}, append(part.Endings, s.Ending())...)
 }
 
 // turnAway closes each connection to lis until accept is called: left alone, one that

@@ -140,5 +140,6 @@ func (s *Summary) text() string {
 	for _, f := range s.Failures {
 		fmt.Fprintf(&b, "FAILED: %s\n", f)
 	}
+	b.WriteString("next: shard a service of your own, in an hour: deploy/docs/FIRST_HOUR.md\n")
 	return b.String()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/backupdist"
+	"github.com/slicer-project/slicer/cmd/internal/introspect"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/distributor"
 	"github.com/slicer-project/slicer/lease/serve"
@@ -47,6 +48,8 @@ type Config struct {
 	AutoshardingEndpoint string
 	// Rights are those of the peers of Distributor and Backup; nil lets all.
 	Rights *enforce.Rights
+	// Ready is the health that the servers tell, nil for that of the parts alone.
+	Ready func() error
 }
 
 // Plane is a control plane that serves.
@@ -55,6 +58,7 @@ type Plane struct {
 	distributor *distributor.Distributor
 	backup      *backupdist.Server
 	leases      *serve.Store // nil if there are none
+	tools       *introspect.Services
 
 	// In the order in which they stop: subscribers first.
 	servers [3]*run.Server
@@ -78,9 +82,13 @@ func Start(cfg Config) (*Plane, error) {
 		}
 		return nil, errors.Join(err, p.closeParts())
 	}
+	if cfg.Ready == nil {
+		cfg.Ready = p.Ready
+	}
+	p.tools = introspect.New(introspect.Config{Ready: cfg.Ready, Rights: cfg.Rights})
 	p.servers = [3]*run.Server{
-		run.Serve(p.distributor.Admit(cfg.Distributor), cfg.Credentials, p.register, distributor.ServerOptions()...),
-		run.Serve(p.backup.Admit(cfg.Backup), cfg.Credentials, p.registerBackup, backupdist.ServerOptions()...),
+		run.Serve(p.distributor.Admit(cfg.Distributor), cfg.Credentials, p.tools.After(p.register), distributor.ServerOptions()...),
+		run.Serve(p.backup.Admit(cfg.Backup), cfg.Credentials, p.tools.After(p.registerBackup), backupdist.ServerOptions()...),
 		run.Serve(lis, insecure.NewCredentials(), p.assigner.Register, assigner.ServerOptions()...),
 	}
 	return p, nil
@@ -144,6 +152,7 @@ func (p *Plane) Endings() []run.Ending {
 
 // Close ends it in an orderly way.
 func (p *Plane) Close() error {
+	p.tools.Close()
 	return errors.Join(
 		p.servers[0].Stop(p.closeFront),
 		p.servers[1].Stop(p.backup.Close),

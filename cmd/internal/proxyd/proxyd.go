@@ -14,6 +14,7 @@ import (
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/clerk/front/rulefile"
+	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
@@ -87,9 +88,9 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.BoolVar(&f.grpc, "grpc", false, "take gRPC of any service, not HTTP")
 	fs.IntVar(&f.maxMessage, "max-message", clerkgrpc.DefaultMaxMessage, "most `bytes` of a message with --grpc, not compressed, in either direction: 1 to 1073741824")
 	fs.StringVar(&f.Listen, "listen", ":8080", "`host:port` to serve HTTP on, or gRPC with --grpc, in TLS with --tls-cert; port 0 takes a free one")
-	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
-	fs.StringSliceVar(&f.distributors, "distributors", nil, "`host:port,...` of distributors")
-	fs.StringSliceVar(&f.backups, "backups", nil, "`host:port,...` of backup distributors")
+	fs.StringVar(&f.HTTP, "http", ":4741", "`host:port` to serve /metrics, /healthz, /readyz, /loglevel and /debug/pprof/ on, in plain HTTP but for --http-tls; empty for none")
+	fs.StringSliceVar(&f.distributors, "distributors", nil, "`[zone=]host:port,...` of distributors; those of --zone are taken first, and others while none of them serves")
+	fs.StringSliceVar(&f.backups, "backups", nil, "`[zone=]host:port,...` of backup distributors, likewise")
 	fs.StringVar(&f.cacheDir, "cache-dir", "", "`directory` to keep the newest assignments in, made if it is missing, to start with when no server answers; empty for none")
 	fs.StringVar(&f.policy, "policy", policy.WeightedLeastLoaded.String(), "`kind` of choice among the owners of a key, and for requests without one: weighted_least_loaded, which is least_loaded without --grpc, least_loaded, round_robin, or with --grpc weighted")
 	fs.IntVar(&f.subset, "subset", 0, "`number` of tasks of a job to keep connections to; 0 is all")
@@ -123,7 +124,8 @@ func (f *flags) validate() error {
 		addrs []string
 	}{{"--distributors", f.distributors}, {"--backups", f.backups}} {
 		for _, a := range l.addrs {
-			if err := run.CheckDialable(l.flag, a); err != nil {
+			_, addr := subscriber.SplitServer(a) // the clerk looks at the zone
+			if err := run.CheckDialable(l.flag, addr); err != nil {
 				return err
 			}
 		}

@@ -43,7 +43,7 @@ func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
 	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with the environment's POD_IP, else this host's name, where --listen names no host)")
-	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz and /readyz on, in plain HTTP but for --http-tls; empty for none")
+	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz, /readyz, /loglevel and /debug/pprof/ on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	fs.BoolVar(&f.Plain.Allowed, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")
@@ -60,7 +60,7 @@ func (f *Flags) BindTLS(cmd *cobra.Command) {
 // BindLog adds the flags that say what is logged.
 func (f *Flags) BindLog(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.Log.Level, "log-level", "info", "least `level` to log: debug, info, warn or error")
+	fs.StringVar(&f.Log.Level, "log-level", "info", "least `level` to log: debug, info, warn or error; PUT /loglevel at --http changes it")
 	fs.StringVar(&f.Log.Format, "log-format", "text", "`format` of the log on standard error: text or json")
 }
 
@@ -98,18 +98,11 @@ func (f *Flags) Validate() error {
 
 // Logger writes what --log-level and --log-format ask for.
 func (f *Flags) Logger(w io.Writer) (*slog.Logger, error) {
-	level, ok := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[f.Log.Level]
-	if !ok {
-		return nil, Usagef("--log-level: %q is not allowed: want debug, info, warn or error", assignment.Clip(f.Log.Level, 80))
+	l, err := f.Log.open(w)
+	if err != nil {
+		return nil, err
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	switch f.Log.Format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
-	}
-	return nil, Usagef("--log-format: %q is not allowed: want text or json", assignment.Clip(f.Log.Format, 80))
+	return l.log, nil
 }
 
 // Advertised is what to tell others, once it is known where the process listens.

@@ -19,6 +19,7 @@ import (
 // time that an answer may take.
 type Status struct {
 	ready atomic.Pointer[func() error]
+	mux   *http.ServeMux
 	srv   *http.Server
 	lis   net.Listener
 	done  chan struct{}
@@ -27,7 +28,7 @@ type Status struct {
 // NewStatus listens on addr at once, and on nothing when addr is empty. The
 // process is not ready until SetReady says how to know. It is in plain HTTP if secured is nil.
 func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Status, error) {
-	s := &Status{done: make(chan struct{})}
+	s := &Status{mux: http.NewServeMux(), done: make(chan struct{})}
 	s.NotReady("starting")
 	if addr == "" {
 		close(s.done)
@@ -37,11 +38,10 @@ func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Statu
 	if s.lis, err = net.Listen("tcp", addr); err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", secured.forKnown(limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", s.readyz)
-	s.srv = newHTTPServer(mux)
+	s.Handle("GET /metrics", secured.forKnown(limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))))
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	s.mux.HandleFunc("GET /readyz", s.readyz)
+	s.srv = newHTTPServer(s.mux)
 	go func() {
 		defer close(s.done)
 		// It returns when Close is called.
@@ -49,6 +49,10 @@ func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Statu
 	}()
 	return s, nil
 }
+
+// Handle serves something more on the port, which may serve already. The pattern is one of
+// http.ServeMux's.
+func (s *Status) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, h) }
 
 func newHTTPServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: writeLimit, IdleTimeout: 2 * time.Minute}
@@ -71,8 +75,11 @@ func (s *Status) NotReady(why string) {
 	s.SetReady(func() error { return err })
 }
 
+// Ready is nil when /readyz answers that the process is ready, and else says why not.
+func (s *Status) Ready() error { return (*s.ready.Load())() }
+
 func (s *Status) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := (*s.ready.Load())(); err != nil {
+	if err := s.Ready(); err != nil {
 		http.Error(w, "not ready: "+oneLine(err.Error()), http.StatusServiceUnavailable)
 		return
 	}

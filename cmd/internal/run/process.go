@@ -33,10 +33,11 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	log, err := f.Logger(errs)
+	logs, err := f.Log.open(errs)
 	if err != nil {
 		return nil, err
 	}
+	log := logs.log
 	p := &Process{Flags: f, Log: log, Registry: prometheus.NewRegistry()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "slicer_build_info", Help: "Always 1; the labels tell what is running.",
@@ -57,6 +58,7 @@ func Start(name string, f *Flags, errs io.Writer) (*Process, error) {
 		p.Rereads(policy.reread)
 		p.rereader.wg.Go(func() { policy.watch(p.rereader.quit) })
 	}
+	p.Status.serveRuntime(logs, p.Rights)
 	f.Plain.warn(log)
 	log.Info("starting", "program", name, "version", Version())
 	return p, nil

@@ -128,7 +128,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	}
 	all, err := plane.Start(plane.Config{
 		ID: p.ID, Zone: f.Zone, Store: db, Leases: leases, Distributor: p.Listener, Backup: backupLis, Credentials: p.Credentials, Logger: p.Log, Registerer: p.Registry,
-		AutoshardingEndpoint: called, LeaseTTL: ttl, Rights: p.Rights,
+		AutoshardingEndpoint: called, LeaseTTL: ttl, Rights: p.Rights, Ready: p.Status.Ready,
 	})
 	if err != nil {
 		return errors.Join(err, db.Close())

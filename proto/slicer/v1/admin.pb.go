@@ -740,7 +740,9 @@ type InspectJobResponse struct {
 	// How far the subscribers have come; absent when this assigner is not preferred.
 	Progress *Progress `protobuf:"bytes,21,opt,name=progress,proto3" json:"progress,omitempty"`
 	// As asked for, if this assigner is preferred.
-	Customers     []*CustomerStatus `protobuf:"bytes,22,rep,name=customers,proto3" json:"customers,omitempty"`
+	Customers []*CustomerStatus `protobuf:"bytes,22,rep,name=customers,proto3" json:"customers,omitempty"`
+	// How many tasks the job would need for its target utilization; 0 when it is not known.
+	WantedTasks   uint32 `protobuf:"varint,24,opt,name=wanted_tasks,json=wantedTasks,proto3" json:"wanted_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -927,6 +929,13 @@ func (x *InspectJobResponse) GetCustomers() []*CustomerStatus {
 		return x.Customers
 	}
 	return nil
+}
+
+func (x *InspectJobResponse) GetWantedTasks() uint32 {
+	if x != nil {
+		return x.WantedTasks
+	}
+	return 0
 }
 
 // CustomerStatus is how a customer stands to its limit. Rates are load units a second.
@@ -1767,7 +1776,10 @@ type TaskStatus struct {
 	// For how long it will be given none because it has failed too often.
 	DampedMs int64 `protobuf:"varint,9,opt,name=damped_ms,json=dampedMs,proto3" json:"damped_ms,omitempty"`
 	// How much of its capacity counts while it warms up, 0 to 1; 0 when it does not.
-	Warming       float64 `protobuf:"fixed64,10,opt,name=warming,proto3" json:"warming,omitempty"`
+	Warming float64 `protobuf:"fixed64,10,opt,name=warming,proto3" json:"warming,omitempty"`
+	// What its process uses: CPU in cores, and resident memory in bytes. 0 when not known.
+	CpuCores      float64 `protobuf:"fixed64,12,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
+	MemoryBytes   float64 `protobuf:"fixed64,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1868,6 +1880,20 @@ func (x *TaskStatus) GetDampedMs() int64 {
 func (x *TaskStatus) GetWarming() float64 {
 	if x != nil {
 		return x.Warming
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetCpuCores() float64 {
+	if x != nil {
+		return x.CpuCores
+	}
+	return 0
+}
+
+func (x *TaskStatus) GetMemoryBytes() float64 {
+	if x != nil {
+		return x.MemoryBytes
 	}
 	return 0
 }
@@ -3142,7 +3168,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x11InspectJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
 	"\tcustomers\x18\x02 \x01(\rR\tcustomers\x12\x1a\n" +
-	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\xef\x06\n" +
+	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\x98\a\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -3173,7 +3199,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"vanishedMs\x12\x14\n" +
 	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
 	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\x127\n" +
-	"\tcustomers\x18\x16 \x03(\v2\x19.slicer.v1.CustomerStatusR\tcustomers\"\x91\x01\n" +
+	"\tcustomers\x18\x16 \x03(\v2\x19.slicer.v1.CustomerStatusR\tcustomers\x12!\n" +
+	"\fwanted_tasks\x18\x18 \x01(\rR\vwantedTasksJ\x04\b\x17\x10\x18\"\x91\x01\n" +
 	"\x0eCustomerStatus\x12&\n" +
 	"\x05limit\x18\x01 \x01(\v2\x10.slicer.v1.LimitR\x05limit\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x01R\x05asked\x12\x12\n" +
@@ -3246,7 +3273,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\vlast_remark\x18\t \x01(\tR\n" +
 	"lastRemark\x12+\n" +
 	"\x12last_remark_age_ms\x18\n" +
-	" \x01(\x03R\x0flastRemarkAgeMs\"\xd0\x02\n" +
+	" \x01(\x03R\x0flastRemarkAgeMs\"\x96\x03\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -3259,7 +3286,9 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\bstanding\x18\b \x01(\tR\bstanding\x12\x1b\n" +
 	"\tdamped_ms\x18\t \x01(\x03R\bdampedMs\x12\x18\n" +
 	"\awarming\x18\n" +
-	" \x01(\x01R\awarming\"\xc9\x01\n" +
+	" \x01(\x01R\awarming\x12\x1b\n" +
+	"\tcpu_cores\x18\f \x01(\x01R\bcpuCores\x12!\n" +
+	"\fmemory_bytes\x18\r \x01(\x01R\vmemoryBytesJ\x04\b\v\x10\f\"\xc9\x01\n" +
 	"\x05Round\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +

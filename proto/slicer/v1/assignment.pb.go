@@ -688,9 +688,11 @@ type JobConfig struct {
 	// Missing when it is for the policy of the processes to say.
 	Access *Access `protobuf:"bytes,17,opt,name=access,proto3" json:"access,omitempty"`
 	// How many tasks may live at once.
-	MaxTasks      uint32 `protobuf:"varint,18,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxTasks uint32 `protobuf:"varint,18,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
+	// CPU as a share of what tasks may use, for which their number is worked out.
+	TargetUtilization float64 `protobuf:"fixed64,19,opt,name=target_utilization,json=targetUtilization,proto3" json:"target_utilization,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *JobConfig) Reset() {
@@ -845,6 +847,13 @@ func (x *JobConfig) GetAccess() *Access {
 func (x *JobConfig) GetMaxTasks() uint32 {
 	if x != nil {
 		return x.MaxTasks
+	}
+	return 0
+}
+
+func (x *JobConfig) GetTargetUtilization() float64 {
+	if x != nil {
+		return x.TargetUtilization
 	}
 	return 0
 }
@@ -1425,7 +1434,7 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\x03old\x18\n" +
 	" \x03(\rR\x03old\x12\x10\n" +
 	"\x03new\x18\v \x03(\rR\x03new\x12/\n" +
-	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xae\x05\n" +
+	"\x06slices\x18\f \x01(\v2\x17.slicer.v1.SliceColumnsR\x06slices\"\xdd\x05\n" +
 	"\tJobConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
 	"\fmin_replicas\x18\x02 \x01(\rR\vminReplicas\x12!\n" +
@@ -1447,7 +1456,8 @@ const file_slicer_v1_assignment_proto_rawDesc = "" +
 	"\boverload\x18\x0f \x01(\v2\x19.slicer.v1.OverloadConfigR\boverload\x12)\n" +
 	"\x06limits\x18\x10 \x01(\v2\x11.slicer.v1.LimitsR\x06limits\x12)\n" +
 	"\x06access\x18\x11 \x01(\v2\x11.slicer.v1.AccessR\x06access\x12\x1b\n" +
-	"\tmax_tasks\x18\x12 \x01(\rR\bmaxTasks\"x\n" +
+	"\tmax_tasks\x18\x12 \x01(\rR\bmaxTasks\x12-\n" +
+	"\x12target_utilization\x18\x13 \x01(\x01R\x11targetUtilization\"x\n" +
 	"\x06Access\x12\x10\n" +
 	"\x03own\x18\x01 \x03(\tR\x03own\x12\x14\n" +
 	"\x05watch\x18\x02 \x03(\tR\x05watch\x12\x12\n" +

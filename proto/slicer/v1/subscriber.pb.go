@@ -644,7 +644,10 @@ type LoadReport struct {
 	// Process CPU as a share of what the task may use, 0 when not known.
 	CpuUtilization float32 `protobuf:"fixed32,14,opt,name=cpu_utilization,json=cpuUtilization,proto3" json:"cpu_utilization,omitempty"`
 	// What of total_rate was asked for and not served, as there was no room for it.
-	UnservedRate  float32 `protobuf:"fixed32,15,opt,name=unserved_rate,json=unservedRate,proto3" json:"unserved_rate,omitempty"`
+	UnservedRate float32 `protobuf:"fixed32,15,opt,name=unserved_rate,json=unservedRate,proto3" json:"unserved_rate,omitempty"`
+	// What the process uses: CPU in cores, and resident memory in bytes. 0 when not known.
+	CpuCores      float32 `protobuf:"fixed32,16,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
+	MemoryBytes   float32 `protobuf:"fixed32,17,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +783,20 @@ func (x *LoadReport) GetCpuUtilization() float32 {
 func (x *LoadReport) GetUnservedRate() float32 {
 	if x != nil {
 		return x.UnservedRate
+	}
+	return 0
+}
+
+func (x *LoadReport) GetCpuCores() float32 {
+	if x != nil {
+		return x.CpuCores
+	}
+	return 0
+}
+
+func (x *LoadReport) GetMemoryBytes() float32 {
+	if x != nil {
+		return x.MemoryBytes
 	}
 	return 0
 }
@@ -1330,7 +1347,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x14\n" +
 	"\x05level\x18\x04 \x01(\rR\x05level\x12\x19\n" +
-	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"\xdc\x03\n" +
+	"\bpause_ms\x18\x05 \x01(\rR\apauseMs\"\x9c\x04\n" +
 	"\n" +
 	"LoadReport\x12\x1e\n" +
 	"\n" +
@@ -1353,7 +1370,9 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\n" +
 	"total_rate\x18\r \x01(\x02R\ttotalRate\x12'\n" +
 	"\x0fcpu_utilization\x18\x0e \x01(\x02R\x0ecpuUtilization\x12#\n" +
-	"\runserved_rate\x18\x0f \x01(\x02R\funservedRate\"?\n" +
+	"\runserved_rate\x18\x0f \x01(\x02R\funservedRate\x12\x1b\n" +
+	"\tcpu_cores\x18\x10 \x01(\x02R\bcpuCores\x12!\n" +
+	"\fmemory_bytes\x18\x11 \x01(\x02R\vmemoryBytes\"?\n" +
 	"\x03Ack\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +

@@ -24,6 +24,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/porttest"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
+	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/backupdist"
 	"github.com/slicer-project/slicer/distributor"
@@ -45,6 +46,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics of the assigners; may be nil.
 	Registerer prometheus.Registerer
+	// Tracer takes the spans of assigners and Distributors; may be nil.
+	Tracer trace.Tracer
 	// Register adds more services to a Distributor's server; may be nil.
 	Register func(grpc.ServiceRegistrar)
 }
@@ -91,13 +94,13 @@ func Start(tb testing.TB, cfg Config) *Plane {
 		addr := lis.Addr().String()
 		addrs = append(addrs, addr)
 		p.Assigners = append(p.Assigners, start(tb, lis, assigner.ServerOptions(), func() (part, error) {
-			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store, Leases: cfg.Leases}}, Logger: cfg.Logger, Registerer: cfg.Registerer})
+			return assigner.New(assigner.Config{ID: id, Address: addr, Stores: []assigner.NamedStore{{Backend: p.Store, Leases: cfg.Leases}}, Logger: cfg.Logger, Registerer: cfg.Registerer, Tracer: cfg.Tracer})
 		}))
 	}
 	for i := range max(cfg.Distributors, 1) {
 		id := fmt.Sprintf("distributor-%d", i)
 		p.Distributors = append(p.Distributors, start(tb, lasting(tb), distributor.ServerOptions(), func() (part, error) {
-			d, err := distributor.New(distributor.Config{ID: id, Assigners: addrs, Logger: cfg.Logger})
+			d, err := distributor.New(distributor.Config{ID: id, Assigners: addrs, Logger: cfg.Logger, Tracer: cfg.Tracer})
 			if err != nil || cfg.Register == nil {
 				return d, err
 			}

@@ -4,23 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/slicer-project/slicer/assigner"
 	"github.com/slicer-project/slicer/assignment/backoff"
-	"github.com/slicer-project/slicer/assignment/store/pebblestore"
-	"github.com/slicer-project/slicer/backupdist"
-	"github.com/slicer-project/slicer/distributor"
-	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -30,53 +25,33 @@ var rights = map[string][]string{
 	other: nil, plane: {"watch", "read", asPlane}, admin: {"own", "watch", "read", "order", "configure"}, nameless: nil,
 }
 
-// registered are the methods of each program's services, as its parts register them.
-func registered(t *testing.T) map[string][]string {
-	t.Helper()
-	db, err := pebblestore.Open(t.TempDir(), pebblestore.Config{})
+// served are the methods of a program's services, as it tells an administrator.
+func (b *bed) served(where string) (all []string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+	defer cancel()
+	s, err := reflectionv1.NewServerReflectionClient(b.dial(where, admin)).ServerReflectionInfo(ctx)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	defer db.Close()
-	leases, err := serve.Open(t.Context(), serve.Config{Storage: db.Leases()})
+	if err := sent(s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})); err != nil {
+		b.t.Fatal(err)
+	}
+	m, err := s.Recv()
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatalf("the services of %s: %v", where, err)
 	}
-	defer leases.Close()
-	a, err := assigner.New(assigner.Config{ID: "a", Address: "127.0.0.1:1", Stores: []assigner.NamedStore{{Backend: db}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	d, err := distributor.New(distributor.Config{ID: "d", Assigners: []string{"127.0.0.1:1"}, DialOptions: []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errStays })}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	backup, err := backupdist.New(backupdist.Config{Store: db})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer backup.Close()
-	methods := func(parts ...interface{ Register(grpc.ServiceRegistrar) }) (all []string) {
-		s := grpc.NewServer()
-		for _, p := range parts {
-			p.Register(s)
+	for _, x := range m.GetListServicesResponse().GetService() {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(x.GetName()))
+		if err != nil {
+			b.t.Fatalf("%s, which %s serves: %v", x.GetName(), where, err)
 		}
-		for service, info := range s.GetServiceInfo() {
-			for _, m := range info.Methods {
-				all = append(all, service+"/"+m.Name)
-			}
+		for i := range d.(protoreflect.ServiceDescriptor).Methods().Len() {
+			all = append(all, x.GetName()+"/"+string(d.(protoreflect.ServiceDescriptor).Methods().Get(i).Name()))
 		}
-		slices.Sort(all)
-		return all
 	}
-	return map[string][]string{
-		atAssigner: methods(a, leases), atFirst: methods(d), atSecond: methods(d), atBackup: methods(backup),
-		atServe: methods(d, leases), atServed: methods(backup, leases),
-	}
+	slices.Sort(all)
+	return all
 }
 
 // readOnly are those that a Backup Distributor says are for a Distributor.
@@ -85,15 +60,16 @@ var readOnly = []string{"PutJob", "DeleteJob", "DrainTask", "InspectJob", "GiveO
 // TestMatrix calls each RPC of every program as each identity: what it has the verb for is
 // let, all else is refused with the identity, the verb and the job.
 func TestMatrix(t *testing.T) {
-	all := registered(t)
-	for _, methods := range all {
-		for _, m := range methods {
+	b := everything(t)
+	all := map[string][]string{}
+	for _, where := range []string{atAssigner, atFirst, atSecond, atBackup, atServe, atServed} {
+		all[where] = b.served(where)
+		for _, m := range all[where] {
 			if !slices.ContainsFunc(rows, func(r row) bool { return r.method == m }) {
 				t.Errorf("%s has no row: who may call it?", m)
 			}
 		}
 	}
-	b := everything(t)
 	calls := 0
 	for _, where := range slices.Sorted(maps.Keys(all)) {
 		for _, identity := range slices.Sorted(maps.Keys(rights)) {
@@ -165,6 +141,8 @@ func (c *caller) try(t *testing.T, where string, r row) {
 		}
 	case asPlane:
 		want = fmt.Sprintf("identity %s may not be part of the control plane", name)
+	case asAdmin:
+		may, want = c.identity == admin, fmt.Sprintf("identity %s may not call %s/%s: it is for administrators", name, service[strings.LastIndexByte(service, '.')+1:], method)
 	case asNamed:
 		may, want = c.identity != nameless, "identity anonymous may not call "+method
 	case asHolder, asAnyone:

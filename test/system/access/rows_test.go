@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ const (
 	asHolder  = "holder"  // a session's, whatever the right
 	asAnyone  = "anyone"  // a list has what may be read
 	asForeign = "foreign" // another's session: to none
+	asAdmin   = "admin"   // of the policy
 )
 
 // row is an RPC in one of its meanings.
@@ -103,7 +105,9 @@ const (
 )
 
 // rows are all of them: a service's RPC without one fails the test.
-var rows = []row{
+var rows = slices.Concat(ours, tools)
+
+var ours = []row{
 	unary(adminService, "PutJob", "configure", func(c *caller) func(context.Context, *slicerv1.PutJobRequest, ...grpc.CallOption) (*slicerv1.PutJobResponse, error) {
 		return c.adminService().PutJob
 	}, func(c *caller) *slicerv1.PutJobRequest {
