@@ -1,0 +1,130 @@
+package page
+
+import (
+	"slices"
+
+	"github.com/slicer-project/slicer/assignment"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+const (
+	// maxEntries of the history are shown, and of each maxShown decisions.
+	maxEntries = 60
+	maxShown   = 12
+)
+
+// entryView is one generation or one order of the history.
+type entryView struct {
+	At         int64          `json:"at"`
+	Order      int64          `json:"order,omitempty"`
+	Action     string         `json:"action,omitempty"` // empty for a generation
+	Generation int64          `json:"generation,omitempty"`
+	By         string         `json:"by,omitempty"`
+	Why        string         `json:"why,omitempty"`
+	Before     num            `json:"before,omitempty"` // imbalance
+	After      num            `json:"after,omitempty"`
+	KeyChurn   num            `json:"keyChurn,omitempty"`
+	LoadChurn  num            `json:"loadChurn,omitempty"`
+	Decisions  []decisionView `json:"decisions,omitempty"`
+	More       int            `json:"more,omitempty"`
+}
+
+type decisionView struct {
+	Kind      string `json:"kind"`
+	Reason    string `json:"reason"`
+	Start     string `json:"start"`
+	End       string `json:"end"`
+	From      string `json:"from,omitempty"`
+	To        string `json:"to,omitempty"`
+	Benefit   num    `json:"benefit"`
+	KeyChurn  num    `json:"keyChurn"`
+	LoadChurn num    `json:"loadChurn"`
+}
+
+type historyView struct {
+	Entries []entryView `json:"entries"` // the newest first
+	LeftOut uint32      `json:"leftOut,omitempty"`
+}
+
+func newHistory(m *slicerv1.GetHistoryResponse) *historyView {
+	v := &historyView{Entries: []entryView{}, LeftOut: m.GetLeftOut()}
+	for _, e := range slices.Backward(m.GetEntries()) {
+		v.Entries = append(v.Entries, newEntry(e))
+	}
+	return v
+}
+
+func newEntry(e *slicerv1.HistoryEntry) entryView {
+	s := e.GetStamp()
+	v := entryView{
+		At: s.GetUnixMs(), Order: e.GetOrder(), Action: e.GetAction(), Generation: e.GetGeneration(), Why: s.GetWhy(),
+		Before: num(e.GetImbalance()), After: num(e.GetImbalanceAfter()), KeyChurn: num(e.GetKeyChurn()), LoadChurn: num(e.GetLoadChurn()),
+	}
+	if e.GetAction() != "" || s.GetWho() != "" || s.GetIdentity() != "" {
+		v.By = stampBy(s)
+	} else {
+		v.By = "assigner " + e.GetAssignerId()
+	}
+	v.Decisions, v.More = newDecisions(e.GetDecisions())
+	v.More += int(e.GetLeftOut())
+	return v
+}
+
+// newDecisions shows the first of them, and says how many more there are.
+func newDecisions(all []*slicerv1.Decision) (shown []decisionView, more int) {
+	shown = make([]decisionView, 0, min(len(all), maxShown))
+	for _, d := range all[:min(len(all), maxShown)] {
+		shown = append(shown, decisionView{
+			d.GetKind(), d.GetReason(), assignment.SliceKey(d.GetStart()).String(), assignment.SliceKey(d.GetEnd()).String(),
+			d.GetFrom(), d.GetTo(), num(d.GetBenefit()), num(d.GetKeyChurn()), num(d.GetLoadChurn()),
+		})
+	}
+	return shown, len(all) - len(shown)
+}
+
+// overrideView is one override in force.
+type overrideView struct {
+	Kind  string `json:"kind"` // freeze, pin, exclude, drain or roll back
+	Task  string `json:"task,omitempty"`
+	Start string `json:"start,omitempty"`
+	End   string `json:"end,omitempty"`
+	Until int64  `json:"until,omitempty"`
+	Of    int64  `json:"of,omitempty"` // generation
+	By    string `json:"by"`
+	Why   string `json:"why,omitempty"`
+	Since int64  `json:"since"`
+}
+
+type overridesView struct {
+	All  []overrideView `json:"all"`
+	More int            `json:"more,omitempty"`
+}
+
+const maxOverrides = 200
+
+func newOverrides(o *slicerv1.Overrides) *overridesView {
+	v := &overridesView{All: []overrideView{}}
+	add := func(s *slicerv1.Stamp, x overrideView) {
+		x.By, x.Why, x.Since = stampBy(s), s.GetWhy(), s.GetUnixMs()
+		v.All = append(v.All, x)
+	}
+	if f := o.GetFreeze(); f != nil {
+		add(f.GetStamp(), overrideView{Kind: "freeze", Until: f.GetUntilUnixMs()})
+	}
+	if b := o.GetRollback(); b != nil {
+		add(b.GetStamp(), overrideView{Kind: "roll back", Of: b.GetGeneration()})
+	}
+	for _, x := range o.GetExcluded() {
+		add(x.GetStamp(), overrideView{Kind: "exclude", Task: x.GetTask()})
+	}
+	for _, x := range o.GetDrains() {
+		add(x.GetStamp(), overrideView{Kind: "drain", Task: x.GetTask()})
+	}
+	for _, x := range o.GetPins() {
+		add(x.GetStamp(), overrideView{Kind: "pin", Task: x.GetTask(), Start: assignment.SliceKey(x.GetStart()).String(), End: assignment.SliceKey(x.GetEnd()).String()})
+	}
+	if n := len(v.All) - maxOverrides; n > 0 {
+		v.All, v.More = v.All[:maxOverrides], n
+	}
+	return v
+}
