@@ -86,10 +86,10 @@ func (c *chart) newest(n int) []num {
 	return values
 }
 
-// MarshalJSON writes times and values as one list.
-func (c *chart) MarshalJSON() ([]byte, error) {
+// json is times and values as one list.
+func (c *chart) json() []byte {
 	if c == nil {
-		return []byte("[]"), nil
+		return []byte("[]")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *chart) MarshalJSON() ([]byte, error) {
 		b = append(b, ',')
 		b = p.value.append(b)
 	}
-	return append(b, ']'), nil
+	return append(b, ']')
 }
 
 // num is a measured value, of which four digits are told.

@@ -59,7 +59,7 @@ func (r *jobReader) read(ctx context.Context) []part {
 	}
 	r.tasks = part{event: "tasks", data: encode(newTaskColumns(m))}
 	r.overrides = part{event: "overrides", data: encode(newOverrides(m.GetOverrides()))}
-	return r.all(part{event: "chart", data: encode(c)}, part{event: "state", data: encode(r.state(m, now))})
+	return r.all(part{event: "chart", data: c.json()}, part{event: "state", data: encode(r.state(m, now))})
 }
 
 func (r *jobReader) all(more ...part) (parts []part) {
@@ -131,7 +131,7 @@ func (r *jobReader) readPast(ctx context.Context, now time.Time, m *slicerv1.Ins
 	}
 	within, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	past, err := r.p.cfg.Admin.GetHistory(within, &slicerv1.GetHistoryRequest{Job: r.name, Limit: maxEntries})
+	past, err := r.p.cfg.Admin.GetHistory(within, &slicerv1.GetHistoryRequest{Job: r.name, Limit: maxRead})
 	r.readHistory, r.historyTook = now, time.Since(now)
 	if err != nil {
 		return // it is told with the state that the store does not answer
@@ -205,13 +205,12 @@ type slow struct {
 
 // lastRound is the newest round, which may have done nothing.
 type lastRound struct {
-	At         int64          `json:"at"`
-	Generation int64          `json:"generation,omitempty"`
-	Skipped    string         `json:"skipped,omitempty"`
-	KeyChurn   num            `json:"keyChurn"`
-	LoadChurn  num            `json:"loadChurn"`
-	Decisions  []decisionView `json:"decisions"`
-	More       int            `json:"more,omitempty"`
+	At         int64       `json:"at"`
+	Generation int64       `json:"generation,omitempty"`
+	Skipped    string      `json:"skipped,omitempty"`
+	KeyChurn   num         `json:"keyChurn"`
+	LoadChurn  num         `json:"loadChurn"`
+	Kinds      []kindCount `json:"kinds,omitempty"`
 }
 
 const maxHolders = 8
@@ -243,7 +242,7 @@ func (r *jobReader) state(m *slicerv1.InspectJobResponse, now time.Time) jobStat
 	}
 	if l := m.GetLastRound(); l != nil {
 		s.Round = &lastRound{At: l.GetUnixMs(), Generation: l.GetGeneration(), Skipped: l.GetSkipped(), KeyChurn: num(l.GetKeyChurn()), LoadChurn: num(l.GetLoadChurn())}
-		s.Round.Decisions, s.Round.More = newDecisions(l.GetDecisions())
+		_, s.Round.Kinds = newDecisions(l.GetDecisions())
 	}
 	s.Tasks, s.Load, s.Mean = r.taskNumbers(m)
 	return s

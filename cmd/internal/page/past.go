@@ -4,13 +4,16 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
 const (
-	// maxEntries of the history are shown, and of each maxShown decisions.
+	// maxRead entries of the history are read; of these the newest maxEntries are shown and as
+	// many orders, and of each maxShown decisions.
+	maxRead    = 200
 	maxEntries = 60
-	maxShown   = 12
+	maxShown   = 8
 )
 
 // entryView is one generation or one order of the history.
@@ -26,7 +29,8 @@ type entryView struct {
 	KeyChurn   num            `json:"keyChurn,omitempty"`
 	LoadChurn  num            `json:"loadChurn,omitempty"`
 	Decisions  []decisionView `json:"decisions,omitempty"`
-	More       int            `json:"more,omitempty"`
+	Kinds      []kindCount    `json:"kinds,omitempty"`
+	LeftOut    uint32         `json:"leftOut,omitempty"` // decisions that are not kept
 }
 
 type decisionView struct {
@@ -48,8 +52,15 @@ type historyView struct {
 
 func newHistory(m *slicerv1.GetHistoryResponse) *historyView {
 	v := &historyView{Entries: []entryView{}, LeftOut: m.GetLeftOut()}
+	orders := 0
 	for _, e := range slices.Backward(m.GetEntries()) {
-		v.Entries = append(v.Entries, newEntry(e))
+		isOrder := e.GetAction() != ""
+		if isOrder {
+			orders++
+		}
+		if len(v.Entries)-orders < maxEntries && !isOrder || isOrder && orders <= maxEntries {
+			v.Entries = append(v.Entries, newEntry(e))
+		}
 	}
 	return v
 }
@@ -65,21 +76,43 @@ func newEntry(e *slicerv1.HistoryEntry) entryView {
 	} else {
 		v.By = "assigner " + e.GetAssignerId()
 	}
-	v.Decisions, v.More = newDecisions(e.GetDecisions())
-	v.More += int(e.GetLeftOut())
+	v.Decisions, v.Kinds = newDecisions(e.GetDecisions())
+	v.LeftOut = e.GetLeftOut()
 	return v
 }
 
-// newDecisions shows the first of them, and says how many more there are.
-func newDecisions(all []*slicerv1.Decision) (shown []decisionView, more int) {
+// newDecisions shows some of them, those that give keys to others before those that only cut
+// slices anew, and counts all by what they do.
+func newDecisions(all []*slicerv1.Decision) (shown []decisionView, kinds []kindCount) {
 	shown = make([]decisionView, 0, min(len(all), maxShown))
-	for _, d := range all[:min(len(all), maxShown)] {
-		shown = append(shown, decisionView{
-			d.GetKind(), d.GetReason(), assignment.SliceKey(d.GetStart()).String(), assignment.SliceKey(d.GetEnd()).String(),
-			d.GetFrom(), d.GetTo(), num(d.GetBenefit()), num(d.GetKeyChurn()), num(d.GetLoadChurn()),
-		})
+	for _, cuts := range []bool{false, true} {
+		for _, d := range all {
+			if k := d.GetKind(); (k == string(loadbalance.KindSplit) || k == string(loadbalance.KindMerge)) == cuts && len(shown) < maxShown {
+				shown = append(shown, newDecision(d))
+			}
+		}
 	}
-	return shown, len(all) - len(shown)
+	for _, d := range all {
+		i := slices.IndexFunc(kinds, func(k kindCount) bool { return k.Kind == d.GetKind() })
+		if i < 0 {
+			i = len(kinds)
+			kinds = append(kinds, kindCount{Kind: d.GetKind()})
+		}
+		kinds[i].Count++
+	}
+	return shown, kinds
+}
+
+type kindCount struct {
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+}
+
+func newDecision(d *slicerv1.Decision) decisionView {
+	return decisionView{
+		d.GetKind(), d.GetReason(), assignment.SliceKey(d.GetStart()).String(), assignment.SliceKey(d.GetEnd()).String(),
+		d.GetFrom(), d.GetTo(), num(d.GetBenefit()), num(d.GetKeyChurn()), num(d.GetLoadChurn()),
+	}
 }
 
 // overrideView is one override in force.

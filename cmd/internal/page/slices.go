@@ -85,6 +85,7 @@ type hotKey struct {
 	Key    string   `json:"key"`
 	Rate   num      `json:"rate"`
 	Owners []string `json:"owners"`
+	Many   int      `json:"many"` // owners
 }
 
 type hotSlice struct {
@@ -92,6 +93,7 @@ type hotSlice struct {
 	End    string   `json:"end"`
 	Load   num      `json:"load"`
 	Owners []string `json:"owners"`
+	Many   int      `json:"many"`
 }
 
 const (
@@ -124,12 +126,12 @@ func newLoads(a *assignment.Assignment, m *slicerv1.InspectSlicesResponse) *load
 	out.Levels = base64.StdEncoding.EncodeToString(levels)
 	for i, k := range m.GetHotKey()[:min(len(m.GetHotKey()), len(m.GetHotRate()), listedKeys)] {
 		if key := assignment.SliceKey(k); key < assignment.KeyspaceEnd {
-			out.Keys = append(out.Keys, hotKey{key.String(), num(m.GetHotRate()[i]), ownersOf(a.Lookup(key))})
+			out.Keys = append(out.Keys, hotKey{key.String(), num(m.GetHotRate()[i]), ownersOf(a.Lookup(key)), a.Lookup(key).Len()})
 		}
 	}
 	for _, i := range hottest(m.GetLoad(), listedSlices) {
 		s := a.Slice(i)
-		out.Hot = append(out.Hot, hotSlice{s.Start.String(), s.End.String(), num(m.GetLoad()[i]), ownersOf(a.Replicas(i))})
+		out.Hot = append(out.Hot, hotSlice{s.Start.String(), s.End.String(), num(m.GetLoad()[i]), ownersOf(a.Replicas(i)), a.Replicas(i).Len()})
 	}
 	return out
 }

@@ -11,6 +11,8 @@ const ownerBand = 11;
 const gap = 5;
 const lineHeight = room + loadBand + ownerBand + gap;
 const named = 8; // hot keys
+const reach = 2; // pixels to each side, of up to so many slices that are hot and narrow
+const wider = 400;
 
 export class HeatMap {
   // ask is called with the start of a slice, chosen with the task that is chosen or "".
@@ -101,11 +103,14 @@ export class HeatMap {
     const sum = new Float64Array(n);
     const best = new Float64Array(n).fill(-1);
     const which = new Int32Array(n);
+    const narrow = [];
+    const much = (4 * this.total) / n;
     for (let i = 0; i < count; i++) {
       const from = at[i] * n;
       const to = at[i + 1] * n;
       const load = this.loads ? Math.max(this.loads[i], 0) : 0;
       const dense = to > from ? load / (to - from) : 0;
+      if (to - from < 2 * reach && load > much) narrow.push(i);
       const last = Math.min(n - 1, Math.max(Math.ceil(to) - 1, Math.floor(from)));
       for (let p = Math.min(n - 1, Math.floor(from)); p <= last; p++) {
         const part = Math.min(to, p + 1) - Math.max(from, p);
@@ -120,6 +125,16 @@ export class HeatMap {
     }
     this.sum = sum;
     this.which = which;
+    // What is hot and too narrow to be seen is drawn wider, the hottest above the others.
+    narrow.sort((a, b) => this.loads[a] - this.loads[b]);
+    for (const i of narrow.slice(-wider)) {
+      const p = Math.min(n - 1, Math.floor(at[i] * n));
+      const line = Math.floor(p / l.across);
+      for (let x = Math.max(p - reach, line * l.across); x <= Math.min(p + reach, (line + 1) * l.across - 1); x++) {
+        sum[x] = Math.max(sum[x], this.loads[i]);
+        which[x] = i;
+      }
+    }
   }
 
   fill(c, l) {
@@ -159,32 +174,39 @@ export class HeatMap {
     c.font = Math.round(11 * l.scale) + "px system-ui, sans-serif";
     c.textBaseline = "alphabetic";
     const ink = isDark() ? "#e6ebef" : "#16202a";
-    const ends = new Array(l.lines).fill(-1e9);
-    const marks = this.keys.slice(0, named).map((k, i) => ({ at: place(k.key), words: i + 1 + " " + short(k.key) + (this.total > 0 ? " " + percent(k.rate / this.total) : ""), brief: String(i + 1) }));
-    if (this.mark >= 0) marks.push({ at: this.mark, words: "this key", brief: "this key", mine: true });
-    marks.sort((a, b) => a.at - b.at);
+    const taken = Array.from({ length: l.lines }, () => []);
+    const marks = this.keys.slice(0, named).map((k, i) => ({ at: place(k.key), words: [i + 1 + "  " + short(k.key) + (this.total > 0 ? "  " + percent(k.rate / this.total) : ""), String(i + 1)] }));
+    if (this.mark >= 0) marks.unshift({ at: this.mark, words: ["this key"], mine: true });
+    const s = l.scale;
     for (const m of marks) {
       const p = m.at * l.lines * l.across;
       const line = Math.min(l.lines - 1, Math.floor(p / l.across));
       const x = p - line * l.across;
-      const y = (line * lineHeight + room) * l.scale;
-      const s = l.scale;
+      const y = (line * lineHeight + room) * s;
       c.fillStyle = m.mine ? (isDark() ? "#63c3cd" : "#0b6b75") : ink;
       c.beginPath();
       c.moveTo(x - 4 * s, y - 6 * s);
       c.lineTo(x + 4 * s, y - 6 * s);
       c.lineTo(x, y);
       c.fill();
-      for (const words of [m.words, m.brief]) {
-        const wide = c.measureText(words).width;
-        const left = x + 7 * s + wide > l.across ? x - 7 * s - wide : x + 7 * s;
-        if (left > ends[line] + 4 * s || words === m.brief) {
-          c.fillText(words, left, y - 3 * s);
-          ends[line] = Math.max(ends[line], left + wide, x + 5 * s);
-          break;
+      this.write(c, m.words, x, y - 3 * s, s, l.across, taken[line]);
+    }
+  }
+
+  // write puts the first of the words beside a place for which there is room.
+  write(c, words, x, y, s, across, taken) {
+    const free = (from, to) => from >= 0 && to <= across && taken.every(([a, b]) => to < a || from > b);
+    for (const text of words) {
+      const wide = c.measureText(text).width;
+      for (const left of [x + 7 * s, x - 7 * s - wide]) {
+        if (free(left, left + wide)) {
+          c.fillText(text, left, y);
+          taken.push([Math.min(left, x - 5 * s), Math.max(left + wide, x + 5 * s)]);
+          return;
         }
       }
     }
+    taken.push([x - 5 * s, x + 5 * s]);
   }
 
   // outline shows where the keyboard is.

@@ -38,14 +38,14 @@ onScheme(() => {
   if (loads) tables();
 });
 
-function owners(names) {
-  const td = el("td", {});
-  names.slice(0, 6).forEach((n, i) => {
+function owners(names, many) {
+  const td = el("td", { title: names.join(", ") });
+  names.slice(0, 3).forEach((n, i) => {
     const swatch = el("span", { class: "swatch" });
     swatch.style.background = css(ownerColor(n));
     td.append(i ? " " : "", swatch, n);
   });
-  if (names.length > 6) td.append(" and more");
+  if (many > 3) td.append(" and " + (many - 3) + " more");
   return td;
 }
 
@@ -67,13 +67,13 @@ function tables() {
   };
   const key = (k) => el("button", { type: "button", title: "Why is it there?", class: "mono", onclick: () => find({ slice: k }) }, k);
   fillTable($("keys"), loads.keys.map((k, i) => ({
-    id: [k.key, k.owners],
-    make: () => el("tr", {}, el("td", { class: "n" }, String(i + 1)), el("td", {}, key(k.key)), el("td", { class: "n" }, rate(k.rate)), el("td", { class: "n" }, share(k.rate)), owners(k.owners)),
+    id: [k.key, k.owners, k.many],
+    make: () => el("tr", {}, el("td", { class: "n" }, String(i + 1)), el("td", {}, key(k.key)), el("td", { class: "n" }, rate(k.rate)), el("td", { class: "n" }, share(k.rate)), owners(k.owners, k.many)),
     update: (tr) => numbers(tr, 2, k.rate),
   })), "No key stands out.");
   fillTable($("hot"), loads.hot.map((s) => ({
-    id: [s.start, s.end, s.owners],
-    make: () => el("tr", {}, el("td", {}, key(s.start)), el("td", { class: "mono" }, s.end), el("td", { class: "n" }, rate(s.load)), el("td", { class: "n" }, share(s.load)), owners(s.owners)),
+    id: [s.start, s.end, s.owners, s.many],
+    make: () => el("tr", {}, el("td", {}, key(s.start)), el("td", { class: "mono" }, s.end), el("td", { class: "n" }, rate(s.load)), el("td", { class: "n" }, share(s.load)), owners(s.owners, s.many)),
     update: (tr) => numbers(tr, 2, s.load),
   })), "No load is known.");
   const top = loads.keys[0];
@@ -125,7 +125,7 @@ function tiles(s) {
   const dead = tasks.static ? tasks.static.state.length - running : 0;
   const warming = t.warm.filter((w) => w < 1).length;
   const refusing = t.refused.filter((r) => r >= 0.05).length;
-  put($("tasknote"), [dead ? dead + " not running" : "all that are known run", warming ? warming + " warming" : "", refusing ? refusing + " refusing" : ""].filter(Boolean).join(", "));
+  put($("tasknote"), [dead ? dead + " not running" : "all running", warming ? warming + " warming" : "", refusing ? refusing + " refusing" : ""].filter(Boolean).join(", "));
   put($("slices"), slices && slices.count ? slices.count.toLocaleString("en") : "-");
   put($("slicenote"), sliceError || (slices && slices.count ? slices.owners.length.toLocaleString("en") + " ownerships, " + s.minReplicas + " to " + s.maxReplicas + " replicas" : "no assignment yet"));
   put($("age"), s.generation ? span(s.at - s.made) : "none");

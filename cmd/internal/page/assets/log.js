@@ -8,24 +8,30 @@ export function entry(e, full) {
     what.append(el("b", {}, e.action), el("span", {}, "by " + e.by));
   } else {
     what.append(el("span", { class: "mono", title: "generation" }, String(e.generation)));
-    if (e.decisions?.length || e.keyChurn) {
-      what.append(el("span", {}, percent(e.keyChurn || 0) + " of keys, " + percent(e.loadChurn || 0) + " of load"));
+    if (e.kinds?.length || e.keyChurn) {
+      what.append(el("span", {}, counts(e.kinds) + ", " + percent(e.keyChurn || 0) + " of keys, " + percent(e.loadChurn || 0) + " of load"));
     } else {
       what.append(el("span", {}, "the table of tasks"));
     }
+    if (e.why) what.append(el("span", { class: "note" }, "for: " + e.why));
     if (e.before && e.after) what.append(el("span", {}, "imbalance " + digits(e.before) + " → " + digits(e.after)));
     if (e.by && !e.by.startsWith("assigner ")) what.append(el("span", {}, "by " + e.by));
   }
   li.append(what);
-  if (e.why) li.append(el("div", { class: "moves" }, e.why));
-  const shown = (e.decisions || []).slice(0, full ? 50 : 6);
+  if (e.why && e.action) li.append(el("div", { class: "moves" }, e.why));
+  const shown = (e.decisions || []).slice(0, full ? 8 : 4);
   for (const d of shown) li.append(decision(d));
-  const more = (e.decisions || []).length - shown.length + (e.more || 0);
-  if (more > 0) li.append(el("div", { class: "moves" }, "and " + more + " more"));
+  const more = (e.kinds || []).reduce((n, k) => n + k.count, 0) + (e.leftOut || 0) - shown.length;
+  if (more > 0 && shown.length) li.append(el("div", { class: "moves" }, "and " + more + " more"));
   return li;
 }
 
-export function decision(d) {
+// counts says how many decisions there were of each kind.
+function counts(kinds) {
+  return (kinds || []).map((k) => k.count + " " + k.kind).join(", ") || "no decision";
+}
+
+function decision(d) {
   const row = el("div", { class: "moves" }, el("b", {}, d.kind), " ");
   if (d.from && d.to) row.append(d.from + " → " + d.to);
   else if (d.to) row.append("to " + d.to);
@@ -54,7 +60,7 @@ export class Log {
     const list = $("entries");
     const before = new Map(Array.from(list.children, (li) => [li.dataset.id, li]));
     const first = before.size === 0;
-    const items = history.entries.slice(0, 60).map((e) => {
+    const items = history.entries.map((e) => {
       const old = before.get(id(e));
       if (old) return old;
       const li = entry(e, false);
@@ -75,10 +81,9 @@ export class Log {
   }
 }
 
-export function roundWords(r, now) {
+export function roundWords(r) {
   if (!r) return "No round has been held yet.";
   const ago = "Last round at " + clock(r.at) + ": ";
   if (r.skipped) return ago + r.skipped;
-  const n = r.decisions.length + (r.more || 0);
-  return ago + (n ? n + (n === 1 ? " decision, " : " decisions, ") + percent(r.keyChurn) + " of keys and " + percent(r.loadChurn) + " of load to other tasks" : "nothing to do");
+  return ago + (r.kinds?.length ? counts(r.kinds) + ", " + percent(r.keyChurn) + " of keys and " + percent(r.loadChurn) + " of load to other tasks" : "nothing to do");
 }

@@ -19,7 +19,7 @@ const columns = [
   { id: "misrouted", title: "Misrouted", by: (t) => t.misrouted, text: (t) => (t.misrouted >= 0.05 ? rate(t.misrouted) : "-"), number: true, help: "Requests a second for keys that are not its own" },
   { id: "age", title: "Report", by: (t) => t.age, text: (t) => (t.age < 0 ? "none" : span(t.age) + " ago"), number: true },
   { id: "where", title: "Where", by: (t) => t.zone + " " + t.address, text: (t) => (t.zone ? t.zone + " " : "") + t.address },
-  { id: "note", title: "Given no slices since it is", by: (t) => t.standing, text: (t) => t.standing },
+  { id: "note", title: "Why it has no slices", by: (t) => t.standing, text: (t) => t.standing },
 ];
 
 function level(t) {
