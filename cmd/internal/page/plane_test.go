@@ -148,12 +148,16 @@ type event struct {
 // watch opens a stream, which ends with the test.
 func watch(t *testing.T, url string) *stream {
 	t.Helper()
+	return watchWith(t, &http.Client{Transport: &http.Transport{}}, url)
+}
+
+func watchWith(t *testing.T, client *http.Client, url string) *stream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{}}
 	resp, err := client.Do(req)
 	if err != nil {
 		cancel()
@@ -272,6 +276,34 @@ func handle(tasks []*slicelet.Slicelet, key string, turn int) {
 	for _, s := range tasks {
 		if s.Task() == owners.At(turn%owners.Len()).Name {
 			s.Handle(key)
+		}
+	}
+}
+
+// ready waits until a process can do its work.
+func ready(t *testing.T, url string) {
+	t.Helper()
+	readyWith(t, &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}, url)
+}
+
+func readyWith(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		resp, err := client.Get(url + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			t.Fatalf("%s is not ready: %v", url, err)
 		}
 	}
 }

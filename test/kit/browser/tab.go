@@ -41,9 +41,11 @@ func (b *Browser) Open(tb testing.TB, url string, width, height int) *Tab {
 	b.mu.Lock()
 	b.tabs[t.session] = t
 	b.mu.Unlock()
-	for _, domain := range []string{"Page", "Runtime", "Log", "Performance"} {
+	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		t.Call(domain+".enable", map[string]any{}, nil)
 	}
+	// Time is that which the page's thread had a processor for: others use the machine, too.
+	t.Call("Performance.enable", map[string]any{"timeDomain": "threadTicks"}, nil)
 	t.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 	t.Go(url)
 	return t
@@ -116,13 +118,14 @@ func (t *Tab) Text(selector string) (text string) {
 	return text
 }
 
-// Until waits until an expression is true, and returns for how long.
+// Until waits until an expression is true, and returns for how long. While it throws, as in a
+// page that is not there yet, it is not.
 func (t *Tab) Until(expression string) time.Duration {
 	t.tb.Helper()
 	began := time.Now()
 	for {
 		var so bool
-		t.Eval("!!("+expression+")", &so)
+		t.Eval("(() => { try { return !!("+expression+") } catch { return false } })()", &so)
 		took := time.Since(began)
 		if so {
 			return took
@@ -156,7 +159,7 @@ func (t *Tab) Press(key string) {
 }
 
 // Metric is one of the browser's own measurements of the page, such as ScriptDuration, which
-// is seconds.
+// is seconds of a processor.
 func (t *Tab) Metric(name string) float64 {
 	t.tb.Helper()
 	var all struct {

@@ -7,7 +7,7 @@ export function line(values, times, floor, words) {
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", words);
   if (values.length < 2) return svg;
-  const top = Math.max(2, ...values);
+  const top = Math.max(2, floor || 0, ...values);
   const low = Math.min(1, ...values);
   const y = (v) => (25 - (24 * (v - low)) / (top - low)).toFixed(1);
   const x = times

@@ -125,16 +125,22 @@ export class HeatMap {
     }
     this.sum = sum;
     this.which = which;
-    // What is hot and too narrow to be seen is drawn wider, the hottest above the others.
-    narrow.sort((a, b) => this.loads[a] - this.loads[b]);
-    for (const i of narrow.slice(-wider)) {
+    const widen = (i, by) => {
       const p = Math.min(n - 1, Math.floor(at[i] * n));
       const line = Math.floor(p / l.across);
-      for (let x = Math.max(p - reach, line * l.across); x <= Math.min(p + reach, (line + 1) * l.across - 1); x++) {
-        sum[x] = Math.max(sum[x], this.loads[i]);
+      for (let x = Math.max(p - by, line * l.across); x <= Math.min(p + by, (line + 1) * l.across - 1); x++) {
+        sum[x] = Math.max(sum[p], this.loads ? this.loads[i] : 0);
         which[x] = i;
       }
+    };
+    const chosen = this.task ? this.slices.tasks.indexOf(this.task) : -1;
+    for (let i = 0; chosen >= 0 && i < count; i++) {
+      const { first, owners } = this.slices;
+      if ((at[i + 1] - at[i]) * n < reach && has(owners, first[i], first[i + 1] - first[i], chosen)) widen(i, 1);
     }
+    // What is hot and too narrow to be seen is drawn wider, the hottest above the others.
+    narrow.sort((a, b) => this.loads[a] - this.loads[b]);
+    for (const i of narrow.slice(-wider)) widen(i, reach);
   }
 
   fill(c, l) {
