@@ -79,8 +79,11 @@ func (r *runner) inspect() *slicerv1.InspectJobResponse {
 			Task: wire.TaskToProto(t.Task), Load: t.Load, LastReportAgeMs: age, Connected: t.Connected,
 			MisroutedRate: t.Misrouted, ShedRate: t.Shed, CpuUtilization: t.CPU,
 			CpuCores: t.Cores, MemoryBytes: t.Memory,
-			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(), Warming: t.Warming,
+			Standing: t.Standing, DampedMs: t.Damped.Milliseconds(), Warming: t.Warming, Level: r.job.Level(t.Task.Name),
 		})
+	}
+	if err := c.Err(); err != nil {
+		out.StoreError = err.Error()
 	}
 	if last := c.LastRound(); last.Why != "" {
 		out.LastRound = roundToProto(last)

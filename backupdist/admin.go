@@ -136,6 +136,10 @@ func (adminService) GetHistory(context.Context, *slicerv1.GetHistoryRequest) (*s
 	return nil, readOnly("GetHistory")
 }
 
+func (adminService) InspectSlices(context.Context, *slicerv1.InspectSlicesRequest) (*slicerv1.InspectSlicesResponse, error) {
+	return nil, readOnly("InspectSlices")
+}
+
 func (adminService) ExplainKey(context.Context, *slicerv1.ExplainKeyRequest) (*slicerv1.ExplainKeyResponse, error) {
 	return nil, readOnly("ExplainKey")
 }

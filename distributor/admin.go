@@ -87,6 +87,10 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 	return resp, err
 }
 
+func (s adminService) InspectSlices(ctx context.Context, r *slicerv1.InspectSlicesRequest) (*slicerv1.InspectSlicesResponse, error) {
+	return passOn(ctx, s.d, "InspectSlices", r.GetJob(), r, slicerv1.AdminServiceClient.InspectSlices)
+}
+
 // ListAssigners is answered here when no assigner can: that is when an operator
 // wants to know most. As with an assigner it is for every caller that has an identity, and
 // jobs that it may not read are left out.

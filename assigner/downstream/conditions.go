@@ -75,6 +75,10 @@ func (c *conditions) report(of Session, complete bool, said []saidOf) {
 	}
 }
 
+// Level is the priority below which a task refuses requests, 0 when it has room for all, as
+// far as is known here.
+func (j *Job) Level(task string) uint32 { return j.tasks.tasks[task].is.GetLevel() }
+
 func (c *conditions) detach(of Session) {
 	c.forget(func(_ string, f from) bool { return f.of == of })
 }

@@ -196,6 +196,16 @@ func (v View) WantedTasks() int {
 	return loadbalance.WantedTasks(use, c.TargetUtilization, c.MinReplicas)
 }
 
+// Reports are the newest of all tasks, in order of name, which nothing changes; nil when this
+// assigner is not preferred.
+func (v View) Reports() []loadbalance.Report {
+	if !v.c.lead.isPreferred() || v.c.members.table == nil {
+		return nil
+	}
+	all, _ := v.c.members.meter.newest()
+	return all
+}
+
 // Floor is what no assignment of whole keys could bring the imbalance below, as
 // the last round with loads saw it; 0 when there was none.
 func (v View) Floor() float64 { return v.c.rounds.floor }

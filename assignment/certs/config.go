@@ -2,6 +2,7 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"log"
 	"log/slog"
 	"strings"
@@ -41,6 +42,14 @@ func (s *Source) ServerConfig(auth tls.ClientAuthType, protocols ...string) *tls
 		MinVersion: tls.VersionTLS12, NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return now.get(s.material()), nil },
 	}
+}
+
+// Leaf is the certificate that is shown to others, nil if there is none.
+func (s *Source) Leaf() *x509.Certificate {
+	if m := s.material(); m.pair != nil {
+		return m.pair.Leaf
+	}
+	return nil
 }
 
 // ErrorLog returns a log for http.Server.ErrorLog, by which refused handshakes are logged and

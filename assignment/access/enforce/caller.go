@@ -49,6 +49,17 @@ type Caller struct {
 	Carrier bool
 	// Within reports whether the peer is in this process.
 	Within bool
+	// own reports whether it is this process itself, see Own.
+	own bool
+}
+
+type ownKey struct{}
+
+// Own is the context of a call that a process makes of one of its own parts, for itself and
+// not for a peer: it may read every job. The identity is what the call is passed on for to
+// other processes, which go by their policies: that of the process's own certificate.
+func Own(ctx context.Context, id access.Identity) context.Context {
+	return context.WithValue(ctx, ownKey{}, id)
 }
 
 // From says where the call comes from, for logs and histories: "address", or "address via
@@ -80,6 +91,9 @@ func (r *Rights) Caller(ctx context.Context) Caller {
 // Peer is the Caller where no call is passed on: its identity is always that of the peer
 // itself.
 func (r *Rights) Peer(ctx context.Context) Caller {
+	if id, ok := ctx.Value(ownKey{}).(access.Identity); ok {
+		return Caller{Identity: id, own: true}
+	}
 	cert := certificate(ctx)
 	c := Caller{Identity: access.Of(cert), Nameless: access.Why(cert)}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {

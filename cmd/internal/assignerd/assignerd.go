@@ -13,6 +13,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/etcdstore"
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
 	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
+	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/cmd/internal/stores"
 	"github.com/slicer-project/slicer/lease"
@@ -104,6 +105,7 @@ func openAssigner(ctx context.Context, p *run.Process, specs []stores.Spec, serv
 		return nil, errors.Join(err, opened.Close())
 	}
 	opened.Closes(a.Close)
+	opened.Closes(page.Of(p, "assigner", cfg.ID, a.Register).Close)
 	opened.Register, opened.Options, opened.Ready = a.Register, assigner.ServerOptions(), a.Ready
 	if serveLeases {
 		if err := frontLeases(&opened, all[0], p); err != nil {

@@ -26,6 +26,9 @@ A client calls a task that owns the key; if that does not answer, one other, onc
 Availability is the share of calls answered within a second. Imbalance is the
 largest load of a server over the mean, as the clients measured it.
 
+The line at the start says where the status page is: open it in a browser, and watch the
+keyspace change owners.
+
 Exits with 0 if availability is at least 0.9998, the drain lost no call, the
 imbalance fell from above 2 (with 8 servers or more) to at most 1.3, and everything
 that was to happen did; otherwise with 1 and the reason. With --trace, whose load
@@ -91,5 +94,6 @@ critical_plus calls at least 0.9 must have been answered; imbalance is not judge
 	fs.BoolVar(&c.Overload, "overload", false, "show what ten times as many calls for five seconds do, and nothing else; at least 20s")
 	fs.BoolVar(&c.JSON, "json", false, "print JSON lines alone")
 	fs.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`host:port` of the distributor; port 0 takes a free one")
+	fs.StringVar(&c.HTTP, "http", "127.0.0.1:0", "`host:port` of the status page, for a browser; port 0 takes a free one, empty is none")
 	return cmd
 }

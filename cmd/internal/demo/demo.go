@@ -24,8 +24,9 @@ const (
 	firstWindow = 2 * time.Second
 )
 
-// addresses are where the control plane serves.
-type addresses struct{ distributor, backup string }
+// addresses are where the control plane serves, and the URL of the page, empty if there is
+// none.
+type addresses struct{ distributor, backup, page string }
 
 // demo is a run from its set-up to its end.
 type demo struct {
@@ -60,7 +61,7 @@ func Run(ctx context.Context, cfg Config, w io.Writer, screen func() (width, hei
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	var out output = &plainOutput{w}
+	var out output = &plainOutput{w: w}
 	switch {
 	case cfg.JSON:
 		out = &jsonOutput{w}
@@ -96,7 +97,7 @@ func (d *demo) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.plane, err = startControlPlane(dir, d.cfg.Listen); err != nil {
+	if d.plane, err = startControlPlane(dir, d.cfg.Listen, d.cfg.HTTP); err != nil {
 		os.RemoveAll(dir)
 		return err
 	}
@@ -195,7 +196,7 @@ func (d *demo) addServer() (*server, error) {
 func (d *demo) perform(ctx context.Context) (*Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d.out.begin(&d.cfg, d.plane.addrs.distributor, d.plane.addrs.backup)
+	d.out.begin(&d.cfg, d.plane.addrs)
 	d.watch.mark()
 	d.began = time.Now()
 

@@ -36,9 +36,9 @@ func happenedAll(t *testing.T, s *Summary) {
 // silent shows nothing.
 type silent struct{ ended *Summary }
 
-func (s *silent) begin(*Config, string, string) {}
-func (s *silent) tick(*tick) error              { return nil }
-func (s *silent) end(sum *Summary) error        { s.ended = sum; return nil }
+func (s *silent) begin(*Config, addresses) {}
+func (s *silent) tick(*tick) error         { return nil }
+func (s *silent) end(sum *Summary) error   { s.ended = sum; return nil }
 
 // TestDemo runs a short demo, after asking slicerctl about it.
 func TestDemo(t *testing.T) {

@@ -44,8 +44,8 @@ type Config struct {
 	Overload bool
 	// JSON prints machine output alone.
 	JSON bool
-	// Listen is where the Distributor serves.
-	Listen string
+	// Listen is where the Distributor serves, and HTTP where the status page is; empty for none.
+	Listen, HTTP string
 
 	// durationSet says that the user chose Duration.
 	durationSet bool
@@ -88,6 +88,11 @@ func (c *Config) Validate() error {
 		return run.Usagef("--speed: %g is not allowed: want 0 to 1e9, 0 fits the trace into --duration", c.Speed)
 	case c.Speed != 0 && c.Trace == "":
 		return run.Usagef("--speed: only with --trace")
+	}
+	if c.HTTP != "" {
+		if err := run.CheckAddress("--http", c.HTTP); err != nil {
+			return err
+		}
 	}
 	return run.CheckAddress("--listen", c.Listen)
 }

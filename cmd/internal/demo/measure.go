@@ -75,7 +75,7 @@ func (d *demo) eventsAfter(n int) ([]event, int) {
 
 func (d *demo) tick(second int, a *assignment.Assignment, s snapshot) *tick {
 	t := &tick{
-		Second: second, AtMS: time.Since(d.began).Milliseconds(), Distributor: d.plane.addrs.distributor,
+		Second: second, AtMS: time.Since(d.began).Milliseconds(), Distributor: d.plane.addrs.distributor, Page: d.plane.addrs.page,
 		counts: s.total, HitRate: s.total.hitRate(), Imbalance: s.imbalance(running(a)),
 	}
 	if a == nil {

@@ -13,7 +13,8 @@ import (
 type tick struct {
 	Second      int    `json:"second"`
 	AtMS        int64  `json:"at_ms"`
-	Distributor string `json:"distributor"` // for slicerctl --server
+	Distributor string `json:"distributor"`    // for slicerctl --server
+	Page        string `json:"page,omitempty"` // for a browser
 	counts
 	HitRate     float64    `json:"hit_rate"`
 	Imbalance   float64    `json:"imbalance"`
@@ -36,7 +37,7 @@ type tickTask struct {
 
 // output shows a run. Calls are serial.
 type output interface {
-	begin(c *Config, distributor, backup string)
+	begin(c *Config, at addresses)
 	tick(t *tick) error
 	end(s *Summary) error
 }
@@ -44,7 +45,7 @@ type output interface {
 // jsonOutput prints a line a second and a last one with the summary.
 type jsonOutput struct{ w io.Writer }
 
-func (o *jsonOutput) begin(*Config, string, string) {}
+func (o *jsonOutput) begin(*Config, addresses) {}
 
 func (o *jsonOutput) tick(t *tick) error { return json.NewEncoder(o.w).Encode(t) }
 
@@ -53,11 +54,18 @@ func (o *jsonOutput) end(s *Summary) error {
 }
 
 // plainOutput prints lines that fit a log.
-type plainOutput struct{ w io.Writer }
+type plainOutput struct {
+	w    io.Writer
+	page string
+}
 
-func (o *plainOutput) begin(c *Config, distributor, backup string) {
+func (o *plainOutput) begin(c *Config, at addresses) {
+	o.page = at.page
 	fmt.Fprintln(o.w, headline(c))
-	fmt.Fprintf(o.w, "look inside: slicerctl --server %s inspect %s   (backup distributor: %s)\n", distributor, jobName, backup)
+	if at.page != "" {
+		fmt.Fprintf(o.w, "see it: open %s in a browser\n", at.page)
+	}
+	fmt.Fprintf(o.w, "look inside: slicerctl --server %s inspect %s   (backup distributor: %s)\n", at.distributor, jobName, at.backup)
 }
 
 func (o *plainOutput) tick(t *tick) error {
@@ -77,8 +85,20 @@ func (o *plainOutput) tick(t *tick) error {
 }
 
 func (o *plainOutput) end(s *Summary) error {
-	_, err := fmt.Fprint(o.w, s.text())
+	_, err := fmt.Fprint(o.w, s.text(), next(o.page))
 	return err
+}
+
+// next says where the page was and what to do now.
+func next(page string) string {
+	var b strings.Builder
+	b.WriteString("\n")
+	if page != "" {
+		fmt.Fprintf(&b, "The page at %s has ended with the demo: --duration 10m leaves more time to look at it.\n", page)
+	}
+	b.WriteString("Next: slicer serve runs a control plane that stays, with its page at http://localhost:4721/;\n" +
+		"README.md, \"Run it\", shards two servers on it, and deploy/docs/GUIDE.md your own.\n")
+	return b.String()
 }
 
 func headline(c *Config) string {

@@ -7,11 +7,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
+	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/lease/serve"
@@ -24,9 +26,11 @@ type controlPlane struct {
 	db    *pebblestore.Store
 	all   *plane.Plane
 	addrs addresses
+	page  *page.Page
+	http  *run.Status
 }
 
-func startControlPlane(dir, listen string) (*controlPlane, error) {
+func startControlPlane(dir, listen, http string) (*controlPlane, error) {
 	var listeners [3]net.Listener
 	for i, addr := range []string{listen, "127.0.0.1:0", "127.0.0.1:0"} {
 		lis, err := run.Listen("--listen", addr)
@@ -43,13 +47,22 @@ func startControlPlane(dir, listen string) (*controlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(listeners[:]), db.Close())
 	}
-	c := &controlPlane{dir: dir, db: db, addrs: addresses{listeners[0].Addr().String(), listeners[1].Addr().String()}}
+	c := &controlPlane{dir: dir, db: db, addrs: addresses{distributor: listeners[0].Addr().String(), backup: listeners[1].Addr().String()}}
 	c.all, err = plane.Start(plane.Config{
 		ID: "demo", Store: db, Leases: leases, Distributor: listeners[0], Backup: listeners[1], Assigner: listeners[2],
 		Credentials: insecure.NewCredentials(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
+	}
+	if c.http, err = run.NewStatus(http, prometheus.NewRegistry(), nil); err != nil {
+		return nil, errors.Join(err, c.all.Close(), db.Close())
+	}
+	c.http.SetReady(c.all.Ready)
+	c.page = page.New(page.Config{Kind: "slicer demo", ID: "demo", Admin: page.AdminOf(c.all.RegisterAdmin)})
+	c.http.Show(c.page)
+	if where := c.http.Where(); where != "" {
+		c.addrs.page = "http://" + where + "/"
 	}
 	return c, nil
 }
@@ -87,5 +100,5 @@ func jobConfig(cfg *Config, custom bool) assignment.JobConfig {
 
 // Close ends it and removes its directory.
 func (c *controlPlane) Close() error {
-	return errors.Join(c.all.Close(), c.db.Close(), os.RemoveAll(c.dir))
+	return errors.Join(c.page.Close(), c.http.Close(), c.all.Close(), c.db.Close(), os.RemoveAll(c.dir))
 }

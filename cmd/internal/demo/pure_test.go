@@ -275,7 +275,7 @@ func TestOutputs(t *testing.T) {
 
 	var b bytes.Buffer
 	j := &jsonOutput{&b}
-	j.begin(cfg, "127.0.0.1:4720", "127.0.0.1:4730")
+	j.begin(cfg, addresses{"127.0.0.1:4720", "127.0.0.1:4730", "http://127.0.0.1:4721/"})
 	if err := j.tick(sampleTick()); err != nil {
 		t.Fatal(err)
 	}
@@ -301,11 +301,11 @@ func TestOutputs(t *testing.T) {
 	}
 
 	b.Reset()
-	p := &plainOutput{&b}
-	p.begin(cfg, "127.0.0.1:4720", "127.0.0.1:4730")
+	p := &plainOutput{w: &b}
+	p.begin(cfg, addresses{"127.0.0.1:4720", "127.0.0.1:4730", "http://127.0.0.1:4721/"})
 	p.tick(sampleTick())
 	p.end(sum)
-	for _, want := range []string{"slicerctl --server 127.0.0.1:4720 inspect demo", "2.5s  ** killed cache-1: without a word", "imbalance 1.50", "tasks 75 25(dead)", "FAILED: availability is low"} {
+	for _, want := range []string{"slicerctl --server 127.0.0.1:4720 inspect demo", "open http://127.0.0.1:4721/ in a browser", "The page at http://127.0.0.1:4721/ has ended", "2.5s  ** killed cache-1: without a word", "imbalance 1.50", "tasks 75 25(dead)", "FAILED: availability is low"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("plain output lacks %q:\n%s", want, b.String())
 		}
@@ -316,7 +316,7 @@ func TestOutputs(t *testing.T) {
 
 	b.Reset()
 	s := &screenOutput{w: &b, size: func() (int, int) { return 60, 10 }}
-	s.begin(cfg, "127.0.0.1:4720", "")
+	s.begin(cfg, addresses{distributor: "127.0.0.1:4720"})
 	b.Reset()
 	s.tick(sampleTick())
 	rows := strings.Split(strings.TrimSuffix(b.String(), "\x1b[J"), "\n")

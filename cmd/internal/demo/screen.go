@@ -12,9 +12,9 @@ type screenOutput struct {
 	w    io.Writer
 	size func() (width, height int)
 
-	title, hint string
-	seconds     int
-	events      []event
+	title, hint, page string
+	seconds           int
+	events            []event
 }
 
 // eventsShown is how many events stay in view, and barWidth how wide the
@@ -24,9 +24,13 @@ const (
 	barWidth    = 36
 )
 
-func (o *screenOutput) begin(c *Config, distributor, _ string) {
+func (o *screenOutput) begin(c *Config, at addresses) {
+	o.page = at.page
 	o.title = "Slicer demo: " + headline(c)
-	o.hint = fmt.Sprintf("look inside: slicerctl --server %s inspect %s", distributor, jobName)
+	o.hint = fmt.Sprintf("look inside: slicerctl --server %s inspect %s", at.distributor, jobName)
+	if at.page != "" {
+		o.hint = fmt.Sprintf("see it: %s   %s", at.page, o.hint)
+	}
 	o.seconds = int(c.Duration.Seconds())
 	fmt.Fprintf(o.w, "\x1b[2J\x1b[H%s\n%s\n", o.title, o.hint)
 }
@@ -77,6 +81,6 @@ func (o *screenOutput) lines(t *tick) []string {
 }
 
 func (o *screenOutput) end(s *Summary) error {
-	_, err := fmt.Fprint(o.w, s.text())
+	_, err := fmt.Fprint(o.w, s.text(), next(o.page))
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slicer-project/slicer/cmd/internal/daemon"
 	"github.com/slicer-project/slicer/cmd/internal/endpoint"
+	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/distributor"
 )
@@ -74,7 +75,9 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 			if err != nil {
 				return nil, err
 			}
-			return &daemon.Part{Register: d.Register, Options: distributor.ServerOptions(), Admit: d.Admit, Ready: d.Ready, Close: d.Close}, nil
+			part := &daemon.Part{Register: d.Register, Options: distributor.ServerOptions(), Admit: d.Admit, Ready: d.Ready, Close: d.Close}
+			part.Closes(page.Of(p, "distributor", id, d.Register).Close)
+			return part, nil
 		})
 	}
 	f.Bind(cmd, "", run.DistributorPort)

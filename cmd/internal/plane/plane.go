@@ -140,6 +140,9 @@ func (p *Plane) open(cfg Config, address string, dial []grpc.DialOption) (err er
 	return err
 }
 
+// RegisterAdmin adds the assigner's services to a server, AdminService among them.
+func (p *Plane) RegisterAdmin(r grpc.ServiceRegistrar) { p.assigner.Register(r) }
+
 // Ready is nil when all parts are.
 func (p *Plane) Ready() error {
 	return errors.Join(p.assigner.Ready(), p.distributor.Ready(), p.backup.Ready())

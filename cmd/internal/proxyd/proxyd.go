@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/clerk/front/rulefile"
-	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )

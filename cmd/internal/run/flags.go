@@ -43,7 +43,7 @@ func (f *Flags) Bind(cmd *cobra.Command, host string, port int) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Listen, "listen", net.JoinHostPort(host, strconv.Itoa(port)), "`host:port` to serve gRPC on; port 0 takes a free one")
 	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which others reach this process (default: that of --listen, with the environment's POD_IP, else this host's name, where --listen names no host)")
-	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz, /readyz, /loglevel and /debug/pprof/ on, in plain HTTP but for --http-tls; empty for none")
+	fs.StringVar(&f.HTTP, "http", net.JoinHostPort(host, strconv.Itoa(port+1)), "`host:port` to serve /metrics, /healthz, /readyz, /loglevel, /debug/pprof/ and, but for a backup distributor, the status page on, in plain HTTP but for --http-tls; empty for none")
 	fs.StringVar(&f.ID, "id", "", "`name` of this process among its kind, unique (default: host name and port)")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
 	fs.BoolVar(&f.Plain.Allowed, "insecure", false, "serve gRPC in plain text though other machines may reach it; without TLS it is needed wherever the address is not loopback")

@@ -16,10 +16,11 @@ import (
 // Status is the HTTP port: /metrics for Prometheus, /healthz which answers 200
 // while the process lives, and /readyz which answers 200 when it can do its
 // work and otherwise 503 with the reason. Scrapes under way are limited, and so is the
-// time that an answer may take.
+// time that an answer may take. All else is for the status page, if Show was given one.
 type Status struct {
 	ready atomic.Pointer[func() error]
 	mux   *http.ServeMux
+	page  atomic.Pointer[http.Handler]
 	srv   *http.Server
 	lis   net.Listener
 	done  chan struct{}
@@ -41,6 +42,7 @@ func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Statu
 	s.Handle("GET /metrics", secured.forKnown(limitScrapes(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))))
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	s.mux.HandleFunc("GET /readyz", s.readyz)
+	s.mux.HandleFunc("GET /", s.others)
 	s.srv = newHTTPServer(s.mux)
 	go func() {
 		defer close(s.done)
@@ -64,6 +66,17 @@ func (s *Status) Where() string {
 		return ""
 	}
 	return s.lis.Addr().String()
+}
+
+// Show has a status page answer for all paths that are not the port's own.
+func (s *Status) Show(page http.Handler) { s.page.Store(&page) }
+
+func (s *Status) others(w http.ResponseWriter, r *http.Request) {
+	if page := s.page.Load(); page != nil {
+		(*page).ServeHTTP(w, r)
+		return
+	}
+	http.NotFound(w, r)
 }
 
 // SetReady has /readyz ask ready.

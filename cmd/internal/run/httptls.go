@@ -17,7 +17,7 @@ const (
 	httpMutual = "mutual"
 )
 
-const httpTLSUsage = "`kind` of TLS on --http, by the files of --tls-cert: none, server, or mutual, where /metrics wants a certificate that --tls-ca has signed and /healthz and /readyz want none, since what probes has none to show"
+const httpTLSUsage = "`kind` of TLS on --http, by the files of --tls-cert: none, server, or mutual, where /metrics and the status page want a certificate that --tls-ca has signed and /healthz and /readyz want none, since what probes has none to show"
 
 // validateHTTP checks --http-tls against the files that there are.
 func (f *Flags) validateHTTP() error {

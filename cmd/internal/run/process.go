@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 )
 
@@ -89,6 +91,23 @@ func (p *Process) policy() (*policyFile, error) {
 	}
 	p.Rights = file.rights
 	return file, nil
+}
+
+// Show has a status page answer on the HTTP port. Without a policy it is for those that may
+// have /metrics; with one, the page itself says whom it is for.
+func (p *Process) Show(page http.Handler) {
+	if p.Rights == nil {
+		page = p.Flags.statusTLS(p.Log).forKnown(page)
+	}
+	p.Status.Show(page)
+}
+
+// Identity is that of the certificate that this process shows to others.
+func (p *Process) Identity() access.Identity {
+	if p.Flags.TLS.source == nil {
+		return access.Anonymous
+	}
+	return access.Of(p.Flags.TLS.source.Leaf())
 }
 
 // Close ends what Start began. It is for the ways out before Wait.

@@ -16,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
 	"github.com/slicer-project/slicer/cmd/internal/endpoint"
 	"github.com/slicer-project/slicer/cmd/internal/leasejobs"
+	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	"github.com/slicer-project/slicer/lease"
@@ -133,8 +134,9 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
+	shown := page.Of(p.Process, "slicer serve", p.ID, all.RegisterAdmin)
 	p.Status.SetReady(all.Ready)
 	p.Log.Info("serving", "listen", p.Listener.Addr().String(), "backup", backupLis.Addr().String(), "advertise", p.Advertised, "id", p.ID, "http", p.Status.Where(), "store", dir)
-	return p.Wait(cmd.Context(), func() error { return errors.Join(all.Close(), db.Close()) },
+	return p.Wait(cmd.Context(), func() error { return errors.Join(shown.Close(), all.Close(), db.Close()) },
 		append(all.Endings(), run.Ending{Done: db.Failed(), Err: db.Err})...)
 }

@@ -742,7 +742,9 @@ type InspectJobResponse struct {
 	// As asked for, if this assigner is preferred.
 	Customers []*CustomerStatus `protobuf:"bytes,22,rep,name=customers,proto3" json:"customers,omitempty"`
 	// How many tasks the job would need for its target utilization; 0 when it is not known.
-	WantedTasks   uint32 `protobuf:"varint,24,opt,name=wanted_tasks,json=wantedTasks,proto3" json:"wanted_tasks,omitempty"`
+	WantedTasks uint32 `protobuf:"varint,24,opt,name=wanted_tasks,json=wantedTasks,proto3" json:"wanted_tasks,omitempty"`
+	// Why the job's store cannot be read or written just now; empty when it can.
+	StoreError    string `protobuf:"bytes,23,opt,name=store_error,json=storeError,proto3" json:"store_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -938,6 +940,156 @@ func (x *InspectJobResponse) GetWantedTasks() uint32 {
 	return 0
 }
 
+func (x *InspectJobResponse) GetStoreError() string {
+	if x != nil {
+		return x.StoreError
+	}
+	return ""
+}
+
+type InspectSlicesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The generation of which the caller has the assignment, 0 for none: it is not sent again.
+	KnownGeneration int64 `protobuf:"varint,2,opt,name=known_generation,json=knownGeneration,proto3" json:"known_generation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *InspectSlicesRequest) Reset() {
+	*x = InspectSlicesRequest{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectSlicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectSlicesRequest) ProtoMessage() {}
+
+func (x *InspectSlicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectSlicesRequest.ProtoReflect.Descriptor instead.
+func (*InspectSlicesRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *InspectSlicesRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *InspectSlicesRequest) GetKnownGeneration() int64 {
+	if x != nil {
+		return x.KnownGeneration
+	}
+	return 0
+}
+
+type InspectSlicesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 as long as there is no assignment.
+	Generation int64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// An encoded slicer.v1.Assignment; empty if the caller has it.
+	Assignment []byte `protobuf:"bytes,2,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	// Load of each slice, over all its replicas, in units a second, by the newest reports; -1
+	// where it is not known. Empty if nothing is, as when this assigner is not preferred.
+	Load []float32 `protobuf:"fixed32,3,rep,packed,name=load,proto3" json:"load,omitempty"`
+	// The hottest keys, heaviest first, at most 64. The lists are of one length.
+	HotKey  []uint64  `protobuf:"fixed64,4,rep,packed,name=hot_key,json=hotKey,proto3" json:"hot_key,omitempty"`
+	HotRate []float32 `protobuf:"fixed32,5,rep,packed,name=hot_rate,json=hotRate,proto3" json:"hot_rate,omitempty"`
+	// There are too many slices for one answer: assignment and load are left out.
+	TooLarge      bool `protobuf:"varint,6,opt,name=too_large,json=tooLarge,proto3" json:"too_large,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectSlicesResponse) Reset() {
+	*x = InspectSlicesResponse{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectSlicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectSlicesResponse) ProtoMessage() {}
+
+func (x *InspectSlicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectSlicesResponse.ProtoReflect.Descriptor instead.
+func (*InspectSlicesResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *InspectSlicesResponse) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *InspectSlicesResponse) GetAssignment() []byte {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+func (x *InspectSlicesResponse) GetLoad() []float32 {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+func (x *InspectSlicesResponse) GetHotKey() []uint64 {
+	if x != nil {
+		return x.HotKey
+	}
+	return nil
+}
+
+func (x *InspectSlicesResponse) GetHotRate() []float32 {
+	if x != nil {
+		return x.HotRate
+	}
+	return nil
+}
+
+func (x *InspectSlicesResponse) GetTooLarge() bool {
+	if x != nil {
+		return x.TooLarge
+	}
+	return false
+}
+
 // CustomerStatus is how a customer stands to its limit. Rates are load units a second.
 type CustomerStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -953,7 +1105,7 @@ type CustomerStatus struct {
 
 func (x *CustomerStatus) Reset() {
 	*x = CustomerStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1117,7 @@ func (x *CustomerStatus) String() string {
 func (*CustomerStatus) ProtoMessage() {}
 
 func (x *CustomerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[13]
+	mi := &file_slicer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1130,7 @@ func (x *CustomerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomerStatus.ProtoReflect.Descriptor instead.
 func (*CustomerStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CustomerStatus) GetLimit() *Limit {
@@ -1023,7 +1175,7 @@ type CustomerPart struct {
 
 func (x *CustomerPart) Reset() {
 	*x = CustomerPart{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1187,7 @@ func (x *CustomerPart) String() string {
 func (*CustomerPart) ProtoMessage() {}
 
 func (x *CustomerPart) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[14]
+	mi := &file_slicer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1200,7 @@ func (x *CustomerPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomerPart.ProtoReflect.Descriptor instead.
 func (*CustomerPart) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CustomerPart) GetDistributor() string {
@@ -1087,7 +1239,7 @@ type ListAssignersRequest struct {
 
 func (x *ListAssignersRequest) Reset() {
 	*x = ListAssignersRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1251,7 @@ func (x *ListAssignersRequest) String() string {
 func (*ListAssignersRequest) ProtoMessage() {}
 
 func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[15]
+	mi := &file_slicer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1264,7 @@ func (x *ListAssignersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignersRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 type ListAssignersResponse struct {
@@ -1132,7 +1284,7 @@ type ListAssignersResponse struct {
 
 func (x *ListAssignersResponse) Reset() {
 	*x = ListAssignersResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1296,7 @@ func (x *ListAssignersResponse) String() string {
 func (*ListAssignersResponse) ProtoMessage() {}
 
 func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[16]
+	mi := &file_slicer_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1309,7 @@ func (x *ListAssignersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignersResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignersResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListAssignersResponse) GetAssignerId() string {
@@ -1213,7 +1365,7 @@ type AssignerStatus struct {
 
 func (x *AssignerStatus) Reset() {
 	*x = AssignerStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1377,7 @@ func (x *AssignerStatus) String() string {
 func (*AssignerStatus) ProtoMessage() {}
 
 func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[17]
+	mi := &file_slicer_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1390,7 @@ func (x *AssignerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerStatus.ProtoReflect.Descriptor instead.
 func (*AssignerStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AssignerStatus) GetId() string {
@@ -1300,7 +1452,7 @@ type JobAssigners struct {
 
 func (x *JobAssigners) Reset() {
 	*x = JobAssigners{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1464,7 @@ func (x *JobAssigners) String() string {
 func (*JobAssigners) ProtoMessage() {}
 
 func (x *JobAssigners) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[18]
+	mi := &file_slicer_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1477,7 @@ func (x *JobAssigners) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobAssigners.ProtoReflect.Descriptor instead.
 func (*JobAssigners) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JobAssigners) GetJob() string {
@@ -1376,7 +1528,7 @@ type AssignerView struct {
 
 func (x *AssignerView) Reset() {
 	*x = AssignerView{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1540,7 @@ func (x *AssignerView) String() string {
 func (*AssignerView) ProtoMessage() {}
 
 func (x *AssignerView) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[19]
+	mi := &file_slicer_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1553,7 @@ func (x *AssignerView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignerView.ProtoReflect.Descriptor instead.
 func (*AssignerView) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AssignerView) GetAssignerId() string {
@@ -1435,7 +1587,7 @@ type AttachedDistributor struct {
 
 func (x *AttachedDistributor) Reset() {
 	*x = AttachedDistributor{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1599,7 @@ func (x *AttachedDistributor) String() string {
 func (*AttachedDistributor) ProtoMessage() {}
 
 func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[20]
+	mi := &file_slicer_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1612,7 @@ func (x *AttachedDistributor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedDistributor.ProtoReflect.Descriptor instead.
 func (*AttachedDistributor) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttachedDistributor) GetId() string {
@@ -1510,7 +1662,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1674,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[21]
+	mi := &file_slicer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1687,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Consistency) GetHead() int64 {
@@ -1661,7 +1813,7 @@ type AutoshardingClients struct {
 
 func (x *AutoshardingClients) Reset() {
 	*x = AutoshardingClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1825,7 @@ func (x *AutoshardingClients) String() string {
 func (*AutoshardingClients) ProtoMessage() {}
 
 func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[22]
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1838,7 @@ func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
 func (*AutoshardingClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AutoshardingClients) GetDistributorId() string {
@@ -1778,15 +1930,17 @@ type TaskStatus struct {
 	// How much of its capacity counts while it warms up, 0 to 1; 0 when it does not.
 	Warming float64 `protobuf:"fixed64,10,opt,name=warming,proto3" json:"warming,omitempty"`
 	// What its process uses: CPU in cores, and resident memory in bytes. 0 when not known.
-	CpuCores      float64 `protobuf:"fixed64,12,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
-	MemoryBytes   float64 `protobuf:"fixed64,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	CpuCores    float64 `protobuf:"fixed64,12,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`
+	MemoryBytes float64 `protobuf:"fixed64,13,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The priority below which it refuses requests, as in its Report; 0 when it has room for all.
+	Level         uint32 `protobuf:"varint,11,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1952,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[23]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1965,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -1898,6 +2052,13 @@ func (x *TaskStatus) GetMemoryBytes() float64 {
 	return 0
 }
 
+func (x *TaskStatus) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
 type Round struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Generation int64                  `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -1914,7 +2075,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2087,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2100,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -2008,7 +2169,7 @@ type GiveOrderRequest struct {
 
 func (x *GiveOrderRequest) Reset() {
 	*x = GiveOrderRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2181,7 @@ func (x *GiveOrderRequest) String() string {
 func (*GiveOrderRequest) ProtoMessage() {}
 
 func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2194,7 @@ func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderRequest.ProtoReflect.Descriptor instead.
 func (*GiveOrderRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GiveOrderRequest) GetJob() string {
@@ -2190,7 +2351,7 @@ type FreezeOrder struct {
 
 func (x *FreezeOrder) Reset() {
 	*x = FreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2363,7 @@ func (x *FreezeOrder) String() string {
 func (*FreezeOrder) ProtoMessage() {}
 
 func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2376,7 @@ func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeOrder.ProtoReflect.Descriptor instead.
 func (*FreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FreezeOrder) GetForMs() int64 {
@@ -2233,7 +2394,7 @@ type UnfreezeOrder struct {
 
 func (x *UnfreezeOrder) Reset() {
 	*x = UnfreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2406,7 @@ func (x *UnfreezeOrder) String() string {
 func (*UnfreezeOrder) ProtoMessage() {}
 
 func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2419,7 @@ func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeOrder.ProtoReflect.Descriptor instead.
 func (*UnfreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 type PinOrder struct {
@@ -2276,7 +2437,7 @@ type PinOrder struct {
 
 func (x *PinOrder) Reset() {
 	*x = PinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2449,7 @@ func (x *PinOrder) String() string {
 func (*PinOrder) ProtoMessage() {}
 
 func (x *PinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2462,7 @@ func (x *PinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinOrder.ProtoReflect.Descriptor instead.
 func (*PinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PinOrder) GetStart() uint64 {
@@ -2345,7 +2506,7 @@ type UnpinOrder struct {
 
 func (x *UnpinOrder) Reset() {
 	*x = UnpinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2518,7 @@ func (x *UnpinOrder) String() string {
 func (*UnpinOrder) ProtoMessage() {}
 
 func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2531,7 @@ func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinOrder.ProtoReflect.Descriptor instead.
 func (*UnpinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UnpinOrder) GetStart() uint64 {
@@ -2403,7 +2564,7 @@ type ExcludeOrder struct {
 
 func (x *ExcludeOrder) Reset() {
 	*x = ExcludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2576,7 @@ func (x *ExcludeOrder) String() string {
 func (*ExcludeOrder) ProtoMessage() {}
 
 func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2589,7 @@ func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcludeOrder.ProtoReflect.Descriptor instead.
 func (*ExcludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExcludeOrder) GetTask() string {
@@ -2447,7 +2608,7 @@ type IncludeOrder struct {
 
 func (x *IncludeOrder) Reset() {
 	*x = IncludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2620,7 @@ func (x *IncludeOrder) String() string {
 func (*IncludeOrder) ProtoMessage() {}
 
 func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2633,7 @@ func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncludeOrder.ProtoReflect.Descriptor instead.
 func (*IncludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *IncludeOrder) GetTask() string {
@@ -2494,7 +2655,7 @@ type RollbackOrder struct {
 
 func (x *RollbackOrder) Reset() {
 	*x = RollbackOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2667,7 @@ func (x *RollbackOrder) String() string {
 func (*RollbackOrder) ProtoMessage() {}
 
 func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2680,7 @@ func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOrder.ProtoReflect.Descriptor instead.
 func (*RollbackOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RollbackOrder) GetGeneration() int64 {
@@ -2554,7 +2715,7 @@ type GiveOrderResponse struct {
 
 func (x *GiveOrderResponse) Reset() {
 	*x = GiveOrderResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2727,7 @@ func (x *GiveOrderResponse) String() string {
 func (*GiveOrderResponse) ProtoMessage() {}
 
 func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2740,7 @@ func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderResponse.ProtoReflect.Descriptor instead.
 func (*GiveOrderResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GiveOrderResponse) GetOrder() int64 {
@@ -2628,7 +2789,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2801,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2814,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetHistoryRequest) GetJob() string {
@@ -2682,7 +2843,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2855,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2868,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -2743,7 +2904,7 @@ type CheckAccessRequest struct {
 
 func (x *CheckAccessRequest) Reset() {
 	*x = CheckAccessRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2916,7 @@ func (x *CheckAccessRequest) String() string {
 func (*CheckAccessRequest) ProtoMessage() {}
 
 func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2929,7 @@ func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
 func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CheckAccessRequest) GetJob() string {
@@ -2823,7 +2984,7 @@ type CheckAccessResponse struct {
 
 func (x *CheckAccessResponse) Reset() {
 	*x = CheckAccessResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2996,7 @@ func (x *CheckAccessResponse) String() string {
 func (*CheckAccessResponse) ProtoMessage() {}
 
 func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3009,7 @@ func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
 func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CheckAccessResponse) GetAllowed() bool {
@@ -2889,7 +3050,7 @@ type ExplainKeyRequest struct {
 
 func (x *ExplainKeyRequest) Reset() {
 	*x = ExplainKeyRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3062,7 @@ func (x *ExplainKeyRequest) String() string {
 func (*ExplainKeyRequest) ProtoMessage() {}
 
 func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3075,7 @@ func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
 func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExplainKeyRequest) GetJob() string {
@@ -2955,7 +3116,7 @@ type ExplainKeyResponse struct {
 
 func (x *ExplainKeyResponse) Reset() {
 	*x = ExplainKeyResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3128,7 @@ func (x *ExplainKeyResponse) String() string {
 func (*ExplainKeyResponse) ProtoMessage() {}
 
 func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3141,7 @@ func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
 func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExplainKeyResponse) GetGeneration() int64 {
@@ -3062,7 +3223,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3235,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3248,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *KeyOwner) GetTask() string {
@@ -3168,7 +3329,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x11InspectJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
 	"\tcustomers\x18\x02 \x01(\rR\tcustomers\x12\x1a\n" +
-	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\x98\a\n" +
+	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\xb3\a\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -3200,7 +3361,23 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
 	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\x127\n" +
 	"\tcustomers\x18\x16 \x03(\v2\x19.slicer.v1.CustomerStatusR\tcustomers\x12!\n" +
-	"\fwanted_tasks\x18\x18 \x01(\rR\vwantedTasksJ\x04\b\x17\x10\x18\"\x91\x01\n" +
+	"\fwanted_tasks\x18\x18 \x01(\rR\vwantedTasks\x12\x1f\n" +
+	"\vstore_error\x18\x17 \x01(\tR\n" +
+	"storeError\"S\n" +
+	"\x14InspectSlicesRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
+	"\x10known_generation\x18\x02 \x01(\x03R\x0fknownGeneration\"\xbc\x01\n" +
+	"\x15InspectSlicesResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x03R\n" +
+	"generation\x12\x1e\n" +
+	"\n" +
+	"assignment\x18\x02 \x01(\fR\n" +
+	"assignment\x12\x12\n" +
+	"\x04load\x18\x03 \x03(\x02R\x04load\x12\x17\n" +
+	"\ahot_key\x18\x04 \x03(\x06R\x06hotKey\x12\x19\n" +
+	"\bhot_rate\x18\x05 \x03(\x02R\ahotRate\x12\x1b\n" +
+	"\ttoo_large\x18\x06 \x01(\bR\btooLarge\"\x91\x01\n" +
 	"\x0eCustomerStatus\x12&\n" +
 	"\x05limit\x18\x01 \x01(\v2\x10.slicer.v1.LimitR\x05limit\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x01R\x05asked\x12\x12\n" +
@@ -3273,7 +3450,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\vlast_remark\x18\t \x01(\tR\n" +
 	"lastRemark\x12+\n" +
 	"\x12last_remark_age_ms\x18\n" +
-	" \x01(\x03R\x0flastRemarkAgeMs\"\x96\x03\n" +
+	" \x01(\x03R\x0flastRemarkAgeMs\"\xa6\x03\n" +
 	"\n" +
 	"TaskStatus\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.slicer.v1.TaskR\x04task\x12\x12\n" +
@@ -3288,7 +3465,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\awarming\x18\n" +
 	" \x01(\x01R\awarming\x12\x1b\n" +
 	"\tcpu_cores\x18\f \x01(\x01R\bcpuCores\x12!\n" +
-	"\fmemory_bytes\x18\r \x01(\x01R\vmemoryBytesJ\x04\b\v\x10\f\"\xc9\x01\n" +
+	"\fmemory_bytes\x18\r \x01(\x01R\vmemoryBytes\x12\x14\n" +
+	"\x05level\x18\v \x01(\rR\x05level\"\xc9\x01\n" +
 	"\x05Round\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
@@ -3379,7 +3557,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x03R\x05since\x12\x14\n" +
 	"\x05given\x18\x03 \x01(\x03R\x05given\x12\x18\n" +
-	"\aunknown\x18\x04 \x01(\tR\aunknown2\xac\x06\n" +
+	"\aunknown\x18\x04 \x01(\tR\aunknown2\x80\a\n" +
 	"\fAdminService\x12=\n" +
 	"\x06PutJob\x12\x18.slicer.v1.PutJobRequest\x1a\x19.slicer.v1.PutJobResponse\x12=\n" +
 	"\x06GetJob\x12\x18.slicer.v1.GetJobRequest\x1a\x19.slicer.v1.GetJobResponse\x12C\n" +
@@ -3387,7 +3565,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\tDeleteJob\x12\x1b.slicer.v1.DeleteJobRequest\x1a\x1c.slicer.v1.DeleteJobResponse\x12F\n" +
 	"\tDrainTask\x12\x1b.slicer.v1.DrainTaskRequest\x1a\x1c.slicer.v1.DrainTaskResponse\x12I\n" +
 	"\n" +
-	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponse\x12F\n" +
+	"InspectJob\x12\x1c.slicer.v1.InspectJobRequest\x1a\x1d.slicer.v1.InspectJobResponse\x12R\n" +
+	"\rInspectSlices\x12\x1f.slicer.v1.InspectSlicesRequest\x1a .slicer.v1.InspectSlicesResponse\x12F\n" +
 	"\tGiveOrder\x12\x1b.slicer.v1.GiveOrderRequest\x1a\x1c.slicer.v1.GiveOrderResponse\x12I\n" +
 	"\n" +
 	"GetHistory\x12\x1c.slicer.v1.GetHistoryRequest\x1a\x1d.slicer.v1.GetHistoryResponse\x12I\n" +
@@ -3408,7 +3587,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
@@ -3423,103 +3602,107 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*DrainTaskResponse)(nil),     // 10: slicer.v1.DrainTaskResponse
 	(*InspectJobRequest)(nil),     // 11: slicer.v1.InspectJobRequest
 	(*InspectJobResponse)(nil),    // 12: slicer.v1.InspectJobResponse
-	(*CustomerStatus)(nil),        // 13: slicer.v1.CustomerStatus
-	(*CustomerPart)(nil),          // 14: slicer.v1.CustomerPart
-	(*ListAssignersRequest)(nil),  // 15: slicer.v1.ListAssignersRequest
-	(*ListAssignersResponse)(nil), // 16: slicer.v1.ListAssignersResponse
-	(*AssignerStatus)(nil),        // 17: slicer.v1.AssignerStatus
-	(*JobAssigners)(nil),          // 18: slicer.v1.JobAssigners
-	(*AssignerView)(nil),          // 19: slicer.v1.AssignerView
-	(*AttachedDistributor)(nil),   // 20: slicer.v1.AttachedDistributor
-	(*Consistency)(nil),           // 21: slicer.v1.Consistency
-	(*AutoshardingClients)(nil),   // 22: slicer.v1.AutoshardingClients
-	(*TaskStatus)(nil),            // 23: slicer.v1.TaskStatus
-	(*Round)(nil),                 // 24: slicer.v1.Round
-	(*GiveOrderRequest)(nil),      // 25: slicer.v1.GiveOrderRequest
-	(*FreezeOrder)(nil),           // 26: slicer.v1.FreezeOrder
-	(*UnfreezeOrder)(nil),         // 27: slicer.v1.UnfreezeOrder
-	(*PinOrder)(nil),              // 28: slicer.v1.PinOrder
-	(*UnpinOrder)(nil),            // 29: slicer.v1.UnpinOrder
-	(*ExcludeOrder)(nil),          // 30: slicer.v1.ExcludeOrder
-	(*IncludeOrder)(nil),          // 31: slicer.v1.IncludeOrder
-	(*RollbackOrder)(nil),         // 32: slicer.v1.RollbackOrder
-	(*GiveOrderResponse)(nil),     // 33: slicer.v1.GiveOrderResponse
-	(*GetHistoryRequest)(nil),     // 34: slicer.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),    // 35: slicer.v1.GetHistoryResponse
-	(*CheckAccessRequest)(nil),    // 36: slicer.v1.CheckAccessRequest
-	(*CheckAccessResponse)(nil),   // 37: slicer.v1.CheckAccessResponse
-	(*ExplainKeyRequest)(nil),     // 38: slicer.v1.ExplainKeyRequest
-	(*ExplainKeyResponse)(nil),    // 39: slicer.v1.ExplainKeyResponse
-	(*KeyOwner)(nil),              // 40: slicer.v1.KeyOwner
-	(*JobConfig)(nil),             // 41: slicer.v1.JobConfig
-	(*Overrides)(nil),             // 42: slicer.v1.Overrides
-	(*Progress)(nil),              // 43: slicer.v1.Progress
-	(*Limit)(nil),                 // 44: slicer.v1.Limit
-	(*Task)(nil),                  // 45: slicer.v1.Task
-	(*Decision)(nil),              // 46: slicer.v1.Decision
-	(*HistoryEntry)(nil),          // 47: slicer.v1.HistoryEntry
-	(*Access)(nil),                // 48: slicer.v1.Access
-	(*Pin)(nil),                   // 49: slicer.v1.Pin
+	(*InspectSlicesRequest)(nil),  // 13: slicer.v1.InspectSlicesRequest
+	(*InspectSlicesResponse)(nil), // 14: slicer.v1.InspectSlicesResponse
+	(*CustomerStatus)(nil),        // 15: slicer.v1.CustomerStatus
+	(*CustomerPart)(nil),          // 16: slicer.v1.CustomerPart
+	(*ListAssignersRequest)(nil),  // 17: slicer.v1.ListAssignersRequest
+	(*ListAssignersResponse)(nil), // 18: slicer.v1.ListAssignersResponse
+	(*AssignerStatus)(nil),        // 19: slicer.v1.AssignerStatus
+	(*JobAssigners)(nil),          // 20: slicer.v1.JobAssigners
+	(*AssignerView)(nil),          // 21: slicer.v1.AssignerView
+	(*AttachedDistributor)(nil),   // 22: slicer.v1.AttachedDistributor
+	(*Consistency)(nil),           // 23: slicer.v1.Consistency
+	(*AutoshardingClients)(nil),   // 24: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),            // 25: slicer.v1.TaskStatus
+	(*Round)(nil),                 // 26: slicer.v1.Round
+	(*GiveOrderRequest)(nil),      // 27: slicer.v1.GiveOrderRequest
+	(*FreezeOrder)(nil),           // 28: slicer.v1.FreezeOrder
+	(*UnfreezeOrder)(nil),         // 29: slicer.v1.UnfreezeOrder
+	(*PinOrder)(nil),              // 30: slicer.v1.PinOrder
+	(*UnpinOrder)(nil),            // 31: slicer.v1.UnpinOrder
+	(*ExcludeOrder)(nil),          // 32: slicer.v1.ExcludeOrder
+	(*IncludeOrder)(nil),          // 33: slicer.v1.IncludeOrder
+	(*RollbackOrder)(nil),         // 34: slicer.v1.RollbackOrder
+	(*GiveOrderResponse)(nil),     // 35: slicer.v1.GiveOrderResponse
+	(*GetHistoryRequest)(nil),     // 36: slicer.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 37: slicer.v1.GetHistoryResponse
+	(*CheckAccessRequest)(nil),    // 38: slicer.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil),   // 39: slicer.v1.CheckAccessResponse
+	(*ExplainKeyRequest)(nil),     // 40: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 41: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 42: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 43: slicer.v1.JobConfig
+	(*Overrides)(nil),             // 44: slicer.v1.Overrides
+	(*Progress)(nil),              // 45: slicer.v1.Progress
+	(*Limit)(nil),                 // 46: slicer.v1.Limit
+	(*Task)(nil),                  // 47: slicer.v1.Task
+	(*Decision)(nil),              // 48: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 49: slicer.v1.HistoryEntry
+	(*Access)(nil),                // 50: slicer.v1.Access
+	(*Pin)(nil),                   // 51: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	41, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	41, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	43, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	43, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	23, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	24, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	22, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
-	21, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	42, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
-	43, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
-	13, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
-	44, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
-	14, // 14: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
-	17, // 15: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
-	18, // 16: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
-	20, // 17: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	19, // 18: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
-	45, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	46, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	26, // 21: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
-	27, // 22: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
-	28, // 23: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
-	29, // 24: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
-	30, // 25: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
-	31, // 26: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
-	32, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	42, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
-	47, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	48, // 30: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
-	40, // 31: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	47, // 32: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	49, // 33: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	25, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	26, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	24, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	23, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
+	44, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
+	45, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	15, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
+	46, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
+	16, // 14: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
+	19, // 15: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	20, // 16: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	22, // 17: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	21, // 18: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
+	47, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	48, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	28, // 21: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
+	29, // 22: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
+	30, // 23: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
+	31, // 24: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
+	32, // 25: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
+	33, // 26: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
+	34, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
+	44, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
+	49, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	50, // 30: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
+	42, // 31: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	49, // 32: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	51, // 33: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
 	1,  // 34: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
 	3,  // 35: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
 	5,  // 36: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
 	7,  // 37: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
 	9,  // 38: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
 	11, // 39: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	25, // 40: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
-	34, // 41: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	38, // 42: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
-	15, // 43: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	36, // 44: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
-	2,  // 45: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 46: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 47: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 48: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 49: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 50: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	33, // 51: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	35, // 52: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	39, // 53: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	16, // 54: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	37, // 55: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
-	45, // [45:56] is the sub-list for method output_type
-	34, // [34:45] is the sub-list for method input_type
+	13, // 40: slicer.v1.AdminService.InspectSlices:input_type -> slicer.v1.InspectSlicesRequest
+	27, // 41: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	36, // 42: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	40, // 43: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	17, // 44: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	38, // 45: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
+	2,  // 46: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 47: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 48: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 49: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 50: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 51: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	14, // 52: slicer.v1.AdminService.InspectSlices:output_type -> slicer.v1.InspectSlicesResponse
+	35, // 53: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	37, // 54: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	41, // 55: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	18, // 56: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	39, // 57: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
+	46, // [46:58] is the sub-list for method output_type
+	34, // [34:46] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name
@@ -3533,7 +3716,7 @@ func file_slicer_v1_admin_proto_init() {
 	file_slicer_v1_assignment_proto_init()
 	file_slicer_v1_overrides_proto_init()
 	file_slicer_v1_progress_proto_init()
-	file_slicer_v1_admin_proto_msgTypes[25].OneofWrappers = []any{
+	file_slicer_v1_admin_proto_msgTypes[27].OneofWrappers = []any{
 		(*GiveOrderRequest_Freeze)(nil),
 		(*GiveOrderRequest_Unfreeze)(nil),
 		(*GiveOrderRequest_Pin)(nil),
@@ -3548,7 +3731,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	AdminService_DeleteJob_FullMethodName     = "/slicer.v1.AdminService/DeleteJob"
 	AdminService_DrainTask_FullMethodName     = "/slicer.v1.AdminService/DrainTask"
 	AdminService_InspectJob_FullMethodName    = "/slicer.v1.AdminService/InspectJob"
+	AdminService_InspectSlices_FullMethodName = "/slicer.v1.AdminService/InspectSlices"
 	AdminService_GiveOrder_FullMethodName     = "/slicer.v1.AdminService/GiveOrder"
 	AdminService_GetHistory_FullMethodName    = "/slicer.v1.AdminService/GetHistory"
 	AdminService_ExplainKey_FullMethodName    = "/slicer.v1.AdminService/ExplainKey"
@@ -52,6 +53,9 @@ type AdminServiceClient interface {
 	DrainTask(ctx context.Context, in *DrainTaskRequest, opts ...grpc.CallOption) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(ctx context.Context, in *InspectJobRequest, opts ...grpc.CallOption) (*InspectJobResponse, error)
+	// InspectSlices tells the slices of the newest assignment, what the preferred assigner knows
+	// of the load on each, and the hottest keys.
+	InspectSlices(ctx context.Context, in *InspectSlicesRequest, opts ...grpc.CallOption) (*InspectSlicesResponse, error)
 	// GiveOrder freezes a job, pins keys, excludes a task, goes back to an earlier
 	// placement, or lifts such an order. Any assigner takes it; the order is stored,
 	// with who gave it, before the answer, and survives the assigner.
@@ -138,6 +142,16 @@ func (c *adminServiceClient) InspectJob(ctx context.Context, in *InspectJobReque
 	return out, nil
 }
 
+func (c *adminServiceClient) InspectSlices(ctx context.Context, in *InspectSlicesRequest, opts ...grpc.CallOption) (*InspectSlicesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectSlicesResponse)
+	err := c.cc.Invoke(ctx, AdminService_InspectSlices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GiveOrder(ctx context.Context, in *GiveOrderRequest, opts ...grpc.CallOption) (*GiveOrderResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GiveOrderResponse)
@@ -205,6 +219,9 @@ type AdminServiceServer interface {
 	DrainTask(context.Context, *DrainTaskRequest) (*DrainTaskResponse, error)
 	// InspectJob tells what the preferred assigner knows beyond the assignment.
 	InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error)
+	// InspectSlices tells the slices of the newest assignment, what the preferred assigner knows
+	// of the load on each, and the hottest keys.
+	InspectSlices(context.Context, *InspectSlicesRequest) (*InspectSlicesResponse, error)
 	// GiveOrder freezes a job, pins keys, excludes a task, goes back to an earlier
 	// placement, or lifts such an order. Any assigner takes it; the order is stored,
 	// with who gave it, before the answer, and survives the assigner.
@@ -248,6 +265,9 @@ func (UnimplementedAdminServiceServer) DrainTask(context.Context, *DrainTaskRequ
 }
 func (UnimplementedAdminServiceServer) InspectJob(context.Context, *InspectJobRequest) (*InspectJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InspectJob not implemented")
+}
+func (UnimplementedAdminServiceServer) InspectSlices(context.Context, *InspectSlicesRequest) (*InspectSlicesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InspectSlices not implemented")
 }
 func (UnimplementedAdminServiceServer) GiveOrder(context.Context, *GiveOrderRequest) (*GiveOrderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GiveOrder not implemented")
@@ -393,6 +413,24 @@ func _AdminService_InspectJob_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_InspectSlices_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InspectSlicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).InspectSlices(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_InspectSlices_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).InspectSlices(ctx, req.(*InspectSlicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GiveOrder_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GiveOrderRequest)
 	if err := dec(in); err != nil {
@@ -513,6 +551,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "InspectJob",
 			Handler:    _AdminService_InspectJob_Handler,
+		},
+		{
+			MethodName: "InspectSlices",
+			Handler:    _AdminService_InspectSlices_Handler,
 		},
 		{
 			MethodName: "GiveOrder",

@@ -119,6 +119,9 @@ var ours = []row{
 	unary(adminService, "InspectJob", "read", func(c *caller) func(context.Context, *slicerv1.InspectJobRequest, ...grpc.CallOption) (*slicerv1.InspectJobResponse, error) {
 		return c.adminService().InspectJob
 	}, func(c *caller) *slicerv1.InspectJobRequest { return &slicerv1.InspectJobRequest{Job: c.job} }),
+	unary(adminService, "InspectSlices", "read", func(c *caller) func(context.Context, *slicerv1.InspectSlicesRequest, ...grpc.CallOption) (*slicerv1.InspectSlicesResponse, error) {
+		return c.adminService().InspectSlices
+	}, func(c *caller) *slicerv1.InspectSlicesRequest { return &slicerv1.InspectSlicesRequest{Job: c.job} }),
 	unary(adminService, "GetHistory", "read", func(c *caller) func(context.Context, *slicerv1.GetHistoryRequest, ...grpc.CallOption) (*slicerv1.GetHistoryResponse, error) {
 		return c.adminService().GetHistory
 	}, func(c *caller) *slicerv1.GetHistoryRequest { return &slicerv1.GetHistoryRequest{Job: c.job} }),

@@ -1,0 +1,98 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"net"
+	"net/http"
+	"path"
+	"time"
+)
+
+//go:embed assets
+var embedded embed.FS
+
+// contentTypes are set by hand: those of the machine may be others.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// assets are the files by name, with what tells that one is unchanged.
+var assets = func() map[string]asset {
+	all := make(map[string]asset)
+	entries, err := fs.ReadDir(embedded, "assets")
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	for _, e := range entries {
+		data, err := embedded.ReadFile("assets/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(data)
+		all[e.Name()] = asset{data, `"` + hex.EncodeToString(sum[:12]) + `"`}
+	}
+	return all
+}()
+
+type asset struct {
+	data []byte
+	etag string
+}
+
+// assetNames are those that anyone may have.
+func assetNames() (names []string) {
+	for name := range assets {
+		if path.Ext(name) != ".html" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
+	a := assets[name]
+	w.Header().Set("Content-Type", contentTypes[path.Ext(name)])
+	w.Header().Set("ETag", a.etag)
+	w.Header().Set("Cache-Control", "no-cache")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
+}
+
+// secureHeaders says what a browser may do with what it gets: nothing but our own files, and
+// no site may frame the page.
+func secureHeaders(h http.Handler) http.Handler {
+	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.ServeHTTP(w, r)
+	})
+}
+
+var refusedPage = template.Must(template.ParseFS(embedded, "assets/refused.html"))
+
+// refuse says how the page can be seen.
+func (p *Page) refuse(w http.ResponseWriter, r *http.Request) {
+	port := "4721"
+	if here, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if _, bound, err := net.SplitHostPort(here.String()); err == nil {
+			port = bound
+		}
+	}
+	var b bytes.Buffer
+	if err := refusedPage.Execute(&b, map[string]any{"Port": port, "TLS": r.TLS != nil}); err != nil {
+		http.Error(w, "the page needs a client certificate, or a connection from the machine itself", http.StatusForbidden)
+		return
+	}
+	w.Header().Set("Content-Type", contentTypes[".html"])
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = w.Write(b.Bytes())
+}
