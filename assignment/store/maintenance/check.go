@@ -300,8 +300,26 @@ func (c *checker) config(name string, j *jobRecords, gone record.Tombstone, orde
 	}
 	stored := store.Job{Config: cfg, Version: gone.Version + record.Lost(0).Version}
 	f.Mend = "write it from " + from
+	if id, known := creatorOf(orders); known {
+		stored.CreatedBy = id
+	} else {
+		f.Mend += "; the history does not go back to who created the job, so that it counts for nobody"
+	}
 	f.groups = [][]Update{{{Key: f.Key, Was: j.config.Value, Value: c.l.EncodeJob(stored)}}}
 	return f
+}
+
+// creatorOf is the identity that has created a job, if its history goes back to that.
+func creatorOf(orders []store.Entry) (id string, known bool) {
+	for i := range orders {
+		switch what := orders[i].Action; {
+		case what == "delete job":
+			id, known = "", false
+		case what == "create job" || strings.HasPrefix(what, "create job:") || strings.HasPrefix(what, "create job,"):
+			id, known = orders[i].Creator(), true
+		}
+	}
+	return id, known
 }
 
 // overrides is the fault of overrides that cannot be read.

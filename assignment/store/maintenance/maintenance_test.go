@@ -206,6 +206,62 @@ func TestCheckAndRepair(t *testing.T) {
 	})
 }
 
+// TestRepairKeepsTheCreator: a config that is written anew is its creator's still, as far as
+// the history tells who that is: after a job was deleted, the one who has created it again.
+func TestRepairKeepsTheCreator(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, create func(string) place) {
+		p, ctx := create("s"), t.Context()
+		as := func(id, action string) store.Entry {
+			e := by(action)
+			e.Identity = id
+			return e
+		}
+		p.store(t, func(s store.Backend) {
+			put := func(name string, e store.Entry) {
+				t.Helper()
+				if _, err := s.PutJobBy(ctx, assignment.JobConfig{Name: name}, store.AnyVersion, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put("a", as("spiffe://corp/ann", "create job: zone: \"\" -> \"z\""))
+			put("a", as("spiffe://corp/bob", "change job: zone: \"z\" -> \"\""))
+			put("b", as("spiffe://corp/ann", "create job"))
+			if err := s.DeleteJobBy(ctx, "b", as("spiffe://corp/ann", "delete job")); err != nil {
+				t.Fatal(err)
+			}
+			put("b", as("spiffe://corp/bob", "create job, and 30 more"))
+			put("c", as("spiffe://corp/ann", "change job")) // the history does not begin with it
+		})
+		opts := maintenance.Options{Config: func(job string, _ []store.Entry) (assignment.JobConfig, string, error) {
+			return assignment.JobConfig{Name: job}, "test", nil
+		}}
+		p.on(t, func(m maintenance.Medium) {
+			for _, kv := range snapshot(t, m).Records {
+				if strings.HasSuffix(kv.Key, "/config") {
+					damage(t, m, kv)
+				}
+			}
+			r := check(t, m, opts)
+			for i, unknown := range []bool{false, false, true} {
+				if said := strings.Contains(r.Faults[i].Mend, "who created the job"); len(r.Faults) != 3 || said != unknown {
+					t.Errorf("%+v", r.Faults)
+				}
+			}
+			if n, err := maintenance.Repair(ctx, m, r, nil); err != nil || n != 3 {
+				t.Fatalf("%d mended, %v", n, err)
+			}
+		})
+		p.store(t, func(s store.Backend) {
+			for name, want := range map[string]string{"a": "spiffe://corp/ann", "b": "spiffe://corp/bob", "c": ""} {
+				if j, err := s.GetJob(ctx, name); err != nil || j.CreatedBy != want {
+					t.Errorf("job %s: created by %q, %v; want %q", name, j.CreatedBy, err, want)
+				}
+			}
+		})
+	})
+}
+
 // harmless reports whether a record may be missing without a fault: what it says is gone
 // with it.
 func harmless(how, key string) bool {

@@ -16,7 +16,7 @@ say() { printf '\n# %s\n' "$*"; }
 issue() {
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key.new" -subj "/CN=$1" -out "$1.csr" 2>/dev/null
 	openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -out "$1.pem.new" \
-		-extfile <(printf 'subjectAltName=URI:%s,DNS:localhost,IP:127.0.0.1\n' "$2") 2>/dev/null
+		-extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\n' "URI:$2,DNS:localhost,IP:127.0.0.1" serverAuth,clientAuth) 2>/dev/null
 	mv "$1.key.new" "$1.key"
 	mv "$1.pem.new" "$1.pem"
 }
@@ -56,7 +56,7 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.
 issue plane spiffe://corp/ns/slicer/server
 issue sre spiffe://corp/user/sre/ann
 for team in cache search mail; do issue $team spiffe://corp/ns/$team/deployer; done
-openssl x509 -in cache.pem -noout -ext subjectAltName
+openssl x509 -in cache.pem -noout -ext subjectAltName,extendedKeyUsage
 
 say "a policy: who is the control plane, who administrates, what holds for each team's jobs"
 cat >policy.yaml <<'YAML'

@@ -103,6 +103,11 @@ var breakages = []breakage{
 		mend: func(b *bed) { b.certify(90 * 24 * time.Hour) },
 	},
 	{
+		what: "a policy is replaced by one with an unknown field", alerts: []string{"SlicerPolicyStale"}, speed: 60,
+		start: func(b *bed) { b.write("policy.yaml", "admins: [spiffe://corp/user/sre/ann]\n") },
+		mend:  func(b *bed) { b.write("policy.yaml", goodPolicy) },
+	},
+	{
 		what: "slicerproxy is told to read rules that are wrong", alerts: []string{"SlicerProxyRules"}, speed: 60,
 		start: func(b *bed) {
 			b.write("rules.yaml", "rules:\n- jobb: web\n")

@@ -121,7 +121,7 @@ type bed struct {
 	silence                            func()           // ends the silent clerk
 	etcdAddrs                          []string
 	distributorAddr, backupAddr        string
-	wall, rules                        string // files
+	wall, rules, policy                string // files
 	etcd                               *clientv3.Client
 }
 
@@ -162,8 +162,9 @@ func newBed(t *testing.T) *bed {
 	b.backup = process.Start(t, "backupdist", nil, process.Program("backupdist"), "--listen", b.backupAddr, "--http", scraped("backupdist", take()), store)
 	b.authority = certstest.NewAuthority(t, "ours", certstest.Expires(1000*24*time.Hour))
 	cert, key := b.certify(90 * 24 * time.Hour)
+	b.policy = b.write("policy.yaml", goodPolicy)
 	b.secured = process.Start(t, "secured", nil, process.Program("backupdist"), "--listen", take(), "--http", scraped("secured", take()),
-		"--tls-cert", cert, "--tls-key", key, "--tls-ca", b.authority.CA, store)
+		"--tls-cert", cert, "--tls-key", key, "--tls-ca", b.authority.CA, "--policy", b.policy, store)
 	for name, text := range map[string]string{"web": jobFile, "ledger": consistentFile, busyJob: busyFile} {
 		file := b.write(name+".yaml", text)
 		process.Eventually(t, time.Minute, "apply "+name, func() error { return b.ctl("job", "apply", "-f", file) })
@@ -178,6 +179,9 @@ func newBed(t *testing.T) *bed {
 	b.client()
 	return b
 }
+
+// goodPolicy is the one of the process in TLS.
+const goodPolicy = "admin: [spiffe://corp/user/sre/ann]\n"
 
 // certify puts a certificate into the files of the process in TLS.
 func (b *bed) certify(expires time.Duration) (cert, key string) {
