@@ -27,8 +27,8 @@ func (v adminService) history(ctx context.Context, name string) (job store.Job, 
 }
 
 // pastOf reads what is kept of the history of a job that was deleted.
-func (v adminService) pastOf(ctx context.Context, name string) (all []store.Entry, err error) {
-	for _, s := range v.a.stores {
+func (a *Assigner) pastOf(ctx context.Context, name string) (all []store.Entry, err error) {
+	for _, s := range a.stores {
 		if all, err = s.history(ctx, name); !errors.Is(err, store.ErrNotFound) {
 			break
 		}
@@ -64,7 +64,7 @@ func (v adminService) GetHistory(ctx context.Context, m *slicerv1.GetHistoryRequ
 	}
 	_, _, all, err := v.history(ctx, m.GetJob())
 	if errors.Is(err, store.ErrNotFound) {
-		if past, gone := v.pastOf(ctx, m.GetJob()); !errors.Is(gone, store.ErrNotFound) {
+		if past, gone := v.a.pastOf(ctx, m.GetJob()); !errors.Is(gone, store.ErrNotFound) {
 			all, err = past, gone
 		}
 	}

@@ -153,6 +153,22 @@ func TestCheck(t *testing.T) {
 	if err := r.CheckNamed(enforce.Caller{Identity: access.Anonymous}, "ListAssigners"); status.Code(err) != codes.PermissionDenied {
 		t.Error(err)
 	}
+	// What a process asks for itself may read, and nothing else, unless the policy names it.
+	own := r.Caller(enforce.Own(t.Context(), "spiffe://corp/slicer"))
+	if own.Identity != "spiffe://corp/slicer" {
+		t.Errorf("the process's own calls are passed on for %s", own.Identity)
+	}
+	if err := r.Check(own, access.Question{Verb: assignment.Read, Job: "cache"}); err != nil {
+		t.Error(err)
+	}
+	if err := r.CheckNamed(r.Peer(enforce.Own(t.Context(), access.Anonymous)), "ListAssigners"); err != nil {
+		t.Error(err)
+	}
+	for _, v := range []assignment.Verb{assignment.Own, assignment.Watch, assignment.Order, assignment.Configure} {
+		if err := r.Check(own, access.Question{Verb: v, Job: "cache"}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a process may %s by itself: %v", v, err)
+		}
+	}
 	_, changed := r.Within().Policy()
 	r.SetPolicy(nil)
 	select {

@@ -168,17 +168,22 @@ type jobState struct {
 	Load      num `json:"load"`
 	Mean      num `json:"mean"` // of a unit of capacity
 
-	Converged    int64        `json:"converged"`
-	Stragglers   []string     `json:"stragglers,omitempty"`
-	Distributors uint32       `json:"distributors"`
-	Clerks       uint32       `json:"clerks"`
-	Slicelets    uint32       `json:"slicelets"`
-	Holders      []holders    `json:"holders,omitempty"`
-	Spreads      []spread     `json:"spreads,omitempty"`
-	Slow         []slow       `json:"slow,omitempty"`
-	SlowTotal    uint32       `json:"slowTotal,omitempty"`
-	Round        *lastRound   `json:"round,omitempty"`
-	Tasks        *taskNumbers `json:"tasks"`
+	Progress *progress    `json:"progress,omitempty"`
+	Round    *lastRound   `json:"round,omitempty"`
+	Tasks    *taskNumbers `json:"tasks"`
+}
+
+// progress is how far the newest generation has come.
+type progress struct {
+	Converged    int64     `json:"converged"`
+	Stragglers   []string  `json:"stragglers,omitempty"`
+	Distributors uint32    `json:"distributors"`
+	Clerks       uint32    `json:"clerks"`
+	Slicelets    uint32    `json:"slicelets"`
+	Holders      []holders `json:"holders,omitempty"`
+	Spreads      []spread  `json:"spreads,omitempty"`
+	Slow         []slow    `json:"slow,omitempty"`
+	SlowTotal    uint32    `json:"slowTotal,omitempty"`
 }
 
 type holders struct {
@@ -222,23 +227,11 @@ func (r *jobReader) state(m *slicerv1.InspectJobResponse, now time.Time) jobStat
 		Mode: "affinity", MinReplicas: cfg.GetMinReplicas(), MaxReplicas: cfg.GetMaxReplicas(), Metric: cfg.GetLoadMetric(), Store: cfg.GetStore(),
 		Generation: m.GetGeneration(), Made: m.GetGenerationUnixMs(), Assigner: m.GetAssignerId(), Preferred: m.GetPreferred(),
 		Holding: m.GetHolding(), Alarm: m.GetAlarm(), Imbalance: num(m.GetImbalance()), Floor: num(m.GetFloor()),
-		Converged: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(), Distributors: m.GetDistributors(), Clerks: m.GetClerks(), Slicelets: m.GetSlicelets(),
-		SlowTotal: m.GetProgress().GetSlowTotal(),
+		Progress: newProgress(m),
 	}
 	s.State, s.Why = stateOf(m, now)
 	if cfg.GetMode() == slicerv1.Mode_MODE_CONSISTENT {
 		s.Mode, s.Leases = "consistent", leasesOf(m.GetConsistency())
-	}
-	for _, h := range m.GetProgress().GetHolders() {
-		if len(s.Holders) < maxHolders {
-			s.Holders = append(s.Holders, holders{roleOf(h.GetRole()), h.GetGeneration(), h.GetSubscribers()})
-		}
-	}
-	for _, x := range m.GetProgress().GetSpreads() {
-		s.Spreads = append(s.Spreads, spread{roleOf(x.GetRole()), x.GetReached(), x.GetWaiting(), x.GetP50Us(), x.GetP99Us(), x.GetLastUs()})
-	}
-	for _, x := range m.GetProgress().GetSlow() {
-		s.Slow = append(s.Slow, slow{x.GetName(), x.GetGeneration(), x.GetWaitingMs(), x.GetDistributorId()})
 	}
 	if l := m.GetLastRound(); l != nil {
 		s.Round = &lastRound{At: l.GetUnixMs(), Generation: l.GetGeneration(), Skipped: l.GetSkipped(), KeyChurn: num(l.GetKeyChurn()), LoadChurn: num(l.GetLoadChurn())}
@@ -246,6 +239,25 @@ func (r *jobReader) state(m *slicerv1.InspectJobResponse, now time.Time) jobStat
 	}
 	s.Tasks, s.Load, s.Mean = r.taskNumbers(m)
 	return s
+}
+
+func newProgress(m *slicerv1.InspectJobResponse) *progress {
+	p := &progress{
+		Converged: m.GetConvergedGeneration(), Stragglers: m.GetStragglers(), Distributors: m.GetDistributors(), Clerks: m.GetClerks(),
+		Slicelets: m.GetSlicelets(), SlowTotal: m.GetProgress().GetSlowTotal(),
+	}
+	for _, h := range m.GetProgress().GetHolders() {
+		if len(p.Holders) < maxHolders {
+			p.Holders = append(p.Holders, holders{roleOf(h.GetRole()), h.GetGeneration(), h.GetSubscribers()})
+		}
+	}
+	for _, x := range m.GetProgress().GetSpreads() {
+		p.Spreads = append(p.Spreads, spread{roleOf(x.GetRole()), x.GetReached(), x.GetWaiting(), x.GetP50Us(), x.GetP99Us(), x.GetLastUs()})
+	}
+	for _, x := range m.GetProgress().GetSlow() {
+		p.Slow = append(p.Slow, slow{x.GetName(), x.GetGeneration(), x.GetWaitingMs(), x.GetDistributorId()})
+	}
+	return p
 }
 
 func roleOf(r slicerv1.Role) string {

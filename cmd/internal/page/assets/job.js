@@ -97,15 +97,16 @@ function overrides(m) {
 }
 
 function convergence(s) {
+  const p = s.progress;
   const facts = [];
   const fact = (name, words) => facts.push(el("dt", {}, name), el("dd", {}, words));
   fact("Newest", s.generation ? s.generation + ", made " + clock(s.made) : "none yet");
-  fact("Held by all", s.converged ? String(s.converged) : "none");
-  fact("Connected", [plural(s.distributors, "distributor"), plural(s.clerks, "clerk"), plural(s.slicelets, "slicelet")].join(", "));
-  for (const h of s.holders || []) fact(h.role, h.count.toLocaleString("en") + (h.generation ? " hold " + h.generation + (h.generation === s.generation ? ", the newest" : "") : " hold none, or an older one"));
-  for (const x of s.spreads || []) fact("Spread to " + x.role, x.reached + " have it" + (x.waiting ? ", " + x.waiting + " not yet" : "") + "; half after " + micros(x.p50) + ", 99 % after " + micros(x.p99) + ", the last after " + micros(x.last));
-  if (s.slow?.length) fact("Slow", s.slow.map((x) => x.name + (x.distributor ? " at " + x.distributor : "") + " for " + span(x.waiting)).join(", ") + (s.slowTotal > s.slow.length ? " and " + (s.slowTotal - s.slow.length) + " more" : ""));
-  if (s.stragglers?.length) fact("Behind", s.stragglers.join(", "));
+  fact("Held by all", p.converged ? String(p.converged) : "none");
+  fact("Connected", [plural(p.distributors, "distributor"), plural(p.clerks, "clerk"), plural(p.slicelets, "slicelet")].join(", "));
+  for (const h of p.holders || []) fact(h.role, h.count.toLocaleString("en") + (h.generation ? " hold " + h.generation + (h.generation === s.generation ? ", the newest" : "") : " hold none, or an older one"));
+  for (const x of p.spreads || []) fact("Spread to " + x.role, x.reached + " have it" + (x.waiting ? ", " + x.waiting + " not yet" : "") + "; half after " + micros(x.p50) + ", 99 % after " + micros(x.p99) + ", the last after " + micros(x.last));
+  if (p.slow?.length) fact("Slow", p.slow.map((x) => x.name + (x.distributor ? " at " + x.distributor : "") + " for " + span(x.waiting)).join(", ") + (p.slowTotal > p.slow.length ? " and " + (p.slowTotal - p.slow.length) + " more" : ""));
+  if (p.stragglers?.length) fact("Behind", p.stragglers.join(", "));
   if (s.leases) fact("Leases", s.leases);
   fact("Decided by", (s.assigner || "none") + (s.preferred ? "" : ", which is not preferred"));
   const text = facts.map((f) => f.textContent).join("\n");
@@ -115,6 +116,7 @@ function convergence(s) {
 }
 
 function tiles(s) {
+  const p = s.progress;
   put($("imbalance"), s.imbalance ? digits(s.imbalance) : "-");
   put($("floor"), s.floor ? "least that there could be: " + digits(s.floor) : "no load is known");
   put($("load"), rate(s.load));
@@ -130,10 +132,10 @@ function tiles(s) {
   put($("slicenote"), sliceError || (slices && slices.count ? slices.owners.length.toLocaleString("en") + " ownerships, " + s.minReplicas + " to " + s.maxReplicas + " replicas" : "no assignment yet"));
   put($("age"), s.generation ? span(s.at - s.made) : "none");
   put($("generation"), s.generation ? String(s.generation) : "");
-  const behind = (s.holders || []).filter((h) => h.generation !== s.generation).reduce((n, h) => n + h.count, 0);
-  put($("converged"), !s.generation ? "-" : s.converged >= s.generation ? "all have it" : behind ? plural(behind, "subscriber") + " behind" : "spreading");
-  const last = Math.max(-1, ...(s.spreads || []).map((x) => x.last));
-  put($("spread"), plural(s.clerks + s.slicelets, "subscriber") + (last >= 0 ? ", the last after " + micros(last) : ""));
+  const behind = (p.holders || []).filter((h) => h.generation !== s.generation).reduce((n, h) => n + h.count, 0);
+  put($("converged"), !s.generation ? "-" : p.converged >= s.generation ? "all have it" : behind ? plural(behind, "subscriber") + " behind" : "spreading");
+  const last = Math.max(-1, ...(p.spreads || []).map((x) => x.last));
+  put($("spread"), plural(p.clerks + p.slicelets, "subscriber") + (last >= 0 ? ", the last after " + micros(last) : ""));
 }
 
 function chart() {
