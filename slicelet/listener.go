@@ -88,6 +88,8 @@ type listeners struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when one of them has returned
+
+	moves moves
 }
 
 // returned tells those that wait that a listener knows something new.
@@ -109,6 +111,7 @@ func (l *listeners) wake() {
 	for _, t := range l.tellers {
 		notify(t.wake)
 	}
+	notify(l.moves.wake)
 }
 
 // allLocked reports whether what every listener knows, nil while it is being called, is good.

@@ -78,6 +78,7 @@ func New(cfg Config) (*Slicelet, error) {
 	})
 	s.arrivals.accounts = quota.New(time.Now())
 	s.listeners.changed = make(chan struct{})
+	s.listeners.moves = moves{wake: make(chan struct{}, 1), waiting: make(map[*move]struct{})}
 	s.listeners.ctx, s.listeners.end = context.WithCancel(context.Background())
 	s.stage.Store(uint32(s.me.State))
 	s.view.Store(emptyView())

@@ -72,6 +72,15 @@ type Config struct {
 	// lost the key while the handler ran. By default they are held back: see the
 	// package's documentation.
 	UncheckedAnswers bool
+	// EndMoved ends streams whose key moves to another task, so that their clients connect to
+	// that: MovedGrace after Moved has said so to the handler, 0 for DefaultMovedGrace, the
+	// context of the stream ends, with ErrMoved as its cause, nothing is sent or received any
+	// more, and the client gets ABORTED with a slicerv1.OwnershipLost, a clerk.Lost. The
+	// handler has to return then. A stream that its client has sent here since it was behind is
+	// ended in the same way half a second after it has begun. RPCs that are no streams, and
+	// streams without a key, go on to their end.
+	EndMoved   bool
+	MovedGrace time.Duration
 	// NoTap leaves gRPC's tap (grpc.InTapHandle), of which a server has one, to the caller,
 	// or to another slicelet of the same server. Then no RPC is refused for want of room but
 	// by handlers (Overloaded), whatever the job's admission is.

@@ -47,6 +47,18 @@
 // Handle.FencingToken refuses it. Clients therefore send such an RPC again only if it
 // is marked as safe to carry out twice (clerk.WithIdempotent).
 //
+// # Long streams
+//
+// A stream goes on at the task at which it has begun, wherever its key is by then; in consistent
+// mode nothing is sent on it any more once the key is lost. Config.EndMoved ends it when its key has
+// moved, or when the task drains, in both modes, so that its client connects to the new owner.
+// A handler that has something to say or to save before listens to Moved.
+//
+// The client of such a stream gets an error by which clerk.LostFromStatus finds a clerk.Lost: it
+// opens the stream again, and clerkgrpc brings it to the owner. A stream that is marked as safe to
+// carry out twice (clerk.WithIdempotent) and has brought no message yet clerkgrpc opens again by
+// itself.
+//
 // # When there is no room
 //
 // If the job's admission is on, RPCs that the task has no room for are refused before a

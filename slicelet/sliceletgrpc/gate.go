@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/internal/moved"
 )
 
 // gate is what every RPC passes.
@@ -51,6 +52,9 @@ type call struct {
 	full atomic.Bool
 	// checked: the answer is let out only if the key was owned throughout.
 	checked bool
+	// behind: the task does not own the key, and the client did not know that.
+	behind bool
+	moved  moved.Signal
 }
 
 // lost reports whether the answer must not be let out.
@@ -117,6 +121,7 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	} else {
 		c.charge.Cancel()
 	}
+	c.moved.Stop()
 	took := g.ended(ctx, info.FullMethod, began, err, o)
 	c.handle.Took(took)
 	c.charge.Done(took)
@@ -128,6 +133,11 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	c, _ := g.callOf(ss.Context(), info.FullMethod, began)
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
 		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
+	if g.cfg.EndMoved {
+		s.ended = make(chan struct{})
+		s.call.Context, s.cancel = context.WithCancelCause(ss.Context())
+		defer s.cancel(nil)
+	}
 	s.call.charge.Move(&c.charge)
 	g.attempt(ss.Context(), began, c.peer)
 	if err := g.outdated(ss.Context(), began, c); err != nil {
@@ -138,7 +148,9 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	switch {
 	case err != nil:
 	case ok || g.cfg.Key == nil:
-		err = g.admit(ss.Context(), &s.call, info.FullMethod, k, ok)
+		if err = g.admit(ss.Context(), &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
+			s.limit(s.call.behind)
+		}
 	default:
 		s.ask = true
 	}
@@ -149,8 +161,12 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	} else {
 		s.call.charge.Cancel()
 	}
+	s.call.moved.Stop()
 	if s.refused != nil {
 		err, o = s.refused, idle // whatever the handler made of it
+	} else if s.isOver() {
+		g.metrics.moved.Inc()
+		err, o = g.movedStatus().Err(), idle
 	} else if s.check() != nil {
 		err, o = g.ownershipLost(), idle
 	}
@@ -168,6 +184,9 @@ type stream struct {
 	ask     bool // the first message has the key
 	refused error
 	lost    atomic.Bool // a message was held back
+	// With Config.EndMoved: closed when the stream is ended, and what ends its context.
+	ended  chan struct{}
+	cancel context.CancelCauseFunc
 
 	mu   sync.Mutex // one goroutine may send while another receives
 	busy time.Time  // since when work has not been counted
@@ -197,6 +216,9 @@ func (s *stream) works() {
 
 // check reports, as an error, that nothing may be sent any more.
 func (s *stream) check() error {
+	if s.isOver() {
+		return s.gate.movedStatus().Err()
+	}
 	s.mu.Lock()
 	lost := s.call.lost()
 	s.mu.Unlock()
@@ -234,8 +256,11 @@ func (s *stream) RecvMsg(m any) error {
 	if s.lost.Load() {
 		return s.gate.lossStatus().Err()
 	}
+	if s.isOver() {
+		return s.gate.movedStatus().Err()
+	}
 	s.waits(false)
-	err := s.ServerStream.RecvMsg(m)
+	err := s.receive(m)
 	s.works()
 	if err != nil || !s.ask {
 		return err
@@ -244,7 +269,9 @@ func (s *stream) RecvMsg(m any) error {
 	k, ok := s.gate.keyIn(s.method, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = s.gate.admit(s.call.Context, &s.call, s.method, k, ok)
+	if s.refused = s.gate.admit(s.call.Context, &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
+		s.limit(s.call.behind)
+	}
 	return s.refused
 }
 
@@ -303,7 +330,9 @@ func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.S
 		return nil
 	}
 	a := g.slicelet.Assignment()
-	g.metrics.astray(g.routeOf(ctx, a), consistent)
+	route := g.routeOf(ctx, a)
+	c.behind = route == "older"
+	g.metrics.astray(route, consistent)
 	if !consistent {
 		return nil
 	}

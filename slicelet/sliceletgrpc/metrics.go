@@ -19,6 +19,7 @@ type metrics struct {
 	errors    *prometheus.CounterVec
 	misrouted *prometheus.CounterVec
 	lost      prometheus.Counter
+	moved     prometheus.Counter
 
 	methods sync.Map // name to prometheus.Observer
 	n       atomic.Int64
@@ -41,11 +42,15 @@ func newMetrics() *metrics {
 			Name: "slicer_sliceletgrpc_ownership_lost_total",
 			Help: "RPCs of a job in consistent mode whose answer was held back, since the task lost their key while the handler ran.",
 		}),
+		moved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slicer_sliceletgrpc_moved_streams_total",
+			Help: "Streams that were ended since their key has moved to another task.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.seconds, m.errors, m.misrouted, m.lost}
+	return []prometheus.Collector{m.seconds, m.errors, m.misrouted, m.lost, m.moved}
 }
 
 func (m *metrics) answered(method string, code codes.Code, took time.Duration) {
