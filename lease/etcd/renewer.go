@@ -24,6 +24,9 @@ const (
 	followFor = time.Minute
 	// renewerWithin bounds the beginning of a renewer at one member.
 	renewerWithin = 2 * time.Second
+	// gather is for how long a keepalive waits for others, to be sent with them: at both
+	// ends most of what one costs is the write and the read.
+	gather = 10 * time.Millisecond
 )
 
 // keepalive is one renewal that a session's holder has asked for.
@@ -42,7 +45,7 @@ type kept struct {
 
 // renewer sends the keepalives of many sessions over one stream, on a connection of
 // its own to the member that leads: any other would pass each on to that one by an HTTP
-// request. Each keepalive that is asked for is sent, none other is, and the
+// request. Those of a few milliseconds go together. Each keepalive that is asked for is sent, none other is, and the
 // n-th answer on the stream is the n-th keepalive's: etcd answers them in order. So an
 // answer is never credited to a renewal that was asked for after it was sent.
 type renewer struct {
@@ -232,6 +235,10 @@ func (k *renewer) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAl
 	failed := make(chan error, 3)
 	wg.Go(func() { failed <- k.receive(stream); end() })
 	wg.Go(func() { failed <- k.watch(stream.Context()); end() })
+	var asked []*keepalive
+	due := time.NewTimer(gather)
+	due.Stop()
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -244,19 +251,35 @@ func (k *renewer) run(ctx context.Context, stream etcdserverpb.Lease_LeaseKeepAl
 			end()
 			return err
 		case q := <-k.keepalive:
-			if q.ctx.Err() != nil {
-				continue // it is not counted on any more
+			if asked = append(asked, q); len(asked) == 1 {
+				due.Reset(gather)
 			}
-			q.sent = time.Now()
-			k.mu.Lock()
-			k.waiting = append(k.waiting, q)
-			k.mu.Unlock()
-			if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(q.id)}); err != nil {
+		case <-due.C:
+			if err := k.send(stream, asked); err != nil {
 				end()
 				return errors.Join(err, <-failed)
 			}
+			clear(asked)
+			asked = asked[:0]
 		}
 	}
+}
+
+// send sends keepalives, but for those that are not counted on any more.
+func (k *renewer) send(stream etcdserverpb.Lease_LeaseKeepAliveClient, asked []*keepalive) error {
+	for _, q := range asked {
+		if q.ctx.Err() != nil {
+			continue
+		}
+		q.sent = time.Now()
+		k.mu.Lock()
+		k.waiting = append(k.waiting, q)
+		k.mu.Unlock()
+		if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(q.id)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // receive gives each answer to the keepalive that was sent for it.

@@ -84,6 +84,7 @@ func TestAnswersAreNotCreditedToLaterRenewals(t *testing.T) {
 			t.Errorf("a renewal without an answer: %v", err)
 		}
 		second := renewing(k, 7, 10*time.Second)
+		time.Sleep(2 * gather)
 		synctest.Wait()
 		if n := len(l.sent); n != 2 {
 			t.Fatalf("%d keepalives for two renewals", n)
@@ -105,7 +106,6 @@ func TestNothingIsRenewedByItself(t *testing.T) {
 			t.Fatalf("%d keepalives that nothing has asked for", n)
 		}
 		first := renewing(k, 7, time.Second)
-		synctest.Wait()
 		<-l.sent
 		l.answer(7, 5)
 		if _, err := first(); err != nil {
@@ -120,7 +120,7 @@ func TestNothingIsRenewedByItself(t *testing.T) {
 	keeping(t, func(t *testing.T, k *renewer, l *line) {
 		l.sent = make(chan int64)
 		held := renewing(k, 7, 900*time.Millisecond)
-		synctest.Wait()
+		time.Sleep(2 * gather) // its Send waits
 		gone := renewing(k, 8, 50*time.Millisecond)
 		if _, err := gone(); err == nil {
 			t.Error("a renewal that was not sent has succeeded")
@@ -141,6 +141,37 @@ func TestNothingIsRenewedByItself(t *testing.T) {
 	})
 }
 
+// Keepalives that are asked for at about the same time go together, in the order in which they
+// were asked for, each to its answer; one that is given up before it is sent is not sent.
+func TestKeepalivesGoTogether(t *testing.T) {
+	keeping(t, func(t *testing.T, k *renewer, l *line) {
+		began := time.Now()
+		first := renewing(k, 7, time.Second)
+		time.Sleep(gather / 4)
+		gone := renewing(k, 8, gather/4)
+		time.Sleep(gather / 2)
+		last := renewing(k, 9, time.Second)
+		synctest.Wait()
+		if n := len(l.sent); n != 0 {
+			t.Fatalf("%d keepalives after %s", n, time.Since(began))
+		}
+		if _, err := gone(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("one that was given up: %v", err)
+		}
+		a, b := <-l.sent, <-l.sent
+		if took := time.Since(began); a != 7 || b != 9 || took != gather {
+			t.Fatalf("after %s keepalives of %d and %d were sent, want 7 and 9 after %s", took, a, b, gather)
+		}
+		l.answer(7, 5)
+		l.answer(9, 6)
+		for i, answer := range []func() (kept, error){first, last} {
+			if a, err := answer(); err != nil || a.ttl != time.Duration(5+i)*time.Second {
+				t.Errorf("renewal %d was told %+v, %v", i, a, err)
+			}
+		}
+	})
+}
+
 // An answer out of order, or none, ends the stream, and all that wait for it.
 func TestAStreamThatIsNoGoodEnds(t *testing.T) {
 	for name, spoil := range map[string]func(l *line){
@@ -150,7 +181,7 @@ func TestAStreamThatIsNoGoodEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := keeping(t, func(t *testing.T, k *renewer, l *line) {
 				waits := renewing(k, 7, time.Minute)
-				synctest.Wait()
+				time.Sleep(2 * gather)
 				spoil(l)
 				if _, err := waits(); !errors.Is(err, lease.ErrUnavailable) {
 					t.Errorf("the renewal: %v", err)

@@ -11,7 +11,7 @@
 // transactions of package etcdlease. The front renews nothing by itself: each renewal that
 // a slicelet asks for is one keepalive, sent after it was asked for, and its answer is
 // the slicelet's, which counts from when it asked. Keepalives of all sessions go over one stream,
-// and the records of a job are watched once for all its sessions.
+// those of a few milliseconds together, and the records of a job are watched once for all its sessions.
 //
 // A front keeps nothing that is needed when it dies. A session is named by 16 random
 // bytes that its holder alone is told; their hash is the name of a record in etcd, under

@@ -120,6 +120,30 @@ func (l *liar) RenewSession(ctx context.Context, q *slicerv1.RenewSessionRequest
 	return spoil(l, ctx, q, l.to.RenewSession)
 }
 
+// RenewSessions spoils renewals as calls, and gives answers again that it has given.
+func (l *liar) RenewSessions(stream grpc.BidiStreamingServer[slicerv1.RenewSessionsRequest, slicerv1.RenewSessionsResponse]) error {
+	var last *slicerv1.RenewSessionsResponse
+	for {
+		q, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if last != nil && l.draw(8) {
+			if err := stream.Send(last); err != nil {
+				return err
+			}
+		}
+		r, err := l.RenewSession(stream.Context(), q.GetRenewal())
+		if err != nil {
+			return err
+		}
+		last = &slicerv1.RenewSessionsResponse{Number: q.GetNumber(), Renewal: r}
+		if err := stream.Send(last); err != nil {
+			return err
+		}
+	}
+}
+
 func (l *liar) CloseSession(ctx context.Context, q *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
 	return l.to.CloseSession(ctx, q)
 }

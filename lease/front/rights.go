@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	etcdlease "github.com/slicer-project/slicer/lease/etcd"
 	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
@@ -40,24 +41,48 @@ func (f *Front) own(ctx context.Context, o rpc.Origin, name, task string) error 
 	})
 }
 
+// asked is what a session's right to a job was asked of. Where none of it changes, the answer
+// stays, so that a renewal does not ask.
+type asked struct {
+	policy *access.Policy
+	access assignment.Access
+	task   string
+}
+
 // ownStill returns nil if a session may be renewed as far as its jobs go. The right to one
 // may have been withdrawn since: then the session's watch of it ends, and if it holds
 // something there it is not renewed. So it is over, for the job's assigner and for its
 // holder, when its time has run out: taken away any sooner, a key would have two owners.
 func (f *Front) ownStill(ctx context.Context, o rpc.Origin, x *session) error {
+	type asking struct {
+		name string
+		as   asked
+	}
+	var ask []asking
+	policy, _ := f.cfg.Rights.Policy()
 	f.mu.Lock()
-	tasks := make(map[string]string, len(x.jobs))
 	for name, p := range x.jobs {
-		tasks[name] = p.task
+		a := asked{policy: policy, task: p.task}
+		if f.cfg.Access != nil {
+			a.access, _ = p.job.accessKnown()
+		}
+		if policy != nil && a != p.may {
+			ask = append(ask, asking{name, a})
+		}
 	}
 	f.mu.Unlock()
-	for name, task := range tasks {
-		err := f.own(ctx, o, name, task)
-		if !refused(err) {
+	for _, q := range ask {
+		err := f.own(ctx, o, q.name, q.as.task)
+		if err != nil && !refused(err) {
 			continue // where it cannot be known it is as it was
 		}
 		f.mu.Lock()
-		p := x.jobs[name]
+		p := x.jobs[q.name]
+		if err == nil {
+			p.may = q.as
+			f.mu.Unlock()
+			continue
+		}
 		if p.watch != nil {
 			p.watch.end(err)
 		}

@@ -16,10 +16,6 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// repeat is how often a watch says what it has said already, so that the other
-// end knows that it lives.
-const repeat = 5 * time.Second
-
 type service struct {
 	slicerv1.UnimplementedLeaseServiceServer
 	f *Front
@@ -48,15 +44,32 @@ func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*s
 }
 
 func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, error) {
+	_, resp, err := v.renew(ctx, rpc.OriginOf(ctx, v.f.cfg.Rights), req)
+	return resp, err
+}
+
+// RenewSessions reads off the connection once where it comes from.
+func (v *service) RenewSessions(stream grpc.BidiStreamingServer[slicerv1.RenewSessionsRequest, slicerv1.RenewSessionsResponse]) error {
+	o := rpc.OriginOf(stream.Context(), v.f.cfg.Rights)
+	return rpc.Renewals(stream, v.f.ctx.Done(), func(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, int64, error) {
+		x, resp, err := v.renew(ctx, o, req)
+		if err != nil {
+			return nil, 0, err
+		}
+		return resp, v.f.told(x), nil
+	})
+}
+
+func (v *service) renew(ctx context.Context, o rpc.Origin, req *slicerv1.RenewSessionRequest) (*session, *slicerv1.RenewSessionResponse, error) {
 	jobs, tasks, err := memory(req)
 	if err != nil {
-		return nil, explain(err)
+		return nil, nil, explain(err)
 	}
-	r, err := v.f.renew(ctx, rpc.OriginOf(ctx, v.f.cfg.Rights), req.GetSession(), req.GetRevision(), jobs, tasks)
+	r, err := v.f.renew(ctx, o, req.GetSession(), req.GetRevision(), jobs, tasks)
 	if err != nil {
-		return nil, explain(err)
+		return nil, nil, explain(err)
 	}
-	return &slicerv1.RenewSessionResponse{TtlMs: r.ttl.Milliseconds(), Revision: r.revision}, nil
+	return r.session, &slicerv1.RenewSessionResponse{TtlMs: r.ttl.Milliseconds(), Revision: r.revision}, nil
 }
 
 func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
@@ -102,84 +115,6 @@ func (v *service) ReleaseClaim(ctx context.Context, req *slicerv1.ReleaseClaimRe
 		return nil, explain(err)
 	}
 	return &slicerv1.ReleaseClaimResponse{}, nil
-}
-
-func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.ServerStreamingServer[slicerv1.WatchRecordsResponse]) error {
-	if err := assignment.ValidateJobName(req.GetJob()); err != nil {
-		return explain(err)
-	}
-	watching, j, end, err := v.watch(stream.Context(), req.GetSession(), req.GetJob())
-	if err != nil {
-		return explain(err)
-	}
-	defer end()
-	timer := time.NewTimer(repeat)
-	defer timer.Stop()
-	var told etcdlease.Records
-	for begun, due := false, false; ; {
-		r, fresh, changed := j.look()
-		// Records that are not watched just now are not told again: the other end finds
-		// out that it hears nothing.
-		if fresh && (due || !begun || r != told) {
-			if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: records(r)}); err != nil {
-				return err
-			}
-			told, begun, due = r, true, false
-			timer.Reset(repeat)
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			due = true
-		case <-watching.Done():
-			return explain(context.Cause(watching))
-		}
-	}
-}
-
-// watch begins a session's watch of a job. What it returns ends with the session, and
-// with the front.
-func (v *service) watch(ctx context.Context, t []byte, name string) (context.Context, *job, func(), error) {
-	o, f := rpc.OriginOf(ctx, v.f.cfg.Rights), v.f
-	x, err := f.find(t, o)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	p, err := f.takesPart(x, name)
-	if err == nil {
-		err = f.own(ctx, o, name, f.taskOf(x, name))
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return nil, nil, nil, errClosed
-	case f.byName[x.ticket] != x:
-		return nil, nil, nil, errUnknownHere
-	case f.limits.watches[o.Connection] >= MaxConnectionWatches:
-		return nil, nil, nil, errFull
-	}
-	f.limits.watches[o.Connection]++
-	if p.watch != nil {
-		p.watch.end(errReplaced)
-	}
-	watching, end := context.WithCancelCause(ctx)
-	closing := context.AfterFunc(f.ctx, func() { end(errClosed) })
-	w := &watch{end}
-	p.watch = w
-	return watching, p.job, func() {
-		closing()
-		end(nil)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		down(f.limits.watches, o.Connection)
-		if p.watch == w {
-			p.watch = nil
-		}
-	}, nil
 }
 
 func records(r etcdlease.Records) *slicerv1.LeaseRecords {

@@ -39,12 +39,15 @@ type session struct {
 	from   rpc.Origin             // constant: where it has come from
 	until  time.Time              // when it is forgotten unless it is renewed here
 	jobs   map[string]*part       // that it takes part in
+	// repeated is when an answer has told last that what its watches have told is so still.
+	repeated time.Time
 }
 
 // part is a session's part in a job.
 type part struct {
 	job           *job
 	task          string // as which it takes part, if that is known
+	may           asked  // that its holder may own the job as that task
 	watch         *watch // nil for none
 	guard, bridge holding
 }
@@ -54,8 +57,6 @@ type holding struct {
 	claim lease.Claim
 	since time.Time // when it was first found not to be granted any more, 0 if it is
 }
-
-type watch struct{ end context.CancelCauseFunc }
 
 func (p *part) of(c lease.Claim) *holding {
 	if c.Bridge() {
@@ -269,6 +270,7 @@ func (f *Front) introduce(ctx context.Context, o rpc.Origin, t ticket, jobs []et
 
 // renewed is what came of a renewal.
 type renewed struct {
+	session  *session
 	ttl      time.Duration
 	revision int64
 }
@@ -311,7 +313,7 @@ func (f *Front) renew(ctx context.Context, o rpc.Origin, t []byte, revision int6
 			p.guard.claim, p.bridge.claim = h.Guard.Claim, h.Bridge.Claim
 		}
 	}
-	out := renewed{x.lease.TTL(), r.Revision}
+	out := renewed{x, x.lease.TTL(), r.Revision}
 	for _, p := range x.jobs {
 		out.ttl = min(out.ttl, p.job.leaseTime())
 	}

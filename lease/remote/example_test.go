@@ -14,7 +14,7 @@ import (
 func Example() {
 	var assigners []grpc.ClientConnInterface
 	for _, address := range []string{"assigner-1.example:4710", "assigner-2.example:4710"} {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(address, append(remote.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		if err != nil {
 			log.Fatal(err)
 		}

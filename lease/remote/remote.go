@@ -1,13 +1,12 @@
 // Package remote reaches leases that other processes serve, over gRPC: a lease store
 // (package serve), where there is no etcd, or fronts of an etcd (package front).
 //
-//	conn, err := grpc.NewClient("slicer:4720", ...)
+//	conn, err := grpc.NewClient("slicer:4720", append(remote.DialOptions(), grpc.WithTransportCredentials(...))...)
 //	reader, err := lease.NewReader(lease.Config{Readers: remote.New(conn)})
 //
 // Several connections are to several fronts of one etcd. One of them is used at a time, and
 // the next when it does not answer: sessions go on there. The connections stay the
-// caller's. They should have keepalive parameters, so that a peer that has vanished is
-// noticed.
+// caller's, and may be made with any options; DialOptions has those that are best.
 package remote
 
 import (
@@ -20,12 +19,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -43,6 +44,25 @@ type server struct {
 	slicerv1.LeaseServiceClient
 	left context.Context // ends when another one is used
 	end  context.CancelFunc
+	// plain: it does not know RenewSessions.
+	plain atomic.Bool
+}
+
+const (
+	pingAfter  = 10 * time.Second
+	pingWithin = 5 * time.Second
+	window     = 64 << 10
+)
+
+// DialOptions are for connections that are made for leases: a peer that has vanished is
+// noticed, and windows are fixed, since nothing that is sent is large. With windows that
+// gRPC sizes, each renewal is followed by a ping that measures the connection, and costs
+// both ends nearly twice as much. Credentials are not among them.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingWithin}),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+	}
 }
 
 // New makes a store of a connection, or of several to fronts of one etcd. The first that is used is
@@ -69,6 +89,9 @@ func (s *Store) leave(v *server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at != v || v != nil && len(s.servers) == 1 {
+		if s.at != nil {
+			s.at.plain.Store(false) // what comes back may be of a later version
+		}
 		return len(s.servers) > 1
 	}
 	if v != nil {
@@ -124,7 +147,8 @@ func (s *Store) open(ctx context.Context, ttl time.Duration, jobs []string, task
 		return nil, fmt.Errorf("%w: the answer grants %s where %s were asked for, in a session of %d bytes", lease.ErrUnavailable, granted, ttl, len(resp.GetSession()))
 	}
 	sum := sha256.Sum256(resp.GetSession())
-	n := &session{s: s, secret: resp.GetSession(), id: binary.BigEndian.Uint64(sum[:]), asked: ttl, memory: newMemory(resp.GetRevision(), resp.GetJobs(), tasks)}
+	n := &session{s: s, secret: resp.GetSession(), id: binary.BigEndian.Uint64(sum[:]), asked: ttl, memory: newMemory(resp.GetRevision(), resp.GetJobs(), tasks), watches: map[*watcher]struct{}{}}
+	n.renewals = newRenewals(n)
 	n.ttl.Store(int64(granted))
 	return n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,11 @@ type session struct {
 	ttl    atomic.Int64
 	memory *memory
 	lost   atomic.Pointer[error] // what has told that it is; it stays lost
+
+	renewals *renewals
+
+	mu      sync.Mutex
+	watches map[*watcher]struct{} // that are not closed
 }
 
 func (n *session) ID() uint64         { return n.id }
@@ -33,7 +39,7 @@ func (n *session) KeepAlive(ctx context.Context) (err error) {
 	for range n.s.servers {
 		at := n.s.server()
 		var granted time.Duration
-		if granted, err = n.renew(ctx, at); err == nil {
+		if granted, err = n.renewals.renew(ctx, at); err == nil {
 			// No more is believed than was asked for; what is not positive grants nothing.
 			n.ttl.Store(int64(min(granted, n.asked)))
 			return nil
@@ -53,6 +59,11 @@ func (n *session) renew(ctx context.Context, at *server) (granted time.Duration,
 	}
 	req, version := n.memory.request(n.secret)
 	resp, err := at.RenewSession(ctx, req)
+	return n.renewed(resp, err, version)
+}
+
+// renewed takes the answer to a renewal with a version of the memory.
+func (n *session) renewed(resp *slicerv1.RenewSessionResponse, err error, version int) (time.Duration, error) {
 	switch {
 	case err == nil:
 		n.memory.reached(resp.GetRevision())
@@ -110,6 +121,7 @@ func (n *session) JoinAs(ctx context.Context, job, task string) error {
 }
 
 func (n *session) Close(ctx context.Context) error {
+	defer n.renewals.end()
 	return n.call(ctx, func(at *server) error {
 		_, err := at.CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: n.secret})
 		return err

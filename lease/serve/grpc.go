@@ -37,7 +37,10 @@ type holder struct {
 }
 
 func (v *service) find(ctx context.Context, t []byte) (holder, error) {
-	from := rpc.OriginOf(ctx, v.s.rights)
+	return v.findFrom(rpc.OriginOf(ctx, v.s.rights), t)
+}
+
+func (v *service) findFrom(from rpc.Origin, t []byte) (holder, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
 	x, err := v.s.remote.find(t, from)
@@ -95,15 +98,32 @@ func (v *service) JoinJob(ctx context.Context, req *slicerv1.JoinJobRequest) (*s
 }
 
 func (v *service) RenewSession(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, error) {
-	x, err := v.find(ctx, req.GetSession())
+	_, resp, err := v.renew(ctx, rpc.OriginOf(ctx, v.s.rights), req)
+	return resp, err
+}
+
+// RenewSessions reads off the connection once where it comes from.
+func (v *service) RenewSessions(stream grpc.BidiStreamingServer[slicerv1.RenewSessionsRequest, slicerv1.RenewSessionsResponse]) error {
+	from := rpc.OriginOf(stream.Context(), v.s.rights)
+	return rpc.Renewals(stream, v.s.done.Done(), func(ctx context.Context, req *slicerv1.RenewSessionRequest) (*slicerv1.RenewSessionResponse, int64, error) {
+		id, resp, err := v.renew(ctx, from, req)
+		if err != nil {
+			return nil, 0, err
+		}
+		return resp, v.s.told(id), nil
+	})
+}
+
+func (v *service) renew(ctx context.Context, from rpc.Origin, req *slicerv1.RenewSessionRequest) (id uint64, resp *slicerv1.RenewSessionResponse, err error) {
+	x, err := v.findFrom(from, req.GetSession())
 	if err != nil {
-		return nil, explain(err)
+		return 0, nil, explain(err)
 	}
 	granted, err := v.s.renew(ctx, x.id, func(job string) error { return v.s.ownStill(ctx, x, job) })
 	if err != nil {
-		return nil, explain(err)
+		return 0, nil, explain(err)
 	}
-	return &slicerv1.RenewSessionResponse{TtlMs: granted.Milliseconds()}, nil
+	return x.id, &slicerv1.RenewSessionResponse{TtlMs: granted.Milliseconds()}, nil
 }
 
 func (v *service) CloseSession(ctx context.Context, req *slicerv1.CloseSessionRequest) (*slicerv1.CloseSessionResponse, error) {
@@ -153,7 +173,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 	if _, err := v.owner(stream.Context(), req.GetSession(), req.GetJob()); err != nil {
 		return explain(err)
 	}
-	watching, end, err := v.watch(stream.Context(), req.GetSession(), req.GetJob())
+	x, told, watching, end, err := v.watch(stream.Context(), req.GetSession(), req.GetJob())
 	if err != nil {
 		return explain(err)
 	}
@@ -167,6 +187,9 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 		case watching.Err() != nil:
 			return explain(context.Cause(watching))
 		case errors.Is(err, context.DeadlineExceeded):
+			if v.s.repeated(x) {
+				continue
+			}
 			seen = w.last
 		case err != nil:
 			return explain(err)
@@ -174,28 +197,27 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 		if err := stream.Send(&slicerv1.WatchRecordsResponse{Records: rpc.Records(seen)}); err != nil {
 			return err
 		}
+		v.s.tell(told, seen)
 	}
 }
 
 // watch begins a session's watch of a job. What it returns ends with the session.
-func (v *service) watch(ctx context.Context, t []byte, job string) (context.Context, func(), error) {
+func (v *service) watch(ctx context.Context, t []byte, job string) (x *remoteSession, w *watch, watching context.Context, stop func(), err error) {
 	from, s := rpc.OriginOf(ctx, v.s.rights), v.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x, err := s.remote.find(t, from)
-	if err != nil {
-		return nil, nil, err
+	if x, err = s.remote.find(t, from); err != nil {
+		return nil, nil, nil, nil, err
 	}
 	if _, named := s.table.Asked(x.id); named[job] == 0 {
-		return nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
+		return nil, nil, nil, nil, &assignment.FieldError{Field: "job", Value: job, Allowed: "one that the session takes part in"}
 	}
 	watching, end := context.WithCancelCause(ctx)
-	w, err := s.remote.watch(x, job, from.Connection, end)
-	if err != nil {
+	if w, err = s.remote.watch(x, job, from.Connection, end); err != nil {
 		end(nil)
-		return nil, nil, err
+		return nil, nil, nil, nil, err
 	}
-	return watching, func() {
+	return x, w, watching, func() {
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()

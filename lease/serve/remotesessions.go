@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/internal/rpc"
@@ -36,9 +37,14 @@ type remoteSession struct {
 	origin  rpc.Origin
 	tasks   map[string]string // by job: as which one the session takes part, if that is known
 	watches map[string]*watch // by job
+	// repeated is when an answer has told last that what its watches have told is so still.
+	repeated time.Time
 }
 
-type watch struct{ end context.CancelCauseFunc }
+type watch struct {
+	end  context.CancelCauseFunc
+	told lease.Seen // last
+}
 
 // remoteSessions are the sessions that were opened over gRPC. Sessions of this process are
 // not among them, so no ticket leads to those. The store's lock guards it.
@@ -124,7 +130,7 @@ func (g *remoteSessions) watch(x *remoteSession, job, connection string, end con
 	if before := x.watches[job]; before != nil {
 		before.end(errReplaced)
 	}
-	w := &watch{end}
+	w := &watch{end: end}
 	x.watches[job] = w
 	return w, nil
 }

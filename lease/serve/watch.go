@@ -3,8 +3,10 @@ package serve
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/slicer-project/slicer/lease"
+	"github.com/slicer-project/slicer/lease/internal/rpc"
 )
 
 // watcher looks again when the job has changed.
@@ -54,4 +56,39 @@ func (s *Store) leave(leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leave()
+}
+
+func (s *Store) tell(w *watch, seen lease.Seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.told = seen
+}
+
+// told is what an answer to a session's renewal tells of its watches: the sum of the
+// revisions of all that they have told last, if that is so still, else 0. They count as
+// repeated then.
+func (s *Store) told(id uint64) (sum int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.remote.byID[id]
+	if x == nil {
+		return 0
+	}
+	for job, w := range x.watches {
+		if w.told != s.table.Seen(job) {
+			return 0
+		}
+		sum += w.told.Revision
+	}
+	if sum != 0 {
+		x.repeated = time.Now()
+	}
+	return sum
+}
+
+// repeated reports whether a session's watches need not repeat now what they have told.
+func (s *Store) repeated(x *remoteSession) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(x.repeated) < rpc.Repeat-repeat // it looks again after repeat
 }

@@ -377,6 +377,123 @@ func (x *RenewSessionResponse) GetRevision() int64 {
 	return 0
 }
 
+type RenewSessionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which answer is that of this request.
+	Number        int64                `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Renewal       *RenewSessionRequest `protobuf:"bytes,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewSessionsRequest) Reset() {
+	*x = RenewSessionsRequest{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewSessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewSessionsRequest) ProtoMessage() {}
+
+func (x *RenewSessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewSessionsRequest.ProtoReflect.Descriptor instead.
+func (*RenewSessionsRequest) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RenewSessionsRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RenewSessionsRequest) GetRenewal() *RenewSessionRequest {
+	if x != nil {
+		return x.Renewal
+	}
+	return nil
+}
+
+type RenewSessionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request's.
+	Number  int64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Renewal *RenewSessionResponse `protobuf:"bytes,2,opt,name=renewal,proto3" json:"renewal,omitempty"`
+	// The sum of the revisions of the records that WatchRecords has told last, of all jobs
+	// that the session watches, if they are known to be so now; else 0. Who has been told
+	// these has missed nothing.
+	Told          int64 `protobuf:"varint,3,opt,name=told,proto3" json:"told,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewSessionsResponse) Reset() {
+	*x = RenewSessionsResponse{}
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewSessionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewSessionsResponse) ProtoMessage() {}
+
+func (x *RenewSessionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewSessionsResponse.ProtoReflect.Descriptor instead.
+func (*RenewSessionsResponse) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RenewSessionsResponse) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *RenewSessionsResponse) GetRenewal() *RenewSessionResponse {
+	if x != nil {
+		return x.Renewal
+	}
+	return nil
+}
+
+func (x *RenewSessionsResponse) GetTold() int64 {
+	if x != nil {
+		return x.Told
+	}
+	return 0
+}
+
 // SessionMemory is what a session has been told of a job, and holds in it.
 type SessionMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -395,7 +512,7 @@ type SessionMemory struct {
 
 func (x *SessionMemory) Reset() {
 	*x = SessionMemory{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +524,7 @@ func (x *SessionMemory) String() string {
 func (*SessionMemory) ProtoMessage() {}
 
 func (x *SessionMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[6]
+	mi := &file_slicer_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +537,7 @@ func (x *SessionMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionMemory.ProtoReflect.Descriptor instead.
 func (*SessionMemory) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SessionMemory) GetJob() string {
@@ -476,7 +593,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +605,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[7]
+	mi := &file_slicer_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +618,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{7}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Holder) GetClaim() *Claim {
@@ -527,7 +644,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +656,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[8]
+	mi := &file_slicer_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +669,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CloseSessionRequest) GetSession() []byte {
@@ -570,7 +687,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +699,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[9]
+	mi := &file_slicer_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +712,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 // Claim is the guard at a generation (from is 0), or a bridge.
@@ -609,7 +726,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +738,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[10]
+	mi := &file_slicer_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +751,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Claim) GetFrom() int64 {
@@ -662,7 +779,7 @@ type AcquireClaimRequest struct {
 
 func (x *AcquireClaimRequest) Reset() {
 	*x = AcquireClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +791,7 @@ func (x *AcquireClaimRequest) String() string {
 func (*AcquireClaimRequest) ProtoMessage() {}
 
 func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[11]
+	mi := &file_slicer_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +804,7 @@ func (x *AcquireClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimRequest.ProtoReflect.Descriptor instead.
 func (*AcquireClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AcquireClaimRequest) GetJob() string {
@@ -725,7 +842,7 @@ type AcquireClaimResponse struct {
 
 func (x *AcquireClaimResponse) Reset() {
 	*x = AcquireClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +854,7 @@ func (x *AcquireClaimResponse) String() string {
 func (*AcquireClaimResponse) ProtoMessage() {}
 
 func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[12]
+	mi := &file_slicer_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +867,7 @@ func (x *AcquireClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireClaimResponse.ProtoReflect.Descriptor instead.
 func (*AcquireClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AcquireClaimResponse) GetAcquired() bool {
@@ -785,7 +902,7 @@ type ReleaseClaimRequest struct {
 
 func (x *ReleaseClaimRequest) Reset() {
 	*x = ReleaseClaimRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +914,7 @@ func (x *ReleaseClaimRequest) String() string {
 func (*ReleaseClaimRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[13]
+	mi := &file_slicer_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +927,7 @@ func (x *ReleaseClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReleaseClaimRequest) GetJob() string {
@@ -842,7 +959,7 @@ type ReleaseClaimResponse struct {
 
 func (x *ReleaseClaimResponse) Reset() {
 	*x = ReleaseClaimResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +971,7 @@ func (x *ReleaseClaimResponse) String() string {
 func (*ReleaseClaimResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[14]
+	mi := &file_slicer_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +984,7 @@ func (x *ReleaseClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 type WatchRecordsRequest struct {
@@ -880,7 +997,7 @@ type WatchRecordsRequest struct {
 
 func (x *WatchRecordsRequest) Reset() {
 	*x = WatchRecordsRequest{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1009,7 @@ func (x *WatchRecordsRequest) String() string {
 func (*WatchRecordsRequest) ProtoMessage() {}
 
 func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[15]
+	mi := &file_slicer_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1022,7 @@ func (x *WatchRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRecordsRequest) GetJob() string {
@@ -931,7 +1048,7 @@ type WatchRecordsResponse struct {
 
 func (x *WatchRecordsResponse) Reset() {
 	*x = WatchRecordsResponse{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[16]
+	mi := &file_slicer_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1060,7 @@ func (x *WatchRecordsResponse) String() string {
 func (*WatchRecordsResponse) ProtoMessage() {}
 
 func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[16]
+	mi := &file_slicer_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1073,7 @@ func (x *WatchRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRecordsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchRecordsResponse) GetRecords() *LeaseRecords {
@@ -987,7 +1104,7 @@ type LeaseRecords struct {
 
 func (x *LeaseRecords) Reset() {
 	*x = LeaseRecords{}
-	mi := &file_slicer_v1_lease_proto_msgTypes[17]
+	mi := &file_slicer_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1116,7 @@ func (x *LeaseRecords) String() string {
 func (*LeaseRecords) ProtoMessage() {}
 
 func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_lease_proto_msgTypes[17]
+	mi := &file_slicer_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1129,7 @@ func (x *LeaseRecords) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecords.ProtoReflect.Descriptor instead.
 func (*LeaseRecords) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_slicer_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LeaseRecords) GetRevision() int64 {
@@ -1093,7 +1210,14 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\x04jobs\x18\x03 \x03(\v2\x18.slicer.v1.SessionMemoryR\x04jobs\"I\n" +
 	"\x14RenewSessionResponse\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\x03R\x05ttlMs\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xc7\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"h\n" +
+	"\x14RenewSessionsRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x128\n" +
+	"\arenewal\x18\x02 \x01(\v2\x1e.slicer.v1.RenewSessionRequestR\arenewal\"~\n" +
+	"\x15RenewSessionsResponse\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x129\n" +
+	"\arenewal\x18\x02 \x01(\v2\x1f.slicer.v1.RenewSessionResponseR\arenewal\x12\x12\n" +
+	"\x04told\x18\x03 \x01(\x03R\x04told\"\xc7\x01\n" +
 	"\rSessionMemory\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12 \n" +
@@ -1138,11 +1262,12 @@ const file_slicer_v1_lease_proto_rawDesc = "" +
 	"\tbridge_to\x18\x05 \x01(\x03R\bbridgeTo\x12\x1f\n" +
 	"\vbridge_open\x18\x06 \x01(\bR\n" +
 	"bridgeOpen\x12 \n" +
-	"\vfingerprint\x18\a \x01(\x06R\vfingerprint2\xb5\x04\n" +
+	"\vfingerprint\x18\a \x01(\x06R\vfingerprint2\x8d\x05\n" +
 	"\fLeaseService\x12L\n" +
 	"\vOpenSession\x12\x1d.slicer.v1.OpenSessionRequest\x1a\x1e.slicer.v1.OpenSessionResponse\x12@\n" +
 	"\aJoinJob\x12\x19.slicer.v1.JoinJobRequest\x1a\x1a.slicer.v1.JoinJobResponse\x12O\n" +
-	"\fRenewSession\x12\x1e.slicer.v1.RenewSessionRequest\x1a\x1f.slicer.v1.RenewSessionResponse\x12O\n" +
+	"\fRenewSession\x12\x1e.slicer.v1.RenewSessionRequest\x1a\x1f.slicer.v1.RenewSessionResponse\x12V\n" +
+	"\rRenewSessions\x12\x1f.slicer.v1.RenewSessionsRequest\x1a .slicer.v1.RenewSessionsResponse(\x010\x01\x12O\n" +
 	"\fCloseSession\x12\x1e.slicer.v1.CloseSessionRequest\x1a\x1f.slicer.v1.CloseSessionResponse\x12O\n" +
 	"\fAcquireClaim\x12\x1e.slicer.v1.AcquireClaimRequest\x1a\x1f.slicer.v1.AcquireClaimResponse\x12O\n" +
 	"\fReleaseClaim\x12\x1e.slicer.v1.ReleaseClaimRequest\x1a\x1f.slicer.v1.ReleaseClaimResponse\x12Q\n" +
@@ -1160,57 +1285,63 @@ func file_slicer_v1_lease_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_lease_proto_rawDescData
 }
 
-var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_slicer_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_slicer_v1_lease_proto_goTypes = []any{
-	(*OpenSessionRequest)(nil),   // 0: slicer.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),  // 1: slicer.v1.OpenSessionResponse
-	(*JoinJobRequest)(nil),       // 2: slicer.v1.JoinJobRequest
-	(*JoinJobResponse)(nil),      // 3: slicer.v1.JoinJobResponse
-	(*RenewSessionRequest)(nil),  // 4: slicer.v1.RenewSessionRequest
-	(*RenewSessionResponse)(nil), // 5: slicer.v1.RenewSessionResponse
-	(*SessionMemory)(nil),        // 6: slicer.v1.SessionMemory
-	(*Holder)(nil),               // 7: slicer.v1.Holder
-	(*CloseSessionRequest)(nil),  // 8: slicer.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil), // 9: slicer.v1.CloseSessionResponse
-	(*Claim)(nil),                // 10: slicer.v1.Claim
-	(*AcquireClaimRequest)(nil),  // 11: slicer.v1.AcquireClaimRequest
-	(*AcquireClaimResponse)(nil), // 12: slicer.v1.AcquireClaimResponse
-	(*ReleaseClaimRequest)(nil),  // 13: slicer.v1.ReleaseClaimRequest
-	(*ReleaseClaimResponse)(nil), // 14: slicer.v1.ReleaseClaimResponse
-	(*WatchRecordsRequest)(nil),  // 15: slicer.v1.WatchRecordsRequest
-	(*WatchRecordsResponse)(nil), // 16: slicer.v1.WatchRecordsResponse
-	(*LeaseRecords)(nil),         // 17: slicer.v1.LeaseRecords
-	nil,                          // 18: slicer.v1.OpenSessionRequest.TasksEntry
+	(*OpenSessionRequest)(nil),    // 0: slicer.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 1: slicer.v1.OpenSessionResponse
+	(*JoinJobRequest)(nil),        // 2: slicer.v1.JoinJobRequest
+	(*JoinJobResponse)(nil),       // 3: slicer.v1.JoinJobResponse
+	(*RenewSessionRequest)(nil),   // 4: slicer.v1.RenewSessionRequest
+	(*RenewSessionResponse)(nil),  // 5: slicer.v1.RenewSessionResponse
+	(*RenewSessionsRequest)(nil),  // 6: slicer.v1.RenewSessionsRequest
+	(*RenewSessionsResponse)(nil), // 7: slicer.v1.RenewSessionsResponse
+	(*SessionMemory)(nil),         // 8: slicer.v1.SessionMemory
+	(*Holder)(nil),                // 9: slicer.v1.Holder
+	(*CloseSessionRequest)(nil),   // 10: slicer.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 11: slicer.v1.CloseSessionResponse
+	(*Claim)(nil),                 // 12: slicer.v1.Claim
+	(*AcquireClaimRequest)(nil),   // 13: slicer.v1.AcquireClaimRequest
+	(*AcquireClaimResponse)(nil),  // 14: slicer.v1.AcquireClaimResponse
+	(*ReleaseClaimRequest)(nil),   // 15: slicer.v1.ReleaseClaimRequest
+	(*ReleaseClaimResponse)(nil),  // 16: slicer.v1.ReleaseClaimResponse
+	(*WatchRecordsRequest)(nil),   // 17: slicer.v1.WatchRecordsRequest
+	(*WatchRecordsResponse)(nil),  // 18: slicer.v1.WatchRecordsResponse
+	(*LeaseRecords)(nil),          // 19: slicer.v1.LeaseRecords
+	nil,                           // 20: slicer.v1.OpenSessionRequest.TasksEntry
 }
 var file_slicer_v1_lease_proto_depIdxs = []int32{
-	18, // 0: slicer.v1.OpenSessionRequest.tasks:type_name -> slicer.v1.OpenSessionRequest.TasksEntry
-	6,  // 1: slicer.v1.RenewSessionRequest.jobs:type_name -> slicer.v1.SessionMemory
-	7,  // 2: slicer.v1.SessionMemory.guard:type_name -> slicer.v1.Holder
-	7,  // 3: slicer.v1.SessionMemory.bridge:type_name -> slicer.v1.Holder
-	10, // 4: slicer.v1.Holder.claim:type_name -> slicer.v1.Claim
-	10, // 5: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
-	17, // 6: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
-	10, // 7: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
-	17, // 8: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
-	0,  // 9: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
-	2,  // 10: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
-	4,  // 11: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
-	8,  // 12: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
-	11, // 13: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
-	13, // 14: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
-	15, // 15: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
-	1,  // 16: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
-	3,  // 17: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
-	5,  // 18: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
-	9,  // 19: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
-	12, // 20: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
-	14, // 21: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
-	16, // 22: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	20, // 0: slicer.v1.OpenSessionRequest.tasks:type_name -> slicer.v1.OpenSessionRequest.TasksEntry
+	8,  // 1: slicer.v1.RenewSessionRequest.jobs:type_name -> slicer.v1.SessionMemory
+	4,  // 2: slicer.v1.RenewSessionsRequest.renewal:type_name -> slicer.v1.RenewSessionRequest
+	5,  // 3: slicer.v1.RenewSessionsResponse.renewal:type_name -> slicer.v1.RenewSessionResponse
+	9,  // 4: slicer.v1.SessionMemory.guard:type_name -> slicer.v1.Holder
+	9,  // 5: slicer.v1.SessionMemory.bridge:type_name -> slicer.v1.Holder
+	12, // 6: slicer.v1.Holder.claim:type_name -> slicer.v1.Claim
+	12, // 7: slicer.v1.AcquireClaimRequest.claim:type_name -> slicer.v1.Claim
+	19, // 8: slicer.v1.AcquireClaimResponse.records:type_name -> slicer.v1.LeaseRecords
+	12, // 9: slicer.v1.ReleaseClaimRequest.claim:type_name -> slicer.v1.Claim
+	19, // 10: slicer.v1.WatchRecordsResponse.records:type_name -> slicer.v1.LeaseRecords
+	0,  // 11: slicer.v1.LeaseService.OpenSession:input_type -> slicer.v1.OpenSessionRequest
+	2,  // 12: slicer.v1.LeaseService.JoinJob:input_type -> slicer.v1.JoinJobRequest
+	4,  // 13: slicer.v1.LeaseService.RenewSession:input_type -> slicer.v1.RenewSessionRequest
+	6,  // 14: slicer.v1.LeaseService.RenewSessions:input_type -> slicer.v1.RenewSessionsRequest
+	10, // 15: slicer.v1.LeaseService.CloseSession:input_type -> slicer.v1.CloseSessionRequest
+	13, // 16: slicer.v1.LeaseService.AcquireClaim:input_type -> slicer.v1.AcquireClaimRequest
+	15, // 17: slicer.v1.LeaseService.ReleaseClaim:input_type -> slicer.v1.ReleaseClaimRequest
+	17, // 18: slicer.v1.LeaseService.WatchRecords:input_type -> slicer.v1.WatchRecordsRequest
+	1,  // 19: slicer.v1.LeaseService.OpenSession:output_type -> slicer.v1.OpenSessionResponse
+	3,  // 20: slicer.v1.LeaseService.JoinJob:output_type -> slicer.v1.JoinJobResponse
+	5,  // 21: slicer.v1.LeaseService.RenewSession:output_type -> slicer.v1.RenewSessionResponse
+	7,  // 22: slicer.v1.LeaseService.RenewSessions:output_type -> slicer.v1.RenewSessionsResponse
+	11, // 23: slicer.v1.LeaseService.CloseSession:output_type -> slicer.v1.CloseSessionResponse
+	14, // 24: slicer.v1.LeaseService.AcquireClaim:output_type -> slicer.v1.AcquireClaimResponse
+	16, // 25: slicer.v1.LeaseService.ReleaseClaim:output_type -> slicer.v1.ReleaseClaimResponse
+	18, // 26: slicer.v1.LeaseService.WatchRecords:output_type -> slicer.v1.WatchRecordsResponse
+	19, // [19:27] is the sub-list for method output_type
+	11, // [11:19] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_lease_proto_init() }
@@ -1224,7 +1355,7 @@ func file_slicer_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_lease_proto_rawDesc), len(file_slicer_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,13 +22,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LeaseService_OpenSession_FullMethodName  = "/slicer.v1.LeaseService/OpenSession"
-	LeaseService_JoinJob_FullMethodName      = "/slicer.v1.LeaseService/JoinJob"
-	LeaseService_RenewSession_FullMethodName = "/slicer.v1.LeaseService/RenewSession"
-	LeaseService_CloseSession_FullMethodName = "/slicer.v1.LeaseService/CloseSession"
-	LeaseService_AcquireClaim_FullMethodName = "/slicer.v1.LeaseService/AcquireClaim"
-	LeaseService_ReleaseClaim_FullMethodName = "/slicer.v1.LeaseService/ReleaseClaim"
-	LeaseService_WatchRecords_FullMethodName = "/slicer.v1.LeaseService/WatchRecords"
+	LeaseService_OpenSession_FullMethodName   = "/slicer.v1.LeaseService/OpenSession"
+	LeaseService_JoinJob_FullMethodName       = "/slicer.v1.LeaseService/JoinJob"
+	LeaseService_RenewSession_FullMethodName  = "/slicer.v1.LeaseService/RenewSession"
+	LeaseService_RenewSessions_FullMethodName = "/slicer.v1.LeaseService/RenewSessions"
+	LeaseService_CloseSession_FullMethodName  = "/slicer.v1.LeaseService/CloseSession"
+	LeaseService_AcquireClaim_FullMethodName  = "/slicer.v1.LeaseService/AcquireClaim"
+	LeaseService_ReleaseClaim_FullMethodName  = "/slicer.v1.LeaseService/ReleaseClaim"
+	LeaseService_WatchRecords_FullMethodName  = "/slicer.v1.LeaseService/WatchRecords"
 )
 
 // LeaseServiceClient is the client API for LeaseService service.
@@ -69,6 +70,9 @@ type LeaseServiceClient interface {
 	// recalled it grants less, so that it is over when it has held up that change
 	// for the job's lease_duration.
 	RenewSession(ctx context.Context, in *RenewSessionRequest, opts ...grpc.CallOption) (*RenewSessionResponse, error)
+	// RenewSessions is RenewSession for as long as the stream lasts. Each request is
+	// answered in its turn, and the status that RenewSession would end with ends the stream.
+	RenewSessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewSessionsRequest, RenewSessionsResponse], error)
 	// CloseSession gives the lease up and all that is held under it.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
 	// AcquireClaim holds the guard or a bridge for reading, if the record has that
@@ -77,7 +81,8 @@ type LeaseServiceClient interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(ctx context.Context, in *ReleaseClaimRequest, opts ...grpc.CallOption) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every five seconds at least. The newest supersedes older ones. The session
+	// and every five seconds at least, unless an answer of RenewSessions has told in that
+	// time that they are so still. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(ctx context.Context, in *WatchRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRecordsResponse], error)
@@ -121,6 +126,19 @@ func (c *leaseServiceClient) RenewSession(ctx context.Context, in *RenewSessionR
 	return out, nil
 }
 
+func (c *leaseServiceClient) RenewSessions(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewSessionsRequest, RenewSessionsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &LeaseService_ServiceDesc.Streams[0], LeaseService_RenewSessions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RenewSessionsRequest, RenewSessionsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LeaseService_RenewSessionsClient = grpc.BidiStreamingClient[RenewSessionsRequest, RenewSessionsResponse]
+
 func (c *leaseServiceClient) CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CloseSessionResponse)
@@ -153,7 +171,7 @@ func (c *leaseServiceClient) ReleaseClaim(ctx context.Context, in *ReleaseClaimR
 
 func (c *leaseServiceClient) WatchRecords(ctx context.Context, in *WatchRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRecordsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &LeaseService_ServiceDesc.Streams[0], LeaseService_WatchRecords_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &LeaseService_ServiceDesc.Streams[1], LeaseService_WatchRecords_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +226,9 @@ type LeaseServiceServer interface {
 	// recalled it grants less, so that it is over when it has held up that change
 	// for the job's lease_duration.
 	RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error)
+	// RenewSessions is RenewSession for as long as the stream lasts. Each request is
+	// answered in its turn, and the status that RenewSession would end with ends the stream.
+	RenewSessions(grpc.BidiStreamingServer[RenewSessionsRequest, RenewSessionsResponse]) error
 	// CloseSession gives the lease up and all that is held under it.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
 	// AcquireClaim holds the guard or a bridge for reading, if the record has that
@@ -216,7 +237,8 @@ type LeaseServiceServer interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(context.Context, *ReleaseClaimRequest) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every five seconds at least. The newest supersedes older ones. The session
+	// and every five seconds at least, unless an answer of RenewSessions has told in that
+	// time that they are so still. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(*WatchRecordsRequest, grpc.ServerStreamingServer[WatchRecordsResponse]) error
@@ -238,6 +260,9 @@ func (UnimplementedLeaseServiceServer) JoinJob(context.Context, *JoinJobRequest)
 }
 func (UnimplementedLeaseServiceServer) RenewSession(context.Context, *RenewSessionRequest) (*RenewSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewSession not implemented")
+}
+func (UnimplementedLeaseServiceServer) RenewSessions(grpc.BidiStreamingServer[RenewSessionsRequest, RenewSessionsResponse]) error {
+	return status.Error(codes.Unimplemented, "method RenewSessions not implemented")
 }
 func (UnimplementedLeaseServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
@@ -325,6 +350,13 @@ func _LeaseService_RenewSession_Handler(srv interface{}, ctx context.Context, de
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _LeaseService_RenewSessions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LeaseServiceServer).RenewSessions(&grpc.GenericServerStream[RenewSessionsRequest, RenewSessionsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LeaseService_RenewSessionsServer = grpc.BidiStreamingServer[RenewSessionsRequest, RenewSessionsResponse]
 
 func _LeaseService_CloseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CloseSessionRequest)
@@ -424,6 +456,12 @@ var LeaseService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "RenewSessions",
+			Handler:       _LeaseService_RenewSessions_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "WatchRecords",
 			Handler:       _LeaseService_WatchRecords_Handler,

@@ -222,6 +222,12 @@ var ours = []row{
 		_, err := c.leases().RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: c.foreign, Revision: c.revision})
 		return err
 	}, nil},
+	{leaseService + "/RenewSessions", asHolder, func(ctx context.Context, c *caller) error {
+		return renews(ctx, c, c.session)
+	}, nil},
+	{leaseService + "/RenewSessions", asForeign, func(ctx context.Context, c *caller) error {
+		return renews(ctx, c, c.foreign)
+	}, nil},
 	{leaseService + "/CloseSession", asForeign, func(ctx context.Context, c *caller) error {
 		_, err := c.leases().CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: c.foreign})
 		return err
@@ -230,6 +236,17 @@ var ours = []row{
 		_, err := c.leases().CloseSession(ctx, &slicerv1.CloseSessionRequest{Session: c.session})
 		return err
 	}, nil},
+}
+
+func renews(ctx context.Context, c *caller, session []byte) error {
+	s, err := c.leases().RenewSessions(ctx)
+	if err == nil {
+		err = sent(s.Send(&slicerv1.RenewSessionsRequest{Number: 1, Renewal: &slicerv1.RenewSessionRequest{Session: session, Revision: c.revision}}))
+	}
+	if err == nil {
+		_, err = s.Recv()
+	}
+	return err
 }
 
 // listJobs wants a list of what the caller may read.
