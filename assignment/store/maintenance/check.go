@@ -303,7 +303,7 @@ func (c *checker) config(name string, j *jobRecords, gone record.Tombstone, orde
 	if id, known := creatorOf(orders); known {
 		stored.CreatedBy = id
 	} else {
-		f.Mend += "; the history does not go back to who created the job, so that it counts for nobody"
+		f.Mend += "; the history does not go back to who created the job, so that bounds.jobs does not count it"
 	}
 	f.groups = [][]Update{{{Key: f.Key, Was: j.config.Value, Value: c.l.EncodeJob(stored)}}}
 	return f
