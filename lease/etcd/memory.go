@@ -105,6 +105,14 @@ func (r records) fingerprint() uint64 {
 // session has been told and holds. What it finds otherwise is the end of this session
 // alone: it is its holder that says what was, and it might say anything. It returns what is held.
 func (k *renewer) recall(ctx context.Context, m mark, id clientv3.LeaseID, revision int64, jobs []Memory) (held []Memory, err error) {
+	select {
+	case k.recalls <- struct{}{}:
+		defer func() { <-k.recalls }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-k.over:
+		return nil, k.lost()
+	}
 	if err := k.reach(ctx, revision); err != nil {
 		return nil, err
 	}

@@ -12,18 +12,26 @@ import (
 	"github.com/slicer-project/slicer/lease"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 const (
 	// answerWithin is how long a keepalive may be without an answer before the stream
-	// is given up for one to another member.
+	// is given up for one to another member. Whoever takes its place compares what each
+	// session remembers with etcd, which is much more work than keepalives are. So that an
+	// etcd that is slow is not made slower again and again, one that follows directly on one
+	// that was given up has twice the patience of that, up to answerAtMost.
 	answerWithin = time.Second
+	answerAtMost = 8 * time.Second
+	// patientFor is for how long one has to last before the next has no more than answerWithin.
+	patientFor = time.Minute
+	// recallsAtOnce bounds those comparisons.
+	recallsAtOnce = 64
 	// lookEvery is how often a renewer looks whether its member leads still.
 	lookEvery = 5 * time.Second
 	// followFor is for how long a member serves that does not lead.
 	followFor = time.Minute
-	// renewerWithin bounds the beginning of a renewer at one member.
-	renewerWithin = 2 * time.Second
 	// gather is for how long a keepalive waits for others, to be sent with them: at both
 	// ends most of what one costs is the write and the read.
 	gather = 10 * time.Millisecond
@@ -53,6 +61,8 @@ type renewer struct {
 	client    *clientv3.Client
 	endpoint  string
 	leader    bool
+	patience  time.Duration // for an answer
+	recalls   chan struct{} // holds a token for each recall that is under way
 	conns     atomic.Int64
 	readable  atomic.Int64 // the lowest revision that is known to be readable, 0 for none
 	keepalive chan *keepalive
@@ -105,9 +115,10 @@ func (r *renewers) get(ctx context.Context) (*renewer, error) {
 
 // run has one renewer after the other.
 func (r *renewers) run() {
-	ctx, pause := r.s.ctx, 20*time.Millisecond
+	ctx, pause, patience := r.s.ctx, 20*time.Millisecond, answerWithin
 	for ctx.Err() == nil {
-		k, stream, end, err := r.s.renewer(ctx)
+		k, stream, end, err := r.s.renewer(ctx, patience)
+		began := time.Now()
 		if err == nil {
 			pause = 20 * time.Millisecond
 			r.set(k, nil)
@@ -115,6 +126,7 @@ func (r *renewers) run() {
 			r.set(nil, err)
 			k.close()
 		}
+		patience = next(patience, time.Since(began), err)
 		if ctx.Err() == nil {
 			r.s.log.Warn("stream of keepalives begins again", "error", err)
 			backoff.Sleep(ctx, backoff.Jitter(pause))
@@ -123,13 +135,27 @@ func (r *renewers) run() {
 	}
 }
 
+// next is how patient the next renewer is, after one that has lasted so long.
+func next(patience, lasted time.Duration, why error) time.Duration {
+	switch {
+	case lasted > patientFor:
+		return answerWithin
+	case errors.Is(why, errLate), errors.Is(why, context.DeadlineExceeded), status.Code(why) == codes.DeadlineExceeded:
+		return min(2*patience, answerAtMost)
+	}
+	return patience
+}
+
+// errLate: etcd has not answered in time.
+var errLate = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
+
 // renewer connects to the member that leads, if it is among the endpoints, and else to
 // one that knows of a leader.
-func (s *Store) renewer(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
+func (s *Store) renewer(ctx context.Context, patience time.Duration) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
 	var fallback string
 	err := errors.New("no endpoint")
 	for _, e := range s.cfg.Endpoints {
-		k, leads, knows, failed := s.approach(ctx, e)
+		k, leads, knows, failed := s.approach(ctx, e, patience)
 		if failed != nil {
 			err = failed
 			continue
@@ -146,16 +172,20 @@ func (s *Store) renewer(ctx context.Context) (*renewer, etcdserverpb.Lease_Lease
 	if fallback == "" {
 		return nil, nil, nil, err
 	}
-	k, _, _, err := s.approach(ctx, fallback)
+	k, _, _, err := s.approach(ctx, fallback, patience)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return k.begin(ctx)
 }
 
+func newRenewer(s *Store, endpoint string, patience time.Duration) *renewer {
+	return &renewer{s: s, endpoint: endpoint, patience: patience, recalls: make(chan struct{}, recallsAtOnce), keepalive: make(chan *keepalive), over: make(chan struct{})}
+}
+
 // approach connects to a member, and asks whether it leads, or knows of one that does.
-func (s *Store) approach(ctx context.Context, endpoint string) (k *renewer, leads, knows bool, err error) {
-	k = &renewer{s: s, endpoint: endpoint, keepalive: make(chan *keepalive), over: make(chan struct{})}
+func (s *Store) approach(ctx context.Context, endpoint string, patience time.Duration) (k *renewer, leads, knows bool, err error) {
+	k = newRenewer(s, endpoint, patience)
 	if k.client, err = connect(s.cfg, []string{endpoint}, &k.conns); err != nil {
 		return nil, false, false, err
 	}
@@ -167,7 +197,7 @@ func (s *Store) approach(ctx context.Context, endpoint string) (k *renewer, lead
 }
 
 func (k *renewer) leads(ctx context.Context) (leads, knows bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, renewerWithin/2)
+	ctx, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()
 	status, err := etcdserverpb.NewMaintenanceClient(k.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
 	if err != nil {
@@ -185,10 +215,10 @@ func (k *renewer) close() { _ = k.client.Close() }
 func (k *renewer) begin(ctx context.Context) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
 	m := k.s.past.mark()
 	live, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	late := time.AfterFunc(renewerWithin, end)
+	late := time.AfterFunc(2*k.patience, end)
 	stream, err := k.prove(live, m)
 	if !late.Stop() && err == nil {
-		err = fmt.Errorf("%w: %s has not begun a stream within %s", lease.ErrUnavailable, k.endpoint, renewerWithin)
+		err = fmt.Errorf("%w: %s has not begun a stream within %s", errLate, k.endpoint, 2*k.patience)
 	}
 	if err != nil {
 		end()
@@ -306,7 +336,7 @@ func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error 
 
 // watch returns when the stream is no good any more.
 func (k *renewer) watch(ctx context.Context) error {
-	tick := time.NewTicker(answerWithin / 4)
+	tick := time.NewTicker(k.patience / 4)
 	defer tick.Stop()
 	looked, every := time.Now(), lookEvery
 	if !k.leader {
@@ -319,10 +349,10 @@ func (k *renewer) watch(ctx context.Context) error {
 		case <-tick.C:
 		}
 		k.mu.Lock()
-		late := len(k.waiting) > 0 && time.Since(k.waiting[0].sent) > answerWithin
+		late := len(k.waiting) > 0 && time.Since(k.waiting[0].sent) > k.patience
 		k.mu.Unlock()
 		if late {
-			return fmt.Errorf("%w: %s has not answered a keepalive within %s", lease.ErrUnavailable, k.endpoint, answerWithin)
+			return fmt.Errorf("%w: %s has not answered a keepalive within %s", errLate, k.endpoint, k.patience)
 		}
 		if time.Since(looked) < every {
 			continue
@@ -337,15 +367,12 @@ func (k *renewer) watch(ctx context.Context) error {
 // renew sends one keepalive and waits for its answer.
 func (k *renewer) renew(ctx context.Context, id clientv3.LeaseID) (kept, error) {
 	q := &keepalive{ctx: ctx, id: id, answer: make(chan kept, 1)}
-	lost := func() error {
-		return fmt.Errorf("%w: the stream of keepalives to %s has ended", lease.ErrUnavailable, k.endpoint)
-	}
 	select {
 	case k.keepalive <- q:
 	case <-ctx.Done():
 		return kept{}, ctx.Err()
 	case <-k.over:
-		return kept{}, lost()
+		return kept{}, k.lost()
 	}
 	select {
 	case a := <-q.answer:
@@ -353,6 +380,10 @@ func (k *renewer) renew(ctx context.Context, id clientv3.LeaseID) (kept, error) 
 	case <-ctx.Done():
 		return kept{}, ctx.Err()
 	case <-k.over:
-		return kept{}, lost()
+		return kept{}, k.lost()
 	}
+}
+
+func (k *renewer) lost() error {
+	return fmt.Errorf("%w: the stream of keepalives to %s has ended", lease.ErrUnavailable, k.endpoint)
 }

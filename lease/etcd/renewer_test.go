@@ -50,7 +50,7 @@ func (l *line) answer(id, ttl int64) {
 // keeping runs a renewer in a bubble, and returns the error with which it has ended.
 func keeping(t *testing.T, test func(t *testing.T, k *renewer, l *line)) (err error) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &renewer{s: &Store{past: newHistory(), log: slog.New(slog.DiscardHandler)}, endpoint: "member", keepalive: make(chan *keepalive), over: make(chan struct{})}
+		k := newRenewer(&Store{past: newHistory(), log: slog.New(slog.DiscardHandler)}, "member", answerWithin)
 		ctx, end := context.WithCancel(t.Context())
 		l := &line{ctx: ctx, sent: make(chan int64, 64), answers: make(chan *etcdserverpb.LeaseKeepAliveResponse)}
 		var wg sync.WaitGroup
@@ -197,4 +197,28 @@ func TestAStreamThatIsNoGoodEnds(t *testing.T) {
 		l.answer(7, 5) // to nothing
 		<-k.over
 	})
+}
+
+// An etcd that does not keep up is given more time with each stream that is given up for
+// it, so that what a new stream costs it comes less and less often.
+func TestPatienceWithASlowEtcd(t *testing.T) {
+	late := keeping(t, func(t *testing.T, k *renewer, l *line) {
+		_, _ = renewing(k, 7, 3*answerWithin)()
+	})
+	patience := answerWithin
+	for range 10 {
+		was := patience
+		if patience = next(patience, time.Second, late); patience < min(2*was, answerAtMost) {
+			t.Fatalf("after %v it has %s, had %s", late, patience, was)
+		}
+	}
+	if patience != answerAtMost {
+		t.Errorf("%s after ten streams, want %s at most", patience, answerAtMost)
+	}
+	if p := next(patience, time.Second, errors.New("connection reset")); p != patience {
+		t.Errorf("%s after another end than that", p)
+	}
+	if p := next(patience, 2*patientFor, late); p != answerWithin {
+		t.Errorf("%s after a stream that has lasted, want %s", p, answerWithin)
+	}
 }

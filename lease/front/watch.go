@@ -131,5 +131,5 @@ func (f *Front) told(x *session) (sum int64) {
 func (f *Front) repeated(x *session, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return x.repeated.Add(rpc.Repeat).Sub(now)
+	return x.repeated.Add(rpc.Stands).Sub(now)
 }

@@ -178,16 +178,16 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 		return explain(err)
 	}
 	defer end()
-	w := &watcher{s: v.s, job: req.GetJob()}
+	w, due := &watcher{s: v.s, job: req.GetJob()}, repeat
 	for {
-		ctx, cancel := context.WithTimeout(watching, repeat)
+		ctx, cancel := context.WithTimeout(watching, due)
 		seen, err := w.Next(ctx)
 		cancel()
 		switch {
 		case watching.Err() != nil:
 			return explain(context.Cause(watching))
 		case errors.Is(err, context.DeadlineExceeded):
-			if v.s.repeated(x) {
+			if due = v.s.repeated(x); due > 0 {
 				continue
 			}
 			seen = w.last
@@ -198,6 +198,7 @@ func (v *service) WatchRecords(req *slicerv1.WatchRecordsRequest, stream grpc.Se
 			return err
 		}
 		v.s.tell(told, seen)
+		due = repeat
 	}
 }
 

@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/lease/leasetest"
 	"github.com/slicer-project/slicer/lease/remote"
 	"github.com/slicer-project/slicer/lease/serve"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -162,6 +164,7 @@ type history struct {
 	*exchange
 	durations *durations
 	memory    *memory
+	authority *accesstest.Authority // nil in plain text
 	grpc      *grpc.Server
 	wg        sync.WaitGroup
 
@@ -173,6 +176,8 @@ type history struct {
 	restart  time.Duration // the last one
 	lost     int           // sessions of honest readers
 	logged   []uint64      // numbers that honest processes have logged
+	stolen   [][]byte      // names of sessions, which are of no use to another identity
+	used     int           // how often strangers used one
 	readers  []*lease.Reader
 	jobs     map[string][]*lease.Job
 	calls    int
@@ -190,7 +195,11 @@ func (h *history) serve() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.grpc = grpc.NewServer()
+	var opts []grpc.ServerOption
+	if h.authority != nil {
+		opts = append(opts, grpc.Creds(h.authority.Server("spiffe://corp/store")), grpc.UnaryInterceptor(h.steal))
+	}
+	h.grpc = grpc.NewServer(opts...)
 	s.Register(h.grpc)
 	lis, server := h.listen(), h.grpc
 	h.wg.Go(func() { _ = server.Serve(lis) })
@@ -198,6 +207,17 @@ func (h *history) serve() {
 	defer h.mu.Unlock()
 	h.store = s
 	h.process, h.kill = context.WithCancel(h.ctx)
+}
+
+// steal gives strangers the names of all sessions.
+func (h *history) steal(ctx context.Context, q any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	r, err := handle(ctx, q)
+	if o, ok := r.(*slicerv1.OpenSessionResponse); ok && err == nil {
+		h.mu.Lock()
+		h.stolen = append(h.stolen, o.GetSession())
+		h.mu.Unlock()
+	}
+	return r, err
 }
 
 // crash ends the store's process without a word and starts it anew, while one
@@ -241,7 +261,13 @@ func (l *listens) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l *listens) WithGroup(string) slog.Handler      { return l }
 
 func (h *history) conn(host string) *grpc.ClientConn {
-	c, err := grpc.NewClient("passthrough:///store", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(h.dial(host)))
+	creds := insecure.NewCredentials()
+	if h.authority != nil {
+		cfg := h.authority.ClientTLS("spiffe://corp/" + host)
+		cfg.ServerName = "127.0.0.1"
+		creds = credentials.NewTLS(cfg)
+	}
+	c, err := grpc.NewClient("passthrough:///store", grpc.WithTransportCredentials(creds), grpc.WithContextDialer(h.dial(host)))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -346,7 +372,10 @@ func (h *history) stranger(ctx context.Context, host string, rng *mrand.Rand) {
 		b := make([]byte, 16)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		switch n := rng.IntN(5); {
+		switch n := rng.IntN(8); {
+		case n > 4 && len(h.stolen) > 0:
+			h.used++
+			return h.stolen[rng.IntN(len(h.stolen))]
 		case n == 0 && len(h.logged) > 0:
 			binary.BigEndian.PutUint64(b[8*rng.IntN(2):], h.logged[rng.IntN(len(h.logged))])
 		case n == 1:
@@ -406,6 +435,12 @@ func (h *history) stranger(ctx context.Context, host string, rng *mrand.Rand) {
 				_, _ = c.RenewSession(call, &slicerv1.RenewSessionRequest{Session: s})
 			}
 			_, _ = c.RenewSession(call, &slicerv1.RenewSessionRequest{Session: session()})
+			if stream, err := c.RenewSessions(call); err == nil {
+				for range 1 + rng.IntN(3) {
+					_ = stream.Send(&slicerv1.RenewSessionsRequest{Number: rng.Int64(), Renewal: &slicerv1.RenewSessionRequest{Session: session()}})
+				}
+				_, _ = stream.Recv()
+			}
 		}
 		cancel()
 		if len(own) > 12 {
@@ -464,7 +499,8 @@ func (h *history) check(ctx context.Context) {
 }
 
 // TestStranger runs the lease service with honest readers and assigners of two jobs
-// beside strangers that send anything, restarted once in every other history. No
+// beside strangers that send anything, in plain text, and with certificates of their own over
+// TLS, where they know the names of all sessions besides. It is restarted once in every other history. No
 // key has two owners; none is without an owner for longer than its job's
 // lease duration; no honest session is lost but by a restart; each change ends. The
 // seed fixes what each process does, not in which order the scheduler runs them.
@@ -478,15 +514,21 @@ func TestStranger(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { stranger(t, seed) })
+			synctest.Test(t, func(t *testing.T) { stranger(t, seed, false) })
+		})
+		t.Run(fmt.Sprint("tls-seed-", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { stranger(t, seed, true) })
 		})
 	}
 }
 
-func stranger(t *testing.T, seed uint64) {
+func stranger(t *testing.T, seed uint64, overTLS bool) {
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &history{t: t, ctx: t.Context(), seed: seed, start: time.Now(), exchange: &exchange{cut: map[string]chan struct{}{}}, memory: &memory{}, jobs: map[string][]*lease.Job{},
 		durations: &durations{jobs: map[string]time.Duration{"quick": 4 * time.Second, "slow": 9 * time.Second}}}
+	if overTLS {
+		h.authority = accesstest.New(t)
+	}
 	h.serve()
 	var ends []func()
 	for i := range strangerTasks {
@@ -517,6 +559,9 @@ func stranger(t *testing.T, seed uint64) {
 	}
 	if h.changes == 0 {
 		t.Error("no change was completed")
+	}
+	if overTLS && h.used == 0 {
+		t.Error("no stranger has used the name of another's session")
 	}
 	t.Logf("%d changes since %d restarts; strangers made %d calls and were granted %d claims", h.changes, h.restarts, h.calls, h.granted)
 	for _, end := range ends {

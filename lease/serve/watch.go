@@ -86,9 +86,9 @@ func (s *Store) told(id uint64) (sum int64) {
 	return sum
 }
 
-// repeated reports whether a session's watches need not repeat now what they have told.
-func (s *Store) repeated(x *remoteSession) bool {
+// repeated is for how much longer a session's watches need not repeat what they have told.
+func (s *Store) repeated(x *remoteSession) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(x.repeated) < rpc.Repeat-repeat // it looks again after repeat
+	return rpc.Stands - time.Since(x.repeated)
 }

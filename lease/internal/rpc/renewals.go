@@ -13,9 +13,14 @@ import (
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
-// Repeat is for how long an answer of RenewSessions which tells that records are as they
-// were stands for their repetition by WatchRecords.
-const Repeat = 5 * time.Second
+const (
+	// Repeat is how often at least WatchRecords says what it has said already, so that
+	// the other end, which waits for 15 s, knows that it lives.
+	Repeat = 5 * time.Second
+	// Stands is for how long an answer of RenewSessions which tells that records are as they
+	// were stands for that: most sessions are renewed more often.
+	Stands = 10 * time.Second
+)
 
 // renewWithin bounds one renewal that a stream asks for: what comes later is of no use to
 // most lease times, and its holder may ask elsewhere.

@@ -81,8 +81,8 @@ type LeaseServiceClient interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(ctx context.Context, in *ReleaseClaimRequest, opts ...grpc.CallOption) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every five seconds at least, unless an answer of RenewSessions has told in that
-	// time that they are so still. The newest supersedes older ones. The session
+	// and every five seconds at least, unless an answer of RenewSessions has told less than
+	// ten seconds ago that they are so still. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(ctx context.Context, in *WatchRecordsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRecordsResponse], error)
@@ -237,8 +237,8 @@ type LeaseServiceServer interface {
 	// ReleaseClaim lets go of what has this value.
 	ReleaseClaim(context.Context, *ReleaseClaimRequest) (*ReleaseClaimResponse, error)
 	// WatchRecords sends the records as they are, and again when they have changed,
-	// and every five seconds at least, unless an answer of RenewSessions has told in that
-	// time that they are so still. The newest supersedes older ones. The session
+	// and every five seconds at least, unless an answer of RenewSessions has told less than
+	// ten seconds ago that they are so still. The newest supersedes older ones. The session
 	// has to take part in the job; another watch of the job by it ends this one, with
 	// ABORTED.
 	WatchRecords(*WatchRecordsRequest, grpc.ServerStreamingServer[WatchRecordsResponse]) error

@@ -11,10 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,12 +46,14 @@ type frontConfig struct {
 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(frontVariable); text != "" {
-		if err := serve(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, run := range map[string]func(string) error{frontVariable: serve, fleetVariable: fleet} {
+		if text := os.Getenv(variable); text != "" {
+			if err := run(text); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	flag.Parse()
 	os.Exit(process.Main(m))
@@ -131,6 +130,13 @@ func (n *bed) startFront() {
 		n.b.Fatal(err)
 	}
 	n.front = process.Start(n.b, "front", []string{frontVariable + "=" + string(text)}, self)
+	process.Eventually(n.b, time.Minute, "the front listens", func() error {
+		conn, err := net.Dial("tcp", n.addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
 }
 
 // remote is a slicelet's way to the front.
@@ -181,9 +187,6 @@ func newCrowd(b *testing.B, job string, writers lease.Writers, n int, ttl time.D
 		}
 		c.jobs = append(c.jobs, j)
 		c.ends = append(c.ends, func() { _ = r.Close(); end() })
-		if i%1000 == 999 {
-			b.Logf("%d readers", i+1)
-		}
 		for j.Belief() == nil && i%50 == 49 { // not all at once
 			time.Sleep(time.Millisecond)
 		}
@@ -241,77 +244,4 @@ func (c *crowd) end() {
 	}
 	wg.Wait()
 	_ = c.w.Close(c.b.Context())
-}
-
-// used is the processor time that processes have used.
-func used(b *testing.B, ps ...*process.Process) (all time.Duration) {
-	b.Helper()
-	for _, p := range ps {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
-		if err != nil {
-			b.Fatal(err)
-		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		var user, system int64
-		if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-			b.Fatal(err)
-		}
-		all += time.Duration(user+system) * (time.Second / 100)
-	}
-	return all
-}
-
-// connections counts those of a process to addresses.
-func connections(b *testing.B, p *process.Process, addrs []string) (n int) {
-	b.Helper()
-	inodes := map[string]bool{}
-	fds := fmt.Sprintf("/proc/%d/fd", p.Pid())
-	entries, err := os.ReadDir(fds)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, e := range entries {
-		if to, err := os.Readlink(fds + "/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:[") {
-			inodes[strings.Trim(to[len("socket:"):], "[]")] = true
-		}
-	}
-	var ports []string
-	for _, a := range addrs {
-		_, port, _ := net.SplitHostPort(a)
-		var number int
-		fmt.Sscan(port, &number)
-		ports = append(ports, fmt.Sprintf(":%04X", number))
-	}
-	text, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, line := range strings.Split(string(text), "\n") {
-		f := strings.Fields(line)
-		if len(f) > 9 && f[3] == "01" && inodes[f[9]] && slices.ContainsFunc(ports, func(p string) bool { return strings.HasSuffix(f[2], p) }) {
-			n++
-		}
-	}
-	return n
-}
-
-// counted counts renewals.
-type counted struct {
-	lease.Readers
-	n *atomic.Int64
-}
-
-type countedSession struct {
-	lease.ReadSession
-	n *atomic.Int64
-}
-
-func (c counted) OpenReader(ctx context.Context, ttl time.Duration, jobs ...string) (lease.ReadSession, error) {
-	s, err := c.Readers.OpenReader(ctx, ttl, jobs...)
-	return countedSession{s, c.n}, err
-}
-
-func (s countedSession) KeepAlive(ctx context.Context) error {
-	s.n.Add(1)
-	return s.ReadSession.KeepAlive(ctx)
 }

@@ -1,21 +1,29 @@
 #!/usr/bin/env bash
 # Walks through who may do what on one machine: an authority, certificates with SPIFFE
-# ids, a policy, three teams, refusals, a change of the policy and a renewed certificate.
+# ids, a policy, three teams, refusals, a change of the policy, a renewed certificate and a
+# new authority.
 # It takes the folder with the programs slicer and slicerctl, needs openssl, and leaves
 # nothing behind.
 set -euo pipefail
 bin=$(cd "${1:?usage: walk.sh FOLDER-WITH-PROGRAMS}" && pwd)
 dir=$(mktemp -d)
-server=
-trap '[ -z "$server" ] || kill "$server" 2>/dev/null; wait; rm -rf "$dir"' EXIT
+server= watch=
+trap 'for p in $watch $server; do kill "$p" 2>/dev/null || true; done; wait; rm -rf "$dir"' EXIT
 cd "$dir"
 
 say() { printf '\n# %s\n' "$*"; }
 
+# authority NAME makes NAME.pem and NAME.key, which issue uses from then on.
+authority() {
+	authority=$1
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -subj "/CN=$1" -days 2 -out "$1.pem" \
+		-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign 2>/dev/null
+}
+
 # issue NAME ID makes NAME.pem and NAME.key with that SPIFFE id.
 issue() {
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key.new" -subj "/CN=$1" -out "$1.csr" 2>/dev/null
-	openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -out "$1.pem.new" \
+	openssl x509 -req -in "$1.csr" -CA $authority.pem -CAkey $authority.key -CAcreateserial -days 1 -out "$1.pem.new" \
 		-extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\n' "URI:$2,DNS:localhost,IP:127.0.0.1" serverAuth,clientAuth) 2>/dev/null
 	mv "$1.key.new" "$1.key"
 	mv "$1.pem.new" "$1.pem"
@@ -51,8 +59,8 @@ until_done() {
 }
 
 say "an authority, and a certificate for each"
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -subj /CN=corp -days 2 -out ca.pem \
-	-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign 2>/dev/null
+authority corp
+cp corp.pem ca.pem
 issue plane spiffe://corp/ns/slicer/server
 issue sre spiffe://corp/user/sre/ann
 for team in cache search mail; do issue $team spiffe://corp/ns/$team/deployer; done
@@ -130,5 +138,49 @@ renewed() { [ "$(serial)" != "$before" ]; }
 until_done renewed
 echo "$before, then $(serial)"
 as bob job list
+
+say "the authority is replaced while calls are made, and a watch goes on"
+# calls makes one call after the other until there is a file stop.
+calls() {
+	local made=0 failed=0
+	while [ ! -e stop ]; do
+		made=$((made + 1))
+		as "$(cat caller)" inspect cache >call 2>&1 || {
+			failed=$((failed + 1))
+			cat call
+		}
+	done
+	echo "$made calls, $failed failed" >made
+	[ $failed = 0 ]
+}
+# trust FILES... are the authorities from now on, for all.
+trust() {
+	cat "$@" >next
+	mv next ca.pem
+	kill -HUP "$server"
+}
+shut_out() { ! as bob job list; }
+echo bob >caller
+calls &
+load=$!
+"$bin/slicerctl" --server "$at" --tls-ca ca.pem --tls-cert bob.pem --tls-key bob.key watch cache >watched &
+watch=$!
+authority corp-2
+trust corp.pem corp-2.pem
+issue bob-2 spiffe://corp/user/oncall/bob
+until_done as bob-2 job list
+echo bob-2 >next
+mv next caller
+before=$(serial)
+issue plane spiffe://corp/ns/slicer/server
+kill -HUP "$server"
+until_done renewed
+trust corp-2.pem
+until_done shut_out
+as bob-2 job list
+touch stop
+wait $load || { echo "calls failed"; exit 1; }
+kill $watch # which fails where it has ended
+cat made
 
 say "done"

@@ -3,10 +3,12 @@ package access
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -108,29 +110,69 @@ func (b *bed) attacked(t *testing.T, where string) {
 			return last
 		}
 	}
+	// silent makes connections that say nothing, 300 in a second, and leaves them open.
+	silent := func() error {
+		tick := time.NewTicker(time.Second / 300)
+		defer tick.Stop()
+		for range 300 {
+			c, err := net.Dial("tcp", b.at[where])
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			<-tick.C
+		}
+		return nil
+	}
+	// streams says nothing on many streams of several connections, while others join.
+	streams := func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range 4 {
+			cc, err := grpc.NewClient("passthrough:///"+b.at[where], b.credentials(other)...)
+			if err != nil {
+				return err
+			}
+			defer cc.Close()
+			for range 900 {
+				if _, err := slicerv1.NewSubscriberServiceClient(cc).Watch(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		for range 5 {
+			if _, _, err := b.join(b.at[where]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	const running, dead = slicerv1.TaskState_TASK_STATE_RUNNING, slicerv1.TaskState_TASK_STATE_DEAD
 	for _, x := range []struct {
 		name string
 		try  func() error
+		want codes.Code
 	}{
-		{"a copied incarnation that is dead", hellos(3, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("t", i+1), incarnation, 1, dead) })},
-		{"a name that another has", hellos(30, func(i int) *slicerv1.Hello { return helloOf("t1", uint64(i+100), 1, running) })},
-		{"a weight of 1e6", hellos(1, func(int) *slicerv1.Hello { return helloOf("heavy", 1, 1e6, running) })},
-		{"1000 tasks", hellos(1000, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("x", i), 1, 1, running) })},
+		{"a copied incarnation that is dead", hellos(3, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("t", i+1), incarnation, 1, dead) }), codes.PermissionDenied},
+		{"a name that another has", hellos(30, func(i int) *slicerv1.Hello { return helloOf("t1", uint64(i+100), 1, running) }), codes.PermissionDenied},
+		{"a weight of 1e6", hellos(1, func(int) *slicerv1.Hello { return helloOf("heavy", 1, 1e6, running) }), codes.PermissionDenied},
+		{"10000 tasks", hellos(10_000, func(i int) *slicerv1.Hello { return helloOf(fmt.Sprint("x", i), 1, 1, running) }), codes.PermissionDenied},
 		{"a clerk of tomorrow", hellos(10, func(i int) *slicerv1.Hello {
 			return &slicerv1.Hello{Job: cacheJob, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i), StoreId: before.last.StoreID(), Checksum: 1, Generation: time.Now().Add(24 * time.Hour).UnixMilli()}
-		})},
+		}), codes.PermissionDenied},
+		{"300 silent connections", silent, codes.OK},
+		{"3600 silent streams", streams, codes.OK},
 		{"a false Distributor", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			return attach(slicerv1.NewRelayServiceClient(cc).Attach(ctx))
-		}},
+		}, codes.PermissionDenied},
 		{"an order in another's name", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			_, err := slicerv1.NewAdminServiceClient(cc).GiveOrder(ctx, &slicerv1.GiveOrderRequest{Job: cacheJob, Who: "ceo@example.com", Order: &slicerv1.GiveOrderRequest_Freeze{Freeze: &slicerv1.FreezeOrder{}}})
 			return err
-		}},
+		}, codes.PermissionDenied},
 	} {
 		over := make(chan struct{})
 		result := make(chan seen, 1)
@@ -138,8 +180,8 @@ func (b *bed) attacked(t *testing.T, where string) {
 		err := x.try()
 		close(over)
 		during := <-result
-		if status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s: %v, want PERMISSION_DENIED", x.name, err)
+		if status.Code(err) != x.want {
+			t.Errorf("%s: %v, want %s", x.name, err, x.want)
 		}
 		after := b.look(where, now)
 		for _, s := range []seen{during, after} {
