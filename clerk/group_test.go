@@ -224,7 +224,9 @@ func TestGatherOverAMove(t *testing.T) {
 	keys := numbered(1000)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	ask := func(task assignment.Task, keys []string) (map[string]string, []string) { return servers[task.Name].ask(keys) }
+	ask := func(task assignment.Task, keys []string) (map[string]string, []string) {
+		return servers[task.Name].ask(keys)
+	}
 	check := func(calls int32) {
 		t.Helper()
 		all, err := gather(ctx, c, keys, ask)
