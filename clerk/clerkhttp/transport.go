@@ -395,10 +395,11 @@ func (r *trip) ready() (*snapshot, error) {
 	return nil, ErrClosed
 }
 
-// patience is a context for waits.
+// patience is a context for waits. It counts from the first of them: a long poll whose key moves
+// after a minute has not waited for an owner until then.
 func (r *trip) patience() context.Context {
 	if r.wait == nil {
-		r.wait, r.expire = context.WithDeadlineCause(r.in.Context(), r.begun.Add(r.t.cfg.Patience),
+		r.wait, r.expire = context.WithDeadlineCause(r.in.Context(), time.Now().Add(r.t.cfg.Patience),
 			fmt.Errorf("waited for %s: %w", r.t.cfg.Patience, context.DeadlineExceeded))
 	}
 	return r.wait

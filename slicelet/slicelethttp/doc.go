@@ -48,6 +48,16 @@
 // where many of the requests that arrive have been sent before, the answer says that there
 // should be no retry.
 //
+// # Long requests
+//
+// A request goes on at the task at which it has begun, wherever its key is by then. Config.EndMoved
+// says which are long, such as server-sent events and WebSockets, and have to end when their key
+// moves, or when the task drains, so that their clients connect to the new owner: EventSource does
+// so by itself, and so does what clerkhttp sends, if it is safe to send again and no answer has
+// begun, as of a long poll. A handler that has something to say or to save before listens to Moved.
+// A connection that was hijacked goes on to be watched when the handler has returned, until it is
+// closed.
+//
 // # Labels
 //
 // A request says how critical it is, its cohort, and what it is charged to

@@ -14,6 +14,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/slicelet"
+	"github.com/slicer-project/slicer/slicelet/internal/moved"
 )
 
 // Config says how requests are looked at. The zero value will do behind
@@ -34,6 +35,17 @@ type Config struct {
 	// lost the key while the handler ran. By default they are held back: see the
 	// package's documentation.
 	UncheckedAnswers bool
+	// EndMoved says which requests are long ones, such as LongLived, and may be nil. They are ended
+	// when their key moves to another task, so that their clients connect to that: MovedGrace
+	// after Moved has said so to the handler, 0 for DefaultMovedGrace, the context of the request
+	// ends, with ErrMoved as its cause, and nothing is read or written any more. A handler has to
+	// return then. The client gets 409 Conflict with httpkey.HeaderLost if the answer has not
+	// begun, and otherwise a connection that is cut off, or in HTTP/2 the stream. An upgraded
+	// connection is closed, a WebSocket with a close frame of status 1012, Service Restart,
+	// before. A request that its client has sent here since it was behind is ended in the same way
+	// half a second after it has begun.
+	EndMoved   func(*http.Request) bool
+	MovedGrace time.Duration
 	// Registerer takes the metrics; nil is none. One registerer takes one handler.
 	Registerer prometheus.Registerer
 }
@@ -68,6 +80,11 @@ type visit struct {
 	refused atomic.Bool
 	// beyond: the customer's limit does not let it in.
 	beyond bool
+	moved  moved.Signal
+	// upgraded is the connection that the handler has taken over, nil before and without
+	// Config.EndMoved; writer is the server's.
+	upgraded atomic.Pointer[upgraded]
+	writer   http.ResponseWriter
 }
 
 // Value is context.Context's.
@@ -109,7 +126,7 @@ type gate struct {
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	v := &visit{recorder: recorder{ResponseWriter: w}, gate: g, Context: r.Context(), labels: g.labels(r)}
+	v := &visit{recorder: recorder{ResponseWriter: w}, writer: w, gate: g, Context: r.Context(), labels: g.labels(r)}
 	if limit, ok := httpkey.TimeoutOf(r.Header); ok {
 		var cancel context.CancelFunc
 		v.Context, cancel = context.WithTimeout(v.Context, limit)
@@ -124,6 +141,11 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.handle.Took(took)
 		v.charge.Done(took)
 		g.metrics.answered(rec.code, took)
+	}()
+	defer func() {
+		if v.upgraded.Load() == nil { // else it goes on until its connection is closed
+			v.moved.Stop()
+		}
 	}()
 	key, ok := g.keyOf(r)
 	verdict, checked := g.admit(v, r, key, ok, begun, from), false
@@ -148,6 +170,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		checked = consistent && !g.cfg.UncheckedAnswers
+		if g.cfg.EndMoved != nil && g.cfg.EndMoved(r) {
+			v.limit(r, !v.handle.Owned() && routeOf(r, g.slicelet.Assignment()) == "older")
+		}
 	}
 	g.slicelet.Admission().Begin()
 	defer func() { g.slicelet.Admission().End(v, time.Now(), v.refused.Load()) }()
@@ -156,6 +181,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.next.ServeHTTP(rec, r.WithContext(v))
+	if v.upgraded.Load() == nil {
+		v.moved.Stop() // it will not be ended from here on
+	}
+	if v.over.Load() {
+		g.endMoved(v, r)
+		return
+	}
 	rec.end()
 }
 
@@ -175,6 +207,7 @@ func (g *gate) serveChecked(v *visit, r *http.Request) {
 	}
 	c.discard()
 	w := c.ResponseWriter
+	v.notAgain(r)
 	w.Header().Set(httpkey.HeaderLost, g.slicelet.Task())
 	job, generation := describe(g.slicelet.Assignment())
 	w.Header().Set(httpkey.HeaderGeneration, generation)

@@ -11,6 +11,7 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	misrouted *prometheus.CounterVec
 	lost      prometheus.Counter
+	moved     prometheus.Counter
 	classes   [5]prometheus.Observer // 1xx to 5xx
 }
 
@@ -30,6 +31,10 @@ func newMetrics() *metrics {
 			Name: "slicer_slicelethttp_ownership_lost_total",
 			Help: "Requests to a job in consistent mode whose answer was held back or cut off, since the task lost their key while the handler ran.",
 		}),
+		moved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slicer_slicelethttp_moved_requests_total",
+			Help: "Long requests that were ended since their key has moved to another task, without upgraded connections.",
+		}),
 	}
 	for i, name := range classNames {
 		m.classes[i] = m.seconds.WithLabelValues(name)
@@ -38,7 +43,7 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.seconds, m.misrouted, m.lost}
+	return []prometheus.Collector{m.seconds, m.misrouted, m.lost, m.moved}
 }
 
 // answered counts an answer; a code of 0 is a handler that gave none.

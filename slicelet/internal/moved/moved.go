@@ -53,7 +53,7 @@ func (s *Signal) C(h slicelet.Handle) <-chan struct{} {
 }
 
 // EndAfter calls end, once and not after Stop, when the key has moved and the grace is over. It is
-// called with a lock held, so that Stop waits for it, and must not block. behind: the request was
+// called with a lock held, so that Stop waits for it, and must not block for long. behind: the request was
 // sent here by a client that is behind.
 func (s *Signal) EndAfter(h slicelet.Handle, grace time.Duration, behind bool, end func()) {
 	s.mu.Lock()
