@@ -7,7 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +64,8 @@ func (l *lines) Write(data []byte) (int, error) {
 	}
 }
 
-// TestDemoInBrowser looks at the page of the running demo: its heat map agrees with slicerctl
+// TestDemoInBrowser looks at the page of the running demo, behind a proxy that has it below a
+// path: its heat map agrees with slicerctl
 // inspect --slices, slice by slice and in colour; tasks, keys and decisions are there; and it
 // can be used by keyboard.
 func TestDemoInBrowser(t *testing.T) {
@@ -81,16 +87,16 @@ func TestDemoInBrowser(t *testing.T) {
 		done <- err
 	}()
 	defer func() { cancel(); <-done }()
-	var url, server string
+	var shown, server string
 	select {
 	case where := <-at:
-		url, server = where[0], where[1]
+		shown, server = where[0], where[1]
 	case err := <-done:
 		t.Fatal(err)
 	case <-time.After(2 * limit):
 		t.Fatal("the demo does not begin")
 	}
-	tab := b.Open(t, url, wide, high)
+	tab := b.Open(t, behindPrefix(t, shown), wide, high)
 	tab.Until("document.querySelector('#rows th')?.innerText === 'demo' && document.querySelector('#rows svg path')")
 	tab.Screenshot("overview-light")
 	tab.Dark(true)
@@ -118,6 +124,21 @@ func TestDemoInBrowser(t *testing.T) {
 	if wrong := tab.Wrong(); len(wrong) > 0 {
 		t.Errorf("the browser finds wrong: %q", wrong)
 	}
+}
+
+// behindPrefix is the URL of a proxy that has a page below a path.
+func behindPrefix(t *testing.T, page string) string {
+	t.Helper()
+	to, err := url.Parse(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: &http.Transport{DisableKeepAlives: true}, ErrorLog: log.New(io.Discard, "", 0)}
+	lis := bed.Listen(t)
+	mux := http.NewServeMux()
+	mux.Handle("GET /ops/slicer/", http.StripPrefix("/ops/slicer", proxy))
+	bed.ServeHTTP(t, lis, mux, func() error { return nil })
+	return "http://" + lis.Addr().String() + "/ops/slicer/"
 }
 
 // agrees compares the slices that a page shows with those of slicerctl, of one generation.
@@ -184,6 +205,9 @@ func keyboard(t *testing.T, tab *browser.Tab) {
 	tab.Until("document.getElementById('answer').innerText.includes('" + assignment.KeyOf("user/4711").String() + "')")
 }
 
+// markup is what a page that takes text for its own would show as a picture.
+const markup = "<img src=x>"
+
 // TestHotKeyInBrowser: when another key becomes hot, and when the hot key is given to another
 // task, a page shows it within 2 s, in the median of 5.
 func TestHotKeyInBrowser(t *testing.T) {
@@ -218,11 +242,15 @@ func TestHotKeyInBrowser(t *testing.T) {
 		t.Errorf("it takes %s until the page shows it", m)
 	}
 	tab.Screenshot("pinned-light")
-	if code, _, errs := runtest.Execute(ctl.New(), "--server", r.at, "freeze", "cache", "--as", "test", "--reason", "incident 4711"); code != 0 {
+	if code, _, errs := runtest.Execute(ctl.New(), "--server", r.at, "freeze", "cache", "--as", "test", "--reason", "incident 4711"+markup); code != 0 {
 		t.Fatalf("freeze: exit %d: %s", code, errs)
 	}
-	tab.Until("document.getElementById('state').innerText === 'frozen' && document.getElementById('notices').innerText.includes('incident 4711') && document.getElementById('inforce').innerText.includes('slicerctl unfreeze cache')")
+	tab.Until("document.getElementById('state').innerText === 'frozen' && document.getElementById('notices').innerText.includes('incident 4711" + markup + "') && document.getElementById('inforce').innerText.includes('slicerctl unfreeze cache')")
 	tab.Screenshot("frozen-light")
+	var pictures int
+	if tab.Eval("document.querySelectorAll('main img').length", &pictures); pictures > 0 || len(tab.Wrong()) > 0 {
+		t.Errorf("what operators write becomes part of the page: %d pictures, %q", pictures, tab.Wrong())
+	}
 }
 
 // large answers for a job of many tasks and slices, of which each reading finds another

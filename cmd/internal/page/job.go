@@ -16,6 +16,9 @@ import (
 // than the rest.
 const historyPause = time.Second
 
+// failedPause is the time between readings while a job cannot be read.
+const failedPause = 3 * time.Second
+
 // jobReader reads one job.
 type jobReader struct {
 	p    *Page
@@ -26,13 +29,19 @@ type jobReader struct {
 
 	slices, tasks, loads, overrides, history part     // as read last
 	told                                     [2]int64 // generation and number of overrides that history is of
+	failed                                   bool     // the last reading
 	readHistory                              time.Time
 	historyTook                              time.Duration
 }
 
 func newJobReader(p *Page, name string) *jobReader { return &jobReader{p: p, name: name} }
 
-func (r *jobReader) pause() time.Duration { return leastPause }
+func (r *jobReader) pause() time.Duration {
+	if r.failed {
+		return failedPause
+	}
+	return leastPause
+}
 
 // owning is how much of the keyspace a task owns, alone or with others.
 type owning struct {
@@ -47,7 +56,7 @@ func (r *jobReader) read(ctx context.Context) []part {
 	defer cancel()
 	m, err := r.p.cfg.Admin.InspectJob(within, &slicerv1.InspectJobRequest{Job: r.name})
 	now := time.Now()
-	if err != nil {
+	if r.failed = err != nil; r.failed {
 		s := jobState{Job: r.name, At: now.UnixMilli(), State: stateUnknown, Why: status.Convert(err).Message()}
 		return r.all(part{event: "state", data: encode(s)})
 	}

@@ -77,6 +77,28 @@ func TestPolicyOfProcesses(t *testing.T) {
 	}
 }
 
+// Without a policy, --http-tls mutual shows the page to what has a certificate alone, as it
+// does /metrics.
+func TestMutualWithoutPolicy(t *testing.T) {
+	t.Parallel()
+	authority := accesstest.New(t)
+	f := authority.Files("spiffe://corp/slicer/s")
+	w := runtest.Start(t, "serve", "--store=pebble://"+t.TempDir(), "--listen=127.0.0.1:0", "--backup-listen=127.0.0.1:0", "--http=127.0.0.1:0", "--http-tls=mutual", "--tls-cert="+f.Cert, "--tls-key="+f.Key, "--tls-ca="+f.CA).Where()
+	for id, want := range map[string]int{accesstest.Nobody: http.StatusForbidden, "spiffe://corp/anyone": http.StatusOK} {
+		client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: authority.ClientTLS(id)}}
+		for _, path := range []string{"/", "/job?name=x", "/page.css", "/metrics"} {
+			resp, err := client.Get("https://" + w["http"] + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s as %q: %d, want %d", path, id, resp.StatusCode, want)
+			}
+		}
+	}
+}
+
 // outsideAddress is one of this machine's that is not loopback; without one the test is
 // skipped.
 func outsideAddress(t *testing.T) string {
