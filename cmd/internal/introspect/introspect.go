@@ -4,7 +4,10 @@
 // policy for callers on this machine.
 //
 // It is apart from package run, since a proxy has none of it: it passes such calls on to
-// those who are behind it.
+// those who are behind it. And a program that links it has channelz turned on, which costs
+// a Distributor some CPU with each message: a change to 1,000 subscribers took 42 ms of CPU
+// without it and 47 with it, the means of three runs each that differ by up to 9
+// (BenchmarkFanOut).
 package introspect
 
 import (
@@ -57,7 +60,7 @@ func (s *Services) register(r reflection.GRPCServer) {
 	slices.Sort(names)
 	healthv1.RegisterHealthServer(r, &health{services: names, ready: s.cfg.Ready, quit: s.quit})
 	guarded := &guarded{r, s.cfg.Rights}
-	reflection.Register(guarded)
+	reflection.RegisterV1(guarded)
 	channelz.RegisterChannelzServiceToServer(guarded)
 }
 

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 )
 
 const (
@@ -39,17 +38,6 @@ var tools = []row{
 			return err
 		}
 		if err := sent(s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})); err != nil {
-			return err
-		}
-		_, err = s.Recv()
-		return err
-	}, nil},
-	{"grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", asAdmin, func(ctx context.Context, c *caller) error {
-		s, err := reflectionv1alpha.NewServerReflectionClient(c).ServerReflectionInfo(ctx)
-		if err != nil {
-			return err
-		}
-		if err := sent(s.Send(&reflectionv1alpha.ServerReflectionRequest{MessageRequest: &reflectionv1alpha.ServerReflectionRequest_ListServices{}})); err != nil {
 			return err
 		}
 		_, err = s.Recv()
