@@ -33,7 +33,8 @@ type Assigner struct {
 	stores []*storeWatch // one a store, in the order of the config
 	dirty  chan struct{} // holds a token when preferences are to be worked out anew
 	// creating holds a token while a job is created whose creator has a bound.
-	creating chan struct{}
+	creating  chan struct{}
+	creations creations // is for the holder of the token
 
 	// attached are the sessions, in order of number. The slice is never changed,
 	// only replaced, with mu held.

@@ -51,6 +51,17 @@ func (d *raw) tasksOf(complete bool, tasks ...*slicerv1.Task) {
 	d.say(&slicerv1.AttachRequest{Message: &slicerv1.AttachRequest_Reports{Reports: m}})
 }
 
+// begin reports tasks as a Distributor does: all, and again each second. The first report may
+// come before it is read whose their names are.
+func (d *raw) begin(tasks ...*slicerv1.Task) {
+	d.t.Helper()
+	d.tasksOf(true, tasks...)
+	for range 3 {
+		time.Sleep(time.Second)
+		d.tasksOf(false, tasks...)
+	}
+}
+
 // Whoever takes over, another assigner or the same one after a restart, knows whose the names
 // of tasks are: that of one that lives, though the first report of it is a stranger's with a
 // copied incarnation, and that of one that has just gone. A minute later that one is free.
@@ -68,7 +79,7 @@ func TestNamesAcrossATakeover(t *testing.T) {
 				d.preferred("job", first)
 				d.want(&slicerv1.Want{Job: "job"})
 				t1, t2 := task("t1", 1), task("t2", 1)
-				d.tasksOf(true, t1, t2)
+				d.begin(t1, t2)
 				d.holds("job", "both", ownedBy("t1", "t2"))
 				d.report("spiffe://corp/t2", 99, slicerv1.TaskState_TASK_STATE_DEAD, t2)
 				d.holds("job", "t1", ownedBy("t1"))
@@ -140,7 +151,7 @@ func TestNamesCostFewWrites(t *testing.T) {
 			for i := range 8 {
 				all = append(all, task(fmt.Sprint("t", i), 1))
 			}
-			d.tasksOf(true, all...)
+			d.begin(all...)
 			for i := range all {
 				d.holds("job", "all", func(a *assignment.Assignment) bool { return len(owners(a)) == len(all) })
 				old := all[i]
@@ -176,7 +187,7 @@ func TestNamesDamaged(t *testing.T) {
 		d.preferred("job", "a1")
 		d.want(&slicerv1.Want{Job: "job"})
 		t1 := task("t1", 1)
-		d.tasksOf(true, t1)
+		d.begin(t1)
 		d.holds("job", "t1", ownedBy("t1"))
 		d.report(strangeID, 9, slicerv1.TaskState_TASK_STATE_RUNNING, t1)
 		d.wait("a refusal", func() bool { return len(d.refused) > 0 })

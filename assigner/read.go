@@ -101,7 +101,7 @@ func (s *storeWatch) read(ctx context.Context, job string) generate.Loaded {
 	return l
 }
 
-// names are whose the names of a job's tasks are. A record that is damaged keeps nobody from
+// names are whose the names of a job's tasks are. A record that is damaged keeps no process from
 // being a task: it is as if there were none.
 func (s *storeWatch) names(ctx context.Context, job string) (store.Names, error) {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -70,8 +71,9 @@ func (v adminService) keepsConfigure(c enforce.Caller, cfg assignment.JobConfig)
 }
 
 // roomForJob refuses one more job of an identity that has created as many as the policy
-// lets it. Until done is called no other job is created here, so that several at once are
-// counted; with several assigners there may be one more for each.
+// lets it, or creates them too fast. Until done is called no other is created here, so
+// that several at once are counted; with several assigners there may be one more for each, and
+// each counts by itself how fast that is. An attempt that fails counts, too: it may be stored.
 func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done func(), err error) {
 	policy, _ := v.a.cfg.Rights.Policy()
 	most := policy.Bounds(c.Identity).Jobs
@@ -95,7 +97,14 @@ func (v adminService) roomForJob(ctx context.Context, c enforce.Caller) (done fu
 	if n >= most {
 		return nil, status.Errorf(codes.ResourceExhausted, "identity %s has created %d jobs, and may have %d: delete some, or let an administrator raise bounds.jobs of the policy for it", c.Identity, n, most)
 	}
-	return func() { <-v.a.creating }, nil
+	if wait := v.a.creations.wait(v.a.now().Mono, c.Identity, most); wait > 0 {
+		return nil, status.Errorf(codes.ResourceExhausted, "identity %s has created jobs too fast, those that it has deleted included: %d at once are allowed and %d an hour, the next one in %s: let an administrator raise bounds.jobs of the policy for it",
+			c.Identity, creationBurst*most, most, wait.Round(time.Second)+time.Second)
+	}
+	return func() {
+		v.a.creations.count(v.a.now().Mono, c.Identity, most)
+		<-v.a.creating
+	}, nil
 }
 
 // created is how many of the jobs in all stores an identity has created.

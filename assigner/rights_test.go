@@ -460,6 +460,16 @@ func TestBoundOfJobs(t *testing.T) {
 	if _, err := c.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "again"}}); err != nil {
 		t.Error(err)
 	}
+	// But not for as many as it likes: what is deleted leaves something behind.
+	var err error
+	for i := 0; i < 10 && err == nil; i++ {
+		if _, err = c.DeleteJob(ctx, &slicerv1.DeleteJobRequest{Name: "again"}); err == nil {
+			_, err = c.PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "again"}})
+		}
+	}
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "created jobs too fast") || !strings.Contains(err.Error(), "4 at once are allowed and 2 an hour") {
+		t.Errorf("created and deleted again and again: %v", err)
+	}
 	// Another identity has its own; an administrator has no bound.
 	if _, err := g.as("spiffe://corp/team/t").PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: "t"}}); err != nil {
 		t.Error(err)

@@ -42,7 +42,7 @@ func newRunner(a *Assigner, job string) *runner {
 	r := &runner{a: a, name: job, log: a.log.With("job", job), wake: make(chan struct{}, 1), turn: make(chan struct{})}
 	r.job = downstream.NewJob(generate.Config{ID: a.cfg.ID, Start: a.start}, job, now, func(e downstream.Encode) downstream.Encode { return sync.OnceValues(e) })
 	policy, _ := a.cfg.Rights.Policy() // before anything is reported
-	r.job.Step(now, func(c *generate.Core, now generate.Now) { c.Policy(now, policy) })
+	r.job.Step(now, func(c *generate.Core, now generate.Now) { c.Names.Policy(now, policy) })
 	for _, s := range a.sessions() {
 		r.job.Step(now, downstream.Attached{From: s.id, Name: s.name})
 	}
@@ -170,7 +170,7 @@ func (r *runner) run() {
 			continue
 		case generate.PutNames:
 			err := r.putNames(x)
-			r.tell(func(c *generate.Core, now generate.Now) { c.NamesPut(now, err) })
+			r.tell(func(c *generate.Core, now generate.Now) { c.Names.Put(now, err) })
 			continue
 		case generate.Audit:
 			err := r.audit(x)

@@ -97,7 +97,7 @@ func (j *Job) Step(now generate.Now, e Event) []Action {
 	case Core:
 		e(j.core, now)
 	case Tick:
-		j.core.Policy(now, e.Policy)
+		j.core.Names.Policy(now, e.Policy)
 		if j.core.View(now).IsPreferred() {
 			for s, at := range e.Heard {
 				j.core.Heard(now, s, at)

@@ -47,8 +47,9 @@ type Core struct {
 	sched     schedule   // when a round is held, and why
 	overrides overrides  // what operators have ordered
 	jobLease  jobLease   // the change under way in consistent mode
-	names     names      // whose the names of tasks are, as stored
-	rounds    rounds     // what became of them
+	// Names are whose the names of tasks are, as stored.
+	Names  *Names
+	rounds rounds // what became of them
 }
 
 // New makes the core of a job of which nothing is known yet.
@@ -59,10 +60,12 @@ func New(cfg Config, job string, now Now) *Core {
 	e := &env{cfg: cfg, name: job}
 	e.now.Mono = now.Mono
 	e.tick(now)
-	return &Core{
+	c := &Core{
 		env: e, store: stored{env: e, loadDue: true}, lead: leadership{env: e}, members: members{env: e, meter: newMeter()},
-		overrides: overrides{env: e}, jobLease: jobLease{env: e}, names: names{env: e}, rounds: rounds{env: e},
+		overrides: overrides{env: e}, jobLease: jobLease{env: e}, rounds: rounds{env: e},
 	}
+	c.Names = &Names{env: e, store: &c.store, lead: &c.lead, members: &c.members}
+	return c
 }
 
 // Preferred says whose the job is, "" when no assigner's.
@@ -72,7 +75,7 @@ func (c *Core) Preferred(now Now, id string) {
 		return
 	}
 	was := c.lead.isPreferred()
-	c.lead.preferred, c.names.known = id, false
+	c.lead.preferred, c.Names.known = id, false
 	switch {
 	case c.lead.isPreferred():
 		c.say(levelInfo, "job taken over", "reason", "this assigner is preferred", "stored", int64(generation(c.store.newest)))

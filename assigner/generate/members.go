@@ -59,7 +59,7 @@ func (m *members) ensure(s *stored, attached []*distributor) bool {
 
 func (m *members) expect() {
 	if m.keeps {
-		m.table.Expect()
+		m.table.Names.Expect()
 	}
 }
 

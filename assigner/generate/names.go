@@ -16,7 +16,7 @@ import (
 // stranger who reports a name would have it. Where the rights of the job say already which one
 // identity a name may have, nothing is stored; nor is anything without a policy.
 
-// PutNames asks for the names of the job's tasks to be stored. It ends with NamesPut.
+// PutNames asks for the names of the job's tasks to be stored. It ends with Names.Put.
 type PutNames struct{ Names store.Names }
 
 const (
@@ -28,9 +28,13 @@ const (
 	namesRate = 64 << 10
 )
 
-// names are which identities hold the names of tasks, as they are stored.
-type names struct {
+// Names are which identities hold the names of tasks, as they are stored.
+type Names struct {
 	*env
+	store   *stored
+	lead    *leadership
+	members *members
+
 	policy   *access.Policy // nil: there is none
 	access   assignment.Access
 	bound    bool        // what the two say: each name is one identity's alone
@@ -47,42 +51,44 @@ type names struct {
 }
 
 // Policy says what policy is in force, nil for none.
-func (c *Core) Policy(now Now, p *access.Policy) {
-	c.tick(now)
-	if c.names.policy != p {
-		c.names.policy = p
-		c.names.bound = p.Bound(c.names.access)
-		c.keepNames()
+func (n *Names) Policy(now Now, p *access.Policy) {
+	n.tick(now)
+	if n.policy != p {
+		n.policy = p
+		n.bound = p.Bound(n.access)
+		n.weigh()
 	}
 }
 
-// keepNames decides whether names are kept.
-func (c *Core) keepNames() {
-	n, s := &c.names, &c.store
+// weigh decides whether names are kept.
+func (n *Names) weigh() {
+	s := n.store
 	if exists := s.known && s.exists; exists && n.access != s.job.Config.Access {
 		n.access = s.job.Config.Access
 		n.bound = n.policy.Bound(n.access)
 	}
 	keeps := n.policy != nil && !(s.known && s.exists && n.bound)
-	if !keeps && c.members.keeps {
+	if !keeps && n.members.keeps {
 		n.known = false
-		c.members.each(func(t *membership.Table) { t.Believe() })
+		n.members.each(func(t *membership.Table) { t.Names.Believe() })
 	}
-	c.members.keeps = keeps
+	n.members.keeps = keeps
 }
 
-// needNames reports whether the names have to be read.
-func (c *Core) needNames() bool {
-	return c.members.keeps && c.lead.isPreferred() && c.store.exists && (!c.names.known || c.members.table != nil && c.members.table.Expects())
+// kept reports whether names are kept here: this assigner is preferred, too.
+func (n *Names) kept() bool { return n.members.keeps && n.lead.isPreferred() }
+
+// due reports whether they have to be read.
+func (n *Names) due() bool {
+	return n.kept() && n.store.exists && (!n.known || n.members.table != nil && n.members.table.Names.Expects())
 }
 
-// takeNames takes in what was read.
-func (c *Core) takeNames(l Loaded) {
-	n := &c.names
-	if !l.Named || !c.members.keeps || !c.lead.isPreferred() || c.members.table == nil {
+// take takes in what was read.
+func (n *Names) take(l Loaded) {
+	if !l.Named || !n.kept() || n.members.table == nil {
 		return
 	}
-	c.members.table.Hold(c.now.Mono, l.Names.Version, each(l.Names.Held))
+	n.members.table.Names.Hold(n.now.Mono, l.Names.Version, each(l.Names.Held))
 	n.stored, n.known = l.Names, true
 }
 
@@ -97,11 +103,17 @@ func each(held []store.Held) iter.Seq2[string, string] {
 }
 
 // wake is when next has something to do, if it has.
-func (n *names) wake() (at time.Duration, ok bool) { return max(n.settleAt, n.notYet), n.waits }
+func (n *Names) wake() (at time.Duration, ok bool) {
+	return max(n.settleAt, n.notYet), n.waits && n.known && n.kept()
+}
 
 // next is what is to be written, if anything is. hurry says that an assignment waits for it.
-func (n *names) next(t *membership.Table, hurry bool) (do PutNames, ok bool) {
-	now, version := n.now.Mono, t.Named()
+func (n *Names) next(hurry bool) (do PutNames, ok bool) {
+	t := n.members.table
+	if !n.known || !n.kept() || !n.store.exists || t == nil {
+		return do, false
+	}
+	now, version := n.now.Mono, t.Names.Changes()
 	if version != n.seen && !n.waits {
 		n.waits, n.settleAt = true, now+joinSettle
 	}
@@ -111,7 +123,7 @@ func (n *names) next(t *membership.Table, hurry bool) (do PutNames, ok bool) {
 	}
 	n.waits, n.seen = false, version
 	next := store.Names{Version: n.stored.Version + 1}
-	for _, h := range t.Holders() {
+	for _, h := range t.Names.Holders() {
 		next.Held = append(next.Held, store.Held(h))
 	}
 	left := next.Fit()
@@ -145,27 +157,26 @@ func differ(next, stored []store.Held) (fresh, gone bool) {
 	return fresh || len(next) > 0, gone
 }
 
-// NamesPut takes in what came of a PutNames.
-func (c *Core) NamesPut(now Now, err error) {
-	c.tick(now)
-	n := &c.names
+// Put takes in what came of a PutNames.
+func (n *Names) Put(now Now, err error) {
+	n.tick(now)
 	switch {
 	case err == nil:
 		n.stored, n.failures = n.put, 0
-		n.notYet = c.now.Mono + time.Duration(n.put.Size())*time.Second/namesRate
-		n.pruneAt = c.now.Mono + pruneEvery
-		if c.members.table != nil {
-			c.members.table.Kept(n.stored.Version)
+		n.notYet = n.now.Mono + time.Duration(n.put.Size())*time.Second/namesRate
+		n.pruneAt = n.now.Mono + pruneEvery
+		if n.members.table != nil {
+			n.members.table.Names.Kept(n.stored.Version)
 		}
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		// Another assigner has decided, or the job has gone: they are read again.
 		n.known, n.waits = false, true
-		c.store.loadDue = true
+		n.store.loadDue = true
 	default:
 		// Rounds do not wait for it.
-		n.waits, n.notYet = true, c.now.Mono+c.backoff(n.failures, 100*time.Millisecond, 30*time.Second)
+		n.waits, n.notYet = true, n.now.Mono+n.backoff(n.failures, 100*time.Millisecond, 30*time.Second)
 		n.failures++
-		c.say(levelWarn, "names of tasks not stored", "error", err.Error())
+		n.say(levelWarn, "names of tasks not stored", "error", err.Error())
 	}
 	n.put = store.Names{}
 }

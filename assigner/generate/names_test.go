@@ -14,10 +14,12 @@ import (
 // than that takes for all.
 func TestNamesOfARollout(t *testing.T) {
 	const tasks, within = 10000, 10 * time.Minute
-	e := &env{cfg: Config{ID: "me"}, name: "job"}
-	n := names{env: e}
+	c := New(Config{ID: "me"}, "job", Now{})
+	e, n := c.env, c.Names
+	n.known, c.members.keeps, c.store.exists, c.lead.preferred = true, true, true, "me"
 	table := membership.New(membership.Config{HeartbeatTimeout: time.Hour, MaxTasks: 2 * tasks}, 0, nil)
 	table.Attach(0, 1, "d")
+	c.members.table = table
 	sequence := uint64(0)
 	say := func(i int, state assignment.TaskState) membership.Report {
 		sequence++
@@ -41,7 +43,7 @@ func TestNamesOfARollout(t *testing.T) {
 		}
 		table.Report(e.now.Mono, 1, false, rs)
 		table.Compact()
-		x, ok := n.next(table, true)
+		x, ok := n.next(true)
 		if !ok {
 			continue
 		}
@@ -53,9 +55,7 @@ func TestNamesOfARollout(t *testing.T) {
 			waited = max(waited, e.now.Mono-at)
 		}
 		clear(joined)
-		c := Core{env: e, names: n, members: members{env: e, table: table}}
-		c.NamesPut(Now{Mono: e.now.Mono}, nil)
-		n = c.names
+		n.Put(Now{Mono: e.now.Mono}, nil)
 	}
 	most := 2 * tasks * 27 // of those that live and those that went in the last minute, less
 	if writes < 10 || float64(bytes) > namesRate*within.Seconds()+float64(most) || waited > time.Duration(most)*time.Second/namesRate {

@@ -47,10 +47,10 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 		c.members.table.Advance(c.now.Mono)
 		c.listen()
 	}
-	c.store.loadDue = c.store.loadDue || c.needNames()
+	c.store.loadDue = c.store.loadDue || c.Names.due()
 	if c.store.loadDue && c.now.Mono >= c.store.retryAt {
 		c.store.loadDue = false // what changes from now on calls for another one
-		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled, Names: c.lead.isPreferred() && c.members.keeps}, 0
+		return Load{Penalties: c.lead.isPreferred() && !c.lead.recalled, Names: c.Names.kept()}, 0
 	}
 	if a := c.jobLease.next(c.leads(), c.lead.mine, &c.store); a != nil {
 		return a, 0
@@ -60,10 +60,8 @@ func (c *Core) Next(now Now) (action Action, wake time.Duration) {
 			return n, 0
 		}
 	}
-	if c.inCharge() && c.members.keeps && c.names.known && c.members.table != nil {
-		if x, ok := c.names.next(c.members.table, c.rounds.pending != nil); ok {
-			return x, 0
-		}
+	if x, ok := c.Names.next(c.rounds.pending != nil); ok {
+		return x, 0
 	}
 	if p := c.rounds.pending; p != nil && c.lead.isPreferred() && c.jobLease.mayDecide(&c.store) {
 		c.rounds.pending, c.store.unsure = nil, p
@@ -90,7 +88,7 @@ func (c *Core) wake() time.Duration {
 	if t, ok := c.jobLease.wake(c.leads()); ok {
 		earlier(t)
 	}
-	if t, ok := c.names.wake(); ok && c.inCharge() && c.names.known {
+	if t, ok := c.Names.wake(); ok {
 		earlier(t)
 	}
 	if _, t, ok := c.overrides.audit(&c.members); ok && c.inCharge() {

@@ -84,7 +84,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.store.retryAt = 0
 	existed, before := c.store.exists, c.store.job
 	c.store.known, c.store.exists, c.store.job, c.store.id = true, l.Exists, l.Job, l.StoreID
-	c.keepNames()
+	c.Names.weigh()
 	if !l.Exists {
 		if existed {
 			c.say(levelInfo, "job is gone", "reason", "the store says that there is no such job")
@@ -93,7 +93,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 		c.members.drains = nil
 		c.store.newest, c.rounds.balance, c.store.unsure = nil, nil, nil
 		c.members.kept, c.members.resumed = nil, false
-		c.names.known, c.names.stored = false, store.Names{}
+		c.Names.known, c.Names.stored = false, store.Names{}
 		if existed || c.lead.isPreferred() {
 			c.members.drop()
 		}
@@ -107,7 +107,7 @@ func (c *Core) Loaded(now Now, l Loaded) {
 	c.adopt(l)
 	c.settleUnsure(l.Assignment)
 	c.replace(l.Assignment)
-	c.takeNames(l)
+	c.Names.take(l)
 	if l.Recalled && !c.lead.recalled && c.lead.isPreferred() {
 		c.lead.recalled = true
 		c.members.recall(l)

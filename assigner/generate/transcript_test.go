@@ -152,7 +152,7 @@ func (s *script) drive(t *testing.T) {
 		case Write:
 			s.core.Written(s.now(), s.write(t, a.Next))
 		case PutNames:
-			s.core.NamesPut(s.now(), s.putNames(a.Names))
+			s.core.Names.Put(s.now(), s.putNames(a.Names))
 		case Audit:
 			fmt.Fprintf(&s.out, "%.2fs -> audit %s: %s\n", s.at.Seconds(), a.Action, a.Why)
 			if s.orders = s.orders.Clone(); a.Lifts != 0 && s.orders.Lift(a.Lifts) {
@@ -234,7 +234,7 @@ func (s *script) policy(t *testing.T, d *datadriven.TestData) {
 			t.Fatal(err)
 		}
 	}
-	s.core.Policy(s.now(), p)
+	s.core.Names.Policy(s.now(), p)
 }
 
 func (s *script) putNames(next store.Names) error {

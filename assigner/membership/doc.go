@@ -40,7 +40,7 @@
 // Where Distributors say under which identities tasks have joined, a name is the identity's
 // that holds it, as long as the task lives and for Config.HoleAge from then on: what comes in
 // the name from another one is refused, and counts for nothing. Holders are those names for another
-// table to go on from, with Hold: one that is to Expect them believes nobody a name before.
+// table to go on from, with Hold: one that is to Expect them takes no name for an identity's before.
 //
 // Indexes are small and dense. A returning name reclaims its own, a new one takes
 // the smallest free. The holes that leavers leave are kept for a while, then

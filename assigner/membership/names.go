@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,24 +28,27 @@ type holders struct {
 	changes uint64 // of what is not an event
 }
 
+// Names are whose the names of a table's tasks are.
+type Names struct{ roster *roster }
+
 // Expect makes the table wait for Hold: until then it takes no report of a task under an
 // identity that the task is not known to have, lest a stranger take the name of one
 // that an earlier table knew. Such reports are Foreign, and are not refused: tasks report
 // again within a second.
-func (t *Table) Expect() { t.roster.expects = true }
+func (n *Names) Expect() { n.roster.expects = true }
 
 // Expects reports whether it waits for Hold.
-func (t *Table) Expects() bool { return t.roster.expects }
+func (n *Names) Expects() bool { return n.roster.expects }
 
 // Believe ends the waiting without a Hold.
-func (t *Table) Believe() { t.roster.expects = false }
+func (n *Names) Believe() { n.roster.expects = false }
 
 // Hold takes in which identities held names, by name, as another table has left that in a
 // version. What is known here counts unless that version is new to the table. Names of tasks that are not
 // known are held for Config.HoleAge from now on: when they have gone is not known either.
-func (t *Table) Hold(now time.Duration, version int64, held iter.Seq2[string, string]) {
-	t.tick(now)
-	r := t.roster
+func (n *Names) Hold(now time.Duration, version int64, held iter.Seq2[string, string]) {
+	r := n.roster
+	r.tick(now)
 	newer := version != r.taken
 	r.expects, r.taken = false, version
 	for name, identity := range held {
@@ -59,11 +63,11 @@ func (t *Table) Hold(now time.Duration, version int64, held iter.Seq2[string, st
 }
 
 // Kept says that what Holders has returned is what others will go by, as a version.
-func (t *Table) Kept(version int64) { t.roster.taken = version }
+func (n *Names) Kept(version int64) { n.roster.taken = version }
 
 func (r *roster) hold(name string, h hold) {
 	if h.identity == string(access.Anonymous) {
-		return // nobody's, once its task has gone
+		return // free, once its task has gone
 	}
 	if r.holds == nil {
 		r.holds = make(map[string]hold)
@@ -100,28 +104,25 @@ func (r *roster) until(k *task) time.Duration {
 
 // Holders are the names that identities hold, in order of name: of tasks that live, and of
 // those that have been dead or gone for less than Config.HoleAge.
-func (t *Table) Holders() []Holder {
-	r := t.roster
+func (n *Names) Holders() []Holder {
+	r := n.roster
 	out := make([]Holder, 0, len(r.tasks)+len(r.holds))
 	for _, k := range r.tasks {
 		if k.identity != "" && r.now < r.until(k) {
 			out = append(out, Holder{k.cur.Name, k.identity})
 		}
 	}
-	for name, h := range r.holds {
-		if r.now < h.until {
-			out = append(out, Holder{name, h.identity})
-		} else {
-			delete(r.holds, name)
-		}
+	maps.DeleteFunc(r.holds, func(_ string, h hold) bool { return r.now >= h.until })
+	for _, name := range slices.Sorted(maps.Keys(r.holds)) {
+		out = append(out, Holder{name, r.holds[name].identity})
 	}
 	slices.SortFunc(out, func(a, b Holder) int { return cmp.Compare(a.Task, b.Task) })
 	return out
 }
 
-// Named changes whenever Holders may return something else, but for names that are held no
+// Changes is another number whenever Holders may return something else, but for names that are held no
 // more because time has passed.
-func (t *Table) Named() uint64 { return t.roster.version + t.roster.changes }
+func (n *Names) Changes() uint64 { return n.roster.version + n.roster.changes }
 
 // follow takes over who holds names from a table that this one replaces.
 func (r *roster) follow(was *roster) {
@@ -136,9 +137,9 @@ func (r *roster) follow(was *roster) {
 			k.identity = cmp.Or(k.identity, o.identity)
 		}
 	}
-	for name, h := range was.holds {
+	for _, name := range slices.Sorted(maps.Keys(was.holds)) {
 		if r.lookup(name) == nil {
-			r.hold(name, h)
+			r.hold(name, was.holds[name])
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Report struct {
 	// of the report counts.
 	Foreign bool
 
-	early bool // nothing is wrong with it, but for that: see Table.Expect
+	early bool // nothing is wrong with it, but for that: see Names.Expect
 }
 
 // Report takes in what a Distributor says. A complete report names every task

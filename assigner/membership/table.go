@@ -31,6 +31,8 @@ type Table struct {
 	attached *attached
 	freeze   *freeze
 	scan     time.Duration // when tasks are looked at next
+	// Names are whose the names of its tasks are.
+	Names *Names
 }
 
 // base is what all parts of a table go by.
@@ -77,6 +79,7 @@ type freeze struct {
 func New(cfg Config, now time.Duration, a *assignment.Assignment) *Table {
 	b := &base{cfg: cfg.withDefaults(), now: now, watch: now}
 	t := &Table{base: b, roster: &roster{base: b}, attached: &attached{base: b}}
+	t.Names = &Names{t.roster}
 	t.freeze = &freeze{base: b, roster: t.roster, attached: t.attached}
 	t.Stored(a, false)
 	t.roster.events = nil

@@ -105,15 +105,15 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "compact":
 		s.t.Compact()
 	case "expect":
-		s.t.Expect()
+		s.t.Names.Expect()
 	case "hold":
 		var version int64
 		d.ScanArgs(t, "version", &version)
-		s.t.Hold(s.now, version, parseHolders(d.Input))
+		s.t.Names.Hold(s.now, version, parseHolders(d.Input))
 	case "kept":
 		var version int64
 		d.ScanArgs(t, "version", &version)
-		s.t.Kept(version)
+		s.t.Names.Kept(version)
 	case "follow": // a table that is made anew takes the place of this one
 		was := s.t
 		var stored *assignment.Assignment
@@ -127,7 +127,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.t.Follow(s.now, was)
 	case "holders":
 		var b strings.Builder
-		for _, h := range s.t.Holders() {
+		for _, h := range s.t.Names.Holders() {
 			fmt.Fprintf(&b, "%s=%s\n", h.Task, h.Identity)
 		}
 		return b.String()

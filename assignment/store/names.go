@@ -39,7 +39,7 @@ type NameKeeper interface {
 	PutNames(ctx context.Context, job string, next Names) error
 }
 
-// Of finds who holds a name, "" if nobody does.
+// Of finds the identity that holds a name, "" if none does.
 func (n Names) Of(task string) string {
 	i, ok := slices.BinarySearchFunc(n.Held, task, func(h Held, task string) int { return strings.Compare(h.Task, task) })
 	if !ok {
@@ -73,7 +73,7 @@ func (n *Names) Size() int {
 }
 
 // Fit leaves names out until n is within MaxNamesSize, and returns how many. It takes them
-// from those that hold most, so that nobody's many names push out another's few. Not for
+// from those that hold most, so that the many names of one do not push out the few of another. Not for
 // Names that are shared.
 func (n *Names) Fit() (left int) {
 	all, each := n.size()

@@ -3,6 +3,7 @@ package etcdlease
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -213,3 +214,29 @@ func (w *PoolWatcher) Next(ctx context.Context) (Records, error) {
 
 // Close is lease.Watcher's.
 func (w *PoolWatcher) Close() error { return w.w.Close() }
+
+// Jobs are those in which the session holds anything, by the keys under its lease. It asks
+// etcd once.
+func (x *PoolSession) Jobs(ctx context.Context) (jobs []string, err error) {
+	resp, err := x.p.s.client.TimeToLive(ctx, x.n.id, clientv3.WithAttachedKeys())
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	for _, key := range resp.Keys {
+		if job := x.p.s.claimed(string(key)); job != "" {
+			jobs = append(jobs, job)
+		}
+	}
+	slices.Sort(jobs)
+	return slices.Compact(jobs), nil
+}
+
+// claimed is the job in which a key is a holder's, "" for every other key.
+func (s *Store) claimed(key string) string {
+	rest, ok := strings.CutPrefix(key, s.prefix)
+	job, part, _ := strings.Cut(rest, "/")
+	if !ok || !strings.HasPrefix(part, "h/") || assignment.ValidateJobName(job) != nil {
+		return ""
+	}
+	return job
+}

@@ -36,7 +36,9 @@
 // As with package serve, a process that can reach the service is not trusted beyond that.
 // A session is bound to the identity of a TLS certificate, if there is one, and that identity
 // has to have the right to own its jobs (Config.Rights), as the tasks that it names. The identity is in the
-// session's record in etcd; the names of tasks come with its memory, and are asked about anew. A
+// session's record in etcd; the names of tasks come with its memory, and are asked about anew. In which
+// jobs it holds claims is read off its etcd lease when it comes to a front, and each minute from then on, so
+// that a job which it leaves out of its memory counts all the same: as no task, which {task} in a right needs. A
 // session that holds something in a job that its holder may own no more is not renewed, at any front. Lease times are
 // at most the jobs' lease_duration. A session that holds what was recalled is not renewed any more
 // after lease_duration, and is over, with its etcd lease, a lease time later. There are

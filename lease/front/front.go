@@ -34,6 +34,8 @@ type Config struct {
 	Access func(ctx context.Context, job string) (assignment.Access, error)
 	// Logger may be nil.
 	Logger *slog.Logger
+
+	lookEvery time.Duration // see lookEvery
 }
 
 // Front serves LeaseService. All methods are safe for concurrent use.
@@ -67,6 +69,9 @@ func New(cfg Config) (*Front, error) {
 		return nil, fmt.Errorf("lease front: %w", &assignment.FieldError{Field: "store", Value: nil, Allowed: "a function"})
 	case cfg.LeaseTime == nil:
 		return nil, fmt.Errorf("lease front: %w", &assignment.FieldError{Field: "lease time", Value: nil, Allowed: "a function"})
+	}
+	if cfg.lookEvery == 0 {
+		cfg.lookEvery = lookEvery
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

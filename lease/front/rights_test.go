@@ -36,7 +36,10 @@ type guarded struct {
 	reads  atomic.Int64 // of a job's access
 }
 
-func newGuarded(t *testing.T) *guarded {
+func newGuarded(t *testing.T) *guarded { return newGuardedFor(t, 5*time.Second) }
+
+// newGuardedFor is for jobs of this lease_duration.
+func newGuardedFor(t *testing.T, limit time.Duration) *guarded {
 	t.Helper()
 	cfg := etcdlease.Config{Endpoints: etcdtest.Start(t), Prefix: etcdtest.Prefix(t)}
 	g := &guarded{Authority: accesstest.New(t), t: t}
@@ -53,9 +56,9 @@ func newGuarded(t *testing.T) *guarded {
 	g.direct = open()
 	for range 2 {
 		st := open()
-		f, err := front.New(front.Config{
+		cfg := front.Config{
 			Store:     func(context.Context) (*etcdlease.Store, error) { return st, nil },
-			LeaseTime: func(context.Context, string) (time.Duration, error) { return 5 * time.Second, nil },
+			LeaseTime: func(context.Context, string) (time.Duration, error) { return limit, nil },
 			Rights:    rights,
 			Access: func(_ context.Context, job string) (a assignment.Access, err error) {
 				g.reads.Add(1)
@@ -64,7 +67,8 @@ func newGuarded(t *testing.T) *guarded {
 				}
 				return a, err
 			},
-		})
+		}
+		f, err := front.New(cfg.LookEvery(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,5 +231,58 @@ func TestWithdrawnRight(t *testing.T) {
 	g.policy(ownersPolicy)
 	if got, err := g.as(holder, 1).AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: opened["idle"].GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}}); err != nil || !got.GetAcquired() {
 		t.Errorf("with the right again: %v, %v", got, err)
+	}
+}
+
+// A holder that leaves a job out of its memory where it renews is asked for the right to it all
+// the same: when it comes to another front, and when it has got its claim at one while it is
+// known at the other. Then it holds up no change of that job for longer than its lease time.
+func TestHiddenClaim(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		t.Run(map[bool]string{true: "claimed, then moved", false: "moved, then claimed"}[before], func(t *testing.T) {
+			t.Parallel()
+			g := newGuardedFor(t, 20*time.Second)
+			f := newFleet(t, g.direct, lease.MaxTTL)
+			f.advance(1)
+			const holder = "spiffe://corp/all"
+			jobs := []string{"job", "another"}
+			opened, err := g.as(holder, 0).OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 20_000, Jobs: jobs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			renew := func(at int, jobs ...string) error {
+				m := &slicerv1.RenewSessionRequest{Session: opened.GetSession(), Revision: opened.GetRevision()}
+				for _, name := range jobs {
+					m.Jobs = append(m.Jobs, &slicerv1.SessionMemory{Job: name})
+				}
+				_, err := g.as(holder, at).RenewSession(t.Context(), m)
+				return err
+			}
+			claim := func() {
+				t.Helper()
+				wantCode(t, "renewal where it was opened", renew(0, jobs...), codes.OK)
+				got, err := g.as(holder, 0).AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: opened.GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}})
+				if err != nil || !got.GetAcquired() {
+					t.Fatal(got, err)
+				}
+			}
+			if before {
+				claim()
+			}
+			wantCode(t, "renewal at the other front without the job", renew(1, "another"), codes.OK)
+			if !before {
+				claim()
+			}
+			g.policy("jobs: {own: [\"spiffe://corp/all-but-{job}\"]}\n") // of no job
+			f.eventually("the session that held the guard is over", func() bool {
+				_ = renew(1, "another") // as often as it may
+				st, err := f.w.State(t.Context(), "job")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return st.GuardReaders == 0
+			})
+		})
 	}
 }

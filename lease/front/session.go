@@ -38,6 +38,7 @@ type session struct {
 	ticket ticket                 // constant
 	from   rpc.Origin             // constant: where it has come from
 	until  time.Time              // when it is forgotten unless it is renewed here
+	looked time.Time              // when its claims were last looked for in etcd
 	jobs   map[string]*part       // that it takes part in
 	// repeated is when an answer has told last that what its watches have told is so still.
 	repeated time.Time
@@ -159,7 +160,7 @@ func (f *Front) admit(l *etcdlease.PoolSession, t ticket, o rpc.Origin, limits m
 	if err := f.limits.room(o); err != nil {
 		return nil, err
 	}
-	x := &session{lease: l, ticket: t, from: o, until: time.Now().Add(l.TTL()), jobs: map[string]*part{}}
+	x := &session{lease: l, ticket: t, from: o, until: time.Now().Add(l.TTL()), looked: time.Now(), jobs: map[string]*part{}}
 	f.byName[t] = x
 	f.limits.sessions[o.Peer]++
 	f.limits.came[o.Connection]++
@@ -232,12 +233,13 @@ func (f *Front) taskOf(x *session, name string) string {
 
 // introduced is a session that another front has opened.
 type introduced struct {
+	jobs    []etcdlease.Memory       // in which it takes part, as it says or by its claims
 	limits  map[string]time.Duration // of the jobs in which it takes part
 	refused map[string]error         // why it may hold nothing in some of them
 }
 
 // introduce finds a session that another front has opened, and finds out in which of the jobs
-// in which it says that it takes part it may hold something.
+// in which it takes part, as it says or as its claims say, it may hold something.
 func (f *Front) introduce(ctx context.Context, o rpc.Origin, t ticket, jobs []etcdlease.Memory, tasks map[string]string) (*session, *introduced, error) {
 	pool, err := f.open(ctx)
 	if err != nil {
@@ -254,18 +256,31 @@ func (f *Front) introduce(ctx context.Context, o rpc.Origin, t ticket, jobs []et
 	if l.Owner() != string(o.Caller.Identity) {
 		return nil, nil, lease.ErrLost
 	}
-	in := &introduced{map[string]time.Duration{}, map[string]error{}}
-	for _, j := range jobs {
-		if err := f.own(ctx, o, j.Job, tasks[j.Job]); refused(err) {
-			in.refused[j.Job] = err
-		} else if err != nil {
-			return nil, nil, err
-		}
-		if in.limits[j.Job], err = f.limitOf(ctx, o, j.Job); err != nil {
-			return nil, nil, err
-		}
+	if jobs, err = f.withClaims(ctx, o, l, jobs); err != nil {
+		return nil, nil, err
+	}
+	in, err := f.mayHold(ctx, o, jobs, tasks)
+	if err != nil {
+		return nil, nil, err
 	}
 	return &session{lease: l, ticket: t, from: o}, in, nil
+}
+
+// mayHold finds out in which jobs a session may hold something.
+func (f *Front) mayHold(ctx context.Context, o rpc.Origin, jobs []etcdlease.Memory, tasks map[string]string) (*introduced, error) {
+	in := &introduced{jobs, map[string]time.Duration{}, map[string]error{}}
+	for _, j := range jobs {
+		err := f.own(ctx, o, j.Job, tasks[j.Job])
+		if refused(err) {
+			in.refused[j.Job] = err
+		} else if err != nil {
+			return nil, err
+		}
+		if in.limits[j.Job], err = f.limitOf(ctx, o, j.Job); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
 }
 
 // renewed is what came of a renewal.
@@ -279,8 +294,14 @@ type renewed struct {
 func (f *Front) renew(ctx context.Context, o rpc.Origin, t []byte, revision int64, jobs []etcdlease.Memory, tasks map[string]string) (renewed, error) {
 	x, err := f.find(t, o)
 	var in *introduced
+	if err == nil && f.hides(ctx, o, x) { // then it is as one that has come from elsewhere
+		f.drop(x, errUnknownHere)
+		err = errUnknownHere
+	}
 	if errors.Is(err, errUnknownHere) {
-		x, in, err = f.introduce(ctx, o, ticket(t), jobs, tasks)
+		if x, in, err = f.introduce(ctx, o, ticket(t), jobs, tasks); err == nil {
+			jobs = in.jobs
+		}
 	} else if err == nil {
 		if err = f.holdsUp(x); err == nil {
 			err = f.ownStill(ctx, o, x)

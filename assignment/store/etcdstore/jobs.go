@@ -132,7 +132,7 @@ func (s *Store) putJobOnce(ctx context.Context, c assignment.JobConfig, expect i
 		els: []clientv3.Op{clientv3.OpGet(l.ID())},
 	}
 	if keyRev == 0 { // a process of an older version may have left them when it deleted the job
-		t.do = append(t.do, clientv3.OpDelete(l.Names(c.Name)))
+		t.do = append(t.do, clientv3.OpDelete(record.NamesKey(*l, c.Name)))
 	}
 	if by != nil {
 		if value, under.rev = got(resp, 2); under.rev != 0 {
@@ -215,7 +215,7 @@ func (s *Store) deleteJobOnce(ctx context.Context, name string, by *store.Entry)
 		last, _ = l.GenerationOf(name, string(kvs[0].Key))
 	}
 	_, remains := l.Bury(name, there[0].Value, there[2], there[3], last, by)
-	t.do = append(ops(remains), clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpDelete(keys[3]), clientv3.OpDelete(l.Names(name)))
+	t.do = append(ops(remains), clientv3.OpDelete(keys[0]), clientv3.OpDelete(keys[1]), clientv3.OpDelete(keys[3]), clientv3.OpDelete(record.NamesKey(*l, name)))
 	for _, prefix := range []string{generations, chunks, attempts} {
 		t.do = append(t.do, clientv3.OpDelete(prefix, clientv3.WithRange(record.After(prefix))))
 	}

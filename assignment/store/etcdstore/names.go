@@ -16,13 +16,13 @@ func (s *Store) Names(ctx context.Context, job string) (store.Names, error) {
 		return store.Names{}, err
 	}
 	defer done()
-	n, _, err := s.loadNames(ctx, job)
+	n, _, err := loadNames(ctx, s, job)
 	return n, err
 }
 
 // loadNames returns the names and the record's mod revision, 0 if there is none.
-func (s *Store) loadNames(ctx context.Context, job string) (n store.Names, rev int64, err error) {
-	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(s.layout.Names(job)), clientv3.OpGet(s.layout.ID()))
+func loadNames(ctx context.Context, s *Store, job string) (n store.Names, rev int64, err error) {
+	resp, err := s.view(ctx, clientv3.OpGet(s.layout.Config(job), clientv3.WithKeysOnly()), clientv3.OpGet(record.NamesKey(s.layout, job)), clientv3.OpGet(s.layout.ID()))
 	if err != nil {
 		return n, 0, err
 	}
@@ -34,7 +34,7 @@ func (s *Store) loadNames(ctx context.Context, job string) (n store.Names, rev i
 	}
 	value, rev := got(resp, 1)
 	if rev != 0 {
-		n, err = s.layout.DecodeNames(job, value)
+		n, err = record.DecodeNames(s.layout, job, value)
 	}
 	return n, rev, err
 }
@@ -49,23 +49,23 @@ func (s *Store) PutNames(ctx context.Context, job string, next store.Names) erro
 		return err
 	}
 	defer done()
-	l := &s.layout
+	l, key := &s.layout, record.NamesKey(s.layout, job)
 	// Once more if another has written meanwhile: then it says which version that is.
 	for {
-		was, rev, err := s.loadNames(ctx, job)
+		was, rev, err := loadNames(ctx, s, job)
 		if err != nil {
 			return err
 		}
 		if was.Version != next.Version-1 {
-			return &store.ConflictError{Key: l.Names(job), Current: was.Version}
+			return &store.ConflictError{Key: key, Current: was.Version}
 		}
 		resp, err := s.commit(ctx, txn{
 			when: []clientv3.Cmp{
 				clientv3.Compare(clientv3.Value(l.ID()), "=", s.idSeal),
 				clientv3.Compare(clientv3.CreateRevision(l.Config(job)), ">", 0),
-				clientv3.Compare(clientv3.ModRevision(l.Names(job)), "=", rev),
+				clientv3.Compare(clientv3.ModRevision(key), "=", rev),
 			},
-			do: []clientv3.Op{clientv3.OpPut(l.Names(job), string(l.EncodeNames(job, next)))},
+			do: []clientv3.Op{clientv3.OpPut(key, string(record.EncodeNames(s.layout, job, next)))},
 		})
 		if err != nil || resp.Succeeded {
 			return err

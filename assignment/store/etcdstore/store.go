@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.identify(ctx); err != nil {
+	if err := identify(ctx, s); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("open store %s: %w", s.cfg.where(), err)
 	}
@@ -97,7 +97,7 @@ func secured(creds credentials.TransportCredentials) grpc.DialOption {
 
 // identify reads the store's identity, or gives it one. An etcd that is just
 // starting is waited for.
-func (s *Store) identify(ctx context.Context) error {
+func identify(ctx context.Context, s *Store) error {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 		if st, err = s.load(ctx, job); err != nil {
 			return err
 		}
-		if err := s.mayFollow(st, next); err != nil {
+		if err := mayFollow(&s.layout, st, next); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func (s *Store) Commit(ctx context.Context, c store.Commit) error {
 }
 
 // mayFollow says what keeps next from following what is stored.
-func (s *Store) mayFollow(st state, next *assignment.Assignment) error {
+func mayFollow(l *record.Layout, st state, next *assignment.Assignment) error {
 	var current assignment.Generation
 	if st.head != nil {
 		current = st.head.Generation
@@ -86,13 +86,13 @@ func (s *Store) mayFollow(st state, next *assignment.Assignment) error {
 	case !st.config:
 		return fmt.Errorf("job %s: %w", next.Job(), store.ErrNotFound)
 	case current != next.Previous():
-		return &store.ConflictError{Key: s.layout.Head(next.Job()), Current: int64(current)}
+		return &store.ConflictError{Key: l.Head(next.Job()), Current: int64(current)}
 	case current != 0 || st.goneRev == 0:
 		return nil
 	}
-	gone, err := s.layout.DecodeTombstone(next.Job(), st.gone)
+	gone, err := l.DecodeTombstone(next.Job(), st.gone)
 	if err == nil && next.Generation() <= gone.Generation {
-		err = &store.ConflictError{Key: s.layout.Gone(next.Job()), Current: int64(gone.Generation)}
+		err = &store.ConflictError{Key: l.Gone(next.Job()), Current: int64(gone.Generation)}
 	}
 	return err
 }

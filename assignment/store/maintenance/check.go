@@ -213,7 +213,7 @@ func (c *checker) job(ctx context.Context, name string, j *jobRecords) {
 		}
 	}
 	if j.names != nil {
-		if _, err := c.l.DecodeNames(name, j.names.Value); err != nil {
+		if _, err := record.DecodeNames(c.l, name, j.names.Value); err != nil {
 			c.fault(remove(j.names, err.Error(), "delete it: names of tasks are those of the identities that report them next"))
 		}
 	}

@@ -588,7 +588,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add("jobs/a/head", l.EncodeHead("a", &record.Head{Generation: 1, Segments: []record.Segment{{First: 1, Generations: 1}}}))
 	f.Add("generations/a/0000000000000001", l.EncodeGeneration("a", &record.Generation{Generation: 1, Whole: record.Blob{Size: 3, Inline: []byte("abc")}}))
 	f.Add("chunks/a/0000000000000001/0000000000000001/w0000", []byte{1})
-	f.Add("names/a", l.EncodeNames("a", storetest.Names(1)))
+	f.Add("names/a", record.EncodeNames(l, "a", storetest.Names(1)))
 	f.Add("gone/a", l.EncodeTombstone("a", record.Tombstone{Version: 1}))
 	f.Add("history/a/g/0000000000000001", []byte{})
 	f.Fuzz(func(t *testing.T, key string, value []byte) {

@@ -259,8 +259,8 @@ func (p *planner) job(name string, f floor, replaces assignment.Generation) erro
 	}
 	p.put(p.next.Order(name, overrides, order, stored.Config.History).Records...)
 
-	if value := p.from.get(p.old.Names(name)); value != nil { // as it is: it holds until others report
-		p.put(Record{Key: p.next.Names(name), Value: value})
+	if value := p.from.get(record.NamesKey(p.old, name)); value != nil { // as it is: it holds until others report
+		p.put(Record{Key: record.NamesKey(p.next, name), Value: value})
 	}
 
 	done := RestoredJob{Job: name, Version: stored.Version, Replaces: int64(replaces)}

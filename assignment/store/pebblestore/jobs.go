@@ -119,7 +119,7 @@ func (s *Store) putJob(ctx context.Context, c assignment.JobConfig, expect int64
 				return err
 			}
 			if j.config == nil { // a process of an older version may have left them when it deleted the job
-				if err := b.Delete([]byte(s.layout.Names(c.Name)), nil); err != nil {
+				if err := b.Delete([]byte(record.NamesKey(s.layout, c.Name)), nil); err != nil {
 					return err
 				}
 			}
@@ -198,7 +198,7 @@ func (s *Store) delete(name string, j *job, by *store.Entry) error {
 		b.Delete([]byte(l.Config(name)), nil),
 		b.Delete([]byte(l.Head(name)), nil),
 		b.Delete([]byte(l.Overrides(name)), nil),
-		b.Delete([]byte(l.Names(name)), nil),
+		b.Delete([]byte(record.NamesKey(*l, name)), nil),
 		set(b, remains),
 		b.DeleteRange([]byte(l.Generations(name)), []byte(record.After(l.Generations(name))), nil),
 		b.DeleteRange([]byte(l.Chunks(name)), []byte(record.After(l.Chunks(name))), nil),

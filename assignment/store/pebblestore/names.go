@@ -13,17 +13,17 @@ func (s *Store) Names(ctx context.Context, name string) (store.Names, error) {
 		if _, err = s.find(name); err != nil {
 			return n, err
 		}
-		return s.names(name)
+		return storedNames(s, name)
 	})
 }
 
-func (s *Store) names(name string) (n store.Names, err error) {
-	key := s.layout.Names(name)
+func storedNames(s *Store, name string) (n store.Names, err error) {
+	key := record.NamesKey(s.layout, name)
 	kvs, err := s.scan(key, key+"\x00")
 	if err != nil || len(kvs) == 0 {
 		return n, err
 	}
-	return s.layout.DecodeNames(name, kvs[0].Value)
+	return record.DecodeNames(s.layout, name, kvs[0].Value)
 }
 
 // PutNames implements store.NameKeeper.
@@ -40,16 +40,16 @@ func (s *Store) PutNames(ctx context.Context, name string, next store.Names) err
 			if !j.exists() { // any more
 				return noJob(name)
 			}
-			was, err := s.names(name)
+			was, err := storedNames(s, name)
 			if err != nil {
 				return err
 			}
 			if was.Version != next.Version-1 {
-				return &store.ConflictError{Key: s.layout.Names(name), Current: was.Version}
+				return &store.ConflictError{Key: record.NamesKey(s.layout, name), Current: was.Version}
 			}
 			b := s.db.NewBatch()
 			defer b.Close()
-			if err := b.Set([]byte(s.layout.Names(name)), s.layout.EncodeNames(name, next), nil); err != nil {
+			if err := b.Set([]byte(record.NamesKey(s.layout, name)), record.EncodeNames(s.layout, name, next), nil); err != nil {
 				return err
 			}
 			return s.write(b)

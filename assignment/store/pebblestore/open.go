@@ -57,16 +57,16 @@ func open(ctx context.Context, dir string, cfg Config, start func(*Store, *pebbl
 			}
 		}
 	}()
-	err := s.awaitOpen(ctx, result)
+	err := awaitOpen(ctx, s, result)
 	close(given)
 	if err != nil {
-		return nil, s.cannotOpen(err)
+		return nil, fmt.Errorf("open store directory %s: %w", s.dir, err)
 	}
 	return s, nil
 }
 
 // awaitOpen waits for the result, or for what keeps it from coming.
-func (s *Store) awaitOpen(ctx context.Context, result <-chan error) error {
+func awaitOpen(ctx context.Context, s *Store, result <-chan error) error {
 	select {
 	case err := <-result:
 		return err
@@ -114,10 +114,6 @@ func (s *Store) begin(start func(*Store, *pebble.Lock) error) (err error) {
 		}
 	}()
 	return start(s, lock)
-}
-
-func (s *Store) cannotOpen(err error) error {
-	return fmt.Errorf("open store directory %s: %w", s.dir, err)
 }
 
 // start opens the database and reads what there is. It gives the lock to the

@@ -71,9 +71,9 @@ func (l Layout) Head(job string) string { return l.Jobs() + job + "/head" }
 // Overrides is the key of a job's overrides.
 func (l Layout) Overrides(job string) string { return l.Jobs() + job + "/overrides" }
 
-// Names is the key of the names of a job's tasks. It is not below Jobs, which all processes
+// NamesKey is the key of the names of a job's tasks. It is not below Jobs, which all processes
 // watch.
-func (l Layout) Names(job string) string { return l.Prefix + "names/" + job }
+func NamesKey(l Layout, job string) string { return l.Prefix + "names/" + job }
 
 // History is the prefix of all entries of a job's history.
 func (l Layout) History(job string) string { return l.Prefix + "history/" + job + "/" }

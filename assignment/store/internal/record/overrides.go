@@ -31,13 +31,13 @@ func (l Layout) DecodeOverrides(job string, value []byte) (store.Overrides, erro
 }
 
 // EncodeNames seals them; they are valid.
-func (l Layout) EncodeNames(job string, n store.Names) []byte {
-	return l.marshal(l.Names(job), store.NamesToProto(n))
+func EncodeNames(l Layout, job string, n store.Names) []byte {
+	return l.marshal(NamesKey(l, job), store.NamesToProto(n))
 }
 
 // DecodeNames reads them.
-func (l Layout) DecodeNames(job string, value []byte) (store.Names, error) {
-	key := l.Names(job)
+func DecodeNames(l Layout, job string, value []byte) (store.Names, error) {
+	key := NamesKey(l, job)
 	var m slicerv1.StoredNames
 	if err := l.unmarshal(key, value, &m); err != nil {
 		return store.Names{}, err

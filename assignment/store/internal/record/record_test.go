@@ -165,7 +165,7 @@ func TestGolden(t *testing.T) {
 		{l.ID(), l.EncodeIdentity(Identity{StoreID: l.StoreID, Opened: 3, Writes: 9}), "id=0126a9e2aa0fe3802909887766554433221110031809"},
 		{l.Head("a"), l.EncodeHead("a", &Head{5, 6, []Segment{{1, 2, 300, 4}}, 0}), "jobs/a/head=01b0d3c537070291d408051106000000000000001a090801100218ac022004"},
 		{l.Gone("a"), l.EncodeTombstone("a", Tombstone{2, 77, 0}), "gone/a=010083a58599f58b080802104d"},
-		{l.Names("a"), l.EncodeNames("a", store.Names{Version: 2, Held: []store.Held{{Task: "t", Identity: "spiffe://c/t"}}}), "names/a=01f4a06bf988d1ee24080212160a117370696666653a2f2f632f7b7461736b7d120174"},
+		{NamesKey(l, "a"), EncodeNames(l, "a", store.Names{Version: 2, Held: []store.Held{{Task: "t", Identity: "spiffe://c/t"}}}), "names/a=01f4a06bf988d1ee24080212160a117370696666653a2f2f632f7b7461736b7d120174"},
 		{l.AttemptChunks("a", 10, 11) + "w0000", nil, "chunks/a/000000000000000a/000000000000000b/w0000="},
 		{l.Attempt("a", 10, 11), nil, "attempts/a/000000000000000a/000000000000000b="},
 		{l.EncodeCandidate(store.Candidate{ID: "x", Address: "h:1"}).Key, nil, "assigners/x="},
@@ -221,7 +221,7 @@ func FuzzDecode(f *testing.F) {
 		l.EncodeIdentity(Identity{1, 2, 3}), l.EncodeJob(store.Job{Config: config, Version: 1}), l.EncodeTombstone("a", Tombstone{1, 2, 3}),
 		l.EncodeCandidate(store.Candidate{ID: "x", Address: "h:1"}).Value, head.Value, generation.Value, generation2.Value,
 		l.EncodeOverrides("a", storetest.Overrides(9)), l.EncodeEntry(l.Entry("a", OfOrders, 9), storetest.Order(9)).Value,
-		l.EncodeEntry(l.Entry("a", OfGenerations, 1), storetest.Entry(first, 9)).Value, l.EncodeNames("a", storetest.Names(9)),
+		l.EncodeEntry(l.Entry("a", OfGenerations, 1), storetest.Entry(first, 9)).Value, EncodeNames(l, "a", storetest.Names(9)),
 	} {
 		f.Add(v[overhead:])
 	}
@@ -272,8 +272,8 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%+v, %+v, %v", c, again, err)
 			}
 		}
-		if n, err := l.DecodeNames("a", l.Seal(l.Names("a"), body)); !corrupt(l.Names("a"), err) {
-			if again, err := l.DecodeNames("a", l.EncodeNames("a", n)); err != nil || cmp.Diff(n, again, cmpopts.EquateEmpty()) != "" {
+		if n, err := DecodeNames(l, "a", l.Seal(NamesKey(l, "a"), body)); !corrupt(NamesKey(l, "a"), err) {
+			if again, err := DecodeNames(l, "a", EncodeNames(l, "a", n)); err != nil || cmp.Diff(n, again, cmpopts.EquateEmpty()) != "" {
 				t.Errorf("%+v, %+v, %v", n, again, err)
 			}
 		}

@@ -1,0 +1,9 @@
+package front
+
+import "time"
+
+// LookEvery is for tests that do not wait for lookEvery.
+func (c Config) LookEvery(d time.Duration) Config {
+	c.lookEvery = d
+	return c
+}
