@@ -18,7 +18,7 @@ import (
 
 const (
 	// answerWithin is how long a keepalive may be without an answer before the stream
-	// is given up for one to another member. Whoever takes its place compares what each
+	// is given up for one to another member. The one that takes its place compares what each
 	// session remembers with etcd, which is much more work than keepalives are. So that an
 	// etcd that is slow is not made slower again and again, one that follows directly on one
 	// that was given up has twice the patience of that, up to answerAtMost.
