@@ -467,3 +467,32 @@ func cpuOf(t *testing.T, url string) time.Duration {
 	t.Fatal("it does not tell what it has used")
 	return 0
 }
+
+// inspected is what slicerctl tells.
+type inspected struct {
+	Generation int64
+	Slices     []slice `json:"slice_list"`
+}
+
+type slice struct {
+	Start, End string
+	Tasks      []string
+}
+
+func inspect(t *testing.T, at, job string) (v inspected) {
+	t.Helper()
+	code, out, errs := runtest.Execute(ctl.New(), "--server", at, "inspect", job, "--slices", "--json")
+	if code != 0 {
+		t.Fatalf("slicerctl inspect: exit %d: %s", code, errs)
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// ready waits until a process can do its work.
+func ready(t *testing.T, url string) {
+	t.Helper()
+	readyWith(t, &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}, url)
+}

@@ -18,10 +18,8 @@ import (
 	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/store/pebblestore"
-	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
-	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
 	"github.com/slicer-project/slicer/distributor"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/kit/bed"
@@ -107,29 +105,6 @@ func (r *rig) throughDistributor() string {
 	}
 	bed.CloseAtEnd(r.t, d.Close)
 	return show(r.t, page.Config{Kind: "distributor", ID: "d2", Admin: page.AdminOf(d.Register)})
-}
-
-// inspected is what slicerctl tells.
-type inspected struct {
-	Generation int64
-	Slices     []slice `json:"slice_list"`
-}
-
-type slice struct {
-	Start, End string
-	Tasks      []string
-}
-
-func inspect(t *testing.T, at, job string) (v inspected) {
-	t.Helper()
-	code, out, errs := runtest.Execute(ctl.New(), "--server", at, "inspect", job, "--slices", "--json")
-	if code != 0 {
-		t.Fatalf("slicerctl inspect: exit %d: %s", code, errs)
-	}
-	if err := json.Unmarshal([]byte(out), &v); err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 // stream is one that a viewer has open.
@@ -280,12 +255,7 @@ func handle(tasks []*slicelet.Slicelet, key string, turn int) {
 	}
 }
 
-// ready waits until a process can do its work.
-func ready(t *testing.T, url string) {
-	t.Helper()
-	readyWith(t, &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}, url)
-}
-
+// readyWith waits until a process can do its work.
 func readyWith(t *testing.T, client *http.Client, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
