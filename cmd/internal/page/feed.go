@@ -11,7 +11,7 @@ const (
 	// leastPause and mostPause bound the time between two readings. In between it is
 	// readingCosts times what the last one took, so that readers together take a share of one
 	// core that does not grow with the job.
-	leastPause   = 500 * time.Millisecond
+	leastPause   = 250 * time.Millisecond
 	mostPause    = 10 * time.Second
 	readingCosts = 60
 )

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/loadbalance"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -14,6 +13,10 @@ const (
 	maxRead    = 200
 	maxEntries = 60
 	maxShown   = 8
+	// Kinds of decisions that give no keys to others, as package loadbalance calls them, which
+	// a Distributor does not link.
+	kindSplit = "split"
+	kindMerge = "merge"
 )
 
 // entryView is one generation or one order of the history.
@@ -87,7 +90,7 @@ func newDecisions(all []*slicerv1.Decision) (shown []decisionView, kinds []kindC
 	shown = make([]decisionView, 0, min(len(all), maxShown))
 	for _, cuts := range []bool{false, true} {
 		for _, d := range all {
-			if k := d.GetKind(); (k == string(loadbalance.KindSplit) || k == string(loadbalance.KindMerge)) == cuts && len(shown) < maxShown {
+			if k := d.GetKind(); (k == kindSplit || k == kindMerge) == cuts && len(shown) < maxShown {
 				shown = append(shown, newDecision(d))
 			}
 		}
