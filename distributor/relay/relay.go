@@ -233,7 +233,7 @@ func endOfAssigner(err error) error {
 
 // Describe implements RelayService.
 func (s *Service) Describe(ctx context.Context, _ *slicerv1.DescribeRequest) (*slicerv1.DescribeResponse, error) {
-	if err := s.cfg.Rights.CheckNamed(s.cfg.Rights.Peer(ctx), "RelayService.Describe"); err != nil {
+	if err := s.cfg.Rights.CheckNamed(s.cfg.Rights.Peer(ctx), "Describe"); err != nil {
 		return nil, err
 	}
 	out := &slicerv1.DescribeResponse{DistributorId: s.cfg.ID, Tier: 1, Upstreams: s.cfg.Source.Upstreams()}

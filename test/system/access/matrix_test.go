@@ -142,7 +142,7 @@ func (c *caller) try(t *testing.T, where string, r row) {
 	case asPlane:
 		want = fmt.Sprintf("identity %s may not be part of the control plane", name)
 	case asAdmin:
-		may, want = c.identity == admin, fmt.Sprintf("identity %s may not call %s/%s: it is for administrators", name, service[strings.LastIndexByte(service, '.')+1:], method)
+		may, want = c.identity == admin, fmt.Sprintf("identity %s may not call %s/%s, which is for administrators", name, service[strings.LastIndexByte(service, '.')+1:], method)
 	case asNamed:
 		may, want = c.identity != nameless, "identity anonymous may not call "+method
 	case asHolder, asAnyone:
