@@ -150,33 +150,60 @@ func next(patience, lasted time.Duration, why error) time.Duration {
 var errLate = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
 
 // renewer connects to the member that leads, if it is among the endpoints, and else to
-// one that knows of a leader.
+// one that knows of a leader. All are asked at once: one that does not answer, perhaps the one
+// that led until now, does not keep sessions from being renewed at the others.
 func (s *Store) renewer(ctx context.Context, patience time.Duration) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
-	var fallback string
-	err := errors.New("no endpoint")
-	for _, e := range s.cfg.Endpoints {
-		k, leads, knows, failed := s.approach(ctx, e, patience)
-		if failed != nil {
-			err = failed
-			continue
-		}
-		if leads {
-			return k.begin(ctx)
-		}
-		k.close()
-		err = fmt.Errorf("%w: no endpoint knows of a leader", lease.ErrUnavailable)
-		if knows && fallback == "" {
-			fallback = e
-		}
+	k, fallback, err := s.leader(ctx, patience)
+	if k == nil && fallback != "" {
+		k, _, _, err = s.approach(ctx, fallback, patience)
 	}
-	if fallback == "" {
-		return nil, nil, nil, err
-	}
-	k, _, _, err := s.approach(ctx, fallback, patience)
-	if err != nil {
+	if k == nil || err != nil {
 		return nil, nil, nil, err
 	}
 	return k.begin(ctx)
+}
+
+// leader connects to the member that leads. Else it returns the first endpoint that knows of a
+// leader, and why there is none if there is none.
+func (s *Store) leader(ctx context.Context, patience time.Duration) (leader *renewer, fallback string, err error) {
+	type answer struct {
+		k            *renewer
+		leads, knows bool
+		err          error
+	}
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	answers, said := make([]answer, len(s.cfg.Endpoints)), make(chan int, len(s.cfg.Endpoints))
+	for i, e := range s.cfg.Endpoints {
+		go func() {
+			a := &answers[i]
+			a.k, a.leads, a.knows, a.err = s.approach(asking, e, patience)
+			said <- i
+		}()
+	}
+	for range answers { // which is soon over, once one leads
+		switch a := &answers[<-said]; {
+		case a.err != nil:
+		case a.leads && leader == nil:
+			leader = a.k
+			enough()
+		default:
+			a.k.close()
+		}
+	}
+	if leader != nil {
+		return leader, "", nil
+	}
+	err = errors.New("no endpoint")
+	for i, a := range answers {
+		if err = a.err; err == nil {
+			err = fmt.Errorf("%w: no endpoint knows of a leader", lease.ErrUnavailable)
+		}
+		if a.err == nil && a.knows && fallback == "" {
+			fallback = s.cfg.Endpoints[i]
+		}
+	}
+	return nil, fallback, err
 }
 
 func newRenewer(s *Store, endpoint string, patience time.Duration) *renewer {
@@ -217,8 +244,8 @@ func (k *renewer) begin(ctx context.Context) (*renewer, etcdserverpb.Lease_Lease
 	live, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	late := time.AfterFunc(2*k.patience, end)
 	stream, err := k.prove(live, m)
-	if !late.Stop() && err == nil {
-		err = fmt.Errorf("%w: %s has not begun a stream within %s", errLate, k.endpoint, 2*k.patience)
+	if !late.Stop() {
+		err = errors.Join(fmt.Errorf("%w: %s has not begun a stream within %s", errLate, k.endpoint, 2*k.patience), err)
 	}
 	if err != nil {
 		end()
