@@ -61,7 +61,7 @@ type renewer struct {
 	client    *clientv3.Client
 	endpoint  string
 	leader    bool
-	patience  time.Duration // for an answer
+	patience  time.Duration // for an answer; once it runs it is watch's
 	recalls   chan struct{} // holds a token for each recall that is under way
 	conns     atomic.Int64
 	readable  atomic.Int64 // the lowest revision that is known to be readable, 0 for none
@@ -69,7 +69,9 @@ type renewer struct {
 	over      chan struct{} // closed at its end
 
 	mu      sync.Mutex
-	waiting []*keepalive // for answers, in the order in which they were sent
+	waiting []*keepalive  // for answers, in the order in which they were sent
+	slowest time.Duration // for how long one has waited, since weighed
+	weighed time.Time     // when patience was last looked at
 }
 
 // renewers have at most one renewer at a time.
@@ -352,6 +354,7 @@ func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error 
 			q = k.waiting[0]
 			k.waiting[0] = nil
 			k.waiting = k.waiting[1:]
+			k.slowest = max(k.slowest, time.Since(q.sent))
 		}
 		k.mu.Unlock()
 		if q == nil || int64(q.id) != resp.ID {
@@ -363,8 +366,9 @@ func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error 
 
 // watch returns when the stream is no good any more.
 func (k *renewer) watch(ctx context.Context) error {
-	tick := time.NewTicker(k.patience / 4)
+	tick := time.NewTicker(answerWithin / 4)
 	defer tick.Stop()
+	k.weighed = time.Now()
 	looked, every := time.Now(), lookEvery
 	if !k.leader {
 		every = followFor
@@ -375,11 +379,8 @@ func (k *renewer) watch(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		k.mu.Lock()
-		late := len(k.waiting) > 0 && time.Since(k.waiting[0].sent) > k.patience
-		k.mu.Unlock()
-		if late {
-			return fmt.Errorf("%w: %s has not answered a keepalive within %s", errLate, k.endpoint, k.patience)
+		if err := k.late(time.Now()); err != nil {
+			return err
 		}
 		if time.Since(looked) < every {
 			continue
@@ -389,6 +390,25 @@ func (k *renewer) watch(ctx context.Context) error {
 		}
 		looked = time.Now()
 	}
+}
+
+// late returns an error if an answer is late. What patience there is but for a time in which
+// etcd was slow goes when that is over: a member that vanishes later is left as soon as any.
+func (k *renewer) late(now time.Time) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	waited := time.Duration(0)
+	if len(k.waiting) > 0 {
+		waited = now.Sub(k.waiting[0].sent)
+	}
+	if k.slowest = max(k.slowest, waited); waited > k.patience {
+		return fmt.Errorf("%w: %s has not answered a keepalive within %s", errLate, k.endpoint, k.patience)
+	}
+	if now.Sub(k.weighed) > patientFor {
+		k.patience = min(k.patience, max(answerWithin, 2*k.slowest))
+		k.weighed, k.slowest = now, 0
+	}
+	return nil
 }
 
 // renew sends one keepalive and waits for its answer.
