@@ -61,7 +61,7 @@ type renewer struct {
 	client    *clientv3.Client
 	endpoint  string
 	leader    bool
-	patience  time.Duration // for an answer
+	patience  time.Duration // for an answer; once it runs it is watch's
 	recalls   chan struct{} // holds a token for each recall that is under way
 	conns     atomic.Int64
 	readable  atomic.Int64 // the lowest revision that is known to be readable, 0 for none
@@ -69,7 +69,9 @@ type renewer struct {
 	over      chan struct{} // closed at its end
 
 	mu      sync.Mutex
-	waiting []*keepalive // for answers, in the order in which they were sent
+	waiting []*keepalive  // for answers, in the order in which they were sent
+	slowest time.Duration // for how long one has waited, since weighed
+	weighed time.Time     // when patience was last looked at
 }
 
 // renewers have at most one renewer at a time.
@@ -150,33 +152,60 @@ func next(patience, lasted time.Duration, why error) time.Duration {
 var errLate = fmt.Errorf("%w: no answer in time", lease.ErrUnavailable)
 
 // renewer connects to the member that leads, if it is among the endpoints, and else to
-// one that knows of a leader.
+// one that knows of a leader. All are asked at once: one that does not answer, perhaps the one
+// that led until now, does not keep sessions from being renewed at the others.
 func (s *Store) renewer(ctx context.Context, patience time.Duration) (*renewer, etcdserverpb.Lease_LeaseKeepAliveClient, context.CancelFunc, error) {
-	var fallback string
-	err := errors.New("no endpoint")
-	for _, e := range s.cfg.Endpoints {
-		k, leads, knows, failed := s.approach(ctx, e, patience)
-		if failed != nil {
-			err = failed
-			continue
-		}
-		if leads {
-			return k.begin(ctx)
-		}
-		k.close()
-		err = fmt.Errorf("%w: no endpoint knows of a leader", lease.ErrUnavailable)
-		if knows && fallback == "" {
-			fallback = e
-		}
+	k, fallback, err := s.leader(ctx, patience)
+	if k == nil && fallback != "" {
+		k, _, _, err = s.approach(ctx, fallback, patience)
 	}
-	if fallback == "" {
-		return nil, nil, nil, err
-	}
-	k, _, _, err := s.approach(ctx, fallback, patience)
-	if err != nil {
+	if k == nil || err != nil {
 		return nil, nil, nil, err
 	}
 	return k.begin(ctx)
+}
+
+// leader connects to the member that leads. Else it returns the first endpoint that knows of a
+// leader, and why there is none if there is none.
+func (s *Store) leader(ctx context.Context, patience time.Duration) (leader *renewer, fallback string, err error) {
+	type answer struct {
+		k            *renewer
+		leads, knows bool
+		err          error
+	}
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	answers, said := make([]answer, len(s.cfg.Endpoints)), make(chan int, len(s.cfg.Endpoints))
+	for i, e := range s.cfg.Endpoints {
+		go func() {
+			a := &answers[i]
+			a.k, a.leads, a.knows, a.err = s.approach(asking, e, patience)
+			said <- i
+		}()
+	}
+	for range answers { // which is soon over, once one leads
+		switch a := &answers[<-said]; {
+		case a.err != nil:
+		case a.leads && leader == nil:
+			leader = a.k
+			enough()
+		default:
+			a.k.close()
+		}
+	}
+	if leader != nil {
+		return leader, "", nil
+	}
+	err = errors.New("no endpoint")
+	for i, a := range answers {
+		if err = a.err; err == nil {
+			err = fmt.Errorf("%w: no endpoint knows of a leader", lease.ErrUnavailable)
+		}
+		if a.err == nil && a.knows && fallback == "" {
+			fallback = s.cfg.Endpoints[i]
+		}
+	}
+	return nil, fallback, err
 }
 
 func newRenewer(s *Store, endpoint string, patience time.Duration) *renewer {
@@ -217,8 +246,8 @@ func (k *renewer) begin(ctx context.Context) (*renewer, etcdserverpb.Lease_Lease
 	live, end := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	late := time.AfterFunc(2*k.patience, end)
 	stream, err := k.prove(live, m)
-	if !late.Stop() && err == nil {
-		err = fmt.Errorf("%w: %s has not begun a stream within %s", errLate, k.endpoint, 2*k.patience)
+	if !late.Stop() {
+		err = errors.Join(fmt.Errorf("%w: %s has not begun a stream within %s", errLate, k.endpoint, 2*k.patience), err)
 	}
 	if err != nil {
 		end()
@@ -325,6 +354,7 @@ func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error 
 			q = k.waiting[0]
 			k.waiting[0] = nil
 			k.waiting = k.waiting[1:]
+			k.slowest = max(k.slowest, time.Since(q.sent))
 		}
 		k.mu.Unlock()
 		if q == nil || int64(q.id) != resp.ID {
@@ -336,8 +366,9 @@ func (k *renewer) receive(stream etcdserverpb.Lease_LeaseKeepAliveClient) error 
 
 // watch returns when the stream is no good any more.
 func (k *renewer) watch(ctx context.Context) error {
-	tick := time.NewTicker(k.patience / 4)
+	tick := time.NewTicker(answerWithin / 4)
 	defer tick.Stop()
+	k.weighed = time.Now()
 	looked, every := time.Now(), lookEvery
 	if !k.leader {
 		every = followFor
@@ -348,11 +379,8 @@ func (k *renewer) watch(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		k.mu.Lock()
-		late := len(k.waiting) > 0 && time.Since(k.waiting[0].sent) > k.patience
-		k.mu.Unlock()
-		if late {
-			return fmt.Errorf("%w: %s has not answered a keepalive within %s", errLate, k.endpoint, k.patience)
+		if err := k.late(time.Now()); err != nil {
+			return err
 		}
 		if time.Since(looked) < every {
 			continue
@@ -362,6 +390,25 @@ func (k *renewer) watch(ctx context.Context) error {
 		}
 		looked = time.Now()
 	}
+}
+
+// late returns an error if an answer is late. What patience there is but for a time in which
+// etcd was slow goes when that is over: a member that vanishes later is left as soon as any.
+func (k *renewer) late(now time.Time) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	waited := time.Duration(0)
+	if len(k.waiting) > 0 {
+		waited = now.Sub(k.waiting[0].sent)
+	}
+	if k.slowest = max(k.slowest, waited); waited > k.patience {
+		return fmt.Errorf("%w: %s has not answered a keepalive within %s", errLate, k.endpoint, k.patience)
+	}
+	if now.Sub(k.weighed) > patientFor {
+		k.patience = min(k.patience, max(answerWithin, 2*k.slowest))
+		k.weighed, k.slowest = now, 0
+	}
+	return nil
 }
 
 // renew sends one keepalive and waits for its answer.

@@ -222,3 +222,28 @@ func TestPatienceWithASlowEtcd(t *testing.T) {
 		t.Errorf("%s after a stream that has lasted, want %s", p, answerWithin)
 	}
 }
+
+// Patience from a time in which etcd was slow does not outlast that on the stream itself, but is
+// what the slowest answers of late need.
+func TestPatienceEnds(t *testing.T) {
+	now := time.Now()
+	k := newRenewer(&Store{}, "member", answerAtMost)
+	k.weighed, k.slowest = now, 3*time.Second
+	wait := func(d time.Duration) error {
+		k.waiting = []*keepalive{{sent: now.Add(-d)}}
+		return k.late(now)
+	}
+	if err := wait(answerAtMost); err != nil {
+		t.Error(err)
+	}
+	k.slowest = 3 * time.Second
+	for _, want := range []time.Duration{6 * time.Second, answerWithin} {
+		now = now.Add(patientFor + 1)
+		if err := wait(0); err != nil || k.patience != want {
+			t.Errorf("%v, and patience %s, want %s", err, k.patience, want)
+		}
+	}
+	if err := wait(2 * answerWithin); !errors.Is(err, errLate) {
+		t.Errorf("an answer is missing for %s: %v", 2*answerWithin, err)
+	}
+}

@@ -16,6 +16,11 @@ import (
 // speak of, and has got at another front. It is asked when a session comes here, too.
 const lookEvery = time.Minute
 
+// lookWithin is for how long a renewal waits for that, or an eighth of the lease time if that
+// is less: where etcd is silent but for the stream of keepalives, sessions are renewed all the
+// same.
+const lookWithin = 500 * time.Millisecond
+
 // withClaims adds to what a session remembers the jobs in which it holds something all the same.
 func (f *Front) withClaims(ctx context.Context, o rpc.Origin, l *etcdlease.PoolSession, jobs []etcdlease.Memory) ([]etcdlease.Memory, error) {
 	held, err := l.Jobs(ctx)
@@ -54,7 +59,9 @@ func (f *Front) hides(ctx context.Context, o rpc.Origin, x *session) bool {
 	if !due {
 		return false
 	}
-	all, err := f.withClaims(ctx, o, x.lease, known)
+	looking, cancel := context.WithTimeout(ctx, min(lookWithin, x.lease.TTL()/8))
+	defer cancel()
+	all, err := f.withClaims(looking, o, x.lease, known)
 	if err != nil && !errors.Is(err, errFull) {
 		return false
 	}

@@ -34,6 +34,8 @@ type guarded struct {
 	addrs  []string
 	policy func(text string)
 	reads  atomic.Int64 // of a job's access
+	silent atomic.Bool  // the second front gets no answer about the lease time of "job"
+	asked  atomic.Int64 // for that, while it gets none
 }
 
 func newGuarded(t *testing.T) *guarded { return newGuardedFor(t, 5*time.Second) }
@@ -54,12 +56,18 @@ func newGuardedFor(t *testing.T, limit time.Duration) *guarded {
 		return st
 	}
 	g.direct = open()
-	for range 2 {
+	for i := range 2 {
 		st := open()
 		cfg := front.Config{
-			Store:     func(context.Context) (*etcdlease.Store, error) { return st, nil },
-			LeaseTime: func(context.Context, string) (time.Duration, error) { return limit, nil },
-			Rights:    rights,
+			Store: func(context.Context) (*etcdlease.Store, error) { return st, nil },
+			LeaseTime: func(ctx context.Context, job string) (time.Duration, error) {
+				if i == 1 && job == "job" && g.silent.Load() {
+					g.asked.Add(1)
+					<-ctx.Done()
+				}
+				return limit, ctx.Err()
+			},
+			Rights: rights,
 			Access: func(_ context.Context, job string) (a assignment.Access, err error) {
 				g.reads.Add(1)
 				if job == "broken" {
@@ -284,5 +292,35 @@ func TestHiddenClaim(t *testing.T) {
 				return st.GuardReaders == 0
 			})
 		})
+	}
+}
+
+// Where it cannot be found out in which jobs a session holds something, since nothing answers,
+// it is renewed as it was, while there is time.
+func TestNoAnswerAboutHiddenClaims(t *testing.T) {
+	t.Parallel()
+	g := newGuardedFor(t, 20*time.Second)
+	f := newFleet(t, g.direct, lease.MaxTTL)
+	f.advance(1)
+	const holder = "spiffe://corp/all"
+	opened, err := g.as(holder, 0).OpenSession(t.Context(), &slicerv1.OpenSessionRequest{TtlMs: 20_000, Jobs: []string{"job", "another"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := g.as(holder, 1)
+	renew := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := here.RenewSession(ctx, &slicerv1.RenewSessionRequest{Session: opened.GetSession(), Revision: opened.GetRevision(), Jobs: []*slicerv1.SessionMemory{{Job: "another"}}})
+		return err
+	}
+	wantCode(t, "renewal at the other front", renew(), codes.OK)
+	got, err := g.as(holder, 0).AcquireClaim(t.Context(), &slicerv1.AcquireClaimRequest{Session: opened.GetSession(), Job: "job", Claim: &slicerv1.Claim{To: 1}})
+	if err != nil || !got.GetAcquired() {
+		t.Fatal(got, err)
+	}
+	g.silent.Store(true)
+	for g.asked.Load() == 0 { // until it looks
+		wantCode(t, "renewal while nothing answers", renew(), codes.OK)
 	}
 }
