@@ -179,7 +179,7 @@ func TestCommandsByVerb(t *testing.T) {
 	args := map[string]string{
 		"job apply": "-f " + changed, "job delete": "web --yes", "job get": "web", "inspect": "web", "history": "web", "explain": "web key", "limits": "web",
 		"lookup": "web key", "watch": "web", "probe": "web", "drain": "web nosuch", "freeze": "web", "unfreeze": "web", "pin": "web --key a --task nosuch", "unpin": "web --key a",
-		"exclude": "web nosuch", "include": "web nosuch", "rollback": "web 1",
+		"exclude": "web nosuch", "include": "web nosuch", "rollback": "web 1", "top": "web",
 	}
 	for command, verbs := range table {
 		if len(verbs) == 0 {
@@ -206,7 +206,7 @@ func (g *guarded) begin(id string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	f, said := g.of(id), &first{cancel: cancel}
-	if args[0] != "watch" {
+	if args[0] != "watch" && args[0] != "top" {
 		said.cancel = func() {}
 	}
 	run.Execute(ctx, ctl.New(), append([]string{"--server", g.distributor, "--tls-cert", f.Cert, "--tls-key", f.Key, "--tls-ca", f.CA}, args...), strings.NewReader(""), said, said)
