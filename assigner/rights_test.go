@@ -224,6 +224,10 @@ func TestUnknownIsNotTold(t *testing.T) {
 			_, err := c.InspectJob(ctx, &slicerv1.InspectJobRequest{Job: job})
 			return err
 		},
+		"slices": func(c slicerv1.AdminServiceClient, job string) error {
+			_, err := c.InspectSlices(ctx, &slicerv1.InspectSlicesRequest{Job: job})
+			return err
+		},
 		"history": func(c slicerv1.AdminServiceClient, job string) error {
 			_, err := c.GetHistory(ctx, &slicerv1.GetHistoryRequest{Job: job})
 			return err
@@ -294,8 +298,10 @@ func TestUnknownIsNotTold(t *testing.T) {
 			t.Errorf("%s while the store is down: %v; of a job that is not there %v", what, there, none)
 		}
 	}
-	if err := calls["inspect"](g.as(readerID), "cache"); err != nil {
-		t.Errorf("a reader inspects while the store is down: %v", err)
+	for _, what := range []string{"inspect", "slices"} {
+		if err := calls[what](g.as(readerID), "cache"); err != nil {
+			t.Errorf("%s by a reader while the store is down: %v", what, err)
+		}
 	}
 }
 

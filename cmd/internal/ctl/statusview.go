@@ -197,7 +197,6 @@ func (j *jobStatus) take(info *slicerv1.InspectJobResponse) {
 	}
 	mean := meanLoad(info)
 	for _, t := range info.Tasks {
-		j.Load += t.Load
 		switch s := t.GetTask().GetState(); {
 		case s == slicerv1.TaskState_TASK_STATE_DEAD:
 			j.Tasks.Dead++
@@ -214,6 +213,7 @@ func (j *jobStatus) take(info *slicerv1.InspectJobResponse) {
 		default:
 			j.Tasks.Starting++
 		}
+		j.Load += t.Load
 		j.Cores += t.CpuCores
 		j.Memory += t.MemoryBytes
 	}

@@ -63,6 +63,20 @@ func TestJobHealth(t *testing.T) {
 	}
 }
 
+// TestDeadTasksHaveNoLoad: what a task carried that has died is carried by others now, and not
+// counted with theirs.
+func TestDeadTasksHaveNoLoad(t *testing.T) {
+	m := sampleInfo()
+	want := m.Tasks[1].Load + m.Tasks[2].Load
+	m.Tasks[0].Task.State = slicerv1.TaskState_TASK_STATE_DEAD
+	if m.Tasks[0].Load == 0 || want == 0 {
+		t.Fatalf("the sample has no load: %v", m.Tasks)
+	}
+	if j, err := newJobStatus(m.Job, m, "", false); err != nil || j.Load != want {
+		t.Errorf("load %g, %v, want %g", j.Load, err, want)
+	}
+}
+
 func TestStatusPrints(t *testing.T) {
 	m := sampleInfo()
 	m.WantedTasks, m.Imbalance, m.Floor = 5, 1.6, 1

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"path"
 	"time"
+
+	"github.com/slicer-project/slicer/cmd/internal/run"
 )
 
 //go:embed assets
@@ -72,6 +74,18 @@ func secureHeaders(h http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.ServeHTTP(w, r)
+	})
+}
+
+// ownSite keeps pages of other sites from having browsers ask: they would not see the answer, but
+// take the place of viewers.
+func ownSite(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if run.FromOtherSite(r) {
+			http.Error(w, "a page of another site may not ask for this", http.StatusForbidden)
+			return
+		}
 		h.ServeHTTP(w, r)
 	})
 }

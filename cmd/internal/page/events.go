@@ -28,20 +28,25 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request, v viewer) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if err := p.mayRead(r.Context(), v, job); err != nil {
-			http.Error(w, status.Convert(err).Message(), httpStatus(err))
-			return
-		}
 	}
 	select {
 	case p.viewers <- struct{}{}:
-		defer func() { <-p.viewers }()
 	default:
 		http.Error(w, fmt.Sprintf("%d pages are being sent news, no more are allowed: close some", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
+	var err error
+	if job != "" {
+		err = p.mayRead(r.Context(), v, job)
+	}
+	if err != nil {
+		<-p.viewers
+		http.Error(w, status.Convert(err).Message(), httpStatus(err))
+		return
+	}
 	f, leave := p.follow(job)
 	if f == nil {
+		<-p.viewers
 		http.Error(w, "the process ends", http.StatusServiceUnavailable)
 		return
 	}
@@ -49,7 +54,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request, v viewer) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it back
-	s := sending{p: p, v: v, job: job, w: w, to: http.NewResponseController(w), sent: make(map[string]uint64)}
+	s := sending{p: p, v: v, job: job, w: w, to: http.NewResponseController(w), sent: make(map[string]uint64), last: make(map[string][]byte)}
 	s.run(r, f)
 }
 
@@ -62,7 +67,7 @@ type sending struct {
 	to   *http.ResponseController
 	sent map[string]uint64 // version of each part
 	jobs map[string]bool   // that it may read, in the overview
-	last []byte            // that it was sent of what it may read
+	last map[string][]byte // that it was sent of each part of which it sees some
 }
 
 func (s *sending) run(r *http.Request, f *feed) {
@@ -106,7 +111,8 @@ func (s *sending) allowed(r *http.Request) bool {
 	}
 	s.v = v
 	if s.job != "" {
-		return s.p.mayRead(r.Context(), v, s.job) == nil
+		err := s.p.mayRead(r.Context(), v, s.job)
+		return err == nil || !refuses(err)
 	}
 	jobs, all, err := s.p.readable(r.Context(), v)
 	switch {
@@ -122,37 +128,39 @@ func (s *sending) allowed(r *http.Request) bool {
 
 // news sends the parts that are newer than what was sent.
 func (s *sending) news(parts []part) error {
-	var b bytes.Buffer
+	var out [][]byte // what has been read is not copied, as all viewers share it
 	for i := range parts {
 		p := &parts[i]
 		data := p.data
-		if p.rows != nil && !s.v.all {
-			if data = p.only(s.jobs); bytes.Equal(data, s.last) {
+		var limited []byte
+		if !s.v.all {
+			limited = p.limited(s.jobs)
+		}
+		if limited != nil {
+			if data = limited; bytes.Equal(data, s.last[p.event]) {
 				continue
 			}
-			s.last = data
+			s.last[p.event] = data
 		} else if s.sent[p.event] == p.version {
 			continue
 		}
 		s.sent[p.event] = p.version
-		b.WriteString("event: ")
-		b.WriteString(p.event)
-		b.WriteString("\ndata: ")
-		b.Write(data)
-		b.WriteString("\n\n")
+		out = append(out, []byte("event: "+p.event+"\ndata: "), data, []byte("\n\n"))
 	}
-	if b.Len() == 0 {
+	if out == nil {
 		return nil
 	}
-	return s.write(b.Bytes())
+	return s.write(out...)
 }
 
-func (s *sending) write(data []byte) error {
+func (s *sending) write(data ...[]byte) error {
 	if err := s.to.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
 		return err
 	}
-	if _, err := s.w.Write(data); err != nil {
-		return err
+	for _, d := range data {
+		if _, err := s.w.Write(d); err != nil {
+			return err
+		}
 	}
 	return s.to.Flush()
 }

@@ -25,6 +25,8 @@ type part struct {
 	// between head and tail: some viewers see some of them.
 	rows       []row
 	head, tail []byte
+	// some, if not nil, is in data's place for viewers that do not see all jobs.
+	some []byte
 }
 
 type row struct {
@@ -53,14 +55,18 @@ type feed struct {
 
 func newFeed(stop context.CancelFunc) *feed { return &feed{stop: stop, changed: make(chan struct{})} }
 
-// run reads until ctx ends.
-func (f *feed) run(ctx context.Context, r reader) {
+// run reads until ctx ends. It returns when the next reading would be due, so that viewers who
+// come and go have no more read than those who stay; and at once when end is closed.
+func (f *feed) run(ctx context.Context, end <-chan struct{}, r reader) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-ctx.Done():
+		case <-end:
+			return
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		began := time.Now()
@@ -99,6 +105,14 @@ func (f *feed) now() (parts []part, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.parts, f.changed
+}
+
+// limited is the data for a viewer that sees some of the jobs, nil if that is the same as for all.
+func (p *part) limited(jobs map[string]bool) []byte {
+	if p.rows != nil {
+		return p.only(jobs)
+	}
+	return p.some
 }
 
 // only is the data for a viewer that sees some of the rows.

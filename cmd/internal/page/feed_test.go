@@ -48,7 +48,7 @@ func TestReadersPaceThemselves(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			f, r := newFeed(stop), &slowReader{takes: tc.takes}
 			done := make(chan struct{})
-			go func() { defer close(done); f.run(ctx, r) }()
+			go func() { defer close(done); f.run(ctx, nil, r) }()
 			time.Sleep(100*tc.every + tc.takes + time.Millisecond)
 			stop()
 			<-done

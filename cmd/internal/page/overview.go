@@ -80,7 +80,7 @@ type assignerView struct {
 	Address string   `json:"address"`
 	Zone    string   `json:"zone,omitempty"`
 	Stores  []string `json:"stores,omitempty"`
-	Jobs    uint32   `json:"jobs"`
+	Jobs    *uint32  `json:"jobs,omitempty"` // nil for viewers that do not see all
 }
 
 func (r *overviewReader) read(ctx context.Context) []part {
@@ -95,7 +95,12 @@ func (r *overviewReader) read(ctx context.Context) []part {
 			row.Assigner = chosen[name]
 		}
 	}
-	return []part{{event: "process", data: encode(where)}, r.jobs()}
+	told := part{event: "process", data: encode(where)}
+	for i := range where.Assigners { // how many jobs there are is for those that may read them
+		where.Assigners[i].Jobs = nil
+	}
+	told.some = encode(where)
+	return []part{told, r.jobs()}
 }
 
 // list finds the jobs and, as far as is known, which assigner decides for each.
@@ -123,7 +128,7 @@ func (r *overviewReader) list(ctx context.Context, where *process) (names map[st
 		return names, chosen
 	}
 	for _, a := range all.GetAssigners() {
-		where.Assigners = append(where.Assigners, assignerView{a.GetId(), a.GetAddress(), a.GetZone(), a.GetStores(), a.GetJobs()})
+		where.Assigners = append(where.Assigners, assignerView{a.GetId(), a.GetAddress(), a.GetZone(), a.GetStores(), &a.Jobs})
 	}
 	for _, d := range all.GetDistributors() {
 		where.Distributors = append(where.Distributors, d.GetId())

@@ -92,8 +92,8 @@ func (p *Page) routes() http.Handler {
 	for _, file := range assetNames() {
 		mux.HandleFunc("GET /"+file, func(w http.ResponseWriter, r *http.Request) { serveAsset(w, r, file) })
 	}
-	mux.Handle("GET /events", p.guarded(p.events))
-	mux.Handle("GET /explain", p.guarded(p.explain))
+	mux.Handle("GET /events", ownSite(p.guarded(p.events)))
+	mux.Handle("GET /explain", ownSite(p.guarded(p.explain)))
 	return secureHeaders(mux)
 }
 
@@ -108,7 +108,8 @@ func (p *Page) own(ctx context.Context) context.Context {
 }
 
 // follow returns the feed of a job, or of the overview, and what to call when it is not needed
-// any more; nil when the page is closed.
+// any more; nil when the page is closed. The caller holds a token of viewers, which goes back when
+// it has left; that of the last viewer of a feed goes back when the reader has ended.
 func (p *Page) follow(job string) (f *feed, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +125,10 @@ func (p *Page) follow(job string) (f *feed, leave func()) {
 		if job == "" {
 			r = newOverviewReader(p)
 		}
-		p.wg.Go(func() { f.run(ctx, r) })
+		p.wg.Go(func() {
+			f.run(ctx, p.ctx.Done(), r)
+			<-p.viewers
+		})
 	}
 	f.viewers++
 	return f, func() { p.unfollow(job, f) }
@@ -136,7 +140,9 @@ func (p *Page) unfollow(job string, f *feed) {
 	if f.viewers--; f.viewers == 0 {
 		f.stop()
 		delete(p.feeds, job)
+		return
 	}
+	<-p.viewers
 }
 
 // chart is that of a job, made if need be; nil when there are too many.

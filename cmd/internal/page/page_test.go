@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/cmd/internal/assignerd"
@@ -257,7 +260,7 @@ func TestPolicy(t *testing.T) {
 	p := page.New(page.Config{Kind: "slicer serve", ID: "a", Admin: page.AdminOf(r.all.RegisterAdmin), Rights: rights})
 	defer p.Close()
 	authority := accesstest.New(t)
-	const far, near = "192.0.2.7:1234", "127.0.0.1:1234"
+	const far, near, nameless = "192.0.2.7:1234", "127.0.0.1:1234", "nameless"
 	for _, tc := range []struct {
 		name, from, at, host, id string
 		header                   string
@@ -265,6 +268,7 @@ func TestPolicy(t *testing.T) {
 		jobs                     string
 	}{
 		{"no certificate", far, "192.0.2.1:4721", "slicer:4721", "", "", 403, ""},
+		{"a certificate without a name", far, "192.0.2.1:4721", "slicer:4721", nameless, "", 403, ""},
 		{"a developer", far, "192.0.2.1:4721", "slicer:4721", "spiffe://corp/cache/dev", "", 200, "cache"},
 		{"an administrator", far, "192.0.2.1:4721", "slicer:4721", "spiffe://corp/sre/ann", "", 200, "cache ledger"},
 		{"another's certificate", far, "192.0.2.1:4721", "slicer:4721", "spiffe://corp/other", "", 200, ""},
@@ -282,12 +286,10 @@ func TestPolicy(t *testing.T) {
 			if tc.header != "" {
 				req.Header.Set(tc.header, "192.0.2.7")
 			}
-			if tc.id != "" {
-				leaf, err := x509.ParseCertificate(authority.Issue(tc.id).Certificate[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
+			if tc.id == nameless {
+				req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
+			} else if tc.id != "" {
+				req.TLS = shown(t, authority, tc.id)
 			}
 			w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), end: cancel, event: "event: jobs\n"}
 			if strings.Contains(path, "job=") {
@@ -319,6 +321,10 @@ func TestPolicy(t *testing.T) {
 			if list := strings.Join(names, " "); list != tc.jobs {
 				t.Errorf("%s sees %q, want %q", tc.name, list, tc.jobs)
 			}
+			// A certificate's viewer is asked about by its rights, be they an administrator's.
+			if counts := strings.Contains(got.Body.String(), `"jobs":2`); counts != (tc.id == "") {
+				t.Errorf("%s learns how many jobs there are: %v\n%s", tc.name, counts, got.Body)
+			}
 		}
 		for _, job := range []string{"cache", "ledger"} {
 			want := tc.want
@@ -340,13 +346,71 @@ func TestPolicy(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		leaf, _ := x509.ParseCertificate(authority.Issue("spiffe://corp/cache/dev").Certificate[0])
 		req := httptest.NewRequest("GET", "/events?job=cache", nil)
-		req.RemoteAddr, req.TLS = far, &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
+		req.RemoteAddr, req.TLS = far, shown(t, authority, "spiffe://corp/cache/dev")
 		w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), event: "event: state\n", end: func() { rights.SetPolicy(accesstest.Policy(t, "plane: [spiffe://corp/slicer/*]\n")) }}
 		p.ServeHTTP(w, req)
 	}()
 	<-ended
+}
+
+// shown is a connection with a certificate.
+func shown(t *testing.T, authority *accesstest.Authority, id string) *tls.ConnectionState {
+	leaf, err := x509.ParseCertificate(authority.Issue(id).Certificate[0])
+	if err != nil {
+		t.Error(err)
+	}
+	return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
+}
+
+// storeDown is an assigner whose store does not answer.
+type storeDown struct{ slicerv1.AdminServiceServer }
+
+func (storeDown) GetJob(context.Context, *slicerv1.GetJobRequest) (*slicerv1.GetJobResponse, error) {
+	return nil, status.Error(codes.Unavailable, "it is down")
+}
+
+// TestPolicyWhileStoreIsDown: that a viewer's rights are not in the store's answer gives none to
+// those that have none, and takes none away.
+func TestPolicyWhileStoreIsDown(t *testing.T) {
+	t.Parallel()
+	rights := accesstest.Rights(t, policyText, nil)
+	r := newRig(t, rights)
+	r.job(assignment.JobConfig{Name: "cache"}, 0)
+	r.job(assignment.JobConfig{Name: "ledger"}, 0)
+	p := page.New(page.Config{Admin: storeDown{page.AdminOf(r.all.RegisterAdmin)}, Rights: rights})
+	defer p.Close()
+	authority := accesstest.New(t)
+	for job, want := range map[string]int{"cache": 200, "ledger": 403} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req := httptest.NewRequestWithContext(ctx, "GET", "/events?job="+job, nil)
+		req.RemoteAddr, req.TLS = "192.0.2.7:1234", shown(t, authority, "spiffe://corp/cache/dev")
+		w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), end: cancel, event: "event: state\n"}
+		if p.ServeHTTP(w, req); w.Code != want {
+			t.Errorf("%s: %d %s, want %d", job, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestOtherSites: a page of another site cannot have a browser take viewers' places.
+func TestOtherSites(t *testing.T) {
+	t.Parallel()
+	p := page.New(page.Config{Admin: slicerv1.UnimplementedAdminServiceServer{}})
+	defer p.Close()
+	for path, want := range map[string]int{"/events?job=cache": 403, "/explain?job=cache&key=x": 403, "/": 200} {
+		for _, site := range []string{"cross-site", "same-site"} {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			req := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+			req.Header.Set("Sec-Fetch-Site", site)
+			req.Header.Set("Sec-Fetch-Dest", "empty")
+			w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), end: cancel, event: "event: state\n"}
+			if p.ServeHTTP(w, req); w.Code != want {
+				t.Errorf("%s from a page that is %s: %d, want %d", path, site, w.Code, want)
+			}
+			cancel()
+		}
+	}
 }
 
 type address string

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"slices"
 
@@ -11,6 +10,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/access"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
+	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -26,9 +28,9 @@ type viewer struct {
 func (p *Page) admit(r *http.Request) (v viewer, ok bool) {
 	policy, _ := p.cfg.Rights.Policy()
 	switch {
-	case policy == nil || local(r):
+	case policy == nil || run.Local(r):
 		return viewer{all: true, as: p.own}, true
-	case r.TLS == nil || len(r.TLS.VerifiedChains) == 0:
+	case enforce.HTTPCaller(r).Identity == access.Anonymous:
 		return viewer{}, false
 	}
 	from := &peer.Peer{Addr: address(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}}
@@ -40,28 +42,6 @@ type address string
 
 func (a address) Network() string { return "tcp" }
 func (a address) String() string  { return string(a) }
-
-// local reports whether a request was made on this machine: both ends are loopback addresses.
-// One that a proxy has passed on was not; nor is one believed that names another host, as a
-// browser does which was led here by a foreign site's DNS record.
-func local(r *http.Request) bool {
-	for _, passed := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
-		if len(r.Header.Values(passed)) > 0 {
-			return false
-		}
-	}
-	here, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return here != nil && isLoopback(here.String()) && isLoopback(r.RemoteAddr) && isLoopback(r.Host)
-}
-
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
 
 // guarded lets those to h that may see something, and tells the others how they might.
 func (p *Page) guarded(h func(http.ResponseWriter, *http.Request, viewer)) http.Handler {
@@ -79,14 +59,23 @@ func (p *Page) mayRead(ctx context.Context, v viewer, job string) error {
 	if v.all {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(v.as(ctx), callWithin)
+	asked, cancel := context.WithTimeout(v.as(ctx), callWithin)
 	defer cancel()
-	_, err := p.cfg.Admin.GetJob(ctx, &slicerv1.GetJobRequest{Name: job})
-	// An assigner that does not answer takes no right away.
-	if c := status.Code(err); slices.Contains([]codes.Code{codes.PermissionDenied, codes.NotFound, codes.InvalidArgument}, c) {
+	_, err := p.cfg.Admin.GetJob(asked, &slicerv1.GetJobRequest{Name: job})
+	if err == nil || refuses(err) {
 		return err
 	}
-	return nil
+	// GetJob reads the store. Where that is down, an assigner that knows the job still answers.
+	asked, cancelAgain := context.WithTimeout(v.as(ctx), callWithin)
+	defer cancelAgain()
+	_, err = p.cfg.Admin.InspectJob(asked, &slicerv1.InspectJobRequest{Job: job})
+	return err
+}
+
+// refuses reports whether an error of mayRead says that the viewer may not read the job. Others
+// say that this is not known: then who reads it already goes on, and no one else begins.
+func refuses(err error) bool {
+	return slices.Contains([]codes.Code{codes.PermissionDenied, codes.NotFound, codes.InvalidArgument}, status.Code(err))
 }
 
 // readable are the jobs that the viewer may read, and all reports that it may read all.

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"net"
 	"net/http"
 	"net/http/pprof"
 
@@ -31,8 +30,8 @@ func (s *Status) serveRuntime(l *logging, rights *enforce.Rights) {
 }
 
 // ForAdmin lets to h alone whom the policy in force names as administrators, by the verified
-// certificate, and without a policy alone what comes from this machine. A page on another
-// site cannot make a browser on this machine ask in its place.
+// certificate, and without a policy alone what is Local. A page on another site cannot make a
+// browser on this machine ask in its place.
 func ForAdmin(rights *enforce.Rights, h http.Handler) http.Handler {
 	safe := http.NewCrossOriginProtection().Handler(h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,26 +39,14 @@ func ForAdmin(rights *enforce.Rights, h http.Handler) http.Handler {
 			http.Error(w, status.Convert(err).Message(), http.StatusForbidden)
 			return
 		}
-		if policy, _ := rights.Policy(); policy == nil && !namesLoopback(r.Host) {
-			http.Error(w, "the request's host has to be localhost or a loopback address", http.StatusForbidden)
+		if policy, _ := rights.Policy(); policy == nil && !Local(r) {
+			http.Error(w, "the request has to be made on this machine, to localhost or a loopback address, by HTTP/1.1 or newer, and not passed on by a proxy", http.StatusForbidden)
+			return
+		}
+		if FromOtherSite(r) {
+			http.Error(w, "a page of another site may not ask for this", http.StatusForbidden)
 			return
 		}
 		safe.ServeHTTP(w, r)
 	})
-}
-
-// namesLoopback reports whether a request's host can be no name that another site has
-// made to lead here.
-func namesLoopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	return host == "localhost" || net.ParseIP(trimBrackets(host)).IsLoopback()
-}
-
-func trimBrackets(host string) string {
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		return host[1 : len(host)-1]
-	}
-	return host
 }

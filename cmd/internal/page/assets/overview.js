@@ -78,7 +78,7 @@ follow("events", {
     if (m.error) list.push(["bad", "The jobs cannot be listed: " + m.error]);
     for (const s of m.unanswered || []) list.push(["bad", "Store " + s + " does not answer: its jobs are routed as before, and not rebalanced."]);
     notices($("notices"), list);
-    $("assigners").replaceChildren(...m.assigners.map((a) => el("tr", {}, el("th", { scope: "row" }, a.id), el("td", {}, a.address), el("td", {}, a.zone || "-"), el("td", {}, (a.stores || []).join(", ") || "-"), el("td", { class: "n" }, String(a.jobs)))));
+    $("assigners").replaceChildren(...m.assigners.map((a) => el("tr", {}, el("th", { scope: "row" }, a.id), el("td", {}, a.address), el("td", {}, a.zone || "-"), el("td", {}, (a.stores || []).join(", ") || "-"), el("td", { class: "n" }, String(a.jobs ?? "-")))));
     put($("distributors"), m.distributors.length ? "Attached here: " + plural(m.distributors.length, "distributor") + ", " + m.distributors.slice(0, 30).join(", ") : "");
   },
   jobs(m) {
