@@ -11,17 +11,18 @@ import (
 const (
 	stateUnknown  = "unknown"   // it cannot be asked about
 	stateStore    = "store"     // its store is down
+	stateDown     = "down"      // it had tasks, and none runs
 	stateFrozen   = "frozen"    // by an operator, or by the assigner itself
 	stateHeld     = "undecided" // no assigner decides, for another reason
 	stateRefusing = "refusing"  // tasks have no room for all that is asked
 	stateHot      = "hot"       // a task carries far more than it has to
-	stateIdle     = "idle"      // it has no task
+	stateIdle     = "idle"      // no task has ever reported
 	stateHealthy  = "healthy"
 )
 
 // severity is the order in which jobs are shown.
 var severity = map[string]int{
-	stateUnknown: 0, stateStore: 1, stateFrozen: 2, stateHeld: 3, stateRefusing: 4, stateHot: 5, stateIdle: 6, stateHealthy: 7,
+	stateUnknown: 0, stateStore: 1, stateDown: 2, stateFrozen: 3, stateHeld: 4, stateRefusing: 5, stateHot: 6, stateIdle: 7, stateHealthy: 8,
 }
 
 const (
@@ -62,7 +63,7 @@ func stateOf(m *slicerv1.InspectJobResponse, now time.Time) (state, why string) 
 	case !m.GetPreferred() && m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
 	case running == 0:
-		return stateIdle, "no task is running"
+		return stateDown, "no task is running"
 	case refused >= leastRefused:
 		return stateRefusing, fmt.Sprintf("%d of %d tasks refuse %.3g requests a second for want of room", refusing, running, refused)
 	case m.GetImbalance() > hotAbove*least:
