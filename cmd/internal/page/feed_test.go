@@ -297,6 +297,17 @@ func TestStates(t *testing.T) {
 			m.Holding = "x"
 			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 + 1, Stamp: &slicerv1.Stamp{Who: "ann", Identity: "anonymous", Why: "incident"}}}
 		},
+		stateDown + "/running": func(m *slicerv1.InspectJobResponse) {
+			m.Tasks, m.Holding = nil, "no task is running"
+		},
+		stateHealthy + "/   ": func(m *slicerv1.InspectJobResponse) { // nine requests in ten seconds
+			m.Imbalance, m.Tasks[0].Load = 3, .9
+			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
+		},
+		stateHot + "/3.00 times": func(m *slicerv1.InspectJobResponse) {
+			m.Imbalance, m.Tasks[0].Load = 3, 1
+			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
+		},
 		stateHealthy + "/  ": func(m *slicerv1.InspectJobResponse) {
 			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 - 1}}
 		},

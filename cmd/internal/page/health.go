@@ -2,8 +2,10 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -58,18 +60,37 @@ func stateOf(m *slicerv1.InspectJobResponse, now time.Time) (state, why string) 
 		return stateFrozen, "by " + stampBy(f.GetStamp()) + reason(f.GetStamp().GetWhy())
 	case m.GetGeneration() == 0 && running == 0:
 		return stateIdle, "no task has reported yet"
+	case m.GetPreferred() && running == 0:
+		return stateDown, "no task is running"
 	case m.GetPreferred() && m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
 	case !m.GetPreferred() && m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
-	case running == 0:
-		return stateDown, "no task is running"
 	case refused >= leastRefused:
 		return stateRefusing, fmt.Sprintf("%d of %d tasks refuse %.3g requests a second for want of room", refusing, running, refused)
-	case m.GetImbalance() > hotAbove*least:
+	case m.GetImbalance() > hotAbove*least && measurable(m, running):
 		return stateHot, fmt.Sprintf("the hottest task carries %.2f times the mean, %.2f is the least that there could be", m.GetImbalance(), least)
 	}
 	return stateHealthy, ""
+}
+
+// measurable reports whether there is load enough to call it uneven, as slicerctl status
+// does: a request a second for each running task, or a task at the job's CPU threshold.
+func measurable(m *slicerv1.InspectJobResponse, running int) bool {
+	cfg := m.GetJob().GetConfig()
+	switch cfg.GetLoadMetric() {
+	case assignment.LoadRequests:
+		var load float64
+		for _, t := range m.GetTasks() {
+			load += t.GetLoad()
+		}
+		return load >= float64(running)
+	case assignment.LoadCPU:
+		return slices.ContainsFunc(m.GetTasks(), func(t *slicerv1.TaskStatus) bool {
+			return t.GetCpuUtilization() >= cfg.GetBalance().GetCpuThreshold()
+		})
+	}
+	return true
 }
 
 // stampBy is who gave an order.
