@@ -20,7 +20,7 @@ func Command() *cobra.Command {
 		Long: `Runs all of Slicer in this process, over real gRPC connections on the loopback
 interface: a control plane on an embedded store, cache servers, and clients that
 call them with keys of which a few are very hot. The hot keys shift, a server is
-killed without a word, another is drained, one is added. Nothing is left behind.
+killed without a drain, another is drained, one is added. No file is left when it ends.
 
 A client calls a task that owns the key; if that does not answer, one other, once.
 Availability is the share of calls answered within a second. Imbalance is the

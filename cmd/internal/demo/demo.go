@@ -55,7 +55,7 @@ type demo struct {
 }
 
 // Run carries out a demo and reports to w; screen, unless nil, tells the size of
-// the terminal that w is. A run that came to its end but did not do its job
+// the terminal that w is. A run that came to its end but failed
 // returns its summary and the summary's error.
 func Run(ctx context.Context, cfg Config, w io.Writer, screen func() (width, height int)) (*Summary, error) {
 	if err := cfg.Validate(); err != nil {

@@ -97,7 +97,7 @@ func next(page string) string {
 		fmt.Fprintf(&b, "The page at %s has ended with the demo: --duration 10m leaves more time to look at it.\n", page)
 	}
 	b.WriteString("Next: slicer serve runs a control plane that stays, with its page at http://localhost:4721/;\n" +
-		"README.md, \"Run it\", shards two servers on it, and deploy/docs/GUIDE.md your own.\n")
+		"README.md, \"Run it\", shards two servers on it, and deploy/docs/FIRST_HOUR.md a service of your own.\n")
 	return b.String()
 }
 
@@ -160,6 +160,5 @@ func (s *Summary) text() string {
 	for _, f := range s.Failures {
 		fmt.Fprintf(&b, "FAILED: %s\n", f)
 	}
-	b.WriteString("next: shard a service of your own, in an hour: deploy/docs/FIRST_HOUR.md\n")
 	return b.String()
 }

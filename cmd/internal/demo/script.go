@@ -5,7 +5,7 @@ import "time"
 // What happens in a run.
 const (
 	evShift      = "shift"      // other keys are hot from now on
-	evKill       = "kill"       // a server is gone, without a word
+	evKill       = "kill"       // a server is killed, without a drain
 	evReassigned = "reassigned" // its keys belong to others
 	evDrain      = "drain"      // a server is asked to give its keys up
 	evDrained    = "drained"    // it has stopped, and no call has missed it

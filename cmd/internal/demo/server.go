@@ -139,7 +139,7 @@ func (s *server) SlicesChanged(_ context.Context, c slicelet.Change) {
 	}
 }
 
-// kill ends the server as kill -9 would: without a word to its peers.
+// kill ends the server as kill -9 would: without telling its peers.
 func (s *server) kill() {
 	s.cable.sever()
 	// The rest is housekeeping within this process; no byte of it gets out.

@@ -71,7 +71,7 @@ func (d *demo) pick() *server {
 	return s
 }
 
-// kill ends a server without a word and waits until others own its keys.
+// kill ends a server without a drain and waits until others own its keys.
 func (d *demo) kill(ctx context.Context) {
 	s := d.pick()
 	if s == nil {
@@ -81,7 +81,7 @@ func (d *demo) kill(ctx context.Context) {
 	a, _ := d.watch.now()
 	n, share := owned(a, s.name)
 	before := d.meter.snapshot().total
-	d.happened(evKill, s.name, fmt.Sprintf("without a word, owning %d slices, %.1f%% of the keys", n, 100*share))
+	d.happened(evKill, s.name, fmt.Sprintf("without a drain, owning %d slices, %.1f%% of the keys", n, 100*share))
 	at := time.Now()
 	d.steps.Go(s.kill)
 	if d.until(ctx, func(a *assignment.Assignment) bool { n, _ := owned(a, s.name); return n == 0 }) {

@@ -102,12 +102,12 @@ func (s *Summary) judge(cfg *Config, hottest float64) {
 	s.OK = len(s.Failures) == 0
 }
 
-// Err is why the run did not do its job, or nil.
+// Err is why the run failed, or nil.
 func (s *Summary) Err() error {
 	if s.OK {
 		return nil
 	}
-	return fmt.Errorf("did not do its job: %s", strings.Join(s.Failures, "; "))
+	return fmt.Errorf("the demo failed: %s", strings.Join(s.Failures, "; "))
 }
 
 // percentile returns a quantile of samples, which it sorts.

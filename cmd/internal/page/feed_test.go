@@ -284,15 +284,29 @@ func TestStates(t *testing.T) {
 		stateHot + "/1.60 times the mean": func(m *slicerv1.InspectJobResponse) { m.Imbalance = 1.6 },
 		stateHealthy + "/ ":               func(m *slicerv1.InspectJobResponse) { m.Imbalance, m.Floor = 4, 3 },
 		stateRefusing + "/1 of 2 tasks":   func(m *slicerv1.InspectJobResponse) { m.Tasks = append(m.Tasks, running(3)) },
-		stateIdle + "/no task is running": func(m *slicerv1.InspectJobResponse) { m.Tasks = nil },
-		stateIdle + "/reported yet":       func(m *slicerv1.InspectJobResponse) { m.Tasks, m.Generation = nil, 0 },
-		stateHeld + "/just taken over":    func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" },
-		stateHeld + "/b is preferred":     func(m *slicerv1.InspectJobResponse) { m.Holding, m.Preferred = "b is preferred", false },
-		stateStore + "/no route":          func(m *slicerv1.InspectJobResponse) { m.StoreError, m.Holding, m.VanishedMs = "no route", "x", 5 },
-		stateFrozen + "/by the assigner":  func(m *slicerv1.InspectJobResponse) { m.VanishedMs, m.Holding = 5000, "x" },
+		stateDown + "/no task is running": func(m *slicerv1.InspectJobResponse) { m.Tasks = nil },
+		stateDown + "/is running": func(m *slicerv1.InspectJobResponse) {
+			m.Tasks[0].Task.State = slicerv1.TaskState_TASK_STATE_DEAD
+		},
+		stateIdle + "/reported yet":      func(m *slicerv1.InspectJobResponse) { m.Tasks, m.Generation = nil, 0 },
+		stateHeld + "/just taken over":   func(m *slicerv1.InspectJobResponse) { m.Holding = "just taken over" },
+		stateHeld + "/b is preferred":    func(m *slicerv1.InspectJobResponse) { m.Holding, m.Preferred = "b is preferred", false },
+		stateStore + "/no route":         func(m *slicerv1.InspectJobResponse) { m.StoreError, m.Holding, m.VanishedMs = "no route", "x", 5 },
+		stateFrozen + "/by the assigner": func(m *slicerv1.InspectJobResponse) { m.VanishedMs, m.Holding = 5000, "x" },
 		stateFrozen + "/by ann: incident": func(m *slicerv1.InspectJobResponse) {
 			m.Holding = "x"
 			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 + 1, Stamp: &slicerv1.Stamp{Who: "ann", Identity: "anonymous", Why: "incident"}}}
+		},
+		stateDown + "/running": func(m *slicerv1.InspectJobResponse) {
+			m.Tasks, m.Holding = nil, "no task is running"
+		},
+		stateHealthy + "/   ": func(m *slicerv1.InspectJobResponse) { // nine requests in ten seconds
+			m.Imbalance, m.Tasks[0].Load = 3, .9
+			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
+		},
+		stateHot + "/3.00 times": func(m *slicerv1.InspectJobResponse) {
+			m.Imbalance, m.Tasks[0].Load = 3, 1
+			m.Job = &slicerv1.Job{Config: &slicerv1.JobConfig{LoadMetric: assignment.LoadRequests}}
 		},
 		stateHealthy + "/  ": func(m *slicerv1.InspectJobResponse) {
 			m.Overrides = &slicerv1.Overrides{Freeze: &slicerv1.Freeze{UntilUnixMs: 1e12 - 1}}

@@ -2,8 +2,10 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/slicer-project/slicer/assignment"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -11,17 +13,18 @@ import (
 const (
 	stateUnknown  = "unknown"   // it cannot be asked about
 	stateStore    = "store"     // its store is down
+	stateDown     = "down"      // it had tasks, and none runs
 	stateFrozen   = "frozen"    // by an operator, or by the assigner itself
 	stateHeld     = "undecided" // no assigner decides, for another reason
 	stateRefusing = "refusing"  // tasks have no room for all that is asked
 	stateHot      = "hot"       // a task carries far more than it has to
-	stateIdle     = "idle"      // it has no task
+	stateIdle     = "idle"      // no task has ever reported
 	stateHealthy  = "healthy"
 )
 
 // severity is the order in which jobs are shown.
 var severity = map[string]int{
-	stateUnknown: 0, stateStore: 1, stateFrozen: 2, stateHeld: 3, stateRefusing: 4, stateHot: 5, stateIdle: 6, stateHealthy: 7,
+	stateUnknown: 0, stateStore: 1, stateDown: 2, stateFrozen: 3, stateHeld: 4, stateRefusing: 5, stateHot: 6, stateIdle: 7, stateHealthy: 8,
 }
 
 const (
@@ -57,18 +60,37 @@ func stateOf(m *slicerv1.InspectJobResponse, now time.Time) (state, why string) 
 		return stateFrozen, "by " + stampBy(f.GetStamp()) + reason(f.GetStamp().GetWhy())
 	case m.GetGeneration() == 0 && running == 0:
 		return stateIdle, "no task has reported yet"
+	case m.GetPreferred() && running == 0:
+		return stateDown, "no task is running"
 	case m.GetPreferred() && m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
 	case !m.GetPreferred() && m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
-	case running == 0:
-		return stateIdle, "no task is running"
 	case refused >= leastRefused:
 		return stateRefusing, fmt.Sprintf("%d of %d tasks refuse %.3g requests a second for want of room", refusing, running, refused)
-	case m.GetImbalance() > hotAbove*least:
+	case m.GetImbalance() > hotAbove*least && measurable(m, running):
 		return stateHot, fmt.Sprintf("the hottest task carries %.2f times the mean, %.2f is the least that there could be", m.GetImbalance(), least)
 	}
 	return stateHealthy, ""
+}
+
+// measurable reports whether there is load enough to call it uneven, as slicerctl status
+// does: a request a second for each running task, or a task at the job's CPU threshold.
+func measurable(m *slicerv1.InspectJobResponse, running int) bool {
+	cfg := m.GetJob().GetConfig()
+	switch cfg.GetLoadMetric() {
+	case assignment.LoadRequests:
+		var load float64
+		for _, t := range m.GetTasks() {
+			load += t.GetLoad()
+		}
+		return load >= float64(running)
+	case assignment.LoadCPU:
+		return slices.ContainsFunc(m.GetTasks(), func(t *slicerv1.TaskStatus) bool {
+			return t.GetCpuUtilization() >= cfg.GetBalance().GetCpuThreshold()
+		})
+	}
+	return true
 }
 
 // stampBy is who gave an order.

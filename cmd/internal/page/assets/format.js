@@ -84,7 +84,7 @@ export function pill(state, text) {
 }
 
 export const stateWords = {
-  unknown: "not known", store: "store down", frozen: "frozen", undecided: "no decisions", refusing: "refusing", hot: "hot", idle: "no tasks", healthy: "healthy",
+  unknown: "not known", store: "store down", down: "down", frozen: "frozen", undecided: "no decisions", refusing: "refusing", hot: "hot", idle: "no tasks", healthy: "healthy",
 };
 
 // notices shows the sentences that matter now.
