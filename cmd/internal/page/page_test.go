@@ -19,7 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access"
 	"github.com/slicer-project/slicer/assignment/access/accesstest"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/cmd/internal/assignerd"
 	"github.com/slicer-project/slicer/cmd/internal/ctl"
 	"github.com/slicer-project/slicer/cmd/internal/distributord"
@@ -249,6 +251,26 @@ jobs:
   read: ["spiffe://corp/{job}/dev"]
 `
 
+// registered waits until an assigner has registered and decides for so many jobs.
+func registered(t *testing.T, admin slicerv1.AdminServiceServer, jobs uint32) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(enforce.Own(t.Context(), access.Anonymous), limit)
+	defer cancel()
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		all, err := admin.ListAssigners(ctx, &slicerv1.ListAssignersRequest{})
+		if err == nil && len(all.GetAssigners()) == 1 && all.GetAssigners()[0].GetJobs() == jobs {
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			t.Fatalf("no assigner decides for %d jobs: %v, %v", jobs, all, err)
+		}
+	}
+}
+
 // TestPolicy: with a policy, a viewer needs a certificate and sees what its identity may
 // read; or it comes from this machine itself.
 func TestPolicy(t *testing.T) {
@@ -257,7 +279,9 @@ func TestPolicy(t *testing.T) {
 	r := newRig(t, rights)
 	r.job(assignment.JobConfig{Name: "cache"}, 0)
 	r.job(assignment.JobConfig{Name: "ledger"}, 0)
-	p := page.New(page.Config{Kind: "slicer serve", ID: "a", Admin: page.AdminOf(r.all.RegisterAdmin), Rights: rights})
+	admin := page.AdminOf(r.all.RegisterAdmin)
+	registered(t, admin, 2)
+	p := page.New(page.Config{Kind: "slicer serve", ID: "a", Admin: admin, Rights: rights})
 	defer p.Close()
 	authority := accesstest.New(t)
 	const far, near, nameless = "192.0.2.7:1234", "127.0.0.1:1234", "nameless"
