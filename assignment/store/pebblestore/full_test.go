@@ -141,3 +141,41 @@ func TestOpenEnds(t *testing.T) {
 		free(t, fs) // what is opened after all is closed
 	}
 }
+
+// narrow is a disk of which so many bytes are free.
+type narrow struct {
+	vfs.FS
+	free uint64
+}
+
+func (n *narrow) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: n.free}, nil
+}
+
+// TestNoRoomToOpen: a disk that has no room for what opening writes is found before anything
+// is written, and what is in the directory stays as it is.
+func TestNoRoomToOpen(t *testing.T) {
+	t.Parallel()
+	fs := &narrow{FS: unflushed(t), free: openRoom}
+	before, err := fs.List("store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Open("store", Config{fs: fs}); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), "open store directory store: no space left on device: opening it takes up to ") {
+		t.Errorf("%d bytes are free: %v", fs.free, err)
+	}
+	if after, err := fs.List("store"); err != nil || len(after) != len(before) {
+		t.Errorf("it has %q, %v: want %q", after, err, before)
+	}
+	fs.free = 2 * openRoom
+	s, err := Open("store", Config{fs: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if jobs, err := s.ListJobs(t.Context()); err != nil || len(jobs) != 20 {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -138,6 +138,9 @@ func (s *Store) start(lock *pebble.Lock) error {
 
 // openFiles opens the database and the witness beside it.
 func (s *Store) openFiles(lock *pebble.Lock) error {
+	if err := checkRoom(&s.cfg, s.dir); err != nil {
+		return errors.Join(err, lock.Close())
+	}
 	db, err := pebble.Open(s.dir, s.options(lock))
 	err = errors.Join(err, lock.Close())
 	if err != nil {
@@ -149,6 +152,39 @@ func (s *Store) openFiles(lock *pebble.Lock) error {
 	s.db = db
 	if s.witness, err = openWitness(s.cfg.fs, s.dir); err != nil {
 		return errors.Join(err, db.Close())
+	}
+	return nil
+}
+
+// openRoom is what pebble.Open writes at most beside what it moves from its log to tables,
+// and some more for the first writes after it, bytes.
+const openRoom = 256 << 10
+
+// checkRoom returns an error if the disk has no room for what opening a directory writes. An
+// Open that finds that out by itself, after it has moved its log to tables, ends while its
+// goroutines still read those, and they panic (Pebble 2.1).
+func checkRoom(cfg *Config, dir string) error {
+	disk, err := cfg.fs.GetDiskUsage(dir)
+	if cfg.readOnly || err != nil {
+		return nil // what is not known Open finds out
+	}
+	need := uint64(openRoom)
+	names, err := cfg.fs.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if filepath.Ext(name) != ".log" {
+			continue
+		}
+		info, err := cfg.fs.Stat(cfg.fs.PathJoin(dir, name))
+		if err != nil {
+			return err
+		}
+		need += uint64(info.Size())
+	}
+	if disk.AvailBytes < need {
+		return fmt.Errorf("%w: opening it takes up to %d bytes, %d are free", syscall.ENOSPC, need, disk.AvailBytes)
 	}
 	return nil
 }
