@@ -8,6 +8,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/generate"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/enforce"
 	"github.com/slicer-project/slicer/assignment/store"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/lease"
@@ -19,6 +20,20 @@ import (
 // begin with a million.
 const maxDecisions = 1000
 
+// readable is a job that is known here and that the caller may read, else nil. A caller that
+// is refused is then refused by find, at the cost of a look into the store: it would see by
+// the time it takes whether there is such a job.
+func readable(v adminService, c enforce.Caller, name string) *runner {
+	r := v.a.lookup(name)
+	if r == nil {
+		return nil
+	}
+	if job, known := r.config(); !known || !v.mayRead(c, r.name, job.Config.Access) {
+		return nil
+	}
+	return r
+}
+
 // InspectJob implements AdminService.
 func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	ctx, done, err := v.begin(ctx)
@@ -27,15 +42,11 @@ func (v adminService) InspectJob(ctx context.Context, m *slicerv1.InspectJobRequ
 	}
 	defer done()
 	c := v.caller(ctx)
-	if r := v.a.lookup(m.GetJob()); r != nil {
-		// A caller that is refused is refused below, at the cost of a look into the store: it
-		// would see by the time it takes whether there is such a job.
-		if job, known := r.config(); known && v.mayRead(c, r.name, job.Config.Access) {
-			if resp := r.inspect(); resp != nil {
-				resp.Customers = r.customers(m)
-				resp.Consistency = r.consistency(ctx)
-				return resp, nil
-			}
+	if r := readable(v, c, m.GetJob()); r != nil {
+		if resp := r.inspect(); resp != nil {
+			resp.Customers = r.customers(m)
+			resp.Consistency = r.consistency(ctx)
+			return resp, nil
 		}
 	}
 	// It may be newer than what is known here, or the store has not answered yet.

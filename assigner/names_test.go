@@ -62,7 +62,7 @@ func (d *raw) begin(tasks ...*slicerv1.Task) {
 	}
 }
 
-// Whoever takes over, another assigner or the same one after a restart, knows whose the names
+// The one that takes over, another assigner or the same one after a restart, knows whose the names
 // of tasks are: that of one that lives, though the first report of it is a stranger's with a
 // copied incarnation, and that of one that has just gone. A minute later that one is free.
 func TestNamesAcrossATakeover(t *testing.T) {

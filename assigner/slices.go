@@ -27,11 +27,8 @@ func (v adminService) InspectSlices(ctx context.Context, m *slicerv1.InspectSlic
 	}
 	defer done()
 	c := v.caller(ctx)
-	if r := v.a.lookup(m.GetJob()); r != nil {
-		// As in InspectJob, one that is refused is refused below.
-		if job, known := r.config(); known && v.mayRead(c, r.name, job.Config.Access) {
-			return r.slices(assignment.Generation(m.GetKnownGeneration()))
-		}
+	if r := readable(v, c, m.GetJob()); r != nil {
+		return r.slices(assignment.Generation(m.GetKnownGeneration()))
 	}
 	j, _, err := v.find(ctx, c, assignment.Read, m.GetJob())
 	if err != nil {

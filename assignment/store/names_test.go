@@ -21,7 +21,7 @@ func many(prefix string, n, size int, identity string) (all []store.Held) {
 	return all
 }
 
-// TestNamesFit: names are left out of those who hold most, nobody's few for another's many,
+// TestNamesFit: names are left out of identities that hold most, never one's few for another's many,
 // and what is left is no longer than the bound.
 func TestNamesFit(t *testing.T) {
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/uneven"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -42,10 +43,6 @@ const (
 	jobSlow      = "slow" // subscribers do not acknowledge what they were sent
 	jobOK        = "ok"
 )
-
-// hotOver is the imbalance over its floor from which on a job is hot, as in the alert
-// SlicerUneven.
-const hotOver = 1.5
 
 // jobStatus is one job of statusView.
 type jobStatus struct {
@@ -128,7 +125,7 @@ func newJobStatus(listed *slicerv1.Job, info *slicerv1.InspectJobResponse, faile
 			j.judge(jobHot, fmt.Sprintf("%s refuses %s requests a second for want of room", t.GetTask().GetName(), rate(s)))
 		}
 	}
-	if j.Floor > 0 && j.Imbalance > hotOver*j.Floor && j.measurable(info, cfg.LoadMetric) {
+	if j.Floor > 0 && j.Imbalance > uneven.Above*j.Floor && uneven.Measurable(info, cfg.LoadMetric, j.Load, j.Tasks.Serving) {
 		j.judge(jobHot, fmt.Sprintf("%s carries %.2f times the mean, and could carry %.2f", j.Hottest, j.OfMean, j.Floor))
 	}
 	if j.Slow > 0 {
@@ -141,22 +138,6 @@ func newJobStatus(listed *slicerv1.Job, info *slicerv1.InspectJobResponse, faile
 		j.Health = jobOK
 	}
 	return j, nil
-}
-
-// measurable reports whether there is so much load that its being uneven is no chance: a
-// request a second for each task, or where CPU is balanced a task that is as busy as the
-// balancer wants it to be before it moves anything. Of an application's own units it is not
-// known.
-func (j *jobStatus) measurable(info *slicerv1.InspectJobResponse, metric string) bool {
-	switch metric {
-	case assignment.LoadRequests:
-		return j.Load >= float64(j.Tasks.Serving)
-	case assignment.LoadCPU:
-		return slices.ContainsFunc(info.GetTasks(), func(t *slicerv1.TaskStatus) bool {
-			return t.CpuUtilization >= info.GetJob().GetConfig().GetBalance().GetCpuThreshold()
-		})
-	}
-	return true
 }
 
 func have(n int, one string) string {

@@ -2,10 +2,9 @@ package page
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/uneven"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -27,19 +26,15 @@ var severity = map[string]int{
 	stateUnknown: 0, stateStore: 1, stateDown: 2, stateFrozen: 3, stateHeld: 4, stateRefusing: 5, stateHot: 6, stateIdle: 7, stateHealthy: 8,
 }
 
-const (
-	// hotAbove is how many times the least imbalance that there could be a job's is that is
-	// called hot, as in the alert SlicerUneven.
-	hotAbove = 1.5
-	// leastRefused is how many requests a second a job refuses that is called refusing.
-	leastRefused = .05
-)
+// leastRefused is how many requests a second a job refuses that is called refusing.
+const leastRefused = .05
 
 // stateOf says how a job stands, and why in a few words.
 func stateOf(m *slicerv1.InspectJobResponse, now time.Time) (state, why string) {
 	var running, refusing int
-	var refused float64
+	var refused, load float64
 	for _, t := range m.GetTasks() {
+		load += t.GetLoad()
 		if s := t.GetTask().GetState(); s == slicerv1.TaskState_TASK_STATE_DEAD {
 			continue
 		} else if s == slicerv1.TaskState_TASK_STATE_RUNNING {
@@ -62,35 +57,14 @@ func stateOf(m *slicerv1.InspectJobResponse, now time.Time) (state, why string) 
 		return stateIdle, "no task has reported yet"
 	case m.GetPreferred() && running == 0:
 		return stateDown, "no task is running"
-	case m.GetPreferred() && m.GetHolding() != "":
-		return stateHeld, m.GetHolding()
-	case !m.GetPreferred() && m.GetHolding() != "":
+	case m.GetHolding() != "":
 		return stateHeld, m.GetHolding()
 	case refused >= leastRefused:
 		return stateRefusing, fmt.Sprintf("%d of %d tasks refuse %.3g requests a second for want of room", refusing, running, refused)
-	case m.GetImbalance() > hotAbove*least && measurable(m, running):
+	case m.GetImbalance() > uneven.Above*least && uneven.Measurable(m, m.GetJob().GetConfig().GetLoadMetric(), load, running):
 		return stateHot, fmt.Sprintf("the hottest task carries %.2f times the mean, %.2f is the least that there could be", m.GetImbalance(), least)
 	}
 	return stateHealthy, ""
-}
-
-// measurable reports whether there is load enough to call it uneven, as slicerctl status
-// does: a request a second for each running task, or a task at the job's CPU threshold.
-func measurable(m *slicerv1.InspectJobResponse, running int) bool {
-	cfg := m.GetJob().GetConfig()
-	switch cfg.GetLoadMetric() {
-	case assignment.LoadRequests:
-		var load float64
-		for _, t := range m.GetTasks() {
-			load += t.GetLoad()
-		}
-		return load >= float64(running)
-	case assignment.LoadCPU:
-		return slices.ContainsFunc(m.GetTasks(), func(t *slicerv1.TaskStatus) bool {
-			return t.GetCpuUtilization() >= cfg.GetBalance().GetCpuThreshold()
-		})
-	}
-	return true
 }
 
 // stampBy is who gave an order.

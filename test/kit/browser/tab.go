@@ -138,7 +138,7 @@ func (t *Tab) Until(expression string) time.Duration {
 	}
 }
 
-// Dark says whether the page is looked at in the dark.
+// Dark reports whether the page is looked at in the dark.
 func (t *Tab) Dark(dark bool) {
 	t.tb.Helper()
 	scheme := "light"
