@@ -5,11 +5,25 @@ import (
 	"time"
 )
 
+const (
+	// While fewer handlers are under way, for idleFor, than this part of what were while all
+	// ended in time, there is room: a flood is over, of which clients will tell for a second or
+	// two, as trial requests stand for what was held back before. What can end is taken to grow
+	// by the factor idleGrows in a second then.
+	idleFor   = 200 * time.Millisecond
+	idlePart  = .25
+	idleGrows = 50
+)
+
 // ends are of handlers, decayed.
 type ends struct {
 	served, gaveUp, missed, seconds float64
 	ended, kept, shed               float64 // of just now; kept: ended, and did not give up
 	full                            bool    // many were missed, and as much is asked for still
+	// underWay is how many were while none ended too late, decayed, and idle for how long far
+	// fewer are.
+	underWay float64
+	idle     time.Duration
 	// can is how many handlers can end in a second, while they are full. What does end will
 	// not do: it falls with what clients hold back.
 	can float64
@@ -24,6 +38,7 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	lately := math.Exp(-over.Seconds() / askedOver.Seconds())
 	e.shed, e.ended = e.shed*lately+float64(max(s.Shed, 0)), e.ended*lately+float64(max(s.Ended, 0))
 	e.kept = e.kept*lately + float64(max(s.Ended-s.GaveUp, 0))
+	e.rest(s, over, k)
 	// Where requests wait to be started it is the CPU that is full, of which Spacing says what it
 	// can do whatever is refused; what ends follows what is refused down.
 	if e.served < 1 || l.Asked*l.Spacing.Seconds() > 1 {
@@ -37,6 +52,8 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	case e.missed >= manyMissed*e.served:
 		e.full, e.can = true, rate
 	case !e.full:
+	case e.idle >= idleFor:
+		e.can *= math.Pow(idleGrows, over.Seconds())
 	case e.shed > 2*trialShare*e.ended && l.Asked > e.can:
 		e.can = max(e.can*math.Exp(-over.Seconds()), rate)
 	case e.shed < trialShare*e.ended: // next to all that clients send, trial requests too
@@ -45,4 +62,17 @@ func (e *ends) tick(s Seen, over time.Duration, k float64, l *Limits) {
 	if e.full = e.full && l.Asked >= e.can; e.full {
 		l.Each, l.can = time.Duration(float64(time.Second)/rate), e.can
 	}
+}
+
+// rest takes how many are under way.
+func (e *ends) rest(s Seen, over time.Duration, k float64) {
+	n := float64(max(s.UnderWay, 0))
+	switch {
+	case n < idlePart*e.underWay:
+		e.idle += over
+		return
+	case s.Missed+s.Refused == 0:
+		e.underWay = e.underWay*k + n*(1-k)
+	}
+	e.idle = 0
 }

@@ -13,8 +13,8 @@
 // and failing tasks last. Among these the Kind decides:
 //
 //   - WeightedLeastLoaded, the default, draws two in proportion to their weights and takes
-//     the one with fewer requests under way for its weight, of all clients as far as the
-//     tasks say it, and of this one; the first, if nothing is under way at either. In a
+//     the one with fewer requests under way for its weight, of this client and, at a tenth,
+//     of all as far as the tasks say it; the first, if nothing is under way at either. In a
 //     simulation of tasks of unlike and changing speed it beats each of the others in the
 //     latency of the slowest hundredth, and spreads load better: a task that slows down is
 //     seen in its requests under way before its weight tells. (It joins the two policies

@@ -289,13 +289,26 @@ func emptier(i, j int, a, b Candidate, usual scale, number uint64) int {
 	case atA == 0 && atB == 0 && a.Failed == 0:
 		// Weights alone would give all to the better one, however little that is better:
 		// the draw was in proportion to them.
-	case (atB+1)*a.weight(usual) < (atA+1)*b.weight(usual):
+	case (atB+oneMore)*a.weight(usual) < (atA+oneMore)*b.weight(usual):
 		return j
 	}
 	return i
 }
 
-func (c Candidate) underWay() float64 { return max(c.InFlight, 0) + float64(max(c.Outstanding, 0)) }
+const (
+	// reported is what a request under way counts for of which the task has told, beside one of
+	// the client's own: all clients were told about the same, some time ago, and would go
+	// together where they were told of the fewest.
+	reported = .1
+	// oneMore is what the request that is to be sent counts for. If it counted for more than what is
+	// under way a slow task that has nothing to do would be left idle beside fast ones that
+	// have a request each.
+	oneMore = .4 * reported
+)
+
+func (c Candidate) underWay() float64 {
+	return reported*max(c.InFlight, 0) + float64(max(c.Outstanding, 0))
+}
 
 func (c Candidate) weighted() bool { return c.Weight > 0 && !math.IsInf(c.Weight, 0) }
 

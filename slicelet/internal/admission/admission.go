@@ -275,6 +275,7 @@ func (c *Controller) tick(at time.Duration) {
 	s.GaveUp, s.Refused = int(c.ends[GaveUp].Swap(0)), int(c.ends[Refused].Swap(0))
 	s.Missed = int(c.ends[Missed].Swap(0)) + s.GaveUp
 	s.Ended, s.Shed = int(c.ends[InTime].Swap(0))+s.Missed, int(c.ends[shed].Swap(0))
+	s.UnderWay = int(max(c.underWay.Load(), 0))
 	c.ticked = at
 	c.limits.Store(c.pacer.Tick(s))
 }
