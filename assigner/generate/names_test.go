@@ -7,6 +7,7 @@ import (
 
 	"github.com/slicer-project/slicer/assigner/membership"
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/store"
 )
 
 // TestNamesOfARollout: ten thousand tasks are replaced within ten minutes by others with new
@@ -62,4 +63,30 @@ func TestNamesOfARollout(t *testing.T) {
 		t.Errorf("%d writes of %d bytes, a name waited %s", writes, bytes, waited)
 	}
 	t.Logf("%d writes, %d kB in all, a name waited %s at most", writes, bytes/1000, waited)
+}
+
+// TestNamesConflicts: two assigners that both take themselves to be preferred do not write names
+// in a loop.
+func TestNamesConflicts(t *testing.T) {
+	c := New(Config{ID: "me"}, "job", Now{})
+	n := c.Names
+	n.known, c.members.keeps, c.store.exists, c.lead.preferred = true, true, true, "me"
+	table := membership.New(membership.Config{HeartbeatTimeout: time.Hour, MaxTasks: 2}, 0, nil)
+	table.Attach(0, 1, "d")
+	c.members.table = table
+	table.Report(0, 1, true, []membership.Report{{Said: true, Sequence: 1, State: assignment.TaskRunning, Identity: "spiffe://corp/a",
+		Task: assignment.Task{Name: "a", Incarnation: 1, Address: "a:80", Weight: 1}}})
+	puts := 0
+	for ; n.now.Mono < time.Minute; n.now.Mono += time.Millisecond {
+		if n.due() {
+			n.take(Loaded{Named: true, Names: store.Names{Version: int64(puts)}})
+		}
+		if _, ok := n.next(true); ok {
+			puts++
+			n.Put(n.now, store.ErrConflict)
+		}
+	}
+	if puts < 60 || puts > 140 {
+		t.Errorf("%d writes in a minute, want about one a second", puts)
+	}
 }
