@@ -201,3 +201,85 @@ func TestNamesDamaged(t *testing.T) {
 		}
 	})
 }
+
+// A record that assigners which keep none have outlived keeps no task out: not when they have
+// decided for half an hour. An outage of that length is none of it.
+func TestNamesOutOfDate(t *testing.T) {
+	for _, between := range []bool{true, false} {
+		virtually(t, func(t *testing.T, start func(Config) *node) {
+			st := openPebble(t)
+			rights := accesstest.Rights(t, anybodysTasks, nil)
+			n := start(Config{Stores: []NamedStore{{Backend: st}}, Rights: rights})
+			n.put(&slicerv1.JobConfig{Name: "job"})
+			d := n.attach("d1")
+			d.preferred("job", "a1")
+			d.want(&slicerv1.Want{Job: "job"})
+			d.begin(task("t1", 1))
+			d.holds("job", "t1", ownedBy("t1"))
+			n.stop()
+			if between {
+				n = start(Config{Stores: []NamedStore{{Backend: st}}})
+				d = n.attach("d1")
+				d.preferred("job", "a1")
+				d.want(&slicerv1.Want{Job: "job"})
+				time.Sleep(40 * time.Minute)
+				d.begin(task("t2", 1))
+				d.holds("job", "t2", func(a *assignment.Assignment) bool { _, ok := a.Position("t2"); return ok })
+				n.stop()
+			}
+			time.Sleep(40 * time.Minute)
+
+			n = start(Config{Stores: []NamedStore{{Backend: st}}, Rights: rights})
+			d = n.attach("d1")
+			d.preferred("job", "a1")
+			d.want(&slicerv1.Want{Job: "job"})
+			d.tasksOf(true)
+			for range 5 {
+				d.report(strangeID, 1, slicerv1.TaskState_TASK_STATE_RUNNING, task("t1", 9))
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if (len(d.refused) == 0) != between {
+				t.Errorf("others between: %v, refused: %v", between, d.refused)
+			}
+		})
+	}
+}
+
+// An assigner that keeps names has written them of late whenever it decides, and empties the record
+// when rights leave one identity for each name.
+func TestNamesStayUpToDate(t *testing.T) {
+	virtually(t, func(t *testing.T, start func(Config) *node) {
+		st := &namesStore{Backend: openPebble(t)}
+		n := start(Config{Stores: []NamedStore{{Backend: st}}, Rights: accesstest.Rights(t, anybodysTasks, nil)})
+		n.put(&slicerv1.JobConfig{Name: "job"})
+		d := n.attach("d1")
+		d.preferred("job", "a1")
+		d.want(&slicerv1.Want{Job: "job"})
+		t1 := task("t1", 1)
+		d.begin(t1)
+		d.holds("job", "t1", ownedBy("t1"))
+		for range 12 * 60 {
+			time.Sleep(time.Second)
+			d.tasksOf(false, t1)
+		}
+		if got := st.puts.Load(); got != 1 {
+			t.Errorf("written %d times although nothing is decided", got)
+		}
+		d.tasksOf(false, t1, task("t2", 1))
+		a := d.holds("job", "both", ownedBy("t1", "t2"))
+		if names, err := st.Names(t.Context(), "job"); err != nil || len(names.Held) != 2 || a.Generation().Time().Sub(names.AsOf.Time()) > time.Minute {
+			t.Errorf("generation %d, %+v, %v", a.Generation(), names, err)
+		}
+		n.put(&slicerv1.JobConfig{Name: "job", Access: &slicerv1.Access{Own: []string{"spiffe://corp/{task}"}}})
+		for range 5 {
+			time.Sleep(time.Second)
+			d.tasksOf(false, t1)
+		}
+		if names, err := st.Names(t.Context(), "job"); err != nil || len(names.Held) != 0 {
+			t.Errorf("kept although rights bind them: %+v, %v", names, err)
+		}
+	})
+}

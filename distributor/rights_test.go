@@ -1,7 +1,9 @@
 package distributor
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -492,6 +494,33 @@ func TestIdentityIsReported(t *testing.T) {
 		time.Sleep(time.Second)
 		if id := g.identityOf("t2"); id != "" {
 			t.Errorf("t2 is of %q", id)
+		}
+	})
+}
+
+// The refusal of a name that another identity holds tells the log whose it is, and its caller
+// neither that nor where the task is.
+func TestRefusedNamesAreAudited(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newGuarded(t, testPolicy)
+		var log bytes.Buffer
+		g.serve(guarded2, plane1, Config{ID: "d3", Assigners: []string{assigner1}, DialOptions: g.n.dialOptions(), Rights: g.rights, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		synctest.Wait()
+		hello := sliceletHello("t1", 1)
+		subscribe(t, g.at(guarded2, bob), hello, nil)
+		synctest.Wait()
+		s := subscribe(t, g.at(guarded2, ann), sliceletHello("t1", 1), nil)
+		if s.ended() != codes.AlreadyExists || !strings.Contains(s.err.Error(), `task "t1"`) || strings.Contains(s.err.Error(), hello.Task.Address) || strings.Contains(s.err.Error(), bob) {
+			t.Error(s.err)
+		}
+		want := 0
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "audit=refused") && strings.Contains(line, "task=t1") && strings.Contains(line, " identity="+ann) && strings.Contains(line, "first_identity="+bob) {
+				want++
+			}
+		}
+		if want != 1 {
+			t.Errorf("%d lines of the audit log in\n%s", want, log.String())
 		}
 	})
 }

@@ -26,6 +26,12 @@ const (
 	// namesRate is how many bytes of names are written a second, at most: a rollout of
 	// many tasks under new names must not fill the store.
 	namesRate = 64 << 10
+	// namesFor is how much newer than what is stored of names the assignment may be for it
+	// to count. Assigners that keep names write them anew, before the next generation, after
+	// namesAnew: so it counts no more when others have decided for long that do not, and
+	// still does after an outage of all.
+	namesFor  = 30 * time.Minute
+	namesAnew = 10 * time.Minute
 )
 
 // Names are which identities hold the names of tasks, as they are stored.
@@ -46,8 +52,10 @@ type Names struct {
 	settleAt time.Duration
 	notYet   time.Duration // nothing is written before that
 	pruneAt  time.Duration
-	failures int // in a row
-	left     int // for how many there was no room
+	failures int  // in a row
+	lost     int  // conflicts in a row
+	drops    bool // what is stored is to be emptied: names are not kept any more
+	left     int  // for how many there was no room
 }
 
 // Policy says what policy is in force, nil for none.
@@ -69,6 +77,7 @@ func (n *Names) weigh() {
 	}
 	keeps := n.policy != nil && !(s.known && s.exists && n.bound)
 	if !keeps && n.members.keeps {
+		n.drops = n.known && len(n.stored.Held) > 0
 		n.known = false
 		n.members.each(func(t *membership.Table) { t.Names.Believe() })
 	}
@@ -88,8 +97,30 @@ func (n *Names) take(l Loaded) {
 	if !l.Named || !n.kept() || n.members.table == nil {
 		return
 	}
+	if age := generation(l.Assignment).Time().Sub(l.Names.AsOf.Time()); l.Names.AsOf > 0 && age > namesFor {
+		n.say(levelInfo, "stored names of tasks are out of date", "reason", "assigners that do not keep them have decided since: they are those of the identities that report them first", "age", age.String())
+		l.Names.Held = nil
+	}
 	n.members.table.Names.Hold(n.now.Mono, l.Names.Version, each(l.Names.Held))
 	n.stored, n.known = l.Names, true
+}
+
+// asOf is what generations are compared with that come after what is put now.
+func (n *Names) asOf() assignment.Generation {
+	return max(assignment.Generation(n.now.Wall.UnixMilli()), generation(n.store.newest), n.stored.AsOf, 0)
+}
+
+// emptied is what is to be written when names are not kept any more, if it is. It makes no
+// assignment wait.
+func (n *Names) emptied() (do PutNames, ok bool) {
+	if n.members.keeps || !n.lead.isPreferred() || !n.store.exists {
+		n.drops = false // what is out of date counts no more in a while
+	}
+	if !n.drops || n.now.Mono < n.notYet {
+		return do, false
+	}
+	n.put = store.Names{Version: n.stored.Version + 1, AsOf: n.asOf()}
+	return PutNames{n.put}, true
 }
 
 func each(held []store.Held) iter.Seq2[string, string] {
@@ -104,11 +135,14 @@ func each(held []store.Held) iter.Seq2[string, string] {
 
 // wake is when next has something to do, if it has.
 func (n *Names) wake() (at time.Duration, ok bool) {
-	return max(n.settleAt, n.notYet), n.waits && n.known && n.kept()
+	return max(n.settleAt, n.notYet), n.drops || n.waits && n.known && n.kept()
 }
 
 // next is what is to be written, if anything is. hurry says that an assignment waits for it.
 func (n *Names) next(hurry bool) (do PutNames, ok bool) {
+	if n.drops {
+		return n.emptied()
+	}
 	t := n.members.table
 	if !n.known || !n.kept() || !n.store.exists || t == nil {
 		return do, false
@@ -118,11 +152,13 @@ func (n *Names) next(hurry bool) (do PutNames, ok bool) {
 		n.waits, n.settleAt = true, now+joinSettle
 	}
 	prune := now >= n.pruneAt
-	if now < n.notYet || !prune && !(n.waits && (hurry || now >= n.settleAt)) {
+	asOf := n.asOf()
+	old := hurry && len(n.stored.Held) > 0 && asOf.Time().Sub(n.stored.AsOf.Time()) > namesAnew
+	if now < n.notYet || !prune && !old && !(n.waits && (hurry || now >= n.settleAt)) {
 		return do, false
 	}
 	n.waits, n.seen = false, version
-	next := store.Names{Version: n.stored.Version + 1}
+	next := store.Names{Version: n.stored.Version + 1, AsOf: asOf}
 	for _, h := range t.Names.Holders() {
 		next.Held = append(next.Held, store.Held(h))
 	}
@@ -131,7 +167,7 @@ func (n *Names) next(hurry bool) (do PutNames, ok bool) {
 		n.say(levelWarn, "not all names of tasks are stored", "reason", "there is no room for so many: the names of the others are not protected when another assigner takes over", "tasks", left)
 	}
 	n.left = left
-	if fresh, gone := differ(next.Held, n.stored.Held); !fresh && !(gone && prune) {
+	if fresh, gone := differ(next.Held, n.stored.Held); !fresh && !(gone && prune) && !old {
 		if prune {
 			n.pruneAt = now + pruneEvery
 		}
@@ -162,7 +198,7 @@ func (n *Names) Put(now Now, err error) {
 	n.tick(now)
 	switch {
 	case err == nil:
-		n.stored, n.failures = n.put, 0
+		n.stored, n.failures, n.lost, n.drops = n.put, 0, 0, false
 		n.notYet = n.now.Mono + time.Duration(n.put.Size())*time.Second/namesRate
 		n.pruneAt = n.now.Mono + pruneEvery
 		if n.members.table != nil {
@@ -170,8 +206,11 @@ func (n *Names) Put(now Now, err error) {
 		}
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		// Another assigner has decided, or the job has gone: they are read again.
-		n.known, n.waits = false, true
+		n.known, n.waits, n.drops = false, true, false
 		n.store.loadDue = true
+		if n.lost++; n.lost > 1 { // it decides still: the two would go on like that
+			n.notYet = n.now.Mono + n.backoff(n.lost, 5*time.Millisecond, time.Second)
+		}
 	default:
 		// Rounds do not wait for it.
 		n.waits, n.notYet = true, n.now.Mono+n.backoff(n.failures, 100*time.Millisecond, 30*time.Second)

@@ -63,6 +63,10 @@ func (c *Core) listen() {
 		switch e.Kind {
 		case membership.Refused:
 			c.outputs.Refusals = append(c.outputs.Refusals, e)
+			if e.Holder != "" {
+				c.say(levelWarn, "task refused", "audit", "refused", "task", e.Task, "incarnation", e.Incarnation, "identity", e.Identity, "first_identity", e.Holder, "reason", e.Reason)
+				break
+			}
 			c.sayOf(levelWarn, "task refused", e)
 		case membership.Frozen:
 			c.say(levelError, "job frozen", "reason", e.Reason)

@@ -37,6 +37,9 @@ type Event struct {
 	Sessions []Session
 	// Full says that there is no room: Refused, but not for another's sake.
 	Full bool
+	// Identity is whose report it was, and Holder holds the name: Refused since these are
+	// not the same, else empty. Holder is for the log, not for the one that is refused.
+	Identity, Holder string
 }
 
 // Urgent reports whether other tasks have to take over slices at once.

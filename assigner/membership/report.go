@@ -61,7 +61,7 @@ func (t *Table) reported(s *distributor, r *Report) {
 		switch {
 		case r.Disconnected:
 		case r.Foreign:
-			t.roster.refuseForeign(r.Task, s)
+			t.roster.refuseForeign(r, s, t.roster.holds[r.Task.Name].identity)
 		default:
 			t.join(s, r)
 		}
@@ -70,7 +70,7 @@ func (t *Table) reported(s *distributor, r *Report) {
 	t.roster.settle(k) // by what was known until now: the table may not have been told the time for long
 	if r.Foreign = t.roster.foreign(k, r.Identity); r.Foreign {
 		if !r.Disconnected {
-			t.roster.refuseForeign(r.Task, s)
+			t.roster.refuseForeign(r, s, k.identity)
 		}
 		return
 	}
@@ -90,8 +90,9 @@ func (t *Table) reported(s *distributor, r *Report) {
 	t.roster.settle(k)
 }
 
-func (r *roster) refuseForeign(x assignment.Task, s *distributor) {
-	r.refuse(x, carriers{s.id}, false, fmt.Sprintf("task %s is that of another identity", x.Name))
+func (r *roster) refuseForeign(x *Report, s *distributor, holder string) {
+	r.events = append(r.events, Event{Kind: Refused, Task: x.Task.Name, Incarnation: x.Task.Incarnation, Sessions: carriers{s.id},
+		Reason: fmt.Sprintf("task %s is that of another identity", x.Task.Name), Identity: x.Identity, Holder: holder})
 }
 
 // foreign reports whether a name is another identity's than that of a report: as long as the

@@ -24,6 +24,10 @@ type Names struct {
 	// Version grows by one with each write, from 1. It starts again when the job is deleted.
 	Version int64
 	Held    []Held // in order of task, each once
+	// AsOf is the largest generation that there can have been when it was so: the Unix
+	// milliseconds of then, or the newest generation if that was larger. 0 when it is not
+	// known.
+	AsOf assignment.Generation
 }
 
 // Held is a name and the identity that holds it.
@@ -48,8 +52,8 @@ func (n Names) Of(task string) string {
 	return n.Held[i].Identity
 }
 
-// Bytes that a name, an identity and the version take beside their own.
-const nameOverhead, identityOverhead, versionSize = 4, 12, 12
+// Bytes that a name and an identity take beside their own, and the numbers.
+const nameOverhead, identityOverhead, versionSize = 4, 12, 24
 
 // size is about how long n is when it is encoded, rather more than less, and by identity.
 func (n *Names) size() (all int, each map[string]int) {
@@ -112,6 +116,8 @@ func (n *Names) Validate() error {
 	switch {
 	case n.Version < 0 || n.Version > maxOrder:
 		return &assignment.FieldError{Field: "version of names", Value: n.Version, Allowed: fmt.Sprintf("0 to %d", int64(maxOrder))}
+	case n.AsOf < 0 || n.AsOf > assignment.MaxGeneration:
+		return &assignment.FieldError{Field: "as of", Value: int64(n.AsOf), Allowed: fmt.Sprintf("0 to %d", int64(assignment.MaxGeneration))}
 	case n.Size() > MaxNamesSize:
 		return &assignment.FieldError{Field: "names", Value: n.Size(), Allowed: fmt.Sprintf("at most %d bytes", MaxNamesSize)}
 	}
@@ -142,7 +148,7 @@ func shorten(h Held) string {
 
 // NamesToProto never fails.
 func NamesToProto(n Names) *slicerv1.StoredNames {
-	m := &slicerv1.StoredNames{Version: n.Version}
+	m := &slicerv1.StoredNames{Version: n.Version, AsOf: int64(n.AsOf)}
 	by := make(map[string]*slicerv1.HeldNames)
 	for _, h := range n.Held {
 		id := shorten(h)
@@ -157,7 +163,7 @@ func NamesToProto(n Names) *slicerv1.StoredNames {
 
 // NamesFromProto validates what it reads.
 func NamesFromProto(m *slicerv1.StoredNames) (Names, error) {
-	n := Names{Version: m.GetVersion()}
+	n := Names{Version: m.GetVersion(), AsOf: assignment.Generation(m.GetAsOf())}
 	size := 0
 	for _, g := range m.GetHeld() {
 		before, short := strings.CutSuffix(g.GetIdentity(), taskPlace)

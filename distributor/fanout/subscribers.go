@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -153,13 +152,13 @@ func (j *Job) admitTask(now time.Time, s *subscriber) error {
 	case again:
 		j.say(slog.LevelInfo, "slicelet has reconnected", "task", name)
 	case old != nil && now.Sub(old.reportedAt) <= j.up.answer.heartbeat():
-		j.say(slog.LevelWarn, "second live task of one name refused", "task", name,
-			"address", s.in.Task.GetAddress(), "first", t.task.GetAddress(), "identity", s.identity, "first_identity", t.identity)
-		as := fmt.Sprintf("as another incarnation (%016x)", t.task.GetIncarnation())
-		if t.foreign(s.identity) {
-			as = "and of another identity"
+		attrs := []any{"task", name, "address", s.in.Task.GetAddress(), "first", t.task.GetAddress(), "identity", s.identity, "first_identity", t.identity}
+		if t.foreign(s.identity) { // which may not learn whose it is, nor where
+			j.say(slog.LevelWarn, "second live task of one name refused", append(attrs, "audit", "refused")...)
+			return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive, and of another identity", j.cfg.Name, name)
 		}
-		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s %s", j.cfg.Name, name, t.task.GetAddress(), as)
+		j.say(slog.LevelWarn, "second live task of one name refused", attrs...)
+		return status.Errorf(codes.AlreadyExists, "job %q: task %q is alive at %s as another incarnation (%016x)", j.cfg.Name, name, t.task.GetAddress(), t.task.GetIncarnation())
 	default:
 		j.say(slog.LevelInfo, "silent task makes way for another incarnation", "task", name, "address", s.in.Task.GetAddress())
 		j.up.disconnect(now, t.by, name)

@@ -259,10 +259,8 @@ func (p *planner) job(name string, f floor, replaces assignment.Generation) erro
 	}
 	p.put(p.next.Order(name, overrides, order, stored.Config.History).Records...)
 
-	if value := p.from.get(record.NamesKey(p.old, name)); value != nil { // as it is: it holds until others report
-		p.put(Record{Key: record.NamesKey(p.next, name), Value: value})
-	}
-
+	// Whose the names of tasks were when the backup was made is left out: it would keep out
+	// tasks that have taken the names since.
 	done := RestoredJob{Job: name, Version: stored.Version, Replaces: int64(replaces)}
 	if value := p.from.get(p.old.Head(name)); value != nil {
 		if err := p.assignment(name, value, f, stored.Config, overrides, order, &done); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Names are names of a version that are held in every way.
 func Names(version int64) store.Names {
-	return store.Names{Version: version, Held: []store.Held{
+	return store.Names{Version: version, AsOf: assignment.Generation(version), Held: []store.Held{
 		{Task: "task-1", Identity: "spiffe://corp/cache/task/task-1"}, {Task: "task-2", Identity: "spiffe://corp/cache/task/task-2"},
 		{Task: "task-3", Identity: "spiffe://corp/cache/all"}, {Task: "task-4", Identity: "spiffe://corp/cache/all"},
 		{Task: "task-5", Identity: "host.corp"}, {Task: "task-6", Identity: "anonymous"}, {Task: "task-7", Identity: fmt.Sprint("spiffe://corp/v", version)},
@@ -56,6 +56,7 @@ func testNames(t *testing.T, h *harness) {
 		"one twice":         func(n *store.Names) { n.Held[1] = n.Held[0] },
 		"no name of a task": func(n *store.Names) { n.Held[0].Task = "a b" },
 		"no identity":       func(n *store.Names) { n.Held[0].Identity = "" },
+		"a wrong number":    func(n *store.Names) { n.AsOf = -1 },
 		"what is none":      func(n *store.Names) { n.Held[0].Identity = "spiffe://corp/{task}" },
 		"too many": func(n *store.Names) {
 			n.Held = nil

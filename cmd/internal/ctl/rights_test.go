@@ -303,3 +303,36 @@ func TestInspectIsNotRefused(t *testing.T) {
 		t.Error("the log does not say that the Distributor has attached")
 	}
 }
+
+// A caller of top that may read a job and not watch it leaves one refusal in the audit log, however
+// often top looks.
+func TestTopIsRefusedOnce(t *testing.T) {
+	t.Parallel()
+	const task, reader = "spiffe://corp/cache", "spiffe://corp/reader"
+	g := newGuarded(t, "admin: [spiffe://corp/admin]\njobs: {own: ["+task+"], watch: ["+task+"], read: ["+reader+"]}\n")
+	if r := g.as("spiffe://corp/admin", "name: cache\n", "job", "apply", "-f", "-"); r.code != 0 {
+		t.Fatal(r)
+	}
+	g.serves(task, "cache", "t0")
+	f := g.of(reader)
+	var out lines
+	var errs bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	args := []string{"--server", g.distributor, "--tls-cert", f.Cert, "--tls-key", f.Key, "--tls-ca", f.CA, "top", "cache", "--interval", "100ms"}
+	go func() { ended <- run.Execute(ctx, ctl.New(), args, strings.NewReader(""), &out, &errs) }()
+	g.eventually("it goes on", func() bool { return strings.Count(strings.Join(out.all(), "\n"), " wanted, load") >= 4 })
+	stop()
+	if code := <-ended; code != 0 {
+		t.Errorf("%d: %s", code, errs.String())
+	}
+	refusals := 0
+	for _, line := range g.log.all() {
+		if strings.Contains(line, "audit=refused") && strings.Contains(line, reader) {
+			refusals++
+		}
+	}
+	if refusals != 1 {
+		t.Errorf("%d refusals of one top", refusals)
+	}
+}

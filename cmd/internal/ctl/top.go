@@ -78,7 +78,10 @@ type follower struct {
 	c    *client
 	job  string
 	held *assignment.Assignment
-	seen int64 // when the last round that was shown was held, Unix milliseconds
+	// denied says that the assignment may not be watched: it is asked for no more, as each
+	// refusal is a line in the server's audit log.
+	denied bool
+	seen   int64 // when the last round that was shown was held, Unix milliseconds
 }
 
 func (f *follower) follow(ctx context.Context, interval time.Duration, show func(*topView) error) error {
@@ -111,12 +114,13 @@ func (f *follower) look(ctx context.Context) (*topView, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Generation != 0 && (f.held == nil || int64(f.held.Generation()) != info.Generation) {
+	if info.Generation != 0 && !f.denied && (f.held == nil || int64(f.held.Generation()) != info.Generation) {
 		held, err := f.c.fetch(ctx, f.job)
 		switch code := status.Code(err); code {
 		case codes.OK:
 			f.held = held
 		case codes.PermissionDenied: // what may be read need not be what may be watched
+			f.denied = true
 		default:
 			return nil, err
 		}

@@ -215,8 +215,11 @@ func (x *StoredTombstone) GetOverrides() int64 {
 type StoredNames struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each write.
-	Version       int64        `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Held          []*HeldNames `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`
+	Version int64        `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Held    []*HeldNames `protobuf:"bytes,2,rep,name=held,proto3" json:"held,omitempty"`
+	// Unix milliseconds at which it was so, or the job's newest generation then if
+	// that is larger: to be compared with generations; 0 when it is not known.
+	AsOf          int64 `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +266,13 @@ func (x *StoredNames) GetHeld() []*HeldNames {
 		return x.Held
 	}
 	return nil
+}
+
+func (x *StoredNames) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
 }
 
 // The names that one identity holds.
@@ -630,10 +640,11 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x1c\n" +
-	"\toverrides\x18\x03 \x01(\x03R\toverrides\"Q\n" +
+	"\toverrides\x18\x03 \x01(\x03R\toverrides\"f\n" +
 	"\vStoredNames\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12(\n" +
-	"\x04held\x18\x02 \x03(\v2\x14.slicer.v1.HeldNamesR\x04held\"=\n" +
+	"\x04held\x18\x02 \x03(\v2\x14.slicer.v1.HeldNamesR\x04held\x12\x13\n" +
+	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\"=\n" +
 	"\tHeldNames\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x14\n" +
 	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"\x98\x01\n" +
