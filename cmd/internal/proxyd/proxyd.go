@@ -30,12 +30,12 @@ type flags struct {
 	outstanding           int
 	patience, headers     time.Duration
 	maxMessage            int
-	sidecar               sidecarFlags
 }
 
 // Command returns the program, which is the front end of HTTP or gRPC.
 func Command() *cobra.Command {
 	var f flags
+	beside := sidecarFlags{flags: &f}
 	cmd := &cobra.Command{
 		Use:   "slicerproxy --config FILE --distributors HOST:PORT,... [flags]",
 		Short: "Send HTTP requests or gRPC to the tasks that own their keys",
@@ -68,7 +68,7 @@ by --tls-ca checks theirs. Its own clients need none, but with --upstream by --t
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.sidecar.validate(&f, cmd); err != nil {
+		if err := beside.validateSidecar(cmd); err != nil {
 			return err
 		}
 		if err := f.validate(); err != nil {
@@ -90,12 +90,13 @@ by --tls-ca checks theirs. Its own clients need none, but with --upstream by --t
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.config, summary(rules))
 			return err
 		}
-		if f.sidecar.upstream != "" {
-			return serveSidecar(cmd, &f, rules)
+		if beside.upstream != "" {
+			return beside.serve(cmd, rules)
 		}
 		return serve(cmd, &f, rules)
 	}
 	f.bind(cmd)
+	beside.bind(cmd)
 	return cmd
 }
 
@@ -117,7 +118,6 @@ func (f *flags) bind(cmd *cobra.Command) {
 	fs.DurationVar(&f.patience, "patience", 10*time.Second, "`time` that a request may wait for a job's first assignment, or in consistent mode without --grpc for the owner of its key: at most 1h")
 	fs.DurationVar(&f.headers, "response-timeout", 0, "`time` that a task may take to begin its answer, after which a GET and the like go to another task in affinity mode, as far as the budget for retries (a tenth of the requests) allows; 0 is any; not with --grpc")
 	fs.StringVar(&f.Zone, "zone", "", "`zone` that this process runs in, such as a datacenter's name")
-	f.sidecar.bind(f, cmd)
 	f.BindLog(cmd)
 	f.BindTLS(cmd)
 	f.TLS.AnyClient = true
@@ -126,9 +126,6 @@ func (f *flags) bind(cmd *cobra.Command) {
 }
 
 func (f *flags) validate() error {
-	if f.config == "" && f.sidecar.upstream == "" {
-		return run.Usagef("--config is missing: want a YAML file with rules")
-	}
 	if f.check {
 		return nil
 	}

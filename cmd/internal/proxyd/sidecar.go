@@ -24,6 +24,7 @@ import (
 
 // sidecarFlags are those of a task's sidecar.
 type sidecarFlags struct {
+	*flags
 	upstream, job, task, health  string
 	misrouted, webhook           string
 	leases                       []string
@@ -36,31 +37,34 @@ type sidecarFlags struct {
 // h2c is what --upstream begins with for a server of HTTP/2 without TLS.
 const h2c = "h2c://"
 
-func (s *sidecarFlags) bind(f *flags, cmd *cobra.Command) {
+func (f *sidecarFlags) bind(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&s.upstream, "upstream", "", "`[h2c://]host:port` of a server that this is the sidecar of: it takes HTTP/1.1, and gRPC by HTTP/2 without TLS, or with h2c:// all by HTTP/2 without TLS; --config may be left out then")
-	fs.StringVar(&s.task, "task", "", "`name` of the task that the server is, with --upstream: stable across restarts (default: the environment's SLICER_TASK, else POD_NAME)")
-	fs.StringVar(&s.job, "job", "", "`name` of the job that the server serves, with --upstream (default: that of the rules in --config, if they name one)")
+	fs.StringVar(&f.upstream, "upstream", "", "`[h2c://]host:port` of a server that this is the sidecar of: it takes HTTP/1.1, and gRPC by HTTP/2 without TLS, or with h2c:// all by HTTP/2 without TLS; --config may be left out then")
+	fs.StringVar(&f.task, "task", "", "`name` of the task that the server is, with --upstream: stable across restarts (default: the environment's SLICER_TASK, else POD_NAME)")
+	fs.StringVar(&f.job, "job", "", "`name` of the job that the server serves, with --upstream (default: that of the rules in --config, if they name one)")
 	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which clients reach this sidecar (default: that of --listen, with the environment's SLICER_ADDRESS or POD_IP where it names no host)")
-	fs.Float64Var(&s.weight, "weight", 1, "`capacity` of the server relative to those of the job's other tasks: 1e-6 to 1e6")
-	fs.StringVar(&s.health, "health", "", "`path` that the server answers by a code of 200 to 399 to GET while it can serve, not with --grpc; empty for any server that takes connections")
-	fs.DurationVar(&s.every, "health-interval", time.Second, "`time` between two looks whether the server answers, 50ms to 1m; one may take twice as long. A server is dead that refuses connections, or has not answered three times")
-	fs.StringVar(&s.misrouted, "misrouted", string(sidecar.Serve), "`what` becomes of a request for a key of another task: serve, which in consistent mode is refuse; refuse, so that a client that routes asks the owner; or forward to the owner's sidecar, not with --grpc")
-	fs.BoolVar(&s.endMoved, "end-moved", false, "end WebSockets and server-sent events, or with --grpc RPCs, whose keys have moved to another task, so that clients connect to that")
-	fs.IntVar(&s.underWay, "max-under-way", 0, "`number` of requests under way at the server above which there is no room for more, if the job's admission is on; 0 is any")
-	fs.BoolVar(&s.believe, "believe-customers", false, "charge requests to the customers that they name, as slicerproxy does by its rules: where no client gains by another's name")
-	fs.StringVar(&s.webhook, "webhook", "", "`URL` to POST changes of ownership to, as JSON; a drain waits until it has taken the last one")
-	fs.DurationVar(&s.drainLimit, "drain-timeout", time.Minute, "`time` that a drain on SIGTERM may take, 1s to 1h")
-	fs.StringSliceVar(&s.leases, "leases", nil, "`host:port,...` of assigners with --serve-leases, or of slicer serve, which hold the leases of a job in consistent mode")
-	fs.DurationVar(&s.leaseTime, "lease-time", 5*time.Second, "`time` of a lease, 1s to 10m: so long keys stay without an owner after a crash")
+	fs.Float64Var(&f.weight, "weight", 1, "`capacity` of the server relative to those of the job's other tasks: 1e-6 to 1e6")
+	fs.StringVar(&f.health, "health", "", "`path` that the server answers by a code of 200 to 399 to GET while it can serve, not with --grpc; empty for any server that takes connections")
+	fs.DurationVar(&f.every, "health-interval", time.Second, "`time` between two looks whether the server answers, 50ms to 1m; one may take twice as long. A server is dead that refuses connections, or has not answered three times")
+	fs.StringVar(&f.misrouted, "misrouted", string(sidecar.Serve), "`what` becomes of a request for a key of another task: serve, which in consistent mode is refuse; refuse, so that a client that routes asks the owner; or forward to the owner's sidecar, not with --grpc")
+	fs.BoolVar(&f.endMoved, "end-moved", false, "end WebSockets and server-sent events, or with --grpc RPCs, whose keys have moved to another task, so that clients connect to that")
+	fs.IntVar(&f.underWay, "max-under-way", 0, "`number` of requests under way at the server above which there is no room for more, if the job's admission is on; 0 is any")
+	fs.BoolVar(&f.believe, "believe-customers", false, "charge requests to the customers that they name, as slicerproxy does by its rules: where no client gains by another's name")
+	fs.StringVar(&f.webhook, "webhook", "", "`URL` to POST changes of ownership to, as JSON; a drain waits until it has taken the last one")
+	fs.DurationVar(&f.drainLimit, "drain-timeout", time.Minute, "`time` that a drain on SIGTERM may take, 1s to 1h")
+	fs.StringSliceVar(&f.leases, "leases", nil, "`host:port,...` of assigners with --serve-leases, or of slicer serve, which hold the leases of a job in consistent mode")
+	fs.DurationVar(&f.leaseTime, "lease-time", 5*time.Second, "`time` of a lease, 1s to 10m: so long keys stay without an owner after a crash")
 }
 
-func (s *sidecarFlags) validate(f *flags, cmd *cobra.Command) error {
-	if s.upstream == "" {
+func (f *sidecarFlags) validateSidecar(cmd *cobra.Command) error {
+	if f.upstream == "" {
 		for _, name := range []string{"task", "job", "advertise", "weight", "health", "health-interval", "misrouted", "end-moved", "max-under-way", "believe-customers", "webhook", "drain-timeout", "leases", "lease-time"} {
 			if cmd.Flags().Changed(name) {
 				return run.Usagef("--upstream is missing: --%s is for the sidecar of a server", name)
 			}
+		}
+		if f.config == "" {
+			return run.Usagef("--config is missing: want a YAML file with rules")
 		}
 		return nil
 	}
@@ -69,57 +73,57 @@ func (s *sidecarFlags) validate(f *flags, cmd *cobra.Command) error {
 			return run.Usagef("--%s is not allowed with --upstream: a sidecar has no choice of tasks", name)
 		}
 	}
-	if err := run.CheckDialable("--upstream", strings.TrimPrefix(s.upstream, h2c)); err != nil {
+	if err := run.CheckDialable("--upstream", strings.TrimPrefix(f.upstream, h2c)); err != nil {
 		return err
 	}
-	for _, a := range s.leases {
+	for _, a := range f.leases {
 		if err := run.CheckDialable("--leases", a); err != nil {
 			return err
 		}
 	}
 	switch {
-	case s.health != "" && (f.grpc || s.health[0] != '/'):
-		return run.Usagef("--health: %q is not allowed: want a path that begins with /, and none with --grpc", s.health)
-	case s.every < 50*time.Millisecond || s.every > time.Minute:
-		return run.Usagef("--health-interval: %s is not allowed: want 50ms to 1m", s.every)
-	case !slices.Contains([]string{string(sidecar.Serve), string(sidecar.Refuse), string(sidecar.Forward)}, s.misrouted), f.grpc && s.misrouted == string(sidecar.Forward):
-		return run.Usagef("--misrouted: %q is not allowed: want serve, refuse, or without --grpc forward", s.misrouted)
-	case s.underWay < 0 || s.underWay > maxOutstanding:
-		return run.Usagef("--max-under-way: %d is not allowed: want 0 to %d", s.underWay, maxOutstanding)
-	case s.drainLimit < time.Second || s.drainLimit > time.Hour:
-		return run.Usagef("--drain-timeout: %s is not allowed: want 1s to 1h", s.drainLimit)
-	case lease.CheckTTL(s.leaseTime) != nil:
-		return run.Usagef("--lease-time: %s is not allowed: want 1s to 10m", s.leaseTime)
+	case f.health != "" && (f.grpc || f.health[0] != '/'):
+		return run.Usagef("--health: %q is not allowed: want a path that begins with /, and none with --grpc", f.health)
+	case f.every < 50*time.Millisecond || f.every > time.Minute:
+		return run.Usagef("--health-interval: %s is not allowed: want 50ms to 1m", f.every)
+	case !slices.Contains([]string{string(sidecar.Serve), string(sidecar.Refuse), string(sidecar.Forward)}, f.misrouted), f.grpc && f.misrouted == string(sidecar.Forward):
+		return run.Usagef("--misrouted: %q is not allowed: want serve, refuse, or without --grpc forward", f.misrouted)
+	case f.underWay < 0 || f.underWay > maxOutstanding:
+		return run.Usagef("--max-under-way: %d is not allowed: want 0 to %d", f.underWay, maxOutstanding)
+	case f.drainLimit < time.Second || f.drainLimit > time.Hour:
+		return run.Usagef("--drain-timeout: %s is not allowed: want 1s to 1h", f.drainLimit)
+	case lease.CheckTTL(f.leaseTime) != nil:
+		return run.Usagef("--lease-time: %s is not allowed: want 1s to 10m", f.leaseTime)
 	}
-	if s.webhook != "" {
-		if u, err := url.Parse(s.webhook); err != nil || u.Scheme != "http" || u.Host == "" {
-			return run.Usagef("--webhook: %q is not allowed: want a URL that begins with http://", s.webhook)
+	if f.webhook != "" {
+		if u, err := url.Parse(f.webhook); err != nil || u.Scheme != "http" || u.Host == "" {
+			return run.Usagef("--webhook: %q is not allowed: want a URL that begins with http://", f.webhook)
 		}
 	}
 	return nil
 }
 
 // jobOf is --job, or the only one that rules name.
-func (s *sidecarFlags) jobOf(rules *front.Rules) (string, error) {
-	if s.job != "" {
-		return s.job, nil
+func (f *sidecarFlags) jobOf(rules *front.Rules) (string, error) {
+	if f.job != "" {
+		return f.job, nil
 	}
 	for _, r := range rules.List {
-		if s.job != "" && s.job != r.Job {
+		if f.job != "" && f.job != r.Job {
 			return "", run.Usagef("--job is missing: the rules name several")
 		}
-		s.job = r.Job
+		f.job = r.Job
 	}
-	if s.job == "" {
+	if f.job == "" {
 		return "", run.Usagef("--job is missing: want the name of the job that the server serves")
 	}
-	return s.job, nil
+	return f.job, nil
 }
 
-// serveSidecar is the process of a sidecar from its flags to its end.
-func serveSidecar(cmd *cobra.Command, f *flags, rules front.Rules) error {
+// serve is the process of a sidecar from its flags to its end.
+func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 	f.TLS.AnyClient = false
-	job, err := f.sidecar.jobOf(&rules)
+	job, err := f.jobOf(&rules)
 	if err != nil {
 		return err
 	}
@@ -129,7 +133,7 @@ func serveSidecar(cmd *cobra.Command, f *flags, rules front.Rules) error {
 	}
 	defer p.Close()
 	defer runtime.KeepAlive(ballast())
-	p.StopLimit = f.sidecar.drainLimit + run.StopLimit
+	p.StopLimit = f.drainLimit + run.StopLimit
 	creds, err := f.TLS.Client()
 	if err != nil {
 		return err
@@ -196,14 +200,14 @@ func serveSidecar(cmd *cobra.Command, f *flags, rules front.Rules) error {
 		}
 	}()
 	drain := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), f.sidecar.drainLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), f.drainLimit)
 		defer cancel()
 		return s.Drain(ctx, srv)
 	}
 	p.Status.Handle("GET /ownership", http.HandlerFunc(s.Ownership))
-	p.Status.Handle("POST /drain", drains(drain, f.sidecar.drainLimit))
+	p.Status.Handle("POST /drain", drains(drain, f.drainLimit))
 	p.Status.SetReady(s.Ready)
-	p.Log.Info("serving", "listen", lis.Addr().String(), "grpc", f.grpc, "tls", f.secured(), "http", p.Status.Where(), "job", job, "task", s.Task(), "upstream", f.sidecar.upstream)
+	p.Log.Info("serving", "listen", lis.Addr().String(), "grpc", f.grpc, "tls", f.secured(), "http", p.Status.Where(), "job", job, "task", s.Task(), "upstream", f.upstream)
 	return p.Wait(cmd.Context(), func() error {
 		err := drain()
 		_ = lis.Close()
@@ -228,19 +232,18 @@ func drains(drain func() error, limit time.Duration) http.Handler {
 	})
 }
 
-func (f *flags) sidecarConfig(p *run.Process, job string, dial grpc.DialOption) (*sidecar.Config, error) {
-	x := &f.sidecar
-	upstream, isH2C := strings.CutPrefix(x.upstream, h2c)
+func (f *sidecarFlags) sidecarConfig(p *run.Process, job string, dial grpc.DialOption) (*sidecar.Config, error) {
+	upstream, isH2C := strings.CutPrefix(f.upstream, h2c)
 	cfg := &sidecar.Config{
 		Slicelet: slicelet.Config{
-			Job: job, Task: x.task, Zone: f.Zone, Weight: x.weight, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job),
+			Job: job, Task: f.task, Zone: f.Zone, Weight: f.weight, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job),
 			Logger: p.Log, Registerer: p.Registry, DialOptions: []grpc.DialOption{dial},
 		},
-		Upstream: upstream, H2C: isH2C, GRPC: f.grpc, MaxMessage: f.maxMessage, Health: x.health, HealthEvery: x.every,
-		Misrouted: sidecar.Misrouted(x.misrouted), EndMoved: x.endMoved, UnderWay: x.underWay, Webhook: x.webhook,
+		Upstream: upstream, H2C: isH2C, GRPC: f.grpc, MaxMessage: f.maxMessage, Health: f.health, HealthEvery: f.every,
+		Misrouted: sidecar.Misrouted(f.misrouted), EndMoved: f.endMoved, UnderWay: f.underWay, Webhook: f.webhook,
 		Logger: p.Log, Registerer: p.Registry,
 	}
-	if x.believe {
+	if f.believe {
 		cfg.Slicelet.Customer = slicelet.BelieveCustomer
 	}
 	var err error
@@ -258,8 +261,8 @@ func (f *flags) sidecarConfig(p *run.Process, job string, dial grpc.DialOption) 
 }
 
 // openLeases is the way to the leases of a job in consistent mode, nil without --leases.
-func (f *flags) openLeases(p *run.Process, dial grpc.DialOption) (reader *lease.Reader, end func(), err error) {
-	if len(f.sidecar.leases) == 0 {
+func (f *sidecarFlags) openLeases(p *run.Process, dial grpc.DialOption) (reader *lease.Reader, end func(), err error) {
+	if len(f.leases) == 0 {
 		return nil, func() {}, nil
 	}
 	var conns []grpc.ClientConnInterface
@@ -271,7 +274,7 @@ func (f *flags) openLeases(p *run.Process, dial grpc.DialOption) (reader *lease.
 			}
 		}
 	}
-	for _, a := range f.sidecar.leases {
+	for _, a := range f.leases {
 		conn, err := grpc.NewClient(a, append(remote.DialOptions(), dial)...)
 		if err != nil {
 			end()
@@ -279,7 +282,7 @@ func (f *flags) openLeases(p *run.Process, dial grpc.DialOption) (reader *lease.
 		}
 		conns, ends = append(conns, conn), append(ends, conn.Close)
 	}
-	reader, err = lease.NewReader(lease.Config{Readers: remote.New(conns...), TTL: f.sidecar.leaseTime, Logger: p.Log, Registerer: p.Registry})
+	reader, err = lease.NewReader(lease.Config{Readers: remote.New(conns...), TTL: f.leaseTime, Logger: p.Log, Registerer: p.Registry})
 	if err != nil {
 		end()
 		return nil, nil, err

@@ -183,6 +183,8 @@ func routed(t *testing.T, c *clerk.Clerk) *http.Client {
 	return &http.Client{Transport: tr, Timeout: limit}
 }
 
-var byUser = front.Rules{List: []front.Rule{{Path: "/users/{user}/", Job: "web", Key: []httpkey.Source{mustWildcard()}, Missing: front.Refuse}}}
-
-func mustWildcard() httpkey.Source { return httpkey.Query("user") }
+// byUser finds keys in the query of paths below /users/, and byUserHeader in a header.
+var (
+	byUser       = front.Rules{List: []front.Rule{{Path: "/users/{id}/", Job: "web", Key: []httpkey.Source{httpkey.Query("user")}, Missing: front.Refuse}}}
+	byUserHeader = front.Rules{List: []front.Rule{{Job: "web", Key: []httpkey.Source{httpkey.Header("X-User")}}}}
+)

@@ -85,7 +85,7 @@ type Sidecar struct {
 	keys     atomic.Pointer[front.Keys]
 	underWay atomic.Int64
 	why      atomic.Pointer[error] // the server does not answer
-	kick     chan struct{}         // of capacity 1: the server may be dead
+	notify   chan struct{}         // of capacity 1: the server may be dead
 
 	door *door // of gRPC
 
@@ -108,7 +108,7 @@ type life struct {
 
 // New starts one. It does not wait for the server.
 func New(cfg Config) (*Sidecar, error) {
-	s := &Sidecar{cfg: cfg, log: cfg.Logger, kick: make(chan struct{}, 1), over: make(chan struct{})}
+	s := &Sidecar{cfg: cfg, log: cfg.Logger, notify: make(chan struct{}, 1), over: make(chan struct{})}
 	s.probe.init(&s.cfg)
 	s.tell.init(s)
 	why := errors.New("not asked yet")
@@ -153,7 +153,7 @@ func (s *Sidecar) begin() (*life, error) {
 	if s.cfg.GRPC {
 		err = s.serveGRPC(l)
 	} else {
-		l.handler, err = slicelethttp.Handler(sl, s.inner(l), slicelethttp.Config{EndMoved: s.ends(l), Registerer: l.metrics})
+		l.handler, err = slicelethttp.Handler(sl, s.inner(l), slicelethttp.Config{Consistent: cfg.Leases != nil, EndMoved: s.ends(l), Registerer: l.metrics})
 	}
 	if err != nil {
 		l.metrics.forget()
@@ -183,7 +183,7 @@ func (s *Sidecar) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.kick:
+		case <-s.notify:
 		case <-timer.C:
 		}
 		err := s.probe.ask(ctx)
@@ -247,7 +247,7 @@ func (s *Sidecar) replace(ctx context.Context, l *life) {
 // suspect has the server be looked at.
 func (s *Sidecar) suspect() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.notify <- struct{}{}:
 	default:
 	}
 }
