@@ -201,8 +201,10 @@ func (s *Sidecar) ends(l *life) func(*http.Request) bool {
 	}
 }
 
-// between are the headers between Slicer's programs that the server does not get as they came.
-var between = []string{httpkey.HeaderGeneration, httpkey.HeaderToken, httpkey.HeaderAttempt, httpkey.HeaderStandsFor, httpkey.HeaderForwarded}
+// between are the headers between Slicer's programs that the server does not get as they came. It
+// does get the generation by which a clerk has sent the request here, where it does not get the
+// task's own.
+var between = []string{httpkey.HeaderToken, httpkey.HeaderAttempt, httpkey.HeaderStandsFor, httpkey.HeaderForwarded}
 
 // rewrite makes the request that goes to the server.
 func (s *Sidecar) rewrite(pr *httputil.ProxyRequest) {
@@ -265,7 +267,8 @@ func unsent(err error) bool {
 	return refuses(err) || ok && op.Op == "dial"
 }
 
-// failed answers a request that the server has not answered.
+// failed answers a request that the server has not answered. The request is the one that was sent
+// there.
 func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errOverloaded):
@@ -282,7 +285,8 @@ func (s *Sidecar) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if len(r.Header[httpkey.HeaderGeneration]) > 0 {
-		// A clerk knows best what may be sent again, and takes this for what it is.
+		// What has sent it here by an assignment, a clerk, knows best what may be sent again, and takes
+		// this for what it is.
 		panic(http.ErrAbortHandler)
 	}
 	http.Error(w, "slicer: the server broke the connection off", http.StatusBadGateway)

@@ -176,6 +176,41 @@ func TestServerDies(t *testing.T) {
 	t.Logf("%d requests, %d lost", sent.Load(), lost.Load())
 }
 
+// TestUnderWay: a request that is under way at a server that dies goes to another task if a clerk has
+// sent it, and may send it again. Others hear that the connection broke.
+func TestUnderWay(t *testing.T) {
+	env := slicertest.New(t)
+	inside := make(chan struct{}, 2)
+	dies := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		inside <- struct{}{}
+		<-r.Context().Done()
+	})
+	a, _ := start(t, env, "a", dies.address, nil), start(t, env, "b", startServer(t, echo("b")).address, nil)
+	c := env.Clerk(clerk.Config{Job: "web"})
+	owners(t, c, "a", "b")
+	client, stranger := routed(t, c), newClient(t)
+	key := "k"
+	for i := 0; c.Lookup(key).At(0).Name != "a"; i++ {
+		key = fmt.Sprint(i)
+	}
+	type answer struct {
+		code int
+		body string
+	}
+	got, strange := make(chan answer, 1), make(chan answer, 1)
+	go func() { code, body, _ := send(client, "http://web/?key="+key); got <- answer{code, body} }()
+	go func() { code, body, _ := send(stranger, "http://"+a.address+"/"); strange <- answer{code, body} }()
+	<-inside
+	<-inside
+	dies.kill()
+	if x := <-got; x.code != 200 || x.body[0] != 'b' {
+		t.Errorf("by a clerk: %+v", x)
+	}
+	if x := <-strange; x.code != 502 {
+		t.Errorf("by a stranger: %+v", x)
+	}
+}
+
 // TestDrain: a drain, by its keys' move and its server's shutdown, loses no request, be it a POST.
 func TestDrain(t *testing.T) {
 	env := slicertest.New(t)
