@@ -35,7 +35,7 @@ type flags struct {
 // Command returns the program, which is the front end of HTTP or gRPC.
 func Command() *cobra.Command {
 	var f flags
-	beside := sidecarFlags{flags: &f}
+	beside := sidecarFlags{all: &f}
 	cmd := &cobra.Command{
 		Use:   "slicerproxy --config FILE --distributors HOST:PORT,... [flags]",
 		Short: "Send HTTP requests or gRPC to the tasks that own their keys",

@@ -24,7 +24,7 @@ import (
 
 // sidecarFlags are those of a task's sidecar.
 type sidecarFlags struct {
-	*flags
+	all                          *flags // of the program
 	upstream, job, task, health  string
 	misrouted, webhook           string
 	leases                       []string
@@ -42,7 +42,7 @@ func (f *sidecarFlags) bind(cmd *cobra.Command) {
 	fs.StringVar(&f.upstream, "upstream", "", "`[h2c://]host:port` of a server that this is the sidecar of: it takes HTTP/1.1, and gRPC by HTTP/2 without TLS, or with h2c:// all by HTTP/2 without TLS; --config may be left out then")
 	fs.StringVar(&f.task, "task", "", "`name` of the task that the server is, with --upstream: stable across restarts (default: the environment's SLICER_TASK, else POD_NAME)")
 	fs.StringVar(&f.job, "job", "", "`name` of the job that the server serves, with --upstream (default: that of the rules in --config, if they name one)")
-	fs.StringVar(&f.Advertise, "advertise", "", "`host:port` at which clients reach this sidecar (default: that of --listen, with the environment's SLICER_ADDRESS or POD_IP where it names no host)")
+	fs.StringVar(&f.all.Advertise, "advertise", "", "`host:port` at which clients reach this sidecar (default: that of --listen, with the environment's SLICER_ADDRESS or POD_IP where it names no host)")
 	fs.Float64Var(&f.weight, "weight", 1, "`capacity` of the server relative to those of the job's other tasks: 1e-6 to 1e6")
 	fs.StringVar(&f.health, "health", "", "`path` that the server answers by a code of 200 to 399 to GET while it can serve, not with --grpc; empty for any server that takes connections")
 	fs.DurationVar(&f.every, "health-interval", time.Second, "`time` between two looks whether the server answers, 50ms to 1m; one may take twice as long. A server is dead that refuses connections, or has not answered three times")
@@ -63,7 +63,7 @@ func (f *sidecarFlags) validateSidecar(cmd *cobra.Command) error {
 				return run.Usagef("--upstream is missing: --%s is for the sidecar of a server", name)
 			}
 		}
-		if f.config == "" {
+		if f.all.config == "" {
 			return run.Usagef("--config is missing: want a YAML file with rules")
 		}
 		return nil
@@ -82,11 +82,11 @@ func (f *sidecarFlags) validateSidecar(cmd *cobra.Command) error {
 		}
 	}
 	switch {
-	case f.health != "" && (f.grpc || f.health[0] != '/'):
+	case f.health != "" && (f.all.grpc || f.health[0] != '/'):
 		return run.Usagef("--health: %q is not allowed: want a path that begins with /, and none with --grpc", f.health)
 	case f.every < 50*time.Millisecond || f.every > time.Minute:
 		return run.Usagef("--health-interval: %s is not allowed: want 50ms to 1m", f.every)
-	case !slices.Contains([]string{string(sidecar.Serve), string(sidecar.Refuse), string(sidecar.Forward)}, f.misrouted), f.grpc && f.misrouted == string(sidecar.Forward):
+	case !slices.Contains([]string{string(sidecar.Serve), string(sidecar.Refuse), string(sidecar.Forward)}, f.misrouted), f.all.grpc && f.misrouted == string(sidecar.Forward):
 		return run.Usagef("--misrouted: %q is not allowed: want serve, refuse, or without --grpc forward", f.misrouted)
 	case f.underWay < 0 || f.underWay > maxOutstanding:
 		return run.Usagef("--max-under-way: %d is not allowed: want 0 to %d", f.underWay, maxOutstanding)
@@ -122,23 +122,23 @@ func (f *sidecarFlags) jobOf(rules *front.Rules) (string, error) {
 
 // serve is the process of a sidecar from its flags to its end.
 func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
-	f.TLS.AnyClient = false
+	f.all.TLS.AnyClient = false
 	job, err := f.jobOf(&rules)
 	if err != nil {
 		return err
 	}
-	p, err := run.Start(cmd.Name(), &f.Flags, cmd.ErrOrStderr())
+	p, err := run.Start(cmd.Name(), &f.all.Flags, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	defer runtime.KeepAlive(ballast())
 	p.StopLimit = f.drainLimit + run.StopLimit
-	creds, err := f.TLS.Client()
+	creds, err := f.all.TLS.Client()
 	if err != nil {
 		return err
 	}
-	lis, err := run.Listen("--listen", f.Listen)
+	lis, err := run.Listen("--listen", f.all.Listen)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 		return err
 	}
 	cfg.Slicelet.Leases = leases
-	if cfg.Slicelet.Address = f.Advertise; f.Advertise == "" {
+	if cfg.Slicelet.Address = f.all.Advertise; f.all.Advertise == "" {
 		cfg.Slicelet.Address = lis.Addr().String()
 	}
 	keys, err := front.NewKeys(rules, job)
@@ -166,10 +166,10 @@ func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 	}
 	s.SetKeys(keys)
 	p.Rereads(func() {
-		if f.config == "" {
+		if f.all.config == "" {
 			return
 		}
-		rules, err := readRules(f.config)
+		rules, err := readRules(f.all.config)
 		if err == nil {
 			keys, err = front.NewKeys(rules, job)
 		}
@@ -181,15 +181,15 @@ func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 		p.Log.Info("rules read again", "rules", summary(rules))
 	})
 	srv := newServer(s, p.Log)
-	if f.secured() && !f.grpc {
-		if err := f.TLS.Secure(srv, p.Log); err != nil {
+	if f.all.secured() && !f.all.grpc {
+		if err := f.all.TLS.Secure(srv, p.Log); err != nil {
 			return err
 		}
 	}
 	done, served := make(chan struct{}), error(nil)
 	go func() {
 		defer close(done)
-		if f.grpc {
+		if f.all.grpc {
 			served = s.Serve(lis)
 		} else {
 			served = serveOn(srv, lis)
@@ -207,7 +207,7 @@ func (f *sidecarFlags) serve(cmd *cobra.Command, rules front.Rules) error {
 	p.Status.Handle("GET /ownership", http.HandlerFunc(s.Ownership))
 	p.Status.Handle("POST /drain", drains(drain, f.drainLimit))
 	p.Status.SetReady(s.Ready)
-	p.Log.Info("serving", "listen", lis.Addr().String(), "grpc", f.grpc, "tls", f.secured(), "http", p.Status.Where(), "job", job, "task", s.Task(), "upstream", f.upstream)
+	p.Log.Info("serving", "listen", lis.Addr().String(), "grpc", f.all.grpc, "tls", f.all.secured(), "http", p.Status.Where(), "job", job, "task", s.Task(), "upstream", f.upstream)
 	return p.Wait(cmd.Context(), func() error {
 		err := drain()
 		_ = lis.Close()
@@ -236,10 +236,10 @@ func (f *sidecarFlags) sidecarConfig(p *run.Process, job string, dial grpc.DialO
 	upstream, isH2C := strings.CutPrefix(f.upstream, h2c)
 	cfg := &sidecar.Config{
 		Slicelet: slicelet.Config{
-			Job: job, Task: f.task, Zone: f.Zone, Weight: f.weight, Distributors: f.distributors, Backups: f.backups, CacheFile: f.cacheFile(job),
+			Job: job, Task: f.task, Zone: f.all.Zone, Weight: f.weight, Distributors: f.all.distributors, Backups: f.all.backups, CacheFile: f.all.cacheFile(job),
 			Logger: p.Log, Registerer: p.Registry, DialOptions: []grpc.DialOption{dial},
 		},
-		Upstream: upstream, H2C: isH2C, GRPC: f.grpc, MaxMessage: f.maxMessage, Health: f.health, HealthEvery: f.every,
+		Upstream: upstream, H2C: isH2C, GRPC: f.all.grpc, MaxMessage: f.all.maxMessage, Health: f.health, HealthEvery: f.every,
 		Misrouted: sidecar.Misrouted(f.misrouted), EndMoved: f.endMoved, UnderWay: f.underWay, Webhook: f.webhook,
 		Logger: p.Log, Registerer: p.Registry,
 	}
@@ -247,12 +247,12 @@ func (f *sidecarFlags) sidecarConfig(p *run.Process, job string, dial grpc.DialO
 		cfg.Slicelet.Customer = slicelet.BelieveCustomer
 	}
 	var err error
-	if f.secured() {
-		if cfg.TLS, err = f.TLS.ClientConfig(); err != nil {
+	if f.all.secured() {
+		if cfg.TLS, err = f.all.TLS.ClientConfig(); err != nil {
 			return nil, err
 		}
-		if f.grpc {
-			if cfg.Credentials, err = f.TLS.Server(); err != nil {
+		if f.all.grpc {
+			if cfg.Credentials, err = f.all.TLS.Server(); err != nil {
 				return nil, err
 			}
 		}
