@@ -48,6 +48,15 @@ const (
 	HeaderLevel = "Slicer-Level"
 	// HeaderDraining is in answers of a task that drains.
 	HeaderDraining = "Slicer-Draining"
+	// HeaderToken is what a sidecar tells its server in consistent mode, beside HeaderGeneration:
+	// slicelet.Handle.FencingToken of the request's key, decimal.
+	HeaderToken = "Slicer-Fencing-Token"
+	// HeaderLoad is in answers of a server with a sidecar: what the request counts for in a job whose
+	// load metric is custom (slicelet.Handle.ReportLoad), a decimal number.
+	HeaderLoad = "Slicer-Load"
+	// HeaderForwarded is in requests that a sidecar has passed on to the owner's, which passes them
+	// on no further.
+	HeaderForwarded = "Slicer-Forwarded"
 	// HeaderStandsFor says that the request is a trial request, and for how many it stands:
 	// 1 to overload.MostStandsFor, decimal.
 	HeaderStandsFor = "Slicer-Stands-For"

@@ -8,10 +8,11 @@ import (
 
 	"github.com/slicer-project/slicer/cmd/internal/proxyd"
 	"github.com/slicer-project/slicer/cmd/internal/run/runtest"
+	"github.com/slicer-project/slicer/cmd/internal/serve"
 )
 
 func TestMain(m *testing.M) {
-	runtest.Main(m, map[string]func() *cobra.Command{"slicerproxy": proxyd.Command})
+	runtest.Main(m, map[string]func() *cobra.Command{"slicerproxy": proxyd.Command, "serve": serve.Command})
 }
 
 // limit bounds every wait; nothing is asserted on it.

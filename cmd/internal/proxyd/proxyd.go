@@ -35,6 +35,7 @@ type flags struct {
 // Command returns the program, which is the front end of HTTP or gRPC.
 func Command() *cobra.Command {
 	var f flags
+	beside := sidecarFlags{all: &f}
 	cmd := &cobra.Command{
 		Use:   "slicerproxy --config FILE --distributors HOST:PORT,... [flags]",
 		Short: "Send HTTP requests or gRPC to the tasks that own their keys",
@@ -51,20 +52,34 @@ are :authority, paths are methods, such as /helloworld.Greeter/, and headers are
 On SIGHUP it reads the file again, and its certificate. What is wrong there leaves in
 force what was read before. On SIGTERM it ends the requests that it has.
 
+With --upstream it is the sidecar of a server in any language instead, and makes it a task of
+a job: what reaches it goes to that server. It counts requests by their keys, takes no keys
+while the server does not answer, tells the server which keys come and go, and on SIGTERM,
+or POST /drain at --http from this machine, gives the keys up before it ends. Rules only say
+where requests have their keys that have not come by slicerproxy. GET /ownership at --http
+is a stream of which keys come and go.
+
 With --tls-cert it serves HTTPS, shows that certificate to Distributors and tasks, and
-by --tls-ca checks theirs. Its own clients need none.`,
+by --tls-ca checks theirs. Its own clients need none, but with --upstream by --tls-ca.`,
 		Example: `  slicerproxy --config rules.yaml --check
   slicerproxy --config rules.yaml --distributors slicer-1:4720,slicer-2:4720 --backups slicer-backup:4730
-  slicerproxy --grpc --config batch.yaml --distributors slicer-1:4720,slicer-2:4720`,
+  slicerproxy --grpc --config batch.yaml --distributors slicer-1:4720,slicer-2:4720
+  slicerproxy --job web --task web-0 --upstream 127.0.0.1:3000 --distributors slicer-1:4720,slicer-2:4720`,
 		Args: run.Args(),
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := beside.validateSidecar(cmd); err != nil {
+			return err
+		}
 		if err := f.validate(); err != nil {
 			return err
 		}
-		rules, err := readRules(f.config)
-		if err != nil {
-			return &run.UsageError{Err: fmt.Errorf("--config: %w", err)}
+		var rules front.Rules
+		if f.config != "" {
+			var err error
+			if rules, err = readRules(f.config); err != nil {
+				return &run.UsageError{Err: fmt.Errorf("--config: %w", err)}
+			}
 		}
 		if f.grpc {
 			if err := rules.Check(clerkgrpc.CheckRule); err != nil {
@@ -75,9 +90,13 @@ by --tls-ca checks theirs. Its own clients need none.`,
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.config, summary(rules))
 			return err
 		}
+		if beside.upstream != "" {
+			return beside.serve(cmd, rules)
+		}
 		return serve(cmd, &f, rules)
 	}
 	f.bind(cmd)
+	beside.bind(cmd)
 	return cmd
 }
 
@@ -107,9 +126,6 @@ func (f *flags) bind(cmd *cobra.Command) {
 }
 
 func (f *flags) validate() error {
-	if f.config == "" {
-		return run.Usagef("--config is missing: want a YAML file with rules")
-	}
 	if f.check {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Process struct {
 	Status   *Status
 	// Rights are those of --policy, nil without.
 	Rights *enforce.Rights
+	// StopLimit is how long the stop of Wait may take; 0 stands for the constant.
+	StopLimit time.Duration
 
 	rereader *rereader
 }
@@ -164,7 +167,8 @@ func (p *Process) Wait(ctx context.Context, stop func() error, endings ...Ending
 	p.Status.NotReady("stopping")
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	limit := time.NewTimer(StopLimit)
+	most := cmp.Or(p.StopLimit, StopLimit)
+	limit := time.NewTimer(most)
 	defer limit.Stop()
 	select {
 	case serr := <-stopped:
@@ -173,7 +177,7 @@ func (p *Process) Wait(ctx context.Context, stop func() error, endings ...Ending
 			err = serr
 		}
 	case <-limit.C:
-		err = errors.Join(err, fmt.Errorf("gave up stopping in an orderly way after %s", StopLimit))
+		err = errors.Join(err, fmt.Errorf("gave up stopping in an orderly way after %s", most))
 	}
 	return err
 }
