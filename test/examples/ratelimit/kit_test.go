@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
@@ -297,4 +298,32 @@ func call(ctx context.Context, s *unitServer, r *wire.Report) error {
 func nan() float64 {
 	zero := 0.
 	return zero / zero
+}
+
+// unconnected is a client of a job whose servers do not answer.
+func unconnected(tb testing.TB) *Client {
+	k, err := clerk.New(clerk.Config{Job: Job, Static: slicertest.Assignment(Job, slicertest.Spread("limits-0"))})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	refuse := grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("refused") })
+	c, err := NewClient(ClientConfig{Clerk: k, DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), refuse}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := errors.Join(c.Close(), k.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// A decision allocates nothing.
+func TestAllowDoesNotAllocate(t *testing.T) {
+	c := unconnected(t)
+	l := quota.Limit{Rate: 1000, Burst: 100}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = c.Allow("ada", l, 1) }); n > 0 {
+		t.Errorf("%g allocations", n)
+	}
 }
