@@ -34,7 +34,10 @@ type Check struct {
 	Ref string
 	// Slow takes more than ten seconds, and is left out unless it is asked for.
 	Slow bool
-	run  func(*T)
+	// timed goes by when things happen. A busy machine may be to blame for a fault, so such a
+	// check is run again, alone.
+	timed bool
+	run   func(*T)
 }
 
 // Checks are those of a role, in the order in which a new implementation comes to meet them.

@@ -31,6 +31,11 @@ type story struct {
 
 // storyOf is that of the subscriber of a stream.
 func storyOf(w *watch) *story {
+	if w.s.t.role == Slicelet {
+		if _, err := wire.TaskFromProto(w.hello().GetTask()); err != nil {
+			w.s.t.faultAt(refWatch, "a Hello with the slicelet's task", err.Error())
+		}
+	}
 	return &story{mine: w.hello().GetTask(), state: assignment.TaskRunning}
 }
 

@@ -14,15 +14,15 @@ import (
 // servers are the checks of to which server a subscriber goes, and when.
 func servers() []Check {
 	return []Check{
-		{Name: "backoff", Ref: refWatch, run: checkBackoff,
+		{Name: "backoff", Ref: refWatch, run: checkBackoff, timed: true,
 			Text: "Between attempts at the only Distributor there are waits, of at least 100 ms, which grow with each failure and stay below 6 s."},
-		{Name: "jitter", Ref: refWatch, run: checkJitter,
+		{Name: "jitter", Ref: refWatch, run: checkJitter, timed: true,
 			Text: "The waits of several subscribers differ."},
 		{Name: "retry-after", Ref: refWatch, run: checkRetryAfter,
 			Text: "A subscriber that is moved away by UNAVAILABLE with RetryAfter goes to another Distributor."},
 		{Name: "retry-after-only", Ref: refSubscriber, run: checkRetryAfterOnly,
 			Text: "If there is no other, it returns when the time has passed, and not before."},
-		{Name: "silence", Ref: refWatch, run: checkSilence,
+		{Name: "silence", Ref: refWatch, run: checkSilence, timed: true,
 			Text: "A server that is silent for three times repeat_ms is left for another one; one that is not, is not."},
 		{Name: "unknown-job", Ref: refSubscriber, run: checkUnknownJob,
 			Text: "After NOT_FOUND the subscriber tries again, since the job may be created."},
@@ -36,7 +36,7 @@ func servers() []Check {
 			Text: "With a cache file a restarted subscriber goes by its last assignment while no server can be reached, and ignores a file that is damaged. Optional."},
 		{Name: "goodbye", Ref: refSubscriber, run: checkGoodbye,
 			Text: "A subscriber that closes ends its stream."},
-		{Name: "keepalive", Ref: refSubscriber, run: checkKeepalive, Slow: true,
+		{Name: "keepalive", Ref: refSubscriber, run: checkKeepalive, Slow: true, timed: true,
 			Text: "A connection on which nothing comes any more is left for another Distributor within 30 s by keepalive pings, though the server has promised nothing; pings are at least 5 s apart."},
 	}
 }
@@ -91,10 +91,10 @@ func checkJitter(t *T) {
 	const (
 		subscribers = 6
 		attempts    = 4
-		// Of six waits that are drawn from half of the longest to all of it, the longest is less
-		// than a sixteenth longer than the shortest once in 50,000 cases. What scheduling adds
-		// makes them differ more, so one row of waits that are alike will do.
-		alike = 16
+		// Where waits are drawn from half of the longest to all of it, four of six are next to
+		// the shortest once in 300 cases, and once more when the check is run again in 100,000.
+		// Some may be late, as the machine is busy.
+		next, most = 16, 3
 	)
 	for i := range subscribers {
 		d := t.server(fmt.Sprint("A", i+1))
@@ -108,8 +108,14 @@ func checkJitter(t *T) {
 		}
 	}
 	for n := 1; n < attempts; n++ { // the first of all wait while others start
-		if least, most := slices.Min(waits[n]), slices.Max(waits[n]); most-least < least/alike {
-			t.fault(fmt.Sprintf("waits of %d subscribers that differ at random", subscribers), fmt.Sprintf("almost the same after attempt %d: %v", n+1, rounded(waits[n])))
+		least, alike := slices.Min(waits[n]), 0
+		for _, w := range waits[n] {
+			if w < least+least/next {
+				alike++
+			}
+		}
+		if alike > most {
+			t.fault(fmt.Sprintf("waits of %d subscribers that differ at random", subscribers), fmt.Sprintf("%d almost the same after attempt %d: %v", alike, n+1, rounded(waits[n])))
 		}
 	}
 }
@@ -152,7 +158,7 @@ func checkRetryAfterOnly(t *T) {
 }
 
 func checkSilence(t *T) {
-	const repeat = 800 * time.Millisecond
+	const repeat = 500 * time.Millisecond
 	servers := []*server{t.server("A"), t.server("B")}
 	s := t.start(startConfig{distributors: servers})
 	w, at := t.acceptAny(servers...)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -58,7 +59,7 @@ func (t *T) run() *session {
 	s := &session{t: t, replies: make(chan line.Reply, 1), ended: make(chan struct{})}
 	s.cmd = exec.Command(t.command[0], t.command[1:]...)
 	s.cmd.Stderr = &s.errors
-	s.cmd.WaitDelay = time.Second
+	s.cmd.WaitDelay = t.patience
 	in, err := s.cmd.StdinPipe()
 	if err != nil {
 		panic(trouble{err})
@@ -84,7 +85,7 @@ func (t *T) run() *session {
 		}
 		_, _ = io.Copy(io.Discard, out) // after a line that is too long
 		s.state = "ended"
-		if err := s.cmd.Wait(); err != nil {
+		if err := s.cmd.Wait(); err != nil && !errors.Is(err, exec.ErrWaitDelay) { // what it has started holds standard error
 			s.state = err.Error()
 		}
 		close(s.ended)
