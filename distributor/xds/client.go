@@ -62,6 +62,7 @@ type member struct {
 type standing struct {
 	waited bool
 	gen    assignment.Generation
+	of     *resource // the routes that it is held for
 }
 
 func newClient(s *Service, in introduction, stream serverStream) *client {
@@ -269,7 +270,10 @@ func (c *client) tellLocked(now time.Time, m *member) {
 	}
 	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses}
 	if is.waited && m.accepted != nil {
-		is.gen = m.holds(m.accepted)
+		is.gen, is.of = m.holds(m.accepted), m.accepted
+		if is.of == m.said.of {
+			is.gen = max(is.gen, m.said.gen) // they may have been those of newer generations, too
+		}
 	} else if is.waited {
 		is.gen = c.claimed
 	}

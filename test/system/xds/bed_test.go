@@ -238,4 +238,3 @@ func (f *fleet) inspect(distributor int) (*slicerv1.InspectJobResponse, error) {
 	defer cancel()
 	return slicerv1.NewAdminServiceClient(cc).InspectJob(ctx, &slicerv1.InspectJobRequest{Job: job})
 }
-
