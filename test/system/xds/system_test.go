@@ -190,23 +190,25 @@ func (f *fleet) agree(all map[string]caller, keys int) {
 	for name, c := range all {
 		for limit := time.Now().Add(60 * time.Second); ; {
 			before := f.newest()
-			wrong := 0
+			var wrong []string
 			for i, task := range c.check(keys) {
+				key := fmt.Sprintf("user-%d", i)
 				owned := false
-				for o := range before.Lookup(assignment.KeyOf(fmt.Sprintf("user-%d", i))).All() {
+				for o := range before.Lookup(assignment.KeyOf(key)).All() {
 					owned = owned || o.Name == task
 				}
 				if !owned {
-					wrong++
+					wrong = append(wrong, fmt.Sprintf("%s (%s) by %s", key, assignment.KeyOf(key), task))
 				}
 			}
 			same := f.newest() == before
-			if wrong == 0 && same {
+			if len(wrong) == 0 && same {
 				break
 			}
 			if time.Now().After(limit) {
-				f.t.Fatalf("%s: %d of %d keys are answered elsewhere (the assignment stays: %t)", name, wrong, keys, same)
+				f.t.Fatalf("%s: %d of %d keys are answered elsewhere (the assignment stays: %t): %q", name, len(wrong), keys, same, wrong[:min(len(wrong), 5)])
 			}
+			f.t.Logf("%s: %d of %d keys are answered elsewhere (the assignment stays: %t): %q", name, len(wrong), keys, same, wrong[:min(len(wrong), 5)])
 			time.Sleep(200 * time.Millisecond)
 		}
 	}
