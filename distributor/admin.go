@@ -83,7 +83,9 @@ func callerOf(ctx context.Context, r *enforce.Rights) enforce.Caller {
 
 func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequest) (*slicerv1.InspectJobResponse, error) {
 	resp, err := passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
-	s.d.addAutosharding(time.Now(), r.GetJob(), resp)
+	now := time.Now()
+	s.d.addAutosharding(now, r.GetJob(), resp)
+	s.d.addXDS(now, r.GetJob(), resp)
 	return resp, err
 }
 

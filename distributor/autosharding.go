@@ -15,7 +15,7 @@ import (
 // source gives autosharding what this Distributor has.
 type source struct{ d *Distributor }
 
-// autoshardingClient is a client of gRPC's auto-sharding protocol.
+// autoshardingClient is a client of gRPC's auto-sharding protocol, or of xDS.
 type autoshardingClient struct {
 	id   uint64
 	job  *job
@@ -27,20 +27,30 @@ type autoshardingClient struct {
 
 // Join implements autosharding.Source.
 func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	p := watches(ctx, s.d.cfg.Rights)
-	j, err := s.d.acquireFor(ctx, job, p)
+	c, err := s.d.joinClient(ctx, job, fanout.ClientCame{Name: name, Held: held})
 	if err != nil {
 		return nil, err
 	}
-	c := &autoshardingClient{id: s.d.given.subscribers.Add(1), job: j, petition: p}
+	return c, nil
+}
+
+// joinClient enters a client, once it may watch the job, under a number of its own.
+func (d *Distributor) joinClient(ctx context.Context, job string, came fanout.ClientCame) (*autoshardingClient, error) {
+	p := watches(ctx, d.cfg.Rights)
+	j, err := d.acquireFor(ctx, job, p)
+	if err != nil {
+		return nil, err
+	}
+	c := &autoshardingClient{id: d.given.subscribers.Add(1), job: j, petition: p}
+	came.ID = c.id
 	if err := j.admit(ctx, p, func(now time.Time) error {
-		if r, refused := j.stepLocked(now, fanout.ClientCame{ID: c.id, Name: name, Held: held}).(fanout.Refuse); refused {
+		if r, refused := j.stepLocked(now, came).(fanout.Refuse); refused {
 			return r.Err
 		}
 		j.clients[c.id] = c
 		return nil
 	}); err != nil {
-		s.d.release(j)
+		d.release(j)
 		return nil, err
 	}
 	return c, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/slicer-project/slicer/distributor/fanout"
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
 	"github.com/slicer-project/slicer/distributor/relay"
+	"github.com/slicer-project/slicer/distributor/xds"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -43,6 +44,7 @@ type Distributor struct {
 	metrics      *metrics
 	lookupHost   lookupFunc
 	autosharding *autosharding.Service
+	xds          *xds.Service
 	wholes       *limiter.Wholes[*job]
 	handshakes   *limiter.Handshakes
 	unknowns     *limiter.Names
@@ -98,6 +100,12 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		m.close()
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
+	d.xds, err = xds.New(xds.Config{Source: xdsSource{d}, ID: cfg.ID, Logger: d.log, Registerer: m.reg})
+	if err != nil {
+		d.autosharding.Close()
+		m.close()
+		return nil, fmt.Errorf("distributor config: %w", err)
+	}
 	d.relay = d.newRelay()
 	d.handlers.Go(func() { d.maintain(d.handlers.Life()) })
 	if cfg.Rights != nil {
@@ -106,7 +114,7 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 	return d, nil
 }
 
-// Register adds SubscriberService, gRPC's AutoshardingService, AdminService, which is
+// Register adds SubscriberService, gRPC's AutoshardingService, xDS, AdminService, which is
 // passed on to the assigners, and RelayService, for Distributors of the second tier,
 // to a server. See ServerOptions.
 func (d *Distributor) Register(r grpc.ServiceRegistrar) {
@@ -114,6 +122,7 @@ func (d *Distributor) Register(r grpc.ServiceRegistrar) {
 	slicerv1.RegisterAdminServiceServer(r, adminService{d: d})
 	slicerv1.RegisterRelayServiceServer(r, d.relay)
 	d.autosharding.Register(r)
+	d.xds.Register(r)
 }
 
 // Ready is nil once an assigner has been attached, or in the second tier a
@@ -145,7 +154,7 @@ func (d *Distributor) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.handlers.Stop()
-	err := d.autosharding.Close()
+	err := errors.Join(d.autosharding.Close(), d.xds.Close())
 	d.relay.Close()
 	d.handlers.Close()
 	d.metrics.close()
@@ -206,6 +215,7 @@ func (d *Distributor) dropIfIdle(j *job, now time.Time) (at time.Time, dropped b
 	j.m.drop()
 	d.wholes.Forget(now, j)
 	d.autosharding.Forget(j.name)
+	d.xds.Forget(j.name)
 	return time.Time{}, true
 }
 

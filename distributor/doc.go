@@ -50,8 +50,8 @@
 // seconds, or cannot be reached, the status says so, and slicelets look for another
 // Distributor. One that no assigner hears goes on serving assignments.
 //
-// Beside its own protocol it speaks gRPC's, to clients that have none of our code:
-// see package autosharding below this one.
+// Beside its own protocol it speaks gRPC's, and xDS, to clients that have none of our code:
+// see packages autosharding and xds below this one.
 //
 // A Distributor keeps nothing on disk and survives what it depends on: with all assigners
 // dead it goes on serving what it holds (section 4.3), and keeps trying to reach each of

@@ -124,13 +124,16 @@ type (
 	}
 )
 
-// Events of clients of gRPC's auto-sharding protocol, which are numbered as subscribers are.
+// Events of clients of gRPC's auto-sharding protocol and of xDS, which are numbered as
+// subscribers are.
 type (
-	// ClientCame lets such a client in, which holds a generation. It counts as a clerk.
+	// ClientCame lets such a client in, which holds a generation. It counts as a clerk, or
+	// as an observer until it says what it holds.
 	ClientCame struct {
-		ID   uint64
-		Name string
-		Held assignment.Generation
+		ID       uint64
+		Name     string
+		Held     assignment.Generation
+		Observes bool
 	}
 	// ClientAsks asks for the newest assignment. Newest is the answer.
 	ClientAsks struct{ ID uint64 }
@@ -142,29 +145,32 @@ type (
 	// ClientRefuses says that it will not take what it was sent: it counts as an observer
 	// then, for which nothing waits.
 	ClientRefuses struct{ ID uint64 }
+	// ClientObserves says that it does not ask for assignments now: it counts as an observer.
+	ClientObserves struct{ ID uint64 }
 )
 
-func (Tick) event()          {}
-func (Peers) event()         {}
-func (Offered) event()       {}
-func (Undecodable) event()   {}
-func (Quoted) event()        {}
-func (BaseOffered) event()   {}
-func (Answered) event()      {}
-func (AccessAsked) event()   {}
-func (TaskRefused) event()   {}
-func (Indexed) event()       {}
-func (PeerReady) event()     {}
-func (Came) event()          {}
-func (Reported) event()      {}
-func (Acked) event()         {}
-func (Ready) event()         {}
-func (DeltaFailed) event()   {}
-func (Holds) event()         {}
-func (HeldElsewhere) event() {}
-func (Left) event()          {}
-func (Fetched) event()       {}
-func (ClientCame) event()    {}
-func (ClientAsks) event()    {}
-func (ClientHolds) event()   {}
-func (ClientRefuses) event() {}
+func (Tick) event()           {}
+func (Peers) event()          {}
+func (Offered) event()        {}
+func (Undecodable) event()    {}
+func (Quoted) event()         {}
+func (BaseOffered) event()    {}
+func (Answered) event()       {}
+func (AccessAsked) event()    {}
+func (TaskRefused) event()    {}
+func (Indexed) event()        {}
+func (PeerReady) event()      {}
+func (Came) event()           {}
+func (Reported) event()       {}
+func (Acked) event()          {}
+func (Ready) event()          {}
+func (DeltaFailed) event()    {}
+func (Holds) event()          {}
+func (HeldElsewhere) event()  {}
+func (Left) event()           {}
+func (Fetched) event()        {}
+func (ClientCame) event()     {}
+func (ClientAsks) event()     {}
+func (ClientHolds) event()    {}
+func (ClientRefuses) event()  {}
+func (ClientObserves) event() {}

@@ -158,7 +158,7 @@ func (j *Job) Step(now time.Time, e Event) []Action {
 		j.came(now, e)
 	case Left:
 		j.left(now, e.ID)
-	case ClientCame, ClientAsks, ClientHolds, ClientRefuses:
+	case ClientCame, ClientAsks, ClientHolds, ClientRefuses, ClientObserves:
 		j.client(now, e)
 	case Fetched:
 		j.fetch(now, e)

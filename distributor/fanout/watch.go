@@ -191,9 +191,9 @@ func (j *Job) client(now time.Time, e Event) {
 			j.do(Refuse{e.ID, err})
 			return
 		}
-		c := &autoshardingClient{name: e.Name, joined: now, held: e.Held}
+		c := &autoshardingClient{name: e.Name, joined: now, held: e.Held, refusing: e.Observes}
 		j.autosharding[e.ID] = c
-		j.conv.join(e.ID, slicerv1.Role_ROLE_CLERK, c.name, j.heldByClient(c))
+		j.conv.join(e.ID, c.role(), c.name, j.heldByClient(c))
 		j.schedule.acksChanged(now)
 		j.cfg.Observer.Subscribers(slicerv1.Role_ROLE_CLERK, 1)
 		j.counts.measure(now)
@@ -211,7 +211,19 @@ func (j *Job) client(now time.Time, e Event) {
 			j.cfg.Observer.Refused()
 			j.setRefusing(now, e.ID, c, true)
 		}
+	case ClientObserves:
+		if c := j.autosharding[e.ID]; c != nil {
+			j.setRefusing(now, e.ID, c, true)
+		}
 	}
+}
+
+// role is what a client counts as.
+func (c *autoshardingClient) role() slicerv1.Role {
+	if c.refusing {
+		return slicerv1.Role_ROLE_OBSERVER
+	}
+	return slicerv1.Role_ROLE_CLERK
 }
 
 // heldByClient is what a client counts as holding. It cannot say of which store that is:
@@ -252,10 +264,6 @@ func (j *Job) setRefusing(now time.Time, id uint64, c *autoshardingClient, refus
 		return
 	}
 	c.refusing = refusing
-	role := slicerv1.Role_ROLE_CLERK
-	if refusing {
-		role = slicerv1.Role_ROLE_OBSERVER
-	}
-	j.conv.join(id, role, c.name, j.heldByClient(c))
+	j.conv.join(id, c.role(), c.name, j.heldByClient(c))
 	j.counts.recount(now)
 }

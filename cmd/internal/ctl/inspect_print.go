@@ -95,6 +95,9 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 	for _, v := range c.Autosharding {
 		fmt.Fprintln(w, v.describe())
 	}
+	for _, v := range c.XDS {
+		fmt.Fprintln(w, v.describe())
+	}
 	if r := c.LastRound; r != nil {
 		fmt.Fprintf(w, "last round %s ago: %s\n", age(now.Sub(r.At)), r.describe())
 	}

@@ -47,6 +47,8 @@ type controlView struct {
 	LastRound *roundView    `json:"last_round,omitempty"`
 	// Autosharding are the clients of gRPC's auto-sharding protocol, by Distributor.
 	Autosharding []autoshardingView `json:"autosharding,omitempty"`
+	// XDS are the xDS clients, by Distributor.
+	XDS []xdsView `json:"xds,omitempty"`
 	// Overrides are those in force.
 	Overrides *overridesView `json:"overrides,omitempty"`
 	// VanishedMS is for how long the assigner itself has kept the job frozen, because
@@ -227,7 +229,7 @@ func newControl(info *slicerv1.InspectJobResponse, generation int64) *controlVie
 		Imbalance: info.Imbalance, Floor: info.Floor,
 		Converged: info.ConvergedGeneration >= generation, ConvergedGen: info.ConvergedGeneration, Stragglers: info.Stragglers,
 		Distributors: info.Distributors, Clerks: info.Clerks, Slicelets: info.Slicelets, Progress: newProgress(info.Progress),
-		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), Leases: newLeases(info.Consistency),
+		LastRound: newRound(info.LastRound), Autosharding: newAutosharding(info.Autosharding), XDS: newXDS(info.Xds), Leases: newLeases(info.Consistency),
 		Overrides: newOverrides(info.Overrides), VanishedMS: info.VanishedMs, Wanted: info.WantedTasks,
 	}
 }

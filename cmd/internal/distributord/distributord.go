@@ -29,7 +29,8 @@ subscribes. It keeps no state on disk: run as many as there are subscribers for,
 about one for ten thousand, and two at least.
 
 It also serves gRPC's own auto-sharding protocol, to clients in any language whose
-load balancing policy is autosharding_experimental: the target is a job's name.
+load balancing policy is autosharding_experimental: the target is a job's name; and
+xDS, to stock gRPC clients that dial xds:///JOB.
 
 While all assigners are dead it goes on serving what it holds.
 

@@ -743,6 +743,8 @@ type InspectJobResponse struct {
 	Customers []*CustomerStatus `protobuf:"bytes,22,rep,name=customers,proto3" json:"customers,omitempty"`
 	// How many tasks the job would need for its target utilization; 0 when it is not known.
 	WantedTasks uint32 `protobuf:"varint,24,opt,name=wanted_tasks,json=wantedTasks,proto3" json:"wanted_tasks,omitempty"`
+	// xDS clients, by Distributor: the one that is asked adds its own.
+	Xds []*XdsClients `protobuf:"bytes,25,rep,name=xds,proto3" json:"xds,omitempty"`
 	// Why the job's store cannot be read or written just now; empty when it can.
 	StoreError    string `protobuf:"bytes,23,opt,name=store_error,json=storeError,proto3" json:"store_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -938,6 +940,13 @@ func (x *InspectJobResponse) GetWantedTasks() uint32 {
 		return x.WantedTasks
 	}
 	return 0
+}
+
+func (x *InspectJobResponse) GetXds() []*XdsClients {
+	if x != nil {
+		return x.Xds
+	}
+	return nil
 }
 
 func (x *InspectJobResponse) GetStoreError() string {
@@ -1788,6 +1797,112 @@ func (x *Consistency) GetError() string {
 	return ""
 }
 
+// XdsClients are the clients of a job that speak xDS with one Distributor. Those that have
+// asked for routes count among the clerks.
+type XdsClients struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DistributorId string                 `protobuf:"bytes,1,opt,name=distributor_id,json=distributorId,proto3" json:"distributor_id,omitempty"`
+	Clients       uint32                 `protobuf:"varint,2,opt,name=clients,proto3" json:"clients,omitempty"`
+	// Those of them that have refused the last answer of some type: nothing waits for them.
+	Refusing uint32 `protobuf:"varint,3,opt,name=refusing,proto3" json:"refusing,omitempty"`
+	// All since the job came to be served there.
+	Acks  uint64 `protobuf:"varint,4,opt,name=acks,proto3" json:"acks,omitempty"`
+	Nacks uint64 `protobuf:"varint,5,opt,name=nacks,proto3" json:"nacks,omitempty"`
+	// The words of the last refusal, and how old it is.
+	LastNack      string `protobuf:"bytes,6,opt,name=last_nack,json=lastNack,proto3" json:"last_nack,omitempty"`
+	LastNackAgeMs int64  `protobuf:"varint,7,opt,name=last_nack_age_ms,json=lastNackAgeMs,proto3" json:"last_nack_age_ms,omitempty"`
+	// Why the job's clients are not served; empty if they are.
+	Refused       string `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *XdsClients) Reset() {
+	*x = XdsClients{}
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *XdsClients) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*XdsClients) ProtoMessage() {}
+
+func (x *XdsClients) ProtoReflect() protoreflect.Message {
+	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use XdsClients.ProtoReflect.Descriptor instead.
+func (*XdsClients) Descriptor() ([]byte, []int) {
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *XdsClients) GetDistributorId() string {
+	if x != nil {
+		return x.DistributorId
+	}
+	return ""
+}
+
+func (x *XdsClients) GetClients() uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return 0
+}
+
+func (x *XdsClients) GetRefusing() uint32 {
+	if x != nil {
+		return x.Refusing
+	}
+	return 0
+}
+
+func (x *XdsClients) GetAcks() uint64 {
+	if x != nil {
+		return x.Acks
+	}
+	return 0
+}
+
+func (x *XdsClients) GetNacks() uint64 {
+	if x != nil {
+		return x.Nacks
+	}
+	return 0
+}
+
+func (x *XdsClients) GetLastNack() string {
+	if x != nil {
+		return x.LastNack
+	}
+	return ""
+}
+
+func (x *XdsClients) GetLastNackAgeMs() int64 {
+	if x != nil {
+		return x.LastNackAgeMs
+	}
+	return 0
+}
+
+func (x *XdsClients) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 // AutoshardingClients are the clients of a job that speak gRPC's auto-sharding
 // protocol with one Distributor. They count among the clerks.
 type AutoshardingClients struct {
@@ -1813,7 +1928,7 @@ type AutoshardingClients struct {
 
 func (x *AutoshardingClients) Reset() {
 	*x = AutoshardingClients{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1940,7 @@ func (x *AutoshardingClients) String() string {
 func (*AutoshardingClients) ProtoMessage() {}
 
 func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[24]
+	mi := &file_slicer_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1953,7 @@ func (x *AutoshardingClients) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutoshardingClients.ProtoReflect.Descriptor instead.
 func (*AutoshardingClients) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AutoshardingClients) GetDistributorId() string {
@@ -1940,7 +2055,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2067,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[25]
+	mi := &file_slicer_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2080,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskStatus) GetTask() *Task {
@@ -2075,7 +2190,7 @@ type Round struct {
 
 func (x *Round) Reset() {
 	*x = Round{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2202,7 @@ func (x *Round) String() string {
 func (*Round) ProtoMessage() {}
 
 func (x *Round) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[26]
+	mi := &file_slicer_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2215,7 @@ func (x *Round) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Round.ProtoReflect.Descriptor instead.
 func (*Round) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Round) GetGeneration() int64 {
@@ -2169,7 +2284,7 @@ type GiveOrderRequest struct {
 
 func (x *GiveOrderRequest) Reset() {
 	*x = GiveOrderRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2296,7 @@ func (x *GiveOrderRequest) String() string {
 func (*GiveOrderRequest) ProtoMessage() {}
 
 func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[27]
+	mi := &file_slicer_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2309,7 @@ func (x *GiveOrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderRequest.ProtoReflect.Descriptor instead.
 func (*GiveOrderRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GiveOrderRequest) GetJob() string {
@@ -2351,7 +2466,7 @@ type FreezeOrder struct {
 
 func (x *FreezeOrder) Reset() {
 	*x = FreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2478,7 @@ func (x *FreezeOrder) String() string {
 func (*FreezeOrder) ProtoMessage() {}
 
 func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[28]
+	mi := &file_slicer_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2491,7 @@ func (x *FreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreezeOrder.ProtoReflect.Descriptor instead.
 func (*FreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FreezeOrder) GetForMs() int64 {
@@ -2394,7 +2509,7 @@ type UnfreezeOrder struct {
 
 func (x *UnfreezeOrder) Reset() {
 	*x = UnfreezeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2521,7 @@ func (x *UnfreezeOrder) String() string {
 func (*UnfreezeOrder) ProtoMessage() {}
 
 func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[29]
+	mi := &file_slicer_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2534,7 @@ func (x *UnfreezeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnfreezeOrder.ProtoReflect.Descriptor instead.
 func (*UnfreezeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type PinOrder struct {
@@ -2437,7 +2552,7 @@ type PinOrder struct {
 
 func (x *PinOrder) Reset() {
 	*x = PinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2564,7 @@ func (x *PinOrder) String() string {
 func (*PinOrder) ProtoMessage() {}
 
 func (x *PinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[30]
+	mi := &file_slicer_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2577,7 @@ func (x *PinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinOrder.ProtoReflect.Descriptor instead.
 func (*PinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PinOrder) GetStart() uint64 {
@@ -2506,7 +2621,7 @@ type UnpinOrder struct {
 
 func (x *UnpinOrder) Reset() {
 	*x = UnpinOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2633,7 @@ func (x *UnpinOrder) String() string {
 func (*UnpinOrder) ProtoMessage() {}
 
 func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[31]
+	mi := &file_slicer_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2646,7 @@ func (x *UnpinOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinOrder.ProtoReflect.Descriptor instead.
 func (*UnpinOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UnpinOrder) GetStart() uint64 {
@@ -2564,7 +2679,7 @@ type ExcludeOrder struct {
 
 func (x *ExcludeOrder) Reset() {
 	*x = ExcludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2691,7 @@ func (x *ExcludeOrder) String() string {
 func (*ExcludeOrder) ProtoMessage() {}
 
 func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[32]
+	mi := &file_slicer_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2704,7 @@ func (x *ExcludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcludeOrder.ProtoReflect.Descriptor instead.
 func (*ExcludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExcludeOrder) GetTask() string {
@@ -2608,7 +2723,7 @@ type IncludeOrder struct {
 
 func (x *IncludeOrder) Reset() {
 	*x = IncludeOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2735,7 @@ func (x *IncludeOrder) String() string {
 func (*IncludeOrder) ProtoMessage() {}
 
 func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[33]
+	mi := &file_slicer_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2748,7 @@ func (x *IncludeOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncludeOrder.ProtoReflect.Descriptor instead.
 func (*IncludeOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *IncludeOrder) GetTask() string {
@@ -2655,7 +2770,7 @@ type RollbackOrder struct {
 
 func (x *RollbackOrder) Reset() {
 	*x = RollbackOrder{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2782,7 @@ func (x *RollbackOrder) String() string {
 func (*RollbackOrder) ProtoMessage() {}
 
 func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[34]
+	mi := &file_slicer_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2795,7 @@ func (x *RollbackOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOrder.ProtoReflect.Descriptor instead.
 func (*RollbackOrder) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RollbackOrder) GetGeneration() int64 {
@@ -2715,7 +2830,7 @@ type GiveOrderResponse struct {
 
 func (x *GiveOrderResponse) Reset() {
 	*x = GiveOrderResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2842,7 @@ func (x *GiveOrderResponse) String() string {
 func (*GiveOrderResponse) ProtoMessage() {}
 
 func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[35]
+	mi := &file_slicer_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2855,7 @@ func (x *GiveOrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveOrderResponse.ProtoReflect.Descriptor instead.
 func (*GiveOrderResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GiveOrderResponse) GetOrder() int64 {
@@ -2789,7 +2904,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2916,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[36]
+	mi := &file_slicer_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2929,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetHistoryRequest) GetJob() string {
@@ -2843,7 +2958,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2970,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[37]
+	mi := &file_slicer_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2983,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -2904,7 +3019,7 @@ type CheckAccessRequest struct {
 
 func (x *CheckAccessRequest) Reset() {
 	*x = CheckAccessRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3031,7 @@ func (x *CheckAccessRequest) String() string {
 func (*CheckAccessRequest) ProtoMessage() {}
 
 func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[38]
+	mi := &file_slicer_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3044,7 @@ func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
 func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CheckAccessRequest) GetJob() string {
@@ -2984,7 +3099,7 @@ type CheckAccessResponse struct {
 
 func (x *CheckAccessResponse) Reset() {
 	*x = CheckAccessResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3111,7 @@ func (x *CheckAccessResponse) String() string {
 func (*CheckAccessResponse) ProtoMessage() {}
 
 func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[39]
+	mi := &file_slicer_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3124,7 @@ func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
 func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CheckAccessResponse) GetAllowed() bool {
@@ -3050,7 +3165,7 @@ type ExplainKeyRequest struct {
 
 func (x *ExplainKeyRequest) Reset() {
 	*x = ExplainKeyRequest{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3177,7 @@ func (x *ExplainKeyRequest) String() string {
 func (*ExplainKeyRequest) ProtoMessage() {}
 
 func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[40]
+	mi := &file_slicer_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3190,7 @@ func (x *ExplainKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyRequest.ProtoReflect.Descriptor instead.
 func (*ExplainKeyRequest) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExplainKeyRequest) GetJob() string {
@@ -3116,7 +3231,7 @@ type ExplainKeyResponse struct {
 
 func (x *ExplainKeyResponse) Reset() {
 	*x = ExplainKeyResponse{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[41]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3243,7 @@ func (x *ExplainKeyResponse) String() string {
 func (*ExplainKeyResponse) ProtoMessage() {}
 
 func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[41]
+	mi := &file_slicer_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3256,7 @@ func (x *ExplainKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainKeyResponse.ProtoReflect.Descriptor instead.
 func (*ExplainKeyResponse) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExplainKeyResponse) GetGeneration() int64 {
@@ -3223,7 +3338,7 @@ type KeyOwner struct {
 
 func (x *KeyOwner) Reset() {
 	*x = KeyOwner{}
-	mi := &file_slicer_v1_admin_proto_msgTypes[42]
+	mi := &file_slicer_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3350,7 @@ func (x *KeyOwner) String() string {
 func (*KeyOwner) ProtoMessage() {}
 
 func (x *KeyOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_slicer_v1_admin_proto_msgTypes[42]
+	mi := &file_slicer_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3363,7 @@ func (x *KeyOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyOwner.ProtoReflect.Descriptor instead.
 func (*KeyOwner) Descriptor() ([]byte, []int) {
-	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_slicer_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KeyOwner) GetTask() string {
@@ -3329,7 +3444,7 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x11InspectJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
 	"\tcustomers\x18\x02 \x01(\rR\tcustomers\x12\x1a\n" +
-	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\xb3\a\n" +
+	"\bcustomer\x18\x03 \x01(\tR\bcustomer\"\xdc\a\n" +
 	"\x12InspectJobResponse\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.slicer.v1.JobR\x03job\x12\x1e\n" +
 	"\n" +
@@ -3361,7 +3476,8 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x05alarm\x18\x14 \x01(\tR\x05alarm\x12/\n" +
 	"\bprogress\x18\x15 \x01(\v2\x13.slicer.v1.ProgressR\bprogress\x127\n" +
 	"\tcustomers\x18\x16 \x03(\v2\x19.slicer.v1.CustomerStatusR\tcustomers\x12!\n" +
-	"\fwanted_tasks\x18\x18 \x01(\rR\vwantedTasks\x12\x1f\n" +
+	"\fwanted_tasks\x18\x18 \x01(\rR\vwantedTasks\x12'\n" +
+	"\x03xds\x18\x19 \x03(\v2\x15.slicer.v1.XdsClientsR\x03xds\x12\x1f\n" +
 	"\vstore_error\x18\x17 \x01(\tR\n" +
 	"storeError\"S\n" +
 	"\x14InspectSlicesRequest\x12\x10\n" +
@@ -3437,7 +3553,17 @@ const file_slicer_v1_admin_proto_rawDesc = "" +
 	"\x04step\x18\v \x01(\tR\x04step\x12\x17\n" +
 	"\astep_ms\x18\f \x01(\x03R\x06stepMs\x12\x18\n" +
 	"\aleading\x18\r \x01(\bR\aleading\x12\x14\n" +
-	"\x05error\x18\x0e \x01(\tR\x05error\"\xca\x02\n" +
+	"\x05error\x18\x0e \x01(\tR\x05error\"\xf3\x01\n" +
+	"\n" +
+	"XdsClients\x12%\n" +
+	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x18\n" +
+	"\aclients\x18\x02 \x01(\rR\aclients\x12\x1a\n" +
+	"\brefusing\x18\x03 \x01(\rR\brefusing\x12\x12\n" +
+	"\x04acks\x18\x04 \x01(\x04R\x04acks\x12\x14\n" +
+	"\x05nacks\x18\x05 \x01(\x04R\x05nacks\x12\x1b\n" +
+	"\tlast_nack\x18\x06 \x01(\tR\blastNack\x12'\n" +
+	"\x10last_nack_age_ms\x18\a \x01(\x03R\rlastNackAgeMs\x12\x18\n" +
+	"\arefused\x18\b \x01(\tR\arefused\"\xca\x02\n" +
 	"\x13AutoshardingClients\x12%\n" +
 	"\x0edistributor_id\x18\x01 \x01(\tR\rdistributorId\x12\x18\n" +
 	"\aclients\x18\x02 \x01(\rR\aclients\x12\x1a\n" +
@@ -3587,7 +3713,7 @@ func file_slicer_v1_admin_proto_rawDescGZIP() []byte {
 	return file_slicer_v1_admin_proto_rawDescData
 }
 
-var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_slicer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_slicer_v1_admin_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: slicer.v1.Job
 	(*PutJobRequest)(nil),         // 1: slicer.v1.PutJobRequest
@@ -3613,99 +3739,101 @@ var file_slicer_v1_admin_proto_goTypes = []any{
 	(*AssignerView)(nil),          // 21: slicer.v1.AssignerView
 	(*AttachedDistributor)(nil),   // 22: slicer.v1.AttachedDistributor
 	(*Consistency)(nil),           // 23: slicer.v1.Consistency
-	(*AutoshardingClients)(nil),   // 24: slicer.v1.AutoshardingClients
-	(*TaskStatus)(nil),            // 25: slicer.v1.TaskStatus
-	(*Round)(nil),                 // 26: slicer.v1.Round
-	(*GiveOrderRequest)(nil),      // 27: slicer.v1.GiveOrderRequest
-	(*FreezeOrder)(nil),           // 28: slicer.v1.FreezeOrder
-	(*UnfreezeOrder)(nil),         // 29: slicer.v1.UnfreezeOrder
-	(*PinOrder)(nil),              // 30: slicer.v1.PinOrder
-	(*UnpinOrder)(nil),            // 31: slicer.v1.UnpinOrder
-	(*ExcludeOrder)(nil),          // 32: slicer.v1.ExcludeOrder
-	(*IncludeOrder)(nil),          // 33: slicer.v1.IncludeOrder
-	(*RollbackOrder)(nil),         // 34: slicer.v1.RollbackOrder
-	(*GiveOrderResponse)(nil),     // 35: slicer.v1.GiveOrderResponse
-	(*GetHistoryRequest)(nil),     // 36: slicer.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),    // 37: slicer.v1.GetHistoryResponse
-	(*CheckAccessRequest)(nil),    // 38: slicer.v1.CheckAccessRequest
-	(*CheckAccessResponse)(nil),   // 39: slicer.v1.CheckAccessResponse
-	(*ExplainKeyRequest)(nil),     // 40: slicer.v1.ExplainKeyRequest
-	(*ExplainKeyResponse)(nil),    // 41: slicer.v1.ExplainKeyResponse
-	(*KeyOwner)(nil),              // 42: slicer.v1.KeyOwner
-	(*JobConfig)(nil),             // 43: slicer.v1.JobConfig
-	(*Overrides)(nil),             // 44: slicer.v1.Overrides
-	(*Progress)(nil),              // 45: slicer.v1.Progress
-	(*Limit)(nil),                 // 46: slicer.v1.Limit
-	(*Task)(nil),                  // 47: slicer.v1.Task
-	(*Decision)(nil),              // 48: slicer.v1.Decision
-	(*HistoryEntry)(nil),          // 49: slicer.v1.HistoryEntry
-	(*Access)(nil),                // 50: slicer.v1.Access
-	(*Pin)(nil),                   // 51: slicer.v1.Pin
+	(*XdsClients)(nil),            // 24: slicer.v1.XdsClients
+	(*AutoshardingClients)(nil),   // 25: slicer.v1.AutoshardingClients
+	(*TaskStatus)(nil),            // 26: slicer.v1.TaskStatus
+	(*Round)(nil),                 // 27: slicer.v1.Round
+	(*GiveOrderRequest)(nil),      // 28: slicer.v1.GiveOrderRequest
+	(*FreezeOrder)(nil),           // 29: slicer.v1.FreezeOrder
+	(*UnfreezeOrder)(nil),         // 30: slicer.v1.UnfreezeOrder
+	(*PinOrder)(nil),              // 31: slicer.v1.PinOrder
+	(*UnpinOrder)(nil),            // 32: slicer.v1.UnpinOrder
+	(*ExcludeOrder)(nil),          // 33: slicer.v1.ExcludeOrder
+	(*IncludeOrder)(nil),          // 34: slicer.v1.IncludeOrder
+	(*RollbackOrder)(nil),         // 35: slicer.v1.RollbackOrder
+	(*GiveOrderResponse)(nil),     // 36: slicer.v1.GiveOrderResponse
+	(*GetHistoryRequest)(nil),     // 37: slicer.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 38: slicer.v1.GetHistoryResponse
+	(*CheckAccessRequest)(nil),    // 39: slicer.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil),   // 40: slicer.v1.CheckAccessResponse
+	(*ExplainKeyRequest)(nil),     // 41: slicer.v1.ExplainKeyRequest
+	(*ExplainKeyResponse)(nil),    // 42: slicer.v1.ExplainKeyResponse
+	(*KeyOwner)(nil),              // 43: slicer.v1.KeyOwner
+	(*JobConfig)(nil),             // 44: slicer.v1.JobConfig
+	(*Overrides)(nil),             // 45: slicer.v1.Overrides
+	(*Progress)(nil),              // 46: slicer.v1.Progress
+	(*Limit)(nil),                 // 47: slicer.v1.Limit
+	(*Task)(nil),                  // 48: slicer.v1.Task
+	(*Decision)(nil),              // 49: slicer.v1.Decision
+	(*HistoryEntry)(nil),          // 50: slicer.v1.HistoryEntry
+	(*Access)(nil),                // 51: slicer.v1.Access
+	(*Pin)(nil),                   // 52: slicer.v1.Pin
 }
 var file_slicer_v1_admin_proto_depIdxs = []int32{
-	43, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
-	43, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
+	44, // 0: slicer.v1.Job.config:type_name -> slicer.v1.JobConfig
+	44, // 1: slicer.v1.PutJobRequest.config:type_name -> slicer.v1.JobConfig
 	0,  // 2: slicer.v1.PutJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 3: slicer.v1.GetJobResponse.job:type_name -> slicer.v1.Job
 	0,  // 4: slicer.v1.ListJobsResponse.jobs:type_name -> slicer.v1.Job
 	0,  // 5: slicer.v1.InspectJobResponse.job:type_name -> slicer.v1.Job
-	25, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
-	26, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
-	24, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
+	26, // 6: slicer.v1.InspectJobResponse.tasks:type_name -> slicer.v1.TaskStatus
+	27, // 7: slicer.v1.InspectJobResponse.last_round:type_name -> slicer.v1.Round
+	25, // 8: slicer.v1.InspectJobResponse.autosharding:type_name -> slicer.v1.AutoshardingClients
 	23, // 9: slicer.v1.InspectJobResponse.consistency:type_name -> slicer.v1.Consistency
-	44, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
-	45, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
+	45, // 10: slicer.v1.InspectJobResponse.overrides:type_name -> slicer.v1.Overrides
+	46, // 11: slicer.v1.InspectJobResponse.progress:type_name -> slicer.v1.Progress
 	15, // 12: slicer.v1.InspectJobResponse.customers:type_name -> slicer.v1.CustomerStatus
-	46, // 13: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
-	16, // 14: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
-	19, // 15: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
-	20, // 16: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
-	22, // 17: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
-	21, // 18: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
-	47, // 19: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
-	48, // 20: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
-	28, // 21: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
-	29, // 22: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
-	30, // 23: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
-	31, // 24: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
-	32, // 25: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
-	33, // 26: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
-	34, // 27: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
-	44, // 28: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
-	49, // 29: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
-	50, // 30: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
-	42, // 31: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
-	49, // 32: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
-	51, // 33: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
-	1,  // 34: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
-	3,  // 35: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
-	5,  // 36: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
-	7,  // 37: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
-	9,  // 38: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
-	11, // 39: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
-	13, // 40: slicer.v1.AdminService.InspectSlices:input_type -> slicer.v1.InspectSlicesRequest
-	27, // 41: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
-	36, // 42: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
-	40, // 43: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
-	17, // 44: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
-	38, // 45: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
-	2,  // 46: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
-	4,  // 47: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
-	6,  // 48: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
-	8,  // 49: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
-	10, // 50: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
-	12, // 51: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
-	14, // 52: slicer.v1.AdminService.InspectSlices:output_type -> slicer.v1.InspectSlicesResponse
-	35, // 53: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
-	37, // 54: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
-	41, // 55: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
-	18, // 56: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
-	39, // 57: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
-	46, // [46:58] is the sub-list for method output_type
-	34, // [34:46] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	24, // 13: slicer.v1.InspectJobResponse.xds:type_name -> slicer.v1.XdsClients
+	47, // 14: slicer.v1.CustomerStatus.limit:type_name -> slicer.v1.Limit
+	16, // 15: slicer.v1.CustomerStatus.parts:type_name -> slicer.v1.CustomerPart
+	19, // 16: slicer.v1.ListAssignersResponse.assigners:type_name -> slicer.v1.AssignerStatus
+	20, // 17: slicer.v1.ListAssignersResponse.jobs:type_name -> slicer.v1.JobAssigners
+	22, // 18: slicer.v1.ListAssignersResponse.distributors:type_name -> slicer.v1.AttachedDistributor
+	21, // 19: slicer.v1.JobAssigners.views:type_name -> slicer.v1.AssignerView
+	48, // 20: slicer.v1.TaskStatus.task:type_name -> slicer.v1.Task
+	49, // 21: slicer.v1.Round.decisions:type_name -> slicer.v1.Decision
+	29, // 22: slicer.v1.GiveOrderRequest.freeze:type_name -> slicer.v1.FreezeOrder
+	30, // 23: slicer.v1.GiveOrderRequest.unfreeze:type_name -> slicer.v1.UnfreezeOrder
+	31, // 24: slicer.v1.GiveOrderRequest.pin:type_name -> slicer.v1.PinOrder
+	32, // 25: slicer.v1.GiveOrderRequest.unpin:type_name -> slicer.v1.UnpinOrder
+	33, // 26: slicer.v1.GiveOrderRequest.exclude:type_name -> slicer.v1.ExcludeOrder
+	34, // 27: slicer.v1.GiveOrderRequest.include:type_name -> slicer.v1.IncludeOrder
+	35, // 28: slicer.v1.GiveOrderRequest.rollback:type_name -> slicer.v1.RollbackOrder
+	45, // 29: slicer.v1.GiveOrderResponse.overrides:type_name -> slicer.v1.Overrides
+	50, // 30: slicer.v1.GetHistoryResponse.entries:type_name -> slicer.v1.HistoryEntry
+	51, // 31: slicer.v1.CheckAccessRequest.access:type_name -> slicer.v1.Access
+	43, // 32: slicer.v1.ExplainKeyResponse.owners:type_name -> slicer.v1.KeyOwner
+	50, // 33: slicer.v1.ExplainKeyResponse.changes:type_name -> slicer.v1.HistoryEntry
+	52, // 34: slicer.v1.ExplainKeyResponse.pin:type_name -> slicer.v1.Pin
+	1,  // 35: slicer.v1.AdminService.PutJob:input_type -> slicer.v1.PutJobRequest
+	3,  // 36: slicer.v1.AdminService.GetJob:input_type -> slicer.v1.GetJobRequest
+	5,  // 37: slicer.v1.AdminService.ListJobs:input_type -> slicer.v1.ListJobsRequest
+	7,  // 38: slicer.v1.AdminService.DeleteJob:input_type -> slicer.v1.DeleteJobRequest
+	9,  // 39: slicer.v1.AdminService.DrainTask:input_type -> slicer.v1.DrainTaskRequest
+	11, // 40: slicer.v1.AdminService.InspectJob:input_type -> slicer.v1.InspectJobRequest
+	13, // 41: slicer.v1.AdminService.InspectSlices:input_type -> slicer.v1.InspectSlicesRequest
+	28, // 42: slicer.v1.AdminService.GiveOrder:input_type -> slicer.v1.GiveOrderRequest
+	37, // 43: slicer.v1.AdminService.GetHistory:input_type -> slicer.v1.GetHistoryRequest
+	41, // 44: slicer.v1.AdminService.ExplainKey:input_type -> slicer.v1.ExplainKeyRequest
+	17, // 45: slicer.v1.AdminService.ListAssigners:input_type -> slicer.v1.ListAssignersRequest
+	39, // 46: slicer.v1.AdminService.CheckAccess:input_type -> slicer.v1.CheckAccessRequest
+	2,  // 47: slicer.v1.AdminService.PutJob:output_type -> slicer.v1.PutJobResponse
+	4,  // 48: slicer.v1.AdminService.GetJob:output_type -> slicer.v1.GetJobResponse
+	6,  // 49: slicer.v1.AdminService.ListJobs:output_type -> slicer.v1.ListJobsResponse
+	8,  // 50: slicer.v1.AdminService.DeleteJob:output_type -> slicer.v1.DeleteJobResponse
+	10, // 51: slicer.v1.AdminService.DrainTask:output_type -> slicer.v1.DrainTaskResponse
+	12, // 52: slicer.v1.AdminService.InspectJob:output_type -> slicer.v1.InspectJobResponse
+	14, // 53: slicer.v1.AdminService.InspectSlices:output_type -> slicer.v1.InspectSlicesResponse
+	36, // 54: slicer.v1.AdminService.GiveOrder:output_type -> slicer.v1.GiveOrderResponse
+	38, // 55: slicer.v1.AdminService.GetHistory:output_type -> slicer.v1.GetHistoryResponse
+	42, // 56: slicer.v1.AdminService.ExplainKey:output_type -> slicer.v1.ExplainKeyResponse
+	18, // 57: slicer.v1.AdminService.ListAssigners:output_type -> slicer.v1.ListAssignersResponse
+	40, // 58: slicer.v1.AdminService.CheckAccess:output_type -> slicer.v1.CheckAccessResponse
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_slicer_v1_admin_proto_init() }
@@ -3716,7 +3844,7 @@ func file_slicer_v1_admin_proto_init() {
 	file_slicer_v1_assignment_proto_init()
 	file_slicer_v1_overrides_proto_init()
 	file_slicer_v1_progress_proto_init()
-	file_slicer_v1_admin_proto_msgTypes[27].OneofWrappers = []any{
+	file_slicer_v1_admin_proto_msgTypes[28].OneofWrappers = []any{
 		(*GiveOrderRequest_Freeze)(nil),
 		(*GiveOrderRequest_Unfreeze)(nil),
 		(*GiveOrderRequest_Pin)(nil),
@@ -3731,7 +3859,7 @@ func file_slicer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_slicer_v1_admin_proto_rawDesc), len(file_slicer_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

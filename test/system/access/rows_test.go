@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
@@ -101,6 +103,7 @@ const (
 	subscriber    = "slicer.v1.SubscriberService"
 	relayService  = "slicer.v1.RelayService"
 	assignerSvc   = "slicer.v1.AssignerService"
+	discovery     = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 	shardingWatch = "google.cloud.autosharding.v1.AutoshardingService/WatchShardingAssignment"
 )
 
@@ -190,6 +193,26 @@ var ours = []row{
 			return nil
 		})
 	}, nil},
+
+	{discovery + "/StreamAggregatedResources", "watch", func(ctx context.Context, c *caller) error {
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).StreamAggregatedResources(ctx)
+		if err != nil {
+			return err
+		}
+		if err := sent(s.Send(&discoveryv3.DiscoveryRequest{
+			Node: &corev3.Node{Id: "stranger"}, TypeUrl: "type.googleapis.com/envoy.config.listener.v3.Listener", ResourceNames: []string{c.job},
+		})); err != nil {
+			return err
+		}
+		return begun(func() error { _, err := s.Recv(); return err })
+	}, nil},
+	{discovery + "/DeltaAggregatedResources", asAnyone, func(ctx context.Context, c *caller) error {
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c).DeltaAggregatedResources(ctx)
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}, []codes.Code{codes.Unimplemented}},
 
 	{leaseService + "/OpenSession", "own", func(ctx context.Context, c *caller) error {
 		_, err := c.leases().OpenSession(ctx, &slicerv1.OpenSessionRequest{TtlMs: 1000, Jobs: []string{c.job}, Tasks: map[string]string{c.job: c.task}})

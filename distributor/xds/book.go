@@ -1,0 +1,162 @@
+package xds
+
+import (
+	"strings"
+	"time"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// departedFor is how long the clusters of a task are known after it has left the job:
+// clients may have routes to it yet.
+const departedFor = 10 * time.Second
+
+// verdict is what is known of a resource.
+type verdict int
+
+const (
+	// isKnown: it is there, or there is none.
+	isKnown verdict = iota
+	// isPending: that is not known yet, so nothing is said of it.
+	isPending
+	// isKept: the job is refused now, and clients keep what they have.
+	isKept
+)
+
+// book is what the clients of one job can be sent: resources of the newest assignment, each
+// made once. Pure, and not safe for concurrent use.
+type book struct {
+	job      string
+	a        *assignment.Assignment // the newest; nil: there is none yet
+	refusal  string                 // why clients are not served; "": they are
+	listener *resource
+	routes   *resource
+	// made are the clusters that were asked for, by policy and name.
+	made     [2]map[string]*cluster
+	departed map[string]departedTask // by instance
+}
+
+type cluster struct {
+	*resource
+	address string
+}
+
+type departedTask struct {
+	task assignment.Task
+	at   time.Time
+}
+
+func newBook(job string) *book {
+	b := &book{job: job, departed: make(map[string]departedTask)}
+	for p := range b.made {
+		b.made[p] = make(map[string]*cluster)
+	}
+	return b
+}
+
+// set takes the newest assignment and whether the job is in consistent mode. It reports
+// whether that was news.
+func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) bool {
+	if b.a != nil && (a == b.a || !a.Newer(b.a)) && consistent == (b.refusal == refusedConsistent) {
+		return false
+	}
+	b.leave(now, a)
+	b.a = a
+	if consistent {
+		b.refusal = refusedConsistent
+		return true
+	}
+	c, refusal := routesOf(a)
+	if b.refusal = refusal; refusal != "" {
+		return true
+	}
+	if b.listener == nil {
+		b.listener = newResource(b.job, a.Generation(), listeners, listenerOf(b.job))
+	}
+	if r := newResource(b.job, a.Generation(), routes, c); !r.equal(b.routes) {
+		b.routes = r
+	}
+	return true
+}
+
+const refusedConsistent = "it is in consistent mode, and a stock client may turn to a task that does not own the key"
+
+// leave notes which tasks next has not, and forgets those that have left long ago.
+func (b *book) leave(now time.Time, next *assignment.Assignment) {
+	for name, d := range b.departed {
+		if now.Sub(d.at) > departedFor {
+			delete(b.departed, name)
+			for _, made := range b.made {
+				delete(made, taskName(b.job, d.task))
+				delete(made, ownName(b.job, d.task))
+			}
+		}
+	}
+	if b.a == nil {
+		return
+	}
+	for _, t := range b.a.Tasks() {
+		if p, ok := next.Position(t.Name); !ok || !next.Task(p).Same(t) {
+			b.departed[instance(t)] = departedTask{t, now}
+		}
+	}
+	for _, t := range next.Tasks() {
+		delete(b.departed, instance(t))
+	}
+}
+
+// find is a resource of the job, nil if there is none. own is for endpoints, which are the
+// client's own.
+func (b *book) find(now time.Time, k kind, name string, p policy, own func() *resource) (*resource, verdict) {
+	switch {
+	case b.refusal != "":
+		return nil, isKept
+	case b.a == nil:
+		return nil, isPending
+	case k == listeners && name == b.job:
+		return b.listener, isKnown
+	case k == routes && name == b.job:
+		return b.routes, isKnown
+	case k == endpoints && name == anyName(b.job):
+		return own(), isKnown
+	case k == clusters:
+		return b.cluster(now, name, p), isKnown
+	}
+	return nil, isKnown
+}
+
+func (b *book) cluster(now time.Time, name string, p policy) *resource {
+	kept := b.made[p]
+	if name == anyName(b.job) {
+		if kept[name] == nil {
+			kept[name] = &cluster{resource: newResource(b.job, b.a.Generation(), clusters, anyCluster(b.job, p))}
+		}
+		return kept[name].resource
+	}
+	rest := strings.TrimPrefix(name, b.job+"/")
+	of, named, _ := strings.Cut(rest, ":")
+	t, ok := b.task(now, named)
+	if !ok || of != "task" && of != "own" {
+		return nil
+	}
+	if c := kept[name]; c != nil && c.address == t.Address {
+		return c.resource
+	}
+	m := taskCluster(b.job, t, p)
+	if of == "own" {
+		m = ownCluster(b.job, t, p)
+	}
+	kept[name] = &cluster{newResource(b.job, b.a.Generation(), clusters, m), t.Address}
+	return kept[name].resource
+}
+
+// task finds an instance that is in the job, or has left it a moment ago.
+func (b *book) task(now time.Time, named string) (assignment.Task, bool) {
+	if dot := strings.LastIndexByte(named, '.'); dot >= 0 {
+		if p, ok := b.a.Position(named[:dot]); ok && instance(b.a.Task(p)) == named {
+			return b.a.Task(p), true
+		}
+	}
+	d, ok := b.departed[named]
+	return d.task, ok && now.Sub(d.at) <= departedFor
+}

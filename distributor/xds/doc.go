@@ -1,0 +1,56 @@
+// Package xds serves xDS (the aggregated discovery service, state of the world) to stock
+// gRPC clients, so that a client in any of gRPC's languages that dials xds:///JOB is sharded
+// by Slicer without any of its code. A Distributor serves it beside its own protocol:
+//
+//	s, err := xds.New(xds.Config{Source: distributor})
+//	s.Register(server)
+//	defer s.Close()
+//
+// # What a client sends
+//
+// With each call two headers: slicer-key, the application key, by which servers meter and
+// check; and slice-key, the slice key in text form (16 lower-case hex digits), by which the
+// client's routes choose.
+//
+// # What it is sent
+//
+// The Listener and the RouteConfiguration are named JOB; a job that does not exist has
+// none. There is one route for each set of owners, with a regular expression over the slice
+// key, since clients look at one route after the other: what a call costs so hardly depends
+// on the number of slices. The ends of slices are cut to 8 digits, 2^-31 of the keyspace,
+// except those of slices so narrow that nothing would be left of them, such as that of one
+// hot key: these have routes of their own, in front, at full width. A set of several owners
+// is a weighted choice by the tasks' weights. What no route takes, such as a call without a
+// key, goes to JOB/any.
+//
+// A route leads to the cluster JOB/own:NAME.INCARNATION, which is JOB/task:NAME.INCARNATION,
+// the task's address, and where that cannot be reached JOB/any: so many running tasks (20)
+// as a client may connect to, chosen by its node id. A call that finds no connection, or
+// loses it before an answer, is sent again up to twice (by the route's retry policy), which
+// takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
+//
+// Draining tasks are like others as clusters of their own: their slices move, and that is
+// the drain. Clusters of tasks that have departed stay known for 10 s.
+//
+// # When it is sent
+//
+// Resources of a generation are marshalled once for all streams. A type of resources is sent
+// when one that the client asked for has changed: a slice that moves costs a
+// RouteConfiguration and nothing else. Nothing is sent before the last answer of that type,
+// nor changes more than once a second; what a client asks for anew is answered after 10 ms.
+// What a client refuses is not sent again; the next change is.
+//
+// # Which clients are waited for
+//
+// A client counts as a clerk from when it asks for the routes of a job: it holds the
+// generation whose routes it has acknowledged, or a newer one with the same routes. One that
+// refuses is counted and shown by slicerctl inspect, and nothing waits for it. One that
+// neither reads nor answers for two minutes has its stream ended.
+//
+// # Which jobs are refused
+//
+// Jobs in consistent mode; with more than MaxSlices slices, those between which nothing
+// changes counting as one; with more than MaxOwnerSets sets of owners. The log and slicerctl
+// inspect say so. A client that comes finds no Listener, one that was served before keeps
+// what it has.
+package xds

@@ -1,0 +1,369 @@
+package xds
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+const (
+	// MaxSlices is how many slices a job that is served may have, adjacent ones with the
+	// same owners counting as one, and MaxOwnerSets how many different sets of owners.
+	MaxSlices    = 5000
+	MaxOwnerSets = 200
+	// anySize is how many tasks a client connects to for calls that no owner takes.
+	anySize = 20
+	// Of a ring hash: small, since each client makes one for each set of owners.
+	minRing, maxRing = 64, 1024
+	// maxShare is the weight of the heaviest in a choice by weight.
+	maxShare = 1000
+
+	// sliceKeyHeader is the header that routes look at.
+	sliceKeyHeader = "slice-key"
+	retries        = 2
+	retryAfter     = 10 * time.Millisecond
+	connectWithin  = 2 * time.Second
+)
+
+// kind is a type of resources.
+type kind int
+
+const (
+	listeners kind = iota
+	routes
+	clusters
+	endpoints
+	numKinds
+)
+
+var typeURLs = [numKinds]string{
+	listeners: "type.googleapis.com/envoy.config.listener.v3.Listener",
+	routes:    "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+	clusters:  "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	endpoints: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+}
+
+// resource is one of what clients are sent, marshalled.
+type resource struct {
+	job  string
+	body *anypb.Any
+	// gen is the generation that it was made of.
+	gen assignment.Generation
+}
+
+// equal reports whether clients could tell r from s.
+func (r *resource) equal(s *resource) bool {
+	return r != nil && s != nil && bytes.Equal(r.body.GetValue(), s.body.GetValue())
+}
+
+func newResource(job string, g assignment.Generation, k kind, m proto.Message) *resource {
+	return &resource{job, &anypb.Any{TypeUrl: typeURLs[k], Value: marshal(m)}, g}
+}
+
+// marshal is for messages made here, which always can be.
+func marshal(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("xds: %T does not marshal: %v", m, err))
+	}
+	return b
+}
+
+func anyOf(m proto.Message) *anypb.Any {
+	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: marshal(m)}
+}
+
+var overADS = &corev3.ConfigSource{
+	ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+}
+
+// listenerOf is the same in every generation.
+func listenerOf(job string) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: job, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(&managerv3.HttpConnectionManager{
+		RouteSpecifier: &managerv3.HttpConnectionManager_Rds{Rds: &managerv3.Rds{ConfigSource: overADS, RouteConfigName: job}},
+		HttpFilters: []*managerv3.HttpFilter{{
+			Name: "router", ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: anyOf(&routerv3.Router{})},
+		}},
+	})}}
+}
+
+// ownerSet is the keys that have the same owners.
+type ownerSet struct {
+	owners        []int // positions in the task table, in order
+	narrow, spans []span
+	first         assignment.SliceKey
+	covered       uint64 // of the keyspace, by what is not narrow
+}
+
+// ownerSets finds the sets of owners, the one with most of the keyspace first, and how many
+// slices there are when neighbours with the same owners are one.
+func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
+	byOwners := make(map[string]*ownerSet)
+	var last *ownerSet
+	var run assignment.Slice
+	flush := func() {
+		if last == nil {
+			return
+		}
+		merged++
+		s, narrow := spanOf(run)
+		if narrow {
+			last.narrow = append(last.narrow, s)
+			return
+		}
+		last.spans = append(last.spans, s)
+		last.covered += s.hi - s.lo
+	}
+	var owners []int
+	var key []byte
+	for s, r := range a.All() {
+		owners, key = owners[:0], key[:0]
+		for i := range r.Len() {
+			owners = append(owners, r.Position(i))
+		}
+		slices.Sort(owners)
+		for _, p := range owners {
+			key = binary.AppendUvarint(key, uint64(p))
+		}
+		o := byOwners[string(key)]
+		if o == nil {
+			o = &ownerSet{owners: slices.Clone(owners), first: s.Start}
+			byOwners[string(key)] = o
+			sets = append(sets, o)
+		}
+		if o == last {
+			run.End = s.End
+			continue
+		}
+		flush()
+		last, run = o, s
+	}
+	flush()
+	slices.SortStableFunc(sets, func(x, y *ownerSet) int {
+		return cmp.Or(cmp.Compare(y.covered, x.covered), cmp.Compare(x.first, y.first))
+	})
+	return sets, merged
+}
+
+// routesOf are a's routes, or why clients cannot be given them.
+func routesOf(a *assignment.Assignment) (c *routev3.RouteConfiguration, refusal string) {
+	sets, merged := ownerSets(a)
+	switch {
+	case merged > MaxSlices:
+		return nil, fmt.Sprintf("it has %d slices, and xDS clients can be given %d", merged, MaxSlices)
+	case len(sets) > MaxOwnerSets:
+		return nil, fmt.Sprintf("its slices have %d different sets of owners, and xDS clients can be given %d", len(sets), MaxOwnerSets)
+	}
+	var all []*routev3.Route
+	add := func(o *ownerSet, spans []span, digits int) {
+		if len(spans) == 0 {
+			return
+		}
+		for _, e := range expressions(spans, digits) {
+			all = append(all, routeOf(e, a, o))
+		}
+	}
+	for _, o := range sets {
+		add(o, o.narrow, keyDigits) // they lie within others' spans, so they come first
+	}
+	for _, o := range sets {
+		add(o, o.spans, cutDigits)
+	}
+	all = append(all, &routev3.Route{
+		Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: anyName(a.Job())},
+		}},
+	})
+	return &routev3.RouteConfiguration{Name: a.Job(), VirtualHosts: []*routev3.VirtualHost{{
+		Name: a.Job(), Domains: []string{"*"}, Routes: all,
+		RetryPolicy: &routev3.RetryPolicy{
+			RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(retries),
+			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(retryAfter), MaxInterval: durationpb.New(10 * retryAfter)},
+		},
+	}}}, ""
+}
+
+func anyPath() *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}}
+}
+
+// google_re2 is deprecated, and gRPC's C-core of 1.51, which Debian has, wants it and knows
+// no string_match.
+func routeOf(expression string, a *assignment.Assignment, o *ownerSet) *routev3.Route {
+	m := anyPath()
+	m.Headers = []*routev3.HeaderMatcher{{Name: sliceKeyHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{ //nolint:staticcheck
+		SafeRegexMatch: &matcherv3.RegexMatcher{
+			EngineType: &matcherv3.RegexMatcher_GoogleRe2{GoogleRe2: &matcherv3.RegexMatcher_GoogleRE2{}}, //nolint:staticcheck
+			Regex:      expression,
+		},
+	}}}
+	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: ownName(a.Job(), a.Task(o.owners[0]))}}
+	if len(o.owners) > 1 {
+		shares := shares(len(o.owners), func(i int) float64 { return a.Task(o.owners[i]).Weight })
+		w := &routev3.WeightedCluster{}
+		total := uint32(0)
+		for i, p := range o.owners {
+			w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: ownName(a.Job(), a.Task(p)), Weight: wrapperspb.UInt32(shares[i])})
+			total += shares[i]
+		}
+		w.TotalWeight = wrapperspb.UInt32(total) //nolint:staticcheck // C-core of 1.51 takes 100 for it otherwise
+		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: w}
+	}
+	return &routev3.Route{Match: m, Action: &routev3.Route_Route{Route: action}}
+}
+
+// shares are weights in whole numbers, at least 1 and at most maxShare.
+func shares(n int, weight func(i int) float64) []uint32 {
+	heaviest := 0.0
+	for i := range n {
+		heaviest = max(heaviest, weight(i))
+	}
+	out := make([]uint32, n)
+	for i := range out {
+		out[i] = uint32(max(math.Round(weight(i)/heaviest*maxShare), 1))
+	}
+	return out
+}
+
+// A resource's name begins with its job's, since a client may ask for several jobs on one
+// stream.
+func anyName(job string) string                     { return job + "/any" }
+func taskName(job string, t assignment.Task) string { return job + "/task:" + instance(t) }
+func ownName(job string, t assignment.Task) string  { return job + "/own:" + instance(t) }
+
+func instance(t assignment.Task) string { return t.Name + "." + strconv.FormatUint(t.Incarnation, 16) }
+
+// policy is how the tasks of a cluster are chosen among.
+type policy int
+
+const (
+	// ring is a ring hash, for its laziness: it connects to a task when it first chooses it.
+	ring policy = iota
+	// turns is round robin.
+	turns
+)
+
+func (p policy) apply(c *clusterv3.Cluster) *clusterv3.Cluster {
+	if p == ring {
+		c.LbPolicy = clusterv3.Cluster_RING_HASH
+		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
+			MinimumRingSize: wrapperspb.UInt64(minRing), MaximumRingSize: wrapperspb.UInt64(maxRing),
+		}}
+	}
+	c.ConnectTimeout = durationpb.New(connectWithin)
+	return c
+}
+
+// anyCluster is some of the job's tasks; which, its endpoints say.
+func anyCluster(job string, p policy) *clusterv3.Cluster {
+	return p.apply(&clusterv3.Cluster{
+		Name: anyName(job), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS, ServiceName: anyName(job)},
+	})
+}
+
+// taskCluster is one task.
+func taskCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
+	return p.apply(&clusterv3.Cluster{
+		Name: taskName(job, t), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+			ClusterName: taskName(job, t),
+			Endpoints:   []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{endpointOf(t, 0)}}},
+		},
+	})
+}
+
+// ownCluster is one task, and others where it cannot be reached.
+func ownCluster(job string, t assignment.Task, p policy) *clusterv3.Cluster {
+	return p.apply(&clusterv3.Cluster{
+		Name: ownName(job, t), ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: anyOf(&aggregatev3.ClusterConfig{Clusters: []string{taskName(job, t), anyName(job)}}),
+		}},
+	})
+}
+
+// endpointOf is a task's address, with a weight unless it is 0.
+func endpointOf(t assignment.Task, weight uint32) *endpointv3.LbEndpoint {
+	host, port, err := net.SplitHostPort(t.Address)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		host = t.Address
+	}
+	e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+		Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+			Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(n)},
+		}},
+	}}}}
+	if weight > 0 {
+		e.HealthStatus, e.LoadBalancingWeight = corev3.HealthStatus_HEALTHY, wrapperspb.UInt32(weight)
+	}
+	return e
+}
+
+// anyEndpoints are the tasks that one client connects to for calls that no owner takes: at
+// most anySize, of those that run if there are any, by rendezvous with the client's number.
+func anyEndpoints(a *assignment.Assignment, client uint64) *endpointv3.ClusterLoadAssignment {
+	type ranked struct {
+		task assignment.Task
+		rank uint64
+	}
+	var running, others []ranked
+	for _, t := range a.Tasks() {
+		if net.ParseIP(hostOf(t)) == nil {
+			continue // endpoints are to be addresses: gRPC does not look names up
+		}
+		r := ranked{t, rank(client, t.Name)}
+		switch t.State {
+		case assignment.TaskRunning:
+			running = append(running, r)
+		case assignment.TaskDead:
+		default:
+			others = append(others, r)
+		}
+	}
+	if len(running) == 0 {
+		running = others
+	}
+	slices.SortFunc(running, func(x, y ranked) int {
+		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.task.Name, y.task.Name))
+	})
+	running = running[:min(len(running), anySize)]
+	weights := shares(len(running), func(i int) float64 { return running[i].task.Weight })
+	l := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{}, LoadBalancingWeight: wrapperspb.UInt32(1)}
+	for i, r := range running {
+		l.LbEndpoints = append(l.LbEndpoints, endpointOf(r.task, weights[i]))
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: anyName(a.Job()), Endpoints: []*endpointv3.LocalityLbEndpoints{l}}
+}
+
+func hostOf(t assignment.Task) string {
+	host, _, _ := net.SplitHostPort(t.Address)
+	return host
+}
+
+func rank(client uint64, task string) uint64 {
+	return xxhash.Sum64(append(binary.LittleEndian.AppendUint64(make([]byte, 0, 8+len(task)), client), task...))
+}

@@ -1,0 +1,325 @@
+package xds
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+const baseGen = 1_700_000_000_000
+
+func makeTasks(n int) []assignment.Task {
+	table := make([]assignment.Task, n)
+	for i := range table {
+		table[i] = assignment.Task{
+			Name: fmt.Sprintf("web-%d", i), Incarnation: uint64(i + 0xa0), Address: fmt.Sprintf("10.0.%d.%d:8080", i>>8, i&255),
+			Index: uint32(i), Weight: 1, State: assignment.TaskRunning,
+		}
+	}
+	return table
+}
+
+func makeAssignment(t testing.TB, g assignment.Generation, tasks []assignment.Task, starts []assignment.SliceKey, owners func(i int) []uint32) *assignment.Assignment {
+	t.Helper()
+	p := assignment.Placement{}
+	for i, start := range starts {
+		p.Add(start, owners(i)...)
+	}
+	a, err := assignment.Successor(nil, assignment.Header{Job: "web", StoreID: 7, Generation: g}, tasks, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// dealt deals equal slices out in turns.
+func dealt(t testing.TB, g assignment.Generation, tasks, n int) *assignment.Assignment {
+	t.Helper()
+	return makeAssignment(t, g, makeTasks(tasks), assignment.Equal(n), func(i int) []uint32 { return []uint32{uint32(i % tasks)} })
+}
+
+// table is a route configuration as a client reads it.
+type table []struct {
+	match   *regexp.Regexp // nil: all
+	leadsTo []string
+}
+
+func read(t testing.TB, c *routev3.RouteConfiguration) (out table) {
+	t.Helper()
+	for _, r := range c.VirtualHosts[0].Routes {
+		var match *regexp.Regexp
+		for _, h := range r.Match.Headers {
+			e := h.GetSafeRegexMatch().GetRegex() //nolint:staticcheck
+			if len(e) > maxExpression+8 {
+				t.Errorf("an expression of %d bytes", len(e))
+			}
+			match = regexp.MustCompile("^(?:" + e + ")$")
+		}
+		leads := []string{r.GetRoute().GetCluster()}
+		if w := r.GetRoute().GetWeightedClusters(); w != nil {
+			leads = nil
+			total := uint32(0)
+			for _, c := range w.Clusters {
+				leads = append(leads, c.Name)
+				total += c.Weight.Value
+			}
+			if w.TotalWeight.GetValue() != total { //nolint:staticcheck
+				t.Errorf("total_weight is %d of %d", w.TotalWeight.GetValue(), total) //nolint:staticcheck
+			}
+		}
+		slices.Sort(leads)
+		out = append(out, struct {
+			match   *regexp.Regexp
+			leadsTo []string
+		}{match, leads})
+	}
+	return out
+}
+
+func (c table) lookup(key string) []string {
+	for _, r := range c {
+		if r.match == nil || r.match.MatchString(key) {
+			return r.leadsTo
+		}
+	}
+	return nil
+}
+
+func ownersOf(a *assignment.Assignment, k assignment.SliceKey) (out []string) {
+	for t := range a.Lookup(k).All() {
+		out = append(out, ownName(a.Job(), t))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Routes lead to the owners: exactly at narrow slices, and wherever slices are wide, but for
+// what is left of the digits behind the first eight.
+func TestRoutesLeadToOwners(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		n := 1 + rnd.IntN(9)
+		starts := []assignment.SliceKey{0}
+		for range rnd.IntN(60) {
+			k := assignment.SliceKey(rnd.Uint64() >> 1)
+			switch rnd.IntN(4) {
+			case 0: // a single key
+				starts = append(starts, k, k+1)
+			case 1: // a narrow slice
+				starts = append(starts, k, k+assignment.SliceKey(1+rnd.IntN(1<<20)))
+			case 2: // where halving ends
+				starts = append(starts, k>>50<<50)
+			default:
+				starts = append(starts, k)
+			}
+		}
+		slices.Sort(starts)
+		starts = slices.Compact(starts)
+		tasks := makeTasks(n)
+		for i := range tasks {
+			tasks[i].Weight = 1e-6 + rnd.Float64()*1e6
+		}
+		a := makeAssignment(t, baseGen, tasks, starts, func(int) []uint32 {
+			first, count := rnd.IntN(n), 1+rnd.IntN(min(n, 3))
+			var owners []uint32
+			for i := range count {
+				owners = append(owners, uint32((first+i)%n))
+			}
+			return owners
+		})
+		c, refusal := routesOf(a)
+		if refusal != "" {
+			t.Fatal(refusal)
+		}
+		tab := read(t, c)
+		for s := range a.All() {
+			first := s.Start
+			if _, narrow := spanOf(s); !narrow {
+				first = (s.Start + 1<<cutBits - 1) >> cutBits << cutBits // behind what is cut
+			}
+			last := s.End - 1
+			for _, k := range []assignment.SliceKey{first, first + (last-first)/2, last} {
+				if k < s.Start || k >= s.End {
+					continue
+				}
+				// What is before the next slice's first 8 digits end may have become that one's.
+				if k>>cutBits == s.End>>cutBits && first != s.Start {
+					continue
+				}
+				if got, want := tab.lookup(k.String()), ownersOf(a, k); !slices.Equal(got, want) && k>>cutBits != s.End>>cutBits {
+					t.Fatalf("seed %d: key %s of %v leads to %v, want %v", seed, k, s, got, want)
+				}
+			}
+		}
+		wrong := 0
+		for range 500 {
+			k := assignment.SliceKey(rnd.Uint64() >> 1)
+			if !slices.Equal(tab.lookup(k.String()), ownersOf(a, k)) {
+				wrong++
+			}
+		}
+		if wrong > 0 {
+			t.Errorf("seed %d: %d of 500 keys lead elsewhere", seed, wrong)
+		}
+		for _, k := range []string{"", "8000000000000000", "ffffffffffffffff", "user/4711"} {
+			if got := tab.lookup(k); !slices.Equal(got, []string{"web/any"}) {
+				t.Errorf("seed %d: %q leads to %v", seed, k, got)
+			}
+		}
+	}
+}
+
+// A hot key's slice leads to its owner, whatever lies around it, in both directions.
+func TestSingleKeysComeFirst(t *testing.T) {
+	hot, cold := assignment.KeyOf("hot"), assignment.KeyOf("cold")
+	starts := []assignment.SliceKey{0, cold, cold + 1, hot, hot + 1}
+	owners := [][]uint32{{0}, {1, 2}, {1}, {0, 2}, {0}}
+	if hot < cold {
+		starts = []assignment.SliceKey{0, hot, hot + 1, cold, cold + 1}
+		owners = [][]uint32{{0}, {1, 2}, {1}, {0, 2}, {0}}
+	}
+	a := makeAssignment(t, baseGen, makeTasks(3), starts, func(i int) []uint32 { return owners[i] })
+	c, _ := routesOf(a)
+	tab := read(t, c)
+	for _, k := range []assignment.SliceKey{0, hot, cold, hot + 1<<cutBits, cold + 1<<cutBits, hot - 1<<cutBits, cold - 1<<cutBits, assignment.KeyspaceEnd - 1} {
+		if got, want := tab.lookup(k.String()), ownersOf(a, k); !slices.Equal(got, want) {
+			t.Errorf("key %s leads to %v, want %v", k, got, want)
+		}
+	}
+}
+
+func TestNeighboursMerge(t *testing.T) {
+	a := makeAssignment(t, baseGen, makeTasks(3), assignment.Equal(150), func(i int) []uint32 { return []uint32{uint32(i / 50)} })
+	c, _ := routesOf(a)
+	if n := len(c.VirtualHosts[0].Routes); n != 4 {
+		t.Errorf("%d routes, want one a task and the default", n)
+	}
+}
+
+func TestExpressionsAreBounded(t *testing.T) {
+	a := dealt(t, baseGen, 2, 5000)
+	c, refusal := routesOf(a)
+	if refusal != "" {
+		t.Fatal(refusal)
+	}
+	tab := read(t, c)
+	for s := range a.All() {
+		if got, want := tab.lookup((s.End - 1<<cutBits).String()), ownersOf(a, s.End-1<<cutBits); !slices.Equal(got, want) {
+			t.Fatalf("the end of %v leads to %v, want %v", s, got, want)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		tasks, slices int
+		want          string
+	}{
+		{2, MaxSlices, ""},
+		{2, MaxSlices + 1, "it has 5001 slices, and xDS clients can be given 5000"},
+		{MaxOwnerSets, 4000, ""},
+		{MaxOwnerSets + 1, 4000, "its slices have 201 different sets of owners, and xDS clients can be given 200"},
+	} {
+		if _, got := routesOf(dealt(t, baseGen, c.tasks, c.slices)); got != c.want {
+			t.Errorf("%d tasks and %d slices: %q, want %q", c.tasks, c.slices, got, c.want)
+		}
+	}
+}
+
+func TestRoutesRepeat(t *testing.T) {
+	a := dealt(t, baseGen, 50, 3000)
+	first, _ := routesOf(a)
+	for range 3 {
+		again, _ := routesOf(a)
+		if !newResource("web", 1, routes, first).equal(newResource("web", 2, routes, again)) {
+			t.Fatal("routes of one assignment differ")
+		}
+	}
+}
+
+func TestEndpointsOfClients(t *testing.T) {
+	tasks := makeTasks(100)
+	tasks[3].State = assignment.TaskDraining
+	tasks[4].State = assignment.TaskDead
+	tasks[5].Address = "web-5.example:8080"
+	a := makeAssignment(t, baseGen, tasks, assignment.Equal(100), func(i int) []uint32 { return []uint32{uint32(i)} })
+	uses := make(map[string]int)
+	for client := range uint64(200) {
+		l := anyEndpoints(a, client).Endpoints[0].LbEndpoints
+		if len(l) != anySize {
+			t.Fatalf("%d endpoints", len(l))
+		}
+		for _, e := range l {
+			uses[e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress()]++
+		}
+	}
+	// 200 clients of 20 on 97 tasks: 41 each.
+	for _, n := range uses {
+		if n < 20 || n > 70 {
+			t.Errorf("a task has %d clients, about 41 are its share", n)
+		}
+	}
+	if len(uses) != 97 {
+		t.Errorf("%d tasks are used, want the 97 that run and have addresses", len(uses))
+	}
+}
+
+func TestBook(t *testing.T) {
+	now := time.UnixMilli(baseGen)
+	b := newBook("web")
+	find := func(k kind, name string) *resource {
+		r, _ := b.find(now, k, name, ring, func() *resource { return nil })
+		return r
+	}
+	if _, v := b.find(now, listeners, "web", ring, nil); v != isPending {
+		t.Error("before there is an assignment it is known that there is no listener")
+	}
+	first := dealt(t, baseGen, 3, 9)
+	b.set(now, first, false)
+	was := b.routes
+	if find(listeners, "web") == nil || find(routes, "web") != was || find(clusters, "web/own:web-0.a0") == nil || find(clusters, "web/task:web-0.a0") == nil || find(clusters, "web/any") == nil {
+		t.Error("something is missing")
+	}
+	for _, name := range []string{"web", "web/", "web/any.", "web/task:", "web/task:web-0", "web/task:web-0.a1", "web/task:web-0.", "web/task:.a0", "web/other:web-0.a0", "web/web-0.a0", "other/any"} {
+		if find(clusters, name) != nil {
+			t.Errorf("there is a cluster %q", name)
+		}
+	}
+	// The same routes in a newer generation are the same resource.
+	if !b.set(now, dealt(t, baseGen+1, 3, 9), false) || b.routes != was {
+		t.Error("the same routes are sent again")
+	}
+	if b.set(now, first, false) {
+		t.Error("an older generation took the place of a newer one")
+	}
+	// A task leaves: its clusters stay for a while.
+	b.set(now, dealt(t, baseGen+2, 2, 8), false)
+	gone := find(clusters, "web/own:web-2.a2")
+	if b.routes == was || gone == nil {
+		t.Error("a task that has left is forgotten at once, or still routed to")
+	}
+	now = now.Add(departedFor + time.Second)
+	if find(clusters, "web/task:web-2.a2") != nil || find(clusters, "web/task:web-1.a1") == nil {
+		t.Error("a task that has left is known for ever, or one that stays is not")
+	}
+	b.set(now, dealt(t, baseGen+3, 2, 4), false)
+	if len(b.departed) != 0 || b.made[ring]["web/own:web-2.a2"] != nil {
+		t.Error("what has left is kept")
+	}
+	// A job that comes to be refused leaves clients what they have.
+	b.set(now, dealt(t, baseGen+3, 2, 4), true)
+	if _, v := b.find(now, routes, "web", ring, nil); v != isKept || b.refusal != refusedConsistent {
+		t.Error("a job in consistent mode is served")
+	}
+	b.set(now, dealt(t, baseGen+4, 2, 4), false)
+	if find(routes, "web") == nil {
+		t.Error("a job that is in affinity mode again is not served")
+	}
+}

@@ -1,0 +1,414 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/slicer-project/slicer/assignment"
+)
+
+// fakeSource serves the job web from memory, and writes down what it hears.
+type fakeSource struct {
+	mu         sync.Mutex
+	newest     *assignment.Assignment
+	changed    chan struct{}
+	err        error // of Join and Newest
+	consistent bool
+	heard      []string
+}
+
+func (f *fakeSource) set(a *assignment.Assignment, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest, f.err = a, err
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fakeSource) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard = append(f.heard, fmt.Sprintf(format, args...))
+}
+
+func (f *fakeSource) hear() string {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := strings.Join(f.heard, "; ")
+	f.heard = nil
+	return s
+}
+
+func (f *fakeSource) Join(_ context.Context, job, name string) (Feed, error) {
+	f.mu.Lock()
+	err := f.err
+	f.mu.Unlock()
+	if job != "web" {
+		err = status.Errorf(codes.NotFound, "job %q does not exist", job)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.note("%s joins %s", name, job)
+	return fakeFeed{f, name}, nil
+}
+
+type fakeFeed struct {
+	*fakeSource
+	name string
+}
+
+func (f fakeFeed) Newest(time.Time) (*assignment.Assignment, <-chan struct{}, time.Duration, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.newest, f.changed, 0, f.err
+}
+
+func (f fakeFeed) Consistent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.consistent
+}
+
+func (f fakeFeed) Holds(_ time.Time, g assignment.Generation) {
+	f.note("%s holds %d", f.name, max(g-baseGen, -1))
+}
+func (f fakeFeed) Refuses(time.Time)  { f.note("%s refuses", f.name) }
+func (f fakeFeed) Observes(time.Time) { f.note("%s observes", f.name) }
+func (f fakeFeed) Leave(time.Time)    { f.note("%s leaves", f.name) }
+
+// stand is a Service behind a server in memory.
+type stand struct {
+	t   *testing.T
+	f   *fakeSource
+	s   *Service
+	reg *prometheus.Registry
+	log *strings.Builder
+	cc  *grpc.ClientConn
+}
+
+func newStand(t *testing.T) *stand {
+	t.Helper()
+	st := &stand{t: t, f: &fakeSource{changed: make(chan struct{})}, reg: prometheus.NewRegistry(), log: new(strings.Builder)}
+	var err error
+	st.s, err = New(Config{Source: st.f, ID: "d0", Registerer: st.reg, Logger: slog.New(slog.NewTextHandler(st.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(64 << 10)
+	server := grpc.NewServer()
+	st.s.Register(server)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Serve(lis)
+	}()
+	st.cc, err = grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		st.s.Close()
+		st.cc.Close()
+		server.Stop()
+		<-done
+	})
+	return st
+}
+
+// stock is a client that asks for what it is led to and accepts what it gets, as gRPC's does.
+type stock struct {
+	st     *stand
+	s      discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	cancel context.CancelFunc
+	id     string
+	done   chan struct{}
+
+	mu     sync.Mutex
+	refuse string // of routes
+	silent bool   // about routes
+	got    []string
+	err    error
+}
+
+func (st *stand) client(id string) *stock {
+	st.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(st.cc).StreamAggregatedResources(ctx)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	c := &stock{st: st, s: s, cancel: cancel, id: id, done: make(chan struct{})}
+	go c.run()
+	st.t.Cleanup(c.close)
+	return c
+}
+
+func (c *stock) close() {
+	c.cancel()
+	<-c.done
+}
+
+func (c *stock) ask(k kind, version string, names ...string) {
+	c.s.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: c.id}, TypeUrl: typeURLs[k], VersionInfo: version, ResourceNames: names})
+}
+
+func (c *stock) run() {
+	defer close(c.done)
+	for {
+		m, err := c.s.Recv()
+		c.mu.Lock()
+		if err != nil {
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+		k := kind(0)
+		for typeURLs[k] != m.TypeUrl {
+			k++
+		}
+		c.got = append(c.got, fmt.Sprintf("%c%d", "lrce"[k], len(m.Resources)))
+		r := &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, VersionInfo: m.VersionInfo, ResponseNonce: m.Nonce, ResourceNames: []string{"web"}}
+		if k == routes && c.refuse != "" {
+			r.ErrorDetail = &rpcstatus.Status{Code: 3, Message: c.refuse}
+		}
+		if k != routes || !c.silent {
+			c.s.Send(r)
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *stock) gets() string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := strings.Join(c.got, " ")
+	c.got = nil
+	return s
+}
+
+func (c *stock) ended() error {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *stock) set(refuse string, silent bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse, c.silent = refuse, silent
+}
+
+func wantSaid(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// inBubble runs a test on virtual time, in a year in which the tests' generations are not
+// from the future.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.UnixMilli(baseGen)))
+		f(t)
+	})
+}
+
+func TestServiceFollows(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		c := st.client("u 1")
+		c.ask(listeners, "", "web")
+		if err := c.ended(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `node: id: "u 1"`) {
+			t.Errorf("a bad node id: %v", err)
+		}
+		c = st.client("u/1")
+		c.ask(listeners, "", "web")
+		time.Sleep(time.Second)
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 joins web")
+		wantSaid(t, "before there is an assignment", c.gets(), "")
+		st.f.set(dealt(t, baseGen, 3, 9), nil)
+		wantSaid(t, "sent", c.gets(), "l1")
+		wantSaid(t, "a client that has not asked for routes", st.f.hear(), "")
+		c.ask(routes, "", "web")
+		wantSaid(t, "heard of one that has", st.f.hear(), "xds-clerk u_1 holds -1")
+		time.Sleep(time.Second)
+		wantSaid(t, "sent", c.gets(), "r1")
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 0")
+		// A generation with the same routes is held without being sent.
+		st.f.set(dealt(t, baseGen+1, 3, 9), nil)
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 1")
+		wantSaid(t, "sent", c.gets(), "")
+		// One that does not answer holds the old one.
+		c.set("", true)
+		st.f.set(dealt(t, baseGen+2, 3, 10), nil)
+		time.Sleep(time.Second)
+		wantSaid(t, "sent", c.gets(), "r1")
+		wantSaid(t, "heard", st.f.hear(), "")
+		st.f.set(dealt(t, baseGen+3, 3, 11), nil)
+		time.Sleep(answerWithin)
+		if err := c.ended(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a silent client's stream: %v", err)
+		}
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 leaves")
+		// It comes back with what it has.
+		c = st.client("u/1")
+		c.ask(routes, fmt.Sprint(baseGen), "web")
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 joins web; xds-clerk u_1 holds 0")
+		time.Sleep(time.Second)
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 3")
+	})
+}
+
+func TestServiceCountsRefusals(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(dealt(t, baseGen, 3, 9), nil)
+		c, d := st.client("c"), st.client("d")
+		c.set("no such thing", false)
+		for _, x := range []*stock{c, d} {
+			x.ask(listeners, "", "web")
+			x.ask(routes, "", "web")
+		}
+		time.Sleep(time.Hour)
+		wantSaid(t, "sent to one that refuses", c.gets(), "l1 r1")
+		if heard := st.f.hear(); !strings.Contains(heard, "xds-clerk c refuses") || !strings.Contains(heard, "xds-clerk d holds 0") {
+			t.Errorf("heard %q", heard)
+		}
+		want := Counts{Clients: 2, Refusing: 1, Acks: 3, Nacks: 1, LastNack: "no such thing", LastNackAge: time.Hour}
+		got := st.s.Counts(time.Now(), "web")
+		got.LastNackAge = got.LastNackAge.Round(time.Second)
+		if got != want {
+			t.Errorf("counts are %+v, want %+v", got, want)
+		}
+		if !strings.Contains(st.log.String(), "no such thing") {
+			t.Errorf("it is not logged: %s", st.log)
+		}
+		c.set("", false)
+		st.f.set(dealt(t, baseGen+1, 3, 10), nil)
+		time.Sleep(time.Second)
+		if heard := st.f.hear(); !strings.Contains(heard, "xds-clerk c holds 1") {
+			t.Errorf("heard %q", heard)
+		}
+		if got := st.s.Counts(time.Now(), "web"); got.Refusing != 0 || got.Nacks != 1 {
+			t.Errorf("counts are %+v", got)
+		}
+		c.close()
+		d.close()
+		synctest.Wait()
+		st.s.Forget("web")
+		if got := st.s.Counts(time.Now(), "web"); got != (Counts{}) {
+			t.Errorf("counts are %+v", got)
+		}
+	})
+}
+
+func TestServiceRefusesJobs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(dealt(t, baseGen, 2, 9), nil)
+		old := st.client("old")
+		old.ask(listeners, "", "web")
+		time.Sleep(time.Second)
+		wantSaid(t, "sent", old.gets(), "l1")
+		st.f.set(dealt(t, baseGen+1, 2, MaxSlices+2), nil)
+		c := st.client("new")
+		c.ask(listeners, "", "web")
+		time.Sleep(time.Minute)
+		wantSaid(t, "a client that comes is told that there is no listener", c.gets(), "l0")
+		wantSaid(t, "one that was there is told nothing", old.gets(), "")
+		if got := st.s.Counts(time.Now(), "web").Refused; !strings.Contains(got, "5002 slices") || !strings.Contains(st.log.String(), got) {
+			t.Errorf("refused for %q, and logged is %s", got, st.log)
+		}
+		st.f.set(dealt(t, baseGen+2, 2, 10), nil)
+		time.Sleep(time.Second)
+		wantSaid(t, "sent when it is served again", c.gets(), "l1")
+	})
+}
+
+func TestServiceUnknownJobs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(nil, status.Error(codes.NotFound, "no such job"))
+		c := st.client("c")
+		c.ask(listeners, "", "web", "nobody", "My.Service:8080")
+		time.Sleep(time.Second)
+		wantSaid(t, "sent", c.gets(), "l0")
+		st.f.set(dealt(t, baseGen, 2, 9), nil)
+		time.Sleep(2 * askAgain)
+		wantSaid(t, "sent when it has come to be", c.gets(), "l1")
+		st.f.set(nil, status.Error(codes.NotFound, "no such job"))
+		time.Sleep(2 * time.Second)
+		wantSaid(t, "sent when it has gone", c.gets(), "l0")
+		st.f.set(nil, status.Error(codes.PermissionDenied, "not you"))
+		time.Sleep(2 * askAgain)
+		if err := c.ended(); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a client that may not: %v", err)
+		}
+	})
+}
+
+func TestServiceBounds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(dealt(t, baseGen, 2, 9), nil)
+		many := make([]string, maxJobs+1)
+		for i := range many {
+			many[i] = fmt.Sprintf("job-%d", i)
+		}
+		for _, x := range []struct {
+			r    *discoveryv3.DiscoveryRequest
+			want codes.Code
+			says string
+		}{
+			{&discoveryv3.DiscoveryRequest{}, codes.InvalidArgument, "node: id"},
+			{&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("x", 1<<20)}}, codes.InvalidArgument, "1048576 bytes"},
+			{&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "x"}, TypeUrl: "y"}, codes.InvalidArgument, `type_url: "y"`},
+			{&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "x"}, TypeUrl: typeURLs[0], ResourceNames: make([]string, maxNames+1)}, codes.InvalidArgument, "4097 names"},
+			{&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "x"}, TypeUrl: typeURLs[0], ResourceNames: []string{strings.Repeat("x", maxName+1)}}, codes.InvalidArgument, "513 bytes"},
+			{&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "x"}, TypeUrl: typeURLs[0], ResourceNames: many}, codes.ResourceExhausted, "33 jobs"},
+		} {
+			c := st.client("x")
+			c.s.Send(x.r)
+			if err := c.ended(); status.Code(err) != x.want || !strings.Contains(err.Error(), x.says) {
+				t.Errorf("%.60s: %v, want %s and %q", x.r, err, x.want, x.says)
+			}
+		}
+		c := st.client("x")
+		time.Sleep(2 * firstWithin)
+		if err := c.ended(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a client that says nothing: %v", err)
+		}
+		// A client whose channel is closed holds up nothing any more.
+		c = st.client("x")
+		c.ask(routes, "", "web")
+		time.Sleep(time.Second)
+		c.s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURLs[routes]})
+		if heard := st.f.hear(); !strings.HasSuffix(heard, "xds-clerk x leaves") {
+			t.Errorf("heard %q", heard)
+		}
+	})
+}
