@@ -23,14 +23,14 @@ const (
 
 	headBits = 24 // enough for MaxSlices and MaxOwnerships
 	headMask = 1<<headBits - 1
-	// crowded buckets have more starts than lanes: hot keys cut out into slices of their own.
-	crowded uint64 = 1 << 62
+	// overfull buckets have more starts than lanes: hot keys cut out into slices of their own.
+	overfull uint64 = 1 << 62
 	// shared buckets have a slice with several owners.
 	shared uint64 = 1 << 63
 )
 
 // slicesPerLine is how many slices there are for each line, between half as many and so many.
-// There is room for more than twice as many: few buckets are crowded even if starts are random.
+// There is room for more than twice as many: few buckets are overfull even if starts are random.
 const slicesPerLine = 5
 
 // buildIndex makes the lines.
@@ -59,11 +59,11 @@ func (a *Assignment) newLine(i int, end SliceKey) (l line, last int) {
 	for last = i; last+1 < len(starts) && starts[last+1] < end; last++ {
 		n := last - i
 		if n == 4*lineWords {
-			l.head |= crowded
+			l.head |= overfull
 		}
-		if l.head&crowded == 0 {
-			lane := uint64(starts[last+1]) >> (a.shift - laneBits) & (1<<laneBits - 1)
-			l.lanes[n/4] ^= (emptyLane ^ lane) << (n % 4 * 16)
+		if l.head&overfull == 0 {
+			suffix := uint64(starts[last+1]) >> (a.shift - laneBits) & (1<<laneBits - 1)
+			l.lanes[n/4] ^= (emptyLane ^ suffix) << (n % 4 * 16)
 		}
 	}
 	lo, hi := a.Replicas(i).lo, a.Replicas(last).hi
@@ -89,7 +89,7 @@ func (a *Assignment) locate(k SliceKey) (i int, owner uint32, one bool) {
 	// is in bits that are not in the lane.
 	same := (d0 ^ (y - l.lanes[0])) | (d1 ^ (y - l.lanes[1])) | (d2 ^ (y - l.lanes[2]))
 	head := l.head
-	if same&tops|head&crowded != 0 {
+	if same&tops|head&overfull != 0 {
 		return a.search(k), 0, false
 	}
 	n := (d0&tops>>15 + d1&tops>>15 + d2&tops>>15) * inLanes >> 48
