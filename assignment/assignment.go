@@ -42,8 +42,8 @@ type Assignment struct {
 	tasks []Task
 	names map[string]int // positions in tasks
 	c     Columns
-	index []uint32
-	shift uint8 // of a key, to find its place in index
+	lines []line
+	shift uint8 // of a key, to find its line
 	sum   func() uint64
 }
 

@@ -6,28 +6,25 @@ import (
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
-	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/test/kit/balanced"
 )
 
-// benchClerk has an assignment of n random slices to 100 tasks, and no stream.
+// benchClerk has an assignment of about n slices that the balancer has made, and no stream.
 func benchClerk(b *testing.B, n int) (*Clerk, []string) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var tasks []assignment.Task
-	for i := range uint32(100) {
-		tasks = append(tasks, subscribertest.Task(fmt.Sprint("task-", i), i))
-	}
-	owners := make([]uint32, n)
-	for i := range owners {
-		owners[i] = rng.Uint32N(100)
+	if balancedJobs[n] == nil {
+		balancedJobs[n] = balanced.New(b, n).Assignment()
 	}
 	c := &Clerk{tally: newTally()}
-	c.newest.Store(subscribertest.Equal(b, nil, assignment.Header{Job: "job", StoreID: 1, Generation: 1}, tasks, owners...))
+	c.newest.Store(balancedJobs[n])
 	keys := make([]string, 1<<12)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("user/%011d", rng.Int64N(1e11))
 	}
 	return c, keys
 }
+
+var balancedJobs = map[int]*assignment.Assignment{} // by n
 
 // BenchmarkLookup hashes a key of 16 bytes, finds its owner and counts that.
 func BenchmarkLookup(b *testing.B) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/percore"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/assignment/trace"
 	"github.com/slicer-project/slicer/loadbalance/overload"
@@ -185,7 +186,13 @@ func (c *Clerk) Lookup(key string) assignment.Replicas {
 		c.tally.missed.Add(1)
 		return assignment.Replicas{}
 	}
-	c.tally.found()
+	// As tally.add, which would not be inlined.
+	if core := percore.Pin(); core < len(c.tally.cells) {
+		count(&c.tally.cells[core].n, 1)
+	} else {
+		c.tally.beyond.Add(1)
+	}
+	percore.Unpin()
 	return a.Lookup(assignment.KeyOf(key))
 }
 

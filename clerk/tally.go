@@ -2,53 +2,48 @@ package clerk
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slicer-project/slicer/assignment/percore"
 )
 
 // tally counts selections: lookups that found an owner and those that did not
 // (Slicer paper, section 5.1). It is a prometheus.Collector.
 //
-// Each core counts in a cell of its own, so that lookups on many cores do not
-// pass one cache line to and fro: sync.Pool keeps what was put back on the core
-// where it will be taken next.
+// Each core counts in a cell of its own, so that lookups on many cores do not pass one cache
+// line to and fro, and without an atomic addition: that would make a lookup wait for the memory
+// of the one before.
 type tally struct {
 	missed atomic.Uint64
 	cells  []cell
-	next   atomic.Uint32
-	pool   sync.Pool
+	beyond atomic.Uint64 // counted on cores that have come later
 	desc   *prometheus.Desc
 }
 
-// cell is counted in atomically all the same: there may be more holders than
-// cells, and collectors read it.
 type cell struct {
-	n atomic.Uint64
+	n uint64
 	_ [120]byte // to the end of the pair of cache lines that are fetched together
 }
 
 func newTally() *tally {
-	n := 1
-	for n < runtime.GOMAXPROCS(0) {
-		n *= 2
-	}
-	t := &tally{
-		cells: make([]cell, n),
+	return &tally{
+		cells: make([]cell, runtime.GOMAXPROCS(0)),
 		desc: prometheus.NewDesc("slicer_clerk_selections_total",
 			"Lookups, by whether they found an owner.", []string{"result"}, nil),
 	}
-	t.pool.New = func() any { return &t.cells[int(t.next.Add(1))&(n-1)] }
-	return t
 }
 
 func (t *tally) found() { t.add(1) }
 
 func (t *tally) add(n uint64) {
-	c := t.pool.Get().(*cell)
-	c.n.Add(n)
-	t.pool.Put(c)
+	if core := percore.Pin(); core < len(t.cells) {
+		count(&t.cells[core].n, n)
+	} else {
+		t.beyond.Add(n)
+	}
+	percore.Unpin()
 }
 
 // Selected counts a selection as Lookup does. It is for what looks keys up in
@@ -62,8 +57,9 @@ func (c *Clerk) Selected(found bool) {
 }
 
 func (t *tally) sum() (n uint64) {
+	n = t.beyond.Load()
 	for i := range t.cells {
-		n += t.cells[i].n.Load()
+		n += atomic.LoadUint64(&t.cells[i].n)
 	}
 	return n
 }

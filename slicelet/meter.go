@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/percore"
 )
 
 // meter counts requests and custom load where they arrive: by slice and part,
@@ -119,8 +120,8 @@ func (m *meter) count(k assignment.SliceKey, lay *layout, i, metric int, load fl
 	cell := lay.cell(i, k)
 	// The goroutine may be on another core the moment after: the number only says
 	// which stripe is near, and it is the lock that keeps others out.
-	core := uint(procPin())
-	procUnpin()
+	core := uint(percore.Pin())
+	percore.Unpin()
 	s := &m.stripes[core&m.mask]
 	if !s.lock.CompareAndSwap(0, 1) {
 		s = m.another(core)

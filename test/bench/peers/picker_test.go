@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	pickSlices, pickTasks = 10_000, 1000
+	pickSlices, pickTasks = 10_000, 100
 	maxRatio              = .5
 	maxAllocs             = 1
 )
@@ -136,24 +136,24 @@ func slicerPicker(tb testing.TB, all []context.Context) balancer.Picker {
 	net := subscribertest.NewNetwork()
 	server := net.Start("10.255.0.1:1")
 	tb.Cleanup(server.Stop)
-	server.Put(newAssignment(tb, pickSlices))
-	ck, err := clerk.New(clerk.Config{Job: "peers", Distributors: []string{"10.255.0.1:1"}, DialOptions: net.DialOptions()})
+	server.Put(job(tb, pickSlices))
+	ck, err := clerk.New(clerk.Config{Job: "job", Distributors: []string{"10.255.0.1:1"}, DialOptions: net.DialOptions()})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { ck.Close() })
-	return picker(tb, "slicer", "slicer:///peers", `{}`, all, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: ck})...)
+	return picker(tb, "slicer", "slicer:///job", `{}`, all, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: ck})...)
 }
 
 // ringPicker is grpc-go's, on as many tasks.
 func ringPicker(tb testing.TB, all []context.Context) balancer.Picker {
 	r := manual.NewBuilderWithScheme("ring")
 	var state resolver.State
-	for _, t := range newAssignment(tb, pickSlices).Tasks() {
+	for _, t := range job(tb, pickSlices).Tasks() {
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: t.Address}}})
 	}
 	r.InitialState(state)
-	return picker(tb, "ring_hash", "ring:///peers", `{"requestHashHeader": "slicer-key", "minRingSize": 4096}`, all, grpc.WithResolvers(r))
+	return picker(tb, "ring_hash", "ring:///job", `{"requestHashHeader": "slicer-key", "minRingSize": 4096}`, all, grpc.WithResolvers(r))
 }
 
 func picker(tb testing.TB, name, target, config string, all []context.Context, opts ...grpc.DialOption) balancer.Picker {
@@ -236,7 +236,7 @@ func BenchmarkPick(b *testing.B) {
 func TestPickersAgree(t *testing.T) {
 	keyed := contexts(t, clerk.WithKey)
 	headed := contexts(t, withHeader)
-	a := newAssignment(t, pickSlices)
+	a := job(t, pickSlices)
 	owner := map[int]balancer.SubConn{}
 	ours := slicerPicker(t, keyed)
 	for i, ctx := range keyed {
