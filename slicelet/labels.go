@@ -20,8 +20,10 @@ func (s *Slicelet) Labels(criticality, cohort string) (l overload.Labels) {
 	if l.Criticality == 0 {
 		l.Criticality = s.sub.State().Status.Overload.OrDefaults().DefaultCriticality
 	}
-	if n, err := strconv.Atoi(cohort); err == nil && len(cohort) <= len("127") {
-		l.SetCohort(n)
+	if cohort != "" && len(cohort) <= len("127") {
+		if n, err := strconv.Atoi(cohort); err == nil {
+			l.SetCohort(n)
+		}
 	}
 	if _, ok := l.Cohort(); !ok {
 		l.SetCohort(rand.IntN(overload.Cohorts))

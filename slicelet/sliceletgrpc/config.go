@@ -1,6 +1,7 @@
 package sliceletgrpc
 
 import (
+	"runtime"
 	"strings"
 	"time"
 
@@ -88,9 +89,17 @@ type Config struct {
 	// Utilization is the share of the server's capacity in use, above 0; it may
 	// exceed 1. nil stands for the process's CPU as a share of what it may use.
 	Utilization func() float64
+	// CallMetrics has orca.CallMetricsRecorderFromContext find a recorder in handlers, whose metrics
+	// go to clients together with the load. Without, handlers must set no load report of their own.
+	CallMetrics bool
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
 }
+
+// workers is for grpc.NumStreamWorkers: how many goroutines wait for RPCs, so that most RPCs need no
+// new one, whose stack has to grow each time to what gRPC and a handler need. RPCs beyond have one of
+// their own. A connection brings several at once.
+func workers() uint32 { return uint32(min(32*runtime.GOMAXPROCS(0), 1024)) }
 
 // ServerOptions returns what grpc.NewServer needs, in front of options of the
 // caller's own. It panics if the registerer refuses the metrics, as
@@ -115,13 +124,17 @@ func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(g.metrics.all()...)
 	}
-	opts := []grpc.ServerOption{
-		orca.CallMetricsServerOption(g.load.recorder),
+	var opts []grpc.ServerOption
+	if cfg.CallMetrics {
+		opts = append(opts, orca.CallMetricsServerOption(g.load.recorder))
+	}
+	opts = append(opts,
 		grpc.ChainUnaryInterceptor(g.unary),
 		grpc.ChainStreamInterceptor(g.stream),
 		// Clients find out that a machine has vanished by asking every 20 s.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
+		grpc.NumStreamWorkers(workers()),
+	)
 	if !cfg.NoTap {
 		opts = append(opts, grpc.InTapHandle(g.tap))
 	}

@@ -44,7 +44,7 @@ type call struct {
 	keyed  bool
 	labels overload.Labels
 	charge slicelet.Charge
-	peer   uint64 // tells apart what RPCs come from
+	from   *connection
 	// refused is why the RPC is not begun, if tap has found that.
 	refused error
 	tapped  bool // tap had room for it
@@ -94,26 +94,28 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	g.load.underWay.Add(1)
 	defer g.load.underWay.Add(-1)
 	var answer any
-	c, inner := g.callOf(ctx, info.FullMethod, began)
-	g.attempt(ctx, began, c.peer)
-	if err := g.outdated(ctx, began, c); err != nil {
+	md := incoming(ctx)
+	c, inner := g.callOf(ctx, md, info.FullMethod, began)
+	g.attempt(md, began, c.from)
+	if err := g.outdated(ctx, md, began, c); err != nil {
 		return nil, err
 	}
-	k, ok, err := g.keyOf(ctx)
+	k, ok, err := g.keyOf(md)
 	if !ok && g.cfg.Key != nil {
 		k, ok = g.keyIn(info.FullMethod, request)
 	}
 	if err == nil {
-		err = g.admit(ctx, c, info.FullMethod, k, ok)
+		err = g.admit(md, c, info.FullMethod, k, ok)
 	}
-	o := idle
+	o, now := idle, began
 	if err == nil && ctx.Err() != nil {
 		err = status.FromContextError(ctx.Err()).Err() // it has waited for too long
 	}
 	if err == nil {
 		g.slicelet.Admission().Begin()
 		answer, err = handler(inner, request)
-		g.slicelet.Admission().End(ctx, time.Now(), c.full.Load())
+		now = time.Now()
+		g.slicelet.Admission().End(ctx, now, c.full.Load())
 		if c.lost() {
 			answer, err = nil, g.ownershipLost()
 		}
@@ -122,7 +124,8 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 		c.charge.Cancel()
 	}
 	c.moved.Stop()
-	took := g.ended(ctx, info.FullMethod, began, err, o)
+	took := now.Sub(began)
+	g.ended(ctx, c.from, info.FullMethod, now, took, err, o)
 	c.handle.Took(took)
 	c.charge.Done(took)
 	return answer, err
@@ -130,25 +133,26 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	began := time.Now()
-	c, _ := g.callOf(ss.Context(), info.FullMethod, began)
+	md := incoming(ss.Context())
+	c, _ := g.callOf(ss.Context(), md, info.FullMethod, began)
 	s := &stream{ServerStream: ss, gate: g, method: info.FullMethod, busy: began,
-		call: call{Context: ss.Context(), gate: g, labels: c.labels}}
+		call: call{Context: ss.Context(), gate: g, labels: c.labels, from: c.from}}
 	if g.cfg.EndMoved {
 		s.ended = make(chan struct{})
 		s.call.Context, s.cancel = context.WithCancelCause(ss.Context())
 		defer s.cancel(nil)
 	}
 	s.call.charge.Move(&c.charge)
-	g.attempt(ss.Context(), began, c.peer)
-	if err := g.outdated(ss.Context(), began, c); err != nil {
+	g.attempt(md, began, c.from)
+	if err := g.outdated(ss.Context(), md, began, c); err != nil {
 		s.call.charge.Cancel()
 		return err
 	}
-	k, ok, err := g.keyOf(ss.Context())
+	k, ok, err := g.keyOf(md)
 	switch {
 	case err != nil:
 	case ok || g.cfg.Key == nil:
-		if err = g.admit(ss.Context(), &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
+		if err = g.admit(md, &s.call, info.FullMethod, k, ok); err == nil && ok && s.ended != nil {
 			s.limit(s.call.behind)
 		}
 	default:
@@ -171,7 +175,9 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 		err, o = g.ownershipLost(), idle
 	}
 	s.waits(false)
-	s.call.charge.Done(g.ended(ss.Context(), info.FullMethod, began, err, o))
+	now := time.Now()
+	g.ended(ss.Context(), c.from, info.FullMethod, now, now.Sub(began), err, o)
+	s.call.charge.Done(now.Sub(began))
 	return err
 }
 
@@ -269,15 +275,15 @@ func (s *stream) RecvMsg(m any) error {
 	k, ok := s.gate.keyIn(s.method, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refused = s.gate.admit(s.call.Context, &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
+	if s.refused = s.gate.admit(incoming(s.call.Context), &s.call, s.method, k, ok); s.refused == nil && ok && s.ended != nil {
 		s.limit(s.call.behind)
 	}
 	return s.refused
 }
 
 // keyOf finds the key in the metadata. The error is that of a slice key that is none.
-func (g *gate) keyOf(ctx context.Context) (k assignment.SliceKey, ok bool, err error) {
-	if v := metadata.ValueFromIncomingContext(ctx, g.cfg.Header); len(v) > 0 {
+func (g *gate) keyOf(md metadata.MD) (k assignment.SliceKey, ok bool, err error) {
+	if v := md[g.cfg.Header]; len(v) > 0 {
 		if g.cfg.Header == KeyHeader && strings.Contains(v[0], "%") {
 			if key, ok := httpkey.DecodeKey(v[0]); ok {
 				return assignment.KeyOf(key), true, nil
@@ -285,13 +291,13 @@ func (g *gate) keyOf(ctx context.Context) (k assignment.SliceKey, ok bool, err e
 		}
 		return assignment.KeyOf(v[0]), true, nil
 	}
-	if v := metadata.ValueFromIncomingContext(ctx, g.bin); len(v) > 0 {
+	if v := md[g.bin]; len(v) > 0 {
 		return assignment.KeyOf(v[0]), true, nil
 	}
 	if g.cfg.SliceKey == "" {
 		return 0, false, nil
 	}
-	v := metadata.ValueFromIncomingContext(ctx, g.cfg.SliceKey)
+	v := md[g.cfg.SliceKey]
 	if len(v) == 0 {
 		return 0, false, nil
 	}
@@ -315,7 +321,7 @@ func (g *gate) keyIn(method string, request any) (assignment.SliceKey, bool) {
 }
 
 // admit counts an RPC and reports whether it may go on.
-func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.SliceKey, keyed bool) error {
+func (g *gate) admit(md metadata.MD, c *call, method string, k assignment.SliceKey, keyed bool) error {
 	if !keyed {
 		if g.cfg.RequireKey && !strings.HasPrefix(method, "/grpc.") {
 			return status.Error(codes.InvalidArgument, fmt.Sprintf("%s has no key: it is taken from the metadata %q", method, g.cfg.Header))
@@ -330,7 +336,7 @@ func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.S
 		return nil
 	}
 	a := g.slicelet.Assignment()
-	route := g.routeOf(ctx, a)
+	route := routeOf(md, a)
 	c.behind = route == "older"
 	g.metrics.astray(route, consistent)
 	if !consistent {
@@ -341,8 +347,8 @@ func (g *gate) admit(ctx context.Context, c *call, method string, k assignment.S
 
 // routeOf says how the assignment that the client has routed by stands to the one
 // here.
-func (g *gate) routeOf(ctx context.Context, a *assignment.Assignment) string {
-	v := metadata.ValueFromIncomingContext(ctx, GenerationHeader)
+func routeOf(md metadata.MD, a *assignment.Assignment) string {
+	v := md[GenerationHeader]
 	if len(v) == 0 || a == nil {
 		return "unknown"
 	}
@@ -391,14 +397,10 @@ func detailed(code codes.Code, text string, detail protoadapt.MessageV1) *status
 	return st // a name that is not UTF-8
 }
 
-// ended counts an RPC that has been answered, tells the client of the load, and returns
-// how long the RPC took.
-func (g *gate) ended(ctx context.Context, method string, began time.Time, err error, o outcome) (took time.Duration) {
-	now := time.Now()
-	took = now.Sub(began)
+// ended counts an RPC that has been answered and took so long, and tells the client of the load.
+func (g *gate) ended(ctx context.Context, from *connection, method string, now time.Time, took time.Duration, err error, o outcome) {
 	g.metrics.answered(method, status.Code(err), took)
 	g.tellState(ctx)
 	g.load.count(now, o)
-	g.load.tell(ctx, now)
-	return took
+	g.load.tell(ctx, from, now)
 }

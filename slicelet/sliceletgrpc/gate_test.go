@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -58,8 +60,9 @@ type service struct {
 	hello.Greeter
 	owned, keyed bool
 	block        chan struct{}
-	fails        codes.Code // what SayHello ends with
-	full         bool       // it has no room
+	look         func(context.Context) // may be nil
+	fails        codes.Code            // what SayHello ends with
+	full         bool                  // it has no room
 	labels       overload.Labels
 	pressure     float64
 }
@@ -68,6 +71,9 @@ func (s *service) SayHello(ctx context.Context, name *wrapperspb.StringValue) (*
 	h, ok := HandleFrom(ctx)
 	s.owned, s.keyed, s.labels = h.Owned(), ok, overload.LabelsOf(ctx)
 	s.pressure = overload.Pressure(ctx)
+	if s.look != nil {
+		s.look(ctx)
+	}
 	if s.block != nil {
 		<-s.block
 	}
@@ -480,13 +486,16 @@ func TestUtilization(t *testing.T) {
 	// are gone.
 	l := &load{source: func() float64 { return 0 }, recorder: noRecorder{}}
 	now, n := time.Now(), 0
-	rare, busy := &net.TCPAddr{}, &net.TCPAddr{}
+	connectionAt := func(addr net.Addr) *connection {
+		return l.connectionOf(peer.NewContext(t.Context(), &peer.Peer{Addr: addr}))
+	}
+	rare, busy := connectionAt(&net.TCPAddr{}), connectionAt(&net.TCPAddr{})
 	for i := range 8000 {
 		at := now.Add(time.Duration(i) * time.Millisecond)
-		if l.tells(at, busy) {
+		if busy.tells(at) {
 			n++
 		}
-		if i%500 == 0 && !l.tells(at, rare) {
+		if i%500 == 0 && !rare.tells(at) {
 			t.Errorf("an RPC of a connection that has few does not say it, after %d ms", i)
 		}
 	}
@@ -494,13 +503,50 @@ func TestUtilization(t *testing.T) {
 		t.Errorf("%d of 8000 RPCs in 8 s", n)
 	}
 	l.count(now.Add(time.Minute), served)
-	l.told.Range(func(addr, _ any) bool { t.Errorf("%v is remembered", addr); return true })
+	l.connections.Range(func(addr, _ any) bool { t.Errorf("%v is remembered", addr); return true })
 	type odd struct {
 		net.Addr
 		_ []int
 	}
-	if l.tells(now, odd{}) {
-		t.Error("it tells an address that cannot be looked up")
+	if c := connectionAt(odd{}); c != nil || c.number() != 0 {
+		t.Error("an address that cannot be looked up is one of a connection")
+	}
+}
+
+// TestCallMetrics: what a handler adds goes with the load, if that is asked for.
+func TestCallMetrics(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		run(t, Config{CallMetrics: on, Utilization: func() float64 { return .5 }}, func(b *bed) {
+			b.assign(5, 0, 1)
+			b.service.look = func(ctx context.Context) {
+				r := orca.CallMetricsRecorderFromContext(ctx)
+				if (r != nil) != on {
+					t.Errorf("with CallMetrics %v the recorder is %v", on, r)
+				}
+				if r != nil {
+					r.SetNamedMetric("own", 7)
+				}
+			}
+			report := new(orcav3.OrcaLoadReport)
+			for range 3 { // the load is measured once a second
+				time.Sleep(loadInterval)
+				var trailer metadata.MD
+				if _, err := b.stub.SayHello(b.with(KeyHeader, keyOf(0)), wrapperspb.String("x"), grpc.Trailer(&trailer)); err != nil {
+					t.Fatal(err)
+				}
+				v := trailer.Get(loadReport)
+				if len(v) != 1 {
+					t.Fatalf("%d load reports", len(v))
+				}
+				if err := proto.Unmarshal([]byte(v[0]), report); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, own := report.GetNamedMetrics()["own"]
+			if n, ok := report.GetNamedMetrics()[inFlight]; own != on || !ok || n != 1 || report.GetApplicationUtilization() != .5 || !(report.GetRpsFractional() > 0) || report.GetEps() != 0 {
+				t.Errorf("with CallMetrics %v the load is %v", on, report)
+			}
+		})
 	}
 }
 

@@ -9,16 +9,16 @@ import (
 )
 
 // labels are those of an RPC.
-func (g *gate) labels(ctx context.Context) overload.Labels {
-	l := g.slicelet.Labels(last(ctx, CriticalityHeader), last(ctx, CohortHeader))
-	l.Customer = g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader))
+func (g *gate) labels(ctx context.Context, md metadata.MD) overload.Labels {
+	l := g.slicelet.Labels(last(md, CriticalityHeader), last(md, CohortHeader))
+	l.Customer = g.slicelet.CustomerOf(ctx, last(md, CustomerHeader))
 	return l
 }
 
 // last is the last value of metadata, empty if there is none: what is nearest to the
 // server has the last word.
-func last(ctx context.Context, name string) string {
-	v := metadata.ValueFromIncomingContext(ctx, name)
+func last(md metadata.MD, name string) string {
+	v := md[name]
 	if len(v) == 0 {
 		return ""
 	}

@@ -2,15 +2,20 @@ package sliceletgrpc
 
 import (
 	"context"
+	"hash/maphash"
 	"net"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -58,7 +63,7 @@ type load struct {
 	served, errors atomic.Uint64
 	due            atomic.Int64 // Unix nanoseconds
 	underWay       atomic.Int64 // of unary RPCs
-	told           sync.Map     // *atomic.Int64, when last, Unix nanoseconds, by net.Addr
+	connections    sync.Map     // *connection by net.Addr
 
 	mu               sync.Mutex
 	since            time.Time
@@ -75,36 +80,73 @@ func (l *load) count(now time.Time, o outcome) {
 	}
 	if due := l.due.Load(); now.UnixNano() >= due && l.due.CompareAndSwap(due, now.Add(loadInterval).UnixNano()) {
 		l.measure(now)
-		l.told.Range(func(addr, last any) bool {
-			if now.UnixNano()-last.(*atomic.Int64).Load() > int64(quiet) {
-				l.told.Delete(addr)
+		l.connections.Range(func(addr, from any) bool {
+			if now.UnixNano()-from.(*connection).told.Load() > int64(quiet) {
+				l.connections.Delete(addr)
 			}
 			return true
 		})
 	}
 }
 
-// tells reports whether an RPC that comes from an address should carry the load: the first
-// of each connection in tellEvery. All of a connection's RPCs have the same net.Addr.
-func (l *load) tells(now time.Time, from net.Addr) bool {
-	if !reflect.TypeOf(from).Comparable() {
-		return false // of a user's own
-	}
-	last, ok := l.told.Load(from)
-	if !ok {
-		last, _ = l.told.LoadOrStore(from, new(atomic.Int64))
-	}
-	was := last.(*atomic.Int64).Load()
-	return now.UnixNano()-was >= int64(tellEvery) && last.(*atomic.Int64).CompareAndSwap(was, now.UnixNano())
+// connection is one that RPCs come from.
+type connection struct {
+	id   uint64       // tells it apart (slicelet.Arrival.Peer)
+	told atomic.Int64 // when its client was last told the load, Unix nanoseconds
 }
 
+var seed = maphash.MakeSeed()
+
+// connectionOf is that of an RPC, nil if it is not known. All of a connection's RPCs have the same
+// net.Addr.
+func (l *load) connectionOf(ctx context.Context) *connection {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return nil
+	}
+	if _, ok := p.Addr.(*net.TCPAddr); !ok && !reflect.TypeOf(p.Addr).Comparable() {
+		return nil // of a user's own
+	}
+	from, ok := l.connections.Load(p.Addr)
+	if !ok {
+		from, _ = l.connections.LoadOrStore(p.Addr, &connection{id: maphash.Comparable(seed, p.Addr)})
+	}
+	return from.(*connection)
+}
+
+// number may be called of nil.
+func (c *connection) number() uint64 {
+	if c == nil {
+		return 0
+	}
+	return c.id
+}
+
+// tells reports whether an RPC should carry the load: the first of each connection in tellEvery.
+func (c *connection) tells(now time.Time) bool {
+	was := c.told.Load()
+	return now.UnixNano()-was >= int64(tellEvery) && c.told.CompareAndSwap(was, now.UnixNano())
+}
+
+// loadReport is the trailing metadata of ORCA load reports (gRFC A51).
+const loadReport = "endpoint-load-metrics-bin"
+
 // tell has an RPC that ends carry the load, if it is its turn.
-func (l *load) tell(ctx context.Context, now time.Time) {
-	if p, ok := peer.FromContext(ctx); !ok || p.Addr == nil || !l.tells(now, p.Addr) {
+func (l *load) tell(ctx context.Context, from *connection, now time.Time) {
+	if from == nil || !from.tells(now) {
 		return
 	}
 	if r := orca.CallMetricsRecorderFromContext(ctx); r != nil { // which makes it part of the trailers
 		r.SetNamedMetric(inFlight, float64(l.underWay.Load()))
+		return
+	}
+	m := l.recorder.ServerMetrics()
+	raw, err := proto.Marshal(&orcav3.OrcaLoadReport{
+		ApplicationUtilization: max(m.AppUtilization, 0), RpsFractional: max(m.QPS, 0), Eps: max(m.EPS, 0),
+		NamedMetrics: map[string]float64{inFlight: float64(l.underWay.Load())},
+	})
+	if err == nil {
+		_ = grpc.SetTrailer(ctx, metadata.MD{loadReport: {string(raw)}}) // fails if it is too late
 	}
 }
 

@@ -21,13 +21,17 @@ const (
 )
 
 // attempt counts an RPC by how often it was sent before.
-func (g *gate) attempt(ctx context.Context, now time.Time, from uint64) {
-	g.slicelet.CountAttempt(now, from, max(number(ctx, AttemptHeader), number(ctx, previousAttempts)))
+func (g *gate) attempt(md metadata.MD, now time.Time, from *connection) {
+	g.slicelet.CountAttempt(now, from.number(), max(number(md, AttemptHeader), number(md, previousAttempts)))
 }
 
 // number is what metadata says, 0 if that is no number.
-func number(ctx context.Context, name string) int {
-	n, err := strconv.Atoi(last(ctx, name))
+func number(md metadata.MD, name string) int {
+	text := last(md, name)
+	if text == "" { // of which an error would have to be made
+		return 0
+	}
+	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0
 	}

@@ -92,10 +92,10 @@ func TestQuotaByInterceptor(t *testing.T) {
 		for range 20 {
 			c := &call{Context: ctx, gate: g}
 			c.labels.Customer = "claimed"
-			if c.refused = g.room(ctx, now, c, ""); c.refused != nil {
+			if c.refused = g.room(ctx, incoming(ctx), now, c); c.refused != nil {
 				t.Fatal("the customer that is claimed was charged after all")
 			}
-			if g.recharge(context.WithValue(c, verified{}, "verified"), now, c); c.labels.Customer != "verified" {
+			if g.recharge(context.WithValue(c, verified{}, "verified"), incoming(ctx), now, c); c.labels.Customer != "verified" {
 				t.Fatalf("charged to %q", c.labels.Customer)
 			}
 			if c.refused != nil {

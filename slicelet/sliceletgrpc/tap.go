@@ -2,14 +2,11 @@ package sliceletgrpc
 
 import (
 	"context"
-	"hash/maphash"
-	"reflect"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -25,13 +22,11 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		return ctx, nil
 	}
 	now := time.Now()
-	l := g.slicelet.Labels(lastOf(info.Header, CriticalityHeader), lastOf(info.Header, CohortHeader))
-	l.Customer = g.slicelet.CustomerOf(ctx, lastOf(info.Header, CustomerHeader))
-	c := &call{Context: ctx, gate: g, labels: l, peer: peerOf(ctx)}
-	c.refused = g.room(ctx, now, c, lastOf(info.Header, StandsForHeader))
+	c := &call{Context: ctx, gate: g, labels: g.labels(ctx, info.Header), from: g.load.connectionOf(ctx)}
+	c.refused = g.room(ctx, info.Header, now, c)
 	// gRPC holds on to the context of an RPC that the tap refuses until its deadline.
 	if by, ok := ctx.Deadline(); c.refused != nil && (!ok || by.Sub(now) <= longestHeld) {
-		g.attempt(ctx, now, c.peer)
+		g.attempt(info.Header, now, c.from)
 		return ctx, c.refused
 	}
 	c.tapped = c.refused == nil
@@ -39,24 +34,24 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 }
 
 // outdated is the error of an RPC that tap has refused, or that there is no room for any more.
-func (g *gate) outdated(ctx context.Context, now time.Time, c *call) error {
+func (g *gate) outdated(ctx context.Context, md metadata.MD, now time.Time, c *call) error {
 	if c.refused != nil || !c.tapped || !g.slicelet.Admission().Outdated(now, c.labels) {
 		return c.refused
 	}
 	c.charge.Cancel()
-	return g.shed(ctx, c.labels)
+	return g.shed(ctx, md, c.labels)
 }
 
 // room is the error of an RPC that there is no room for, or that its customer's limit does
 // not let in.
-func (g *gate) room(ctx context.Context, now time.Time, c *call, trial string) error {
-	a := slicelet.Arrival{Labels: c.labels, StandsFor: overload.ParseStandsFor(trial), Peer: c.peer}
+func (g *gate) room(ctx context.Context, md metadata.MD, now time.Time, c *call) error {
+	a := slicelet.Arrival{Labels: c.labels, StandsFor: overload.ParseStandsFor(last(md, StandsForHeader)), Peer: c.from.number()}
 	if !g.slicelet.Admission().Charge(now, &c.charge, &a) {
 		return g.outOfQuota(a.Labels.Customer)
 	}
 	c.labels = a.Labels
 	if a.StandsFor > 1 || g.slicelet.Admission().HeavyKeys() {
-		a.Key, a.Keyed, _ = g.keyOf(ctx)
+		a.Key, a.Keyed, _ = g.keyOf(md)
 	}
 	switch g.slicelet.Admission().Admit(ctx, now, a) {
 	case overload.Late:
@@ -64,20 +59,9 @@ func (g *gate) room(ctx context.Context, now time.Time, c *call, trial string) e
 		return errLate
 	case overload.Shed:
 		c.charge.Cancel()
-		return g.shed(ctx, c.labels)
+		return g.shed(ctx, md, c.labels)
 	}
 	return nil
-}
-
-var seed = maphash.MakeSeed()
-
-// peerOf tells connections apart, of which each has a net.Addr of its own; 0 if it is not known.
-func peerOf(ctx context.Context) uint64 {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil || !reflect.TypeOf(p.Addr).Comparable() {
-		return 0
-	}
-	return maphash.Comparable(seed, p.Addr)
 }
 
 // longestHeld is the longest deadline that the tap refuses. An RPC with a longer one is
@@ -88,14 +72,14 @@ var errLate = status.Error(codes.DeadlineExceeded, "the RPC could not be answere
 
 // shed counts an RPC that there is no room for, if its key is in the metadata, and says
 // whether another task may have some. A task that does not own the key says that.
-func (g *gate) shed(ctx context.Context, l overload.Labels) error {
-	k, keyed, err := g.keyOf(ctx)
+func (g *gate) shed(ctx context.Context, md metadata.MD, l overload.Labels) error {
+	k, keyed, err := g.keyOf(md)
 	switch {
 	case err != nil:
 		return err
 	case keyed:
 		c := call{gate: g}
-		if err := g.admit(ctx, &c, "", k, true); err != nil {
+		if err := g.admit(md, &c, "", k, true); err != nil {
 			return err
 		}
 		return g.full(g.slicelet.Shed(c.handle, l))
@@ -103,36 +87,27 @@ func (g *gate) shed(ctx context.Context, l overload.Labels) error {
 	return g.full(g.cfg.Key == nil && g.slicelet.Elsewhere())
 }
 
-// lastOf is last of metadata.
-func lastOf(md metadata.MD, name string) string {
-	v := md[name]
-	if len(v) == 0 {
-		return ""
-	}
-	return v[len(v)-1]
-}
-
 // callOf is what tap has made of an RPC, or else a new one. Who is charged is decided here
 // again, by all that interceptors have put into the context. An RPC that has not come by tap,
 // as those through grpc.Server.ServeHTTP, is refused here if there is no room for it.
-func (g *gate) callOf(ctx context.Context, method string, now time.Time) (*call, context.Context) {
+func (g *gate) callOf(ctx context.Context, md metadata.MD, method string, now time.Time) (*call, context.Context) {
 	if c, ok := ctx.Value(callOfContext{}).(*call); ok && c.gate == g {
-		g.recharge(ctx, now, c)
+		g.recharge(ctx, md, now, c)
 		return c, ctx
 	}
-	c := &call{Context: ctx, gate: g, labels: g.labels(ctx), peer: peerOf(ctx)}
+	c := &call{Context: ctx, gate: g, labels: g.labels(ctx, md), from: g.load.connectionOf(ctx)}
 	if !g.cfg.NoTap && !ofGRPC(method) {
-		c.refused = g.room(ctx, now, c, last(ctx, StandsForHeader))
+		c.refused = g.room(ctx, md, now, c)
 	}
 	return c, c
 }
 
 // recharge charges an RPC to another customer if what interceptors have put into the context
 // says so.
-func (g *gate) recharge(ctx context.Context, now time.Time, c *call) {
+func (g *gate) recharge(ctx context.Context, md metadata.MD, now time.Time, c *call) {
 	was := c.labels.Customer
 	c.labels = overload.LabelsOf(ctx)
-	if customer := g.slicelet.CustomerOf(ctx, last(ctx, CustomerHeader)); c.labels.Customer == was {
+	if customer := g.slicelet.CustomerOf(ctx, last(md, CustomerHeader)); c.labels.Customer == was {
 		c.labels.Customer = customer
 	}
 	if c.labels.Customer == was || c.refused != nil {

@@ -160,7 +160,7 @@ func TestLevel(t *testing.T) {
 					m := d.(*slicerv1.Overloaded)
 					return overload.Level{Below: overload.Priority(m.GetLevel()), Pause: time.Duration(m.GetPauseMs()) * time.Millisecond}, err
 				}
-				return overload.ParseLevel(lastOf(trailer, LevelHeader)), err
+				return overload.ParseLevel(last(trailer, LevelHeader)), err
 			}
 			for range 10 {
 				for _, criticality := range []string{"sheddable", "critical_plus"} {
