@@ -54,6 +54,10 @@ func (b *tail) String() string {
 	return strings.TrimSpace(string(b.text))
 }
 
+// startsWithin is how long a driver's process may take besides until it answers: many at once
+// load a language's runtime.
+const startsWithin = 30 * time.Second
+
 // run starts a driver.
 func (t *T) run() *session {
 	s := &session{t: t, replies: make(chan line.Reply, 1), ended: make(chan struct{})}
@@ -132,7 +136,11 @@ func (s *session) do(q line.Request) line.Reply {
 	if _, err := s.in.Write(append(text, '\n')); err != nil {
 		s.died(q.Op)
 	}
-	timer := time.NewTimer(s.t.patience)
+	within := s.t.patience
+	if q.Op == "start" {
+		within += startsWithin
+	}
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case r, ok := <-s.replies:
@@ -147,7 +155,7 @@ func (s *session) do(q line.Request) line.Reply {
 		s.t.note("driver: %s -> %s", clip(string(text), 300), clip(jsonOf(r), 300))
 		return r
 	case <-timer.C:
-		s.t.faultAt(refDriver, fmt.Sprintf("an answer to %s within %s", q.Op, s.t.patience), "none")
+		s.t.faultAt(refDriver, fmt.Sprintf("an answer to %s within %s", q.Op, within), "none")
 	}
 	panic("not reached")
 }
