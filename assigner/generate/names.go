@@ -53,7 +53,6 @@ type Names struct {
 	notYet   time.Duration // nothing is written before that
 	pruneAt  time.Duration
 	failures int  // in a row
-	lost     int  // conflicts in a row
 	drops    bool // what is stored is to be emptied: names are not kept any more
 	left     int  // for how many there was no room
 }
@@ -98,7 +97,7 @@ func (n *Names) take(l Loaded) {
 		return
 	}
 	if age := generation(l.Assignment).Time().Sub(l.Names.AsOf.Time()); l.Names.AsOf > 0 && age > namesFor {
-		n.say(levelInfo, "stored names of tasks are out of date", "reason", "assigners that do not keep them have decided since: they are those of the identities that report them first", "age", age.String())
+		n.say(levelInfo, "stored names of tasks are out of date", "reason", "assigners that do not keep them have decided since: they are those of the identities that report them first", "for", age.String())
 		l.Names.Held = nil
 	}
 	n.members.table.Names.Hold(n.now.Mono, l.Names.Version, each(l.Names.Held))
@@ -198,7 +197,7 @@ func (n *Names) Put(now Now, err error) {
 	n.tick(now)
 	switch {
 	case err == nil:
-		n.stored, n.failures, n.lost, n.drops = n.put, 0, 0, false
+		n.stored, n.failures, n.drops = n.put, 0, false
 		n.notYet = n.now.Mono + time.Duration(n.put.Size())*time.Second/namesRate
 		n.pruneAt = n.now.Mono + pruneEvery
 		if n.members.table != nil {
@@ -208,8 +207,8 @@ func (n *Names) Put(now Now, err error) {
 		// Another assigner has decided, or the job has gone: they are read again.
 		n.known, n.waits, n.drops = false, true, false
 		n.store.loadDue = true
-		if n.lost++; n.lost > 1 { // it decides still: the two would go on like that
-			n.notYet = n.now.Mono + n.backoff(n.lost, 5*time.Millisecond, time.Second)
+		if n.failures++; n.failures > 1 { // it decides still: the two would go on like that
+			n.notYet = n.now.Mono + n.backoff(n.failures, 5*time.Millisecond, time.Second)
 		}
 	default:
 		// Rounds do not wait for it.

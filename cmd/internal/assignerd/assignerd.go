@@ -80,6 +80,7 @@ all assigners to them: a session goes on at another one when its own dies.`,
 	}
 	f.Bind(cmd, "", run.AssignerPort)
 	f.BindPolicy(cmd)
+	f.BindPage(cmd)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
 	cmd.Flags().BoolVar(&serveLeases, "serve-leases", false, "hold leases in etcd for the servers of jobs in consistent mode, which then need no credentials of it: those of the first --store. Each assigner of the store should")

@@ -83,6 +83,7 @@ Clerks, slicelets and slicerctl see no difference. There is no third tier.`,
 	}
 	f.Bind(cmd, "", run.DistributorPort)
 	f.BindPolicy(cmd)
+	f.BindPage(cmd)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringSliceVar(&assigners, "assigners", nil, "`host:port,...` of assigners; a DNS name with several addresses stands for all of them")
 	cmd.Flags().StringSliceVar(&upstreams, "upstreams", nil, "`host:port,...` of distributors of the first tier, in place of --assigners: makes this one of the second; names as there")

@@ -34,6 +34,9 @@ type Config struct {
 	// Identity is that of the process's own certificate, by which other processes know what it
 	// asks for itself; nil for none.
 	Identity func() access.Identity
+	// Names are those by which the page may be asked for in plain HTTP without a policy, besides
+	// localhost and addresses: in lower case.
+	Names []string
 	// Logger is silent if it is nil.
 	Logger *slog.Logger
 }

@@ -370,7 +370,7 @@ func TestPolicy(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		req := httptest.NewRequest("GET", "/events?job=cache", nil)
+		req := httptest.NewRequest("GET", "http://localhost/events?job=cache", nil)
 		req.RemoteAddr, req.TLS = far, shown(t, authority, "spiffe://corp/cache/dev")
 		w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), event: "event: state\n", end: func() { rights.SetPolicy(accesstest.Policy(t, "plane: [spiffe://corp/slicer/*]\n")) }}
 		p.ServeHTTP(w, req)
@@ -408,7 +408,7 @@ func TestPolicyWhileStoreIsDown(t *testing.T) {
 	for job, want := range map[string]int{"cache": 200, "ledger": 403} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		req := httptest.NewRequestWithContext(ctx, "GET", "/events?job="+job, nil)
+		req := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/events?job="+job, nil)
 		req.RemoteAddr, req.TLS = "192.0.2.7:1234", shown(t, authority, "spiffe://corp/cache/dev")
 		w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), end: cancel, event: "event: state\n"}
 		if p.ServeHTTP(w, req); w.Code != want {
@@ -425,7 +425,7 @@ func TestOtherSites(t *testing.T) {
 	for path, want := range map[string]int{"/events?job=cache": 403, "/explain?job=cache&key=x": 403, "/": 200} {
 		for _, site := range []string{"cross-site", "same-site"} {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			req := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+			req := httptest.NewRequestWithContext(ctx, "GET", "http://localhost"+path, nil)
 			req.Header.Set("Sec-Fetch-Site", site)
 			req.Header.Set("Sec-Fetch-Dest", "empty")
 			w := &untilEvent{ResponseRecorder: httptest.NewRecorder(), end: cancel, event: "event: state\n"}
@@ -462,3 +462,33 @@ func (w *untilEvent) Write(data []byte) (int, error) {
 
 func (w *untilEvent) FlushError() error                { return nil }
 func (w *untilEvent) SetWriteDeadline(time.Time) error { return nil }
+
+// TestForeignNames: without a policy, a browser that a foreign site's DNS record has led to this
+// machine is shown nothing.
+func TestForeignNames(t *testing.T) {
+	t.Parallel()
+	p := page.New(page.Config{Names: []string{"ops.example.com"}})
+	defer p.Close()
+	for host, want := range map[string]int{
+		"localhost:4721": 200, "LOCALHOST.": 200, "slicer.localhost": 200, "127.0.0.1:4721": 200, "192.0.2.1": 200, "[::1]:4721": 200, "Ops.Example.com:80": 200, "": 200,
+		"evil.example:4721": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "x.ops.example.com": 403, "intranet": 403,
+	} {
+		for _, path := range []string{"/", "/job?name=x", "/events?job=*", "/explain"} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, r)
+			if (w.Code == http.StatusForbidden) != (want == 403) {
+				t.Errorf("%s of %q: %d %s", path, host, w.Code, w.Body)
+			}
+			if want == 403 && !strings.Contains(w.Body.String(), "--http-names") {
+				t.Errorf("it is not told how: %s", w.Body)
+			}
+		}
+		r := httptest.NewRequest("GET", "https://evil.example/", nil) // in TLS the name was verified
+		w := httptest.NewRecorder()
+		if p.ServeHTTP(w, r); w.Code != 200 {
+			t.Errorf("in TLS: %d", w.Code)
+		}
+	}
+}

@@ -46,6 +46,10 @@ func (a address) String() string  { return string(a) }
 // guarded lets those to h that may see something, and tells the others how they might.
 func (p *Page) guarded(h func(http.ResponseWriter, *http.Request, viewer)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if policy, _ := p.cfg.Rights.Policy(); policy == nil && !run.NamedHere(r, p.cfg.Names) {
+			http.Error(w, "this host is not known by that name, so a foreign site may have led your browser here: ask for the page by localhost or an address, or start the process with the name in --http-names", http.StatusForbidden)
+			return
+		}
 		if v, ok := p.admit(r); ok {
 			h(w, r, v)
 			return

@@ -37,7 +37,7 @@ func TestViewersThatComeAndGo(t *testing.T) {
 		for range visits {
 			ctx, leave := context.WithTimeout(t.Context(), every)
 			w := &viewed{ResponseRecorder: httptest.NewRecorder()}
-			p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/events?job=cache", nil))
+			p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/events?job=cache", nil))
 			<-ctx.Done()
 			leave()
 			if w.Code == http.StatusServiceUnavailable {

@@ -93,7 +93,31 @@ func (f *Flags) Validate() error {
 	if err := f.validatePolicy(); err != nil {
 		return err
 	}
+	for _, name := range f.Plain.PageNames {
+		if !assignment.ValidToken(name, 253) || strings.Contains(name, ":") {
+			return Usagef("--http-names: %q is not allowed: want names of hosts, without ports", assignment.Clip(name, 80))
+		}
+	}
 	return f.validateHTTP()
+}
+
+// BindPage adds what a command takes that shows the status page.
+func (f *Flags) BindPage(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.Plain.PageNames, "http-names", nil, "`names` by which browsers may ask for the status page in plain HTTP when there is no --policy, besides localhost, addresses, this host's name and that of --http; repeatable")
+}
+
+// PageNames are the names of this host by which the status page may be asked for, in lower case.
+func (f *Flags) PageNames() []string {
+	names := []string{hostOf(f.HTTP)}
+	if name, err := os.Hostname(); err == nil {
+		short, _, _ := strings.Cut(name, ".")
+		names = append(names, name, short)
+	}
+	names = append(names, f.Plain.PageNames...)
+	for i := range names {
+		names[i] = strings.ToLower(names[i])
+	}
+	return names
 }
 
 // Logger writes what --log-level and --log-format ask for.

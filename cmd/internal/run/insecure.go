@@ -8,10 +8,12 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 )
 
-// PlainText is whether gRPC may be served without TLS where other machines may connect.
+// PlainText is what may be served without TLS.
 type PlainText struct {
-	Allowed bool     // by --insecure
+	Allowed bool     // by --insecure: gRPC where other machines may connect
 	at      []string // addresses where it is
+	// PageNames are those of --http-names; nil for commands that have no such flag.
+	PageNames []string
 }
 
 // CheckPlain refuses an address to serve gRPC on in plain text, unless only this machine can

@@ -3,6 +3,7 @@ package run
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -24,13 +25,28 @@ func Local(r *http.Request) bool {
 	return here != nil && loopbackHost(here.String()) && loopbackHost(r.RemoteAddr) && loopbackHost(r.Host)
 }
 
+// NamedHere reports whether a request names this host: by an address, as localhost, or by one of
+// names, in lower case. A browser that a foreign site's DNS record has led here names that site's
+// host, and that site is told what is answered. In TLS the certificate keeps it from that.
+func NamedHere(r *http.Request, names []string) bool {
+	host := strings.ToLower(strings.TrimSuffix(hostOf(r.Host), "."))
+	return r.TLS != nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host) != nil || slices.Contains(names, host)
+}
+
 func loopbackHost(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	} else if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		host = host[1 : len(host)-1]
-	}
+	host = hostOf(host)
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// hostOf leaves out a port, if there is one, and the brackets of an IPv6 address.
+func hostOf(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return h
+	}
+	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
+		return host[1 : len(host)-1]
+	}
+	return host
 }
 
 // FromOtherSite reports whether a browser asks because a page of another site has it do so,

@@ -66,6 +66,7 @@ ends the process.`,
 	}
 	f.Bind(cmd, "localhost", run.DistributorPort)
 	f.BindPolicy(cmd)
+	f.BindPage(cmd)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is")
