@@ -30,7 +30,9 @@ type book struct {
 	a        *assignment.Assignment // the newest; nil: there is none yet
 	refusal  string                 // why clients are not served; "": they are
 	listener *resource
-	routes   *resource
+	// routes are by style; those by ranges are made when they are asked for.
+	routes [numStyles]*resource
+	ranges *assignment.Assignment // of which those by ranges are
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
@@ -66,17 +68,33 @@ func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) boo
 		b.refusal = refusedConsistent
 		return true
 	}
-	c, refusal := routesOf(a)
+	c, refusal := routesOf(a, byExpression)
 	if b.refusal = refusal; refusal != "" {
 		return true
 	}
 	if b.listener == nil {
 		b.listener = newResource(b.job, a.Generation(), listeners, listenerOf(b.job))
 	}
-	if r := newResource(b.job, a.Generation(), routes, c); !r.equal(b.routes) {
-		b.routes = r
-	}
+	b.keep(byExpression, newResource(b.job, a.Generation(), routes, c))
 	return true
+}
+
+// keep takes routes that clients could tell from those before.
+func (b *book) keep(s style, r *resource) {
+	if !r.equal(b.routes[s]) {
+		b.routes[s] = r
+	}
+}
+
+// routesBy are those of the newest assignment.
+func (b *book) routesBy(s style) *resource {
+	if s == byRange && b.ranges != b.a {
+		if c, refusal := routesOf(b.a, s); refusal == "" {
+			b.keep(s, newResource(b.job, b.a.Generation(), routes, c))
+		}
+		b.ranges = b.a
+	}
+	return b.routes[s]
 }
 
 const refusedConsistent = "it is in consistent mode, and a stock client may turn to a task that does not own the key"
@@ -107,7 +125,7 @@ func (b *book) leave(now time.Time, next *assignment.Assignment) {
 
 // find is a resource of the job, nil if there is none. own is for endpoints, which are the
 // client's own.
-func (b *book) find(now time.Time, k kind, name string, p policy, own func() *resource) (*resource, verdict) {
+func (b *book) find(now time.Time, k kind, name string, f flavor, own func() *resource) (*resource, verdict) {
 	switch {
 	case b.refusal != "":
 		return nil, isKept
@@ -116,11 +134,11 @@ func (b *book) find(now time.Time, k kind, name string, p policy, own func() *re
 	case k == listeners && name == b.job:
 		return b.listener, isKnown
 	case k == routes && name == b.job:
-		return b.routes, isKnown
+		return b.routesBy(f.style), isKnown
 	case k == endpoints && name == anyName(b.job):
 		return own(), isKnown
 	case k == clusters:
-		return b.cluster(now, name, p), isKnown
+		return b.cluster(now, name, f.policy), isKnown
 	}
 	return nil, isKnown
 }

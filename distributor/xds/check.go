@@ -30,7 +30,7 @@ const (
 type introduction struct {
 	name   string // as logs and stragglers call it
 	number uint64 // by which its tasks are chosen
-	policy policy
+	flavor
 }
 
 // checkNode validates what the first request says of its client. host is where the client
@@ -47,7 +47,7 @@ func checkNode(n *corev3.Node, host string) (introduction, error) {
 	return introduction{
 		name:   "xds-clerk " + strings.ReplaceAll(id, "/", "_"),
 		number: xxhash.Sum64String(id + " " + host),
-		policy: policyFor(n.GetUserAgentName(), n.GetUserAgentVersion()),
+		flavor: flavorOf(n.GetUserAgentName(), n.GetUserAgentVersion()),
 	}, nil
 }
 
@@ -55,11 +55,14 @@ func checkNode(n *corev3.Node, host string) (introduction, error) {
 // Debian 12 has, dies of them.
 const firstRingCore = 60
 
-// policyFor is that of a client by its agent's name and version, as its library sets them:
+// flavorOf is that of a client by its agent's name and version, as its library sets them:
 // "gRPC C-core linux" and "C-core 1.51.1", say.
-func policyFor(agent, version string) policy {
-	if !strings.Contains(agent, "C-core") {
-		return ring
+func flavorOf(agent, version string) flavor {
+	switch {
+	case strings.Contains(agent, "Node"):
+		return flavor{ring, byRange}
+	case !strings.Contains(agent, "C-core"):
+		return flavor{ring, byExpression}
 	}
 	_, v, _ := strings.Cut(version, "C-core ")
 	if v == "" {
@@ -69,9 +72,9 @@ func policyFor(agent, version string) policy {
 	minor, _, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(minor)
 	if major == "1" && err == nil && n >= firstRingCore {
-		return ring
+		return flavor{ring, byExpression}
 	}
-	return turns
+	return flavor{turns, byExpression}
 }
 
 // checkRequest validates a request. now bounds the generation that is believed. Errors are

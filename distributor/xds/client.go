@@ -270,7 +270,7 @@ func (c *client) tellLocked(now time.Time, m *member) {
 	}
 	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses}
 	if is.waited && m.accepted != nil {
-		is.gen, is.of = m.holds(m.accepted), m.accepted
+		is.gen, is.of = m.holds(m.accepted, c.in.style), m.accepted
 		if is.of == m.said.of {
 			is.gen = max(is.gen, m.said.gen) // they may have been those of newer generations, too
 		}
@@ -304,7 +304,7 @@ func (c *client) findLocked(now time.Time, k kind, name string) (*resource, verd
 	case m.feed == nil:
 		return nil, isPending
 	}
-	return m.find(now, k, name, c.in.policy, func(a *assignment.Assignment) *resource { return m.endpointsFor(a, c.in.number) })
+	return m.find(now, k, name, c.in.flavor, func(a *assignment.Assignment) *resource { return m.endpointsFor(a, c.in.number) })
 }
 
 // endpointsFor are the client's own.

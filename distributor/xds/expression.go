@@ -131,8 +131,5 @@ func expressions(spans []span, digits int) []string {
 		half := len(spans) / 2
 		return append(expressions(spans[:half], digits), expressions(spans[half:], digits)...)
 	}
-	if digits < keyDigits {
-		b = append(b, ".*"...)
-	}
-	return []string{string(b)}
+	return []string{string(append(b, ".*"...))}
 }

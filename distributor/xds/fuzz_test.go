@@ -57,7 +57,7 @@ func FuzzRequests(f *testing.F) {
 			}
 			for range 2 * numKinds {
 				a, at := s.next(now, func(k kind, name string) (*resource, verdict) {
-					return b.find(now, k, name, ring, func() *resource { return newResource("web", baseGen, endpoints, anyEndpoints(b.a, 1)) })
+					return b.find(now, k, name, flavor{}, func() *resource { return newResource("web", baseGen, endpoints, anyEndpoints(b.a, 1)) })
 				})
 				if a == nil {
 					if !at.IsZero() && !at.After(now) {

@@ -142,17 +142,17 @@ func (j *job) set(now time.Time, a *assignment.Assignment, consistent bool) {
 }
 
 // find is book.find.
-func (j *job) find(now time.Time, k kind, name string, p policy, own func(a *assignment.Assignment) *resource) (*resource, verdict) {
+func (j *job) find(now time.Time, k kind, name string, f flavor, own func(a *assignment.Assignment) *resource) (*resource, verdict) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.book.find(now, k, name, p, func() *resource { return own(j.book.a) })
+	return j.book.find(now, k, name, f, func() *resource { return own(j.book.a) })
 }
 
 // holds is the generation whose routes a client has that has accepted r.
-func (j *job) holds(r *resource) assignment.Generation {
+func (j *job) holds(r *resource, s style) assignment.Generation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if r == j.book.routes {
+	if j.book.refusal == "" && r == j.book.routesBy(s) {
 		return j.book.a.Generation()
 	}
 	return r.gen

@@ -21,6 +21,7 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -41,11 +42,12 @@ const (
 	// maxShare is the weight of the heaviest in a choice by weight.
 	maxShare = 1000
 
-	// sliceKeyHeader is the header that routes look at.
-	sliceKeyHeader = "slice-key"
-	retries        = 2
-	retryAfter     = 10 * time.Millisecond
-	connectWithin  = 2 * time.Second
+	// sliceKeyHeader is the header that routes look at, sliceNumberHeader that of ranges.
+	sliceKeyHeader    = "slice-key"
+	sliceNumberHeader = "slice-number"
+	retries           = 2
+	retryAfter        = 10 * time.Millisecond
+	connectWithin     = 2 * time.Second
 )
 
 // kind is a type of resources.
@@ -110,10 +112,24 @@ func listenerOf(job string) *listenerv3.Listener {
 	})}}
 }
 
+// style is how routes tell keys apart.
+type style int
+
+const (
+	// byExpression: an expression over the hex digits, for each set of owners.
+	byExpression style = iota
+	// byRange: a range of numbers for each slice. It is for clients in Node: their RE2 has
+	// 16 MiB of memory and never gives any of it back, so that each update of the routes
+	// would bring them nearer to their end.
+	byRange
+	numStyles
+)
+
 // ownerSet is the keys that have the same owners.
 type ownerSet struct {
 	owners        []int // positions in the task table, in order
 	narrow, spans []span
+	ranges        []assignment.Slice
 	first         assignment.SliceKey
 	covered       uint64 // of the keyspace, by what is not narrow
 }
@@ -129,6 +145,7 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
 			return
 		}
 		merged++
+		last.ranges = append(last.ranges, run)
 		s, narrow := spanOf(run)
 		if narrow {
 			last.narrow = append(last.narrow, s)
@@ -136,6 +153,11 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
 		}
 		last.spans = append(last.spans, s)
 		last.covered += s.hi - s.lo
+		// A hot key is where slices end: the last key of this one may be one, and what is
+		// cut off would go to the next slice.
+		if run.End&(1<<cutBits-1) != 0 {
+			last.narrow = append(last.narrow, span{uint64(run.End) - 1, uint64(run.End)})
+		}
 	}
 	var owners []int
 	var key []byte
@@ -169,7 +191,7 @@ func ownerSets(a *assignment.Assignment) (sets []*ownerSet, merged int) {
 }
 
 // routesOf are a's routes, or why clients cannot be given them.
-func routesOf(a *assignment.Assignment) (c *routev3.RouteConfiguration, refusal string) {
+func routesOf(a *assignment.Assignment, s style) (c *routev3.RouteConfiguration, refusal string) {
 	sets, merged := ownerSets(a)
 	switch {
 	case merged > MaxSlices:
@@ -183,14 +205,22 @@ func routesOf(a *assignment.Assignment) (c *routev3.RouteConfiguration, refusal 
 			return
 		}
 		for _, e := range expressions(spans, digits) {
-			all = append(all, routeOf(e, a, o))
+			all = append(all, routeOf(expressionMatch(e), a, o))
 		}
 	}
 	for _, o := range sets {
+		if s == byRange {
+			for _, r := range o.ranges {
+				all = append(all, routeOf(rangeMatch(r), a, o))
+			}
+			continue
+		}
 		add(o, o.narrow, keyDigits) // they lie within others' spans, so they come first
 	}
 	for _, o := range sets {
-		add(o, o.spans, cutDigits)
+		if s == byExpression {
+			add(o, o.spans, cutDigits)
+		}
 	}
 	all = append(all, &routev3.Route{
 		Match: anyPath(), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
@@ -212,14 +242,25 @@ func anyPath() *routev3.RouteMatch {
 
 // google_re2 is deprecated, and gRPC's C-core of 1.51, which Debian has, wants it and knows
 // no string_match.
-func routeOf(expression string, a *assignment.Assignment, o *ownerSet) *routev3.Route {
-	m := anyPath()
-	m.Headers = []*routev3.HeaderMatcher{{Name: sliceKeyHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{ //nolint:staticcheck
+func expressionMatch(e string) *routev3.HeaderMatcher {
+	return &routev3.HeaderMatcher{Name: sliceKeyHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{ //nolint:staticcheck
 		SafeRegexMatch: &matcherv3.RegexMatcher{
 			EngineType: &matcherv3.RegexMatcher_GoogleRe2{GoogleRe2: &matcherv3.RegexMatcher_GoogleRE2{}}, //nolint:staticcheck
-			Regex:      expression,
+			Regex:      e,
 		},
-	}}}
+	}}
+}
+
+// rangeMatch leaves out the very last slice key: the end of the keyspace is no int64.
+func rangeMatch(s assignment.Slice) *routev3.HeaderMatcher {
+	return &routev3.HeaderMatcher{Name: sliceNumberHeader, HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
+		RangeMatch: &typev3.Int64Range{Start: int64(s.Start), End: int64(min(s.End, assignment.KeyspaceEnd-1))},
+	}}
+}
+
+func routeOf(header *routev3.HeaderMatcher, a *assignment.Assignment, o *ownerSet) *routev3.Route {
+	m := anyPath()
+	m.Headers = []*routev3.HeaderMatcher{header}
 	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: ownName(a.Job(), a.Task(o.owners[0]))}}
 	if len(o.owners) > 1 {
 		shares := shares(len(o.owners), func(i int) float64 { return a.Task(o.owners[i]).Weight })
@@ -265,6 +306,12 @@ const (
 	// turns is round robin.
 	turns
 )
+
+// flavor is what differs between clients of different libraries.
+type flavor struct {
+	policy policy
+	style  style
+}
 
 func (p policy) apply(c *clusterv3.Cluster) *clusterv3.Cluster {
 	if p == ring {

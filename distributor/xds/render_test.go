@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -47,20 +48,27 @@ func dealt(t testing.TB, g assignment.Generation, tasks, n int) *assignment.Assi
 
 // table is a route configuration as a client reads it.
 type table []struct {
-	match   *regexp.Regexp // nil: all
+	match   func(string) bool
 	leadsTo []string
 }
 
 func read(t testing.TB, c *routev3.RouteConfiguration) (out table) {
 	t.Helper()
 	for _, r := range c.VirtualHosts[0].Routes {
-		var match *regexp.Regexp
+		match := func(string) bool { return true }
 		for _, h := range r.Match.Headers {
+			if in := h.GetRangeMatch(); in != nil {
+				match = func(v string) bool {
+					n, err := strconv.ParseInt(v, 10, 64)
+					return err == nil && in.Start <= n && n < in.End
+				}
+				continue
+			}
 			e := h.GetSafeRegexMatch().GetRegex() //nolint:staticcheck
 			if len(e) > maxExpression+8 {
 				t.Errorf("an expression of %d bytes", len(e))
 			}
-			match = regexp.MustCompile("^(?:" + e + ")$")
+			match = regexp.MustCompile("^(?:" + e + ")$").MatchString
 		}
 		leads := []string{r.GetRoute().GetCluster()}
 		if w := r.GetRoute().GetWeightedClusters(); w != nil {
@@ -76,7 +84,7 @@ func read(t testing.TB, c *routev3.RouteConfiguration) (out table) {
 		}
 		slices.Sort(leads)
 		out = append(out, struct {
-			match   *regexp.Regexp
+			match   func(string) bool
 			leadsTo []string
 		}{match, leads})
 	}
@@ -85,7 +93,7 @@ func read(t testing.TB, c *routev3.RouteConfiguration) (out table) {
 
 func (c table) lookup(key string) []string {
 	for _, r := range c {
-		if r.match == nil || r.match.MatchString(key) {
+		if r.match(key) {
 			return r.leadsTo
 		}
 	}
@@ -97,6 +105,18 @@ func ownersOf(a *assignment.Assignment, k assignment.SliceKey) (out []string) {
 		out = append(out, ownName(a.Job(), t))
 	}
 	slices.Sort(out)
+	return out
+}
+
+// runs are slices, neighbours with the same owners being one.
+func runs(a *assignment.Assignment) (out []assignment.Slice) {
+	for s := range a.All() {
+		if n := len(out); n > 0 && slices.Equal(ownersOf(a, out[n-1].Start), ownersOf(a, s.Start)) {
+			out[n-1].End = s.End
+		} else {
+			out = append(out, s)
+		}
+	}
 	return out
 }
 
@@ -134,27 +154,29 @@ func TestRoutesLeadToOwners(t *testing.T) {
 			}
 			return owners
 		})
-		c, refusal := routesOf(a)
+		c, refusal := routesOf(a, byExpression)
 		if refusal != "" {
 			t.Fatal(refusal)
 		}
 		tab := read(t, c)
-		for s := range a.All() {
-			first := s.Start
-			if _, narrow := spanOf(s); !narrow {
-				first = (s.Start + 1<<cutBits - 1) >> cutBits << cutBits // behind what is cut
+		ranges, _ := routesOf(a, byRange)
+		byNumber := read(t, ranges)
+		for _, s := range runs(a) {
+			// Narrow slices are exact; of others the first 8 digits decide, but that the last
+			// key is where it belongs.
+			keys := []assignment.SliceKey{s.End - 1}
+			if _, narrow := spanOf(s); narrow {
+				keys = append(keys, s.Start, s.Start+(s.End-s.Start)/2)
+			} else if k := s.Start + (s.End-s.Start)/2; k>>cutBits != s.Start>>cutBits && k>>cutBits != s.End>>cutBits {
+				keys = append(keys, k)
 			}
-			last := s.End - 1
-			for _, k := range []assignment.SliceKey{first, first + (last-first)/2, last} {
-				if k < s.Start || k >= s.End {
-					continue
-				}
-				// What is before the next slice's first 8 digits end may have become that one's.
-				if k>>cutBits == s.End>>cutBits && first != s.Start {
-					continue
-				}
-				if got, want := tab.lookup(k.String()), ownersOf(a, k); !slices.Equal(got, want) && k>>cutBits != s.End>>cutBits {
+			for _, k := range keys {
+				want := ownersOf(a, k)
+				if got := tab.lookup(k.String()); !slices.Equal(got, want) {
 					t.Fatalf("seed %d: key %s of %v leads to %v, want %v", seed, k, s, got, want)
+				}
+				if got := byNumber.lookup(strconv.FormatUint(uint64(k), 10)); !slices.Equal(got, want) && k != assignment.KeyspaceEnd-1 {
+					t.Fatalf("seed %d: number %d of %v leads to %v, want %v", seed, k, s, got, want)
 				}
 			}
 		}
@@ -186,7 +208,7 @@ func TestSingleKeysComeFirst(t *testing.T) {
 		owners = [][]uint32{{0}, {1, 2}, {1}, {0, 2}, {0}}
 	}
 	a := makeAssignment(t, baseGen, makeTasks(3), starts, func(i int) []uint32 { return owners[i] })
-	c, _ := routesOf(a)
+	c, _ := routesOf(a, byExpression)
 	tab := read(t, c)
 	for _, k := range []assignment.SliceKey{0, hot, cold, hot + 1<<cutBits, cold + 1<<cutBits, hot - 1<<cutBits, cold - 1<<cutBits, assignment.KeyspaceEnd - 1} {
 		if got, want := tab.lookup(k.String()), ownersOf(a, k); !slices.Equal(got, want) {
@@ -196,16 +218,16 @@ func TestSingleKeysComeFirst(t *testing.T) {
 }
 
 func TestNeighboursMerge(t *testing.T) {
-	a := makeAssignment(t, baseGen, makeTasks(3), assignment.Equal(150), func(i int) []uint32 { return []uint32{uint32(i / 50)} })
-	c, _ := routesOf(a)
-	if n := len(c.VirtualHosts[0].Routes); n != 4 {
+	a := makeAssignment(t, baseGen, makeTasks(4), assignment.Equal(160), func(i int) []uint32 { return []uint32{uint32(i / 40)} })
+	c, _ := routesOf(a, byExpression)
+	if n := len(c.VirtualHosts[0].Routes); n != 5 {
 		t.Errorf("%d routes, want one a task and the default", n)
 	}
 }
 
 func TestExpressionsAreBounded(t *testing.T) {
 	a := dealt(t, baseGen, 2, 5000)
-	c, refusal := routesOf(a)
+	c, refusal := routesOf(a, byExpression)
 	if refusal != "" {
 		t.Fatal(refusal)
 	}
@@ -227,7 +249,7 @@ func TestRefusals(t *testing.T) {
 		{MaxOwnerSets, 4000, ""},
 		{MaxOwnerSets + 1, 4000, "its slices have 201 different sets of owners, and xDS clients can be given 200"},
 	} {
-		if _, got := routesOf(dealt(t, baseGen, c.tasks, c.slices)); got != c.want {
+		if _, got := routesOf(dealt(t, baseGen, c.tasks, c.slices), byExpression); got != c.want {
 			t.Errorf("%d tasks and %d slices: %q, want %q", c.tasks, c.slices, got, c.want)
 		}
 	}
@@ -235,9 +257,9 @@ func TestRefusals(t *testing.T) {
 
 func TestRoutesRepeat(t *testing.T) {
 	a := dealt(t, baseGen, 50, 3000)
-	first, _ := routesOf(a)
+	first, _ := routesOf(a, byExpression)
 	for range 3 {
-		again, _ := routesOf(a)
+		again, _ := routesOf(a, byExpression)
 		if !newResource("web", 1, routes, first).equal(newResource("web", 2, routes, again)) {
 			t.Fatal("routes of one assignment differ")
 		}
@@ -275,15 +297,15 @@ func TestBook(t *testing.T) {
 	now := time.UnixMilli(baseGen)
 	b := newBook("web")
 	find := func(k kind, name string) *resource {
-		r, _ := b.find(now, k, name, ring, func() *resource { return nil })
+		r, _ := b.find(now, k, name, flavor{}, func() *resource { return nil })
 		return r
 	}
-	if _, v := b.find(now, listeners, "web", ring, nil); v != isPending {
+	if _, v := b.find(now, listeners, "web", flavor{}, nil); v != isPending {
 		t.Error("before there is an assignment it is known that there is no listener")
 	}
 	first := dealt(t, baseGen, 3, 9)
 	b.set(now, first, false)
-	was := b.routes
+	was := b.routes[byExpression]
 	if find(listeners, "web") == nil || find(routes, "web") != was || find(clusters, "web/own:web-0.a0") == nil || find(clusters, "web/task:web-0.a0") == nil || find(clusters, "web/any") == nil {
 		t.Error("something is missing")
 	}
@@ -293,7 +315,7 @@ func TestBook(t *testing.T) {
 		}
 	}
 	// The same routes in a newer generation are the same resource.
-	if !b.set(now, dealt(t, baseGen+1, 3, 9), false) || b.routes != was {
+	if !b.set(now, dealt(t, baseGen+1, 3, 9), false) || b.routes[byExpression] != was {
 		t.Error("the same routes are sent again")
 	}
 	if b.set(now, first, false) {
@@ -302,7 +324,7 @@ func TestBook(t *testing.T) {
 	// A task leaves: its clusters stay for a while.
 	b.set(now, dealt(t, baseGen+2, 2, 8), false)
 	gone := find(clusters, "web/own:web-2.a2")
-	if b.routes == was || gone == nil {
+	if b.routes[byExpression] == was || gone == nil {
 		t.Error("a task that has left is forgotten at once, or still routed to")
 	}
 	now = now.Add(departedFor + time.Second)
@@ -315,7 +337,7 @@ func TestBook(t *testing.T) {
 	}
 	// A job that comes to be refused leaves clients what they have.
 	b.set(now, dealt(t, baseGen+3, 2, 4), true)
-	if _, v := b.find(now, routes, "web", ring, nil); v != isKept || b.refusal != refusedConsistent {
+	if _, v := b.find(now, routes, "web", flavor{}, nil); v != isKept || b.refusal != refusedConsistent {
 		t.Error("a job in consistent mode is served")
 	}
 	b.set(now, dealt(t, baseGen+4, 2, 4), false)

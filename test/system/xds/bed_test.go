@@ -34,6 +34,51 @@ type fleet struct {
 	plane   *bed.Plane
 	mu      sync.Mutex
 	servers map[string]*server // by task
+	seen    []seen             // the assignments that were the newest, in order
+}
+
+// seen is an assignment, and when it was first seen to be the newest.
+type seen struct {
+	a  *assignment.Assignment
+	at time.Time
+}
+
+// watch keeps what is newest until the test ends.
+func (f *fleet) watch() {
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			if a := f.newest(); a != nil {
+				f.mu.Lock()
+				if n := len(f.seen); n == 0 || a.Newer(f.seen[n-1].a) {
+					f.seen = append(f.seen, seen{a, time.Now()})
+				}
+				f.mu.Unlock()
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	f.t.Cleanup(func() {
+		close(done)
+		watching.Wait()
+	})
+}
+
+// since are the assignments that were the newest at a time or later.
+func (f *fleet) since(at time.Time) (all []*assignment.Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range f.seen {
+		if i+1 == len(f.seen) || f.seen[i+1].at.After(at) {
+			all = append(all, s.a)
+		}
+	}
+	return all
 }
 
 // server greets with its task's name.
@@ -66,6 +111,7 @@ func newFleet(t testing.TB, cfg assignment.JobConfig, tasks int) *fleet {
 		f.add(fmt.Sprintf("t%d", i))
 	}
 	f.settled(tasks)
+	f.watch()
 	return f
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 var (
@@ -92,7 +94,9 @@ func (f *fleet) other(name, dir string, argv ...string) *other {
 		in.Close()
 		kill := time.AfterFunc(10*time.Second, func() { c.Process.Kill() })
 		defer kill.Stop()
-		c.Wait()
+		if err := c.Wait(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	})
 	return &other{t, name, in, bufio.NewReaderSize(out, 1<<20)}
 }
@@ -184,34 +188,41 @@ func (g *inGo) stop() (int, int, []string) {
 	return g.calls, g.failed, g.errors
 }
 
-// agree waits until all keys of all clients are answered by owners.
+// agree waits until all keys of all clients are answered by owners: of the newest assignment,
+// or of one that was the newest lagging ago or later.
 func (f *fleet) agree(all map[string]caller, keys int) {
 	f.t.Helper()
 	for name, c := range all {
-		for limit := time.Now().Add(60 * time.Second); ; {
-			before := f.newest()
+		process.Eventually(f.t, time.Minute, name, func() error {
+			began := time.Now()
+			tasks := c.check(keys)
+			recent := f.since(began.Add(-lagging))
 			var wrong []string
-			for i, task := range c.check(keys) {
+			for i, task := range tasks {
 				key := fmt.Sprintf("user-%d", i)
-				owned := false
-				for o := range before.Lookup(assignment.KeyOf(key)).All() {
-					owned = owned || o.Name == task
-				}
-				if !owned {
+				if !slices.ContainsFunc(recent, func(a *assignment.Assignment) bool { return owns(a, task, key) }) {
 					wrong = append(wrong, fmt.Sprintf("%s (%s) by %s", key, assignment.KeyOf(key), task))
 				}
 			}
-			same := f.newest() == before
-			if len(wrong) == 0 && same {
-				break
+			if len(wrong) > 0 {
+				return fmt.Errorf("%d of %d keys are answered elsewhere: %q", len(wrong), keys, wrong[:min(len(wrong), 5)])
 			}
-			if time.Now().After(limit) {
-				f.t.Fatalf("%s: %d of %d keys are answered elsewhere (the assignment stays: %t): %q", name, len(wrong), keys, same, wrong[:min(len(wrong), 5)])
-			}
-			f.t.Logf("%s: %d of %d keys are answered elsewhere (the assignment stays: %t): %q", name, len(wrong), keys, same, wrong[:min(len(wrong), 5)])
-			time.Sleep(200 * time.Millisecond)
+			return nil
+		})
+	}
+}
+
+// lagging is how long a client may go by an assignment after the next has come: they are sent
+// once a second at most.
+const lagging = 2 * time.Second
+
+func owns(a *assignment.Assignment, task, key string) bool {
+	for o := range a.Lookup(assignment.KeyOf(key)).All() {
+		if o.Name == task {
+			return true
 		}
 	}
+	return false
 }
 
 // Clients of three languages at once go where keys are, and lose no call while tasks come,

@@ -16,6 +16,7 @@ function call(key) {
   const metadata = new grpc.Metadata();
   metadata.set('slicer-key', key);
   metadata.set('slice-key', sliceKey(key));
+  metadata.set('slice-number', BigInt('0x' + sliceKey(key)).toString());
   return new Promise((resolve, reject) => {
     client.makeUnaryRequest('/hello.Greeter/SayHello', encode, decode, key, metadata, { deadline: Date.now() + 20000 },
       (err, reply) => (err ? reject(err) : resolve(reply)));
