@@ -16,6 +16,7 @@ import (
 // leaves them out.
 var pure = map[string][]string{
 	"loadbalance": nil, "loadbalance/baseline": nil, "loadbalance/policy": nil, "loadbalance/subset": nil,
+	"test/examples/ratelimit/quota":  nil,
 	"loadbalance/sim":                {"os"},      // reads traces
 	"loadbalance/overload":           {"context"}, // labels travel in it
 	"assignment/subscriber/protocol": nil, "backupdist/protocol": nil, "distributor/fanout": nil, "assignment/limiter/fair": nil,

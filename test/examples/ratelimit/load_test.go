@@ -99,11 +99,9 @@ type result struct {
 	Counts map[int]*counts
 	// Cold and ColdDenied are the requests for other limits, and those that were not let in.
 	Cold, ColdDenied int
-	// Late is the longest time that the process was not run, and Took how long a decision
-	// took on average, with what chooses the key and counts.
-	Late, Took time.Duration
-	Decisions  int
-	Errors     int
+	// Late is the longest time that the process was not run.
+	Late              time.Duration
+	Decisions, Errors int
 }
 
 type counts struct{ Asked, Let []int32 }
@@ -183,13 +181,9 @@ func (w *work) ask(end context.Context, hot <-chan os.Signal, limits *Client, r 
 	pause := time.NewTicker(2 * time.Millisecond)
 	defer pause.Stop()
 	at := time.Now()
-	working := time.Duration(0)
 	for {
 		select {
 		case <-end.Done():
-			if r.Decisions > 0 {
-				r.Took = working / time.Duration(r.Decisions)
-			}
 			return
 		case <-hot:
 			plan(true)
@@ -222,7 +216,6 @@ func (w *work) ask(end context.Context, hot <-chan os.Signal, limits *Client, r 
 				}
 			}
 		}
-		working += time.Since(now)
 		at = now
 	}
 }

@@ -138,7 +138,7 @@ func (b *Bucket) lend(now time.Duration, i int, learns bool) Answer {
 		}
 	}
 	part := a.demand / demand
-	a.cap = max(fewest, b.limit.capacity(1)*part)
+	a.cap = max(fewest, b.limit.capacity(len(b.accounts))*part)
 	a.tokens = min(a.tokens, a.cap, max(free, 0))
 	free -= a.tokens
 	rate := b.limit.Rate * min(1, max(0, 1+free/(b.limit.Rate*repay.Seconds())))

@@ -31,14 +31,14 @@ type Share struct {
 func NewShare(now time.Duration, l Limit, frontends int, hold time.Duration) Share {
 	s := Share{limit: l, frontends: max(1, float64(frontends)), hold: hold, at: now, measured: now, used: now}
 	s.alone()
-	s.tokens = s.cap
+	s.tokens = max(1, l.Burst/s.frontends)
 	return s
 }
 
 // alone makes it go on without an owner.
 func (s *Share) alone() {
 	s.until = 0
-	s.rate, s.cap = s.limit.Rate/s.frontends, max(1, s.limit.Burst/s.frontends)
+	s.rate, s.cap = s.limit.Rate/s.frontends, max(fewest, s.limit.Burst/s.frontends)
 }
 
 // advance adds what has grown until now.
@@ -112,7 +112,7 @@ func (s *Share) Next(now time.Duration) Step {
 // Report is what to send to the owner now. One report at a time may be on its way.
 func (s *Share) Report(now time.Duration) Report {
 	s.advance(now)
-	if dt := now - s.measured; dt > 0 {
+	if dt := now - s.measured; dt > 0 || s.demand == 0 {
 		s.demand = estimate(s.demand, s.asked, dt.Seconds())
 		s.asked, s.measured = 0, now
 	}

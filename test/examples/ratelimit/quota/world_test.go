@@ -27,6 +27,7 @@ type world struct {
 	hold       time.Duration
 
 	asked, admitted []float64 // by bins
+	lent            float64   // the most that a Bucket has lent at once
 }
 
 type front struct {
@@ -164,6 +165,7 @@ func (w *world) tick(f *front) {
 			to.bucket = &b
 		}
 		a := to.bucket.Report(w.now, f.session, r)
+		w.look(to.bucket)
 		w.send(f, func() {
 			if !answered {
 				answered, f.pending = true, false
@@ -174,6 +176,17 @@ func (w *world) tick(f *front) {
 			}
 		})
 	})
+}
+
+// look notes what a Bucket has lent. While it learns that is what the last owner has.
+func (w *world) look(b *Bucket) {
+	lent := 0.
+	for _, a := range b.accounts {
+		lent += a.rate
+	}
+	if w.now >= b.learning && w.loss == 0 {
+		w.lent = max(w.lent, lent)
+	}
 }
 
 // send delivers a message between a frontend and an owner.
