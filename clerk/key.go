@@ -8,13 +8,29 @@ type keyOfContext struct{}
 // clerkgrpc and clerkhttp route by it. The empty string is a key like any other; with
 // one above assignment.MaxKeyLen bytes the request fails.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyOfContext{}, key)
+	return &keyed{ctx, key}
+}
+
+// keyed is a context of WithKey. It is its own value, to spare an allocation.
+type keyed struct {
+	context.Context
+	key string
+}
+
+// Value is context.Context's.
+func (k *keyed) Value(key any) any {
+	if key == (keyOfContext{}) {
+		return k
+	}
+	return k.Context.Value(key)
 }
 
 // KeyOf returns the key that WithKey has put into the context, if any.
 func KeyOf(ctx context.Context) (key string, ok bool) {
-	key, ok = ctx.Value(keyOfContext{}).(string)
-	return key, ok
+	if k, ok := ctx.Value(keyOfContext{}).(*keyed); ok {
+		return k.key, true
+	}
+	return "", false
 }
 
 type idempotentOfContext struct{}

@@ -13,6 +13,7 @@ import (
 	_ "google.golang.org/grpc/health" // clients of servers that tell their health
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/protokey"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
@@ -77,16 +78,23 @@ type Config struct {
 
 	// The key of an RPC is the one of clerk.WithKey; else the value of the outgoing
 	// metadata Header, unless Header is empty or there is none; else what Key returns,
-	// unless it is nil or returns false. Key gets the full method, such as
-	// "/helloworld.Greeter/SayHello", and the request, nil for a stream. It must be
-	// safe for concurrent use.
+	// unless it is nil or returns false; else what is in the first of KeyFields that the
+	// request has. Key gets the full method, such as "/helloworld.Greeter/SayHello", and the
+	// request, nil for a stream. It must be safe for concurrent use.
 	Header string
 	Key    func(method string, request any) (key string, ok bool)
+	// KeyFields are paths of fields of requests, such as "user_id" or "user.id": see package
+	// protokey. Of streams there is no request. With the same in sliceletgrpc.Config, SendKey "-"
+	// and no call of clerk.WithKey, which would take precedence here and not be known there,
+	// unary RPCs need no metadata, which is the fastest.
+	KeyFields []string
 	// Keyless says what becomes of RPCs without a key.
 	Keyless Keyless
 	// SendKey names the metadata that carries the key to the server, lower case;
 	// empty stands for KeyHeader. "-" sends none, for servers that find the key in
-	// Header or in the request.
+	// Header or in the request. Then RPCs whose key is found by KeyFields do not carry
+	// GenerationHeader either, so that metrics of misrouted ones do not tell whether the client
+	// was behind.
 	SendKey string
 
 	// Policy chooses among the owners of a slice, and among all tasks of the subset
@@ -135,6 +143,11 @@ func (c Config) Validate() error {
 		return bad("policy", uint8(c.Policy), policy.Kinds)
 	case c.IdleClose != 0 && (c.IdleClose < time.Second || c.IdleClose > 24*time.Hour):
 		return bad("idle_close", c.IdleClose, "1s to 24h")
+	}
+	if len(c.KeyFields) > 0 {
+		if _, err := protokey.New(c.KeyFields...); err != nil {
+			return err
+		}
 	}
 	if c.Shared == nil {
 		clerk := c.Clerk

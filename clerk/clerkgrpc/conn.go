@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	_ "google.golang.org/grpc/orca" // makes DoneInfo.ServerLoad of the trailers
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/clerk"
@@ -19,6 +19,11 @@ import (
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
+
+// loadReport is the trailing metadata of ORCA load reports (gRFC A51), of which most answers have
+// none. Package orca makes balancer.DoneInfo.ServerLoad of it, but looks for it in another way, in
+// all answers of all clients of the process.
+const loadReport = "endpoint-load-metrics-bin"
 
 // connKey is what makes two tasks of two assignments the same to a connection.
 type connKey struct{ name, address string }
@@ -141,9 +146,12 @@ func (c *conn) measure(k policy.Kind) {
 			c.throttle.Watch()
 		}
 		c.throttle.Ended(info.Err != nil && c.speaksAgainst(info.Err, p, refused))
-		// It may be a nil pointer in an interface.
-		if load, ok := info.ServerLoad.(*orcav3.OrcaLoadReport); weighs && ok && load != nil {
-			c.reported(load)
+		if weighs {
+			if said := info.Trailer[loadReport]; len(said) == 1 {
+				if load := new(orcav3.OrcaLoadReport); proto.Unmarshal([]byte(said[0]), load) == nil {
+					c.reported(load)
+				}
+			}
 		}
 	}
 }

@@ -11,8 +11,8 @@
 //	client := pb.NewCacheClient(conn)
 //	answer, err := client.Get(clerk.WithKey(ctx, "user/4711"), request)
 //
-// The key may also be in metadata that the program sends anyway, or a function
-// may find it in the request: see Config. The server learns it from the metadata
+// The key may also be in metadata that the program sends anyway, or in a field of the
+// request (Config.KeyFields), or a function may find it there: see Config. The server learns it from the metadata
 // KeyHeader, and GenerationHeader tells it which assignment the RPC was routed by.
 //
 // # What happens to an RPC

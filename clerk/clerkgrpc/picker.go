@@ -199,7 +199,7 @@ func (t *table) send(e *entry, sub *subConn, r *route, p overload.Priority) (bal
 		if r.flight != nil {
 			r.flight.At(e.flights)
 		}
-		if r.sent != t.generation {
+		if r.sent != t.generation && !r.silent {
 			// It was not known, or another. Of two the server takes the last.
 			md = t.generation.metadata
 		}

@@ -29,6 +29,8 @@ type route struct {
 	// sent is the generation that goes with it, nil if none does yet. The picker
 	// knows whether it is the one.
 	sent *generation
+	// silent: no generation goes with it, by Config.SendKey.
+	silent bool
 	// last is where the newest attempt went, nil if none went anywhere.
 	last atomic.Pointer[conn]
 	// full are those that had no room before, but for the newest.
@@ -89,6 +91,12 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 	c := &routed{Context: ctx}
 	r := &c.route
 	r.key, r.keyed = s.find(ctx, method, request)
+	if !r.keyed && s.fields != nil {
+		// A unary RPC that has its key in itself needs no metadata at all, which would be what it
+		// costs most here.
+		r.key, r.keyed = s.fields.Find(method, request)
+		r.silent = r.keyed && s.cfg.SendKey == ""
+	}
 	if !r.keyed && s.cfg.Keyless == RefuseKeyless {
 		return nil, status.Error(codes.InvalidArgument, s.missing(method))
 	}
@@ -110,10 +118,12 @@ func (s *source) start(ctx context.Context, method string, request any) (*routed
 			name += binSuffix
 		}
 		// Metadata of the picker's would be dearer: gRPC copies all of it then.
+		add = append(add, name, r.key)
+	}
+	if r.keyed && !r.silent {
+		// Metadata of the picker's would be dearer: gRPC copies all of it then.
 		if r.sent = s.generation.Load(); r.sent != nil {
-			add = append(add, name, r.key, GenerationHeader, r.sent.text)
-		} else {
-			add = append(add, name, r.key)
+			add = append(add, GenerationHeader, r.sent.text)
 		}
 	}
 	if len(add) > 0 {
@@ -156,6 +166,9 @@ func (s *source) missing(method string) string {
 	}
 	if s.cfg.Key != nil {
 		tried = append(tried, "Config.Key")
+	}
+	if s.fields != nil {
+		tried = append(tried, fmt.Sprintf("the fields %s", s.fields))
 	}
 	return fmt.Sprintf("clerkgrpc: %s has no key: %s gives none", method, strings.Join(tried, " or "))
 }

@@ -140,6 +140,52 @@ func TestWhereTheKeyIs(t *testing.T) {
 	})
 }
 
+// TestKeyFields: an RPC whose key is in a field needs no metadata.
+func TestKeyFields(t *testing.T) {
+	run(t, Config{KeyFields: []string{"absent", "value"}, SendKey: "-"}, func(b *bed) {
+		tasks := three()
+		servers := map[string]*server{}
+		for _, task := range tasks {
+			servers[task.Name] = b.serve(task)
+		}
+		b.put(tasks, each...)
+		for i, want := range []string{"a", "b", "c"} {
+			answer, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(keyOf(i, 3)))
+			if err != nil || answer.GetValue() != want {
+				b.t.Errorf("%v answers, %v; want %q", answer, err, want)
+			}
+			if md := servers[want].newest(); len(md.Get(KeyHeader))+len(md.Get(GenerationHeader)) != 0 {
+				b.t.Errorf("metadata %v", md)
+			}
+		}
+		// One that clerk.WithKey gives comes first.
+		if got, err := b.ask(clerk.WithKey(b.t.Context(), keyOf(1, 3))); got != "b" || err != nil {
+			b.t.Errorf("%q answers, %v", got, err)
+		}
+		if md := servers["b"].newest(); len(md.Get(KeyHeader)) != 0 || len(md.Get(GenerationHeader)) != 1 {
+			b.t.Errorf("metadata %v", md)
+		}
+		_, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(""))
+		b.fails(err, codes.InvalidArgument, "SayHello has no key: clerk.WithKey or the fields absent, value gives none")
+		_, err = b.stub.SayHellos(b.t.Context(), wrapperspb.String(keyOf(0, 3)))
+		b.fails(err, codes.InvalidArgument, "SayHellos has no key")
+	})
+	run(t, Config{KeyFields: []string{"value"}}, func(b *bed) {
+		tasks := three()
+		servers := map[string]*server{}
+		for _, task := range tasks {
+			servers[task.Name] = b.serve(task)
+		}
+		b.put(tasks, each...)
+		if got, err := b.stub.SayHello(b.t.Context(), wrapperspb.String(keyOf(0, 3))); got.GetValue() != "a" || err != nil {
+			b.t.Errorf("%v answers, %v", got, err)
+		}
+		if md := servers["a"].newest(); len(md.Get(KeyHeader)) != 1 || len(md.Get(GenerationHeader)) != 1 {
+			b.t.Errorf("metadata %v", md)
+		}
+	})
+}
+
 func TestKeyless(t *testing.T) {
 	none := func(string, any) (string, bool) { return "", false }
 	run(t, Config{Header: "x-user", Key: none}, func(b *bed) {
@@ -219,6 +265,7 @@ func TestBadConfigs(t *testing.T) {
 		"clerk.job":                          {Clerk: clerk.Config{Job: "j", Distributors: good.Distributors}},
 		"header":                             {Clerk: good, Header: "X-User"},
 		"send_key":                           {Clerk: good, SendKey: "key-bin"},
+		"key_fields":                         {Clerk: good, KeyFields: []string{"user."}},
 		"keyless":                            {Clerk: good, Keyless: 7},
 		"policy":                             {Clerk: good, Policy: 7},
 		"idle_close":                         {Clerk: good, IdleClose: time.Millisecond},

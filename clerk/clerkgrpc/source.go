@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slicer-project/slicer/assignment/protokey"
 	"github.com/slicer-project/slicer/assignment/subscriber"
 	"github.com/slicer-project/slicer/clerk"
 )
@@ -22,6 +23,8 @@ type source struct {
 	cfg Config
 	// err is what is wrong with the config, as RPCs tell it.
 	err error
+	// fields finds keys by Config.KeyFields, nil if there are none.
+	fields *protokey.Finder
 
 	// generation is that of the newest table of any job, as most sources have one: it
 	// is right nearly always, and the picker sees to the rest.
@@ -43,6 +46,8 @@ func newSource(cfg Config) *source {
 	s := &source{cfg: cfg.withDefaults(), jobs: map[string]*job{}}
 	if err := cfg.Validate(); err != nil {
 		s.err = status.Error(codes.FailedPrecondition, "clerkgrpc: "+err.Error())
+	} else if len(cfg.KeyFields) > 0 {
+		s.fields, _ = protokey.New(cfg.KeyFields...)
 	}
 	return s
 }

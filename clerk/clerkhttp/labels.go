@@ -69,8 +69,17 @@ func (b *backend) hear(resp *http.Response) {
 
 // setTimeout has a request say how long its context lasts.
 func setTimeout(ctx context.Context, h http.Header) {
-	if by, ok := ctx.Deadline(); ok {
-		left := min(max(time.Until(by), time.Millisecond), httpkey.MaxTimeout)
-		h[httpkey.HeaderTimeout] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
+	if left, ok := timeoutOf(ctx); ok {
+		h[httpkey.HeaderTimeout] = []string{left}
 	}
+}
+
+// timeoutOf is how long a context lasts, as a header says it. It is not ok if it has no deadline.
+func timeoutOf(ctx context.Context) (ms string, ok bool) {
+	by, ok := ctx.Deadline()
+	if !ok {
+		return "", false
+	}
+	left := min(max(time.Until(by), time.Millisecond), httpkey.MaxTimeout)
+	return strconv.FormatInt(left.Milliseconds(), 10), true
 }

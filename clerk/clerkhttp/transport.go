@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -158,13 +159,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r := newTrip(t, req, key, keyed)
 	r.leaves = keyed && idempotent(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
-	r.copyOut()
+	r.firstOut()
 	if r.out.Header == nil {
 		r.out.Header = http.Header{}
 	}
 	httpkey.Strip(r.out.Header)
 	if keyed {
-		r.out.Header[httpkey.HeaderKey] = []string{httpkey.EncodeKey(key)}
+		r.out.Header[httpkey.HeaderKey] = r.value(0, httpkey.EncodeKey(key))
 	}
 	setLabels(r.out.Header, t.clerk.Labels(req.Context()))
 	return t.route(r)
@@ -196,7 +197,12 @@ type trip struct {
 	waits  int
 	expire context.CancelFunc // of wait
 	wait   context.Context
-	answer counted // the body of the first answer, to spare an allocation
+	// Of the first attempt, to spare allocations: its URL, values of its headers, what ends it if
+	// the request leaves, nil once it has begun, and its answer's body.
+	url    url.URL
+	values [2]string
+	flight *flight.Flight
+	answer counted
 	// leaves says that it goes to the next owner if its task is said to be dead before
 	// it answers.
 	leaves bool
@@ -207,6 +213,25 @@ type trip struct {
 // newTrip begins one with the request as it is, which will be changed.
 func newTrip(t *Transport, req *http.Request, key string, keyed bool) *trip {
 	return &trip{t: t, in: req, out: req, key: key, keyed: keyed, begun: time.Now()}
+}
+
+// firstOut makes what is sent first.
+func (r *trip) firstOut() {
+	if r.leaves && r.t.cfg.ResponseTimeout == 0 {
+		ctx, f := flight.New(r.in.Context())
+		r.out, r.flight = r.in.WithContext(ctx), f
+	} else {
+		out := *r.in
+		r.out = &out
+	}
+	r.url = *r.in.URL
+	r.out.URL, r.out.Header = &r.url, maps.Clone(r.in.Header)
+}
+
+// value is a header's i-th value in the first attempt.
+func (r *trip) value(i int, v string) []string {
+	r.values[i] = v
+	return r.values[i : i+1 : i+1]
 }
 
 // copyOut makes another of what is sent.
@@ -228,6 +253,9 @@ func (t *Transport) route(r *trip) (resp *http.Response, err error) {
 	defer func() {
 		if r.expire != nil {
 			r.expire()
+		}
+		if r.flight != nil { // it was not sent
+			r.flight.End()
 		}
 		if r.body != nil {
 			err = r.body.last(err)
@@ -412,7 +440,11 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 	if before := clerk.AttemptOf(r.in.Context()) + r.sent; before > 0 {
 		r.out.Header[httpkey.HeaderAttempt] = []string{strconv.Itoa(before)}
 	}
-	setTimeout(r.in.Context(), r.out.Header)
+	if left, ok := timeoutOf(r.in.Context()); ok && r.sent == 0 {
+		r.out.Header[httpkey.HeaderTimeout] = r.value(1, left)
+	} else if ok {
+		r.out.Header[httpkey.HeaderTimeout] = []string{left}
+	}
 	b.probe(r.begun)
 	r.sent++
 	count := r.t.cfg.Policy != policy.RoundRobin || r.t.clerk.LimitsOutstanding()
@@ -425,10 +457,13 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 	var err error
 	limit := r.t.cfg.ResponseTimeout
 	if r.leaves || limit > 0 {
-		var ctx context.Context
 		begun := time.Now()
 		r.died = 0
-		ctx, f = flight.New(r.in.Context())
+		ctx := out.Context()
+		if f, r.flight = r.flight, nil; f == nil {
+			ctx, f = flight.New(r.in.Context())
+			out = out.WithContext(ctx)
+		}
 		if r.leaves {
 			f.At(&b.flights)
 		}
@@ -438,7 +473,7 @@ func (r *trip) send(v *snapshot, b *backend, consistent bool, p overload.Priorit
 			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(w.trace(ctx)))
 			w.end()
 		} else {
-			resp, err = b.pool.Load().http.RoundTrip(out.WithContext(ctx))
+			resp, err = b.pool.Load().http.RoundTrip(out)
 		}
 		switch why := context.Cause(ctx); {
 		case err == nil:

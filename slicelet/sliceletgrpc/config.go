@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/orca"
 
+	"github.com/slicer-project/slicer/assignment/protokey"
 	"github.com/slicer-project/slicer/slicelet"
 )
 
@@ -56,12 +57,15 @@ type Config struct {
 	// "-bin" behind it; empty stands for KeyHeader. Else its slice key is the value of
 	// the metadata SliceKey, for which empty stands for SliceKeyHeader and "-" for none,
 	// for servers to which that name means something else. Else it is what Key returns,
-	// unless Key is nil or returns false. Key gets the full method, such as
-	// "/helloworld.Greeter/SayHello", and the request; of a stream the first one. It
-	// must be safe for concurrent use.
-	Header   string
-	SliceKey string
-	Key      func(method string, request any) (key string, ok bool)
+	// unless Key is nil or returns false; else it is what is in the first of KeyFields that the
+	// request has, such as "user_id" or "user.id": see package protokey. Key gets the full
+	// method, such as "/helloworld.Greeter/SayHello", and the request; of a stream the first one,
+	// as KeyFields do. It must be safe for concurrent use. With the same KeyFields in
+	// clerkgrpc.Config unary RPCs need no metadata, which is the fastest.
+	Header    string
+	SliceKey  string
+	Key       func(method string, request any) (key string, ok bool)
+	KeyFields []string
 	// RequireKey refuses RPCs without a key with INVALID_ARGUMENT, save those of
 	// gRPC's own services, whose names begin with "grpc.". Otherwise they are served,
 	// and no load.
@@ -101,9 +105,23 @@ type Config struct {
 // their own. A connection brings several at once.
 func workers() uint32 { return uint32(min(32*runtime.GOMAXPROCS(0), 1024)) }
 
+// either finds what the first finds, if it is not nil, or else the second.
+func either(first, second func(string, any) (string, bool)) func(string, any) (string, bool) {
+	if first == nil {
+		return second
+	}
+	return func(method string, request any) (string, bool) {
+		if key, ok := first(method, request); ok {
+			return key, true
+		}
+		return second(method, request)
+	}
+}
+
 // ServerOptions returns what grpc.NewServer needs, in front of options of the
 // caller's own. It panics if the registerer refuses the metrics, as
-// prometheus.MustRegister does; one registerer takes one server of a task.
+// prometheus.MustRegister does, and for KeyFields that are not allowed; one registerer takes one
+// server of a task.
 func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 	if cfg.Header == "" {
 		cfg.Header = KeyHeader
@@ -114,6 +132,13 @@ func ServerOptions(s *slicelet.Slicelet, cfg Config) []grpc.ServerOption {
 		cfg.SliceKey = SliceKeyHeader
 	case "-":
 		cfg.SliceKey = ""
+	}
+	if len(cfg.KeyFields) > 0 {
+		fields, err := protokey.New(cfg.KeyFields...)
+		if err != nil {
+			panic("sliceletgrpc: " + err.Error())
+		}
+		cfg.Key = either(cfg.Key, fields.Find)
 	}
 	g := &gate{slicelet: s, cfg: cfg, metrics: newMetrics(), bin: cfg.Header + "-bin"}
 	g.load.recorder = orca.NewServerMetricsRecorder()

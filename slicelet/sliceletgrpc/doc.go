@@ -22,8 +22,8 @@
 //
 // Each RPC with a key is counted as load (Slicelet.Handle), and its handler finds
 // the slicelet.Handle with HandleFrom. The key is in the metadata that
-// clerkgrpc sends, or in other metadata, or a function finds it in the request:
-// see Config. Stock gRPC clients that are sharded by Slicer (gRFC A119) send the slice
+// clerkgrpc sends, or in other metadata, or in a field of the request, or a function finds
+// it there: see Config. Stock gRPC clients that are sharded by Slicer (gRFC A119) send the slice
 // key instead, in SliceKeyHeader, which counts as much.
 //
 // An RPC for a key that the task does not own is misrouted. In affinity mode it is
@@ -97,4 +97,11 @@
 // quick. Those with UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED,
 // INTERNAL, UNAVAILABLE and DATA_LOSS count as errors; others, and those that are
 // refused since the key is not the task's, as neither.
+//
+// Handlers that report metrics of their own by package orca need Config.CallMetrics.
+//
+// # Goroutines
+//
+// The server keeps some goroutines waiting for RPCs (grpc.NumStreamWorkers), which end with
+// grpc.Server.Stop or GracefulStop.
 package sliceletgrpc

@@ -513,6 +513,49 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
+// TestKeyFields: a request's field has the key where neither metadata nor Key do.
+func TestKeyFields(t *testing.T) {
+	of := func(_ string, request any) (string, bool) {
+		return keyOf(1), request.(*wrapperspb.StringValue).GetValue() == "by Key"
+	}
+	run(t, Config{Key: of, KeyFields: []string{"absent", "value"}}, func(b *bed) {
+		b.assign(5, 0, 1)
+		for _, c := range []struct {
+			with context.Context
+			name string
+			owns bool
+		}{
+			{b.t.Context(), keyOf(0), true},
+			{b.t.Context(), keyOf(1), false},
+			{b.t.Context(), "by Key", false},
+			{b.with(KeyHeader, keyOf(1)), keyOf(0), false},
+		} {
+			if _, err := b.stub.SayHello(c.with, wrapperspb.String(c.name)); err != nil || !b.service.keyed || b.service.owned != c.owns {
+				t.Errorf("%q: %v, keyed %v, owned %v", c.name, err, b.service.keyed, b.service.owned)
+			}
+		}
+		if _, err := b.stub.SayHello(b.t.Context(), wrapperspb.String("")); err != nil || b.service.keyed {
+			t.Errorf("without a key: %v, keyed %v", err, b.service.keyed)
+		}
+		hellos, err := b.stub.SayHellos(b.t.Context(), wrapperspb.String(keyOf(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = hellos.Recv()
+		}
+		if err != io.EOF {
+			t.Error(err)
+		}
+	})
+	defer func() {
+		if why := recover(); why == nil || !strings.Contains(fmt.Sprint(why), "key_fields") {
+			t.Errorf("a path that is not allowed: %v", why)
+		}
+	}()
+	ServerOptions(nil, Config{KeyFields: []string{"a..b"}})
+}
+
 // TestCallMetrics: what a handler adds goes with the load, if that is asked for.
 func TestCallMetrics(t *testing.T) {
 	for _, on := range []bool{true, false} {

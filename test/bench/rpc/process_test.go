@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
@@ -150,7 +151,7 @@ func serve(args []string) error {
 		if err != nil {
 			return err
 		}
-		serveGRPC(lis, sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{Key: inRequest})...)
+		serveGRPC(lis, sliceletgrpc.ServerOptions(s, sliceletgrpc.Config{KeyFields: []string{keyField}})...)
 		if lis, addr, err = open(2); err != nil {
 			return err
 		}
@@ -177,8 +178,6 @@ func serve(args []string) error {
 	fmt.Println(strings.Join(all, " "))
 	return answer(func([]string) (string, error) { return "", errors.New("what?") })
 }
-
-func inRequest(_ string, request any) (string, bool) { return request.(*anypb.Any).GetTypeUrl(), true }
 
 // clerkOf waits until all tasks own something.
 func clerkOf(job, distributor string) (*clerk.Clerk, error) {
@@ -236,18 +235,20 @@ func call(args []string) error {
 		"header_by_hand":    {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"round_robin":{}}`)}},
 		"ring_hash":         {"plain:///", byHand, []grpc.DialOption{grpc.WithResolvers(plain), lb(`{"ring_hash_experimental":{"requestHashHeader":"slicer-key"}}`)}},
 		"slicer":            {"slicer:///" + rpcJob, clerk.WithKey, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc})},
-		"slicer_in_request": {"slicer:///" + rpcJob, asIs, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc, SendKey: "-", Key: inRequest})},
+		"slicer_in_request": {"slicer:///" + rpcJob, asIs, clerkgrpc.DialOptions(clerkgrpc.Config{Shared: rpc, SendKey: "-", KeyFields: []string{keyField}})},
 	} {
 		cc, err := conn(k.target, k.opts...)
 		if err != nil {
 			return err
 		}
 		kinds["unary/"+name] = func(size int) caller { return unary(cc, k.with, size) }
-		kinds["stream/"+name] = func(size int) caller { return stream(cc, k.with, size) }
+		if name != "slicer_in_request" { // of which streams have no request to look at
+			kinds["stream/"+name] = func(size int) caller { return stream(cc, k.with, size) }
+		}
 	}
-	var turn atomic.Uint64
 	webs := strings.Split(addrs[2], ",")
-	kinds["http/net_http"] = get(&http.Client{Transport: clerkhttp.DefaultBase()}, func() string { return webs[turn.Add(1)%tasks] })
+	// As ours, by key: requests that go to servers in turn need fewer connections.
+	kinds["http/net_http"] = get(&http.Client{Transport: clerkhttp.DefaultBase()}, func(key string) string { return webs[assignment.KeyOf(key)%tasks] })
 	for name, job := range map[string]string{"http/clerkhttp": plainJob, "http/clerkhttp+slicelethttp": webJob} {
 		ck, err := clerkOf(job, distributor)
 		if err != nil {
@@ -257,7 +258,7 @@ func call(args []string) error {
 		if err != nil {
 			return err
 		}
-		kinds[name] = get(&http.Client{Transport: t}, func() string { return "any" })
+		kinds[name] = get(&http.Client{Transport: t}, func(string) string { return "any" })
 	}
 	fmt.Println("ready")
 	all := make([]string, keys)
@@ -267,7 +268,7 @@ func call(args []string) error {
 	return answer(func(f []string) (string, error) { // kind, requests, at a time, bytes
 		k := kinds[f[0]]
 		if _, at, ok := strings.Cut(f[0], "@"); ok && k == nil { // a proxy
-			k = get(&http.Client{Transport: clerkhttp.DefaultBase()}, func() string { return at })
+			k = get(&http.Client{Transport: clerkhttp.DefaultBase()}, func(string) string { return at })
 			kinds[f[0]] = k
 		}
 		if k == nil {
@@ -337,13 +338,13 @@ func stream(cc *grpc.ClientConn, with func(context.Context, string) context.Cont
 }
 
 // get sends requests as a program would: with a deadline, and a key.
-func get(c *http.Client, host func() string) func(int) caller {
+func get(c *http.Client, host func(key string) string) func(int) caller {
 	return func(int) caller {
 		return func(key string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			ctx = clerk.WithKey(ctx, key)
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host()+"/users/x", nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host(key)+"/users/x", nil)
 			if err != nil {
 				return err
 			}
@@ -361,20 +362,34 @@ func get(c *http.Client, host func() string) func(int) caller {
 	}
 }
 
-// proxy is the process of two proxies, which differ in nothing but who chooses the server: httputil's
-// own in turns, with what a proxy needs that has much to do, and ours. It prints their addresses.
+// buffers is httputil.BufferPool.
+type buffers struct{ sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.Pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.Pool.Put((*[32 << 10]byte)(p)) }
+
+// proxy is the process of three proxies: httputil's own, which finds the server by the key's hash,
+// without and with a pool of buffers, and ours. It prints their addresses.
 func proxy(args []string) error {
 	distributor, webs := args[0], strings.Split(args[1], ",")
-	defer func(b []byte) { _ = b[0] }(make([]byte, 32<<20)) // as slicerproxy has, for both
-	var turn atomic.Uint64
-	base := clerkhttp.DefaultBase()
-	base.DisableCompression = true
-	plain := &httputil.ReverseProxy{
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.SetURL(&url.URL{Scheme: "http", Host: webs[turn.Add(1)%tasks]})
-			pr.SetXForwarded()
-		},
-		Transport: base,
+	defer func(b []byte) { _ = b[0] }(make([]byte, 32<<20)) // as slicerproxy has, for all
+	var pool buffers
+	plain := func(pool httputil.BufferPool) *httputil.ReverseProxy {
+		base := clerkhttp.DefaultBase()
+		base.DisableCompression = true
+		return &httputil.ReverseProxy{
+			Rewrite: func(pr *httputil.ProxyRequest) {
+				pr.SetURL(&url.URL{Scheme: "http", Host: webs[assignment.KeyOf(pr.In.Header.Get("X-User"))%tasks]})
+				pr.SetXForwarded()
+			},
+			Transport: base, BufferPool: pool,
+		}
 	}
 	ours, err := clerkhttp.NewProxy(clerkhttp.ProxyConfig{
 		Rules:  clerkhttp.Rules{List: []clerkhttp.Rule{{Path: "/users/", Job: plainJob, Key: []httpkey.Source{httpkey.Header("X-User")}}}},
@@ -385,7 +400,7 @@ func proxy(args []string) error {
 		return err
 	}
 	var addrs []string
-	for _, h := range []http.Handler{plain, ours} {
+	for _, h := range []http.Handler{plain(nil), plain(&pool), ours} {
 		lis, addr, err := listen()
 		if err != nil {
 			return err

@@ -162,7 +162,11 @@ func BenchmarkRPC(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%dB/c=%d", how, size, atATime), func(b *testing.B) {
 					for b.Loop() {
 						k := func(name string) string { return how + "/" + name }
-						t.compare(b, []string{k("round_robin"), k("header_by_hand"), k("ring_hash"), k("slicer"), k("slicer_in_request")}, atATime, size, nil, []bar{
+						kinds := []string{k("round_robin"), k("header_by_hand"), k("ring_hash"), k("slicer")}
+						if how == "unary" {
+							kinds = append(kinds, k("slicer_in_request"))
+						}
+						t.compare(b, kinds, atATime, size, nil, []bar{
 							{kind: k("slicer"), of: k("header_by_hand"), least: .95, most: 3},
 							{kind: k("slicer_in_request"), of: k("round_robin"), least: .95},
 							{kind: k("slicer"), of: k("round_robin")},
@@ -201,11 +205,14 @@ func BenchmarkProxy(b *testing.B) {
 	t := start(b)
 	proxy := onecore.Start(b, roleEnv+"=proxy "+t.slicer+" "+t.addrs[2])
 	at := strings.Fields(proxy.Addr)
-	plain, ours := "proxy/ReverseProxy@"+at[0], "proxy/slicerproxy@"+at[1]
+	plain, pooled, ours := "proxy/ReverseProxy@"+at[0], "proxy/ReverseProxy_BufferPool@"+at[1], "proxy/slicerproxy@"+at[2]
 	for _, atATime := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("c=%d", atATime), func(b *testing.B) {
 			for b.Loop() {
-				t.compare(b, []string{plain, ours}, atATime, 0, proxy, []bar{{kind: ours, of: plain, least: .95, proxy: true}})
+				t.compare(b, []string{plain, pooled, ours}, atATime, 0, proxy, []bar{
+					{kind: ours, of: plain, least: .95, proxy: true},
+					{kind: ours, of: pooled, proxy: true},
+				})
 			}
 		})
 	}
