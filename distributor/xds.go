@@ -14,7 +14,7 @@ type xdsSource struct{ d *Distributor }
 
 // Join implements xds.Source.
 func (s xdsSource) Join(ctx context.Context, job, name string) (xds.Feed, error) {
-	c, err := s.d.joinClient(ctx, job, fanout.ClientCame{Name: name, Observes: true})
+	c, err := joinClient(ctx, s.d, job, fanout.ClientCame{Name: name, Observes: true})
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (c *autoshardingClient) Observes(now time.Time) {
 }
 
 // addXDS adds what only this Distributor knows.
-func (d *Distributor) addXDS(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+func addXDS(d *Distributor, now time.Time, job string, r *slicerv1.InspectJobResponse) {
 	c := d.xds.Counts(now, job)
 	if r == nil || c == (xds.Counts{}) {
 		return
