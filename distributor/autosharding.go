@@ -27,7 +27,7 @@ type autoshardingClient struct {
 
 // Join implements autosharding.Source.
 func (s source) Join(ctx context.Context, job, name string, held assignment.Generation) (autosharding.Feed, error) {
-	c, err := s.d.joinClient(ctx, job, fanout.ClientCame{Name: name, Held: held})
+	c, err := joinClient(ctx, s.d, job, fanout.ClientCame{Name: name, Held: held})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (s source) Join(ctx context.Context, job, name string, held assignment.Gene
 }
 
 // joinClient enters a client, once it may watch the job, under a number of its own.
-func (d *Distributor) joinClient(ctx context.Context, job string, came fanout.ClientCame) (*autoshardingClient, error) {
+func joinClient(ctx context.Context, d *Distributor, job string, came fanout.ClientCame) (*autoshardingClient, error) {
 	p := watches(ctx, d.cfg.Rights)
 	j, err := d.acquireFor(ctx, job, p)
 	if err != nil {

@@ -14,7 +14,7 @@ type xdsSource struct{ d *Distributor }
 
 // Join implements xds.Source.
 func (s xdsSource) Join(ctx context.Context, job, name string) (xds.Feed, error) {
-	c, err := s.d.joinClient(ctx, job, fanout.ClientCame{Name: name, Observes: true})
+	c, err := joinClient(ctx, s.d, job, fanout.ClientCame{Name: name, Observes: true})
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +33,9 @@ func (c *autoshardingClient) Observes(now time.Time) {
 	c.job.step(now, fanout.ClientObserves{ID: c.id})
 }
 
-// addXDS adds what only this Distributor knows.
-func (d *Distributor) addXDS(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+// add adds what only this Distributor knows.
+func (s xdsSource) add(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+	d := s.d
 	c := d.xds.Counts(now, job)
 	if r == nil || c == (xds.Counts{}) {
 		return
