@@ -85,7 +85,7 @@ func (s adminService) InspectJob(ctx context.Context, r *slicerv1.InspectJobRequ
 	resp, err := passOn(ctx, s.d, "InspectJob", r.GetJob(), r, slicerv1.AdminServiceClient.InspectJob)
 	now := time.Now()
 	s.d.addAutosharding(now, r.GetJob(), resp)
-	addXDS(s.d, now, r.GetJob(), resp)
+	xdsSource{s.d}.add(now, r.GetJob(), resp)
 	return resp, err
 }
 

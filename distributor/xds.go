@@ -33,8 +33,9 @@ func (c *autoshardingClient) Observes(now time.Time) {
 	c.job.step(now, fanout.ClientObserves{ID: c.id})
 }
 
-// addXDS adds what only this Distributor knows.
-func addXDS(d *Distributor, now time.Time, job string, r *slicerv1.InspectJobResponse) {
+// add adds what only this Distributor knows.
+func (s xdsSource) add(now time.Time, job string, r *slicerv1.InspectJobResponse) {
+	d := s.d
 	c := d.xds.Counts(now, job)
 	if r == nil || c == (xds.Counts{}) {
 		return

@@ -26,8 +26,8 @@
 // A route leads to the cluster JOB/own:NAME.INCARNATION, which is JOB/task:NAME.INCARNATION,
 // the task's address, and where that cannot be reached JOB/any: so many running tasks (20)
 // as a client may connect to, chosen by its node id. A call that finds no connection, or
-// loses it before an answer, is sent again up to twice (by the route's retry policy), which
-// takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
+// loses it before an answer, is sent again up to four times (by the route's retry policy),
+// which takes it there. That is affinity mode's bargain, so jobs in consistent mode are refused.
 //
 // Draining tasks are like others as clusters of their own: their slices move, and that is
 // the drain. Clusters of tasks that have departed stay known for 10 s.

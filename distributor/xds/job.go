@@ -183,6 +183,6 @@ func (j *job) refused(now time.Time, was bool, client string, k kind, why string
 		j.unlogged++
 		return
 	}
-	j.log.Warn("resources refused by an xDS client", "client", client, "type", typeURLs[k], "reason", why, "others_since_the_last", j.unlogged)
+	j.log.Warn("resources refused by an xDS client", "client", client, "refused", k.String(), "reason", why, "others_since_the_last", j.unlogged)
 	j.loggedAt, j.unlogged = now, 0
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -45,8 +46,8 @@ const (
 	// sliceKeyHeader is the header that routes look at, sliceNumberHeader that of ranges.
 	sliceKeyHeader    = "slice-key"
 	sliceNumberHeader = "slice-number"
-	retries           = 2
-	retryAfter        = 10 * time.Millisecond
+	retries           = 4 // as many as gRPC allows
+	retryAfter        = 20 * time.Millisecond
 	connectWithin     = 2 * time.Second
 )
 
@@ -67,6 +68,9 @@ var typeURLs = [numKinds]string{
 	clusters:  "type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	endpoints: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 }
+
+// String is the last part of the type's name.
+func (k kind) String() string { return typeURLs[k][strings.LastIndexByte(typeURLs[k], '.')+1:] }
 
 // resource is one of what clients are sent, marshalled.
 type resource struct {
