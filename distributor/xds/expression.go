@@ -71,7 +71,6 @@ func (t *digitTree) append(b []byte) []byte {
 	}
 	if whole > 0 {
 		b = t.class(b, whole)
-		parts++ // a separator before each of them
 	}
 	first := whole == 0
 	for d, n := range t.below {

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 C-core 1.51 and grpc-go 1.85 read the deprecated fields alone.
+
 package xds
 
 import (

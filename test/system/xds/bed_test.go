@@ -69,18 +69,6 @@ func (f *fleet) watch() {
 	})
 }
 
-// since are the assignments that were the newest at a time or later.
-func (f *fleet) since(at time.Time) (all []*assignment.Assignment) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, s := range f.seen {
-		if i+1 == len(f.seen) || f.seen[i+1].at.After(at) {
-			all = append(all, s.a)
-		}
-	}
-	return all
-}
-
 // server greets with its task's name.
 type server struct {
 	hello.UnaryGreeterServer
@@ -144,22 +132,6 @@ func (s *server) kill() {
 	s.grpc.Stop()
 	s.slicelet.Close()
 	s.served.Wait()
-}
-
-// drain ends a server as it should end.
-func (f *fleet) drain(task string) {
-	f.t.Helper()
-	f.mu.Lock()
-	s := f.servers[task]
-	delete(f.servers, task)
-	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
-	defer cancel()
-	if err := s.slicelet.Drain(ctx); err != nil {
-		f.t.Error(err)
-	}
-	s.grpc.GracefulStop()
-	s.kill()
 }
 
 // newest is the newest assignment that any server holds.

@@ -4,6 +4,7 @@ package xds
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -320,4 +321,32 @@ func TestHashes(t *testing.T) {
 			t.Errorf("%s: other slice keys than Go's:\n%s", argv[0], got)
 		}
 	}
+}
+
+// since are the assignments that were the newest at a time or later.
+func (f *fleet) since(at time.Time) (all []*assignment.Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range f.seen {
+		if i+1 == len(f.seen) || f.seen[i+1].at.After(at) {
+			all = append(all, s.a)
+		}
+	}
+	return all
+}
+
+// drain ends a server as it should end.
+func (f *fleet) drain(task string) {
+	f.t.Helper()
+	f.mu.Lock()
+	s := f.servers[task]
+	delete(f.servers, task)
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	if err := s.slicelet.Drain(ctx); err != nil {
+		f.t.Error(err)
+	}
+	s.grpc.GracefulStop()
+	s.kill()
 }
