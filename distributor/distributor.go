@@ -97,13 +97,13 @@ func newDistributor(cfg Config, lookup lookupFunc) (*Distributor, error) {
 		Source: source{d}, Endpoint: cfg.AutoshardingEndpoint, Logger: d.log, Registerer: m.reg,
 	})
 	if err != nil {
-		m.close()
+		m.unregister()
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
 	d.xds, err = xds.New(xds.Config{Source: xdsSource{d}, ID: cfg.ID, Logger: d.log, Registerer: m.reg})
 	if err != nil {
 		d.autosharding.Close()
-		m.close()
+		m.unregister()
 		return nil, fmt.Errorf("distributor config: %w", err)
 	}
 	d.relay = d.newRelay()
@@ -157,7 +157,7 @@ func (d *Distributor) Close() error {
 	err := errors.Join(d.autosharding.Close(), d.xds.Close())
 	d.relay.Close()
 	d.handlers.Close()
-	d.metrics.close()
+	d.metrics.unregister()
 	return err
 }
 

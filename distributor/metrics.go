@@ -31,8 +31,8 @@ type metrics struct {
 	setUps      prometheus.Gauge
 	dropped     *prometheus.CounterVec
 
-	reg prometheus.Registerer
-	all []prometheus.Collector
+	reg        prometheus.Registerer // with this Distributor's label; nil for none
+	unregister func()
 
 	mu    sync.Mutex            // taken after any other
 	shown map[string]*jobSeries // by job
@@ -60,14 +60,15 @@ type vectors struct {
 
 func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{shown: make(map[string]*jobSeries)}
+	var all []prometheus.Collector
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_" + name, Help: help}, labels)
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_distributor_" + name, Help: help}, labels)
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	m.vectors.subs = gauge("subscribers", "Connected subscribers.", "job", "role")
@@ -103,7 +104,7 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	}, []string{"job", "role"})
 	plain := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "slicer_distributor_" + name, Help: help})
-		m.all = append(m.all, g)
+		all = append(all, g)
 		return g
 	}
 	m.assigners = plain("assigners", "Assigners attached to, in the second tier through other Distributors.")
@@ -111,30 +112,15 @@ func newMetrics(id string, reg prometheus.Registerer) (*metrics, error) {
 	m.upstreams = plain("upstreams", "Distributors of the first tier that this one of the second is attached to.")
 	m.downstreams = plain("downstreams", "Distributors of the second tier that are attached to this one of the first.")
 	m.setUps = plain("setups", "Connections that are being set up: accepted, and their subscriber not served yet.")
-	m.all = append(m.all, m.vectors.convergence, m.vectors.reach, m.sentAway)
-	if reg == nil {
-		return m, nil
+	all = append(all, m.vectors.convergence, m.vectors.reach, m.sentAway)
+	if reg != nil {
+		m.reg = prometheus.WrapRegistererWith(prometheus.Labels{"distributor": id}, reg)
 	}
-	m.reg = prometheus.WrapRegistererWith(prometheus.Labels{"distributor": id}, reg)
-	for i, c := range m.all {
-		if err := m.reg.Register(c); err != nil {
-			m.all = m.all[:i]
-			m.close()
-			if errors.As(err, new(prometheus.AlreadyRegisteredError)) {
-				return nil, &assignment.FieldError{Field: "ID", Value: id, Allowed: "one that no other Distributor on the same Registerer has"}
-			}
-			return nil, err
-		}
+	var err error
+	if m.unregister, err = series.Register(m.reg, all...); errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		return nil, &assignment.FieldError{Field: "ID", Value: id, Allowed: "one that no other Distributor on the same Registerer has"}
 	}
-	return m, nil
-}
-
-func (m *metrics) close() {
-	if m.reg != nil {
-		for _, c := range m.all {
-			m.reg.Unregister(c)
-		}
-	}
+	return m, err
 }
 
 // jobSeries are the series of one job, looked up once.

@@ -38,11 +38,8 @@ type client struct {
 	feed   Feed
 	stream serverStream
 	job    *job
-	wake   chan struct{} // holds a token when run is to look again
 
-	finish sync.Once
-	done   chan struct{} // closed when the stream is to end
-	err    error         // why, to be read after done
+	*handlers.Signals
 
 	mu       sync.Mutex
 	progress progress
@@ -57,8 +54,8 @@ type client struct {
 
 func newClient(s *Service, in introduction, feed Feed, stream serverStream) *client {
 	return &client{
-		s: s, in: in, feed: feed, stream: stream, job: s.enterJob(in.job), wake: make(chan struct{}, 1),
-		done: make(chan struct{}), progress: progress{held: in.held}, askAt: time.Now().Add(measuredWithin),
+		s: s, in: in, feed: feed, stream: stream, job: s.enterJob(in.job), Signals: handlers.NewSignals(),
+		progress: progress{held: in.held}, askAt: time.Now().Add(measuredWithin),
 	}
 }
 
@@ -67,21 +64,6 @@ func (c *client) leave() {
 	defer c.mu.Unlock()
 	c.job.leave(c.refusing)
 	c.left = true
-}
-
-// end ends the stream with err, the first that is given.
-func (c *client) end(err error) {
-	c.finish.Do(func() {
-		c.err = err
-		close(c.done)
-	})
-}
-
-func (c *client) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run sends the client what it lacks until its stream ends.
@@ -98,9 +80,9 @@ func (c *client) run() error {
 		if err != nil {
 			return err
 		}
-		until = sooner(until, c.askForLoad(now))
+		until = handlers.Sooner(until, c.askForLoad(now))
 		if again > 0 {
-			until = sooner(until, now.Add(again))
+			until = handlers.Sooner(until, now.Add(again))
 		}
 		if until.IsZero() {
 			timer.Stop()
@@ -109,22 +91,14 @@ func (c *client) run() error {
 		}
 		select {
 		case <-changed:
-		case <-c.wake:
+		case <-c.Notified():
 		case <-timer.C:
-		case <-c.done:
-			return c.err
+		case <-c.Ended():
+			return c.Err()
 		case <-c.s.handlers.Done():
 			return handlers.ErrClosing
 		}
 	}
-}
-
-// sooner is the earlier of two times, the zero time being never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // step begins to send the newest assignment, if it is time, and says until when
@@ -171,13 +145,13 @@ func (c *client) sendConfig() {
 			LoadReportingInterval: durationpb.New(loadInterval), LoadReportStartThreshold: durationpb.New(loadInterval),
 		}}})
 	if err != nil {
-		c.end(err)
+		c.End(err)
 		return
 	}
 	c.mu.Lock()
 	c.progress.finished(time.Now())
 	c.mu.Unlock()
-	c.notify()
+	c.Notify()
 }
 
 // send sends all of an assignment: there is no way to abandon it half-way.
@@ -192,14 +166,14 @@ func (c *client) send(p *payload) {
 		err = status.Errorf(codes.Internal, "job %q, generation %d: %v", c.in.job, p.a.Generation(), err)
 	}
 	if err != nil {
-		c.end(err)
+		c.End(err)
 		return
 	}
 	c.job.m.sent.Inc()
 	c.mu.Lock()
 	c.progress.finished(time.Now())
 	c.mu.Unlock()
-	c.notify()
+	c.Notify()
 }
 
 // receive takes what the client says until its stream ends.
@@ -210,7 +184,7 @@ func (c *client) receive() {
 			err = c.handle(time.Now(), m)
 		}
 		if err != nil {
-			c.end(handlers.EndOf(err))
+			c.End(handlers.EndOf(err))
 			return
 		}
 	}
@@ -253,7 +227,7 @@ func (c *client) ack(now time.Time, a *autoshardingv1.AssignmentAck) error {
 		c.job.refused(now, was, c.in.name, g, a.GetErrorMessage())
 		c.feed.Refuses(now)
 	}
-	c.notify()
+	c.Notify()
 	return nil
 }
 

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 )
-
-// refusalLog is how often refusals are logged of one job.
-const refusalLog = 10 * time.Second
 
 // job is what all clients of one job share.
 type job struct {
@@ -19,24 +17,15 @@ type job struct {
 
 	mu       sync.Mutex
 	m        *jobMetrics // nil before there is an assignment: a client can make names up
-	counts   Counts
-	nackAt   time.Time
+	tally    answers.Tally
+	remarks  Counts // of remarks alone
 	remarkAt time.Time
-	loggedAt time.Time
-	unlogged int
 	newest   *payload // nil while there is no client
 }
 
 // Counts are what slicerctl inspect shows of a job.
 type Counts struct {
-	// Clients are connected; Refusing are those of them whose last answer was a
-	// refusal.
-	Clients, Refusing int
-	// Acks and Nacks are all since the job came to be served here.
-	Acks, Nacks uint64
-	// LastNack are the words of the last refusal, and LastNackAge how old they are.
-	LastNack    string
-	LastNackAge time.Duration
+	answers.Counts
 	// Remarks are the acknowledgements with a remark; LastRemark is the newest of these,
 	// and LastRemarkAge how old it is.
 	Remarks       uint64
@@ -54,10 +43,8 @@ func (s *Service) Counts(now time.Time, name string) Counts {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	c := j.counts
-	if c.Nacks > 0 {
-		c.LastNackAge = now.Sub(j.nackAt)
-	}
+	c := j.remarks
+	c.Counts = j.tally.Counts(now)
 	if c.Remarks > 0 {
 		c.LastRemarkAge = now.Sub(j.remarkAt)
 	}
@@ -74,7 +61,7 @@ func (s *Service) Forget(name string) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.counts.Clients == 0 {
+	if j.tally.Clients() == 0 {
 		delete(s.jobs, name)
 		if j.m != nil {
 			j.m.Drop()
@@ -93,34 +80,16 @@ func (s *Service) enterJob(name string) *job {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Clients++
-	if j.m != nil {
-		j.m.clients.Inc()
-	}
+	j.tally.Enter()
 	return j
 }
 
 func (j *job) leave(refusing bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.counts.Clients--; j.counts.Clients == 0 {
+	j.tally.Leave(refusing)
+	if j.tally.Clients() == 0 {
 		j.newest = nil
-	}
-	if j.m != nil {
-		j.m.clients.Dec()
-	}
-	j.refusingLocked(refusing, false)
-}
-
-// refusingLocked counts a client over.
-func (j *job) refusingLocked(was, is bool) {
-	switch {
-	case is && !was:
-		j.counts.Refusing++
-		j.m.refusing.Inc()
-	case was && !is:
-		j.counts.Refusing--
-		j.m.refusing.Dec()
 	}
 }
 
@@ -131,7 +100,7 @@ func (j *job) payload(a *assignment.Assignment, names []naming) *payload {
 	defer j.mu.Unlock()
 	if j.m == nil {
 		j.m = j.shared.job(j.name)
-		j.m.clients.Set(float64(j.counts.Clients))
+		j.tally.Publish(&j.m.Series)
 	}
 	if p := j.newest; p == nil || p.a.StoreID() != a.StoreID() || p.a.Generation() < a.Generation() {
 		j.newest = newPayload(a, names, j.m.encodes.Inc)
@@ -151,30 +120,21 @@ func (j *job) reported(outcome string) {
 func (j *job) sent(bytes int) { j.m.sentBytes.Add(float64(bytes)) }
 
 func (j *job) accepted(now time.Time, was bool, remark string) {
-	j.m.acks.Inc()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Acks++
+	j.tally.Accepted(was, false)
 	if remark != "" {
 		j.m.remarks.Inc()
-		j.counts.Remarks++
-		j.counts.LastRemark, j.remarkAt = remark, now
+		j.remarks.Remarks++
+		j.remarks.LastRemark, j.remarkAt = remark, now
 	}
-	j.refusingLocked(was, false)
 }
 
 // refused counts a refusal, and logs some.
 func (j *job) refused(now time.Time, was bool, client string, g assignment.Generation, why string) {
-	j.m.nacks.Inc()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Nacks++
-	j.counts.LastNack, j.nackAt = why, now
-	j.refusingLocked(was, true)
-	if now.Sub(j.loggedAt) < refusalLog {
-		j.unlogged++
-		return
+	if unlogged, log := j.tally.Refused(now, was, why); log {
+		j.log.Warn("assignment refused by a client", "client", client, "generation", g, "reason", why, "others_since_the_last", unlogged)
 	}
-	j.log.Warn("assignment refused by a client", "client", client, "generation", g, "reason", why, "others_since_the_last", j.unlogged)
-	j.loggedAt, j.unlogged = now, 0
 }

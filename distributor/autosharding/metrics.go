@@ -3,6 +3,7 @@ package autosharding
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 	"github.com/slicer-project/slicer/distributor/internal/series"
 )
 
@@ -14,20 +15,20 @@ type metrics struct {
 	reports                                        *prometheus.CounterVec
 	ended                                          *prometheus.CounterVec
 
-	reg prometheus.Registerer
-	all []prometheus.Collector
+	unregister func()
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{reg: reg}
+	m := &metrics{}
+	var all []prometheus.Collector
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_autosharding_" + name, Help: help}, []string{"job"})
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_distributor_autosharding_" + name, Help: help}, labels)
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	m.clients = gauge("clients", "Connected clients of gRPC's auto-sharding protocol; they count among the clerks as well.")
@@ -40,33 +41,20 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.encodes = counter("encodes_total", "Encodings made of assignments: one for each generation that is sent.", "job")
 	m.reports = counter("load_reports_total", "Load reports that came from clients: taken, of another metric than the job's (ignored), or sooner than a second after the last (early).", "job", "outcome")
 	m.ended = counter("streams_ended_total", "Clients' streams that have ended, by gRPC status.", "code")
-	if reg == nil {
-		return m, nil
-	}
-	for i, c := range m.all {
-		if err := reg.Register(c); err != nil {
-			m.all = m.all[:i]
-			m.close()
-			return nil, err
-		}
+	var err error
+	m.unregister, err = series.Register(reg, all...)
+	if err != nil {
+		return nil, err
 	}
 	return m, nil
-}
-
-func (m *metrics) close() {
-	if m.reg != nil {
-		for _, c := range m.all {
-			m.reg.Unregister(c)
-		}
-	}
 }
 
 // jobMetrics are the metrics of one job, looked up once.
 type jobMetrics struct {
 	series.Set
-	clients, refusing                              prometheus.Gauge
-	acks, nacks, remarks, sent, sentBytes, encodes prometheus.Counter
-	reports                                        map[string]prometheus.Counter // by outcome
+	answers.Series
+	remarks, sent, sentBytes, encodes prometheus.Counter
+	reports                           map[string]prometheus.Counter // by outcome
 }
 
 // What becomes of a load report.
@@ -82,8 +70,8 @@ func (m *metrics) job(name string) *jobMetrics {
 	counter := func(v *prometheus.CounterVec, labels ...string) prometheus.Counter {
 		return series.Add[prometheus.Counter](&j.Set, v, append([]string{name}, labels...)...)
 	}
-	j.clients, j.refusing = gauge(m.clients), gauge(m.refusing)
-	j.acks, j.nacks, j.remarks = counter(m.acks), counter(m.nacks), counter(m.remarks)
+	j.Series = answers.Series{Clients: gauge(m.clients), Refusing: gauge(m.refusing), Acks: counter(m.acks), Nacks: counter(m.nacks)}
+	j.remarks = counter(m.remarks)
 	j.sent, j.sentBytes, j.encodes = counter(m.sent), counter(m.sentBytes), counter(m.encodes)
 	for _, outcome := range []string{reportTaken, reportIgnored, reportEarly} {
 		j.reports[outcome] = counter(m.reports, outcome)

@@ -56,7 +56,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 // its gRPC handlers included.
 func (s *Service) Close() error {
 	s.handlers.Close()
-	s.metrics.close()
+	s.metrics.unregister()
 	return nil
 }
 

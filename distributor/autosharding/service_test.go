@@ -17,6 +17,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/distributor/autosharding/autoshardingtest"
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 	autoshardingv1 "github.com/slicer-project/slicer/proto/autosharding/v1"
 )
 
@@ -90,7 +91,7 @@ func TestRefusalIsNotResent(t *testing.T) {
 			t.Errorf("the log does not say how many it left out:\n%s", st.log)
 		}
 		now := time.Now()
-		want := Counts{Clients: 2, Refusing: 1, Acks: 1, Nacks: 4, LastNack: "no", Remarks: 1, LastRemark: "a gap"}
+		want := Counts{Counts: answers.Counts{Clients: 2, Refusing: 1, Acks: 1, Nacks: 4, LastNack: "no"}, Remarks: 1, LastRemark: "a gap"}
 		if got := st.s.Counts(now, "web"); got != want {
 			t.Errorf("counts are %+v, want %+v", got, want)
 		}

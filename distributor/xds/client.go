@@ -28,11 +28,8 @@ type client struct {
 	s      *Service
 	in     introduction
 	stream serverStream
-	wake   chan struct{} // holds a token when run is to look again
 
-	finish sync.Once
-	done   chan struct{} // closed when the stream is to end
-	err    error         // why, to be read after done
+	*handlers.Signals
 
 	mu      sync.Mutex // taken before any job's
 	session session
@@ -66,22 +63,7 @@ type standing struct {
 }
 
 func newClient(s *Service, in introduction, stream serverStream) *client {
-	return &client{s: s, in: in, stream: stream, wake: make(chan struct{}, 1), done: make(chan struct{}), members: make(map[string]*member)}
-}
-
-// end ends the stream with err, the first that is given.
-func (c *client) end(err error) {
-	c.finish.Do(func() {
-		c.err = err
-		close(c.done)
-	})
-}
-
-func (c *client) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	return &client{s: s, in: in, stream: stream, Signals: handlers.NewSignals(), members: make(map[string]*member)}
 }
 
 // leave ends the client's part in all jobs.
@@ -116,7 +98,7 @@ func (c *client) run() error {
 		if err != nil {
 			return err
 		}
-		if at = sooner(at, due); at.IsZero() {
+		if at = handlers.Sooner(at, due); at.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(at.Sub(now))
@@ -134,9 +116,9 @@ func (c *client) wait(timer <-chan time.Time) (err error, over bool) {
 	add := func(ch any) {
 		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)})
 	}
-	add(c.done)
+	add(c.Ended())
 	add(c.s.handlers.Done())
-	add(c.wake)
+	add(c.Notified())
 	add(timer)
 	for _, m := range c.members {
 		if m.changed != nil {
@@ -145,7 +127,7 @@ func (c *client) wait(timer <-chan time.Time) (err error, over bool) {
 	}
 	switch chosen, _, _ := reflect.Select(cases); chosen {
 	case done:
-		return c.err, true
+		return c.Err(), true
 	case closing:
 		return handlers.ErrClosing, true
 	}
@@ -175,7 +157,7 @@ func (c *client) follow(now time.Time) (at time.Time, err error) {
 		if err != nil {
 			return at, err
 		}
-		at = sooner(at, again)
+		at = handlers.Sooner(at, again)
 	}
 	return at, nil
 }
@@ -327,7 +309,7 @@ func (c *client) send(a *answer) {
 		m.Resources = append(m.Resources, r.body)
 	}
 	if err := c.stream.Send(m); err != nil {
-		c.end(err)
+		c.End(err)
 		return
 	}
 	c.mu.Lock()
@@ -338,7 +320,7 @@ func (c *client) send(a *answer) {
 		}
 	}
 	c.mu.Unlock()
-	c.notify()
+	c.Notify()
 }
 
 // receive takes what the client says until its stream ends.
@@ -349,10 +331,10 @@ func (c *client) receive() {
 			err = c.handle(time.Now(), m)
 		}
 		if err != nil {
-			c.end(handlers.EndOf(err))
+			c.End(handlers.EndOf(err))
 			return
 		}
-		c.notify()
+		c.Notify()
 	}
 }
 

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 )
-
-// refusalLog is how often refusals are logged of one job.
-const refusalLog = 10 * time.Second
 
 // job is what all clients of one job share.
 type job struct {
@@ -17,25 +15,15 @@ type job struct {
 	log    *slog.Logger
 	shared *metrics
 
-	mu       sync.Mutex
-	m        *jobMetrics // nil before there is an assignment: a client can make names up
-	counts   Counts
-	nackAt   time.Time
-	loggedAt time.Time
-	unlogged int
-	book     *book
+	mu    sync.Mutex
+	m     *jobMetrics // nil before there is an assignment: a client can make names up
+	tally answers.Tally
+	book  *book
 }
 
 // Counts are what slicerctl inspect shows of a job.
 type Counts struct {
-	// Clients are connected; Refusing are those of them that have refused the last answer of
-	// some type.
-	Clients, Refusing int
-	// Acks and Nacks are all since the job came to be served here.
-	Acks, Nacks uint64
-	// LastNack are the words of the last refusal, and LastNackAge how old they are.
-	LastNack    string
-	LastNackAge time.Duration
+	answers.Counts
 	// Refused says why the job's clients are not served, "" if they are.
 	Refused string
 }
@@ -50,12 +38,7 @@ func (s *Service) Counts(now time.Time, name string) Counts {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	c := j.counts
-	if c.Nacks > 0 {
-		c.LastNackAge = now.Sub(j.nackAt)
-	}
-	c.Refused = j.book.refusal
-	return c
+	return Counts{j.tally.Counts(now), j.book.refusal}
 }
 
 // Forget lets go of a job that has no clients, and of its counts.
@@ -68,7 +51,7 @@ func (s *Service) Forget(name string) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.counts.Clients > 0 {
+	if j.tally.Clients() > 0 {
 		return
 	}
 	delete(s.jobs, name)
@@ -88,33 +71,14 @@ func (s *Service) enterJob(name string) *job {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Clients++
-	if j.m != nil {
-		j.m.clients.Inc()
-	}
+	j.tally.Enter()
 	return j
 }
 
 func (j *job) leave(refusing bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Clients--
-	if j.m != nil {
-		j.m.clients.Dec()
-	}
-	j.refusingLocked(refusing, false)
-}
-
-// refusingLocked counts a client over.
-func (j *job) refusingLocked(was, is bool) {
-	switch {
-	case is && !was:
-		j.counts.Refusing++
-		j.m.refusing.Inc()
-	case was && !is:
-		j.counts.Refusing--
-		j.m.refusing.Dec()
-	}
+	j.tally.Leave(refusing)
 }
 
 // set takes the newest assignment, which several clients may have seen.
@@ -123,7 +87,7 @@ func (j *job) set(now time.Time, a *assignment.Assignment, consistent bool) {
 	defer j.mu.Unlock()
 	if j.m == nil {
 		j.m = j.shared.job(j.name)
-		j.m.clients.Set(float64(j.counts.Clients))
+		j.tally.Publish(&j.m.Series)
 	}
 	was := j.book.refusal
 	if !j.book.set(now, a, consistent) {
@@ -164,25 +128,16 @@ func (j *job) sent(bytes int) {
 }
 
 func (j *job) accepted(was, is bool) {
-	j.m.acks.Inc()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Acks++
-	j.refusingLocked(was, is)
+	j.tally.Accepted(was, is)
 }
 
 // refused counts a refusal, and logs some.
 func (j *job) refused(now time.Time, was bool, client string, k kind, why string) {
-	j.m.nacks.Inc()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.counts.Nacks++
-	j.counts.LastNack, j.nackAt = why, now
-	j.refusingLocked(was, true)
-	if now.Sub(j.loggedAt) < refusalLog {
-		j.unlogged++
-		return
+	if unlogged, log := j.tally.Refused(now, was, why); log {
+		j.log.Warn("resources refused by an xDS client", "client", client, "refused", k.String(), "reason", why, "others_since_the_last", unlogged)
 	}
-	j.log.Warn("resources refused by an xDS client", "client", client, "refused", k.String(), "reason", why, "others_since_the_last", j.unlogged)
-	j.loggedAt, j.unlogged = now, 0
 }

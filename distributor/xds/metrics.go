@@ -3,6 +3,7 @@ package xds
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 	"github.com/slicer-project/slicer/distributor/internal/series"
 )
 
@@ -12,20 +13,20 @@ type metrics struct {
 	acks, nacks, sent, sentBytes, renders *prometheus.CounterVec
 	ended                                 *prometheus.CounterVec
 
-	reg prometheus.Registerer
-	all []prometheus.Collector
+	unregister func()
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{reg: reg}
+	m := &metrics{}
+	var all []prometheus.Collector
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "slicer_distributor_xds_" + name, Help: help}, []string{"job"})
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "slicer_distributor_xds_" + name, Help: help}, []string{label})
-		m.all = append(m.all, v)
+		all = append(all, v)
 		return v
 	}
 	m.clients = gauge("clients", "Connected xDS clients; those that have asked for routes count among the clerks as well.")
@@ -37,32 +38,20 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.sentBytes = counter("bytes_sent_total", "Bytes of the resources sent to xDS clients.", "job")
 	m.renders = counter("renders_total", "Assignments made into routes: one for each generation that is asked for.", "job")
 	m.ended = counter("streams_ended_total", "xDS clients' streams that have ended, by gRPC status.", "code")
-	if reg == nil {
-		return m, nil
-	}
-	for i, c := range m.all {
-		if err := reg.Register(c); err != nil {
-			m.all = m.all[:i]
-			m.close()
-			return nil, err
-		}
+	var err error
+	m.unregister, err = series.Register(reg, all...)
+	if err != nil {
+		return nil, err
 	}
 	return m, nil
-}
-
-func (m *metrics) close() {
-	if m.reg != nil {
-		for _, c := range m.all {
-			m.reg.Unregister(c)
-		}
-	}
 }
 
 // jobMetrics are the metrics of one job, looked up once.
 type jobMetrics struct {
 	series.Set
-	clients, refusing, refused            prometheus.Gauge
-	acks, nacks, sent, sentBytes, renders prometheus.Counter
+	answers.Series
+	refused                  prometheus.Gauge
+	sent, sentBytes, renders prometheus.Counter
 }
 
 func (m *metrics) job(name string) *jobMetrics {
@@ -71,7 +60,8 @@ func (m *metrics) job(name string) *jobMetrics {
 	counter := func(v *prometheus.CounterVec) prometheus.Counter {
 		return series.Add[prometheus.Counter](&j.Set, v, name)
 	}
-	j.clients, j.refusing, j.refused = gauge(m.clients), gauge(m.refusing), gauge(m.refused)
-	j.acks, j.nacks, j.sent, j.sentBytes, j.renders = counter(m.acks), counter(m.nacks), counter(m.sent), counter(m.sentBytes), counter(m.renders)
+	j.Series = answers.Series{Clients: gauge(m.clients), Refusing: gauge(m.refusing), Acks: counter(m.acks), Nacks: counter(m.nacks)}
+	j.refused = gauge(m.refused)
+	j.sent, j.sentBytes, j.renders = counter(m.sent), counter(m.sentBytes), counter(m.renders)
 	return j
 }

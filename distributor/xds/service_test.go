@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/answers"
 )
 
 // fakeSource serves the job web from memory, and writes down what it hears.
@@ -298,7 +299,7 @@ func TestServiceCountsRefusals(t *testing.T) {
 		if heard := st.f.hear(); !strings.Contains(heard, "xds-clerk c refuses") || !strings.Contains(heard, "xds-clerk d holds 0") {
 			t.Errorf("heard %q", heard)
 		}
-		want := Counts{Clients: 2, Refusing: 1, Acks: 3, Nacks: 1, LastNack: "no such thing", LastNackAge: time.Hour}
+		want := Counts{Counts: answers.Counts{Clients: 2, Refusing: 1, Acks: 3, Nacks: 1, LastNack: "no such thing", LastNackAge: time.Hour}}
 		got := st.s.Counts(time.Now(), "web")
 		got.LastNackAge = got.LastNackAge.Round(time.Second)
 		if got != want {

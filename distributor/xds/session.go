@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/distributor/internal/handlers"
 )
 
 const (
@@ -109,7 +110,7 @@ func (s *session) next(now time.Time, find func(k kind, name string) (*resource,
 		if a != nil {
 			return a, time.Time{}
 		}
-		at = sooner(at, due)
+		at = handlers.Sooner(at, due)
 	}
 	return nil, at
 }
@@ -218,14 +219,6 @@ func (s *session) refusing() bool {
 		}
 	}
 	return false
-}
-
-// sooner is the earlier of two times, the zero time being never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func later(a, b time.Time) time.Time {
