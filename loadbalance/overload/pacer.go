@@ -163,7 +163,8 @@ type Seen struct {
 	// Ended is how many handlers ended that did not refuse, Missed how many of them after the
 	// deadline of their request, and Refused how many refused.
 	Ended, Missed, Refused int
-	UnderWay               int
+	// UnderWay is how many handlers there are now.
+	UnderWay int
 	// Clients is about how many the task may have, which says how many may send trial
 	// requests before any have; 0 if it is not known.
 	Clients int
