@@ -161,8 +161,8 @@ func TestUnitCrash(t *testing.T) {
 		a.server.Stop() // it is gone, and none but its clients knows it
 		within(t, "dead", u.ask(5*time.Second, 400, l, "ada")["ada"], 480, 510)
 		u.env.Expire(Job, "limits-0")
-		// What the next owner has not learnt yet is not divided, at most a tenth.
-		within(t, "replaced", u.ask(10*time.Second, 400, l, "ada")["ada"], 900, 1030)
+		// For LearnFor the next owner lends what it is told of alone: of 1,200 runs the least is 946.
+		within(t, "replaced", u.ask(10*time.Second, 400, l, "ada")["ada"], 940, 1030)
 	})
 }
 
