@@ -12,6 +12,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 )
 
@@ -28,7 +29,7 @@ func BenchmarkProxy(b *testing.B) {
 	defer srv.Close()
 	base := DefaultBase()
 	base.DisableCompression = true
-	var bufs buffers
+	var bufs front.Buffers
 	plain := &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", lis.Addr().String()

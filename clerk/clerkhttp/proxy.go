@@ -40,7 +40,7 @@ type ProxyConfig struct {
 type Proxy struct {
 	cfg     ProxyConfig
 	log     *slog.Logger
-	buffers buffers
+	buffers front.Buffers
 	front   *front.Front[*route, *handler]
 }
 

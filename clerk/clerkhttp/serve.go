@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
-	"sync"
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -205,22 +204,4 @@ func verdict(job string, err error) (code int, text string) {
 		return say(http.StatusGatewayTimeout, "no task of job %q answered in time", job)
 	}
 	return say(http.StatusBadGateway, "a task of job %q broke the connection off", job)
-}
-
-// buffers is httputil.BufferPool.
-type buffers struct{ pool sync.Pool }
-
-const bufferSize = 32 << 10
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
-		return p[:]
-	}
-	return make([]byte, bufferSize)
-}
-
-func (b *buffers) Put(p []byte) {
-	if len(p) == bufferSize {
-		b.pool.Put((*[bufferSize]byte)(p))
-	}
 }

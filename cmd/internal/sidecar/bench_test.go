@@ -11,6 +11,7 @@ import (
 
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/test/slicertest"
 )
@@ -30,7 +31,7 @@ func BenchmarkHandler(b *testing.B) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = "http", address
 			pr.SetXForwarded()
 		},
-		Transport: base, BufferPool: new(buffers),
+		Transport: base, BufferPool: new(front.Buffers),
 	}
 	env := slicertest.Start()
 	defer env.Close()

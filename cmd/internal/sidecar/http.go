@@ -10,7 +10,6 @@ import (
 	"net/http/httputil"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 )
@@ -36,7 +36,7 @@ type paths struct {
 	http1, http2 *http.Transport
 	others       *http.Transport  // nil unless requests are forwarded
 	relay        *clerkgrpc.Relay // of gRPC
-	buffers      buffers
+	buffers      front.Buffers
 	server       httputil.ReverseProxy
 	forward      httputil.ReverseProxy
 }
@@ -341,26 +341,6 @@ func (p *probe) ask(ctx context.Context) error {
 		return fmt.Errorf("%s answers %s", p.cfg.Health, resp.Status)
 	}
 	return nil
-}
-
-// buffers is httputil.BufferPool.
-type buffers struct{ pool sync.Pool }
-
-const bufferSize = 32 << 10
-
-// Get is httputil.BufferPool's.
-func (b *buffers) Get() []byte {
-	if p, ok := b.pool.Get().(*[bufferSize]byte); ok {
-		return p[:]
-	}
-	return make([]byte, bufferSize)
-}
-
-// Put is httputil.BufferPool's.
-func (b *buffers) Put(p []byte) {
-	if len(p) == bufferSize {
-		b.pool.Put((*[bufferSize]byte)(p))
-	}
 }
 
 var _ slicelet.Listener = (*listener)(nil)

@@ -34,6 +34,7 @@ import (
 	"github.com/slicer-project/slicer/clerk"
 	"github.com/slicer-project/slicer/clerk/clerkgrpc"
 	"github.com/slicer-project/slicer/clerk/clerkhttp"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/sliceletgrpc"
@@ -362,24 +363,12 @@ func get(c *http.Client, host func(key string) string) func(int) caller {
 	}
 }
 
-// buffers is httputil.BufferPool.
-type buffers struct{ sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.Pool.Get().(*[32 << 10]byte); ok {
-		return p[:]
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *buffers) Put(p []byte) { b.Pool.Put((*[32 << 10]byte)(p)) }
-
 // proxy is the process of three proxies: httputil's own, which finds the server by the key's hash,
 // without and with a pool of buffers, and ours. It prints their addresses.
 func proxy(args []string) error {
 	distributor, webs := args[0], strings.Split(args[1], ",")
 	defer func(b []byte) { _ = b[0] }(make([]byte, 32<<20)) // as slicerproxy has, for all
-	var pool buffers
+	var pool front.Buffers
 	plain := func(pool httputil.BufferPool) *httputil.ReverseProxy {
 		base := clerkhttp.DefaultBase()
 		base.DisableCompression = true

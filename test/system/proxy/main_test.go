@@ -9,13 +9,13 @@ import (
 	"net/http/httputil"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/slicelet"
 	"github.com/slicer-project/slicer/slicelet/slicelethttp"
 )
@@ -113,17 +113,6 @@ func plain() error {
 			pr.SetXForwarded()
 		},
 		Transport:  &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 5 * time.Minute, DisableCompression: true},
-		BufferPool: &buffers{},
+		BufferPool: &front.Buffers{},
 	})
 }
-
-type buffers struct{ sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.Pool.Get().(*[32 << 10]byte); ok {
-		return p[:]
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *buffers) Put(p []byte) { b.Pool.Put((*[32 << 10]byte)(p)) }

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slicer-project/slicer/clerk"
+	"github.com/slicer-project/slicer/clerk/front"
 	"github.com/slicer-project/slicer/test/kit/process"
 	"github.com/slicer-project/slicer/test/slicertest"
 )
@@ -87,21 +88,10 @@ func plain(server string) http.Handler {
 			pr.SetXForwarded()
 		},
 		Transport:      &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 1024, IdleConnTimeout: time.Minute, DisableCompression: true},
-		BufferPool:     &buffers{},
+		BufferPool:     &front.Buffers{},
 		ModifyResponse: func(*http.Response) error { _ = ballast; return nil },
 	}
 }
-
-type buffers struct{ sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if p, ok := b.Pool.Get().(*[32 << 10]byte); ok {
-		return p[:]
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *buffers) Put(p []byte) { b.Pool.Put((*[32 << 10]byte)(p)) }
 
 // program is a process that serves.
 type program struct {
