@@ -173,15 +173,16 @@ func rig(tb testing.TB) (sidecar, plain *program) {
 	return sidecar, plain
 }
 
-// load sends requests to a program for a while, and returns how many were answered.
-func load(tb testing.TB, p *program, d time.Duration) float64 {
+// load has so many clients send requests to a program for a while, one after the other, and returns how
+// many were answered.
+func load(tb testing.TB, p *program, many int, d time.Duration) float64 {
 	tb.Helper()
 	tr := &http.Transport{MaxIdleConnsPerHost: 128}
 	defer tr.CloseIdleConnections()
 	var n, failed atomic.Int64
 	var clients sync.WaitGroup
 	began := time.Now()
-	for c := range 64 {
+	for c := range many {
 		clients.Go(func() {
 			for i := 0; time.Since(began) < d; i++ {
 				req, err := http.NewRequest("GET", "http://"+p.address+"/profile", nil)
@@ -234,18 +235,20 @@ func cpu(tb testing.TB, p *program) (sum float64) {
 }
 
 // each is the CPU that a program takes for a request, microseconds.
-func each(tb testing.TB, p *program, d time.Duration) float64 {
+func each(tb testing.TB, p *program, many int, d time.Duration) float64 {
 	tb.Helper()
 	before := cpu(tb, p)
-	n := load(tb, p, d)
+	n := load(tb, p, many, d)
 	return (cpu(tb, p) - before) / 1000 / n
 }
 
-// TestRig: both serve the same, and the sidecar's CPU can be told.
+// TestRig: both serve the same, and the sidecar's CPU can be told. More clients than few may ask for
+// more than a machine can do that has just begun to, or that others use, and the sidecar refuses that.
 func TestRig(t *testing.T) {
+	const few = 4
 	sidecar, plain := rig(t)
 	for _, p := range []*program{sidecar, plain} {
-		if us := each(t, p, 300*time.Millisecond); us <= 0 {
+		if us := each(t, p, few, 300*time.Millisecond); us <= 0 {
 			t.Errorf("%v us a request", us)
 		}
 	}
@@ -258,14 +261,14 @@ func BenchmarkCPU(b *testing.B) {
 	const round = time.Second / 4
 	var ours, theirs, ratios []float64
 	for b.Loop() {
-		each(b, sidecar, time.Second)
-		each(b, plain, time.Second)
+		each(b, sidecar, 64, time.Second)
+		each(b, plain, 64, time.Second)
 		for i := range 60 {
 			var s, p float64
 			if i%2 == 0 {
-				s, p = each(b, sidecar, round), each(b, plain, round)
+				s, p = each(b, sidecar, 64, round), each(b, plain, 64, round)
 			} else {
-				p, s = each(b, plain, round), each(b, sidecar, round)
+				p, s = each(b, plain, 64, round), each(b, sidecar, 64, round)
 			}
 			ours, theirs, ratios = append(ours, s), append(theirs, p), append(ratios, s/p)
 		}
