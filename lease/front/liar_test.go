@@ -234,7 +234,9 @@ func TestWhatAFrontCanBreak(t *testing.T) {
 	lies := 0
 	for _, l := range liars {
 		l.honest.Store(true)
+		l.mu.Lock()
 		lies += l.lies
+		l.mu.Unlock()
 	}
 	f.advance(g + 1)
 	looks, without := stop()
