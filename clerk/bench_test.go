@@ -15,7 +15,7 @@ func benchClerk(b *testing.B, n int) (*Clerk, []string) {
 	if balancedJobs[n] == nil {
 		balancedJobs[n] = balanced.New(b, n).Assignment()
 	}
-	c := &Clerk{tally: newTally()}
+	c := &Clerk{tally: newTally(), throttles: newThrottles("job", 0)}
 	c.newest.Store(balancedJobs[n])
 	keys := make([]string, 1<<12)
 	for i := range keys {
