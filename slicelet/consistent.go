@@ -122,7 +122,7 @@ func (s *Slicelet) joinLocked(mode assignment.Mode) {
 func (s *Slicelet) held() (*lease.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.joinLocked(s.Mode())
+	s.joinLocked(s.sub.State().Status.Mode)
 	return s.lease, s.leaseErr
 }
 

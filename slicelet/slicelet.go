@@ -201,9 +201,15 @@ func (s *Slicelet) Slices() []assignment.Slice {
 // Assignment is the newest that has arrived, nil if none yet.
 func (s *Slicelet) Assignment() *assignment.Assignment { return s.sub.State().Assignment }
 
-// Mode is the job's: what ownership means here. It is 0 while the control plane
-// has not said, and until then the task owns nothing.
-func (s *Slicelet) Mode() assignment.Mode { return s.sub.State().Status.Mode }
+// Mode is the job's: what ownership means here. As long as the control plane has not said,
+// the task owns nothing, and Mode is assignment.Consistent if Config.Leases is set, so that
+// nothing is served meanwhile that it might not own, and 0 otherwise.
+func (s *Slicelet) Mode() assignment.Mode {
+	if mode := s.sub.State().Status.Mode; mode != 0 || s.leases == nil {
+		return mode
+	}
+	return assignment.Consistent
+}
 
 // settleTime is how long a Distributor has to put up with a task that no
 // assignment names before the task counts as ready: whether its name is taken is

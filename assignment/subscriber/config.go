@@ -21,9 +21,8 @@ type Config struct {
 	// Job is the name of the job, an RFC 1123 label.
 	Job  string
 	Role Role
-	// ClientID names the subscriber in the control plane's metrics and errors,
-	// and seeds the order in which it tries servers. Distinct among the job's
-	// subscribers: 1 to 128 printable ASCII characters without space or slash.
+	// ClientID names the subscriber in the control plane's metrics and errors. Distinct
+	// among the job's subscribers: 1 to 128 printable ASCII characters without space or slash.
 	ClientID string
 	// Zone is where the subscriber runs; may be empty. Servers of the zone are taken first.
 	Zone string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,9 @@ func newCore(cfg *Config, cached *cacheEntry) *protocol.Core {
 	client := clientHash(cfg.ClientID)
 	p := protocol.Config{
 		Job: cfg.Job, Role: cfg.Role, ClientID: cfg.ClientID, Zone: cfg.Zone, Task: cfg.Task, First: cfg.First,
-		ClientIndex: cfg.ClientIndex, Seed: client,
+		ClientIndex: cfg.ClientIndex,
+		// Subscribers that share a name, against the rules, must not wait in step.
+		Seed: rand.Uint64(),
 	}
 	var near, nearBackups []string
 	p.Distributors, near = addresses(cfg.Distributors, cfg.Zone)

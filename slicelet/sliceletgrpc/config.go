@@ -70,9 +70,6 @@ type Config struct {
 	// gRPC's own services, whose names begin with "grpc.". Otherwise they are served,
 	// and no load.
 	RequireKey bool
-	// Consistent says that the job is in consistent mode, so that RPCs for keys that
-	// the task does not own are refused even before the control plane has said so.
-	Consistent bool
 	// UncheckedAnswers lets answers of a job in consistent mode out even if the task
 	// lost the key while the handler ran. By default they are held back: see the
 	// package's documentation.

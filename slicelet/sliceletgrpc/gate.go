@@ -329,8 +329,7 @@ func (g *gate) admit(md metadata.MD, c *call, method string, k assignment.SliceK
 		return nil
 	}
 	c.handle, c.keyed = g.slicelet.HandleSliceKey(k), true
-	mode := g.slicelet.Mode()
-	consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
+	consistent := g.slicelet.Mode() == assignment.Consistent
 	if c.handle.Owned() {
 		c.checked = consistent && !g.cfg.UncheckedAnswers
 		return nil

@@ -32,6 +32,7 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/lease"
 	"github.com/slicer-project/slicer/loadbalance/overload"
 	"github.com/slicer-project/slicer/loadbalance/policy"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
@@ -437,13 +438,11 @@ func TestConsistent(t *testing.T) {
 	})
 }
 
-func TestConsistentBeforeAnybodySaysSo(t *testing.T) {
-	for _, consistent := range []bool{false, true} {
-		run(t, Config{Consistent: consistent}, func(b *bed) {
-			b.plane.Say(nil)
-			b.plane.Refuse(status.Error(codes.Unavailable, "later"))
-			if err := b.ask(b.with(KeyHeader, "k"), "x"); (err != nil) != (consistent && b.slicelet.Mode() == 0) {
-				b.t.Errorf("consistent %v, mode %v: %v", consistent, b.slicelet.Mode(), err)
+func TestConsistentBeforeAnyStatus(t *testing.T) {
+	for _, leases := range []*lease.Reader{nil, {}} {
+		runWith(t, Config{}, func(c *slicelet.Config) { c.Leases, c.Distributors = leases, []string{"10.0.0.9:1"} }, func(b *bed) {
+			if err := b.ask(b.with(KeyHeader, "k"), "x"); (err != nil) != (leases != nil) {
+				b.t.Errorf("leases %v, mode %v: %v", leases != nil, b.slicelet.Mode(), err)
 			}
 		})
 	}

@@ -111,7 +111,7 @@ func TestAdmission(t *testing.T) {
 // own it, so that the client asks the owner.
 func TestShedAndMisrouted(t *testing.T) {
 	var full atomic.Bool // the reporter asks, too
-	runWith(t, Config{Consistent: true}, func(cfg *slicelet.Config) {
+	runWith(t, Config{}, func(cfg *slicelet.Config) {
 		cfg.Signals = []func() float64{func() float64 {
 			if full.Load() {
 				return 1e9

@@ -27,10 +27,6 @@ type Config struct {
 	// RequireKey refuses requests without a key with 400. Otherwise they are served,
 	// and no load.
 	RequireKey bool
-	// Consistent says that the job is in consistent mode, so that requests for keys
-	// that the task does not own are refused even before the control plane has said
-	// so.
-	Consistent bool
 	// UncheckedAnswers lets answers of a job in consistent mode out even if the task
 	// lost the key while the handler ran. By default they are held back: see the
 	// package's documentation.
@@ -160,8 +156,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	} else {
 		v.handle, v.keyed = g.slicelet.Handle(key), true
-		mode := g.slicelet.Mode()
-		consistent := mode == assignment.Consistent || mode == 0 && g.cfg.Consistent
+		consistent := g.slicelet.Mode() == assignment.Consistent
 		if !v.handle.Owned() && g.refuse(rec, r, consistent) {
 			v.charge.Cancel()
 			return

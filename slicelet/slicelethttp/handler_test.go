@@ -22,6 +22,7 @@ import (
 	"github.com/slicer-project/slicer/assignment/httpkey"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/lease"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/slicelet"
 )
@@ -219,19 +220,19 @@ func TestConsistent(t *testing.T) {
 		}
 		c.stop()
 		// Before the control plane has said anything.
-		c = newCluster(t, slicerv1.Mode_MODE_UNSPECIFIED)
-		for _, consistent := range []bool{false, true} {
-			h, err := Handler(c.s, http.HandlerFunc(tell), Config{Consistent: consistent})
+		for _, leases := range []*lease.Reader{nil, {}} {
+			c = newClusterWith(t, slicerv1.Mode_MODE_UNSPECIFIED, func(c *slicelet.Config) { c.Leases = leases })
+			h, err := Handler(c.s, http.HandlerFunc(tell), Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, request(keyIn(1), ""))
-			if (w.Code == 421) != consistent {
-				t.Errorf("with Consistent %v: %d", consistent, w.Code)
+			if (w.Code == 421) != (leases != nil) {
+				t.Errorf("with leases %v: %d", leases != nil, w.Code)
 			}
+			c.stop()
 		}
-		c.stop()
 	})
 }
 

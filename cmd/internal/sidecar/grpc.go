@@ -36,7 +36,7 @@ type grpcServer struct {
 
 // serveGRPC serves connections from the door as of an incarnation.
 func (s *Sidecar) serveGRPC(l *life) error {
-	opts := append(sliceletgrpc.ServerOptions(l.slicelet, sliceletgrpc.Config{Consistent: s.cfg.Slicelet.Leases != nil, EndMoved: s.cfg.EndMoved, Registerer: l.metrics}),
+	opts := append(sliceletgrpc.ServerOptions(l.slicelet, sliceletgrpc.Config{EndMoved: s.cfg.EndMoved, Registerer: l.metrics}),
 		s.paths.relay.ServerOptions(func(_ any, in grpc.ServerStream) error { return s.relay(l, in) })...)
 	opts = append([]grpc.ServerOption{grpc.ChainStreamInterceptor(s.findKey)}, opts...)
 	if s.cfg.Credentials != nil {

@@ -153,7 +153,7 @@ func (s *Sidecar) begin() (*life, error) {
 	if s.cfg.GRPC {
 		err = s.serveGRPC(l)
 	} else {
-		l.handler, err = slicelethttp.Handler(sl, s.inner(l), slicelethttp.Config{Consistent: cfg.Leases != nil, EndMoved: s.ends(l), Registerer: l.metrics})
+		l.handler, err = slicelethttp.Handler(sl, s.inner(l), slicelethttp.Config{EndMoved: s.ends(l), Registerer: l.metrics})
 	}
 	if err != nil {
 		l.metrics.forget()
