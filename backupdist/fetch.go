@@ -74,7 +74,7 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	case !st.Known || st.Missing:
 		return nil, j.why(st.State, p)
 	case a != nil && (g == 0 || g == a.Generation()):
-		return &st.update.whole, nil
+		return st.update.wholly(r.GetCompressed()), nil
 	case g == 0:
 		return nil, status.Errorf(codes.NotFound, "job %q: it has no assignment yet", j.name)
 	}
@@ -84,5 +84,5 @@ func (s *Server) wanted(ctx context.Context, r *slicerv1.FetchRequest) (*encodin
 	if a, err = home.store.ReadGeneration(ctx, j.name, g); err != nil {
 		return nil, statusOf(home.named(err))
 	}
-	return &newUpdate(nil, a, s).whole, nil
+	return newUpdate(nil, a, s).wholly(r.GetCompressed()), nil
 }

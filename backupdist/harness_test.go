@@ -120,7 +120,14 @@ func (s *sub) run() {
 }
 
 func (s *sub) trailer(asm *wire.Assembler, tr *slicerv1.Trailer) {
-	s.kinds = append(s.kinds, map[bool]string{true: "whole", false: "delta"}[tr.Base == 0])
+	kind := "delta"
+	switch {
+	case tr.Base == 0 && tr.WholeSize != 0:
+		kind = "compressed"
+	case tr.Base == 0:
+		kind = "whole"
+	}
+	s.kinds = append(s.kinds, kind)
 	ack := &slicerv1.Ack{Generation: tr.Generation}
 	a, err := asm.Finish(tr, s.a)
 	switch {

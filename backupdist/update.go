@@ -13,18 +13,33 @@ import (
 
 // update is a job's newest assignment, ready to be sent.
 type update struct {
-	whole encoding
-	delta encoding
+	whole, compressed, delta encoding
 }
 
 func newUpdate(base, a *assignment.Assignment, s *Server) *update {
 	u := new(update)
 	u.whole.make = func() (*wire.Frame, error) { s.m.encodes.WithLabelValues("whole").Inc(); return wire.WholeFrame(a) }
+	u.compressed.make = func() (*wire.Frame, error) {
+		s.m.encodes.WithLabelValues("compressed").Inc()
+		f, err := wire.WholeFrame(a)
+		if err != nil {
+			return nil, err
+		}
+		return f.Compressed(), nil
+	}
 	u.delta.make = func() (*wire.Frame, error) {
 		s.m.encodes.WithLabelValues("delta").Inc()
 		return wire.DeltaFrame(base, a)
 	}
 	return u
+}
+
+// wholly is the encoding of the whole.
+func (u *update) wholly(compressed bool) *encoding {
+	if compressed {
+		return &u.compressed
+	}
+	return &u.whole
 }
 
 // encoding is made, and marshalled, by the first that sends it, and shared.

@@ -159,8 +159,11 @@ func (c *client) send(j *job, ended <-chan struct{}) error {
 			continue
 		case send.Newest != nil:
 			e, kind := &st.update.whole, "whole"
-			if send.Base != nil {
+			switch {
+			case send.Base != nil:
 				e, kind = &st.update.delta, "delta"
+			case send.Compressed:
+				e, kind = &st.update.compressed, "compressed"
 			}
 			n, err := e.send(c.stream)
 			if err != nil {

@@ -113,7 +113,7 @@ func (d *Distributor) fetch(ctx context.Context, req *slicerv1.FetchRequest, by 
 	patient := time.NewTimer(fanout.Patience)
 	defer patient.Stop()
 	for waited := false; ; {
-		p, wait, err := j.lookFor(time.Now(), g, waited)
+		p, wait, err := j.lookFor(time.Now(), g, req.GetCompressed(), waited)
 		if p != nil || err != nil {
 			return p, err
 		}

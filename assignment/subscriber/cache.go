@@ -35,14 +35,15 @@ func clientHash(id string) uint64 { return xxhash.Sum64String(id) }
 //	1        length of the job's name, and the name
 //	4        a clerk's index and 1, 0 if it has none (not in version 1)
 //	8        XXH64 of its client id (not in version 1)
-//	4        length of the encoded assignment (wire.EncodeAssignment), and that
+//	4        length of the encoded assignment (wire.EncodeAssignment; not before version 3)
+//	4        length of that compressed (wire.Deflate; as it is before version 3), and that
 //	8        XXH64 of everything before
 const (
-	cacheMagic   = "SLICERC\x02"
-	cacheMagic1  = "SLICERC\x01"
+	cacheMagic   = "SLICERC\x03"
 	cacheFixed   = len(cacheMagic) + 1 + 8 + 1 + 4 + 8 // of version 1
 	cacheClient  = 4 + 8
-	maxCacheSize = cacheFixed + cacheClient + 255 + wire.MaxEncodedSize
+	cacheWhole   = 4
+	maxCacheSize = cacheFixed + cacheClient + cacheWhole + 255 + wire.MaxEncodedSize
 )
 
 // errCache is matched by the errors of decodeCache.
@@ -56,8 +57,9 @@ func encodeCache(e cacheEntry) ([]byte, error) {
 	if len(data) > wire.MaxEncodedSize {
 		return nil, fmt.Errorf("assignment of %d bytes, at most %d are cached", len(data), wire.MaxEncodedSize)
 	}
-	job := e.assignment.Job()
-	b := make([]byte, 0, cacheFixed+cacheClient+len(job)+len(data))
+	job, size := e.assignment.Job(), len(data)
+	data = wire.Deflate(data)
+	b := make([]byte, 0, cacheFixed+cacheClient+cacheWhole+len(job)+len(data))
 	b = append(b, cacheMagic...)
 	b = append(b, byte(e.mode))
 	b = binary.LittleEndian.AppendUint64(b, e.assignment.StoreID())
@@ -65,6 +67,7 @@ func encodeCache(e cacheEntry) ([]byte, error) {
 	b = append(b, job...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(e.index+1))
 	b = binary.LittleEndian.AppendUint64(b, e.client)
+	b = binary.LittleEndian.AppendUint32(b, uint32(size))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
 	b = append(b, data...)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b)), nil
@@ -79,9 +82,9 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if len(b) < cacheFixed || len(b) > maxCacheSize {
 		return bad("%d bytes, %d to %d are allowed", len(b), cacheFixed, maxCacheSize)
 	}
-	version1 := string(b[:len(cacheMagic)]) == cacheMagic1
-	if string(b[:len(cacheMagic)]) != cacheMagic && !version1 {
-		return bad("it begins with %q, not with %q", b[:len(cacheMagic)], cacheMagic)
+	version, newest := b[len(cacheMagic)-1], cacheMagic[len(cacheMagic)-1]
+	if string(b[:len(cacheMagic)-1]) != cacheMagic[:len(cacheMagic)-1] || version < 1 || version > newest {
+		return bad("it begins with %q, not with %q, the last byte of which may be less", b[:len(cacheMagic)], cacheMagic)
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
 	if got := xxhash.Sum64(body); got != sum {
@@ -92,10 +95,7 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	if mode > assignment.Consistent {
 		return bad("mode %d, 0 to %d are allowed", mode, assignment.Consistent)
 	}
-	more := cacheClient
-	if version1 {
-		more = 0
-	}
+	more := [...]int{0, 0, cacheClient, cacheClient + cacheWhole}[version]
 	if body = body[10:]; len(body) < n+more+4 {
 		return bad("%d bytes for a job's name of %d and an assignment", len(body), n)
 	}
@@ -105,18 +105,30 @@ func decodeCache(b []byte, job string) (*cacheEntry, error) {
 	}
 	body = body[n:]
 	e := &cacheEntry{mode: mode, index: -1}
-	if !version1 {
+	if version >= 2 {
 		index := binary.LittleEndian.Uint32(body)
 		if index > MaxClientIndex+1 {
 			return bad("client index %d, at most %d is allowed", index-1, MaxClientIndex)
 		}
 		e.index, e.client = int(index)-1, binary.LittleEndian.Uint64(body[4:])
-		body = body[more:]
+		body = body[cacheClient:]
+	}
+	whole := uint64(0)
+	if version >= 3 {
+		whole = uint64(binary.LittleEndian.Uint32(body))
+		body = body[cacheWhole:]
 	}
 	if size := binary.LittleEndian.Uint32(body); uint64(size) != uint64(len(body)-4) {
 		return bad("assignment of %d bytes, it says %d", len(body)-4, size)
 	}
-	a, err := wire.DecodeAssignment(body[4:])
+	data := body[4:]
+	if version >= 3 {
+		var err error
+		if data, err = wire.Inflate(data, whole); err != nil {
+			return bad("%w", err)
+		}
+	}
+	a, err := wire.DecodeAssignment(data)
 	if err != nil {
 		return bad("%w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/subscriber/subscribertest"
+	"github.com/slicer-project/slicer/assignment/wire"
 )
 
 func TestCacheRoundTrip(t *testing.T) {
@@ -44,7 +45,26 @@ func TestCacheRoundTrip(t *testing.T) {
 	}
 }
 
-// A clerk's index comes back, and a file of the version without one is read.
+// older is a cache file as an earlier version wrote it: 1 has no client index, and neither
+// compresses.
+func older(t testing.TB, version byte, e cacheEntry) []byte {
+	t.Helper()
+	data, err := wire.EncodeAssignment(e.assignment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := append([]byte("SLICERC"), version, byte(e.mode))
+	b = binary.LittleEndian.AppendUint64(b, e.assignment.StoreID())
+	b = append(append(b, byte(len(e.assignment.Job()))), e.assignment.Job()...)
+	if version > 1 {
+		b = binary.LittleEndian.AppendUint32(b, uint32(e.index+1))
+		b = binary.LittleEndian.AppendUint64(b, e.client)
+	}
+	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(data))), data...)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+// A clerk's index comes back, and files of earlier versions are read.
 func TestCacheIndex(t *testing.T) {
 	a := subscribertest.History(t, 7, 3)[2]
 	for _, want := range []cacheEntry{
@@ -63,12 +83,13 @@ func TestCacheIndex(t *testing.T) {
 		if got.index != want.index || got.client != want.client || got.mode != want.mode {
 			t.Errorf("%+v came back as %+v", want, got)
 		}
-		at := len(cacheMagic) + 1 + 8 + 1 + len("job")
-		body := append(bytes.Clone(b[:at]), b[at+cacheClient:len(b)-8]...)
-		copy(body, cacheMagic1)
-		got, err = decodeCache(binary.LittleEndian.AppendUint64(body, xxhash.Sum64(body)), "job")
+		got, err = decodeCache(older(t, 1, want), "job")
 		if err != nil || got.assignment.Checksum() != a.Checksum() || got.index != -1 || got.mode != want.mode {
 			t.Errorf("version 1: %+v, %v", got, err)
+		}
+		got, err = decodeCache(older(t, 2, want), "job")
+		if err != nil || got.assignment.Checksum() != a.Checksum() || got.index != want.index || got.client != want.client || got.mode != want.mode {
+			t.Errorf("version 2: %+v, %v", got, err)
 		}
 	}
 }
@@ -108,14 +129,16 @@ func TestCacheRefused(t *testing.T) {
 		{"cut short", good[:len(good)-1], "job", "checksum"},
 		{"one bit", append(append([]byte(nil), good[:40]...), append([]byte{good[40] ^ 1}, good[41:]...)...), "job", "checksum"},
 		{"another program's", bytes.Repeat([]byte("x"), 100), "job", "begins with"},
-		{"another version", edit(func(b []byte) { b[7] = 3 }), "job", "begins with"},
+		{"another version", edit(func(b []byte) { b[7] = 4 }), "job", "begins with"},
 		{"another job", good, "other", `job "job"`},
 		{"mode", edit(func(b []byte) { b[8] = 9 }), "job", "mode"},
 		{"another store", edit(func(b []byte) { b[9] ^= 1 }), "job", "store"},
 		{"long name", edit(func(b []byte) { b[17] = 255 }), "job", "name"},
 		{"client index", edit(func(b []byte) { b[24] = 2 }), "job", "client index"},
-		{"wrong length", edit(func(b []byte) { b[33]++ }), "job", "bytes"},
-		{"not an assignment", edit(func(b []byte) { clear(b[37 : len(b)-8]) }), "job", "malformed"},
+		{"longer than it becomes", edit(func(b []byte) { b[33]++ }), "job", "malformed compressed assignment"},
+		{"shorter than it becomes", edit(func(b []byte) { b[33]-- }), "job", "malformed compressed assignment"},
+		{"wrong length", edit(func(b []byte) { b[37]++ }), "job", "bytes"},
+		{"not DEFLATE", edit(func(b []byte) { clear(b[41 : len(b)-8]) }), "job", "malformed compressed assignment"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, err := decodeCache(c.b, c.job)
@@ -156,6 +179,7 @@ func FuzzCache(f *testing.F) {
 		}
 		f.Add(b, false)
 		f.Add(b[:len(b)/2], true)
+		f.Add(older(f, 2, cacheEntry{assignment: a, mode: assignment.Affinity, index: -1}), false)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, resum bool) {
 		if resum && len(b) >= 8 { // past the checksum

@@ -129,7 +129,7 @@ func (f *fetch) ask(ctx context.Context, addr string) (*assignment.Assignment, e
 	}
 	defer conn.Close()
 	stream, err := slicerv1.NewSubscriberServiceClient(conn).Fetch(ctx,
-		&slicerv1.FetchRequest{Job: f.s.cfg.Job, Generation: int64(f.generation)})
+		&slicerv1.FetchRequest{Job: f.s.cfg.Job, Generation: int64(f.generation), Compressed: true})
 	if err != nil {
 		return nil, protocol.Explain(err)
 	}

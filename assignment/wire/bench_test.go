@@ -1,10 +1,12 @@
 package wire_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/test/kit/balanced"
 )
 
 // At 10^5 slices and 1000 tasks; the delta changes one percent.
@@ -75,6 +77,47 @@ func BenchmarkReceiveDelta(b *testing.B) {
 	for b.Loop() {
 		if _, err := send(b, &s, frame, base); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWhole is what compression costs and brings: encoding, then making the frame smaller,
+// once a generation, and what a subscriber does with either frame, on assignments that the
+// balancer made. bytes is what is sent, ratio its share of what was sent before.
+func BenchmarkWhole(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		a := balanced.New(b, n).Assignment()
+		whole, err := wire.WholeFrame(a)
+		if err != nil {
+			b.Fatal(err)
+		}
+		packed := whole.Compressed()
+		b.Run(fmt.Sprintf("slices=%d/encode", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := wire.EncodeAssignment(a); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("slices=%d/compress", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				wire.Deflate(whole.Data)
+			}
+		})
+		for name, f := range map[string]*wire.Frame{"plain": whole, "compressed": packed} {
+			b.Run(fmt.Sprintf("slices=%d/receive=%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				var s wire.Assembler
+				for b.Loop() {
+					if _, err := send(b, &s, f, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(len(f.Data)), "bytes")
+				b.ReportMetric(float64(len(f.Data))/float64(len(whole.Data)), "ratio")
+			})
 		}
 	}
 }

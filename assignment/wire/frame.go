@@ -149,8 +149,17 @@ func (s *Assembler) Finish(t *slicerv1.Trailer, base *assignment.Assignment) (*a
 }
 
 func decodeFrame(t *slicerv1.Trailer, data []byte, base *assignment.Assignment) (*assignment.Assignment, error) {
-	if t.GetBase() == 0 {
+	switch {
+	case t.GetBase() == 0 && t.GetWholeSize() != 0:
+		var err error
+		if data, err = Inflate(data, t.GetWholeSize()); err != nil {
+			return nil, err
+		}
+		fallthrough
+	case t.GetBase() == 0:
 		return DecodeAssignment(data)
+	case t.GetWholeSize() != 0:
+		return nil, malformed("delta", fmt.Errorf("the trailer says that it becomes a whole of %d bytes; a delta is never compressed", t.GetWholeSize()))
 	}
 	d, err := DecodeDelta(data)
 	if err != nil {

@@ -116,6 +116,8 @@ func FuzzAssembler(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	packed := whole.Compressed()
+	f.Add([]byte{5, 255, 6, 0})
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var s wire.Assembler
 		held := base
@@ -124,7 +126,7 @@ func FuzzAssembler(f *testing.F) {
 			stream = stream[2:]
 			piece := stream[:min(n, len(stream))]
 			var trailer *slicerv1.Trailer
-			switch kind % 5 {
+			switch kind % 7 {
 			case 0:
 				stream = stream[len(piece):]
 				if err := s.Add(&slicerv1.Chunk{Data: piece}); err != nil {
@@ -141,6 +143,13 @@ func FuzzAssembler(f *testing.F) {
 					t.Fatal(err)
 				}
 				continue
+			case 5:
+				if err := s.Add(&slicerv1.Chunk{Data: packed.Data[:min(n*8, len(packed.Data))]}); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			case 6:
+				trailer = packed.Trailer
 			case 3:
 				trailer = []*slicerv1.Trailer{whole.Trailer, delta.Trailer}[n%2]
 			case 4:

@@ -30,6 +30,8 @@ type Subscriber struct {
 	refusals int       // of the newest, in a row
 	waitTill time.Time // for the first reading; zero when that is over
 	repeatAt time.Time // when the status is said again
+
+	compressed bool // it reads compressed wholes
 }
 
 // held is what a subscriber has.
@@ -41,10 +43,11 @@ type held struct {
 func heldOf(a *assignment.Assignment) held { return held{a.Generation(), a.StoreID(), a.Checksum()} }
 
 // Send is what to send: a status, or an assignment whole, or as a delta on Base; nothing
-// if all are nil. Hopeless says that the stream is to end instead: State says why.
+// if all are nil; a whole one may be Compressed. Hopeless says that the stream is to end instead: State says why.
 type Send struct {
 	Status       *slicerv1.Status
 	Newest, Base *assignment.Assignment
+	Compressed   bool
 	Hopeless     bool
 }
 
@@ -58,7 +61,7 @@ func NewSubscriber(now time.Time, h *slicerv1.Hello) (*Subscriber, error) {
 	}
 	return &Subscriber{
 		held:     held{assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetChecksum()},
-		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery),
+		waitTill: now.Add(Patience), repeatAt: now.Add(repeatEvery), compressed: h.GetCompressed(),
 	}, nil
 }
 
@@ -88,6 +91,7 @@ func (s *Subscriber) Ack(a *slicerv1.Ack) {
 	case a.GetRefusal() != "":
 		s.refusals++
 		s.flight, s.held.sum = held{}, 0 // the whole comes next
+		s.compressed = false             // should that be why
 	case g == s.flight.gen:
 		s.held, s.flight, s.refusals = s.flight, held{}, 0
 	case g > s.held.gen && g > s.flight.gen:
@@ -128,9 +132,9 @@ func (s *Subscriber) next(st State, send *Send) {
 	if s.flight.gen != 0 || s.held == newest || s.held.store == newest.store && s.held.gen > newest.gen || s.refusals >= maxRefusals {
 		return
 	}
-	s.flight, send.Newest = newest, st.Newest
+	s.flight, send.Newest, send.Compressed = newest, st.Newest, s.compressed
 	if st.Base != nil && s.held == heldOf(st.Base) {
-		send.Base = st.Base
+		send.Base, send.Compressed = st.Base, false
 	}
 }
 

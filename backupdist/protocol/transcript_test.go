@@ -105,7 +105,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	case "changed":
 		x.job.Changed()
 	case "hello":
-		h := &slicerv1.Hello{Job: testJob, Role: slicerv1.Role(slicerv1.Role_value["ROLE_"+strings.ToUpper(text("role", "clerk"))])}
+		h := &slicerv1.Hello{Job: testJob, Compressed: d.HasArg("compressed"), Role: slicerv1.Role(slicerv1.Role_value["ROLE_"+strings.ToUpper(text("role", "clerk"))])}
 		if g != 0 {
 			a := x.assignment(number("store", 1), g)
 			h.Generation, h.StoreId, h.Checksum = int64(a.Generation()), a.StoreID(), a.Checksum()
@@ -212,7 +212,11 @@ func (x *transcript) send(n int) time.Time {
 		case send.Base != nil:
 			x.say("send %d: delta %s -> %s", n, gen(send.Base), gen(send.Newest))
 		case send.Newest != nil:
-			x.say("send %d: %s, whole", n, gen(send.Newest))
+			as := "whole"
+			if send.Compressed {
+				as = "whole, compressed"
+			}
+			x.say("send %d: %s, %s", n, gen(send.Newest), as)
 		default:
 			return s.Wake()
 		}

@@ -29,6 +29,8 @@ const (
 	// AtOnce are the same, save that they come back every quarter of a second, all at
 	// the same time and whatever they are told.
 	AtOnce = "at-once"
+	// Compressed are as Slicer, and read compressed wholes, as package subscriber does.
+	Compressed = "compressed"
 	// Etcd are watches of one key, each on a connection of its own, from a revision
 	// on that stands behind the address and an @. What they have seen is told by its
 	// revision.

@@ -20,7 +20,10 @@ import (
 // subscribe keeps one subscriber on the Distributor, with the times that package
 // subscriber has where it knows one Distributor.
 func (c *crowd) subscribe(ctx context.Context, i int, joined func()) {
-	hello := &slicerv1.Hello{Job: Job, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i)}
+	c.mu.Lock()
+	compressed := c.kind == Compressed
+	c.mu.Unlock()
+	hello := &slicerv1.Hello{Job: Job, Role: slicerv1.Role_ROLE_CLERK, ClientId: fmt.Sprint("c", i), Compressed: compressed}
 	for fails := 0; ctx.Err() == nil; {
 		var served time.Time
 		err := c.watch(ctx, i, hello, 2*time.Second<<min(fails/2, 2), func() {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 
 // Process is a process with many subscribers.
 type Process struct {
-	in  io.WriteCloser
-	out *bufio.Reader
+	in   io.WriteCloser
+	out  *bufio.Reader
+	stop func()
 }
 
 // Start starts a crowd of n that lasts until the test is over.
@@ -35,12 +37,16 @@ func Start(b testing.TB, kind, address string, n int) *Process {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		in.Close()
 		cmd.Wait()
 	})
-	return &Process{in, bufio.NewReader(out)}
+	b.Cleanup(stop)
+	return &Process{in, bufio.NewReader(out), stop}
 }
+
+// Stop ends the crowd, before the test does.
+func (c *Process) Stop() { c.stop() }
 
 // ask says a line to the crowd and reads what it answers into values.
 func (c *Process) ask(b testing.TB, question string, values ...any) {

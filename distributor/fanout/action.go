@@ -99,8 +99,9 @@ type (
 
 // Kinds of updates, as they are called in metrics.
 const (
-	KindWhole = "whole"
-	KindDelta = "delta"
+	KindWhole      = "whole"
+	KindCompressed = "compressed" // whole, too
+	KindDelta      = "delta"
 )
 
 func (Timer) action()         {}

@@ -34,6 +34,7 @@ func CheckHello(m *slicerv1.WatchRequest, now time.Time) (Hello, error) {
 	in := Hello{
 		Job: h.GetJob(), Role: h.GetRole(),
 		Held: Version{Store: h.GetStoreId(), Gen: assignment.Generation(h.GetGeneration())}, Checksum: h.GetChecksum(), Index: -1,
+		Compressed: h.GetCompressed(),
 	}
 	if in.Held.Gen == 0 {
 		in.Held, in.Checksum = Version{}, 0

@@ -22,13 +22,13 @@ const (
 type deltaCache struct {
 	items []*item // oldest first
 	// encode makes the messages that lead from a base, nil for none, to an assignment.
-	encode func(base, a *assignment.Assignment) *prepared.Messages
+	encode func(base, a *assignment.Assignment, compressed bool) *prepared.Messages
 }
 
 type item struct {
 	a       *assignment.Assignment
-	written time.Time // when it was stored, zero if that is not known
-	whole   *prepared.Messages
+	written time.Time             // when it was stored, zero if that is not known
+	wholes  [2]*prepared.Messages // as it is, and compressed
 	// deltas lead from the base of that generation to a; only the newest has any.
 	deltas map[assignment.Generation]*prepared.Messages
 }
@@ -64,7 +64,7 @@ func (s *deltaCache) put(a *assignment.Assignment, written time.Time) {
 		s.items = nil
 	}
 	for _, it := range s.items {
-		it.whole, it.deltas = nil, nil
+		it.wholes, it.deltas = [2]*prepared.Messages{}, nil
 	}
 	s.items = append(s.items, &item{a: a, written: written})
 	total := 0
@@ -107,16 +107,21 @@ func (s *deltaCache) written(g assignment.Generation) time.Time {
 
 func (s *deltaCache) clear() { s.items = nil }
 
-// whole is the encoding of a held generation, nil if it is not held.
-func (s *deltaCache) whole(g assignment.Generation) *prepared.Messages {
+// whole is the encoding of a held generation, nil if it is not held. It is compressed once,
+// by the first that sends it so.
+func (s *deltaCache) whole(g assignment.Generation, compressed bool) *prepared.Messages {
 	it := s.item(g)
 	if it == nil {
 		return nil
 	}
-	if it.whole == nil {
-		it.whole = s.encode(nil, it.a)
+	p := &it.wholes[0]
+	if compressed {
+		p = &it.wholes[1]
 	}
-	return it.whole
+	if *p == nil {
+		*p = s.encode(nil, it.a, compressed)
+	}
+	return *p
 }
 
 // delta is the encoding of what leads from a base to the newest, nil if the base
@@ -136,7 +141,7 @@ func (s *deltaCache) delta(g assignment.Generation, sum uint64) *prepared.Messag
 		if it.deltas == nil {
 			it.deltas = make(map[assignment.Generation]*prepared.Messages)
 		}
-		p = s.encode(base, it.a)
+		p = s.encode(base, it.a, false)
 		it.deltas[g] = p
 	}
 	return p

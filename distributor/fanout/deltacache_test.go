@@ -11,7 +11,7 @@ import (
 
 func TestShelfKeepsAFew(t *testing.T) {
 	s := deltaCache{encode: unencoded}
-	if s.newest() != nil || s.find(0) != nil || s.whole(1) != nil {
+	if s.newest() != nil || s.find(0) != nil || s.whole(1, false) != nil {
 		t.Error("an empty shelf holds something")
 	}
 	a := firstOf(t, testJob, testStore, baseGen, 50)
@@ -31,8 +31,10 @@ func TestShelfKeepsAFew(t *testing.T) {
 	if s.delta(all[8].Generation(), 0) != nil || s.delta(all[0].Generation(), all[0].Checksum()) != nil {
 		t.Error("a delta on what is not held")
 	}
-	if w := s.whole(all[9].Generation()); w == nil || w != s.whole(all[9].Generation()) {
-		t.Error("the whole is made twice")
+	for _, compressed := range []bool{false, true} {
+		if w := s.whole(all[9].Generation(), compressed); w == nil || w != s.whole(all[9].Generation(), compressed) || w == s.whole(all[9].Generation(), !compressed) {
+			t.Error("the whole is made twice, or is the same compressed and not")
+		}
 	}
 	s.put(firstOf(t, testJob, testStore+1, baseGen, 50), time.Time{})
 	if len(s.items) != 1 {
@@ -78,4 +80,4 @@ func TestShelfInsert(t *testing.T) {
 }
 
 // unencoded stands for messages that are told apart and never sent.
-func unencoded(_, _ *assignment.Assignment) *prepared.Messages { return prepared.New(nil) }
+func unencoded(_, _ *assignment.Assignment, _ bool) *prepared.Messages { return prepared.New(nil) }

@@ -115,12 +115,13 @@ type (
 	HeldElsewhere struct{ Held Version }
 	// Left says that a subscriber's stream, or an auto-sharding client's, has ended.
 	Left struct{ ID uint64 }
-	// Fetched asks for one generation, whole; 0 is the newest. Found is the answer;
+	// Fetched asks for one generation, whole and maybe Compressed; 0 is the newest. Found is the answer;
 	// without one it is to be asked again after a Changed, and with Waited when that has
 	// taken too long.
 	Fetched struct {
-		Gen    assignment.Generation
-		Waited bool
+		Gen        assignment.Generation
+		Compressed bool
+		Waited     bool
 	}
 )
 

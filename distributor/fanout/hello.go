@@ -13,4 +13,7 @@ type Hello struct {
 	Report   *slicerv1.Report // slicelets only, nil if there was none
 	Client   string           // clerks only: the client id
 	Index    int              // and the index that it holds, -1 if none
+
+	// Compressed: it reads compressed wholes.
+	Compressed bool
 }

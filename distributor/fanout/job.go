@@ -35,9 +35,9 @@ type Config struct {
 	Nth uint64
 	// SecondTier: assignments come from Distributors of the first tier.
 	SecondTier bool
-	// Encode makes the messages that lead from a base, nil for none, to an assignment. nil
-	// is prepared.Encoder.
-	Encode func(base, a *assignment.Assignment) *prepared.Messages
+	// Encode makes the messages that lead from a base, nil for none, to an assignment, which
+	// without a base may be compressed. nil is prepared.Encoder.
+	Encode func(base, a *assignment.Assignment, compressed bool) *prepared.Messages
 	// Estimates returns the load of tasks that report none, nil if nothing is known. What
 	// it returns may return nil, too. It may be nil.
 	Estimates func(now time.Time, newest *assignment.Assignment) func(task string, cpu float64) *slicerv1.LoadReport
@@ -332,5 +332,5 @@ func (j *Job) fetch(now time.Time, e Fetched) {
 		j.do(Found{Err: j.up.unavailable()})
 		return
 	}
-	j.do(Found{Messages: j.cache.whole(g)})
+	j.do(Found{Messages: j.cache.whole(g, e.Compressed)})
 }

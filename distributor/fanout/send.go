@@ -79,11 +79,15 @@ func (d *downward) send(now time.Time, id uint64, target Session) {
 		}
 		fallthrough
 	case stepWhole:
-		if !d.cfg.Limiter.Acquire(now, id, s.key, groupOf(s.in.Role), wholeBytes(newest)) {
+		if !d.cfg.Limiter.Acquire(now, id, s.key, groupOf(s.in.Role), wholeBytes(newest, s.in.Compressed)) {
 			d.rest(s) // it is woken when it may be sent
 			return
 		}
-		d.dispatch(now, s, d.cache.whole(newest.Generation()), KindWhole)
+		kind := KindWhole
+		if s.in.Compressed {
+			kind = KindCompressed
+		}
+		d.dispatch(now, s, d.cache.whole(newest.Generation(), s.in.Compressed), kind)
 		return
 	}
 	if !s.progress.inFlight() && !d.cfg.Limiter.Waits(id) {
@@ -92,8 +96,15 @@ func (d *downward) send(now time.Time, id uint64, target Session) {
 	d.rest(s)
 }
 
-// wholeBytes is about what an assignment takes when it is sent whole.
-func wholeBytes(a *assignment.Assignment) int { return 8*a.NumOwners() + 64*a.NumTasks() }
+// wholeBytes is about what an assignment takes when it is sent whole; a balancer's takes a
+// quarter at most when it is compressed.
+func wholeBytes(a *assignment.Assignment, compressed bool) int {
+	n := 8*a.NumOwners() + 64*a.NumTasks()
+	if compressed {
+		n /= 4
+	}
+	return n
+}
 
 func (d *downward) rest(s *subscriber) {
 	s.sending = false
@@ -102,7 +113,7 @@ func (d *downward) rest(s *subscriber) {
 
 func (d *downward) dispatch(now time.Time, s *subscriber, p *prepared.Messages, kind string) {
 	newest := d.cache.newest()
-	s.progress.sent(versionOf(newest), newest.Checksum(), kind == KindWhole)
+	s.progress.sent(versionOf(newest), newest.Checksum(), kind != KindDelta)
 	s.flightAt = now
 	d.do(Served{s.id}) // what reads slowly does not hold up those that are to be set up
 	d.do(Send{s.id, p, kind})

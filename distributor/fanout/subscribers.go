@@ -276,6 +276,7 @@ func (j *Job) ack(now time.Time, e Acked) {
 		j.say(slog.LevelWarn, "assignment refused by a subscriber", "subscriber", s.in.Name, "generation", e.Gen, "reason", assignment.Clip(e.Refusal, maxText))
 		j.cfg.Observer.Refused()
 		s.progress.declined()
+		s.in.Compressed = false // should that be why
 	} else {
 		s.progress.acked(e.Gen)
 		if s.in.Role == slicerv1.Role_ROLE_SLICELET {

@@ -36,13 +36,13 @@ import (
 //	undecodable from=a1                                  one came that does not decode
 //	indexes from=a1 c1=7                                 indexes for clerks
 //	refuse-task from=a1 task=t1 incarnation=1
-//	clerk n=1 id=c1 [g=1] [index=7]                      subscriber 1, which holds g1
+//	clerk n=1 id=c1 [g=1] [index=7] [compressed]                      subscriber 1, which holds g1
 //	slicelet n=2 task=t1 [incarnation=1] [g=1] [identity=x]
 //	observer n=3
 //	report n=2 [state=draining] [level=300]
 //	ack n=1 g=2 [refusal=why]
 //	left n=1
-//	fetch g=1 [waited]
+//	fetch g=1 [compressed] [waited]
 //	run [for=1s] [silent]                                time passes
 //
 // In a run streams have room at all times: subscribers that are woken take what there is,
@@ -90,9 +90,12 @@ func newTranscript(t *testing.T) *transcript {
 	return x
 }
 
-func (x *transcript) encode(base, a *assignment.Assignment) *prepared.Messages {
+func (x *transcript) encode(base, a *assignment.Assignment, compressed bool) *prepared.Messages {
 	p := prepared.New(nil)
 	x.labels[p] = "g" + gen(int64(a.Generation())) + ", whole"
+	if compressed {
+		x.labels[p] += ", compressed"
+	}
 	if base != nil {
 		x.labels[p] = fmt.Sprintf("delta g%s -> g%s", gen(int64(base.Generation())), gen(int64(a.Generation())))
 	}
@@ -199,7 +202,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 		x.step(TaskRefused{Refusal: &slicerv1.RefuseTask{Job: testJob, Task: text("task"), Incarnation: uint64(number("incarnation", 1)), Code: 9, Message: "another task has its name"}})
 	case "clerk":
 		v, sum := held()
-		x.step(Came{ID: n, Hello: Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, Name: "clerk " + text("id"), Client: text("id"), Index: number("index", -1), Held: v, Checksum: sum}})
+		x.step(Came{ID: n, Hello: Hello{Job: testJob, Role: slicerv1.Role_ROLE_CLERK, Name: "clerk " + text("id"), Client: text("id"), Index: number("index", -1), Compressed: d.HasArg("compressed"), Held: v, Checksum: sum}})
 	case "observer":
 		v, sum := held()
 		x.step(Came{ID: n, Hello: Hello{Job: testJob, Role: slicerv1.Role_ROLE_OBSERVER, Name: "observer", Index: -1, Held: v, Checksum: sum}})
@@ -228,7 +231,7 @@ func (x *transcript) do(d *datadriven.TestData) string {
 	case "left":
 		x.step(Left{ID: n})
 	case "fetch":
-		x.step(Fetched{Gen: assignment.Generation(generation(number("g", 0))), Waited: d.HasArg("waited")})
+		x.step(Fetched{Gen: assignment.Generation(generation(number("g", 0))), Compressed: d.HasArg("compressed"), Waited: d.HasArg("waited")})
 	case "asks":
 		x.step(AccessAsked{Waited: d.HasArg("waited")})
 	case "run":

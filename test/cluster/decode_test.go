@@ -30,7 +30,7 @@ func (d *decoder) frame(t *slicerv1.Trailer, data []byte, base *assignment.Assig
 	for i := range d.known {
 		k := &d.known[i]
 		if k.base == base && bytes.Equal(k.data, data) && k.trailer.GetGeneration() == t.GetGeneration() &&
-			k.trailer.GetBase() == t.GetBase() && k.trailer.GetChecksum() == t.GetChecksum() && k.trailer.GetSize() == t.GetSize() {
+			k.trailer.GetBase() == t.GetBase() && k.trailer.GetChecksum() == t.GetChecksum() && k.trailer.GetSize() == t.GetSize() && k.trailer.GetWholeSize() == t.GetWholeSize() {
 			return k.assembled, nil
 		}
 	}

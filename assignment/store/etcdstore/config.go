@@ -24,6 +24,9 @@ type Config struct {
 	TLS credentials.TransportCredentials
 	// Keep is how many generations of a job stay readable, 2 to 1024, default 64.
 	Keep int
+	// Compress has whole assignments written compressed, which takes a quarter of the bytes or
+	// less. Every process on the store must be of a version that reads them.
+	Compress bool
 	// RequestTimeout bounds a call whose ctx has no deadline: 100 ms to 10 min, default 5 s.
 	RequestTimeout time.Duration
 	// RegistrationTTL is how long an assigner that died stays registered: 2 s to

@@ -64,7 +64,7 @@ func connect(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, failed: make(chan struct{}),
-		layout: record.Layout{Prefix: cfg.Prefix + "/"},
+		layout: record.Layout{Prefix: cfg.Prefix + "/", Compress: cfg.Compress},
 		states: make(map[string]state), overrides: make(map[string]knownOverrides),
 	}
 	var err error

@@ -39,7 +39,7 @@ var media = map[string]func(t *testing.T, name string) place{
 		}
 	},
 	"pebble": func(t *testing.T, name string) place {
-		dir, cfg := filepath.Join(t.TempDir(), name), pebblestore.Config{Timeout: time.Minute}
+		dir, cfg := filepath.Join(t.TempDir(), name), pebblestore.Config{Timeout: time.Minute, Compress: true}
 		return place{
 			func() (store.Backend, error) { return pebblestore.Open(dir, cfg) },
 			func() (maintenance.Medium, error) {
@@ -139,6 +139,48 @@ func fill(t *testing.T, s store.Backend) (newest *assignment.Assignment) {
 		}
 	}
 	return newest
+}
+
+// TestDumpCompressed: what is written compressed shows in a dump by the size that it becomes,
+// and check finds nothing wrong with it, nor with what stood there before.
+func TestDumpCompressed(t *testing.T) {
+	t.Parallel()
+	dir, cfg := t.TempDir(), pebblestore.Config{Timeout: time.Minute}
+	p := place{
+		func() (store.Backend, error) { return pebblestore.Open(dir, cfg) },
+		func() (maintenance.Medium, error) {
+			return pebblestore.OpenMedium(t.Context(), dir, cfg, pebblestore.ReadOnly)
+		},
+	}
+	shown := func() (n int) {
+		p.on(t, func(m maintenance.Medium) {
+			s := snapshot(t, m)
+			if r := check(t, m, maintenance.Options{}); len(r.Faults) > 0 {
+				t.Errorf("compressed %v: %+v", cfg.Compress, r.Faults)
+			}
+			if err := maintenance.Dump(s, "a", func(d maintenance.Dumped) error {
+				n += bytes.Count(d.Value, []byte(`"whole_size"`))
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		return n
+	}
+	var a *assignment.Assignment
+	p.store(t, func(s store.Backend) { a = fill(t, s) })
+	if n := shown(); n != 0 {
+		t.Errorf("%d compressed assignments, want none without Compress", n)
+	}
+	cfg.Compress = true
+	p.store(t, func(s store.Backend) {
+		if err := s.Write(t.Context(), storetest.Shuffled(a, a.Generation()+1, rand.New(rand.NewPCG(2, 2)))); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n := shown(); n != 1 {
+		t.Errorf("%d compressed assignments, want the last", n)
+	}
 }
 
 // damage flips a bit of a record's value.

@@ -14,6 +14,9 @@ import (
 type Config struct {
 	// Keep is how many generations of a job stay readable, 2 to 1024, default 64.
 	Keep int
+	// Compress has whole assignments written compressed, which takes a quarter of the bytes or
+	// less. What opens the store later must be of a version that reads them.
+	Compress bool
 	// Timeout bounds a call whose ctx has no deadline: 100 ms to 10 min, default 5 s.
 	Timeout time.Duration
 	// Logger may be nil.

@@ -40,7 +40,7 @@ func open(ctx context.Context, dir string, cfg Config, start func(*Store, *pebbl
 		return nil, err
 	}
 	s := &Store{
-		cfg: cfg, dir: filepath.Clean(dir), failed: make(chan struct{}), stopped: make(chan struct{}),
+		cfg: cfg, layout: record.Layout{Compress: cfg.Compress}, dir: filepath.Clean(dir), failed: make(chan struct{}), stopped: make(chan struct{}),
 		jobs: make(map[string]*job), watchers: make(map[*watcher]struct{}),
 	}
 	// Beside the caller: Pebble stops where it stands when it meets an error that

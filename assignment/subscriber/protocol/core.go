@@ -334,7 +334,7 @@ func (c *Core) Report(made time.Time, r *slicerv1.Report) {
 }
 
 func (c *Core) hello() *slicerv1.WatchRequest {
-	h := &slicerv1.Hello{Job: c.cfg.Job, Role: slicerv1.Role(c.cfg.Role), ClientId: c.cfg.ClientID, Zone: c.cfg.Zone}
+	h := &slicerv1.Hello{Job: c.cfg.Job, Role: slicerv1.Role(c.cfg.Role), ClientId: c.cfg.ClientID, Zone: c.cfg.Zone, Compressed: true}
 	if a := c.held; a != nil {
 		h.Generation, h.StoreId, h.Checksum = int64(a.Generation()), a.StoreID(), a.Checksum()
 	}

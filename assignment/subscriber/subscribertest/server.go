@@ -138,6 +138,8 @@ type Stream struct {
 	flight *assignment.Assignment // sent, not acknowledged yet
 	whole  bool                   // asked for
 	closed bool
+
+	compressed bool // it reads compressed wholes
 }
 
 func (st *Stream) notify() {
@@ -212,6 +214,9 @@ func (s *Server) Fetch(r *slicerv1.FetchRequest, stream grpc.ServerStreamingServ
 		if err != nil {
 			return err
 		}
+		if r.GetCompressed() {
+			frame = frame.Compressed()
+		}
 		send = Messages(frame)
 	}
 	for _, m := range send {
@@ -234,7 +239,7 @@ func (s *Server) enter(st *Stream, hello *slicerv1.WatchRequest) {
 	defer s.mu.Unlock()
 	s.streams[st] = true
 	h := hello.GetHello()
-	st.held, st.store = assignment.Generation(h.GetGeneration()), h.GetStoreId()
+	st.held, st.store, st.compressed = assignment.Generation(h.GetGeneration()), h.GetStoreId(), h.GetCompressed()
 	s.heardLocked(hello)
 }
 
@@ -294,6 +299,9 @@ func (s *Server) todo(st *Stream) (msgs []*slicerv1.WatchResponse, over bool, er
 		return msgs, false, nil
 	}
 	frame, err := wire.WholeFrame(a)
+	if err == nil && st.compressed {
+		frame = frame.Compressed()
+	}
 	if base := s.before[st.held]; base != nil && !st.whole && base.StoreID() == a.StoreID() {
 		frame, err = wire.DeltaFrame(base, a)
 	}

@@ -25,7 +25,7 @@ func Command() *cobra.Command {
 	var f run.Flags
 	var urls []string
 	var ttl, registration, compact time.Duration
-	var serveLeases bool
+	var serveLeases, compress bool
 	cmd := &cobra.Command{
 		Use:   "assigner --store URL [flags]",
 		Short: "Decide which task owns which keys, and keep that in etcd",
@@ -72,7 +72,7 @@ all assigners to them: a session goes on at another one when its own dies.`,
 			return run.Usagef("--etcd-compact: %w", err)
 		}
 		for i := range specs {
-			specs[i].RegistrationTTL = registration
+			specs[i].RegistrationTTL, specs[i].Compress = registration, compress
 		}
 		return daemon.Serve(cmd, &f, func(ctx context.Context, p *run.Process, advertised, id string) (*daemon.Part, error) {
 			return openAssigner(ctx, p, specs, serveLeases, assigner.Config{ID: id, Zone: f.Zone, Address: advertised, LeaseTTL: ttl, Compact: compact, Rights: p.Rights, Logger: p.Log, Registerer: p.Registry})
@@ -82,6 +82,7 @@ all assigners to them: a session goes on at another one when its own dies.`,
 	f.BindPolicy(cmd)
 	f.BindPage(cmd)
 	cmd.Flags().StringArrayVar(&urls, "store", nil, "`[NAME=]URL` of a store, "+stores.Usage+"; repeated for several stores with names, by which jobs choose: the first is the default")
+	cmd.Flags().BoolVar(&compress, "compress-store", false, stores.CompressUsage+", so set it once no assigner and no backup distributor of the stores is older")
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` after which another assigner takes over the jobs in consistent mode of one that died, 1s to 10m; less if a job's lease_duration is")
 	cmd.Flags().BoolVar(&serveLeases, "serve-leases", false, "hold leases in etcd for the servers of jobs in consistent mode, which then need no credentials of it: those of the first --store. Each assigner of the store should")
 	cmd.Flags().DurationVar(&registration, "registration-ttl", 3*time.Second, "`time` after which the other assigners take over the jobs of one that died or is cut off from its store, 2s to 10m in whole seconds; etcd makes it longer than its election timeout. The shorter it is, the sooner a store that is slow makes jobs change hands. Above 3s, slicelets look in vain for another Distributor from 4s after the death until then")

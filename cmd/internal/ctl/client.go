@@ -99,7 +99,7 @@ func call[Req, Resp any](ctx context.Context, c *client, f func(context.Context,
 func (c *client) fetch(ctx context.Context, job string) (*assignment.Assignment, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	stream, err := c.sub.Fetch(ctx, &slicerv1.FetchRequest{Job: job})
+	stream, err := c.sub.Fetch(ctx, &slicerv1.FetchRequest{Job: job, Compressed: true})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/slicer-project/slicer/cmd/internal/page"
 	"github.com/slicer-project/slicer/cmd/internal/plane"
 	"github.com/slicer-project/slicer/cmd/internal/run"
+	"github.com/slicer-project/slicer/cmd/internal/stores"
 	"github.com/slicer-project/slicer/lease"
 	leaseserve "github.com/slicer-project/slicer/lease/serve"
 )
@@ -28,6 +29,7 @@ func Command() *cobra.Command {
 	var f run.Flags
 	var url, backup, called string
 	var ttl time.Duration
+	var compress bool
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run a whole control plane in one process, on an embedded store",
@@ -62,13 +64,14 @@ ends the process.`,
 		if err := lease.CheckTTL(ttl); err != nil {
 			return run.Usagef("--lease-ttl: %w", err)
 		}
-		return serveAll(cmd, &f, dir, backup, called, ttl)
+		return serveAll(cmd, &f, dir, backup, called, ttl, compress)
 	}
 	f.Bind(cmd, "localhost", run.DistributorPort)
 	f.BindPolicy(cmd)
 	f.BindPage(cmd)
 	endpoint.Bind(cmd, &called)
 	cmd.Flags().StringVar(&url, "store", "", "`pebble:///DIR` to keep everything in, made if it is missing (default: slicer in the user's state directory)")
+	cmd.Flags().BoolVar(&compress, "compress-store", false, stores.CompressUsage)
 	cmd.Flags().DurationVar(&ttl, "lease-ttl", 5*time.Second, "longest `time` of the lease that this process holds for jobs in consistent mode, 1s to 10m; less if a job's lease_duration is")
 	cmd.Flags().StringVar(&backup, "backup-listen", net.JoinHostPort("localhost", strconv.Itoa(run.BackupPort)), "`host:port` of the backup distributor; port 0 takes a free one")
 	return cmd
@@ -101,7 +104,7 @@ func defaultDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "slicer"), nil
 }
 
-func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl time.Duration) error {
+func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl time.Duration, compress bool) error {
 	p, err := run.Open("slicer serve", f, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -114,7 +117,7 @@ func serveAll(cmd *cobra.Command, f *run.Flags, dir, backup, called string, ttl 
 	}
 	defer backupLis.Close()
 	p.Status.NotReady("opening store " + dir)
-	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Logger: p.Log})
+	db, err := pebblestore.OpenContext(cmd.Context(), dir, pebblestore.Config{Compress: compress, Logger: p.Log})
 	var leases *leaseserve.Store
 	if err == nil {
 		if leases, err = leaseserve.Open(cmd.Context(), leaseserve.Config{Storage: db.Leases(), LeaseTime: leasejobs.Time(db), Rights: p.Rights, Access: leasejobs.Access(db), Logger: p.Log}); err != nil {

@@ -35,19 +35,24 @@ type Spec struct {
 	Name string
 	// RegistrationTTL is etcdstore.Config's; 0 takes the default.
 	RegistrationTTL time.Duration
-	url             store.URL
-	files           *certs.Config // nil for plain text
-	tls             credentials.TransportCredentials
+	// Compress is etcdstore.Config's.
+	Compress bool
+	url      store.URL
+	files    *certs.Config // nil for plain text
+	tls      credentials.TransportCredentials
 }
 
 func (s Spec) config(log *slog.Logger) etcdstore.Config {
-	return etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, RegistrationTTL: s.RegistrationTTL, Logger: log}
+	return etcdstore.Config{Endpoints: s.url.Endpoints, Prefix: s.url.Prefix, TLS: s.tls, RegistrationTTL: s.RegistrationTTL, Compress: s.Compress, Logger: log}
 }
 
 func (s Spec) String() string { return s.url.String() }
 
 // Usage is what a --store flag looks like.
 const Usage = "etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?ca=FILE&cert=FILE&key=FILE]"
+
+// CompressUsage is what a --compress-store flag does.
+const CompressUsage = "keep whole assignments compressed in the store: a quarter of the bytes or less. Versions without this flag cannot read them"
 
 // Parse reads a --store flag of a process that shares its store with others.
 func Parse(flag string) (Spec, error) {

@@ -407,7 +407,7 @@ type StoredSegment struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	First       int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	Generations uint32                 `protobuf:"varint,2,opt,name=generations,proto3" json:"generations,omitempty"`
-	// Encoded sizes: of the first generation, and of the deltas of the others.
+	// Encoded sizes: of the first generation, before it was compressed, and of the deltas of the others.
 	WholeBytes    uint64 `protobuf:"varint,3,opt,name=whole_bytes,json=wholeBytes,proto3" json:"whole_bytes,omitempty"`
 	DeltaBytes    uint64 `protobuf:"varint,4,opt,name=delta_bytes,json=deltaBytes,proto3" json:"delta_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -562,10 +562,13 @@ func (x *StoredGeneration) GetWhole() *StoredBlob {
 
 // Bytes kept in a record itself or in pieces of their own.
 type StoredBlob struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Size          uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
-	Pieces        uint32                 `protobuf:"varint,2,opt,name=pieces,proto3" json:"pieces,omitempty"`
-	Inline        []byte                 `protobuf:"bytes,3,opt,name=inline,proto3" json:"inline,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Size   uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Pieces uint32                 `protobuf:"varint,2,opt,name=pieces,proto3" json:"pieces,omitempty"`
+	Inline []byte                 `protobuf:"bytes,3,opt,name=inline,proto3" json:"inline,omitempty"`
+	// Not 0 when the bytes are compressed, as one raw DEFLATE stream (RFC 1951): how many they
+	// become. Of whole assignments only.
+	WholeSize     uint64 `protobuf:"varint,4,opt,name=whole_size,json=wholeSize,proto3" json:"whole_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -621,6 +624,13 @@ func (x *StoredBlob) GetInline() []byte {
 	return nil
 }
 
+func (x *StoredBlob) GetWholeSize() uint64 {
+	if x != nil {
+		return x.WholeSize
+	}
+	return 0
+}
+
 var File_slicer_v1_store_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_store_proto_rawDesc = "" +
@@ -671,12 +681,14 @@ const file_slicer_v1_store_proto_rawDesc = "" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x06R\aattempt\x12+\n" +
 	"\x05delta\x18\x05 \x01(\v2\x15.slicer.v1.StoredBlobR\x05delta\x12+\n" +
-	"\x05whole\x18\x06 \x01(\v2\x15.slicer.v1.StoredBlobR\x05whole\"P\n" +
+	"\x05whole\x18\x06 \x01(\v2\x15.slicer.v1.StoredBlobR\x05whole\"o\n" +
 	"\n" +
 	"StoredBlob\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06pieces\x18\x02 \x01(\rR\x06pieces\x12\x16\n" +
-	"\x06inline\x18\x03 \x01(\fR\x06inlineB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
+	"\x06inline\x18\x03 \x01(\fR\x06inline\x12\x1d\n" +
+	"\n" +
+	"whole_size\x18\x04 \x01(\x04R\twholeSizeB;Z9github.com/slicer-project/slicer/proto/slicer/v1;slicerv1b\x06proto3"
 
 var (
 	file_slicer_v1_store_proto_rawDescOnce sync.Once

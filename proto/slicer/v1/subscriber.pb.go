@@ -192,7 +192,9 @@ type Hello struct {
 	// Where the subscriber runs; may be empty.
 	Zone string `protobuf:"bytes,9,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Clerks only: the client index that it was given before, if any.
-	ClientIndex   *uint32 `protobuf:"varint,10,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
+	ClientIndex *uint32 `protobuf:"varint,10,opt,name=client_index,json=clientIndex,proto3,oneof" json:"client_index,omitempty"`
+	// Whole assignments may be sent compressed: see Trailer.whole_size.
+	Compressed    bool `protobuf:"varint,11,opt,name=compressed,proto3" json:"compressed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +297,13 @@ func (x *Hello) GetClientIndex() uint32 {
 		return *x.ClientIndex
 	}
 	return 0
+}
+
+func (x *Hello) GetCompressed() bool {
+	if x != nil {
+		return x.Compressed
+	}
+	return false
 }
 
 // Report says how a slicelet is, as often as the status asks.
@@ -1023,7 +1032,11 @@ type Trailer struct {
 	// Of the resulting assignment; on a mismatch the subscriber asks for the whole.
 	Checksum uint64 `protobuf:"fixed64,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	// Bytes in all chunks.
-	Size          uint64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Not 0 when the chunks are compressed, as one raw DEFLATE stream (RFC 1951): the bytes of
+	// the Assignment that they become. Only to subscribers that have said that they read such,
+	// and never a Delta.
+	WholeSize     uint64 `protobuf:"varint,5,opt,name=whole_size,json=wholeSize,proto3" json:"whole_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1082,6 +1095,13 @@ func (x *Trailer) GetChecksum() uint64 {
 func (x *Trailer) GetSize() uint64 {
 	if x != nil {
 		return x.Size
+	}
+	return 0
+}
+
+func (x *Trailer) GetWholeSize() uint64 {
+	if x != nil {
+		return x.WholeSize
 	}
 	return 0
 }
@@ -1251,7 +1271,9 @@ type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// 0 is the newest.
-	Generation    int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// As in Hello.
+	Compressed    bool `protobuf:"varint,3,opt,name=compressed,proto3" json:"compressed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1300,6 +1322,13 @@ func (x *FetchRequest) GetGeneration() int64 {
 	return 0
 }
 
+func (x *FetchRequest) GetCompressed() bool {
+	if x != nil {
+		return x.Compressed
+	}
+	return false
+}
+
 var File_slicer_v1_subscriber_proto protoreflect.FileDescriptor
 
 const file_slicer_v1_subscriber_proto_rawDesc = "" +
@@ -1309,7 +1338,7 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x10.slicer.v1.HelloH\x00R\x05hello\x12+\n" +
 	"\x06report\x18\x02 \x01(\v2\x11.slicer.v1.ReportH\x00R\x06report\x12\"\n" +
 	"\x03ack\x18\x03 \x01(\v2\x0e.slicer.v1.AckH\x00R\x03ackB\t\n" +
-	"\amessage\"\xcf\x02\n" +
+	"\amessage\"\xef\x02\n" +
 	"\x05Hello\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12#\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x0f.slicer.v1.RoleR\x04role\x12\x1b\n" +
@@ -1323,7 +1352,10 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x06report\x18\b \x01(\v2\x11.slicer.v1.ReportR\x06report\x12\x12\n" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12&\n" +
 	"\fclient_index\x18\n" +
-	" \x01(\rH\x00R\vclientIndex\x88\x01\x01B\x0f\n" +
+	" \x01(\rH\x00R\vclientIndex\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"compressed\x18\v \x01(\bR\n" +
+	"compressedB\x0f\n" +
 	"\r_client_index\"\xf9\x01\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x15\n" +
@@ -1385,14 +1417,16 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"\x06quotas\x18\x04 \x01(\v2\x11.slicer.v1.QuotasH\x00R\x06quotasB\t\n" +
 	"\amessage\"\x1b\n" +
 	"\x05Chunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"m\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x8c\x01\n" +
 	"\aTrailer\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03R\n" +
 	"generation\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x03R\x04base\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x04R\x04size\"\x9f\x04\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\x12\x1d\n" +
+	"\n" +
+	"whole_size\x18\x05 \x01(\x04R\twholeSize\"\x9f\x04\n" +
 	"\x06Status\x121\n" +
 	"\x14converged_generation\x18\x01 \x01(\x03R\x13convergedGeneration\x12\x1e\n" +
 	"\n" +
@@ -1413,12 +1447,15 @@ const file_slicer_v1_subscriber_proto_rawDesc = "" +
 	"conditions\x12 \n" +
 	"\vsubscribers\x18\f \x01(\rR\vsubscribers\x12\x18\n" +
 	"\alimited\x18\r \x01(\bR\alimitedB\x0f\n" +
-	"\r_client_index\"@\n" +
+	"\r_client_index\"`\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
-	"generation*R\n" +
+	"generation\x12\x1e\n" +
+	"\n" +
+	"compressed\x18\x03 \x01(\bR\n" +
+	"compressed*R\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

@@ -46,7 +46,13 @@ func TestSubscribersAreSpreadAgain(t *testing.T) {
 			t.Fatalf("after the restart %d and %d are connected", one, two)
 		}
 		before := c.clerks[0].Assignment()
-		whole := p.count(distributor1, "slicer_distributor_updates_total", "whole") + p.count(distributor2, "slicer_distributor_updates_total", "whole")
+		wholes := func() (n int) {
+			for _, kind := range []string{"whole", "compressed"} {
+				n += p.count(distributor1, "slicer_distributor_updates_total", kind) + p.count(distributor2, "slicer_distributor_updates_total", kind)
+			}
+			return n
+		}
+		whole := wholes()
 		for range 1200 { // two minutes
 			time.Sleep(100 * time.Millisecond)
 			for n, ck := range c.clerks {
@@ -69,7 +75,7 @@ func TestSubscribersAreSpreadAgain(t *testing.T) {
 		if now := c.clerks[0].Assignment(); now.Generation() != before.Generation() {
 			t.Errorf("the assignment was changed: generation %d, before %d", now.Generation(), before.Generation())
 		}
-		if n := p.count(distributor1, "slicer_distributor_updates_total", "whole") + p.count(distributor2, "slicer_distributor_updates_total", "whole"); n != whole {
+		if n := wholes(); n != whole {
 			t.Errorf("%d were sent the whole assignment", n-whole)
 		}
 		// A client that is moved away by the one goes to the other, and stays there.

@@ -61,6 +61,7 @@ var clerkFaults = []Fault{
 	{"refuses-deltas", "refuses every delta", []string{"delta"}, []string{"ack-after-use", "large", "delta-wrong-base", "unknown-fields", "resume", "failover", "older", "backup", "draining", "unacknowledged-stays"}},
 	{"loses-index", "does not say its client index", []string{"client-index"}, nil},
 	{"reports", "sends reports", []string{"reports-not"}, nil},
+	{"any-whole-size", "does not compare what compressed chunks become with the trailer", []string{"compressed"}, nil},
 	{"any-job", "takes the assignment of another job", []string{"other-job"}, nil},
 	{"one-store", "does not regard the store id", []string{"other-store"}, nil},
 	{"two-streams", "streams from all Distributors", []string{"one-stream"}, []string{"failover", "retry-after", "silence", "keepalive"}},

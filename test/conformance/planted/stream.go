@@ -1,9 +1,12 @@
 package planted
 
 import (
+	"bytes"
+	"compress/flate"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -185,7 +188,7 @@ func (s *stream) send(m *slicerv1.WatchRequest) {
 func (p *subscriber) hello(role slicerv1.Role) *slicerv1.Hello {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := &slicerv1.Hello{Job: p.cfg.Job, Zone: p.cfg.Zone, ClientId: p.cfg.ClientID, Role: slicerv1.Role_ROLE_CLERK}
+	h := &slicerv1.Hello{Job: p.cfg.Job, Zone: p.cfg.Zone, ClientId: p.cfg.ClientID, Role: slicerv1.Role_ROLE_CLERK, Compressed: true}
 	if !p.has("loses-index") {
 		h.ClientIndex = p.index
 	}
@@ -295,6 +298,11 @@ func (p *subscriber) decode(data []byte, t *slicerv1.Trailer, held *assignment.A
 	}
 	var a *assignment.Assignment
 	var err error
+	if t.GetWholeSize() != 0 {
+		if data, err = p.inflate(data, t.GetWholeSize()); err != nil {
+			return nil, err
+		}
+	}
 	if t.GetBase() == 0 {
 		a, err = wire.DecodeAssignment(data)
 	} else {
@@ -309,6 +317,13 @@ func (p *subscriber) decode(data []byte, t *slicerv1.Trailer, held *assignment.A
 		return nil, errors.New("the checksum is another one")
 	}
 	return a, nil
+}
+
+func (p *subscriber) inflate(data []byte, size uint64) ([]byte, error) {
+	if !p.has("any-whole-size") {
+		return wire.Inflate(data, size)
+	}
+	return io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), wire.MaxEncodedSize))
 }
 
 func (p *subscriber) apply(data []byte, held *assignment.Assignment) (*assignment.Assignment, error) {

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -34,6 +36,8 @@ func common() []Check {
 			Text: "A delta whose result does not have the trailer's checksum is refused."},
 		{Name: "size", Ref: refAssignment, run: checkSize,
 			Text: "Chunks that are more or less than the trailer's size are refused."},
+		{Name: "compressed", Ref: refAssignment, run: checkCompressed,
+			Text: "A subscriber whose Hello says that it reads compressed assignments takes one, and refuses it if it becomes more or less than its trailer says. One whose Hello does not is not checked."},
 		{Name: "older", Ref: refAssignment, run: checkOlder,
 			Text: "An older generation of the same store never takes the place of a newer one."},
 		{Name: "other-store", Ref: refAssignment, run: checkOtherStore,
@@ -235,6 +239,43 @@ func checkSize(t *T) {
 	s.wantView(all[0], "after chunks of more bytes than the trailer says")
 	w.put(all[2])
 	w.wantTaken(all[2], "the whole, after a refusal")
+}
+
+func checkCompressed(t *T) {
+	s, _, w, all := t.give(6)
+	if !w.hello().GetCompressed() {
+		return
+	}
+	compressed := func(a *assignment.Assignment) *wire.Frame {
+		f := whole(a).Compressed()
+		if f.Trailer.GetWholeSize() == 0 {
+			panic(trouble{errors.New("an assignment does not become smaller")})
+		}
+		return f
+	}
+	w.frame(compressed(all[1]))
+	w.wantTaken(all[1], "a compressed assignment")
+	s.comesToView(all[1], "after it was sent compressed")
+	for i, c := range []struct {
+		what  string
+		spoil func(*wire.Frame)
+	}{
+		{"that becomes more than its trailer says", func(f *wire.Frame) { f.Trailer.WholeSize-- }},
+		{"that becomes less than its trailer says", func(f *wire.Frame) { f.Trailer.WholeSize++ }},
+		{"that is to become 2^40 bytes", func(f *wire.Frame) { f.Trailer.WholeSize = 1 << 40 }},
+		{"that is cut off", func(f *wire.Frame) {
+			f.Data = f.Data[:len(f.Data)/2]
+			f.Trailer.Size = uint64(len(f.Data))
+		}},
+	} {
+		f, next := compressed(all[i+2]), all[i+2]
+		c.spoil(f)
+		w.frame(f)
+		w.wantRefused(all[i+1], "a compressed assignment "+c.what)
+		s.wantView(all[i+1], "after one "+c.what)
+		w.put(next)
+		w.wantTaken(next, "the whole as it is, after a refusal")
+	}
 }
 
 func checkOlder(t *T) {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"sort"
 
 	"github.com/slicer-project/slicer/assignment"
@@ -21,7 +22,8 @@ type Head struct {
 type Segment struct {
 	First       assignment.Generation
 	Generations int
-	// Encoded sizes, bytes: of the first generation, and of the deltas of the others.
+	// Encoded sizes, bytes: of the first generation, before it was compressed, and of the
+	// deltas of the others.
 	Whole, Deltas int
 }
 
@@ -128,6 +130,9 @@ func (l Layout) DecodeGeneration(job string, kv KV) (*Generation, error) {
 	var err error
 	if g.Delta, err = blobFrom(m.Delta); err == nil {
 		g.Whole, err = blobFrom(m.Whole)
+	}
+	if err == nil && g.Delta.Becomes != 0 {
+		err = fmt.Errorf("a compressed delta, of %d bytes", g.Delta.Becomes)
 	}
 	switch {
 	case err != nil:

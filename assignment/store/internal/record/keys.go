@@ -48,6 +48,8 @@ type Layout struct {
 	Prefix string
 	// StoreID that every assignment here must bear.
 	StoreID uint64
+	// Compress has whole assignments written compressed. They are read in any case.
+	Compress bool
 }
 
 // KV is a record as it is kept.

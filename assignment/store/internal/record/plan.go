@@ -59,9 +59,14 @@ func (l Layout) Plan(head *Head, base, next *assignment.Assignment, keep int, at
 		if len(delta) >= len(whole) {
 			delta = nil
 		}
-		if c.Generation.Whole, err = l.split(c, next.Job(), 'w', whole, 0); err != nil {
+		packed, size := whole, 0
+		if l.Compress {
+			packed, size = wire.Deflate(whole), len(whole)
+		}
+		if c.Generation.Whole, err = l.split(c, next.Job(), 'w', packed, 0); err != nil {
 			return nil, err
 		}
+		c.Generation.Whole.Becomes = size
 		c.Head.Segments = append(c.Head.Segments, Segment{First: next.Generation(), Generations: 1, Whole: len(whole)})
 	}
 	var err error

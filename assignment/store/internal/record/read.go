@@ -88,7 +88,13 @@ func (l Layout) readWhole(ctx context.Context, src Source, job string, g *Genera
 	if err != nil {
 		return nil, err
 	}
-	a, err := wire.DecodeAssignment(data)
+	if n := g.Whole.Becomes; n != 0 {
+		data, err = wire.Inflate(data, uint64(n))
+	}
+	var a *assignment.Assignment
+	if err == nil {
+		a, err = wire.DecodeAssignment(data)
+	}
 	if err != nil {
 		return nil, Corrupt(l.Generation(job, g.Generation), "%w", err)
 	}

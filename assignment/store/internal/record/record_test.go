@@ -59,6 +59,7 @@ func TestPlan(t *testing.T) {
 		var head *Head
 		var a *assignment.Assignment
 		var all []*assignment.Assignment
+		writer := layout // what reads need not be told
 		for range rapid.IntRange(1, 200).Draw(t, "writes") {
 			next := storetest.First("a", layout.StoreID, 1, 3, size)
 			if a != nil {
@@ -67,7 +68,8 @@ func TestPlan(t *testing.T) {
 					next = storetest.Shuffled(a, g, rng)
 				}
 			}
-			c, err := layout.Plan(head, a, next, keep, rng.Uint64())
+			writer.Compress = rng.IntN(2) == 0
+			c, err := writer.Plan(head, a, next, keep, rng.Uint64())
 			if err != nil {
 				t.Fatal(err)
 			}

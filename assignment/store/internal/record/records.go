@@ -201,25 +201,28 @@ type Blob struct {
 	Size   int // 0: there are none
 	Pieces int // 0: they are inline
 	Inline []byte
+	// Becomes is how many bytes they are a compressed form of (wire.Deflate), 0 if they are
+	// not compressed.
+	Becomes int
 }
 
 func (b Blob) proto() *slicerv1.StoredBlob {
 	if b.Size == 0 {
 		return nil
 	}
-	return &slicerv1.StoredBlob{Size: uint64(b.Size), Pieces: uint32(b.Pieces), Inline: b.Inline}
+	return &slicerv1.StoredBlob{Size: uint64(b.Size), Pieces: uint32(b.Pieces), Inline: b.Inline, WholeSize: uint64(b.Becomes)}
 }
 
 func blobFrom(m *slicerv1.StoredBlob) (Blob, error) {
 	size, pieces := m.GetSize(), m.GetPieces()
 	switch {
-	case size > wire.MaxEncodedSize:
-		return Blob{}, fmt.Errorf("%d bytes, at most %d are allowed", size, wire.MaxEncodedSize)
+	case max(size, m.GetWholeSize()) > wire.MaxEncodedSize:
+		return Blob{}, fmt.Errorf("%d bytes, at most %d are allowed", max(size, m.GetWholeSize()), wire.MaxEncodedSize)
 	case pieces == 0 && int(size) != len(m.GetInline()), pieces != 0 && len(m.GetInline()) != 0,
 		pieces != 0 && int(pieces) != piecesOf(int(size)):
 		return Blob{}, fmt.Errorf("%d bytes in %d pieces and %d inline", size, pieces, len(m.GetInline()))
 	}
-	return Blob{int(size), int(pieces), m.GetInline()}, nil
+	return Blob{int(size), int(pieces), m.GetInline(), int(m.GetWholeSize())}, nil
 }
 
 func piecesOf(size int) int { return (size + PieceSize - 1) / PieceSize }

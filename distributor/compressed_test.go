@@ -1,0 +1,102 @@
+package distributor
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/wire"
+	"github.com/slicer-project/slicer/distributor/fanout"
+	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
+)
+
+// Subscribers that read compressed wholes are sent such, compressed once; others, and those
+// that have refused one, are sent them as they are. Deltas are the same for all.
+func TestCompressed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork()
+		reg := prometheus.NewRegistry()
+		d, err := newDistributor(Config{ID: "d1", Assigners: []string{assigner1}, DialOptions: n.dialOptions(), Registerer: reg}, n.lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		n.serve(t, server, func(s *grpc.Server) { d.Register(s) }, ServerOptions()...)
+		w := &world{t: t, n: n, d: d, cc: n.connect(t, server)}
+		f := n.assigner(t, "a1", assigner1)
+		first := firstOf(t, testJob, testStore, baseGen, 2000)
+		f.set(first)
+		reads := func(id string) *slicerv1.Hello {
+			h := clerkHello(id)
+			h.Compressed = true
+			return h
+		}
+		subs := []*fakeSub{
+			subscribe(t, w.cc, clerkHello("old"), nil),
+			subscribe(t, w.cc, reads("new"), nil),
+			subscribe(t, w.cc, reads("newer"), nil),
+			subscribe(t, w.cc, reads("wary"), nil, func(s *fakeSub) { s.refuse = 1 }),
+		}
+		whole, err := wire.EncodeAssignment(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range subs {
+			same(t, s.holds(), first)
+			s.mu.Lock()
+			for k, tr := range s.got {
+				if compressed := tr.WholeSize != 0; compressed != (i > 0 && k == 0) || compressed && (tr.WholeSize != uint64(len(whole)) || tr.Size >= tr.WholeSize) || !compressed && tr.Size != uint64(len(whole)) {
+					t.Errorf("subscriber %d, trailer %d: %v, the whole has %d bytes", i, k, tr, len(whole))
+				}
+			}
+			if want := 1 + i/3; len(s.got) != want {
+				t.Errorf("subscriber %d: %d assignments, want %d", i, len(s.got), want)
+			}
+			s.mu.Unlock()
+		}
+		for kind, want := range map[string][2]float64{fanout.KindWhole: {1, 2}, fanout.KindCompressed: {1, 3}} {
+			if made, sent := value(t, reg, "slicer_distributor_encodes_total", kind), value(t, reg, "slicer_distributor_updates_total", kind); made != want[0] || sent != want[1] {
+				t.Errorf("%s: %v encodings, sent %v times; want %v", kind, made, sent, want)
+			}
+		}
+		second := after(t, first, 5)
+		f.set(second)
+		for i, s := range subs {
+			same(t, s.holds(), second)
+			s.mu.Lock()
+			if last := s.got[len(s.got)-1]; last.Base != int64(first.Generation()) || last.WholeSize != 0 {
+				t.Errorf("subscriber %d: %v, want a delta", i, last)
+			}
+			s.mu.Unlock()
+		}
+		for _, g := range []assignment.Generation{0, first.Generation()} {
+			for _, compressed := range []bool{false, true} {
+				stream, err := slicerv1.NewSubscriberServiceClient(w.cc).Fetch(t.Context(), &slicerv1.FetchRequest{Job: testJob, Generation: int64(g), Compressed: compressed})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var asm wire.Assembler
+				var got *assignment.Assignment
+				for got == nil {
+					m, err := stream.Recv()
+					if err == nil {
+						got, err = asm.Take(m, nil)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if tr := m.GetTrailer(); tr != nil && tr.WholeSize != 0 != compressed {
+						t.Errorf("fetched, compressed %v: %v", compressed, tr)
+					}
+				}
+				want := second
+				if g != 0 {
+					want = first
+				}
+				same(t, got, want)
+			}
+		}
+	})
+}
