@@ -40,7 +40,7 @@ var overTLS = []struct{ identity, name string }{
 	{insider, "20000-streams-on-one-connection"},
 	{stranger, "2000-unread-scrapes"},
 	{stranger, "100-joins-a-second-of-3-names"},
-	{stranger, "10000-tasks-of-one-owner"},
+	{stranger, ofOneOwner},
 	{insider, "a-clerk-of-tomorrow"},
 }
 
