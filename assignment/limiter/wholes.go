@@ -10,7 +10,9 @@ import (
 // A Distributor that has just started, or whose store was wiped, has to send whole
 // assignments to all. At once they would fill its memory and its network, and a change
 // that comes meanwhile would wait behind them. So few are sent at a time: to slicelets
-// first, since they serve, and of different clients in turn.
+// first, since they serve, and of different clients in turn. A quarter is kept for clients
+// that are sent none: one with many slicelets, which need not acknowledge anything, would
+// hold up all clerks.
 const (
 	// DefaultWholeBytes is how much of whole assignments is on its way at once, as far
 	// as it is not acknowledged; DefaultWholes are on their way whatever their size.
@@ -19,6 +21,8 @@ const (
 	// WholeFor is how long one counts at most: a subscriber that is slow to acknowledge
 	// is not to hold up those behind it.
 	WholeFor = 2 * time.Second
+	// keptWholes is the part, one in so many.
+	keptWholes = 4
 )
 
 // Subject is what an assignment is of. It is notified when Granted has news for it, from
@@ -41,7 +45,7 @@ type Wholes[S Subject] struct {
 // most so many bytes together.
 func NewWholes[S Subject](count, bytes int) *Wholes[S] {
 	return &Wholes[S]{
-		fair:     fair.New(fair.Config{Least: count, Cost: bytes, Hold: WholeFor, Classes: 2}),
+		fair:     fair.New(fair.Config{Least: count, Cost: bytes, Hold: WholeFor, Classes: 2, Kept: keptWholes}),
 		subjects: make(map[uint64]S), ready: make(map[S][]uint64),
 	}
 }

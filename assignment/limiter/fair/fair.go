@@ -16,6 +16,10 @@ type Config struct {
 	Hold time.Duration
 	// Classes is how many classes there are, at least 1. Those of class 0 go first.
 	Classes int
+	// Kept, if it is not 0, is the part of Least and of Cost, one in so many, that is kept
+	// for keys that hold no place. Those go first then, whatever their class: one key with
+	// many of class 0 does not hold up those of class 1 of other keys.
+	Kept int
 	// TakeOver lets one of a key that holds no place have a place of the key that holds
 	// the most, if those are two or more. The one that loses a place so is not told.
 	TakeOver bool
@@ -28,6 +32,7 @@ type Limiter struct {
 	ending   []ending // when places are released at the latest, soonest first
 	cost     int      // of all places that are held
 	multiple int      // keys that hold two places or more
+	without  int      // keys that wait and hold none
 	flows    map[string]*flow
 	waiting  map[uint64]*waiter
 	rings    [][]*flow // by class: those in which something waits, in turn
@@ -81,13 +86,13 @@ func (l *Limiter) Acquire(now time.Time, id uint64, key string, class, cost int)
 		return false
 	}
 	f := l.flow(key)
-	if len(l.waiting) == 0 && (l.room(cost) || l.takeOver(f)) {
+	if len(l.waiting) == 0 && (l.room(f, cost) || l.takeOver(f)) {
 		l.grant(now, id, f, cost)
 		return true
 	}
 	w := &waiter{id: id, flow: f, class: class, cost: cost}
 	l.waiting[id] = w
-	f.alive++
+	l.count(f, 0, 1)
 	f.queues[class] = append(f.queues[class], w)
 	if !f.inRing[class] {
 		f.inRing[class] = true
@@ -113,7 +118,7 @@ func (l *Limiter) Release(now time.Time, id uint64) {
 	if w := l.waiting[id]; w != nil {
 		w.gone = true
 		delete(l.waiting, id)
-		w.flow.alive--
+		l.count(w.flow, 0, -1)
 		l.drop(w.flow)
 	}
 }
@@ -197,8 +202,29 @@ func (l *Limiter) Longest() (last uint64, ok bool) {
 	return 0, false
 }
 
-func (l *Limiter) room(cost int) bool {
-	return len(l.held) < l.cfg.Least || l.cost+cost <= l.cfg.Cost
+// room reports whether one more of a flow may have a place.
+func (l *Limiter) room(f *flow, cost int) bool {
+	least, most := l.cfg.Least, l.cfg.Cost
+	if f.held > 0 && l.cfg.Kept > 0 {
+		least, most = least-least/l.cfg.Kept, most-most/l.cfg.Kept
+	}
+	return len(l.held) < least || l.cost+cost <= most
+}
+
+// count takes note of more places that a flow holds, and of more of it that wait.
+func (l *Limiter) count(f *flow, held, alive int) {
+	was, multiple := f.held == 0 && f.alive > 0, f.held > 1
+	f.held += held
+	f.alive += alive
+	l.without += number(f.held == 0 && f.alive > 0) - number(was)
+	l.multiple += number(f.held > 1) - number(multiple)
+}
+
+func number(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func (l *Limiter) flow(key string) *flow {
@@ -228,17 +254,13 @@ func (l *Limiter) grant(now time.Time, id uint64, f *flow, cost int) {
 	l.held[id] = place{f, cost, until}
 	l.ending = append(l.ending, ending{id, until})
 	l.cost += cost
-	if f.held++; f.held == 2 {
-		l.multiple++
-	}
+	l.count(f, 1, 0)
 }
 
 func (l *Limiter) free(id uint64, p place) {
 	delete(l.held, id)
 	l.cost -= p.cost
-	if p.flow.held--; p.flow.held == 1 {
-		l.multiple--
-	}
+	l.count(p.flow, -1, 0)
 	l.drop(p.flow)
 }
 
@@ -263,8 +285,14 @@ func (l *Limiter) takeOver(f *flow) bool {
 
 // next gives places to those that wait, as far as there is room.
 func (l *Limiter) next(now time.Time) {
+	if l.cfg.Kept > 0 {
+		for class := range l.rings {
+			for l.without > 0 && l.nextOf(now, class, true) {
+			}
+		}
+	}
 	for class := range l.rings {
-		for l.nextOf(now, class) {
+		for l.nextOf(now, class, false) {
 		}
 		if len(l.rings[class]) > 0 {
 			return
@@ -273,11 +301,14 @@ func (l *Limiter) next(now time.Time) {
 	}
 }
 
-// nextOf gives a place to the next of a class, and reports whether it is to be called
-// once more.
-func (l *Limiter) nextOf(now time.Time, class int) bool {
+// nextOf gives a place to the next of a class, or to the next of a key without one, and
+// reports whether it is to be called once more.
+func (l *Limiter) nextOf(now time.Time, class int, without bool) bool {
 	for i := 0; i < len(l.rings[class]); i++ {
 		f := l.rings[class][i]
+		if without && f.held > 0 {
+			continue
+		}
 		q := f.queues[class]
 		for len(q) > 0 && q[0].gone {
 			q = q[1:]
@@ -290,7 +321,7 @@ func (l *Limiter) nextOf(now time.Time, class int) bool {
 			return true
 		}
 		w := q[0]
-		if !l.room(w.cost) && !l.takeOver(f) {
+		if !l.room(f, w.cost) && !l.takeOver(f) {
 			if l.multiple == 0 || !l.cfg.TakeOver {
 				return false
 			}
@@ -300,7 +331,7 @@ func (l *Limiter) nextOf(now time.Time, class int) bool {
 		f.queues[class] = q[1:]
 		l.rings[class] = append(l.rings[class], f) // out again when it is empty
 		delete(l.waiting, w.id)
-		f.alive--
+		l.count(f, 0, -1)
 		l.grant(now, w.id, f, w.cost)
 		l.granted = append(l.granted, w.id)
 		return true

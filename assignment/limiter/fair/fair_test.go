@@ -18,8 +18,8 @@ var epoch = time.UnixMilli(1_700_000_000_000)
 func TestLimiter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const least, most, hold = 2, 100, 2 * time.Second
-		takeOver := rapid.Bool().Draw(t, "takeOver")
-		l := fair.New(fair.Config{Least: least, Cost: most, Hold: hold, Classes: 2, TakeOver: takeOver})
+		takeOver, kept := rapid.Bool().Draw(t, "takeOver"), rapid.SampledFrom([]int{0, 2, 4}).Draw(t, "kept")
+		l := fair.New(fair.Config{Least: least, Cost: most, Hold: hold, Classes: 2, Kept: kept, TakeOver: takeOver})
 		now := epoch
 		type one struct {
 			key         string
@@ -81,7 +81,7 @@ func TestLimiter(t *testing.T) {
 				if waits != l.Waiting() || l.Holding() > had || !takeOver && l.Holding() != had {
 					t.Fatalf("%d hold a place and %d wait, want %d and %d", l.Holding(), l.Waiting(), had, waits)
 				}
-				if waits > 0 && l.Holding() < least {
+				if waits > 0 && l.Holding() < least && (kept != 2 || l.Holding() == 0) {
 					t.Fatalf("%d wait, and only %d hold a place", waits, l.Holding())
 				}
 				if at := l.Next(); waits > 0 && (at.IsZero() || at.After(now.Add(hold))) {
@@ -138,6 +138,43 @@ func TestOrder(t *testing.T) {
 	}
 	if fmt.Sprint(order) != "[4 6 1 3 5 2]" {
 		t.Errorf("the order is %v", order)
+	}
+}
+
+// A key with many of class 0 that never release leaves a part of the places to others, and
+// those go before its next whatever their class, once each.
+func TestKept(t *testing.T) {
+	l := fair.New(fair.Config{Least: 8, Hold: time.Second, Classes: 2, Kept: 4})
+	id := uint64(0)
+	come := func(key string, class int) bool {
+		id++
+		return l.Acquire(epoch, id, key, class, 1)
+	}
+	in := 0
+	for range 100 {
+		if come("many", 0) {
+			in++
+		}
+	}
+	if in != 6 {
+		t.Errorf("one key has %d of 8 places at once, want 6", in)
+	}
+	if !come("one", 1) || !come("other", 1) {
+		t.Error("a key without a place has none of those that are kept")
+	}
+	if come("one", 1) || come("third", 1) {
+		t.Error("there are more places than 8")
+	}
+	third := id
+	l.Release(epoch, 1)
+	if got := l.Granted(); !slices.Equal(got, []uint64{third}) {
+		t.Errorf("%v are next, want %d, of a key without a place", got, third)
+	}
+	l.Release(epoch, 2)
+	l.Release(epoch, 3)
+	l.Release(epoch, 4)
+	if got := l.Granted(); !slices.Equal(got, []uint64{7}) {
+		t.Errorf("then %v, want the first of class 0 as there are 6 again", got)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 // Status is the HTTP port: /metrics for Prometheus, /healthz which answers 200
 // while the process lives, and /readyz which answers 200 when it can do its
-// work and otherwise 503 with the reason. Scrapes under way are limited, and so is the
-// time that an answer may take. All else is for the status page, if Show was given one.
+// work and otherwise 503 with the reason. Connections and scrapes under way are limited, and
+// so is the time that an answer may take. All else is for the status page, if Show was given one.
 type Status struct {
 	ready atomic.Pointer[func() error]
 	mux   *http.ServeMux
@@ -47,7 +47,7 @@ func NewStatus(addr string, reg prometheus.Gatherer, secured *StatusTLS) (*Statu
 	go func() {
 		defer close(s.done)
 		// It returns when Close is called.
-		_ = secured.serve(s.srv, s.lis)
+		_ = secured.serve(s.srv, limitConnections(s.lis))
 	}()
 	return s, nil
 }

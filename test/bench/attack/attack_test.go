@@ -2,11 +2,13 @@ package attack
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,9 +16,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/assignment/access/accesstest"
 	"github.com/slicer-project/slicer/assignment/wire"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 	"github.com/slicer-project/slicer/test/kit/process"
@@ -34,8 +38,9 @@ const (
 // many seconds.
 const attackEnv = "SLICER_TEST_ATTACK"
 
-func attackOf(name, address, http string, d time.Duration) string {
-	return fmt.Sprint(attackEnv, "=", name, " ", address, " ", http, " ", d.Seconds())
+func attackOf(name string, t *target, d time.Duration) string {
+	f := t.attacker
+	return fmt.Sprint(attackEnv, "=", name, " ", t.address, " ", t.http, " ", d.Seconds(), " ", f.Cert, " ", f.Key, " ", f.CA)
 }
 
 func TestMain(m *testing.M) {
@@ -49,8 +54,12 @@ func TestMain(m *testing.M) {
 	if s := os.Getenv(attackEnv); s != "" {
 		var name string
 		var seconds float64
-		t := &target{}
-		fmt.Sscan(s, &name, &t.address, &t.http, &seconds)
+		t, f := &target{}, accesstest.Files{}
+		fmt.Sscan(s, &name, &t.address, &t.http, &seconds, &f.Cert, &f.Key, &f.CA)
+		if err := t.present(f); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		ctx, over := context.WithTimeout(context.Background(), time.Duration(seconds*float64(time.Second)))
 		defer over()
 		for _, a := range attacks {
@@ -70,14 +79,21 @@ type target struct {
 	address, http string // of the server that is attacked
 	distributor   string
 	pid           int
+	tls           *tls.Config           // of this process's connections, nil for plain text
+	authority     *accesstest.Authority // nil for plain text
+	attacker      accesstest.Files      // the zero value for plain text
 }
 
 // from connects from an address of this machine to what is attacked.
-func (t *target) from(address string) *grpc.ClientConn { return dial(address, t.address) }
+func (t *target) from(address string) *grpc.ClientConn { return dial(address, t.address, t.tls) }
 
-func dial(from, to string) *grpc.ClientConn {
+func dial(from, to string, certificate *tls.Config) *grpc.ClientConn {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	cc, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	creds := insecure.NewCredentials()
+	if certificate != nil {
+		creds = credentials.NewTLS(certificate)
+	}
+	cc, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return d.DialContext(ctx, "tcp", to) }))
 	if err != nil {
 		panic(err)
@@ -131,7 +147,7 @@ func (t *target) join() (*assignment.Assignment, time.Duration, error) {
 // task is one that is there all the while, and takes what it is sent.
 func (t *target) task(ctx context.Context, i int, ready *sync.WaitGroup) {
 	name := fmt.Sprint("t", i)
-	cc := dial(honest, t.distributor)
+	cc := dial(honest, t.distributor, t.as(taskID(name)))
 	defer cc.Close()
 	s, err := watch(ctx, cc, &slicerv1.Hello{Job: job, Role: slicerv1.Role_ROLE_SLICELET, ClientId: name, Task: taskOf(name, uint64(i+1)),
 		Report: &slicerv1.Report{Sequence: 1, State: slicerv1.TaskState_TASK_STATE_RUNNING}})
@@ -265,7 +281,13 @@ var attacks = []struct {
 		})
 	}},
 	{"300-silent-connections-a-second", func(ctx context.Context, t *target) { t.connections(ctx, 300, "") }},
-	{"300-stuck-handshakes-a-second", func(ctx context.Context, t *target) { t.connections(ctx, 300, "PRI * HTTP/2.0\r\n") }},
+	{"300-stuck-handshakes-a-second", func(ctx context.Context, t *target) {
+		say := "PRI * HTTP/2.0\r\n"
+		if t.tls != nil {
+			say = "\x16\x03\x01\x02\x00\x01" // a ClientHello that goes on
+		}
+		t.connections(ctx, 300, say)
+	}},
 	{"20000-streams-on-one-connection", func(ctx context.Context, t *target) {
 		cc := t.from(bad)
 		defer cc.Close()
@@ -290,6 +312,10 @@ var attacks = []struct {
 				continue
 			}
 			c.(*net.TCPConn).SetReadBuffer(2048)
+			if t.tls != nil {
+				_ = c.SetDeadline(time.Now().Add(time.Second))
+				c = tls.Client(c, t.tls)
+			}
 			fmt.Fprintf(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 			conns = append(conns, c)
 		}
@@ -315,6 +341,19 @@ var attacks = []struct {
 			}()
 		})
 	}},
+	{ofOneOwner, func(ctx context.Context, t *target) {
+		var conns []*grpc.ClientConn
+		for range 12 {
+			cc := t.from(bad)
+			defer cc.Close()
+			conns = append(conns, cc)
+		}
+		each(ctx, 5000, func(i int) {
+			if i < 10_000 {
+				go t.owned(ctx, conns[i%len(conns)], fmt.Sprint("o", i))
+			}
+		})
+	}},
 	{"a-clerk-of-tomorrow", func(ctx context.Context, t *target) {
 		cc := t.from(bad)
 		defer cc.Close()
@@ -329,6 +368,9 @@ var attacks = []struct {
 		})
 	}},
 }
+
+// ofOneOwner is for TLS alone: it is the policy that bounds what one identity may have.
+const ofOneOwner = "10000-tasks-of-one-owner"
 
 // atBackup are the attacks that the Backup Distributor is tried with, too.
 var atBackup = []string{"10000-unknown-names-a-second", "300-silent-connections-a-second", "300-stuck-handshakes-a-second", "20000-streams-on-one-connection"}
@@ -355,16 +397,22 @@ func (t *target) connections(ctx context.Context, persecond int, say string) {
 // BenchmarkAttack is described by the package.
 func BenchmarkAttack(b *testing.B) {
 	for _, a := range attacks {
-		b.Run(a.name, func(b *testing.B) { underAttack(b, a.name, false) })
+		if a.name != ofOneOwner {
+			b.Run(a.name, func(b *testing.B) { underAttack(b, a.name, false, "") })
+		}
 	}
 	for _, name := range atBackup {
-		b.Run("backup/"+name, func(b *testing.B) { underAttack(b, name, true) })
+		b.Run("backup/"+name, func(b *testing.B) { underAttack(b, name, true, "") })
+	}
+	for _, a := range overTLS {
+		b.Run("tls/"+path.Base(a.identity)+"/"+a.name, func(b *testing.B) { underAttack(b, a.name, false, a.identity) })
 	}
 }
 
-func underAttack(b *testing.B, name string, backup bool) {
+// underAttack runs an attack, over TLS with a policy if the attacker has an identity.
+func underAttack(b *testing.B, name string, backup bool, identity string) {
 	for b.Loop() {
-		t := start(b, backup)
+		t := start(b, backup, identity)
 		ctx, cancel := context.WithCancel(context.Background())
 		var ready, ended sync.WaitGroup
 		for i := range tasks {
@@ -380,8 +428,9 @@ func underAttack(b *testing.B, name string, backup bool) {
 		})
 		time.Sleep(3 * time.Second)
 		before := t.phase(after(5 * time.Second))
-		attacker := process.Start(b, "attacker", []string{attackOf(name, t.address, t.http, lasts)}, os.Args[0])
+		attacker := process.Start(b, "attacker", []string{attackOf(name, t, lasts)}, os.Args[0])
 		during := t.phase(attacker.Done())
+		t.bounded()
 		later := t.phase(after(5 * time.Second))
 		cancel()
 		ended.Wait()
@@ -390,24 +439,29 @@ func underAttack(b *testing.B, name string, backup bool) {
 	}
 }
 
-func start(b *testing.B, backup bool) *target {
+func start(b *testing.B, backup bool, identity string) *target {
 	addrs := process.FreePorts(b, 3)
 	t := &target{b: b, address: addrs[0], http: addrs[2], distributor: addrs[0]}
 	if backup {
 		t.address = addrs[1]
 	}
+	argv := []string{"serve", "--store", "pebble://" + b.TempDir() + "/db", "--listen", addrs[0], "--backup-listen", addrs[1], "--http", addrs[2]}
+	if identity != "" {
+		argv = append(argv, t.secure(identity)...)
+	}
 	process.Build(b, "slicer", "github.com/slicer-project/slicer/cmd/slicer")
-	t.p = process.Start(b, "slicer", nil, process.Program("slicer"), "serve", "--store", "pebble://"+b.TempDir()+"/db",
-		"--listen", addrs[0], "--backup-listen", addrs[1], "--http", addrs[2])
+	t.p = process.Start(b, "slicer", nil, append([]string{process.Program("slicer")}, argv...)...)
 	t.pid = t.p.Pid()
-	cc := dial(honest, t.distributor)
+	cc := t.admin()
 	defer cc.Close()
-	process.Eventually(b, time.Minute, "the job", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_, err := slicerv1.NewAdminServiceClient(cc).PutJob(ctx, &slicerv1.PutJobRequest{Config: &slicerv1.JobConfig{Name: job}})
-		return err
-	})
+	for _, c := range t.jobs() {
+		process.Eventually(b, time.Minute, "job "+c.GetName(), func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			_, err := slicerv1.NewAdminServiceClient(cc).PutJob(ctx, &slicerv1.PutJobRequest{Config: c})
+			return err
+		})
+	}
 	return t
 }
 
@@ -431,6 +485,9 @@ func (t *target) report(before, during, later phase) {
 		}
 	}
 	t.b.ReportMetric(float64(moved)/10, "keys-moved-%")
+	if moved > 0 && t.tls != nil {
+		t.b.Errorf("%d of 1000 keys have another owner", moved)
+	}
 	if m := max(during.slowest, later.slowest); m >= time.Second {
 		t.b.Errorf("a join took %s, less than 1 s is promised", m)
 	}

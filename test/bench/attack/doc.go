@@ -8,7 +8,12 @@
 // took in each phase, how much memory the process had at most, how far generations are
 // ahead of the clock, and how many keys changed owners. It fails where a join took a
 // second or longer, or the memory came to more than twice what it was. In the rows whose
-// names begin with "backup" the Backup Distributor is attacked and joined.
+// names begin with "backup" the Backup Distributor is attacked and joined. In those whose
+// names begin with "tls" all is TLS with a policy, each task has an identity of its own, and
+// the attacker has one that may watch the honest job ("insider") or do nothing there and own
+// another job ("outside"), of which it has 10,000 tasks: no more may live than its max_tasks,
+// and no more be connected than the policy's bounds say. There it fails, too, where a key
+// changes its owner.
 //
 // BenchmarkSoak runs all of them at once, for as long as it is told:
 //

@@ -195,7 +195,7 @@ func (s *soak) attack(ctx context.Context, i int) {
 		v, began := s.victims[n%len(s.victims)], time.Now()
 		// An attacker has a machine of its own otherwise.
 		cmd := exec.CommandContext(ctx, "nice", "-n", "5", os.Args[0])
-		cmd.Env = append(os.Environ(), attackOf(soaked[i].name, v.address, v.http, soaked[i].lasts))
+		cmd.Env = append(os.Environ(), attackOf(soaked[i].name, v, soaked[i].lasts))
 		if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
 			s.b.Errorf("%s: %v: %s", soaked[i].name, err, out)
 		}

@@ -34,6 +34,7 @@ var (
 	ttl      = flag.Duration("leases.ttl", 10*time.Second, "lease time")
 	window   = flag.Duration("leases.window", 20*time.Second, "how long the processor time of etcd is measured")
 	changes  = flag.Int("leases.changes", 50, "changes of which the recall is measured")
+	fronted  = flag.Bool("leases.front", true, "measure sessions by way of a front")
 	direct   = flag.Bool("leases.direct", true, "measure sessions that speak to etcd themselves, too")
 )
 

@@ -11,25 +11,29 @@ import (
 // processor time and connections, and directly after it what as many cost an etcd that
 // slicelets speak to themselves.
 func BenchmarkSessions(b *testing.B) {
-	fronted := measure(b, true)
-	b.ReportMetric(fronted.etcd, "%core-etcd-front")
-	b.ReportMetric(fronted.front, "%core-front")
-	b.ReportMetric(fronted.memory, "MB-front")
-	b.ReportMetric(float64(fronted.connections), "connections-front")
-	b.ReportMetric(float64(fronted.watchers), "watchers-front")
-	b.ReportMetric(fronted.renewals, "renewals/s-front")
-	b.ReportMetric(float64(fronted.without), "without-belief-front")
-	b.ReportMetric(0, "ns/op")
-	if !*direct {
-		return
+	var through, own cost
+	if *fronted {
+		through = measure(b, true)
+		b.ReportMetric(through.etcd, "%core-etcd-front")
+		b.ReportMetric(through.front, "%core-front")
+		b.ReportMetric(through.memory, "MB-front")
+		b.ReportMetric(float64(through.connections), "connections-front")
+		b.ReportMetric(float64(through.watchers), "watchers-front")
+		b.ReportMetric(through.renewals, "renewals/s-front")
+		b.ReportMetric(float64(through.without), "without-belief-front")
 	}
-	own := measure(b, false)
-	b.ReportMetric(own.etcd, "%core-etcd-direct")
-	b.ReportMetric(float64(own.connections), "connections-direct")
-	b.ReportMetric(float64(own.watchers), "watchers-direct")
-	b.ReportMetric(own.renewals, "renewals/s-direct")
-	b.ReportMetric(float64(own.without), "without-belief-direct")
-	b.ReportMetric(fronted.etcd/own.etcd, "etcd-front/direct")
+	if *direct {
+		own = measure(b, false)
+		b.ReportMetric(own.etcd, "%core-etcd-direct")
+		b.ReportMetric(float64(own.connections), "connections-direct")
+		b.ReportMetric(float64(own.watchers), "watchers-direct")
+		b.ReportMetric(own.renewals, "renewals/s-direct")
+		b.ReportMetric(float64(own.without), "without-belief-direct")
+	}
+	if *fronted && *direct {
+		b.ReportMetric(through.etcd/own.etcd, "etcd-front/direct")
+	}
+	b.ReportMetric(0, "ns/op")
 }
 
 // cost is what sessions cost.
