@@ -40,6 +40,10 @@
 // nor changes more than once a second; what a client asks for anew is answered after 10 ms.
 // What a client refuses is not sent again; the next change is.
 //
+// Routes that lead to clusters which the routes before do not name are announced: the client
+// is first sent the routes before with one more, which no call takes and which names the new
+// clusters, and the new routes when it has these clusters, or after 5 s.
+//
 // # Which clients are waited for
 //
 // A client counts as a clerk from when it asks for the routes of a job: it holds the
