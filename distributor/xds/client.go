@@ -63,9 +63,10 @@ type member struct {
 
 // standing is what a feed is told.
 type standing struct {
-	waited bool
-	gen    assignment.Generation
-	of     *resource // the routes that it is held for
+	waited  bool
+	refuses bool
+	gen     assignment.Generation
+	of      *resource // the routes that it is held for
 }
 
 func newClient(s *Service, in introduction, stream serverStream) *client {
@@ -261,7 +262,9 @@ func (c *client) tellLocked(now time.Time, m *member) {
 	if m.feed == nil {
 		return
 	}
-	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses}
+	// One that has accepted nothing routes nowhere: were it waited for, a client that never
+	// answers could hold up every drain.
+	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses && (m.accepted != nil || c.claimed > 0), refuses: m.refuses}
 	if is.waited && m.accepted != nil {
 		is.gen, is.of = m.holds(m.accepted, c.in.style), m.accepted
 		if is.of.base != nil {

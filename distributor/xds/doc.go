@@ -46,9 +46,9 @@
 //
 // # Which clients are waited for
 //
-// A client counts as a clerk from when it asks for the routes of a job: it holds the
-// generation whose routes it has acknowledged, or a newer one with the same routes. One that
-// refuses is counted and shown by slicerctl inspect, and nothing waits for it. One that
+// A client counts as a clerk from when it accepts the routes of a job, or says when it comes
+// that it has some: it holds the generation whose routes it has accepted, or a newer one with
+// the same routes. One that refuses is counted and shown by slicerctl inspect, and nothing waits for it. One that
 // neither reads nor answers for two minutes has its stream ended.
 //
 // # Which jobs are refused
