@@ -71,6 +71,16 @@ func TestChangesLoseNoCall(t *testing.T) {
 		if err := f.plane.Distributors[0].Restart(); err != nil {
 			t.Fatal(err)
 		}
+		// A client that comes with old routes is not told of clusters beforehand.
+		process.Eventually(t, time.Minute, "the client is back", func() error {
+			m, err := f.inspect(0)
+			if err == nil && (len(m.Xds) != 1 || m.Xds[0].Clients != 1 || m.Clerks != 1) {
+				err = fmt.Errorf("%v and %d clerks", m.Xds, m.Clerks)
+			}
+			return err
+		})
+	})
+	step("another task added", func() {
 		f.add("t4")
 		f.settled(3)
 		g.answeredBy("", 3) // the client hears of it

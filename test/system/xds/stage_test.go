@@ -16,6 +16,7 @@ import (
 	"github.com/slicer-project/slicer/distributor/xds"
 	"github.com/slicer-project/slicer/test/examples/greeter/hello"
 	"github.com/slicer-project/slicer/test/kit/bed"
+	"github.com/slicer-project/slicer/test/kit/process"
 )
 
 const (
@@ -113,6 +114,11 @@ func TestManySlices(t *testing.T) {
 		t.Fatalf("%d slices", n)
 	}
 	cc := dial(t, job, "go-0", []string{s.addr})
+	// grpc-go fails calls if it has no routes after 15 s, which a busy machine may take.
+	process.Eventually(t, time.Minute, "the client has routes", func() error {
+		_, err := call(t.Context(), cc, "x")
+		return err
+	})
 	var wg sync.WaitGroup
 	const workers, keys = 8, 3000
 	for w := range workers {
