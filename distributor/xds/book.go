@@ -33,6 +33,9 @@ type book struct {
 	// routes are by style; those by ranges are made when they are asked for.
 	routes [numStyles]*resource
 	ranges *assignment.Assignment // of which those by ranges are
+	// announced are routes that clients are sent before those of routes, by what they are
+	// made of.
+	announced [numStyles]map[*resource]*resource
 	// made are the clusters that were asked for, by policy and name.
 	made     [2]map[string]*cluster
 	departed map[string]departedTask // by instance
@@ -75,22 +78,44 @@ func (b *book) set(now time.Time, a *assignment.Assignment, consistent bool) boo
 	if b.listener == nil {
 		b.listener = newResource(b.job, a.Generation(), listeners, listenerOf(b.job))
 	}
-	b.keep(byExpression, newResource(b.job, a.Generation(), routes, c))
+	b.keep(byExpression, newRoutes(b.job, a.Generation(), c))
 	return true
 }
 
 // keep takes routes that clients could tell from those before.
 func (b *book) keep(s style, r *resource) {
 	if !r.equal(b.routes[s]) {
-		b.routes[s] = r
+		b.routes[s], b.announced[s] = r, make(map[*resource]*resource)
 	}
+}
+
+// toward are the routes that a client is to be sent that has accepted others: the newest, or
+// if they lead to clusters that it has not heard of, first those that announce them.
+func (b *book) toward(accepted *resource, s style) *resource {
+	to := b.routes[s]
+	if len(to.lacks(accepted)) == 0 {
+		return to
+	}
+	from := accepted
+	if from.base != nil {
+		from = from.base
+	}
+	r, ok := b.announced[s][from]
+	if !ok {
+		r = announce(from, to)
+		b.announced[s][from] = r
+	}
+	if r == nil {
+		return to
+	}
+	return r
 }
 
 // routesBy are those of the newest assignment.
 func (b *book) routesBy(s style) *resource {
 	if s == byRange && b.ranges != b.a {
 		if c, refusal := routesOf(b.a, s); refusal == "" {
-			b.keep(s, newResource(b.job, b.a.Generation(), routes, c))
+			b.keep(s, newRoutes(b.job, b.a.Generation(), c))
 		}
 		b.ranges = b.a
 	}

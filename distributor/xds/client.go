@@ -18,6 +18,10 @@ import (
 	"github.com/slicer-project/slicer/distributor/internal/handlers"
 )
 
+// announcedFor is how long clusters that were announced may be unknown to a client before
+// routes lead there nevertheless.
+const announcedFor = 5 * time.Second
+
 // askAgain is how long a job that does not exist is not asked for again.
 const askAgain = 5 * time.Second
 
@@ -50,16 +54,19 @@ type member struct {
 	endpointsOf *assignment.Assignment
 
 	accepted *resource // the routes that it has accepted last
-	refuses  bool      // it refused the routes that it was sent last
-	refusing bool      // it counts as such, whatever of
+	// knownBy is when the clusters that these announce are taken for known, whatever it asks for.
+	knownBy  time.Time
+	refuses  bool // it refused the routes that it was sent last
+	refusing bool // it counts as such, whatever of
 	said     standing
 }
 
 // standing is what a feed is told.
 type standing struct {
-	waited bool
-	gen    assignment.Generation
-	of     *resource // the routes that it is held for
+	waited  bool
+	refuses bool
+	gen     assignment.Generation
+	of      *resource // the routes that it is held for
 }
 
 func newClient(s *Service, in introduction, stream serverStream) *client {
@@ -237,6 +244,11 @@ func (c *client) step(now time.Time) (at time.Time, err error) {
 		return now.Add(answerWithin), nil // whatever is on its way is late by then
 	}
 	a, at := c.session.next(now, func(k kind, name string) (*resource, verdict) { return c.findLocked(now, k, name) })
+	for _, m := range c.members {
+		if m.accepted != nil && m.accepted.base != nil && m.knownBy.After(now) {
+			at = handlers.Sooner(at, m.knownBy)
+		}
+	}
 	if a != nil {
 		c.sending = true
 		c.s.handlers.Go(func() { c.send(a) })
@@ -250,9 +262,14 @@ func (c *client) tellLocked(now time.Time, m *member) {
 	if m.feed == nil {
 		return
 	}
-	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses}
+	// One that has accepted nothing routes nowhere: were it waited for, a client that never
+	// answers could hold up every drain.
+	is := standing{waited: c.session.asks(routes, m.name) && !m.refuses && (m.accepted != nil || c.claimed > 0), refuses: m.refuses}
 	if is.waited && m.accepted != nil {
 		is.gen, is.of = m.holds(m.accepted, c.in.style), m.accepted
+		if is.of.base != nil {
+			is.of = is.of.base
+		}
 		if is.of == m.said.of {
 			is.gen = max(is.gen, m.said.gen) // they may have been those of newer generations, too
 		}
@@ -286,7 +303,28 @@ func (c *client) findLocked(now time.Time, k kind, name string) (*resource, verd
 	case m.feed == nil:
 		return nil, isPending
 	}
-	return m.find(now, k, name, c.in.flavor, func(a *assignment.Assignment) *resource { return m.endpointsFor(a, c.in.number) })
+	r, v := m.find(now, k, name, c.in.flavor, func(a *assignment.Assignment) *resource { return m.endpointsFor(a, c.in.number) })
+	if k != routes || v != isKnown || r == nil || m.accepted == nil {
+		return r, v
+	}
+	if next := m.toward(m.accepted, c.in.style); next != r {
+		return next, v
+	}
+	if m.accepted.base != nil && now.Before(m.knownBy) && !c.knowsLocked(m.accepted.uses) {
+		return m.accepted, v
+	}
+	return r, v
+}
+
+// knowsLocked reports whether the client has asked for clusters and has accepted them.
+func (c *client) knowsLocked(names []string) bool {
+	t := &c.session.of[clusters]
+	for _, name := range names {
+		if _, told := t.sent[name]; !told {
+			return false
+		}
+	}
+	return !t.flying && !t.refused
 }
 
 // endpointsFor are the client's own.
@@ -372,7 +410,7 @@ func (c *client) answeredLocked(now time.Time, said *reply) {
 		}
 		if said.kind == routes {
 			if m.refuses = said.refused != ""; !m.refuses {
-				m.accepted = r
+				m.accepted, m.knownBy = r, now.Add(announcedFor)
 			}
 		}
 		if counted[r.job] {

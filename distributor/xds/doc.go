@@ -40,11 +40,15 @@
 // nor changes more than once a second; what a client asks for anew is answered after 10 ms.
 // What a client refuses is not sent again; the next change is.
 //
+// Routes that lead to clusters which the routes before do not name are announced: the client
+// is first sent the routes before with one more, which no call takes and which names the new
+// clusters, and the new routes when it has these clusters, or after 5 s.
+//
 // # Which clients are waited for
 //
-// A client counts as a clerk from when it asks for the routes of a job: it holds the
-// generation whose routes it has acknowledged, or a newer one with the same routes. One that
-// refuses is counted and shown by slicerctl inspect, and nothing waits for it. One that
+// A client counts as a clerk from when it accepts the routes of a job, or says when it comes
+// that it has some: it holds the generation whose routes it has accepted, or a newer one with
+// the same routes. One that refuses is counted and shown by slicerctl inspect, and nothing waits for it. One that
 // neither reads nor answers for two minutes has its stream ended.
 //
 // # Which jobs are refused

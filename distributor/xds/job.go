@@ -112,6 +112,13 @@ func (j *job) find(now time.Time, k kind, name string, f flavor, own func(a *ass
 	return j.book.find(now, k, name, f, func() *resource { return own(j.book.a) })
 }
 
+// toward is book.toward.
+func (j *job) toward(accepted *resource, s style) *resource {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.book.toward(accepted, s)
+}
+
 // holds is the generation whose routes a client has that has accepted r.
 func (j *job) holds(r *resource, s style) assignment.Generation {
 	j.mu.Lock()

@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		all = append(all, v)
 		return v
 	}
-	m.clients = gauge("clients", "Connected xDS clients; those that have asked for routes count among the clerks as well.")
+	m.clients = gauge("clients", "Connected xDS clients; those that have routes count among the clerks as well.")
 	m.refusing = gauge("clients_refusing", "Connected xDS clients that have refused the last answer of some type: nothing waits for them.")
 	m.refused = gauge("job_refused", "1 while xDS clients of the job are not served: slicerctl inspect says why.")
 	m.acks = counter("acks_total", "Answers that xDS clients have accepted.", "job")

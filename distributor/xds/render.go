@@ -80,6 +80,10 @@ type resource struct {
 	body *anypb.Any
 	// gen is the generation that it was made of.
 	gen assignment.Generation
+	// Of routes: the clusters that they name, in order, and those that these announce others
+	// to, nil for routes that announce nothing.
+	uses []string
+	base *resource
 }
 
 // equal reports whether clients could tell r from s.
@@ -88,7 +92,59 @@ func (r *resource) equal(s *resource) bool {
 }
 
 func newResource(job string, g assignment.Generation, k kind, m proto.Message) *resource {
-	return &resource{job, &anypb.Any{TypeUrl: typeURLs[k], Value: marshal(m)}, g}
+	return &resource{job: job, body: &anypb.Any{TypeUrl: typeURLs[k], Value: marshal(m)}, gen: g}
+}
+
+func newRoutes(job string, g assignment.Generation, c *routev3.RouteConfiguration) *resource {
+	r := newResource(job, g, routes, c)
+	for _, route := range c.VirtualHosts[0].Routes {
+		if name := route.GetRoute().GetCluster(); name != "" {
+			r.uses = append(r.uses, name)
+		}
+		for _, w := range route.GetRoute().GetWeightedClusters().GetClusters() {
+			r.uses = append(r.uses, w.Name)
+		}
+	}
+	slices.Sort(r.uses)
+	r.uses = slices.Compact(r.uses)
+	return r
+}
+
+// lacks are the clusters that r uses, and those before do not name.
+func (r *resource) lacks(before *resource) (names []string) {
+	for _, name := range r.uses {
+		if _, ok := slices.BinarySearch(before.uses, name); !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// neverCalled is the path of the route that announces clusters.
+const neverCalled = "/slicer.Announced/Never"
+
+// announce are the routes that from are, and one that no call takes, which names what to
+// lacks: a client so knows clusters before calls go there. Nil if from cannot be read.
+func announce(from, to *resource) *resource {
+	if from.base != nil {
+		from = from.base
+	}
+	c := &routev3.RouteConfiguration{}
+	if proto.Unmarshal(from.body.Value, c) != nil {
+		return nil
+	}
+	w := &routev3.WeightedCluster{}
+	for _, name := range to.lacks(from) {
+		w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(1)})
+	}
+	w.TotalWeight = wrapperspb.UInt32(uint32(len(w.Clusters))) //nolint:staticcheck // as in routeOf
+	c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, &routev3.Route{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: neverCalled}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: w}}},
+	})
+	r := newRoutes(from.job, from.gen, c)
+	r.base = from
+	return r
 }
 
 // marshal is for messages made here, which always can be.

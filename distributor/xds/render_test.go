@@ -219,6 +219,34 @@ func TestSingleKeysComeFirst(t *testing.T) {
 	}
 }
 
+// Routes that announce others are those before, and name what the others need.
+func TestAnnounce(t *testing.T) {
+	a, b := dealt(t, baseGen, 3, 30), dealt(t, baseGen+1, 6, 30)
+	before, _ := routesOf(a, byExpression)
+	after, _ := routesOf(b, byExpression)
+	from, to := newRoutes("web", baseGen, before), newRoutes("web", baseGen+1, after)
+	for range 2 { // from the routes before, and from those that announce
+		from = announce(from, to)
+		if from.gen != baseGen || len(to.lacks(from)) != 0 || len(from.uses) != 7 {
+			t.Fatalf("of generation %d, using %q", from.gen, from.uses)
+		}
+	}
+	c := new(routev3.RouteConfiguration)
+	if err := from.body.UnmarshalTo(c); err != nil {
+		t.Fatal(err)
+	}
+	all := c.VirtualHosts[0].Routes
+	if last := all[len(all)-1]; last.Match.GetPath() != neverCalled || len(all) != len(before.VirtualHosts[0].Routes)+1 {
+		t.Errorf("%d routes, the last of %s", len(all), last.Match)
+	}
+	tab := read(t, c)
+	for s := range a.All() {
+		if got, want := tab.lookup(s.Start.String()), ownersOf(a, s.Start); !slices.Equal(got, want) {
+			t.Errorf("%s leads to %v, want %v", s.Start, got, want)
+		}
+	}
+}
+
 func TestNeighboursMerge(t *testing.T) {
 	a := makeAssignment(t, baseGen, makeTasks(4), assignment.Equal(160), func(i int) []uint32 { return []uint32{uint32(i / 40)} })
 	c, _ := routesOf(a, byExpression)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -147,8 +148,11 @@ type stock struct {
 	mu     sync.Mutex
 	refuse string // of routes
 	silent bool   // about routes
-	got    []string
-	err    error
+	// clusters are those that it has asked for.
+	clusters []string
+	got      []string
+	last     *routev3.RouteConfiguration
+	err      error
 }
 
 func (st *stand) client(id string) *stock {
@@ -170,6 +174,11 @@ func (c *stock) close() {
 }
 
 func (c *stock) ask(k kind, version string, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k == clusters {
+		c.clusters = names
+	}
 	c.s.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: c.id}, TypeUrl: typeURLs[k], VersionInfo: version, ResourceNames: names})
 }
 
@@ -188,7 +197,15 @@ func (c *stock) run() {
 			k++
 		}
 		c.got = append(c.got, fmt.Sprintf("%c%d", "lrce"[k], len(m.Resources)))
-		r := &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, VersionInfo: m.VersionInfo, ResponseNonce: m.Nonce, ResourceNames: []string{"web"}}
+		if k == routes && len(m.Resources) == 1 {
+			c.last = new(routev3.RouteConfiguration)
+			c.err = m.Resources[0].UnmarshalTo(c.last)
+		}
+		names := []string{"web"}
+		if k == clusters {
+			names = c.clusters
+		}
+		r := &discoveryv3.DiscoveryRequest{TypeUrl: m.TypeUrl, VersionInfo: m.VersionInfo, ResponseNonce: m.Nonce, ResourceNames: names}
 		if k == routes && c.refuse != "" {
 			r.ErrorDetail = &rpcstatus.Status{Code: 3, Message: c.refuse}
 		}
@@ -206,6 +223,13 @@ func (c *stock) gets() string {
 	s := strings.Join(c.got, " ")
 	c.got = nil
 	return s
+}
+
+// uses are the clusters that the last routes name.
+func (c *stock) uses() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return newRoutes("web", 0, c.last).uses
 }
 
 func (c *stock) ended() error {
@@ -255,7 +279,7 @@ func TestServiceFollows(t *testing.T) {
 		wantSaid(t, "sent", c.gets(), "l1")
 		wantSaid(t, "a client that has not asked for routes", st.f.hear(), "")
 		c.ask(routes, "", "web")
-		wantSaid(t, "heard of one that has", st.f.hear(), "xds-clerk u_1 holds -1")
+		wantSaid(t, "heard of one that has asked and has none yet", st.f.hear(), "")
 		time.Sleep(time.Second)
 		wantSaid(t, "sent", c.gets(), "r1")
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 0")
@@ -281,6 +305,55 @@ func TestServiceFollows(t *testing.T) {
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 joins web; xds-clerk u_1 holds 0")
 		time.Sleep(time.Second)
 		wantSaid(t, "heard", st.f.hear(), "xds-clerk u_1 holds 3")
+	})
+}
+
+// Clients hear of clusters before calls go there: grpc-go fails calls that a route sends to a
+// cluster that it has only just heard of.
+func TestServiceAnnouncesClusters(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		st := newStand(t)
+		st.f.set(dealt(t, baseGen, 2, 8), nil)
+		c := st.client("c")
+		ask := func(names ...string) {
+			all := []string{"web/any"}
+			for _, n := range names {
+				all = append(all, "web/own:"+n)
+			}
+			c.ask(clusters, "", all...)
+		}
+		c.ask(routes, "", "web")
+		ask("web-0.a0", "web-1.a1")
+		time.Sleep(time.Minute)
+		wantSaid(t, "sent", c.gets(), "c3 r1")
+		st.f.hear()
+		// One that asks for the new cluster is sent to it as soon as it has it.
+		st.f.set(dealt(t, baseGen+1, 3, 9), nil)
+		time.Sleep(10 * time.Millisecond)
+		wantSaid(t, "sent of a new task", c.gets(), "r1")
+		if uses := c.uses(); len(uses) != 4 || uses[2] != "web/own:web-1.a1" || uses[3] != "web/own:web-2.a2" {
+			t.Errorf("the new task's cluster is not announced: %q", uses)
+		}
+		time.Sleep(2 * time.Second)
+		wantSaid(t, "sent before the client has asked for the cluster", c.gets(), "")
+		wantSaid(t, "heard", st.f.hear(), "")
+		ask("web-0.a0", "web-1.a1", "web-2.a2")
+		time.Sleep(replyAfter)
+		wantSaid(t, "sent when it has", c.gets(), "c4 r1")
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk c holds 1")
+		// One that never asks is sent there after a while; of several that come one after the
+		// other only the last count.
+		time.Sleep(changeGap)
+		for i := range 3 {
+			st.f.set(dealt(t, baseGen+2+assignment.Generation(i), 4+i, 30), nil)
+			time.Sleep(changeGap)
+		}
+		wantSaid(t, "sent of three new tasks", c.gets(), "r1 r1 r1")
+		time.Sleep(announcedFor - changeGap - 10*time.Millisecond)
+		wantSaid(t, "sent before the end of it", c.gets(), "")
+		time.Sleep(20 * time.Millisecond)
+		wantSaid(t, "sent at the end of it", c.gets(), "r1")
+		wantSaid(t, "heard", st.f.hear(), "xds-clerk c holds 4")
 	})
 }
 

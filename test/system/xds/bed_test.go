@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -76,13 +76,12 @@ type server struct {
 	slicelet *slicelet.Slicelet
 	grpc     *grpc.Server
 	served   sync.WaitGroup
-	foreign  atomic.Int64 // calls whose key it did not own
+	calls    atomic.Int64
+	metrics  *prometheus.Registry
 }
 
-func (s *server) SayHello(ctx context.Context, _ *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
-	if h, ok := sliceletgrpc.HandleFrom(ctx); ok && !h.Owned() {
-		s.foreign.Add(1)
-	}
+func (s *server) SayHello(_ context.Context, _ *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+	s.calls.Add(1)
 	return wrapperspb.String(s.task), nil
 }
 
@@ -111,13 +110,15 @@ func logger(t testing.TB) *slog.Logger {
 func (f *fleet) add(task string) *server {
 	f.t.Helper()
 	lis := bed.Listen(f.t)
-	s := &server{task: task}
+	s := &server{task: task, metrics: prometheus.NewRegistry()}
 	var err error
-	s.slicelet, err = slicelet.New(slicelet.Config{Job: job, Task: task, Address: lis.Addr().String(), Distributors: f.plane.Addrs()})
+	s.slicelet, err = slicelet.New(slicelet.Config{
+		Job: job, Task: task, Address: lis.Addr().String(), Distributors: f.plane.Addrs(), Registerer: s.metrics,
+	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s.grpc = grpc.NewServer(sliceletgrpc.ServerOptions(s.slicelet, sliceletgrpc.Config{})...)
+	s.grpc = grpc.NewServer(sliceletgrpc.ServerOptions(s.slicelet, sliceletgrpc.Config{Registerer: s.metrics})...)
 	hello.RegisterGreeterServer(s.grpc, s)
 	s.served.Go(func() { s.grpc.Serve(lis) })
 	f.t.Cleanup(s.kill)
@@ -133,6 +134,18 @@ func (s *server) kill() {
 	s.slicelet.Close()
 	s.served.Wait()
 }
+
+// take is a server that the fleet has no longer.
+func (f *fleet) take(task string) *server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.servers[task]
+	delete(f.servers, task)
+	return s
+}
+
+// kill ends a server without a word.
+func (f *fleet) kill(task string) { f.take(task).kill() }
 
 // newest is the newest assignment that any server holds.
 func (f *fleet) newest() (a *assignment.Assignment) {
@@ -167,9 +180,10 @@ func (f *fleet) settled(tasks int) {
 }
 
 // bootstrap is what a client is given in a file.
-func (f *fleet) bootstrap(node string) []byte {
+func bootstrap(t testing.TB, node string, addrs []string) []byte {
+	t.Helper()
 	var servers []any
-	for _, addr := range f.plane.Addrs() {
+	for _, addr := range addrs {
 		servers = append(servers, map[string]any{
 			"server_uri": addr, "channel_creds": []any{map[string]any{"type": "insecure"}}, "server_features": []string{"xds_v3"},
 		})
@@ -178,7 +192,7 @@ func (f *fleet) bootstrap(node string) []byte {
 		"xds_servers": servers, "node": map[string]any{"id": node, "locality": map[string]any{"zone": "z"}},
 	})
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return b
 }
@@ -186,20 +200,20 @@ func (f *fleet) bootstrap(node string) []byte {
 // dial is a stock client of the job.
 func (f *fleet) dial(node string) *grpc.ClientConn {
 	f.t.Helper()
-	return f.dialOf(job, node)
+	return dial(f.t, job, node, f.plane.Addrs())
 }
 
-func (f *fleet) dialOf(job, node string) *grpc.ClientConn {
-	f.t.Helper()
-	builder, err := grpcxds.NewXDSResolverWithConfigForTesting(f.bootstrap(node))
+func dial(t testing.TB, job, node string, addrs []string) *grpc.ClientConn {
+	t.Helper()
+	builder, err := grpcxds.NewXDSResolverWithConfigForTesting(bootstrap(t, node, addrs))
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	cc, err := grpc.NewClient("xds:///"+job, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
-	f.t.Cleanup(func() { cc.Close() })
+	t.Cleanup(func() { cc.Close() })
 	return cc
 }
 
@@ -215,36 +229,6 @@ func call(ctx context.Context, cc grpc.ClientConnInterface, key string) (task st
 	return r.GetValue(), err
 }
 
-// agrees waits until so many keys are answered by whom the newest assignment names.
-func (f *fleet) agrees(cc grpc.ClientConnInterface, keys int) {
-	f.t.Helper()
-	process.Eventually(f.t, 30*time.Second, "keys are answered by their owners", func() error {
-		before := f.newest()
-		var wrong []string
-		for i := range keys {
-			key := fmt.Sprintf("user-%d", i)
-			task, err := call(f.t.Context(), cc, key)
-			if err != nil {
-				f.t.Fatalf("key %s: %v", key, err)
-			}
-			owned := false
-			for o := range before.Lookup(assignment.KeyOf(key)).All() {
-				owned = owned || o.Name == task
-			}
-			if !owned {
-				wrong = append(wrong, key+" by "+task)
-			}
-		}
-		if f.newest() != before {
-			return fmt.Errorf("the assignment has changed meanwhile")
-		}
-		if len(wrong) > 0 {
-			return fmt.Errorf("%d of %d keys are answered elsewhere: %s", len(wrong), keys, strings.Join(wrong[:min(len(wrong), 5)], ", "))
-		}
-		return nil
-	})
-}
-
 // inspect is what slicerctl inspect is told by a Distributor.
 func (f *fleet) inspect(distributor int) (*slicerv1.InspectJobResponse, error) {
 	cc, err := grpc.NewClient(f.plane.Distributors[distributor].Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -255,4 +239,42 @@ func (f *fleet) inspect(distributor int) (*slicerv1.InspectJobResponse, error) {
 	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
 	defer cancel()
 	return slicerv1.NewAdminServiceClient(cc).InspectJob(ctx, &slicerv1.InspectJobRequest{Job: job})
+}
+
+// since are the assignments that were the newest at a time or later.
+func (f *fleet) since(at time.Time) (all []*assignment.Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range f.seen {
+		if i+1 == len(f.seen) || f.seen[i+1].at.After(at) {
+			all = append(all, s.a)
+		}
+	}
+	return all
+}
+
+// lagging is how long a client may go by an assignment after the next has come: they are sent
+// once a second at most.
+const lagging = 2 * time.Second
+
+func owns(a *assignment.Assignment, task, key string) bool {
+	for o := range a.Lookup(assignment.KeyOf(key)).All() {
+		if o.Name == task {
+			return true
+		}
+	}
+	return false
+}
+
+// drain ends a server as it should end.
+func (f *fleet) drain(task string) {
+	f.t.Helper()
+	s := f.take(task)
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	if err := s.slicelet.Drain(ctx); err != nil {
+		f.t.Error(err)
+	}
+	s.grpc.GracefulStop()
+	s.kill()
 }
