@@ -31,10 +31,12 @@ a slice may have; the generation, its age, and whether every connected subscribe
 overrides in force. With JOBs it shows these alone.
 
 HEALTH is the first of these that holds: store down; unknown (its assigner does not
-answer); undecided (no assigner takes decisions); empty (no task has reported yet, which is
-no fault); down (no task serves); frozen; hot (the imbalance is above 1.5 floors, as in the
-alert SlicerUneven, and there is load enough to tell, or tasks refuse requests); slow (subscribers do not acknowledge what they
-were sent); ok. What is wrong is told below the table.
+answer); undecided (no assigner decides); empty (no task has reported yet, which is no
+fault); down (no task serves); frozen; undecided (decisions are on hold for another reason);
+refusing (tasks have no room for all that is asked); hot (the imbalance is above 1.5 floors, as
+in the alert SlicerUneven, and there is load enough to tell); slow (subscribers do not
+acknowledge what they were sent); ok. The status page has the same words. What is wrong is told
+below the table.
 
 WANTED is the number of tasks with which, at the present load, the CPU would be used to the job's
 target_utilization, in tasks of the mean capacity; - if the tasks do not tell their CPU.
@@ -109,7 +111,7 @@ func (c *client) status(ctx context.Context, only []string) (*statusView, error)
 			if err != nil {
 				info, failed = nil, c.explain(err).Error()
 			}
-			out[i], errs[i] = newJobStatus(j, info, failed, slices.Contains(list.GetUnanswered(), j.GetConfig().GetStore()))
+			out[i], errs[i] = newJobStatus(j, info, failed, slices.Contains(list.GetUnanswered(), j.GetConfig().GetStore()), time.Now())
 		})
 	}
 	asked.Wait()
@@ -190,7 +192,7 @@ func (v *statusView) print(w io.Writer, now time.Time) {
 
 func (j *jobStatus) cells(now time.Time) []string {
 	tasks := strconv.Itoa(j.Tasks.Serving)
-	if n := j.Tasks.living(); n > j.Tasks.Serving {
+	if n := j.Tasks.Living(); n > j.Tasks.Serving {
 		tasks += "/" + strconv.Itoa(n)
 	}
 	wanted, cores, imbalance, floor := "-", "-", "-", "-"
@@ -210,5 +212,5 @@ func (j *jobStatus) cells(now time.Time) []string {
 			converged = "yes"
 		}
 	}
-	return []string{j.Job, j.Health, tasks, wanted, cores, rate(j.Load), imbalance, floor, fmt.Sprintf("%d-%d", j.MinReplicas, j.MaxReplicas), generation, made, converged, j.overrides()}
+	return []string{j.Job, string(j.Health), tasks, wanted, cores, rate(j.Load), imbalance, floor, fmt.Sprintf("%d-%d", j.MinReplicas, j.MaxReplicas), generation, made, converged, j.overrides()}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	"github.com/slicer-project/slicer/cmd/internal/run"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
@@ -93,7 +94,7 @@ func (f *follower) follow(ctx context.Context, interval time.Duration, show func
 		case ctx.Err() != nil:
 			return nil // that is how it ends
 		case err != nil && !first && (code == codes.Unavailable || code == codes.DeadlineExceeded):
-			v = &topView{At: time.Now(), Job: jobStatus{Job: f.job, Health: jobUnknown}, Tasks: []topTask{}, Hot: []hotView{}, Error: f.c.explain(err).Error()}
+			v = &topView{At: time.Now(), Job: jobStatus{Job: f.job, Health: health.Unknown}, Tasks: []topTask{}, Hot: []hotView{}, Error: f.c.explain(err).Error()}
 		case err != nil:
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/cmd/internal/health"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -58,13 +59,13 @@ type hotView struct {
 
 // newTop puts a view together; a may be nil.
 func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assignment) (*topView, error) {
-	j, err := newJobStatus(info.GetJob(), info, "", false)
+	is := health.Of(info, false, at)
+	j, err := newJobStatus(info.GetJob(), info, "", false, at)
 	if err != nil {
 		return nil, err
 	}
 	v := &topView{At: at, Job: j, Tasks: []topTask{}, Hot: []hotView{}, Round: newRound(info.LastRound)}
 	count, share := owned(a)
-	mean := meanLoad(info)
 	for _, t := range info.Tasks {
 		state := t.GetTask().GetState()
 		if state == slicerv1.TaskState_TASK_STATE_DEAD {
@@ -72,7 +73,7 @@ func newTop(at time.Time, info *slicerv1.InspectJobResponse, a *assignment.Assig
 		}
 		name := t.GetTask().GetName()
 		v.Tasks = append(v.Tasks, topTask{
-			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: ofMean(t, mean), Capacity: t.GetTask().GetWeight(),
+			Name: name, State: assignment.TaskState(state).String(), Load: t.Load, OfMean: is.Of(t), Capacity: t.GetTask().GetWeight(),
 			Warming: t.Warming, CPU: t.CpuUtilization, Slices: count[name], Share: share[name], Shed: t.ShedRate, Misrouted: t.MisroutedRate, Standing: t.Standing,
 		})
 	}

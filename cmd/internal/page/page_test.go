@@ -89,7 +89,7 @@ func TestPages(t *testing.T) {
 			Load                       float64
 		}) bool {
 			return j.Name == "empty"
-		}); i < 0 || all.Jobs[i].State != "idle" {
+		}); i < 0 || all.Jobs[i].State != "empty" {
 			t.Errorf("%s: %+v", name, all.Jobs)
 		}
 		s := watch(t, at+"events?job=cache")

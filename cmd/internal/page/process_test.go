@@ -67,10 +67,10 @@ func TestPolicyOfProcesses(t *testing.T) {
 		}
 		s := watchWith(t, client("spiffe://corp/cache/dev"), "https://"+at+"/events")
 		until(s, "jobs", func(v *overview) bool {
-			return len(v.Jobs) == 1 && v.Jobs[0].Name == "cache" && v.Jobs[0].State == "idle"
+			return len(v.Jobs) == 1 && v.Jobs[0].Name == "cache" && v.Jobs[0].State == "empty"
 		})
 		s = watchWith(t, client("spiffe://corp/cache/dev"), "https://"+at+"/events?job=cache")
-		until(s, "state", func(v *state) bool { return v.State == "idle" })
+		until(s, "state", func(v *state) bool { return v.State == "empty" })
 		if s := watchWith(t, client("spiffe://corp/cache/dev"), "https://"+at+"/events?job=ledger"); s.code != http.StatusForbidden {
 			t.Errorf("%s: another's job: %d %s", name, s.code, s.body)
 		}
