@@ -67,7 +67,7 @@ func (c *controlView) print(w io.Writer, now time.Time) {
 	}
 	fmt.Fprintf(w, "assigner %s (%s)", or(c.Assigner, "none"), role)
 	if c.Holding != "" {
-		fmt.Fprintf(w, ", takes no decisions: %s", c.Holding)
+		fmt.Fprintf(w, ", on hold: %s", c.Holding)
 	}
 	fmt.Fprintln(w)
 	if c.Alarm != "" {
