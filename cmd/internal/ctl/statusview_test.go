@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/cmd/internal/health"
+	"github.com/slicer-project/slicer/cmd/internal/screen"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -131,7 +132,7 @@ func TestTopScreen(t *testing.T) {
 	}
 	var b bytes.Buffer
 	height := 24
-	s := &topScreen{w: &b, size: func() (int, int) { return 60, height }}
+	s := &topScreen{on: screen.Screen{W: &b, Size: func() (int, int) { return 60, height }}}
 	if err := s.draw(v); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slicer-project/slicer/assignment"
+	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -207,4 +208,13 @@ func (j *Job) measurable(m *slicerv1.InspectJobResponse) bool {
 		})
 	}
 	return true
+}
+
+// Level is the criticality of what a task refuses that tells this level, empty if it refuses
+// nothing.
+func Level(level uint32) string {
+	if level == 0 {
+		return ""
+	}
+	return overload.Priority(min(level, overload.Priorities-1)).Criticality().String()
 }

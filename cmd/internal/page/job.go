@@ -9,7 +9,6 @@ import (
 	"github.com/slicer-project/slicer/assignment"
 	"github.com/slicer-project/slicer/assignment/wire"
 	"github.com/slicer-project/slicer/cmd/internal/health"
-	"github.com/slicer-project/slicer/loadbalance/overload"
 	slicerv1 "github.com/slicer-project/slicer/proto/slicer/v1"
 )
 
@@ -284,12 +283,4 @@ func roleOf(r slicerv1.Role) string {
 		return "slicelets"
 	}
 	return "clerks"
-}
-
-// levelOf says whom a task refuses.
-func levelOf(level uint32) string {
-	if level == 0 {
-		return ""
-	}
-	return overload.Priority(min(level, overload.Priorities-1)).Criticality().String()
 }

@@ -60,7 +60,7 @@ func (r *jobReader) taskNumbers(m *slicerv1.InspectJobResponse, is *health.Job) 
 		if c.Warm[i] = num(s.GetWarming()); c.Warm[i] == 0 {
 			c.Warm[i] = 1
 		}
-		c.Level[i], c.Age[i], c.Gone[i] = levelOf(s.GetLevel()), s.GetLastReportAgeMs(), !s.GetConnected()
+		c.Level[i], c.Age[i], c.Gone[i] = health.Level(s.GetLevel()), s.GetLastReportAgeMs(), !s.GetConnected()
 		o := r.owned[t.GetName()]
 		c.Slices[i], c.Share[i] = o.slices, num(o.share)
 	}
