@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// command is how one of our programs is started by whoever has started this one.
+// command is how one of our programs is started in the way that this one was.
 func command(program string) string {
 	exe, err := os.Executable()
 	if err != nil {
